@@ -1,0 +1,53 @@
+// ClusterSpec: GPUs, nodes and the links between them.
+#pragma once
+
+#include <string>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// One tier of links: a message of b bytes takes latency + b / bandwidth.
+struct Link {
+  Seconds latency{0};
+  double bandwidth_bytes_per_s = 0;  ///< one direction, one GPU, as achieved and not as printed on the box
+
+  bool operator==(const Link&) const = default;
+};
+
+/// One GPU type. Efficiencies are fractions of the peak in the limit of large shapes; costmodel/roofline.hpp says how
+/// they fall for small ones.
+struct GpuSpec {
+  std::string name;
+  double peak_flop_per_s = 0;  ///< dense bf16
+  double memory_bandwidth_bytes_per_s = 0;
+  Bytes memory;           ///< on the card
+  Bytes reserved_memory;  ///< context, communication buffers, fragmentation: not ours to plan with
+  double gemm_efficiency = 0;
+  double gemm_half_tokens = 0;  ///< tokens at which a matrix product reaches half of gemm_efficiency
+  double gemm_half_width = 0;   ///< the same for the narrower of a product's per-rank widths
+  double attention_forward_efficiency = 0;
+  double attention_backward_efficiency = 0;
+  double attention_half_tokens = 0;  ///< mean sequence length at which attention reaches half of its efficiency
+  double memory_efficiency = 0;      ///< fraction of the memory bandwidth that streaming kernels reach
+  Seconds kernel_overhead{0};        ///< fixed time of one layer's launches and small kernels, per pass
+
+  Bytes usable_memory() const { return memory - reserved_memory; }
+  bool operator==(const GpuSpec&) const = default;
+};
+
+struct ClusterSpec {
+  std::string name;  ///< as given: "a100-80g:4", or a path with ":4"
+  int nodes = 1;
+  int gpus_per_node = 0;
+  GpuSpec gpu;
+  Link intra_node;
+  Link inter_node;  ///< per GPU
+
+  int gpus() const { return nodes * gpus_per_node; }
+  int node_of(int rank) const { return rank / gpus_per_node; }
+
+  bool operator==(const ClusterSpec&) const = default;
+};
+
+}  // namespace dflop

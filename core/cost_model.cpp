@@ -1,0 +1,33 @@
+#include "core/cost_model.hpp"
+
+namespace dflop {
+
+ProgramCosts CostModel::price(const Program& program) const {
+  ProgramCosts costs;
+  const std::size_t count = program.instructions.size();
+  costs.instruction.assign(count, Nanoseconds(0));
+  costs.activation.assign(count, Bytes{});
+  costs.workspace.assign(count, Bytes{});
+  for (const Group& group : program.groups) {
+    costs.model_state.push_back(model_state(program.stages[group.stage]));
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      const Stage& stage = program.stages[instruction.stage];
+      if (instruction.op == Op::optimizer_step) {
+        costs.instruction[i] = to_nanoseconds(optimizer_step(stage));
+      } else if (is_compute(instruction.op)) {
+        const Work& work = program.works[instruction.index];
+        costs.instruction[i] = to_nanoseconds(compute(instruction.op, stage, work));
+        costs.workspace[i] = workspace(instruction.op, stage, work);
+        if (instruction.op != Op::backward_input) costs.activation[i] = activation(stage, work);
+      }
+    }
+  }
+  for (const Message& m : program.messages) costs.message.push_back(to_nanoseconds(message(m, program)));
+  for (const Collective& c : program.collectives) {
+    costs.collective.push_back(to_nanoseconds(all_reduce(c, program)));
+  }
+  return costs;
+}
+
+}  // namespace dflop

@@ -1,0 +1,51 @@
+// CostModel: durations of compute and communication, bytes of memory. Implementations live in costmodel/.
+#pragma once
+
+#include <vector>
+
+#include "core/program.hpp"
+
+namespace dflop {
+
+/// What each part of one Program costs, as plain tables: the door between cost models and the simulator.
+struct ProgramCosts {
+  std::vector<Nanoseconds> instruction;  ///< per instruction; zero for send, receive and all_reduce
+  std::vector<Nanoseconds> message;      ///< per message: from the send to the arrival, uncontended
+  std::vector<Nanoseconds> collective;   ///< per collective: from the last arrival to the end
+  std::vector<Bytes> model_state;        ///< per group, each rank: parameters, gradients, optimizer states
+  /// Per instruction, each rank: kept from a forward to the last backward of its microbatch and stage (the same
+  /// number at the forward that takes it and at the backward that frees it); zero elsewhere.
+  std::vector<Bytes> activation;
+  std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs
+};
+
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+
+  /// Time of one compute instruction on one stage, tensor-parallel communication included. Zero for empty work.
+  virtual Seconds compute(Op op, const Stage& stage, const Work& work) const = 0;
+
+  /// Time from send to arrival of a message between two groups, with nothing else on the links.
+  virtual Seconds message(const Message& message, const Program& program) const = 0;
+
+  /// Time of a gradient reduction over groups of one stage, counted from the last arrival.
+  virtual Seconds all_reduce(const Collective& collective, const Program& program) const = 0;
+
+  /// Time of one optimizer step on one rank of a stage.
+  virtual Seconds optimizer_step(const Stage& stage) const = 0;
+
+  /// Parameters, gradients and optimizer states on one rank of a stage.
+  virtual Bytes model_state(const Stage& stage) const = 0;
+
+  /// What one rank keeps of a microbatch from its forward to its backward.
+  virtual Bytes activation(const Stage& stage, const Work& work) const = 0;
+
+  /// What one rank needs only while the instruction runs.
+  virtual Bytes workspace(Op op, const Stage& stage, const Work& work) const = 0;
+
+  /// Prices every part of a program; the functions above, applied to each.
+  virtual ProgramCosts price(const Program& program) const;
+};
+
+}  // namespace dflop

@@ -1,0 +1,55 @@
+// The one exception type. Infeasible plans, time limits and out-of-memory of a plan are values, not exceptions.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace dflop {
+
+/// Why something failed; decides the exit code.
+enum class ErrorKind {
+  usage,      ///< the command line is wrong (exit 2)
+  input,      ///< a file or value given by the user is wrong (exit 2)
+  output,     ///< a result could not be written (exit 1)
+  no_device,  ///< a device that is not there (exit 4)
+  internal,   ///< a broken promise of our own code (exit 1)
+};
+
+/// What went wrong, where, what was expected and what was found.
+class Error : public std::runtime_error {
+ public:
+  /// `context` is the place, as "file:line", "file:row 7, column 'fps'" or "plan.json: key 'llm.tp'"; may be empty.
+  Error(ErrorKind kind, const std::string& message, const std::string& context = "")
+      : std::runtime_error(context.empty() ? message : context + ": " + message),
+        kind_(kind),
+        message_(message),
+        context_(context) {}
+
+  ErrorKind kind() const { return kind_; }
+  const std::string& message() const { return message_; }
+  const std::string& context() const { return context_; }
+
+  /// The process exit code of docs/cli.md.
+  int exit_code() const;
+
+ private:
+  ErrorKind kind_;
+  std::string message_;
+  std::string context_;
+};
+
+inline int Error::exit_code() const {
+  switch (kind_) {
+    case ErrorKind::usage:
+    case ErrorKind::input:
+      return 2;
+    case ErrorKind::no_device:
+      return 4;
+    case ErrorKind::output:
+    case ErrorKind::internal:
+      break;
+  }
+  return 1;
+}
+
+}  // namespace dflop

@@ -1,0 +1,66 @@
+// ModelSpec: the widths and layers of a modality encoder, its connector and an LLM.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/sample.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// One stack of equal transformer layers.
+struct TransformerSpec {
+  std::string name;
+  int layers = 0;
+  int hidden = 0;
+  int ffn = 0;
+  int heads = 0;
+  int kv_heads = 0;  ///< = heads without grouped-query attention
+  int head_dim = 0;
+  bool gated_mlp = false;      ///< SwiGLU: three matrices instead of two
+  bool causal = false;         ///< decoder: a query sees the keys before it
+  std::int64_t vocabulary = 0;  ///< 0: neither embedding nor vocabulary head (encoders)
+
+  /// Query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the padding is paid for.
+  std::int64_t heads_per_rank(int tp) const { return round_up(heads, tp) / tp; }
+  /// KV heads on one tp rank: replicated where there are fewer than ranks, else padded as query heads are.
+  std::int64_t kv_heads_per_rank(int tp) const { return kv_heads < tp ? 1 : round_up(kv_heads, tp) / tp; }
+  std::int64_t ffn_per_rank(int tp) const { return round_up(ffn, tp) / tp; }
+  std::int64_t vocabulary_per_rank(int tp) const { return round_up(vocabulary, tp) / tp; }
+
+  /// Matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases and norms (below
+  /// 0.1 %) are left out.
+  std::int64_t layer_parameters(int tp) const;
+  /// Embedding parameters on one tp rank; the untied vocabulary head has as many.
+  std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
+
+  bool operator==(const TransformerSpec&) const = default;
+};
+
+/// The MLP between encoder and LLM. It runs on the last rank group that holds encoder layers.
+struct ConnectorSpec {
+  /// Widths from input to output, as {4 * 1280, 4 * 1280, 3584}: one linear layer between each two.
+  std::vector<int> widths;
+  /// Encoder tokens that become one connector token (2x2 merge: 4; average pooling by two: 2).
+  int merge = 1;
+
+  /// Parameters on one tp rank: the matrices are split alternately by column and by row.
+  std::int64_t parameters(int tp) const;
+
+  bool operator==(const ConnectorSpec&) const = default;
+};
+
+struct ModelSpec {
+  std::string name;         ///< "llava-ov-llama3-8b", or the path of the user's file
+  std::string preprocess;   ///< name of the preprocessing rule, as "llava-ov"
+  std::int64_t max_tokens = 0;  ///< LLM sequences are cut here
+  TransformerSpec encoder;
+  ConnectorSpec connector;
+  TransformerSpec llm;
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+}  // namespace dflop

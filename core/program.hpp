@@ -1,0 +1,110 @@
+// Program: what every tp group does, instruction by instruction. The simulator and the live backend run the same one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/plan.hpp"
+#include "core/sample.hpp"
+
+namespace dflop {
+
+enum class Op : std::uint8_t {
+  forward,
+  backward,         ///< gradients of inputs and of weights in one
+  backward_input,   ///< gradients of inputs only (zero-bubble schedules)
+  backward_weight,  ///< gradients of weights only; frees the activations
+  send,             ///< asynchronous: the group goes on at once
+  receive,          ///< the group waits until the message is there
+  reshard_send,     ///< send between encoder and LLM groups of different dp
+  reshard_receive,
+  all_reduce,       ///< gradients over dp; starts when all participants are there
+  optimizer_step,
+};
+inline constexpr int kOps = 10;
+
+std::string_view to_string(Op op);
+
+constexpr bool is_compute(Op op) { return op <= Op::backward_weight; }
+constexpr bool is_send(Op op) { return op == Op::send || op == Op::reshard_send; }
+constexpr bool is_receive(Op op) { return op == Op::receive || op == Op::reshard_receive; }
+
+/// What a pipeline stage holds; everything that its cost depends on beside the work.
+struct Stage {
+  int encoder_layers = 0;
+  int llm_layers = 0;
+  bool connector = false;  ///< after the last encoder layer
+  bool embedding = false;  ///< before the first LLM layer
+  bool head = false;       ///< vocabulary head and loss, after the last LLM layer
+  int tp = 1;
+  int dp = 1;
+  Recomputation recomputation = Recomputation::full;
+  bool zero1 = true;
+  bool sequence_parallel = true;
+
+  bool operator==(const Stage&) const = default;
+};
+
+/// What one group computes for one microbatch.
+struct Work {
+  Workload encoder;
+  Workload llm;
+
+  bool operator==(const Work&) const = default;
+};
+
+/// One message between two groups.
+struct Message {
+  std::int32_t source = 0;       ///< group
+  std::int32_t destination = 0;  ///< group
+  std::int32_t microbatch = 0;
+  Bytes bytes;       ///< of the whole message, before it is split over the ranks of the groups
+  Bytes port_bytes;  ///< what the busier end of the message moves in the same exchange; = bytes outside a reshard
+};
+
+/// One collective over groups of one stage.
+struct Collective {
+  std::vector<std::int32_t> groups;
+  Bytes bytes;  ///< per rank
+};
+
+/// One instruction. 12 bytes: programs of large clusters hold tens of millions.
+struct Instruction {
+  Op op = Op::forward;
+  std::uint16_t stage = 0;
+  std::int32_t microbatch = -1;  ///< -1 where there is none
+  /// Index into works (compute), messages (send, receive) or collectives (all_reduce); -1 for optimizer_step.
+  std::int32_t index = -1;
+
+  bool operator==(const Instruction&) const = default;
+};
+
+/// The ranks of one tp group; they run in lockstep, the slowest sets the time.
+struct Group {
+  std::int32_t first_rank = 0;
+  std::int32_t ranks = 1;  ///< = tp
+  std::int32_t stage = 0;
+  std::int32_t dp_rank = 0;
+  std::int64_t begin = 0;  ///< its instructions: [begin, end) of Program::instructions
+  std::int64_t end = 0;
+};
+
+/// Instruction lists of all groups, in flat arrays.
+struct Program {
+  int microbatches = 0;
+  std::vector<Stage> stages;
+  std::vector<Group> groups;
+  std::vector<Instruction> instructions;
+  std::vector<Work> works;
+  std::vector<Message> messages;
+  std::vector<Collective> collectives;
+
+  std::span<const Instruction> of(const Group& group) const {
+    return {instructions.data() + group.begin, static_cast<std::size_t>(group.end - group.begin)};
+  }
+  int ranks() const { return groups.empty() ? 0 : groups.back().first_rank + groups.back().ranks; }
+};
+
+}  // namespace dflop

@@ -1,0 +1,78 @@
+// Data: what a data set row says (Record) and what one model makes of it (Sample).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dflop {
+
+enum class Modality : std::uint8_t { text, image, multi_image, video, audio };
+inline constexpr int kModalities = 5;
+
+/// "text", "image", "multi_image", "video", "audio".
+std::string_view to_string(Modality modality);
+std::optional<Modality> modality_from_string(std::string_view name);
+
+struct ImageSize {
+  std::int32_t width = 0;
+  std::int32_t height = 0;
+
+  bool operator==(const ImageSize&) const = default;
+};
+
+/// One data set row: shapes only. An absent optional is a fact that the source does not give.
+struct Record {
+  std::string id;
+  Modality modality = Modality::text;
+  std::int32_t image_count = 0;
+  std::vector<ImageSize> images;  ///< empty, or image_count sizes
+  std::optional<double> video_s;
+  std::optional<double> video_fps;
+  std::optional<std::int64_t> video_frames;
+  std::optional<ImageSize> video_size;
+  std::optional<double> audio_s;
+  std::int64_t text_tokens = 0;
+  std::int64_t row = 0;  ///< line in the file, the header being line 1
+};
+
+/// Work of one module, in the terms its cost depends on: linear layers see `tokens`, attention sees `attention_pairs`.
+struct Workload {
+  std::int64_t sequences = 0;
+  std::int64_t tokens = 0;
+  /// Sum of s² over sequences (averaged over the layers' attention windows, rounded); causal halving is not in it.
+  std::int64_t attention_pairs = 0;
+
+  bool operator==(const Workload&) const = default;
+  Workload& operator+=(const Workload& other);
+  bool empty() const { return tokens == 0; }
+};
+
+Workload operator+(Workload a, const Workload& b);
+
+/// `count` equal encoder sequences (tiles, frames, temporal slots, 30 s chunks).
+struct EncoderSequences {
+  std::int64_t count = 0;
+  std::int64_t tokens = 0;           ///< of one sequence
+  std::int64_t attention_pairs = 0;  ///< of one sequence
+
+  bool operator==(const EncoderSequences&) const = default;
+};
+
+/// A Record after one model's preprocessing.
+struct Sample {
+  std::string id;
+  Modality modality = Modality::text;
+  std::vector<EncoderSequences> encoder_sequences;
+  /// LLM tokens that come out of the encoder and connector (visual or audio tokens).
+  std::int64_t encoder_output_tokens = 0;
+  /// encoder_output_tokens + text tokens, cut at the maximum length if there is one.
+  std::int64_t llm_tokens = 0;
+
+  Workload encoder() const;
+  Workload llm() const { return {llm_tokens > 0 ? 1 : 0, llm_tokens, llm_tokens * llm_tokens}; }
+};
+
+}  // namespace dflop

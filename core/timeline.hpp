@@ -1,0 +1,81 @@
+// Timeline: what ran when. Simulated and live runs fill the same one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/program.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// One of the concurrent queues of a rank.
+enum class Stream : std::uint8_t { compute, send, receive, collective };
+inline constexpr int kStreams = 4;
+
+std::string_view to_string(Stream stream);
+
+/// One thing that a rank did. Spans of one stream of a rank do not overlap, except those of `send` and `receive`,
+/// where several messages may be in flight.
+struct Span {
+  std::int32_t rank = 0;  ///< global; the first rank of its tp group, all of which do the same
+  Stream stream = Stream::compute;
+  Op op = Op::forward;
+  std::uint16_t stage = 0;
+  std::int32_t microbatch = -1;
+  Nanoseconds start{0};
+  Nanoseconds duration{0};  ///< of a send: until arrival; of a receive: how long the rank waited for it
+  Bytes bytes;              ///< moved; zero for compute
+  std::int32_t message = -1;  ///< index of the message, which joins a send to its receive
+
+  bool operator==(const Span&) const = default;
+};
+
+/// Memory in use on each rank of a group from `time` on.
+struct MemoryPoint {
+  std::int32_t rank = 0;  ///< first rank of the group
+  Nanoseconds time{0};
+  Bytes bytes;
+
+  bool operator==(const MemoryPoint&) const = default;
+};
+
+/// How one group spent the run: busy + bubble + wait = makespan.
+struct GroupUsage {
+  std::int32_t first_rank = 0;
+  std::int32_t ranks = 1;
+  std::int32_t stage = 0;
+  std::int32_t dp_rank = 0;
+  Nanoseconds busy{0};      ///< compute and optimizer
+  Nanoseconds bubble{0};    ///< idle with nothing in flight towards it
+  Nanoseconds wait{0};      ///< idle while an awaited message or collective is in flight
+  Nanoseconds transfer{0};  ///< time its messages (sent or received) and collectives take; may overlap busy
+  Bytes peak_memory;        ///< each rank
+  Bytes model_state;        ///< each rank; the part of the peak that is always there
+
+  bool operator==(const GroupUsage&) const = default;
+};
+
+struct Timeline {
+  std::string source;  ///< "simulated" or the device
+  Nanoseconds makespan{0};
+  std::vector<GroupUsage> groups;
+  std::vector<Span> spans;           ///< empty when only usage was asked for
+  std::vector<MemoryPoint> memory;   ///< likewise
+  std::vector<std::string> stages;   ///< names, as "encoder 0", "llm 1"
+
+  bool operator==(const Timeline&) const = default;
+};
+
+/// Idle time (bubble + wait) as a fraction of the makespan, mean over ranks.
+double idle_fraction(const Timeline& timeline);
+
+/// Largest memory of any rank.
+Bytes peak_memory(const Timeline& timeline);
+
+/// "encoder 0", "llm 0" for a disaggregated program, "stage 0" where stages hold both or the program is uniform.
+std::vector<std::string> stage_names(const Program& program);
+
+}  // namespace dflop

@@ -1,0 +1,49 @@
+// Strong units: a number that carries a unit never meets a number with another one by accident.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+
+namespace dflop {
+
+/// Cost-model time.
+using Seconds = std::chrono::duration<double>;
+
+/// Simulator time: whole nanoseconds, so that equal means equal and no comparison needs an epsilon.
+using Nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
+
+/// Rounds cost-model time to simulator time, half away from zero. The only place where this happens.
+/// @throws Error (internal) for a negative, non-finite or too long (over 292 years) duration.
+Nanoseconds to_nanoseconds(Seconds duration);
+
+/// A whole number of bytes.
+struct Bytes {
+  std::int64_t count = 0;
+
+  constexpr auto operator<=>(const Bytes&) const = default;
+  constexpr Bytes& operator+=(Bytes other) { return count += other.count, *this; }
+  constexpr Bytes& operator-=(Bytes other) { return count -= other.count, *this; }
+};
+
+constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
+constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
+constexpr Bytes operator*(Bytes a, std::int64_t times) { return {a.count * times}; }
+
+/// Floating-point operations. A double: 10^15 per iteration and more, exact counts are of no use.
+struct Flop {
+  double count = 0;
+
+  constexpr auto operator<=>(const Flop&) const = default;
+  constexpr Flop& operator+=(Flop other) { return count += other.count, *this; }
+};
+
+constexpr Flop operator+(Flop a, Flop b) { return {a.count + b.count}; }
+constexpr Flop operator*(Flop a, double times) { return {a.count * times}; }
+
+/// Rounds up to the next multiple, as tensor parallelism pads heads. Both arguments positive.
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace dflop
