@@ -15,8 +15,8 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// One GPU type. Efficiencies are fractions of the peak in the limit of large shapes; costmodel/roofline.hpp says how
-/// they fall for small ones.
+/// One GPU type. Efficiencies are fractions of the peak in the limit of large shapes; costmodel/roofline.hpp
+/// says how they fall for small ones.
 struct GpuSpec {
   std::string name;
   double peak_flop_per_s = 0;  ///< dense bf16
@@ -28,9 +28,10 @@ struct GpuSpec {
   double gemm_half_width = 0;   ///< the same for the narrower of a product's per-rank widths
   double attention_forward_efficiency = 0;
   double attention_backward_efficiency = 0;
-  double attention_half_tokens = 0;  ///< mean sequence length at which attention reaches half of its efficiency
-  double memory_efficiency = 0;      ///< fraction of the memory bandwidth that streaming kernels reach
-  Seconds kernel_overhead{0};        ///< fixed time of one layer's launches and small kernels, per pass
+  double attention_half_tokens =
+      0;                         ///< mean sequence length at which attention reaches half of its efficiency
+  double memory_efficiency = 0;  ///< fraction of the memory bandwidth that streaming kernels reach
+  Seconds kernel_overhead{0};    ///< fixed time of one layer's launches and small kernels, per pass
 
   Bytes usable_memory() const { return memory - reserved_memory; }
   bool operator==(const GpuSpec&) const = default;

@@ -13,8 +13,8 @@ struct ProgramCosts {
   std::vector<Nanoseconds> message;      ///< per message: from the send to the arrival, uncontended
   std::vector<Nanoseconds> collective;   ///< per collective: from the last arrival to the end
   std::vector<Bytes> model_state;        ///< per group, each rank: parameters, gradients, optimizer states
-  /// Per instruction, each rank: kept from a forward to the last backward of its microbatch and stage (the same
-  /// number at the forward that takes it and at the backward that frees it); zero elsewhere.
+  /// Per instruction, each rank: kept from a forward to the last backward of its microbatch and stage (the
+  /// same number at the forward that takes it and at the backward that frees it); zero elsewhere.
   std::vector<Bytes> activation;
   std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs
 };
@@ -23,7 +23,8 @@ class CostModel {
  public:
   virtual ~CostModel() = default;
 
-  /// Time of one compute instruction on one stage, tensor-parallel communication included. Zero for empty work.
+  /// Time of one compute instruction on one stage, tensor-parallel communication included. Zero for empty
+  /// work.
   virtual Seconds compute(Op op, const Stage& stage, const Work& work) const = 0;
 
   /// Time from send to arrival of a message between two groups, with nothing else on the links.

@@ -1,4 +1,5 @@
-// The one exception type. Infeasible plans, time limits and out-of-memory of a plan are values, not exceptions.
+// The one exception type. Infeasible plans, time limits and out-of-memory of a plan are values, not
+// exceptions.
 #pragma once
 
 #include <stdexcept>
@@ -18,7 +19,8 @@ enum class ErrorKind {
 /// What went wrong, where, what was expected and what was found.
 class Error : public std::runtime_error {
  public:
-  /// `context` is the place, as "file:line", "file:row 7, column 'fps'" or "plan.json: key 'llm.tp'"; may be empty.
+  /// `context` is the place, as "file:line", "file:row 7, column 'fps'" or "plan.json: key 'llm.tp'"; may be
+  /// empty.
   Error(ErrorKind kind, const std::string& message, const std::string& context = "")
       : std::runtime_error(context.empty() ? message : context + ": " + message),
         kind_(kind),

@@ -19,19 +19,20 @@ struct TransformerSpec {
   int heads = 0;
   int kv_heads = 0;  ///< = heads without grouped-query attention
   int head_dim = 0;
-  bool gated_mlp = false;      ///< SwiGLU: three matrices instead of two
-  bool causal = false;         ///< decoder: a query sees the keys before it
+  bool gated_mlp = false;       ///< SwiGLU: three matrices instead of two
+  bool causal = false;          ///< decoder: a query sees the keys before it
   std::int64_t vocabulary = 0;  ///< 0: neither embedding nor vocabulary head (encoders)
 
-  /// Query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the padding is paid for.
+  /// Query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the padding is
+  /// paid for.
   std::int64_t heads_per_rank(int tp) const { return round_up(heads, tp) / tp; }
   /// KV heads on one tp rank: replicated where there are fewer than ranks, else padded as query heads are.
   std::int64_t kv_heads_per_rank(int tp) const { return kv_heads < tp ? 1 : round_up(kv_heads, tp) / tp; }
   std::int64_t ffn_per_rank(int tp) const { return round_up(ffn, tp) / tp; }
   std::int64_t vocabulary_per_rank(int tp) const { return round_up(vocabulary, tp) / tp; }
 
-  /// Matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases and norms (below
-  /// 0.1 %) are left out.
+  /// Matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases and norms
+  /// (below 0.1 %) are left out.
   std::int64_t layer_parameters(int tp) const;
   /// Embedding parameters on one tp rank; the untied vocabulary head has as many.
   std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
@@ -53,8 +54,8 @@ struct ConnectorSpec {
 };
 
 struct ModelSpec {
-  std::string name;         ///< "llava-ov-llama3-8b", or the path of the user's file
-  std::string preprocess;   ///< name of the preprocessing rule, as "llava-ov"
+  std::string name;             ///< "llava-ov-llama3-8b", or the path of the user's file
+  std::string preprocess;       ///< name of the preprocessing rule, as "llava-ov"
   std::int64_t max_tokens = 0;  ///< LLM sequences are cut here
   TransformerSpec encoder;
   ConnectorSpec connector;

@@ -34,8 +34,9 @@ void validate_module(const std::string& name, const ModulePlan& module, int mode
   require_positive(name + ".pp", module.pp);
   require_positive(name + ".dp", module.dp);
   if (module.tp > cluster.gpus_per_node) {
-    refuse(name + ".tp", "tensor parallelism stays inside a node of " + std::to_string(cluster.gpus_per_node) +
-                             " GPUs, found " + std::to_string(module.tp));
+    refuse(name + ".tp", "tensor parallelism stays inside a node of " +
+                             std::to_string(cluster.gpus_per_node) + " GPUs, found " +
+                             std::to_string(module.tp));
   }
   // Also keeps products of a hostile file's sizes inside 64 bits.
   for (const auto& [key, value] : {std::pair{".pp", module.pp}, std::pair{".dp", module.dp}}) {
@@ -45,14 +46,14 @@ void validate_module(const std::string& name, const ModulePlan& module, int mode
     }
   }
   if (module.layers.size() != static_cast<std::size_t>(module.pp)) {
-    refuse(name + ".layers", "expected one entry for each of " + std::to_string(module.pp) + " stages, found " +
-                                 std::to_string(module.layers.size()));
+    refuse(name + ".layers", "expected one entry for each of " + std::to_string(module.pp) +
+                                 " stages, found " + std::to_string(module.layers.size()));
   }
   const int smallest = plan.layout == Layout::uniform ? 0 : 1;
   for (const int layers : module.layers) {
     if (layers < smallest) {
-      refuse(name + ".layers",
-             "expected at least " + std::to_string(smallest) + " in each stage, found " + std::to_string(layers));
+      refuse(name + ".layers", "expected at least " + std::to_string(smallest) + " in each stage, found " +
+                                   std::to_string(layers));
     }
   }
   const std::int64_t sum = std::accumulate(module.layers.begin(), module.layers.end(), std::int64_t{0});
@@ -72,7 +73,8 @@ void validate_uniform(const Plan& plan) {
       refuse("llm.layers", "stage " + std::to_string(stage) + " has no layers");
     }
     if (llm_begun && plan.encoder.layers[stage] > 0) {
-      refuse("encoder.layers", "encoder layers come before LLM layers, found some in stage " + std::to_string(stage));
+      refuse("encoder.layers",
+             "encoder layers come before LLM layers, found some in stage " + std::to_string(stage));
     }
     llm_begun = llm_begun || plan.llm.layers[stage] > 0;
   }
@@ -80,12 +82,18 @@ void validate_uniform(const Plan& plan) {
 
 }  // namespace
 
-std::string_view to_string(Layout layout) { return kLayouts[static_cast<std::size_t>(layout)]; }
-std::string_view to_string(PipelineSchedule schedule) { return kSchedules[static_cast<std::size_t>(schedule)]; }
+std::string_view to_string(Layout layout) {
+  return kLayouts[static_cast<std::size_t>(layout)];
+}
+std::string_view to_string(PipelineSchedule schedule) {
+  return kSchedules[static_cast<std::size_t>(schedule)];
+}
 std::string_view to_string(Recomputation recomputation) {
   return kRecomputations[static_cast<std::size_t>(recomputation)];
 }
-std::optional<Layout> layout_from_string(std::string_view name) { return find<Layout>(kLayouts, name); }
+std::optional<Layout> layout_from_string(std::string_view name) {
+  return find<Layout>(kLayouts, name);
+}
 std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name) {
   return find<PipelineSchedule>(kSchedules, name);
 }
@@ -109,12 +117,13 @@ void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& clust
   const std::int64_t encoder_ranks =
       plan.layout == Layout::uniform ? 0 : product(plan.encoder.tp, plan.encoder.pp, plan.encoder.dp);
   if (llm_ranks + encoder_ranks > cluster.gpus()) {
-    refuse("llm", "the plan needs " + std::to_string(llm_ranks + encoder_ranks) + " GPUs, cluster '" + cluster.name +
-                      "' has " + std::to_string(cluster.gpus()));
+    refuse("llm", "the plan needs " + std::to_string(llm_ranks + encoder_ranks) + " GPUs, cluster '" +
+                      cluster.name + "' has " + std::to_string(cluster.gpus()));
   }
   if (plan.gbs < std::int64_t{plan.microbatches} * plan.llm.dp) {
     refuse("gbs", "a global batch of " + std::to_string(plan.gbs) + " samples cannot fill dp " +
-                      std::to_string(plan.llm.dp) + " x " + std::to_string(plan.microbatches) + " microbatches");
+                      std::to_string(plan.llm.dp) + " x " + std::to_string(plan.microbatches) +
+                      " microbatches");
   }
 }
 
@@ -133,8 +142,8 @@ void validate(const Assignment& assignment, const Plan& plan, std::size_t sample
   };
   if (assignment.microbatches != plan.microbatches || assignment.dp != plan.llm.dp) {
     refuse_assignment("expected " + std::to_string(plan.microbatches) + " microbatches x dp " +
-                      std::to_string(plan.llm.dp) + ", found " + std::to_string(assignment.microbatches) + " x " +
-                      std::to_string(assignment.dp));
+                      std::to_string(plan.llm.dp) + ", found " + std::to_string(assignment.microbatches) +
+                      " x " + std::to_string(assignment.dp));
   }
   if (assignment.bin.size() != samples) {
     refuse_assignment("expected a bin for each of " + std::to_string(samples) + " samples, found " +
@@ -150,7 +159,8 @@ void validate(const Assignment& assignment, const Plan& plan, std::size_t sample
     filled[bin] = true;
   }
   const auto empty = std::find(filled.begin(), filled.end(), false);
-  if (empty != filled.end()) refuse_assignment("bin " + std::to_string(empty - filled.begin()) + " has no sample");
+  if (empty != filled.end())
+    refuse_assignment("bin " + std::to_string(empty - filled.begin()) + " has no sample");
 }
 
 }  // namespace dflop

@@ -40,8 +40,8 @@ struct ModulePlan {
   bool operator==(const ModulePlan&) const = default;
 };
 
-/// A complete training configuration. With Layout::uniform both modules have the same tp, pp and dp, and stage s runs
-/// encoder.layers[s] encoder layers, then llm.layers[s] LLM layers.
+/// A complete training configuration. With Layout::uniform both modules have the same tp, pp and dp, and
+/// stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers.
 struct Plan {
   std::string planner;  ///< who made it
   std::string model;
@@ -62,7 +62,8 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-/// Splits `layers` over `stages` as evenly as whole layers allow, the larger parts first: 27 over 2 is {14, 13}.
+/// Splits `layers` over `stages` as evenly as whole layers allow, the larger parts first: 27 over 2 is {14,
+/// 13}.
 std::vector<int> split_layers(int layers, int stages);
 
 /// Checks a plan against itself, its model and its cluster.

@@ -36,15 +36,16 @@ struct PlanRequest {
   std::span<const Batch> batches;   ///< whole iterations, for candidates that are run
   std::uint64_t seed = 0;
   PlanOptions options;
-  /// Called now and then with done and total; may be empty. May be called from several threads, never at once.
+  /// Called now and then with done and total; may be empty. May be called from several threads, never at
+  /// once.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };
 
 struct PlanResult {
-  std::optional<Plan> plan;      ///< absent: nothing is feasible
-  Seconds objective{0};          ///< in the planner's own terms; see its header
+  std::optional<Plan> plan;       ///< absent: nothing is feasible
+  Seconds objective{0};           ///< in the planner's own terms; see its header
   std::string infeasible_reason;  ///< which constraint fails, and by how much it is missed at best
-  std::int64_t candidates = 0;   ///< configurations looked at
+  std::int64_t candidates = 0;    ///< configurations looked at
 };
 
 class Planner {

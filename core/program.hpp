@@ -1,4 +1,5 @@
-// Program: what every tp group does, instruction by instruction. The simulator and the live backend run the same one.
+// Program: what every tp group does, instruction by instruction. The simulator and the live backend run the
+// same one.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,22 @@ enum class Op : std::uint8_t {
   receive,          ///< the group waits until the message is there
   reshard_send,     ///< send between encoder and LLM groups of different dp
   reshard_receive,
-  all_reduce,       ///< gradients over dp; starts when all participants are there
+  all_reduce,  ///< gradients over dp; starts when all participants are there
   optimizer_step,
 };
 inline constexpr int kOps = 10;
 
 std::string_view to_string(Op op);
 
-constexpr bool is_compute(Op op) { return op <= Op::backward_weight; }
-constexpr bool is_send(Op op) { return op == Op::send || op == Op::reshard_send; }
-constexpr bool is_receive(Op op) { return op == Op::receive || op == Op::reshard_receive; }
+constexpr bool is_compute(Op op) {
+  return op <= Op::backward_weight;
+}
+constexpr bool is_send(Op op) {
+  return op == Op::send || op == Op::reshard_send;
+}
+constexpr bool is_receive(Op op) {
+  return op == Op::receive || op == Op::reshard_receive;
+}
 
 /// What a pipeline stage holds; everything that its cost depends on beside the work.
 struct Stage {
@@ -61,7 +68,8 @@ struct Message {
   std::int32_t destination = 0;  ///< group
   std::int32_t microbatch = 0;
   Bytes bytes;       ///< of the whole message, before it is split over the ranks of the groups
-  Bytes port_bytes;  ///< what the busier end of the message moves in the same exchange; = bytes outside a reshard
+  Bytes port_bytes;  ///< what the busier end of the message moves in the same exchange; = bytes outside a
+                     ///< reshard
 };
 
 /// One collective over groups of one stage.

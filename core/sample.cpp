@@ -5,11 +5,14 @@
 namespace dflop {
 namespace {
 
-constexpr std::array<std::string_view, kModalities> kNames = {"text", "image", "multi_image", "video", "audio"};
+constexpr std::array<std::string_view, kModalities> kNames = {"text", "image", "multi_image", "video",
+                                                              "audio"};
 
 }  // namespace
 
-std::string_view to_string(Modality modality) { return kNames[static_cast<std::size_t>(modality)]; }
+std::string_view to_string(Modality modality) {
+  return kNames[static_cast<std::size_t>(modality)];
+}
 
 std::optional<Modality> modality_from_string(std::string_view name) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
@@ -25,7 +28,9 @@ Workload& Workload::operator+=(const Workload& other) {
   return *this;
 }
 
-Workload operator+(Workload a, const Workload& b) { return a += b; }
+Workload operator+(Workload a, const Workload& b) {
+  return a += b;
+}
 
 Workload Sample::encoder() const {
   Workload work;

@@ -38,11 +38,13 @@ struct Record {
   std::int64_t row = 0;  ///< line in the file, the header being line 1
 };
 
-/// Work of one module, in the terms its cost depends on: linear layers see `tokens`, attention sees `attention_pairs`.
+/// Work of one module, in the terms its cost depends on: linear layers see `tokens`, attention sees
+/// `attention_pairs`.
 struct Workload {
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
-  /// Sum of s² over sequences (averaged over the layers' attention windows, rounded); causal halving is not in it.
+  /// Sum of s² over sequences (averaged over the layers' attention windows, rounded); causal halving is not
+  /// in it.
   std::int64_t attention_pairs = 0;
 
   bool operator==(const Workload&) const = default;

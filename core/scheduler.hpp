@@ -21,6 +21,7 @@ enum class ScheduleStatus : std::uint8_t {
 };
 
 std::string_view to_string(ScheduleStatus status);
+std::optional<ScheduleStatus> schedule_status_from_string(std::string_view name);
 
 struct ScheduleRequest {
   std::span<const Sample> samples;  ///< one global batch
@@ -48,7 +49,8 @@ class Scheduler {
   virtual ~Scheduler() = default;
   virtual std::string_view name() const = 0;
 
-  /// Every sample in exactly one bin, no bin empty. The same request gives the same result unless it has a time limit.
+  /// Every sample in exactly one bin, no bin empty. The same request gives the same result unless it has a
+  /// time limit.
   /// @throws Error (input) if there are fewer samples than bins.
   virtual ScheduleResult schedule(const ScheduleRequest& request) const = 0;
 };

@@ -17,8 +17,8 @@ inline constexpr int kStreams = 4;
 
 std::string_view to_string(Stream stream);
 
-/// One thing that a rank did. Spans of one stream of a rank do not overlap, except those of `send` and `receive`,
-/// where several messages may be in flight.
+/// One thing that a rank did. Spans of one stream of a rank do not overlap, except those of `send` and
+/// `receive`, where several messages may be in flight.
 struct Span {
   std::int32_t rank = 0;  ///< global; the first rank of its tp group, all of which do the same
   Stream stream = Stream::compute;
@@ -26,8 +26,8 @@ struct Span {
   std::uint16_t stage = 0;
   std::int32_t microbatch = -1;
   Nanoseconds start{0};
-  Nanoseconds duration{0};  ///< of a send: until arrival; of a receive: how long the rank waited for it
-  Bytes bytes;              ///< moved; zero for compute
+  Nanoseconds duration{0};    ///< of a send: until arrival; of a receive: how long the rank waited for it
+  Bytes bytes;                ///< moved; zero for compute
   std::int32_t message = -1;  ///< index of the message, which joins a send to its receive
 
   bool operator==(const Span&) const = default;
@@ -62,9 +62,9 @@ struct Timeline {
   std::string source;  ///< "simulated" or the device
   Nanoseconds makespan{0};
   std::vector<GroupUsage> groups;
-  std::vector<Span> spans;           ///< empty when only usage was asked for
-  std::vector<MemoryPoint> memory;   ///< likewise
-  std::vector<std::string> stages;   ///< names, as "encoder 0", "llm 1"
+  std::vector<Span> spans;          ///< empty when only usage was asked for
+  std::vector<MemoryPoint> memory;  ///< likewise
+  std::vector<std::string> stages;  ///< names, as "encoder 0", "llm 1"
 
   bool operator==(const Timeline&) const = default;
 };
@@ -75,7 +75,8 @@ double idle_fraction(const Timeline& timeline);
 /// Largest memory of any rank.
 Bytes peak_memory(const Timeline& timeline);
 
-/// "encoder 0", "llm 0" for a disaggregated program, "stage 0" where stages hold both or the program is uniform.
+/// "encoder 0", "llm 0" for a disaggregated program, "stage 0" where stages hold both or the program is
+/// uniform.
 std::vector<std::string> stage_names(const Program& program);
 
 }  // namespace dflop

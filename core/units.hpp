@@ -26,9 +26,15 @@ struct Bytes {
   constexpr Bytes& operator-=(Bytes other) { return count -= other.count, *this; }
 };
 
-constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
-constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
-constexpr Bytes operator*(Bytes a, std::int64_t times) { return {a.count * times}; }
+constexpr Bytes operator+(Bytes a, Bytes b) {
+  return {a.count + b.count};
+}
+constexpr Bytes operator-(Bytes a, Bytes b) {
+  return {a.count - b.count};
+}
+constexpr Bytes operator*(Bytes a, std::int64_t times) {
+  return {a.count * times};
+}
 
 /// Floating-point operations. A double: 10^15 per iteration and more, exact counts are of no use.
 struct Flop {
@@ -38,8 +44,12 @@ struct Flop {
   constexpr Flop& operator+=(Flop other) { return count += other.count, *this; }
 };
 
-constexpr Flop operator+(Flop a, Flop b) { return {a.count + b.count}; }
-constexpr Flop operator*(Flop a, double times) { return {a.count * times}; }
+constexpr Flop operator+(Flop a, Flop b) {
+  return {a.count + b.count};
+}
+constexpr Flop operator*(Flop a, double times) {
+  return {a.count * times};
+}
 
 /// Rounds up to the next multiple, as tensor parallelism pads heads. Both arguments positive.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {

@@ -1,0 +1,14 @@
+#include "core/program.hpp"
+
+#include <array>
+
+namespace dflop {
+
+std::string_view to_string(Op op) {
+  constexpr std::array<std::string_view, kOps> names = {
+      "forward", "backward",     "backward_input",  "backward_weight", "send",
+      "receive", "reshard_send", "reshard_receive", "all_reduce",      "optimizer_step"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+}  // namespace dflop

@@ -1,0 +1,223 @@
+// verify(): what every Program must hold, whoever made it.
+#include <algorithm>
+#include <string>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "core/lowering.hpp"
+
+namespace dflop {
+namespace {
+
+std::string place(const Program& program, std::size_t group, std::int64_t instruction) {
+  std::string text = "program: group " + std::to_string(group);
+  if (instruction >= 0) {
+    text += ", instruction " + std::to_string(instruction - program.groups[group].begin) + " (" +
+            std::string(to_string(program.instructions[instruction].op)) + ")";
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(const Program& program, std::size_t group, std::int64_t instruction,
+                         const std::string& message) {
+  throw Error(ErrorKind::input, message, place(program, group, instruction));
+}
+
+/// Size of the table that an instruction's index points into; 0 for none.
+std::size_t table_size(const Program& program, Op op) {
+  if (is_compute(op)) return program.works.size();
+  if (is_send(op) || is_receive(op)) return program.messages.size();
+  return op == Op::all_reduce ? program.collectives.size() : 0;
+}
+
+void check_ranges(const Program& program) {
+  std::int64_t expected_begin = 0;
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const Group& group = program.groups[g];
+    if (group.begin != expected_begin || group.end < group.begin ||
+        group.end > static_cast<std::int64_t>(program.instructions.size())) {
+      refuse(program, g, -1, "its instructions do not follow those of the group before");
+    }
+    expected_begin = group.end;
+    if (group.stage < 0 || static_cast<std::size_t>(group.stage) >= program.stages.size()) {
+      refuse(program, g, -1, "no stage " + std::to_string(group.stage));
+    }
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (instruction.stage >= program.stages.size()) refuse(program, g, i, "no such stage");
+      if (instruction.op == Op::optimizer_step) continue;
+      if (instruction.index < 0 ||
+          static_cast<std::size_t>(instruction.index) >= table_size(program, instruction.op)) {
+        refuse(program, g, i, "index " + std::to_string(instruction.index) + " is out of range");
+      }
+      if (is_compute(instruction.op) &&
+          (instruction.microbatch < 0 || instruction.microbatch >= program.microbatches)) {
+        refuse(program, g, i, "no microbatch " + std::to_string(instruction.microbatch));
+      }
+    }
+  }
+  for (const Message& message : program.messages) {
+    for (const std::int32_t end : {message.source, message.destination}) {
+      if (end < 0 || static_cast<std::size_t>(end) >= program.groups.size()) {
+        throw Error(ErrorKind::input, "a message names group " + std::to_string(end), "program");
+      }
+    }
+  }
+}
+
+/// Each message sent once by its source and received once by its destination, in the same order on each
+/// channel.
+void check_messages(const Program& program) {
+  std::vector<std::int64_t> sent(program.messages.size(), -1);
+  std::vector<std::int64_t> received(program.messages.size(), -1);
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_send(instruction.op) && !is_receive(instruction.op)) continue;
+      const Message& message = program.messages[instruction.index];
+      const bool sends = is_send(instruction.op);
+      if (static_cast<std::size_t>(sends ? message.source : message.destination) != g) {
+        refuse(program, g, i, "message " + std::to_string(instruction.index) + " belongs to another group");
+      }
+      std::int64_t& position = (sends ? sent : received)[instruction.index];
+      if (position >= 0) refuse(program, g, i, "message " + std::to_string(instruction.index) + " twice");
+      position = i;
+    }
+  }
+  std::vector<std::int32_t> order(program.messages.size());
+  for (std::size_t m = 0; m < order.size(); ++m) {
+    const Message& message = program.messages[m];
+    order[m] = static_cast<std::int32_t>(m);
+    if (sent[m] < 0) refuse(program, message.source, -1, "message " + std::to_string(m) + " is never sent");
+    if (received[m] < 0)
+      refuse(program, message.destination, -1, "message " + std::to_string(m) + " is never received");
+  }
+  const auto key = [&](std::int32_t m) {
+    return std::tuple(program.messages[m].source, program.messages[m].destination, sent[m]);
+  };
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
+  for (std::size_t k = 1; k < order.size(); ++k) {
+    const Message& before = program.messages[order[k - 1]];
+    const Message& after = program.messages[order[k]];
+    if (before.source == after.source && before.destination == after.destination &&
+        received[order[k - 1]] > received[order[k]]) {
+      refuse(program, after.destination, received[order[k]],
+             "received before a message sent earlier on this channel");
+    }
+  }
+}
+
+/// Each microbatch forward, then backward (whole, or input before weight), on every stage that a group runs.
+void check_compute_order(const Program& program) {
+  enum State : std::uint8_t { untouched, forward_done, input_done, complete };
+  const std::size_t microbatches = program.microbatches;
+  std::vector<std::uint8_t> state(program.stages.size() * microbatches);
+  std::vector<std::uint8_t> runs(program.stages.size());
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    std::fill(state.begin(), state.end(), untouched);
+    std::fill(runs.begin(), runs.end(), 0);
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_compute(instruction.op)) continue;
+      runs[instruction.stage] = 1;
+      std::uint8_t& now = state[instruction.stage * microbatches + instruction.microbatch];
+      const std::uint8_t expected = instruction.op == Op::forward           ? untouched
+                                    : instruction.op == Op::backward_weight ? input_done
+                                                                            : forward_done;
+      if (now != expected) {
+        refuse(program, g, i,
+               "microbatch " + std::to_string(instruction.microbatch) + " out of order on this stage");
+      }
+      now = instruction.op == Op::forward          ? forward_done
+            : instruction.op == Op::backward_input ? input_done
+                                                   : complete;
+    }
+    for (std::size_t s = 0; s < runs.size(); ++s) {
+      for (std::size_t j = 0; runs[s] != 0 && j < microbatches; ++j) {
+        if (state[s * microbatches + j] != complete) {
+          refuse(program, g, -1,
+                 "microbatch " + std::to_string(j) + " is not completed on stage " + std::to_string(s));
+        }
+      }
+    }
+  }
+}
+
+/// Each participant enters its collective once, and nobody else does.
+void check_collectives(const Program& program) {
+  std::vector<std::vector<std::int32_t>> entered(program.collectives.size());
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (instruction.op == Op::all_reduce)
+        entered[instruction.index].push_back(static_cast<std::int32_t>(g));
+    }
+  }
+  for (std::size_t c = 0; c < entered.size(); ++c) {
+    std::vector<std::int32_t> expected = program.collectives[c].groups;
+    std::sort(expected.begin(), expected.end());
+    if (entered[c] != expected) {  // entered is in group order
+      throw Error(ErrorKind::input,
+                  "collective " + std::to_string(c) + " is not entered once by each participant", "program");
+    }
+  }
+}
+
+/// Runs the program without time: every group as far as it gets, until nothing moves.
+void check_progress(const Program& program) {
+  std::vector<std::int64_t> next;
+  for (const Group& group : program.groups) next.push_back(group.begin);
+  std::vector<std::uint8_t> sent(program.messages.size());
+  std::vector<std::size_t> arrived(program.collectives.size());
+  std::vector<std::int32_t> ready;
+  std::vector<std::uint8_t> queued(program.groups.size(), 0);
+  const auto wake = [&](std::int32_t g) {
+    if (queued[g] == 0) ready.push_back(g);
+    queued[g] = 1;
+  };
+  for (std::size_t g = program.groups.size(); g-- > 0;) wake(static_cast<std::int32_t>(g));
+
+  while (!ready.empty()) {
+    const std::int32_t g = ready.back();
+    ready.pop_back();
+    queued[g] = 0;
+    for (; next[g] < program.groups[g].end; ++next[g]) {
+      const Instruction& instruction = program.instructions[next[g]];
+      if (is_send(instruction.op)) {
+        sent[instruction.index] = 1;
+        const std::int32_t peer = program.messages[instruction.index].destination;
+        const std::int64_t waits = next[peer];
+        if (waits < program.groups[peer].end && is_receive(program.instructions[waits].op) &&
+            program.instructions[waits].index == instruction.index) {
+          wake(peer);
+        }
+      } else if (is_receive(instruction.op) && sent[instruction.index] == 0) {
+        break;
+      } else if (instruction.op == Op::all_reduce) {
+        const Collective& collective = program.collectives[instruction.index];
+        if (++arrived[instruction.index] < collective.groups.size()) break;
+        for (const std::int32_t peer : collective.groups) {
+          if (peer == g) continue;
+          ++next[peer];
+          wake(peer);
+        }
+      }
+    }
+  }
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    if (next[g] < program.groups[g].end)
+      refuse(program, g, next[g], "deadlock: this is never reached or never ends");
+  }
+}
+
+}  // namespace
+
+void verify(const Program& program) {
+  check_ranges(program);
+  check_messages(program);
+  check_compute_order(program);
+  check_collectives(program);
+  check_progress(program);
+}
+
+}  // namespace dflop

@@ -1,0 +1,81 @@
+#include "core/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "tests/core/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+TEST(SplitLayers, IsEvenWithTheLargerPartsFirst) {
+  EXPECT_EQ(split_layers(27, 2), (std::vector<int>{14, 13}));
+  EXPECT_EQ(split_layers(5, 5), (std::vector<int>{1, 1, 1, 1, 1}));
+  for (int layers = 1; layers < 50; ++layers) {
+    for (int stages = 1; stages <= layers; ++stages) {
+      const std::vector<int> split = split_layers(layers, stages);
+      EXPECT_EQ(std::accumulate(split.begin(), split.end(), 0), layers);
+      EXPECT_LE(split.front() - split.back(), 1);
+    }
+  }
+}
+
+TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
+  const Plan good = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 2, 2, {3, 3}}, 4, 16);
+  const auto refused = [&](const std::string& key, const std::function<void(Plan&)>& damage) {
+    Plan plan = good;
+    damage(plan);
+    try {
+      validate(plan, testing::tiny_model(), testing::tiny_cluster());
+      ADD_FAILURE() << "accepted a bad " << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_NE(error.context().find("'" + key + "'"), std::string::npos) << error.what();
+    }
+  };
+  validate(good, testing::tiny_model(), testing::tiny_cluster());  // 4 + 16 of 32 GPUs
+  refused("encoder.tp", [](Plan& p) { p.encoder.tp = 16; });
+  refused("llm.dp", [](Plan& p) { p.llm.dp = 0; });
+  refused("llm.pp", [](Plan& p) { p.llm.pp = 2000000000; });
+  refused("llm.layers", [](Plan& p) { p.llm.layers = {6}; });
+  refused("llm.layers", [](Plan& p) { p.llm.layers = {3, 2}; });
+  refused("encoder.layers", [](Plan& p) { p.encoder = {2, 2, 1, {4, 0}}; });
+  refused("llm", [](Plan& p) { p.llm.dp = 4; });  // 4 + 32 GPUs
+  refused("gbs", [](Plan& p) { p.gbs = 7; });     // 2 x 4 bins
+  refused("microbatches", [](Plan& p) { p.microbatches = 0; });
+  refused("encoder", [](Plan& p) { p.layout = Layout::uniform; });
+}
+
+TEST(Plan, UniformEncoderLayersComeFirst) {
+  Plan plan;
+  plan.layout = Layout::uniform;
+  plan.gbs = 4;
+  plan.encoder = {1, 2, 1, {2, 2}};
+  plan.llm = {1, 2, 1, {3, 3}};
+  EXPECT_THROW(validate(plan, testing::tiny_model(), testing::tiny_cluster()),
+               Error);  // encoder after LLM layers
+  plan.encoder.layers = {4, 0};
+  EXPECT_NO_THROW(validate(plan, testing::tiny_model(), testing::tiny_cluster()));
+}
+
+TEST(Names, RoundTrip) {
+  for (const Layout layout : {Layout::disaggregated, Layout::uniform}) {
+    EXPECT_EQ(layout_from_string(to_string(layout)), layout);
+  }
+  for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b}) {
+    EXPECT_EQ(pipeline_schedule_from_string(to_string(schedule)), schedule);
+  }
+  for (const auto r : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+    EXPECT_EQ(recomputation_from_string(to_string(r)), r);
+  }
+  for (int m = 0; m < kModalities; ++m) {
+    EXPECT_EQ(modality_from_string(to_string(static_cast<Modality>(m))), static_cast<Modality>(m));
+  }
+  EXPECT_EQ(modality_from_string("picture"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace dflop
