@@ -11,7 +11,7 @@ namespace dflop {
 enum class ErrorKind {
   usage,      ///< the command line is wrong (exit 2)
   input,      ///< a file or value given by the user is wrong (exit 2)
-  output,     ///< a result could not be written (exit 1)
+  output,     ///< a result cannot be written where the user asked for it (exit 2)
   no_device,  ///< a device that is not there (exit 4)
   internal,   ///< a broken promise of our own code (exit 1)
 };
@@ -44,10 +44,10 @@ inline int Error::exit_code() const {
   switch (kind_) {
     case ErrorKind::usage:
     case ErrorKind::input:
+    case ErrorKind::output:
       return 2;
     case ErrorKind::no_device:
       return 4;
-    case ErrorKind::output:
     case ErrorKind::internal:
       break;
   }

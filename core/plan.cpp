@@ -63,6 +63,19 @@ void validate_module(const std::string& name, const ModulePlan& module, int mode
   }
 }
 
+/// Tensor parallelism talks in every layer and is priced on the links inside a node.
+void validate_placement(const std::string& name, const ModulePlan& module, int first_rank,
+                        const ClusterSpec& cluster) {
+  for (int group = 0; group < module.pp * module.dp; ++group) {
+    const int first = first_rank + group * module.tp;
+    if (cluster.node_of(first) != cluster.node_of(first + module.tp - 1)) {
+      refuse(name + ".tp", "the tp group of ranks " + std::to_string(first) + " to " +
+                               std::to_string(first + module.tp - 1) + " lies on two nodes of " +
+                               std::to_string(cluster.gpus_per_node) + " GPUs");
+    }
+  }
+}
+
 void validate_uniform(const Plan& plan) {
   if (plan.encoder.tp != plan.llm.tp || plan.encoder.pp != plan.llm.pp || plan.encoder.dp != plan.llm.dp) {
     refuse("encoder", "a uniform plan has the same tp, pp and dp for encoder and llm");
@@ -120,6 +133,8 @@ void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& clust
     refuse("llm", "the plan needs " + std::to_string(llm_ranks + encoder_ranks) + " GPUs, cluster '" +
                       cluster.name + "' has " + std::to_string(cluster.gpus()));
   }
+  validate_placement("encoder", plan.encoder, 0, cluster);
+  validate_placement("llm", plan.llm, plan.layout == Layout::uniform ? 0 : plan.encoder.ranks(), cluster);
   if (plan.gbs < std::int64_t{plan.microbatches} * plan.llm.dp) {
     refuse("gbs", "a global batch of " + std::to_string(plan.gbs) + " samples cannot fill dp " +
                       std::to_string(plan.llm.dp) + " x " + std::to_string(plan.microbatches) +

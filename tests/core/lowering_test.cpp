@@ -153,7 +153,7 @@ TEST(Lower, RandomPlansVerifyAndLoseNothing) {
       plan.encoder.layers[0] = 4;
     }
     plan.gbs = plan.bins() + static_cast<int>(random.below(20));
-    validate(plan, tiny_model(), tiny_cluster(16));
+    validate(plan, tiny_model(), tiny_cluster(1, 128));
     const Batch batch = random_batch(random, plan.gbs);
     const Program program = lower(plan, tiny_model(), batch, random_assignment(random, plan, batch.size()));
     verify(program);

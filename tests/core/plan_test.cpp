@@ -44,7 +44,10 @@ TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
   refused("llm.layers", [](Plan& p) { p.llm.layers = {3, 2}; });
   refused("encoder.layers", [](Plan& p) { p.encoder = {2, 2, 1, {4, 0}}; });
   refused("llm", [](Plan& p) { p.llm.dp = 4; });  // 4 + 32 GPUs
-  refused("gbs", [](Plan& p) { p.gbs = 7; });     // 2 x 4 bins
+  refused("llm.tp", [](Plan& p) {
+    p.encoder.dp = 1, p.encoder.tp = 6;
+  });                                          // LLM groups 6-9, 10-13, 14-17: over 8 and 16
+  refused("gbs", [](Plan& p) { p.gbs = 7; });  // 2 x 4 bins
   refused("microbatches", [](Plan& p) { p.microbatches = 0; });
   refused("encoder", [](Plan& p) { p.layout = Layout::uniform; });
 }

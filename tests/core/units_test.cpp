@@ -60,7 +60,7 @@ TEST(Random, ShuffleKeepsTheItems) {
 TEST(Error, ExitCodesAreThoseOfTheManual) {
   EXPECT_EQ(Error(ErrorKind::usage, "").exit_code(), 2);
   EXPECT_EQ(Error(ErrorKind::input, "").exit_code(), 2);
-  EXPECT_EQ(Error(ErrorKind::output, "").exit_code(), 1);
+  EXPECT_EQ(Error(ErrorKind::output, "").exit_code(), 2);
   EXPECT_EQ(Error(ErrorKind::no_device, "").exit_code(), 4);
   EXPECT_EQ(Error(ErrorKind::internal, "").exit_code(), 1);
   EXPECT_STREQ(Error(ErrorKind::input, "expected 1", "a.csv:row 3").what(), "a.csv:row 3: expected 1");

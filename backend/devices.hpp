@@ -1,0 +1,25 @@
+// The GPUs of this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+struct DeviceInfo {
+  int index = 0;
+  std::string name;
+  int multiprocessors = 0;
+  int compute_capability = 0;  ///< 90 for 9.0
+  Bytes memory;
+  Bytes free_memory;
+};
+
+/// All CUDA devices that can be used now.
+/// @throws Error (no_device) where there is none, saying whether the build, the driver or the device is
+/// missing.
+std::vector<DeviceInfo> cuda_devices();
+
+}  // namespace dflop

@@ -1,0 +1,105 @@
+#include "costmodel/analytic.hpp"
+
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/lowering.hpp"
+#include "costmodel/communication.hpp"
+#include "costmodel/flops.hpp"
+#include "costmodel/memory.hpp"
+
+namespace dflop {
+
+AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
+    : model_(std::move(model)), cluster_(std::move(cluster)) {}
+
+Seconds AnalyticCostModel::tensor_all_reduce(const Stage& stage, double tokens, int width) const {
+  return ring_all_reduce(cluster_.intra_node, stage.tp, 2 * tokens * width);
+}
+
+PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
+                                         const Workload& work) const {
+  PassTimes layer = transformer_layer(cluster_.gpu, spec, work, stage.tp, stage.sequence_parallel);
+  const Seconds communication = 2 * tensor_all_reduce(stage, static_cast<double>(work.tokens), spec.hidden);
+  layer.forward += communication;
+  layer.backward_input += communication;
+  if (stage.recomputation == Recomputation::full) layer.backward_input += layer.forward;
+  if (stage.recomputation == Recomputation::selective) {
+    layer.backward_input += attention_core(cluster_.gpu, spec, work, stage.tp).forward;
+  }
+  return {layers * layer.forward, layers * layer.backward_input, layers * layer.backward_weight};
+}
+
+PassTimes AnalyticCostModel::encoder_times(const Stage& stage, const Workload& work) const {
+  PassTimes times;
+  if (work.empty()) return times;
+  if (stage.encoder_layers > 0) times += layer_times(model_.encoder, stage.encoder_layers, stage, work);
+  if (stage.connector) {
+    const double tokens = connector_tokens(model_.connector, work);
+    times += connector(cluster_.gpu, model_.connector, work, stage.tp);
+    times.forward += tensor_all_reduce(stage, tokens, model_.connector.widths.back());
+    times.backward_input += tensor_all_reduce(stage, tokens, model_.connector.widths.front());
+  }
+  return times;
+}
+
+PassTimes AnalyticCostModel::llm_times(const Stage& stage, const Workload& work) const {
+  PassTimes times;
+  if (work.empty()) return times;
+  const Seconds all_reduce = tensor_all_reduce(stage, static_cast<double>(work.tokens), model_.llm.hidden);
+  if (stage.embedding) {
+    times += embedding(cluster_.gpu, model_.llm, work);
+    times.forward += all_reduce;
+  }
+  if (stage.llm_layers > 0) times += layer_times(model_.llm, stage.llm_layers, stage, work);
+  if (stage.head) {
+    times += vocabulary_head(cluster_.gpu, model_.llm, work, stage.tp);
+    times.backward_input += all_reduce;
+  }
+  return times;
+}
+
+Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) const {
+  PassTimes times = encoder_times(stage, work.encoder);
+  times += llm_times(stage, work.llm);
+  switch (op) {
+    case Op::forward:
+      return times.forward;
+    case Op::backward:
+      return times.backward_input + times.backward_weight;
+    case Op::backward_input:
+      return times.backward_input;
+    case Op::backward_weight:
+      return times.backward_weight;
+    default:
+      throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
+  }
+}
+
+Seconds AnalyticCostModel::message(const Message& message, const Program& program) const {
+  return message_time(cluster_, message, program);
+}
+
+Seconds AnalyticCostModel::all_reduce(const Collective& collective, const Program& program) const {
+  return all_reduce_time(cluster_, collective, program);
+}
+
+Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
+  const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
+  return memory_time(cluster_.gpu, 30 * owned);
+}
+
+Bytes AnalyticCostModel::model_state(const Stage& stage) const {
+  return model_state_bytes(stage, model_);
+}
+
+Bytes AnalyticCostModel::activation(const Stage& stage, const Work& work) const {
+  return activation_bytes(stage, model_, work);
+}
+
+Bytes AnalyticCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
+  return workspace_bytes(op, stage, model_, work);
+}
+
+}  // namespace dflop

@@ -1,0 +1,35 @@
+// Time of messages and collectives by latency and bandwidth: alpha + bytes / beta (Hockney 1994),
+// uncontended.
+#pragma once
+
+#include "core/cluster.hpp"
+#include "core/program.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// Ring all-reduce of `bytes` on each of `ranks`: 2 (n - 1) steps of bytes / n (Thakur et al. 2005; Patarasuk
+/// and Yuan 2009). An all-gather and a reduce-scatter, as under sequence parallelism, together move the same.
+/// One rank: zero.
+Seconds ring_all_reduce(const Link& link, int ranks, double bytes);
+
+/// Time from send to arrival. The link is that inside a node if all ranks of both groups are on one, else
+/// that between nodes.
+///
+/// Under sequence parallelism the message is split over min(source ranks, destination ranks) pairs of ranks;
+/// else every rank sends a whole copy. The link carries port_bytes, not bytes: what the busier end moves in
+/// the same exchange shares that end's NIC, so several messages of one reshard do not each get all of it.
+Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program);
+
+/// Time of a gradient reduction: ranks with the same tp index form one all-reduce, all of them at once, as
+/// each rank has its own NIC. On one node, or with one participant a node, a ring; else reduce-scatter inside
+/// each node, a ring all-reduce of each participant's share over the nodes, and all-gather inside each node
+/// (which uses every NIC of a node). Where nodes hold different numbers of participants, the
+/// steps inside a node last as on the fullest one and the shares between nodes are those of the emptiest.
+///
+/// Under ZeRO-1 the reduction is a reduce-scatter of fp32 gradients and, after the optimizer step, an
+/// all-gather of bf16 parameters (Rajbhandari et al. 2020). Both are charged here, as the all-reduce, which
+/// is an upper bound: 8 bytes a parameter instead of 6.
+Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program);
+
+}  // namespace dflop

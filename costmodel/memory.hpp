@@ -1,0 +1,42 @@
+// Bytes of memory on one rank of a stage.
+#pragma once
+
+#include "core/model.hpp"
+#include "core/program.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// Parameters, gradients and optimizer states: 2 bytes a parameter (bf16), 4 (fp32 gradient) and 12 (Adam:
+/// fp32 parameter, mean, variance), the 12 divided by dp under ZeRO-1 (Rajbhandari et al. 2020; Megatron-LM's
+/// distributed optimizer: 6 + 12 / dp).
+Bytes model_state_bytes(const Stage& stage, const ModelSpec& model);
+
+/// What one rank keeps of a microbatch from its forward to its backward (Korthikanti et al. 2022 with flash
+/// attention, that is without the terms in s²). Bytes per token and layer, hidden h, query and KV widths q
+/// and k and MLP width f of the rank:
+///   none       10 h = inputs of two norms (4), of QKV (2) and of the MLP (2), and two dropout masks (2)
+///              4 q + 4 k = Q, K, V and the attention output, which the output projection reads
+///              6 f gated (gate, up, their product), 4 f else (before and after the activation)
+///              34 h in all for q = k = h and f = 4 h; an upper bound for models without dropout
+///   selective  less 2 q: the attention output, made again from Q, K, V. (The attention matrix, which it
+///              was invented to drop, flash attention does not keep in the first place.)
+///   full       2 h, the layer's input
+/// The h terms are split over tp under sequence parallelism. A stage's input is its first layer's input. The
+/// softmax statistics (4 bytes a head) and token ids are left out.
+///
+/// The connector keeps its input and, between two products, what is before and after the activation. The head
+/// keeps the inputs of the final norm and of its product (4 h) and the softmax in fp32 (4 per vocabulary
+/// entry of the rank), from which the backward pass makes the logits' gradient.
+Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
+
+/// What one rank holds only during a forward or backward pass: the most that any one of its layers, the
+/// connector or the head needs, as they run one after the other. A layer needs
+///   forward: what `none` would keep and its mode does not, plus its output (2 h);
+///   backward: the same, rebuilt, plus the gradients of its input (2 h) and of the MLP's intermediates;
+/// and in both, under sequence parallelism, a gathered input (2 h, not split). The head needs 2 bytes per
+/// vocabulary entry of the rank: bf16 logits, then their bf16 gradient; with the fp32 softmax that it keeps
+/// this makes 6, since fp32 is what the loss is computed in.
+Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work);
+
+}  // namespace dflop

@@ -1,0 +1,31 @@
+// What each sample adds to the load of each module, for schedulers.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/cost_model.hpp"
+
+namespace dflop {
+
+/// Seconds per sample, forward and backward, on the module's slowest stage.
+struct SampleCosts {
+  std::vector<double> encoder_s;  ///< zero for samples without encoder work
+  std::vector<double> llm_s;
+};
+
+/// The marginal cost of every sample: what it adds to a microbatch that already carries the mean load, the
+/// mean over plan.bins() for the LLM and over microbatches * encoder.dp for the encoder. Marginal and not
+/// alone, because the fixed overheads and the low efficiency of small shapes are paid once a microbatch:
+/// counted per sample they would make many small samples look heavier than they are together.
+///
+/// encoder_s is the published per-bin value: the duration on one encoder dp rank times llm.dp / encoder.dp,
+/// as a microbatch's encoder work is shared by all encoder ranks and a scheduler sees one bin for each LLM dp
+/// rank. In a uniform plan, which encodes a sample on its own dp rank, the two dp are the same and the factor
+/// is one.
+///
+/// Work that costs nothing by the model is given a nanosecond, so that it is never free to pile up.
+SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpec& model,
+                         std::span<const Sample> samples);
+
+}  // namespace dflop

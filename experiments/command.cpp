@@ -1,0 +1,128 @@
+#include "experiments/command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <sstream>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::string_view kTitle =
+    "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
+constexpr std::string_view kExitCodes =
+    "0 done, 1 failure, 2 bad usage or input, 3 infeasible (no plan fits), 4 no device";
+
+std::string overview() {
+  std::string text = fmt::format("{}\n\nusage: dflop <command> [options]\n\n", kTitle);
+  for (const Command& command : commands())
+    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  text +=
+      fmt::format("\n'dflop <command> --help' shows options and an example.\nExit codes: {}.\n", kExitCodes);
+  return text;
+}
+
+/// Says what Boost.Program_options found, in our words where its own are unclear.
+[[noreturn]] void refuse_usage(const Command& command, const po::error& problem) {
+  throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", problem.what(), command.name));
+}
+
+po::variables_map parse(const Command& command, const std::vector<std::string>& arguments) {
+  po::variables_map values;
+  po::options_description options;
+  options.add(command.options);
+  options.add_options()("help,h", "show this help");
+  try {
+    // No guessing: an abbreviation that works today would break with tomorrow's option.
+    const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments).options(options).positional({}).style(style).run(), values);
+    if (values.count("help") == 0) po::notify(values);
+  } catch (const po::error& problem) {
+    refuse_usage(command, problem);
+  }
+  return values;
+}
+
+int run_command(const std::vector<std::string>& arguments) {
+  const bool help =
+      arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help";
+  if (help) {
+    fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
+    return arguments.empty() ? 2 : 0;
+  }
+  if (arguments[0] == "--version") {
+    fmt::print("dflop {}\n", DFLOP_VERSION);
+    return 0;
+  }
+  const std::vector<Command> all = commands();
+  const auto command =
+      std::find_if(all.begin(), all.end(), [&](const Command& c) { return c.name == arguments[0]; });
+  if (command == all.end()) {
+    throw Error(ErrorKind::usage, fmt::format("unknown command '{}'; see 'dflop --help'", arguments[0]));
+  }
+  const po::variables_map values = parse(*command, {arguments.begin() + 1, arguments.end()});
+  if (values.count("help") > 0) {
+    fmt::print("{}", help_text(*command));
+    return 0;
+  }
+  return command->run(values);
+}
+
+}  // namespace
+
+std::vector<Command> commands() {
+  std::vector<Command> all;
+  all.push_back(compare_command());
+  all.push_back(data_command());
+  all.push_back(plan_command());
+  all.push_back(schedule_command());
+  all.push_back(simulate_command());
+  all.push_back(models_command());
+  all.push_back(clusters_command());
+  all.push_back(devices_command());
+  all.push_back(manual_command());
+  return all;
+}
+
+std::string help_text(const Command& command) {
+  std::ostringstream options;
+  options << command.options;
+  return fmt::format("dflop {}: {}\n\n{}\n\n{}{}example:\n  {}\n", command.name, command.summary,
+                     command.description, options.str(), options.str().empty() ? "" : "\n", command.example);
+}
+
+std::string manual_text() {
+  std::string text = fmt::format(
+      "# dflop manual\n\n{}.\n\n`dflop <command> [options]` prints results on standard output and progress, "
+      "warnings and measured seconds on standard error.\nExit codes: {}.\nThe same input, seed and version "
+      "give the "
+      "same bytes.\n\nThis page is the output of `dflop manual`.\n",
+      kTitle, kExitCodes);
+  for (const Command& command : commands()) {
+    text += fmt::format("\n## dflop {}\n\n```text\n{}```\n", command.name, help_text(command));
+  }
+  return text;
+}
+
+int run_dflop(const std::vector<std::string>& arguments) {
+  try {
+    const int code = run_command(arguments);
+    if (std::fflush(stdout) != 0) throw Error(ErrorKind::output, "standard output could not be written");
+    return code;
+  } catch (const Error& error) {
+    fmt::print(stderr, "dflop: error: {}\n", error.what());
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "dflop: error: out of memory\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "dflop: error: {}\n", error.what());
+  }
+  return 1;
+}
+
+}  // namespace dflop

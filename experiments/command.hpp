@@ -1,0 +1,42 @@
+// A subcommand of `dflop`: its options are declared once and drive parsing, --help and docs/cli.md.
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <string>
+#include <vector>
+
+namespace dflop {
+
+struct Command {
+  std::string name;
+  std::string summary;      ///< one line
+  std::string description;  ///< what it does and prints
+  std::string example;      ///< works as printed
+  boost::program_options::options_description options;
+  int (*run)(const boost::program_options::variables_map& values);
+};
+
+Command compare_command();
+Command data_command();
+Command plan_command();
+Command schedule_command();
+Command simulate_command();
+Command models_command();
+Command clusters_command();
+Command devices_command();
+Command manual_command();
+
+/// All commands in the order of the manual.
+std::vector<Command> commands();
+
+/// The --help text of one command.
+std::string help_text(const Command& command);
+
+/// The text of docs/cli.md.
+std::string manual_text();
+
+/// Runs `dflop` with these arguments (without the program's name) and returns the exit code; errors go to
+/// stderr.
+int run_dflop(const std::vector<std::string>& arguments);
+
+}  // namespace dflop

@@ -1,0 +1,33 @@
+// Models and clusters by name (compiled in from experiments/presets/) or from the user's file.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/model.hpp"
+
+namespace dflop {
+
+struct Preset {
+  std::string_view kind;  ///< "models" or "clusters"
+  std::string_view name;
+  std::string_view json;
+};
+
+/// All presets, ordered by kind and name.
+const std::vector<Preset>& presets();
+
+/// Names of one kind.
+std::vector<std::string> preset_names(std::string_view kind);
+
+/// `name` is a preset, or the path of a file (anything with a '/' or ending in ".json").
+/// @throws Error (input) for an unknown name, listing the known ones, or a file that is not a model.
+ModelSpec find_model(const std::string& name);
+
+/// `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), or a file's path with the same suffix.
+/// @throws Error (input) as find_model, and for a node count outside 1 to 4096.
+ClusterSpec find_cluster(const std::string& name);
+
+}  // namespace dflop

@@ -1,0 +1,42 @@
+#include "experiments/progress.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dflop {
+namespace {
+
+constexpr std::chrono::milliseconds kSilence{2000};
+constexpr std::chrono::milliseconds kPeriod{100};
+
+int bar_width(std::size_t used) {
+  winsize size{};
+  const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return std::clamp(columns - static_cast<int>(used), 0, 40);
+}
+
+}  // namespace
+
+Progress::Progress(std::string label) : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) != 0) {}
+
+Progress::~Progress() {
+  if (drawn_) fmt::print(stderr, "\r\033[K");
+}
+
+void Progress::update(std::int64_t done, std::int64_t total) {
+  const Clock::time_point now = Clock::now();
+  if (!terminal_ || total <= 0 || now - start_ < kSilence || now - last_ < kPeriod) return;
+  last_ = now;
+  drawn_ = true;
+  const std::string count = fmt::format(" {}/{}", done, total);
+  const int width = bar_width(label_.size() + count.size() + 4);
+  const int filled = static_cast<int>(width * std::min(done, total) / total);
+  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}]{}\033[K", label_, "", filled, "", width - filled, count);
+  std::fflush(stderr);
+}
+
+}  // namespace dflop

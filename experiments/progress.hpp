@@ -1,0 +1,30 @@
+// A progress bar on standard error for work that takes more than two seconds, on terminals only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace dflop {
+
+class Progress {
+ public:
+  explicit Progress(std::string label);
+  ~Progress();  ///< clears the bar
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Draws at most ten times a second.
+  void update(std::int64_t done, std::int64_t total);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string label_;
+  bool terminal_;
+  bool drawn_ = false;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = start_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,100 @@
+// dflop schedule: puts the samples of global batches into microbatches.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "experiments/command.hpp"
+#include "experiments/options.hpp"
+#include "experiments/study.hpp"
+#include "solver/schedulers.hpp"
+#include "traces/output_file.hpp"
+#include "traces/plan_file.hpp"
+#include "traces/schedule_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+Table schedule_table(const ScheduleFile& schedule) {
+  Table table;
+  table.columns = {{"iteration", "iteration"}, {"samples", "samples"},   {"c_max_s", "C_max s", 4},
+                   {"bound_s", "bound s", 4},  {"gap", "gap %", 2, 100}, {"status", "status"}};
+  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    table.rows.push_back({static_cast<std::int64_t>(k), static_cast<std::int64_t>(iteration.samples.size()),
+                          iteration.c_max.count(), iteration.bound.count(), iteration.gap(),
+                          std::string(to_string(iteration.status))});
+  }
+  return table;
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  SchedulerChoice choice{values["scheduler"].as<std::string>(), std::nullopt, read_time_limit(values)};
+  if (values.count("node-budget") > 0) choice.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
+  make_scheduler(choice.name, SchedulerOptions{});  // refuses an unknown name before the long part
+  const std::uint64_t seed = read_seed(values);
+  const int iterations = read_iterations(values);
+  PreprocessOptions data_options = read_preprocess_options(values);
+  const auto plan_path = values["plan"].as<std::string>();
+  Plan plan = parse_plan(read_document(plan_path), plan_path);
+  if (values.count("gbs") > 0) plan.gbs = read_gbs(values);
+  const Target target(plan.model, plan.cluster);
+  validate(plan, target.model, target.cluster);
+  data_options.rule = target.model.preprocess;
+  data_options.max_tokens = target.model.max_tokens;
+  data_options.seed = seed;
+  const std::vector<Sample> samples = load_samples(values["data"].as<std::string>(), data_options);
+  const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
+
+  std::vector<Seconds> seconds;
+  const ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
+  const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));
+  fmt::print(stderr, "dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n",
+             1e3 * total.count() / iterations,
+             1e3 * std::max_element(seconds.begin(), seconds.end())->count());
+  if (const auto path = read_text(values, "out")) write_file_atomically(*path, to_json(schedule));
+  const Table table = schedule_table(schedule);
+  switch (format) {
+    case Format::table:
+      fmt::print("{}", to_text(table, terminal_width()));
+      break;
+    case Format::json:
+      fmt::print("{}\n", to_json(table, 2));
+      break;
+    case Format::csv:
+      fmt::print("{}", to_csv(table));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command schedule_command() {
+  Command command{"schedule",
+                  "put the samples of global batches into microbatches",
+                  "Draws global batches from the data and assigns each sample to a microbatch and LLM dp "
+                  "rank of the plan.\n"
+                  "C_max is the largest load of any microbatch, encoder or LLM; bound and gap are proven.",
+                  "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
+                  Options("options"),
+                  run};
+  command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
+                                "from 'dflop plan'");
+  add_data_options(command.options);
+  command.options.add_options()                                                                          //
+      ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the plan's if not given")  //
+      ("iterations", po::value<std::int64_t>()->default_value(8)->value_name("K"),
+       "global batches to schedule")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
+  add_scheduler_options(command.options);
+  command.options.add_options()("out", po::value<std::string>()->value_name("FILE"),
+                                "write all iterations as JSON");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

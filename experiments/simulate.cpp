@@ -1,0 +1,130 @@
+// dflop simulate: runs a plan and its schedule in virtual time.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "experiments/command.hpp"
+#include "experiments/options.hpp"
+#include "experiments/study.hpp"
+#include "traces/output_file.hpp"
+#include "traces/perfetto.hpp"
+#include "traces/plan_file.hpp"
+#include "traces/schedule_file.hpp"
+#include "traces/timeline_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+Table summary_table(const Evaluation& result) {
+  return {{{"iteration_s_mean", "s/iteration", 4},
+           {"iteration_s_p95", "p95 s", 4},
+           {"samples_per_s", "samples/s", 2},
+           {"llm_tokens_per_s", "LLM tokens/s", 0},
+           {"mfu", "MFU %", 1, 100},
+           {"idle_fraction", "idle %", 1, 100},
+           {"peak_memory_bytes", "peak GiB", 1, 0x1p-30}},
+          {{result.mean.count(), result.p95.count(), result.samples_per_s, result.llm_tokens_per_s,
+            result.mfu, result.idle_fraction, result.peak_memory.count}}};
+}
+
+/// Usage of every group in the first iteration.
+Table group_table(const Timeline& timeline) {
+  Table table;
+  table.columns = {{"stage", "stage"},
+                   {"dp_rank", "dp"},
+                   {"first_rank", "rank"},
+                   {"busy_s", "busy s", 4},
+                   {"bubble_s", "bubble s", 4},
+                   {"wait_s", "wait s", 4},
+                   {"transfer_s", "transfer s", 4},
+                   {"peak_memory_bytes", "peak GiB", 1, 0x1p-30}};
+  for (const GroupUsage& group : timeline.groups) {
+    table.rows.push_back({timeline.stages[group.stage], static_cast<std::int64_t>(group.dp_rank),
+                          static_cast<std::int64_t>(group.first_rank), Seconds(group.busy).count(),
+                          Seconds(group.bubble).count(), Seconds(group.wait).count(),
+                          Seconds(group.transfer).count(), group.peak_memory.count});
+  }
+  return table;
+}
+
+void print_result(Format format, const Evaluation& result) {
+  const Table summary = summary_table(result);
+  const Table groups = group_table(result.timelines.front());
+  switch (format) {
+    case Format::table:
+      fmt::print("{}\nfirst iteration, by tp group:\n\n{}", to_text(summary, terminal_width()),
+                 to_text(groups, terminal_width()));
+      break;
+    case Format::json: {
+      nlohmann::ordered_json out = nlohmann::ordered_json::parse(to_json(summary, -1))[0];
+      out["iterations_s"] = nlohmann::ordered_json::array();
+      for (const Timeline& timeline : result.timelines)
+        out["iterations_s"].push_back(Seconds(timeline.makespan).count());
+      out["groups"] = nlohmann::ordered_json::parse(to_json(groups, -1));
+      fmt::print("{}\n", out.dump(2));
+      break;
+    }
+    case Format::csv:
+      fmt::print("{}", to_csv(summary));
+  }
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto plan_path = values["plan"].as<std::string>();
+  const auto schedule_path = values["schedule"].as<std::string>();
+  const Plan plan = parse_plan(read_document(plan_path), plan_path);
+  const ScheduleFile schedule = parse_schedule(read_document(schedule_path), schedule_path);
+  if (schedule.model != plan.model) {
+    throw Error(
+        ErrorKind::input,
+        fmt::format("expected a schedule of the plan's model '{}', found '{}'", plan.model, schedule.model),
+        schedule_path);
+  }
+  const Target target(plan.model, plan.cluster);
+  validate(plan, target.model, target.cluster);
+  const auto out = read_text(values, "out");
+  const auto perfetto = read_text(values, "perfetto");
+  const int traced = out || perfetto ? static_cast<int>(schedule.iterations.size()) : 0;
+  const Evaluation result = evaluate(plan, target, schedule, traced);
+  if (out) write_file_atomically(*out, to_json(TimelineFile{result.timelines}));
+  if (perfetto) write_file_atomically(*perfetto, to_perfetto(result.timelines));
+  print_result(format, result);
+  if (result.peak_memory > target.cluster.gpu.usable_memory()) {
+    fmt::print(stderr,
+               "dflop: infeasible: out of memory, the fullest rank needs {:.1f} GiB, {:.1f} GiB are usable\n",
+               static_cast<double>(result.peak_memory.count) * 0x1p-30,
+               static_cast<double>(target.cluster.gpu.usable_memory().count) * 0x1p-30);
+    return 3;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command simulate_command() {
+  Command command{
+      "simulate",
+      "run a plan and its schedule in virtual time",
+      "Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how "
+      "each tp\n"
+      "group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the\n"
+      "awaited message is in flight; transfer may overlap busy. Exit code 3 if memory is not enough.",
+      "dflop simulate --plan plan.json --schedule schedule.json --perfetto trace.json",
+      Options("options"),
+      run};
+  command.options.add_options()                                                                        //
+      ("plan", po::value<std::string>()->required()->value_name("FILE"), "from 'dflop plan'")          //
+      ("schedule", po::value<std::string>()->required()->value_name("FILE"), "from 'dflop schedule'")  //
+      ("out", po::value<std::string>()->value_name("FILE"),
+       "write the timeline of all iterations (.json, .json.gz)")  //
+      ("perfetto", po::value<std::string>()->value_name("FILE"),
+       "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,163 @@
+#include "experiments/study.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "core/lowering.hpp"
+#include "core/random.hpp"
+#include "costmodel/flops.hpp"
+#include "experiments/presets.hpp"
+#include "experiments/progress.hpp"
+#include "solver/planners.hpp"
+#include "solver/schedulers.hpp"
+#include "traces/records.hpp"
+
+namespace dflop {
+namespace {
+
+/// Random streams of one seed. Schedulers and planners derive their own from seed and iteration.
+constexpr std::uint64_t kBatchStream = 0x62617463;
+
+void report_assumptions(const Preprocessed& data, const PreprocessOptions& options) {
+  const Assumptions& used = data.assumptions;
+  if (used.image_sizes > 0) {
+    fmt::print(stderr, "dflop: note: {} records lack image sizes, {}x{} assumed (--assume-image)\n",
+               used.image_sizes, options.assume_image.width, options.assume_image.height);
+  }
+  if (used.video_sizes > 0) {
+    fmt::print(stderr, "dflop: note: {} records lack a video size, {}x{} assumed (--assume-video)\n",
+               used.video_sizes, options.assume_video.size.width, options.assume_video.size.height);
+  }
+  if (used.video_fps > 0) {
+    fmt::print(stderr, "dflop: note: {} records lack a frame rate, {} fps assumed (--assume-video)\n",
+               used.video_fps, options.assume_video.fps);
+  }
+  if (data.left_out > 0) {
+    fmt::print(stderr, "dflop: note: {} records of other modalities left out (--modalities)\n",
+               data.left_out);
+  }
+}
+
+Work total_work(const std::vector<Sample>& samples) {
+  Work work;
+  for (const Sample& sample : samples) {
+    work.encoder += sample.encoder();
+    work.llm += sample.llm();
+  }
+  return work;
+}
+
+}  // namespace
+
+Target::Target(const std::string& model_name, const std::string& cluster_name)
+    : model(find_model(model_name)),
+      cluster(find_cluster(cluster_name)),
+      cost(model, cluster),
+      executor(cost) {}
+
+std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options) {
+  Preprocessed data = preprocess(load_records(file), options, file);
+  report_assumptions(data, options);
+  if (data.samples.empty())
+    throw Error(ErrorKind::input, "no record has one of the modalities asked for", file);
+  return std::move(data.samples);
+}
+
+std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
+                                std::uint64_t seed) {
+  Random random(seed, kBatchStream);
+  std::vector<std::int32_t> order(samples.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::size_t next = order.size();
+  std::vector<Batch> batches(iterations);
+  for (Batch& batch : batches) {
+    batch.reserve(gbs);
+    while (batch.size() < static_cast<std::size_t>(gbs)) {
+      if (next == order.size()) {
+        random.shuffle(std::span(order));
+        next = 0;
+      }
+      batch.push_back(samples[order[next++]]);
+    }
+  }
+  return batches;
+}
+
+ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+                              const SchedulerChoice& choice, std::uint64_t seed,
+                              std::vector<Seconds>* seconds) {
+  SchedulerOptions options;
+  if (choice.node_budget) options.node_budget = *choice.node_budget;
+  const std::unique_ptr<Scheduler> scheduler = make_scheduler(choice.name, options);
+  Progress progress("scheduling");
+  ScheduleFile file{
+      choice.name, plan.model, static_cast<int>(batches.empty() ? 0 : batches[0].size()), seed, {}};
+  for (std::size_t k = 0; k < batches.size(); ++k) {
+    const auto start = std::chrono::steady_clock::now();
+    const ScheduleRequest request{batches[k], plan, target.model, target.cost, seed, k, choice.time_limit};
+    ScheduleResult result = scheduler->schedule(request);
+    if (seconds != nullptr) seconds->push_back(std::chrono::steady_clock::now() - start);
+    file.iterations.push_back(
+        {batches[k], std::move(result.assignment), result.c_max, result.bound, result.status});
+    progress.update(static_cast<std::int64_t>(k) + 1, static_cast<std::int64_t>(batches.size()));
+  }
+  return file;
+}
+
+Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced) {
+  Evaluation result;
+  std::vector<Seconds> times;
+  double samples = 0;
+  double tokens = 0;
+  double flop = 0;
+  double idle_time = 0;
+  Progress progress("simulating");
+  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    const Program program = lower(plan, target.model, iteration.samples, iteration.assignment);
+    verify(program);
+    Timeline timeline =
+        target.executor.run(program, static_cast<int>(k) < traced ? Detail::spans : Detail::usage);
+    const Seconds time = timeline.makespan;
+    const Work work = total_work(iteration.samples);
+    times.push_back(time);
+    samples += static_cast<double>(iteration.samples.size());
+    tokens += static_cast<double>(work.llm.tokens);
+    flop += model_flop(target.model, work.encoder, work.llm).count;
+    idle_time += idle_fraction(timeline) * time.count();
+    result.peak_memory = std::max(result.peak_memory, peak_memory(timeline));
+    result.timelines.push_back(std::move(timeline));
+    progress.update(static_cast<std::int64_t>(k) + 1, static_cast<std::int64_t>(schedule.iterations.size()));
+  }
+  const Seconds total = std::accumulate(times.begin(), times.end(), Seconds(0));
+  if (total.count() <= 0) throw Error(ErrorKind::input, "the schedule has no iteration that takes time");
+  std::sort(times.begin(), times.end());
+  const auto count = static_cast<double>(times.size());
+  result.mean = total / count;
+  result.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  result.samples_per_s = samples / total.count();
+  result.llm_tokens_per_s = tokens / total.count();
+  result.mfu = flop / (total.count() * target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s);
+  result.idle_fraction = idle_time / total.count();
+  return result;
+}
+
+PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
+                     const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
+                     const PlanOptions& options) {
+  Progress progress("planning " + planner);
+  PlanRequest request{
+      target.model, target.cluster,
+      target.cost,  target.executor,
+      gbs,          samples,
+      batches,      seed,
+      options,      [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }};
+  return make_planner(planner)->plan(request);
+}
+
+}  // namespace dflop

@@ -1,0 +1,71 @@
+// The steps that commands are made of: data to batches, batches to schedules, schedules to measured
+// iterations. `compare` runs exactly these, so its numbers are those of `plan`, `schedule` and `simulate` run
+// one by one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/executor.hpp"
+#include "core/planner.hpp"
+#include "costmodel/analytic.hpp"
+#include "sim/sim_executor.hpp"
+#include "traces/preprocess.hpp"
+#include "traces/schedule_file.hpp"
+
+namespace dflop {
+
+/// A model on a cluster, with what it costs and what runs it.
+struct Target {
+  Target(const std::string& model_name, const std::string& cluster_name);
+  Target(const Target&) = delete;  // the members refer to each other
+
+  ModelSpec model;
+  ClusterSpec cluster;
+  AnalyticCostModel cost;
+  SimExecutor executor;
+};
+
+/// Loads and preprocesses a data set; counts assumptions and left-out records on stderr.
+/// @throws Error (input) where no sample is left.
+std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options);
+
+/// Global batches 0 to iterations - 1: consecutive pieces of a seeded shuffle of the samples, shuffled anew
+/// each time all of them are used up. Every system that is compared sees the same ones.
+std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
+                                std::uint64_t seed);
+
+struct SchedulerChoice {
+  std::string name;
+  std::optional<std::int64_t> node_budget;
+  std::optional<Seconds> time_limit;
+};
+
+/// Schedules every batch. `seconds`, where given, receives the measured time of each call.
+ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+                              const SchedulerChoice& choice, std::uint64_t seed,
+                              std::vector<Seconds>* seconds = nullptr);
+
+/// What a plan and schedule come to.
+struct Evaluation {
+  std::vector<Timeline> timelines;  ///< one per iteration
+  Seconds mean{0};                  ///< of iteration time
+  Seconds p95{0};                   ///< nearest rank
+  double samples_per_s = 0;
+  double llm_tokens_per_s = 0;
+  double mfu = 0;  ///< model FLOP (no recomputation, no padding) / (time x all GPUs of the cluster x peak)
+  double idle_fraction = 0;  ///< mean over ranks of the plan and iterations, weighted by iteration time
+  Bytes peak_memory;
+};
+
+/// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them.
+Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced);
+
+/// Plans with the named planner, with a progress bar.
+PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
+                     const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
+                     const PlanOptions& options);
+
+}  // namespace dflop

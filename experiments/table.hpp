@@ -1,0 +1,47 @@
+// Results as a table for people, JSON and CSV for machines: one description, three renderings.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace dflop {
+
+enum class Format : std::uint8_t { table, json, csv };
+std::optional<Format> format_from_string(std::string_view name);
+
+/// A missing value prints as "-" in a table, null in JSON and nothing in CSV.
+using Cell = std::variant<std::monostate, std::string, std::int64_t, double>;
+
+struct Column {
+  std::string key;    ///< JSON and CSV, with the unit: "peak_memory_bytes"
+  std::string title;  ///< table: "peak GiB"
+  int decimals = 0;   ///< table
+  double scale = 1;   ///< table shows value * scale
+};
+
+struct Table {
+  std::vector<Column> columns;
+  std::vector<std::vector<Cell>> rows;
+};
+
+/// Aligned columns; where `width` is positive and the table is wider, one block of "title: value" lines per
+/// row.
+std::string to_text(const Table& table, int width = 0);
+
+/// RFC 4180, header first.
+std::string to_csv(const Table& table);
+
+/// A JSON array with one object per row.
+std::string to_json(const Table& table, int indent);
+
+/// The shortest text that reads back as the same double.
+std::string shortest(double value);
+
+/// Columns of the terminal on standard output; 0 where it is not a terminal.
+int terminal_width();
+
+}  // namespace dflop

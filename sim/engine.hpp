@@ -1,0 +1,35 @@
+// The event engine: runs a Program in virtual time.
+#pragma once
+
+#include "core/cost_model.hpp"
+#include "core/executor.hpp"
+#include "core/program.hpp"
+#include "core/timeline.hpp"
+
+namespace dflop {
+
+/// Runs every group's instruction list in order, in whole nanoseconds, events ordered by (time, insertion
+/// number).
+///
+/// Compute and optimizer instructions occupy their group for costs.instruction. A send posts its message and
+/// the group goes on at once; the message is there costs.message later, whatever else is on the links
+/// (latency-bandwidth network). A receive blocks its group until then. An all_reduce blocks each participant
+/// until the last has come, and then takes costs.collective for all of them.
+///
+/// Per group, busy + bubble + wait = makespan: busy is compute and optimizer; wait is idle time in which the
+/// awaited message is in flight (posted, not yet arrived) or the collective is running (all participants are
+/// there); bubble is the rest, the time after its last instruction included. transfer is the time in which at
+/// least one message from or to the group, or a collective of it, is in flight: the union of these intervals,
+/// never more than the makespan.
+///
+/// Memory of each rank: costs.model_state all the time, costs.activation from the start of a forward to the
+/// end of the backward (or backward_weight) that frees it, costs.workspace while the instruction runs.
+///
+/// With Detail::spans every instruction leaves one span, ordered by start; memory points mark every change.
+///
+/// @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group.
+/// @throws Error (internal) if the costs do not fit the program or are negative, if the program deadlocks
+/// (naming the groups and what each waits for), or if memory does not return to the model state.
+Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail);
+
+}  // namespace dflop

@@ -1,0 +1,50 @@
+// EventQueue: what happens next in virtual time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// A group goes on at `time`. Events of one instant happen in the order in which they were inserted.
+struct Event {
+  Nanoseconds time{0};
+  std::uint64_t number = 0;  ///< insertion number
+  std::int32_t group = 0;
+
+  bool operator>(const Event& other) const {
+    return time != other.time ? time > other.time : number > other.number;
+  }
+};
+
+/// Binary heap of events, earliest first. Does not allocate while it holds at most `capacity` events.
+class EventQueue {
+ public:
+  explicit EventQueue(std::size_t capacity) { heap_.reserve(capacity); }
+
+  bool empty() const { return heap_.empty(); }
+
+  void push(Nanoseconds time, std::int32_t group) {
+    heap_.push_back({time, inserted_++, group});
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  }
+
+  /// Takes out the earliest event. The queue must not be empty.
+  Event pop() {
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+    const Event earliest = heap_.back();
+    heap_.pop_back();
+    return earliest;
+  }
+
+ private:
+  std::vector<Event> heap_;
+  std::uint64_t inserted_ = 0;
+};
+
+}  // namespace dflop

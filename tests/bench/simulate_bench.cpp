@@ -1,0 +1,37 @@
+// The event engine on 1F1B pipelines: forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 1 us.
+#include <benchmark/benchmark.h>
+
+#include "sim/engine.hpp"
+#include "tests/sim/pipelines.hpp"
+
+namespace dflop {
+namespace {
+
+/// Arguments: stages, microbatches. items_per_second counts instructions.
+void simulate_pipeline(benchmark::State& state, Detail detail) {
+  testing::Pipeline pipeline;
+  pipeline.stages = static_cast<int>(state.range(0));
+  pipeline.microbatches = static_cast<int>(state.range(1));
+  pipeline.message = Nanoseconds(1'001'000);
+  const testing::PricedProgram priced = testing::make_pipeline(pipeline);
+  Seconds makespan{0};
+  for (auto _ : state) {
+    const Timeline timeline = simulate(priced.program, priced.costs, detail);
+    makespan = timeline.makespan;
+    benchmark::DoNotOptimize(makespan);
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(priced.program.instructions.size()));
+  state.counters["makespan_s"] = makespan.count();
+}
+
+BENCHMARK_CAPTURE(simulate_pipeline, usage, Detail::usage)
+    ->Args({16, 512})
+    ->Args({64, 4096})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_pipeline, spans, Detail::spans)
+    ->Args({16, 512})
+    ->Args({64, 4096})
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,123 @@
+// The offline path end to end, on a small cluster.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+const std::string kTarget =
+    "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 48 "
+    "--iterations 2 "
+    "--seed 5 ";
+
+TEST(Compare, NumbersAreThoseOfTheStepsRunOneByOne) {
+  const Sandbox sandbox;
+  const RunResult compared = sandbox.run("compare " + kTarget + "--format json");
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const json systems = json::parse(compared.out)["systems"];
+  ASSERT_EQ(systems.size(), 4u);
+  const struct {
+    int row;
+    std::string planner;
+    std::string scheduler;
+  } steps[] = {
+      {0, "pytorch", "random"}, {1, "megatron", "random"}, {2, "dflop", "random"}, {3, "dflop", "ilp"}};
+  for (const auto& step : steps) {
+    ASSERT_EQ(sandbox.run("plan " + kTarget + "--planner " + step.planner + " --out p.json").exit_code, 0);
+    ASSERT_EQ(sandbox
+                  .run("schedule --plan p.json --data traces/datasets/vision_mix.csv --gbs 48 --iterations 2 "
+                       "--seed 5 "
+                       "--scheduler " +
+                       step.scheduler + " --out s.json")
+                  .exit_code,
+              0);
+    const RunResult simulated = sandbox.run("simulate --plan p.json --schedule s.json --format json");
+    ASSERT_EQ(simulated.exit_code, 0) << simulated.err;
+    const json result = json::parse(simulated.out);
+    EXPECT_EQ(systems[step.row]["plan"], json::parse(testing::read_all(sandbox.path("p.json"))));
+    for (const char* key : {"iteration_s_mean", "iteration_s_p95", "samples_per_s", "llm_tokens_per_s", "mfu",
+                            "idle_fraction", "peak_memory_bytes"}) {
+      EXPECT_EQ(systems[step.row][key], result[key]) << step.planner << " " << key;
+    }
+  }
+}
+
+TEST(Compare, SameSeedSameBytes) {
+  const Sandbox sandbox;
+  const std::string command =
+      "compare " + kTarget + "--train-samples 1000000 --gpu-hour-cost 2 --gpu-power-w 700 ";
+  const RunResult first = sandbox.run(command + "--out a");
+  const RunResult second = sandbox.run(command + "--out b");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out, second.out);
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("a"))) {
+    const auto name = entry.path().filename();
+    EXPECT_EQ(testing::read_all(entry.path()), testing::read_all(sandbox.path("b") / name)) << name;
+    ++files;
+  }
+  EXPECT_EQ(files, 3 + 4 * 3);  // report, JSON, CSV; plan, schedule and trace of each of four systems
+  const RunResult other = sandbox.run("compare " + kTarget + "--seed 6 ");
+  EXPECT_NE(other.exit_code, 0);  // an option given twice is refused
+}
+
+TEST(Compare, TrainingFiguresFollowFromThroughput) {
+  const Sandbox sandbox;
+  const RunResult result = sandbox.run(
+      "compare " + kTarget + "--train-samples 1000000 --gpu-hour-cost 2 --gpu-power-w 700 --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json system = json::parse(result.out)["systems"][3];
+  // hours = samples / throughput / 3600; 8 GPUs; 2 a GPU-hour; 0.7 kW a GPU.
+  const double hours = 1e6 / system["samples_per_s"].get<double>() / 3600;
+  EXPECT_DOUBLE_EQ(system["train_hours"], hours);
+  EXPECT_DOUBLE_EQ(system["train_gpu_hours"], hours * 8);
+  EXPECT_DOUBLE_EQ(system["train_cost"], hours * 8 * 2);
+  EXPECT_DOUBLE_EQ(system["train_energy_kwh"], hours * 8 * 0.7);
+  EXPECT_EQ(sandbox.run("compare " + kTarget + "--gpu-hour-cost 2").exit_code, 2);  // of what training?
+}
+
+TEST(Compare, TooSmallAClusterIsInfeasibleAndSaysWhy) {
+  const Sandbox sandbox;
+  const RunResult compared = sandbox.run(
+      "compare --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster a100-80g:1 --gbs "
+      "16 "
+      "--iterations 1");
+  EXPECT_EQ(compared.exit_code, 3);
+  EXPECT_NE(compared.err.find("GiB"), std::string::npos) << compared.err;
+  const RunResult planned = sandbox.run(
+      "plan --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster a100-80g:1 --gbs 16 "
+      "--out plan.json");
+  EXPECT_EQ(planned.exit_code, 3);
+  EXPECT_FALSE(sandbox.has("plan.json"));
+}
+
+TEST(Data, WritesOneRowPerSample) {
+  const Sandbox sandbox;
+  // One 1081x165 image: golden table row: 4 tiles, 2916 ViT tokens, 1795 LLM tokens upstream and 1066 in the
+  // public code's variant; 10 + 7 text tokens.
+  testing::write_all(
+      sandbox.path("d.csv"),
+      "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,"
+      "n_texts,prompt_tokens,answer_tokens,text_tokens\nx,s,,image,m,1,1081x165,,,,,,2,10,7,17\n");
+  const RunResult upstream = sandbox.run("data --data d.csv --model llava-ov-llama3-8b --samples-out s.csv");
+  ASSERT_EQ(upstream.exit_code, 0) << upstream.err;
+  const std::string header =
+      "id,encoder_sequences,encoder_tokens,encoder_attention_pairs,llm_tokens,llm_attention_pairs\n";
+  EXPECT_EQ(testing::read_all(sandbox.path("s.csv")), header + "x,4,2916,2125764,1812,3283344\n");
+  ASSERT_EQ(
+      sandbox
+          .run("data --data d.csv --model llava-ov-llama3-8b --preprocess llava-ov-dflop --samples-out s.csv")
+          .exit_code,
+      0);
+  EXPECT_EQ(testing::read_all(sandbox.path("s.csv")), header + "x,4,2916,2125764,1083,1172889\n");
+}
+
+}  // namespace
+}  // namespace dflop

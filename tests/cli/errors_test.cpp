@@ -1,0 +1,140 @@
+// Bad input: one clear error that names the place, exit code 2, and no output file.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::RunResult;
+using testing::Sandbox;
+
+constexpr const char* kHeader =
+    "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,n_texts,"
+    "prompt_tokens,answer_tokens,text_tokens\n";
+constexpr const char* kGoodRow = "x,s,,image,m,1,640x480,,,,,,2,10,7,17\n";
+
+void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code = 2) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  for (const std::string& part : parts)
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << "one line, found:\n" << result.err;
+}
+
+TEST(Errors, Usage) {
+  const Sandbox sandbox;
+  expect_error(sandbox.run("comapre"), {"unknown command 'comapre'"});
+  expect_error(sandbox.run("models --frmat json"), {"--frmat", "dflop models --help"});
+  expect_error(sandbox.run("models --form json"), {"--form"});
+  expect_error(sandbox.run("models --format yaml"), {"--format", "table, json or csv", "yaml"});
+  expect_error(sandbox.run("models extra"), {"dflop models --help"});
+  expect_error(sandbox.run("data --model llava-ov-llama3-8b"), {"--data", "required"});
+  EXPECT_EQ(sandbox.run("").exit_code, 2);
+  EXPECT_EQ(sandbox.run("--version").exit_code, 0);
+}
+
+TEST(Errors, Options) {
+  const Sandbox sandbox;
+  const std::string plan = "plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b ";
+  expect_error(sandbox.run(plan + "--cluster a100-80g:0 --gbs 8"), {"a100-80g:0", "number of nodes"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:x --gbs 8"), {"'x'"});
+  expect_error(sandbox.run(plan + "--cluster v100 --gbs 8"), {"unknown cluster 'v100'", "a100-80g"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 0"), {"--gbs", "'0'"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 1e9"), {"--gbs", "1e9"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --planner best"), {"best", "megatron"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --recompute some"), {"--recompute", "some"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --assume-image 0x5"),
+               {"--assume-image", "0x5"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --assume-video 640x360"), {"--assume-video"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --modalities image,sound"), {"--modalities"});
+  expect_error(sandbox.run("plan --data traces/datasets/vision_mix.csv --model gpt --cluster h100 --gbs 8"),
+               {"unknown model 'gpt'", "llava-ov-llama3-8b"});
+}
+
+TEST(Errors, Records) {
+  const Sandbox sandbox;
+  const auto data = [&](const std::string& text) {
+    testing::write_all(sandbox.path("d.csv"), text);
+    return sandbox.run("data --data d.csv --model llava-ov-llama3-8b --samples-out s.csv");
+  };
+  const std::string header = kHeader;
+  const auto with_row = [&](const std::string& row) { return data(header + kGoodRow + row + "\n"); };
+  EXPECT_EQ(data(header + kGoodRow).exit_code, 0);
+  std::filesystem::remove(sandbox.path("s.csv"));
+
+  expect_error(data(""), {"d.csv", "empty"});
+  expect_error(data(header), {"d.csv"});
+  expect_error(data("colour," + header + "red," + kGoodRow), {"d.csv", "colour"});
+  expect_error(data("id,source\nx,s\n"), {"d.csv", "modality"});
+  expect_error(with_row("y,s,,image,m,1,0x0,,,,,,2,10,7,17"), {"row 3", "images", "0x0"});
+  expect_error(with_row("y,s,,image,m,1,640x480,,,,,,2,10,7,-17"), {"row 3", "text_tokens", "-17"});
+  expect_error(with_row("y,s,,video,m,,,nan,30,,640x480,,2,10,7,17"), {"row 3", "video_s", "nan"});
+  expect_error(with_row("y,s,,smell,m,1,640x480,,,,,,2,10,7,17"), {"row 3", "modality", "smell"});
+  expect_error(with_row("y,s,,audio,m,,,,,,,4.5,1,0,7,7"), {"row 3", "audio", "--modalities"});
+  expect_error(with_row("y,s,,image"), {"row 3"});
+  EXPECT_FALSE(sandbox.has("s.csv"));
+  expect_error(sandbox.run("data --data missing.csv --model llava-ov-llama3-8b"), {"missing.csv"});
+  expect_error(sandbox.run("data --data . --model llava-ov-llama3-8b"), {"directory"});
+}
+
+TEST(Errors, StrictRefusesAssumptions) {
+  const Sandbox sandbox;
+  expect_error(sandbox.run("data --data traces/datasets/vision_mix.csv --model qwen2.5-vl-7b --strict"),
+               {"vision_mix.csv", "row", "--assume-"});
+}
+
+TEST(Errors, PlansAndSchedules) {
+  const Sandbox sandbox;
+  const std::string base = "--data traces/datasets/vision_mix.csv ";
+  ASSERT_EQ(sandbox
+                .run("plan " + base +
+                     "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 16 --iterations 1 "
+                     "--out plan.json")
+                .exit_code,
+            0);
+  const std::string plan = testing::read_all(sandbox.path("plan.json"));
+  const auto schedule_with = [&](const std::string& text) {
+    testing::write_all(sandbox.path("bad.json"), text);
+    return sandbox.run("schedule --plan bad.json " + base + "--iterations 1 --out out.json");
+  };
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string text = plan;
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  expect_error(schedule_with(plan.substr(0, plan.size() / 2)), {"bad.json"});
+  expect_error(schedule_with(replaced("\"version\": 1", "\"version\": 2")), {"bad.json", "newer", "2"});
+  expect_error(schedule_with(replaced("\"gbs\": 16", "\"gbs\": -16")), {"bad.json", "gbs", "-16"});
+  expect_error(schedule_with(replaced("\"gbs\"", "\"gps\"")), {"bad.json", "gps"});
+  expect_error(schedule_with(replaced("\"gbs\": 16", "\"gbs\": \"16\"")), {"bad.json", "gbs"});
+  expect_error(schedule_with(""), {"bad.json"});
+  EXPECT_FALSE(sandbox.has("out.json"));
+  // A batch that cannot fill the plan's microbatches.
+  expect_error(sandbox.run("schedule --plan plan.json " + base + "--gbs 1 --out out.json"),
+               {"gbs", "microbatches"});
+  expect_error(sandbox.run("schedule --plan plan.json " + base + "--scheduler best"), {"best", "lpt"});
+  expect_error(sandbox.run("simulate --plan plan.json --schedule plan.json"),
+               {"plan.json", "dflop.schedule"});
+}
+
+TEST(Errors, Outputs) {
+  const Sandbox sandbox;
+  const std::string data = "data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b ";
+  const RunResult missing = sandbox.run(data + "--samples-out missing/dir/s.csv");
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_NE(missing.err.find("missing/dir/s.csv"), std::string::npos) << missing.err;
+  testing::write_all(sandbox.path("file"), "");
+  const RunResult blocked = sandbox.run(
+      "compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:1 --gbs "
+      "16 --out "
+      "file/inside");
+  EXPECT_EQ(blocked.exit_code, 2);
+  EXPECT_NE(blocked.err.find("file/inside"), std::string::npos) << blocked.err;
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,196 @@
+#include "costmodel/analytic.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "core/lowering.hpp"
+#include "core/random.hpp"
+#include "costmodel/communication.hpp"
+#include "costmodel/memory.hpp"
+#include "tests/costmodel/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+using fixtures::a100;
+using fixtures::a100_cluster;
+using fixtures::llava_llama3_8b;
+
+constexpr double kTolerance = 1e-12;
+
+AnalyticCostModel real_model() {
+  return {llava_llama3_8b(), a100_cluster()};
+}
+
+Stage layers_only(int encoder_layers, int llm_layers, Recomputation mode, int tp) {
+  Stage stage;
+  stage.encoder_layers = encoder_layers;
+  stage.llm_layers = llm_layers;
+  stage.recomputation = mode;
+  stage.tp = tp;
+  return stage;
+}
+
+Stage random_stage(Random& random) {
+  Stage stage = layers_only(static_cast<int>(random.below(28)), static_cast<int>(random.below(33)),
+                            static_cast<Recomputation>(random.below(3)), 1 << random.below(4));
+  stage.connector = random.below(2) == 1;
+  stage.embedding = random.below(2) == 1;
+  stage.head = random.below(2) == 1;
+  stage.sequence_parallel = random.below(2) == 1;
+  return stage;
+}
+
+Work random_work(Random& random) {
+  const auto tiles = static_cast<std::int64_t>(random.below(20));
+  const auto tokens = static_cast<std::int64_t>(random.below(8192));
+  return {{tiles, tiles * 729, tiles * 729 * 729}, {1, tokens, tokens * tokens}};
+}
+
+TEST(AnalyticCostModel, BackwardIsInputPlusWeight) {
+  Random random(8);
+  const AnalyticCostModel cost = real_model();
+  for (int i = 0; i < 1000; ++i) {
+    const Stage stage = random_stage(random);
+    const Work work = random_work(random);
+    EXPECT_EQ(cost.compute(Op::backward, stage, work),
+              cost.compute(Op::backward_input, stage, work) + cost.compute(Op::backward_weight, stage, work));
+  }
+}
+
+TEST(AnalyticCostModel, FullRecomputationAddsOneForwardOfTheLayers) {
+  Random random(9);
+  const AnalyticCostModel cost = real_model();
+  for (int i = 0; i < 1000; ++i) {
+    const Work work = random_work(random);
+    const int tp = 1 << random.below(4);
+    const Stage full = layers_only(3, 5, Recomputation::full, tp);
+    const Stage none = layers_only(3, 5, Recomputation::none, tp);
+    const double forward = cost.compute(Op::forward, none, work).count();
+    EXPECT_EQ(cost.compute(Op::forward, full, work).count(), forward);
+    const double added =
+        (cost.compute(Op::backward, full, work) - cost.compute(Op::backward, none, work)).count();
+    EXPECT_NEAR(added, forward, kTolerance * (1 + forward));
+  }
+}
+
+TEST(AnalyticCostModel, SelectiveRecomputationAddsTheAttentionCore) {
+  const AnalyticCostModel cost = real_model();
+  const Work work{{}, {1, 4096, 4096 * 4096}};
+  const double added = (cost.compute(Op::backward, layers_only(0, 5, Recomputation::selective, 2), work) -
+                        cost.compute(Op::backward, layers_only(0, 5, Recomputation::none, 2), work))
+                           .count();
+  const double core = attention_core(a100(), fixtures::llama3_8b(), work.llm, 2).forward.count();
+  EXPECT_NEAR(added, 5 * core, kTolerance);
+}
+
+TEST(AnalyticCostModel, NoWorkTakesNoTime) {
+  Random random(10);
+  const AnalyticCostModel cost = real_model();
+  for (int i = 0; i < 100; ++i) {
+    const Stage stage = random_stage(random);
+    for (const Op op : {Op::forward, Op::backward, Op::backward_input, Op::backward_weight}) {
+      EXPECT_EQ(cost.compute(op, stage, {}).count(), 0);
+    }
+  }
+}
+
+TEST(AnalyticCostModel, TextAloneCostsTheEncoderNothing) {
+  const AnalyticCostModel cost = real_model();
+  const Work text{{}, {1, 1000, 1000000}};
+  const Work both{{2, 1458, 2 * 729 * 729}, {1, 1000, 1000000}};
+  Stage encoder = layers_only(27, 0, Recomputation::full, 1);
+  encoder.connector = true;
+  EXPECT_EQ(cost.compute(Op::forward, encoder, text).count(), 0);
+  // A stage that holds both pays the sum.
+  const Stage mixed = layers_only(27, 32, Recomputation::full, 1);
+  EXPECT_NEAR(
+      cost.compute(Op::forward, mixed, both).count(),
+      (cost.compute(Op::forward, mixed, text) + cost.compute(Op::forward, mixed, {both.encoder, {}})).count(),
+      kTolerance);
+}
+
+TEST(AnalyticCostModel, TensorParallelCommunicationByHand) {
+  // 2 ranks, 5 tokens, h = 8, bf16: 80 bytes. One all-reduce: 2 steps of 1 s + 40 / 100 s = 2.8 s on the
+  // small cluster's link. Against links that cost nothing, forward adds 3 layers * 2 + 1 (embedding) = 7 of
+  // them; backward 3 * 2 + 1 (head), and full recomputation the layers' 6 again: 13. The weight part adds
+  // none.
+  const ClusterSpec cluster = fixtures::small_cluster();
+  ClusterSpec free = cluster;
+  free.intra_node = {Seconds(0), 1e30};
+  const AnalyticCostModel with(fixtures::small_model(), cluster);
+  const AnalyticCostModel without(fixtures::small_model(), free);
+  const Work work{{}, {1, 5, 25}};
+  Stage stage = layers_only(0, 3, Recomputation::full, 2);
+  stage.embedding = stage.head = true;
+  const auto added = [&](Op op) {
+    return (with.compute(op, stage, work) - without.compute(op, stage, work)).count();
+  };
+  EXPECT_NEAR(added(Op::forward), 7 * 2.8, 1e-9);
+  EXPECT_NEAR(added(Op::backward_input), 13 * 2.8, 1e-9);
+  EXPECT_EQ(added(Op::backward_weight), 0);
+}
+
+TEST(AnalyticCostModel, ConnectorCommunicationByHand) {
+  // 6 encoder tokens merge to 3. Forward, the output, 16 wide: 96 bytes, 2 * (1 + 48 / 100) = 2.96 s.
+  // Backward, the input's gradient, 8 wide: 48 bytes, 2 * (1 + 24 / 100) = 2.48 s.
+  ModelSpec model = fixtures::small_model();
+  model.connector.widths = {8, 8, 16};
+  const ClusterSpec cluster = fixtures::small_cluster();
+  ClusterSpec free = cluster;
+  free.intra_node = {Seconds(0), 1e30};
+  const AnalyticCostModel with(model, cluster);
+  const AnalyticCostModel without(model, free);
+  Stage stage;
+  stage.connector = true;
+  stage.tp = 2;
+  const Work work{{2, 6, 18}, {}};
+  const auto added = [&](Op op) {
+    return (with.compute(op, stage, work) - without.compute(op, stage, work)).count();
+  };
+  EXPECT_NEAR(added(Op::forward), 2.96, 1e-9);
+  EXPECT_NEAR(added(Op::backward), 2.48, 1e-9);
+}
+
+TEST(AnalyticCostModel, OptimizerStreamsThirtyBytesForEachOwnedParameter) {
+  // 3 LLM layers: 1440 parameters. 43200 bytes at 50 bytes/s; a quarter on each of 4 ranks under ZeRO-1.
+  const AnalyticCostModel cost(fixtures::small_model(), fixtures::small_cluster());
+  Stage stage = layers_only(0, 3, Recomputation::full, 1);
+  stage.dp = 4;
+  EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 216);
+  stage.zero1 = false;
+  EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 864);
+}
+
+TEST(AnalyticCostModel, OnlyComputeOpsHaveAComputeTime) {
+  EXPECT_THROW(real_model().compute(Op::send, Stage{}, Work{}), Error);
+}
+
+TEST(AnalyticCostModel, PricesAWholeProgram) {
+  Plan plan;
+  plan.gbs = 8;
+  plan.encoder = {1, 1, 2, {27}};
+  plan.llm = {2, 2, 1, {16, 16}};
+  plan.microbatches = 4;
+  std::vector<Sample> batch(8);
+  for (Sample& sample : batch) {
+    sample.encoder_sequences = {{2, 729, 729 * 729}};
+    sample.encoder_output_tokens = 1458;
+    sample.llm_tokens = 1600;
+  }
+  const Program program = lower(plan, llava_llama3_8b(), batch, {4, 1, {0, 1, 2, 3, 0, 1, 2, 3}});
+  const AnalyticCostModel cost = real_model();
+  const ProgramCosts costs = cost.price(program);
+  ASSERT_EQ(costs.instruction.size(), program.instructions.size());
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    EXPECT_EQ(costs.instruction[i].count() > 0,
+              is_compute(program.instructions[i].op) || program.instructions[i].op == Op::optimizer_step);
+  }
+  for (const Nanoseconds time : costs.message) EXPECT_GT(time.count(), 0);
+  for (const Nanoseconds time : costs.collective) EXPECT_GT(time.count(), 0);
+  ASSERT_EQ(costs.model_state.size(), program.groups.size());
+  EXPECT_EQ(costs.model_state[0], model_state_bytes(program.stages[0], llava_llama3_8b()));
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,114 @@
+#include "costmodel/communication.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/random.hpp"
+#include "tests/costmodel/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+using fixtures::small_cluster;
+
+/// Groups of `tp` ranks each, one after the other, all of one stage.
+Program groups_of(int tp, int groups, bool sequence_parallel) {
+  Program program;
+  program.stages.resize(1);
+  program.stages[0].tp = tp;
+  program.stages[0].sequence_parallel = sequence_parallel;
+  for (int g = 0; g < groups; ++g) program.groups.push_back({g * tp, tp, 0, g, 0, 0});
+  return program;
+}
+
+Collective over(std::vector<std::int32_t> groups, std::int64_t bytes) {
+  return {std::move(groups), Bytes{bytes}};
+}
+
+TEST(Communication, RingByHand) {
+  // 4 ranks: 2 * 3 steps of 1 s + 200 / 4 / 100 s = 6 * 1.5.
+  EXPECT_DOUBLE_EQ(ring_all_reduce(small_cluster().intra_node, 4, 200).count(), 9);
+  EXPECT_EQ(ring_all_reduce(small_cluster().intra_node, 1, 200).count(), 0);
+}
+
+TEST(Communication, MessageTierFollowsTheNodesOfAllRanks) {
+  // Groups of 2 on nodes of 4: groups 0 and 1 share a node, group 2 is on the next. 2 pairs of ranks carry
+  // 100 bytes each.
+  const Program program = groups_of(2, 4, true);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {200}, {200}}, program).count(), 1 + 1);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {1, 2, 0, {200}, {200}}, program).count(), 10 + 10);
+}
+
+TEST(Communication, GroupThatStraddlesNodesUsesTheSlowLink) {
+  // Groups of 3 on nodes of 4: group 1 has ranks 3, 4 and 5. 3 pairs carry 100 bytes each.
+  const Program program = groups_of(3, 2, true);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {300}, {300}}, program).count(), 10 + 10);
+}
+
+TEST(Communication, WithoutSequenceParallelismEveryRankSendsACopy) {
+  const Program program = groups_of(2, 2, false);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {200}, {200}}, program).count(), 1 + 2);
+}
+
+TEST(Communication, TheGroupWithFewerRanksLimits) {
+  // One rank to two: one pair carries all 200 bytes, either way.
+  Program program = groups_of(2, 1, true);
+  program.groups.push_back({2, 1, 0, 1, 0, 0});
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {200}, {200}}, program).count(), 1 + 2);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {1, 0, 0, {200}, {200}}, program).count(), 1 + 2);
+}
+
+TEST(Communication, ABusyEndIsSharedByItsMessages) {
+  // The message has 100 bytes, but its end moves 400 in the same exchange.
+  const Program program = groups_of(1, 2, true);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {100}, {400}}, program).count(), 1 + 4);
+}
+
+TEST(Communication, AllReduceOnOneNodeIsARing) {
+  const Program program = groups_of(1, 4, true);
+  EXPECT_DOUBLE_EQ(all_reduce_time(small_cluster(), over({0, 1, 2, 3}, 200), program).count(), 9);
+}
+
+TEST(Communication, AllReduceWithOneParticipantANodeIsARingBetweenNodes) {
+  // 2 * 1 steps of 10 s + 200 / 2 / 10 s.
+  const Program program = groups_of(4, 2, true);
+  EXPECT_DOUBLE_EQ(all_reduce_time(small_cluster(), over({0, 1}, 200), program).count(), 40);
+}
+
+TEST(Communication, AllReduceIsHierarchicalOtherwise) {
+  // 2 nodes with 4 ranks each. Inside: 3 steps of 1 + 200 / 4 / 100 = 4.5 s, twice. Between: shares of 50
+  // bytes, 2 * 1 steps of 10 + 50 / 2 / 10 = 25 s.
+  const Program program = groups_of(1, 8, true);
+  EXPECT_DOUBLE_EQ(all_reduce_time(small_cluster(), over({0, 1, 2, 3, 4, 5, 6, 7}, 200), program).count(),
+                   34);
+}
+
+TEST(Communication, UnequalNodesCountTheFullestInsideAndTheEmptiestBetween) {
+  // Ranks 2, 3 on node 0 and rank 4 on node 1. Inside: 1 step of 1 + 200 / 2 / 100 = 2 s, twice. Between: one
+  // share of 200 bytes, 2 * 1 steps of 10 + 200 / 2 / 10 = 40 s.
+  const Program program = groups_of(1, 8, true);
+  EXPECT_DOUBLE_EQ(all_reduce_time(small_cluster(), over({2, 3, 4}, 200), program).count(), 44);
+}
+
+TEST(Communication, OneParticipantHasNothingToReduce) {
+  EXPECT_EQ(all_reduce_time(small_cluster(), over({0}, 200), groups_of(1, 1, true)).count(), 0);
+}
+
+TEST(Communication, HierarchyIsNeverSlowerThanARingOverTheSlowLink) {
+  Random random(5);
+  for (int i = 0; i < 1000; ++i) {
+    ClusterSpec cluster = small_cluster();
+    cluster.gpus_per_node = 1 + static_cast<int>(random.below(8));
+    cluster.intra_node = {Seconds(random.uniform()), 10 + 100 * random.uniform()};
+    cluster.inter_node = {Seconds(1 + random.uniform()), 1 + 9 * random.uniform()};
+    const int ranks = cluster.gpus_per_node * (1 + static_cast<int>(random.below(16)));
+    Collective all{{}, Bytes{static_cast<std::int64_t>(random.below(1000000))}};
+    for (int r = 0; r < ranks; ++r) all.groups.push_back(r);
+    const Seconds flat = ring_all_reduce(cluster.inter_node, ranks, static_cast<double>(all.bytes.count));
+    EXPECT_LE(all_reduce_time(cluster, all, groups_of(1, ranks, true)).count(), flat.count() * (1 + 1e-12));
+  }
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,135 @@
+#include "costmodel/sample_costs.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/random.hpp"
+#include "costmodel/analytic.hpp"
+#include "tests/costmodel/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+/// forward = layers * (fixed + rate * tokens), backward twice that.
+class LinearCost final : public CostModel {
+ public:
+  LinearCost(double fixed, double rate) : fixed_(fixed), rate_(rate) {}
+
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    const double passes = op == Op::forward ? 1 : 2;
+    return Seconds(passes *
+                   (module(stage.encoder_layers, work.encoder) + module(stage.llm_layers, work.llm)));
+  }
+  Seconds message(const Message&, const Program&) const override { return Seconds(0); }
+  Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
+  Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
+  Bytes model_state(const Stage&) const override { return {}; }
+  Bytes activation(const Stage&, const Work&) const override { return {}; }
+  Bytes workspace(Op, const Stage&, const Work&) const override { return {}; }
+
+ private:
+  double module(int layers, const Workload& load) const {
+    return load.empty() ? 0 : layers * (fixed_ + rate_ * static_cast<double>(load.tokens));
+  }
+
+  double fixed_;
+  double rate_;
+};
+
+Sample sample_of(std::int64_t tiles, std::int64_t llm_tokens) {
+  Sample sample;
+  if (tiles > 0) sample.encoder_sequences = {{tiles, 10, 100}};
+  sample.llm_tokens = llm_tokens;
+  return sample;
+}
+
+/// Encoder 2 layers on one stage of dp 2, LLM layers 1 + 2 of dp 4.
+Plan disaggregated_plan() {
+  Plan plan;
+  plan.encoder = {1, 1, 2, {2}};
+  plan.llm = {1, 2, 4, {1, 2}};
+  plan.microbatches = 2;
+  return plan;
+}
+
+const std::vector<Sample> kSamples = {sample_of(3, 50), sample_of(0, 20), sample_of(1, 10), sample_of(1, 10),
+                                      sample_of(2, 40), sample_of(0, 30), sample_of(5, 90), sample_of(4, 60)};
+
+TEST(SampleCosts, DisaggregatedByHand) {
+  // Forward and backward are three passes; the slowest LLM stage has 2 layers, the encoder's only one too.
+  // The fixed 7 s are in the base load and not in what a sample adds. Sample 0: LLM 3 * 2 * 0.5 * 50 = 150;
+  // encoder 3 * 2 * 0.5 * 30 = 90, times 4 / 2. Sample 1 has no encoder work.
+  const SampleCosts costs =
+      sample_costs(LinearCost(7, 0.5), disaggregated_plan(), fixtures::small_model(), kSamples);
+  ASSERT_EQ(costs.llm_s.size(), kSamples.size());
+  ASSERT_EQ(costs.encoder_s.size(), kSamples.size());
+  EXPECT_NEAR(costs.llm_s[0], 150, 1e-9);
+  EXPECT_NEAR(costs.encoder_s[0], 180, 1e-9);
+  EXPECT_NEAR(costs.llm_s[1], 60, 1e-9);
+  EXPECT_EQ(costs.encoder_s[1], 0);
+}
+
+TEST(SampleCosts, UniformPlanEncodesOnItsOwnRank) {
+  // Stages: encoder 2 + LLM 1, then LLM 2. The slowest stage for each module has 2 of its layers, whichever
+  // stage it is.
+  Plan plan = disaggregated_plan();
+  plan.layout = Layout::uniform;
+  plan.encoder = {1, 2, 4, {2, 0}};
+  const SampleCosts costs = sample_costs(LinearCost(7, 0.5), plan, fixtures::small_model(), kSamples);
+  EXPECT_NEAR(costs.encoder_s[0], 90, 1e-9);
+  EXPECT_NEAR(costs.llm_s[0], 150, 1e-9);
+}
+
+TEST(SampleCosts, WorkIsNeverFree) {
+  const SampleCosts costs =
+      sample_costs(LinearCost(7, 0), disaggregated_plan(), fixtures::small_model(), kSamples);
+  EXPECT_EQ(costs.llm_s[0], 1e-9);
+  EXPECT_EQ(costs.encoder_s[0], 2e-9);
+  EXPECT_EQ(costs.encoder_s[1], 0);
+}
+
+TEST(SampleCosts, TextOnlyBatchHasNoEncoderCost) {
+  const std::vector<Sample> text(8, sample_of(0, 30));
+  const SampleCosts costs =
+      sample_costs(LinearCost(7, 0.5), disaggregated_plan(), fixtures::small_model(), text);
+  for (const double e : costs.encoder_s) EXPECT_EQ(e, 0);
+  for (const double l : costs.llm_s) EXPECT_NEAR(l, 90, 1e-9);
+}
+
+TEST(SampleCosts, BinCostsExceedTheirSamplesByTheFixedPartOnly) {
+  // By the analytic model, three passes' time of a bin of mean size is at least what its samples add, and a
+  // single small sample alone takes longer than what it adds.
+  const ModelSpec model = fixtures::llava_llama3_8b();
+  const AnalyticCostModel cost(model, fixtures::a100_cluster());
+  Plan plan = disaggregated_plan();
+  plan.encoder.layers = {27};
+  plan.llm.layers = {16, 16};
+  Random random(11);
+  std::vector<Sample> samples;
+  for (int i = 0; i < 128; ++i) {
+    Sample sample = sample_of(0, 50 + static_cast<std::int64_t>(random.below(3000)));
+    sample.encoder_sequences = {{1 + static_cast<std::int64_t>(random.below(9)), 729, 729 * 729}};
+    samples.push_back(sample);
+  }
+  const SampleCosts costs = sample_costs(cost, plan, model, samples);
+  Stage stage;  // the second LLM stage, which the head makes the slower one
+  stage.llm_layers = 16;
+  stage.head = true;
+  stage.dp = 4;
+  Workload total;
+  double added = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const Work alone{{}, samples[i].llm()};
+    EXPECT_GT((cost.compute(Op::forward, stage, alone) + cost.compute(Op::backward, stage, alone)).count(),
+              costs.llm_s[i]);
+    total += samples[i].llm();
+    added += costs.llm_s[i];
+  }
+  const Work mean{{}, {total.sequences / 8, total.tokens / 8, total.attention_pairs / 8}};
+  const double bin =
+      (cost.compute(Op::forward, stage, mean) + cost.compute(Op::backward, stage, mean)).count();
+  EXPECT_GT(bin, added / 8);
+  EXPECT_LT(bin, added / 8 * 1.1);
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,177 @@
+// The engine on single situations: collectives, deadlocks, costs that do not fit.
+#include "sim/engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "core/error.hpp"
+#include "tests/sim/pipelines.hpp"
+
+namespace dflop::testing {
+namespace {
+
+/// `lists` per group; every group is its own stage. All tables of costs are zero.
+PricedProgram make_program(const std::vector<std::vector<Instruction>>& lists, std::vector<Message> messages,
+                           std::vector<Collective> collectives) {
+  PricedProgram priced;
+  Program& program = priced.program;
+  program.microbatches = 1;
+  program.works.assign(1, Work{});
+  for (std::size_t g = 0; g < lists.size(); ++g) {
+    Group group;
+    group.first_rank = group.stage = static_cast<std::int32_t>(g);
+    group.begin = static_cast<std::int64_t>(program.instructions.size());
+    for (Instruction instruction : lists[g]) {
+      instruction.stage = static_cast<std::uint16_t>(g);
+      program.instructions.push_back(instruction);
+    }
+    group.end = static_cast<std::int64_t>(program.instructions.size());
+    program.groups.push_back(group);
+    program.stages.emplace_back();
+  }
+  priced.costs.instruction.assign(program.instructions.size(), Nanoseconds(0));
+  priced.costs.activation.assign(program.instructions.size(), Bytes{});
+  priced.costs.workspace.assign(program.instructions.size(), Bytes{});
+  priced.costs.message.assign(messages.size(), Nanoseconds(0));
+  priced.costs.collective.assign(collectives.size(), Nanoseconds(0));
+  priced.costs.model_state.assign(lists.size(), Bytes{});
+  program.messages = std::move(messages);
+  program.collectives = std::move(collectives);
+  return priced;
+}
+
+constexpr Instruction kForward{Op::forward, 0, 0, 0};
+constexpr Instruction kBackward{Op::backward, 0, 0, 0};
+constexpr Instruction kReduce{Op::all_reduce, 0, -1, 0};
+constexpr Instruction kStep{Op::optimizer_step, 0, -1, -1};
+
+// Group 0 works 5 + 10, group 1 works 30 + 10; the collective takes 7, from 40 on; then steps of 4 and 2.
+//   group 0: busy 15 + 4, idle 15-40 bubble, 40-47 wait, end 51 = makespan
+//   group 1: busy 40 + 2, 40-47 wait, end 49, then 2 of bubble
+TEST(Engine, CollectiveStartsWithItsLastParticipant) {
+  PricedProgram priced =
+      make_program({{kForward, kBackward, kReduce, kStep}, {kForward, kBackward, kReduce, kStep}}, {},
+                   {{{0, 1}, Bytes{64}}});
+  priced.costs.instruction = {Nanoseconds(5),  Nanoseconds(10), Nanoseconds(0), Nanoseconds(4),
+                              Nanoseconds(30), Nanoseconds(10), Nanoseconds(0), Nanoseconds(2)};
+  priced.costs.collective = {Nanoseconds(7)};
+  const Timeline timeline = simulate(priced.program, priced.costs, Detail::spans);
+  EXPECT_EQ(timeline.makespan, Nanoseconds(51));
+  EXPECT_EQ(timeline.groups[0].busy, Nanoseconds(19));
+  EXPECT_EQ(timeline.groups[0].bubble, Nanoseconds(25));
+  EXPECT_EQ(timeline.groups[0].wait, Nanoseconds(7));
+  EXPECT_EQ(timeline.groups[0].transfer, Nanoseconds(7));
+  EXPECT_EQ(timeline.groups[1].busy, Nanoseconds(42));
+  EXPECT_EQ(timeline.groups[1].bubble, Nanoseconds(2));
+  EXPECT_EQ(timeline.groups[1].wait, Nanoseconds(7));
+  int collectives = 0;
+  for (const Span& span : timeline.spans) {
+    if (span.stream != Stream::collective) continue;
+    ++collectives;
+    EXPECT_EQ(span.op, Op::all_reduce);
+    EXPECT_EQ(span.start, Nanoseconds(40));
+    EXPECT_EQ(span.duration, Nanoseconds(7));
+    EXPECT_EQ(span.bytes, Bytes{64});
+    EXPECT_EQ(span.message, -1);
+  }
+  EXPECT_EQ(collectives, 2);
+}
+
+// Two messages of 10 ns posted at 0 and at 4 ns are in flight from 0 to 14: 14 ns and not 20.
+TEST(Engine, TransferCountsOverlappingMessagesOnce) {
+  const Instruction send_first{Op::send, 0, 0, 0};
+  const Instruction send_second{Op::send, 0, 0, 1};
+  const Instruction receive_first{Op::receive, 0, 0, 0};
+  const Instruction receive_second{Op::receive, 0, 0, 1};
+  PricedProgram priced =
+      make_program({{send_first, kForward, send_second, kBackward}, {receive_first, receive_second}},
+                   {{0, 1, 0, Bytes{1}, Bytes{1}}, {0, 1, 0, Bytes{1}, Bytes{1}}}, {});
+  priced.costs.instruction[1] = Nanoseconds(4);
+  priced.costs.message = {Nanoseconds(10), Nanoseconds(10)};
+  const Timeline timeline = simulate(priced.program, priced.costs, Detail::usage);
+  EXPECT_EQ(timeline.makespan, Nanoseconds(14));
+  EXPECT_EQ(timeline.groups[0].transfer, Nanoseconds(14));
+  EXPECT_EQ(timeline.groups[1].transfer, Nanoseconds(14));
+  // Group 1 waits 0-10 for the first, then 10-14 for the second, both in flight all the while.
+  EXPECT_EQ(timeline.groups[1].wait, Nanoseconds(14));
+}
+
+TEST(Engine, RunsAnEmptyProgram) {
+  const Timeline timeline = simulate(Program{}, ProgramCosts{}, Detail::spans);
+  EXPECT_EQ(timeline.makespan, Nanoseconds(0));
+  EXPECT_TRUE(timeline.groups.empty());
+}
+
+/// Expects Error (internal) whose text contains `text`.
+void expect_internal_error(const PricedProgram& priced, const std::string& text) {
+  try {
+    simulate(priced.program, priced.costs, Detail::usage);
+    FAIL() << "expected an error with '" << text << "'";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::internal);
+    EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
+  }
+}
+
+TEST(Engine, NamesWhoDeadlocksAndOnWhat) {
+  const Instruction send_down{Op::send, 0, 0, 0};
+  const Instruction send_up{Op::send, 0, 0, 1};
+  const Instruction receive_down{Op::receive, 0, 0, 0};
+  const Instruction receive_up{Op::receive, 0, 0, 1};
+  const std::vector<Message> messages = {{0, 1, 0, Bytes{1}, Bytes{1}}, {1, 0, 0, Bytes{1}, Bytes{1}}};
+  // Each receives before it sends.
+  const PricedProgram crossed =
+      make_program({{receive_up, send_down}, {receive_down, send_up}, {kStep}}, messages, {});
+  expect_internal_error(crossed, "2 of 3 groups do not end");
+  expect_internal_error(crossed,
+                        "group 0 (stage 0, dp rank 0) waits for message 1 (microbatch 0) of group 1");
+  expect_internal_error(crossed,
+                        "group 1 (stage 1, dp rank 0) waits for message 0 (microbatch 0) of group 0");
+}
+
+TEST(Engine, NamesTheCollectiveThatNeverStarts) {
+  expect_internal_error(make_program({{kReduce}, {kStep}}, {}, {{{0, 1}, Bytes{1}}}),
+                        "group 0 (stage 0, dp rank 0) waits for the other participants of collective 0");
+}
+
+TEST(Engine, ShortensALongListOfWaitingGroups) {
+  std::vector<std::int32_t> all;
+  for (std::int32_t g = 0; g < 21; ++g) all.push_back(g);
+  std::vector<std::vector<Instruction>> lists(20, {kReduce});
+  lists.push_back({kStep});
+  const PricedProgram priced = make_program(lists, {}, {{all, Bytes{1}}});
+  expect_internal_error(priced, "group 7 (stage 7");
+  expect_internal_error(priced, "; and 12 more");
+}
+
+TEST(Engine, RefusesMemoryThatDoesNotReturn) {
+  PricedProgram priced = make_program({{kForward, kBackward}}, {}, {});
+  priced.costs.model_state[0] = Bytes{50};
+  priced.costs.activation = {Bytes{8}, Bytes{3}};
+  expect_internal_error(priced, "expected the memory of group 0 to return to 50 bytes, found 55");
+}
+
+TEST(Engine, RefusesCostsThatDoNotFit) {
+  const PricedProgram good = make_program({{kForward, kBackward, kReduce}}, {}, {{{0}, Bytes{1}}});
+  EXPECT_NO_THROW(simulate(good.program, good.costs, Detail::usage));
+  const auto expect_refused = [&](const std::function<void(ProgramCosts&)>& spoil, const std::string& text) {
+    PricedProgram priced = good;
+    spoil(priced.costs);
+    expect_internal_error(priced, text);
+  };
+  expect_refused([](ProgramCosts& c) { c.instruction.pop_back(); },
+                 "expected 3 costs of instructions, found 2");
+  expect_refused([](ProgramCosts& c) { c.message.emplace_back(1); }, "expected 0 costs of messages, found 1");
+  expect_refused([](ProgramCosts& c) { c.collective.clear(); }, "expected 1 costs of collectives, found 0");
+  expect_refused([](ProgramCosts& c) { c.model_state.clear(); }, "expected 1 costs of model states, found 0");
+  expect_refused([](ProgramCosts& c) { c.activation.pop_back(); },
+                 "expected 3 costs of activations, found 2");
+  expect_refused([](ProgramCosts& c) { c.workspace.pop_back(); }, "expected 3 costs of workspaces, found 2");
+  expect_refused([](ProgramCosts& c) { c.instruction[1] = Nanoseconds(-4); }, "found -4 ns at 1");
+  expect_refused([](ProgramCosts& c) { c.collective[0] = Nanoseconds(-5); }, "found -5 ns at 0");
+}
+
+}  // namespace
+}  // namespace dflop::testing

@@ -1,0 +1,30 @@
+// Pipelines of equal stages, built by hand: what tests and benches feed the engine.
+#pragma once
+
+#include "core/cost_model.hpp"
+#include "core/program.hpp"
+
+namespace dflop::testing {
+
+/// A program and what it costs.
+struct PricedProgram {
+  Program program;
+  ProgramCosts costs;
+};
+
+struct Pipeline {
+  int stages = 1;
+  int microbatches = 1;
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  Nanoseconds forward{10'000'000};
+  Nanoseconds backward{20'000'000};
+  Nanoseconds message{0};
+  Bytes model_state{1'000};
+  Bytes activation{100};
+  Bytes workspace{10};
+};
+
+/// One group a stage; activations go down and gradients up between neighbours.
+PricedProgram make_pipeline(const Pipeline& pipeline);
+
+}  // namespace dflop::testing

@@ -1,0 +1,202 @@
+#include "tests/sim/random_program.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace dflop::testing {
+namespace {
+
+/// Appends instructions in one global order in which every receive follows its send: a run of the program in
+/// that order exists, so it cannot deadlock.
+class RandomProgramBuilder {
+ public:
+  explicit RandomProgramBuilder(Random& random) : random_(random) {}
+
+  PricedProgram build() {
+    set_up();
+    const int actions = 10 + pick(100);
+    for (int k = 0; k < actions; ++k) act();
+    for (std::int32_t g = 0; g < groups(); ++g) {
+      while (compute(g)) continue;
+    }
+    while (deliver()) continue;
+    for (std::int32_t g = 0; g < groups(); ++g) append(g, Op::optimizer_step, -1, -1, duration());
+    flatten();
+    return std::move(result_);
+  }
+
+ private:
+  struct Appended {
+    Instruction instruction;
+    Nanoseconds duration{0};
+    Bytes activation;
+    Bytes workspace;
+  };
+  struct Pass {
+    std::int32_t microbatch = 0;
+    Bytes activation;
+    bool input_done = false;
+  };
+
+  Program& program() { return result_.program; }
+  std::int32_t groups() const { return static_cast<std::int32_t>(lists_.size()); }
+  int pick(int bound) { return static_cast<int>(random_.below(bound)); }
+  Nanoseconds duration() { return Nanoseconds(pick(3) == 0 ? 100 * pick(10) : pick(1000)); }
+
+  void set_up() {
+    program().microbatches = 1 + pick(5);
+    program().works.assign(1, Work{});
+    program().stages.assign(1 + pick(4), Stage{});
+    for (std::size_t stage = 0; stage < program().stages.size(); ++stage) {
+      const int dp = 1 + pick(3);
+      for (int dp_rank = 0; dp_rank < dp; ++dp_rank) {
+        Group group;
+        group.first_rank = program().ranks();
+        group.ranks = 1 << pick(3);
+        group.stage = static_cast<std::int32_t>(stage);
+        group.dp_rank = dp_rank;
+        program().groups.push_back(group);
+        result_.costs.model_state.push_back(Bytes{pick(10'000)});
+      }
+    }
+    lists_.resize(program().groups.size());
+    forwards_.assign(lists_.size(), 0);
+    open_.resize(lists_.size());
+  }
+
+  void act() {
+    const int kind = pick(10);
+    const std::int32_t group = pick(groups());
+    if (kind < 4) {
+      compute(group);
+    } else if (kind < 6) {
+      send(group, pick(groups()), Op::send);
+    } else if (kind < 8) {
+      deliver();
+    } else if (kind < 9) {
+      exchange();
+    } else {
+      collective();
+    }
+  }
+
+  void append(std::int32_t group, Op op, std::int32_t microbatch, std::int32_t index, Nanoseconds time,
+              Bytes activation = {}, Bytes workspace = {}) {
+    const auto stage = static_cast<std::uint16_t>(program().groups[group].stage);
+    lists_[group].push_back({{op, stage, microbatch, index}, time, activation, workspace});
+  }
+
+  /// The group's next forward or a backward of an open microbatch; false if there is nothing left.
+  bool compute(std::int32_t group) {
+    std::vector<Pass>& open = open_[group];
+    const bool may_forward = forwards_[group] < program().microbatches;
+    if (!may_forward && open.empty()) return false;
+    const Bytes workspace{pick(500)};
+    if (may_forward && (open.empty() || pick(2) == 0)) {
+      open.push_back({forwards_[group]++, Bytes{pick(1000)}, false});
+      append(group, Op::forward, open.back().microbatch, 0, duration(), open.back().activation, workspace);
+      return true;
+    }
+    const std::size_t which = random_.below(open.size());
+    Pass& pass = open[which];
+    if (!pass.input_done && pick(2) == 0) {
+      append(group, Op::backward_input, pass.microbatch, 0, duration(), {}, workspace);
+      pass.input_done = true;
+      return true;
+    }
+    const Op op = pass.input_done ? Op::backward_weight : Op::backward;
+    append(group, op, pass.microbatch, 0, duration(), pass.activation, workspace);
+    open.erase(open.begin() + static_cast<std::ptrdiff_t>(which));
+    return true;
+  }
+
+  void send(std::int32_t source, std::int32_t destination, Op op) {
+    if (source == destination) return;
+    const auto message = static_cast<std::int32_t>(program().messages.size());
+    const std::int32_t microbatch = pick(program().microbatches);
+    program().messages.push_back({source, destination, microbatch, Bytes{pick(1000)}, Bytes{}});
+    result_.costs.message.push_back(duration());
+    append(source, op, microbatch, message, Nanoseconds(0));
+    in_flight_[{source, destination}].push_back(message);
+  }
+
+  /// Every one of a few sources sends to every one of a few destinations, as a reshard does.
+  void exchange() {
+    const std::vector<std::int32_t> sources = some_groups();
+    const std::vector<std::int32_t> destinations = some_groups();
+    for (const std::int32_t source : sources) {
+      for (const std::int32_t destination : destinations) send(source, destination, Op::reshard_send);
+    }
+  }
+
+  /// Receives the first message of a random channel; false if none is in flight.
+  bool deliver() {
+    if (in_flight_.empty()) return false;
+    const auto channel = std::next(in_flight_.begin(), pick(static_cast<int>(in_flight_.size())));
+    const std::int32_t message = channel->second.front();
+    channel->second.pop_front();
+    const auto [source, destination] = channel->first;
+    const Op sent_as = op_of_send(source, message);
+    const Op op = sent_as == Op::send ? Op::receive : Op::reshard_receive;
+    append(destination, op, program().messages[message].microbatch, message, Nanoseconds(0));
+    if (channel->second.empty()) in_flight_.erase(channel);
+    return true;
+  }
+
+  Op op_of_send(std::int32_t source, std::int32_t message) const {
+    const auto sent = std::find_if(lists_[source].begin(), lists_[source].end(), [&](const Appended& a) {
+      return is_send(a.instruction.op) && a.instruction.index == message;
+    });
+    return sent->instruction.op;
+  }
+
+  void collective() {
+    const auto index = static_cast<std::int32_t>(program().collectives.size());
+    program().collectives.push_back({some_groups(), Bytes{pick(1000)}});
+    result_.costs.collective.push_back(duration());
+    for (const std::int32_t group : program().collectives.back().groups) {
+      append(group, Op::all_reduce, -1, index, Nanoseconds(0));
+    }
+  }
+
+  std::vector<std::int32_t> some_groups() {
+    std::vector<std::int32_t> chosen;
+    for (std::int32_t g = 0; g < groups(); ++g) {
+      if (pick(2) == 0) chosen.push_back(g);
+    }
+    if (chosen.empty()) chosen.push_back(pick(groups()));
+    return chosen;
+  }
+
+  void flatten() {
+    ProgramCosts& costs = result_.costs;
+    for (std::size_t g = 0; g < lists_.size(); ++g) {
+      program().groups[g].begin = static_cast<std::int64_t>(program().instructions.size());
+      for (const Appended& appended : lists_[g]) {
+        program().instructions.push_back(appended.instruction);
+        costs.instruction.push_back(appended.duration);
+        costs.activation.push_back(appended.activation);
+        costs.workspace.push_back(appended.workspace);
+      }
+      program().groups[g].end = static_cast<std::int64_t>(program().instructions.size());
+    }
+  }
+
+  Random& random_;
+  PricedProgram result_;
+  std::vector<std::vector<Appended>> lists_;
+  std::vector<std::int32_t> forwards_;   ///< per group: forwards so far
+  std::vector<std::vector<Pass>> open_;  ///< per group: forward done, backward not
+  std::map<std::pair<std::int32_t, std::int32_t>, std::deque<std::int32_t>> in_flight_;  ///< per channel
+};
+
+}  // namespace
+
+PricedProgram make_random_program(Random& random) {
+  return RandomProgramBuilder(random).build();
+}
+
+}  // namespace dflop::testing

@@ -1,0 +1,40 @@
+#include "sim/sim_executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include "sim/engine.hpp"
+#include "tests/sim/pipelines.hpp"
+
+namespace dflop::testing {
+namespace {
+
+/// Forward 10 ms, every other compute 20 ms, messages 3 ms; memory as in Pipeline.
+class ConstantCost final : public CostModel {
+ public:
+  Seconds compute(Op op, const Stage&, const Work&) const override {
+    return Seconds(op == Op::forward ? 0.010 : 0.020);
+  }
+  Seconds message(const Message&, const Program&) const override { return Seconds(0.003); }
+  Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
+  Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
+  Bytes model_state(const Stage&) const override { return Bytes{1'000}; }
+  Bytes activation(const Stage&, const Work&) const override { return Bytes{100}; }
+  Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{10}; }
+};
+
+// Priced by the cost model or by hand, the same pipeline gives the same Timeline.
+TEST(SimExecutor, SimulatesWithTheCostsOfItsModel) {
+  Pipeline pipeline;
+  pipeline.stages = 4;
+  pipeline.microbatches = 9;
+  pipeline.message = std::chrono::milliseconds(3);
+  const PricedProgram priced = make_pipeline(pipeline);
+  const ConstantCost cost;
+  const SimExecutor executor(cost);
+  for (const Detail detail : {Detail::usage, Detail::spans}) {
+    EXPECT_EQ(executor.run(priced.program, detail), simulate(priced.program, priced.costs, detail));
+  }
+}
+
+}  // namespace
+}  // namespace dflop::testing

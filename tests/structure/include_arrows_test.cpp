@@ -1,0 +1,236 @@
+// Keeps the rooms apart: includes go only downwards, vendors' headers stay where they belong, files stay
+// short. docs/architecture.md gives the reasons.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dflop::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostLines = 500;
+
+/// A room and the rooms that it may include, itself left out.
+struct Room {
+  std::string_view name;
+  std::string_view below;  ///< separated by blanks
+};
+
+constexpr std::array<Room, 8> kRooms = {{
+    {"core", ""},
+    {"traces", "core"},
+    {"kernels", "core"},
+    {"costmodel", "core traces kernels"},
+    {"solver", "core traces costmodel"},
+    {"sim", "core traces costmodel"},
+    {"backend", "core traces kernels costmodel"},
+    {"experiments", "core traces kernels costmodel solver sim backend"},
+}};
+
+struct SourceFile {
+  std::string path;  ///< from the root: "sim/engine.cpp"
+  std::string text;
+};
+
+const Room* find_room(std::string_view name) {
+  const auto room = std::find_if(kRooms.begin(), kRooms.end(), [&](const Room& r) { return r.name == name; });
+  return room == kRooms.end() ? nullptr : &*room;
+}
+
+std::string first_folder(const std::string& path) {
+  return path.substr(0, path.find('/'));
+}
+
+std::string file_name(const std::string& path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+bool may_include(const Room& room, const std::string& other) {
+  std::istringstream below{std::string(room.below)};
+  for (std::string name; below >> name;) {
+    if (name == other) return true;
+  }
+  return room.name == other;
+}
+
+bool is_cuda_header(const std::string& header) {
+  static const std::regex names(
+      "(cuda.*|cu|nccl.*|cublas.*|cub/.*|cooperative_groups|mma|nvtx3/.*)\\.(h|hpp|cuh)");
+  return std::regex_match(header, names);
+}
+
+bool is_coin_header(const std::string& header) {
+  static const std::regex names("(Cbc|Clp|Osi|Coin|Cgl)[A-Za-z0-9_]*\\.(h|hpp)");
+  return std::regex_match(file_name(header), names);
+}
+
+/// What is wrong with one include of `file`, if anything.
+std::optional<std::string> check_include(const SourceFile& file, const Room& room, const std::string& header,
+                                         bool quoted) {
+  const bool may_see_devices = room.name == "kernels" || room.name == "backend";
+  if (is_cuda_header(header)) {
+    if (may_see_devices) return std::nullopt;
+    return "CUDA header " + header + " outside kernels/ and backend/";
+  }
+  if (is_coin_header(header)) {
+    if (room.name == "solver") return std::nullopt;
+    return "COIN header " + header + " outside solver/";
+  }
+  const std::string other = first_folder(header);
+  if (find_room(other) == nullptr || header.find('/') == std::string::npos) {
+    if (!quoted) return std::nullopt;
+    return "\"" + header + "\" is not of the form \"room/file.hpp\"";
+  }
+  if (!may_include(room, other)) return std::string(room.name) + "/ may not include " + header;
+  if (file.path == header) return "includes itself";
+  return std::nullopt;
+}
+
+/// The violations of one file, as "file:line: what"; COIN headers that it includes are counted in
+/// `coin_files`.
+std::vector<std::string> check_file(const SourceFile& file, std::set<std::string>& coin_files) {
+  static const std::regex include_line("^\\s*#\\s*include\\s*([<\"])([^>\"]+)[>\"].*");
+  const Room& room = *find_room(first_folder(file.path));
+  std::vector<std::string> violations;
+  std::istringstream lines(file.text);
+  std::string line;
+  int number = 0;
+  bool guarded = false;
+  while (std::getline(lines, line)) {
+    ++number;
+    guarded = guarded || line == "#pragma once";
+    std::smatch match;
+    if (!std::regex_match(line, match, include_line)) continue;
+    const std::string header = match[2];
+    if (is_coin_header(header)) coin_files.insert(file.path);
+    const auto wrong = check_include(file, room, header, match[1] == "\"");
+    if (wrong) violations.push_back(file.path + ":" + std::to_string(number) + ": " + *wrong);
+  }
+  if (fs::path(file.path).extension() == ".hpp" && !guarded) {
+    violations.push_back(file.path + ":1: header without #pragma once");
+  }
+  if (number > kMostLines) {
+    violations.push_back(file.path + ":" + std::to_string(number) + ": longer than " +
+                         std::to_string(kMostLines) + " lines");
+  }
+  return violations;
+}
+
+std::vector<std::string> check_tree(const std::vector<SourceFile>& files) {
+  std::vector<std::string> violations;
+  std::set<std::string> coin_files;
+  for (const SourceFile& file : files) {
+    const auto wrong = check_file(file, coin_files);
+    violations.insert(violations.end(), wrong.begin(), wrong.end());
+  }
+  for (auto file = coin_files.begin(); coin_files.size() > 1 && file != coin_files.end(); ++file) {
+    violations.push_back(*file + ":1: COIN headers belong in one file, found " +
+                         std::to_string(coin_files.size()));
+  }
+  return violations;
+}
+
+/// All C++ and CUDA sources of the rooms, in the order of their paths.
+std::vector<SourceFile> read_tree(const fs::path& root) {
+  const std::set<std::string> extensions = {".hpp", ".h", ".cuh", ".cpp", ".cu"};
+  std::vector<SourceFile> files;
+  for (const Room& room : kRooms) {
+    if (!fs::exists(root / room.name)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / room.name)) {
+      if (extensions.count(entry.path().extension().string()) == 0) continue;
+      std::ostringstream text;
+      text << std::ifstream(entry.path()).rdbuf();
+      files.push_back({entry.path().lexically_relative(root).generic_string(), text.str()});
+    }
+  }
+  std::sort(files.begin(), files.end(),
+            [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
+  return files;
+}
+
+std::string join(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+TEST(IncludeArrows, TheTreeKeepsThem) {
+  const std::vector<SourceFile> files = read_tree(DFLOP_SOURCE_DIR);
+  // An empty scan would pass, too: each room that everything rests on must be there.
+  for (const std::string path : {"core/program.hpp", "sim/engine.cpp"}) {
+    EXPECT_TRUE(std::any_of(files.begin(), files.end(), [&](const SourceFile& f) { return f.path == path; }))
+        << path;
+  }
+  const std::vector<std::string> violations = check_tree(files);
+  EXPECT_TRUE(violations.empty()) << join(violations);
+}
+
+/// Checks one made-up file.
+std::vector<std::string> check(const std::string& path, const std::string& text) {
+  std::set<std::string> coin_files;
+  return check_file({path, text}, coin_files);
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(IncludeArrowsChecker, AllowsWhatGoesDown) {
+  EXPECT_EQ(check("sim/a.cpp", "#include \"sim/a.hpp\"\n#include \"core/b.hpp\"\n#include <vector>\n"),
+            Lines{});
+  EXPECT_EQ(check("experiments/a.cpp", "#include \"solver/a.hpp\"\n#include \"backend/b.hpp\"\n"), Lines{});
+  EXPECT_EQ(check("kernels/a.cu", "#include <cuda_runtime.h>\n#include <cublas_v2.h>\n"), Lines{});
+  EXPECT_EQ(check("backend/a.cpp", "#include <nccl.h>\n"), Lines{});
+  EXPECT_EQ(check("solver/a.cpp", "#include <coin/CbcModel.hpp>\n"), Lines{});
+}
+
+TEST(IncludeArrowsChecker, FindsWhatGoesUpOrSideways) {
+  EXPECT_EQ(check("core/a.cpp", "\n#include \"sim/b.hpp\"\n"),
+            Lines{"core/a.cpp:2: core/ may not include sim/b.hpp"});
+  EXPECT_EQ(check("solver/a.cpp", "#include \"sim/b.hpp\"\n"),
+            Lines{"solver/a.cpp:1: solver/ may not include sim/b.hpp"});
+  EXPECT_EQ(check("traces/a.cpp", "  #  include <costmodel/b.hpp>  // why\n"),
+            Lines{"traces/a.cpp:1: traces/ may not include costmodel/b.hpp"});
+}
+
+TEST(IncludeArrowsChecker, FindsVendorHeadersElsewhere) {
+  EXPECT_EQ(check("sim/a.cpp", "#include <cuda_runtime.h>\n"),
+            Lines{"sim/a.cpp:1: CUDA header cuda_runtime.h outside kernels/ and backend/"});
+  EXPECT_EQ(check("core/a.cpp", "#include \"nccl.h\"\n"),
+            Lines{"core/a.cpp:1: CUDA header nccl.h outside kernels/ and backend/"});
+  EXPECT_EQ(check("experiments/a.cpp", "#include <coin/OsiClpSolverInterface.hpp>\n"),
+            Lines{"experiments/a.cpp:1: COIN header coin/OsiClpSolverInterface.hpp outside solver/"});
+}
+
+TEST(IncludeArrowsChecker, FindsCoinHeadersInTwoFiles) {
+  const SourceFile first{"solver/a.cpp", "#include <CbcModel.hpp>\n"};
+  const SourceFile second{"solver/b.cpp", "#include <coin/CoinPackedVector.hpp>\n"};
+  EXPECT_EQ(check_tree({first}), Lines{});
+  EXPECT_EQ(check_tree({first, second}), (Lines{"solver/a.cpp:1: COIN headers belong in one file, found 2",
+                                                "solver/b.cpp:1: COIN headers belong in one file, found 2"}));
+}
+
+TEST(IncludeArrowsChecker, FindsBadHeaders) {
+  EXPECT_EQ(check("sim/a.hpp", "int x;\n"), Lines{"sim/a.hpp:1: header without #pragma once"});
+  EXPECT_EQ(check("sim/a.hpp", "#pragma once\n"), Lines{});
+  EXPECT_EQ(check("sim/a.cpp", "#include \"a.hpp\"\n"),
+            Lines{"sim/a.cpp:1: \"a.hpp\" is not of the form \"room/file.hpp\""});
+  EXPECT_EQ(check("sim/a.cpp", "#include \"sim/a.cpp\"\n"), Lines{"sim/a.cpp:1: includes itself"});
+}
+
+TEST(IncludeArrowsChecker, FindsLongFiles) {
+  EXPECT_EQ(check("sim/a.cpp", std::string(500, '\n')), Lines{});
+  EXPECT_EQ(check("sim/a.cpp", std::string(501, '\n')), Lines{"sim/a.cpp:501: longer than 500 lines"});
+}
+
+}  // namespace
+}  // namespace dflop::testing

@@ -1,0 +1,103 @@
+#include "traces/plan_file.hpp"
+
+#include "core/random.hpp"
+#include "tests/traces/file_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+Plan example() {
+  Plan plan;
+  plan.planner = "dflop";
+  plan.model = "llava-ov-llama3-8b";
+  plan.cluster = "a100-80g:4";
+  plan.gbs = 512;
+  plan.encoder = {1, 1, 8, {27}};
+  plan.llm = {4, 2, 3, {16, 16}};
+  plan.microbatches = 16;
+  return plan;
+}
+
+TEST(PlanFile, HasADocumentedForm) {
+  EXPECT_EQ(to_json(example()), R"({
+  "schema": "dflop.plan",
+  "version": 1,
+  "planner": "dflop",
+  "model": "llava-ov-llama3-8b",
+  "cluster": "a100-80g:4",
+  "gbs": 512,
+  "layout": "disaggregated",
+  "encoder": {
+    "tp": 1,
+    "pp": 1,
+    "dp": 8,
+    "layers": [27]
+  },
+  "llm": {
+    "tp": 4,
+    "pp": 2,
+    "dp": 3,
+    "layers": [16,16]
+  },
+  "microbatches": 16,
+  "schedule": "1f1b",
+  "recomputation": "full",
+  "zero1": true,
+  "sequence_parallel": true
+}
+)");
+}
+
+ModulePlan random_module(Random& random) {
+  ModulePlan module;
+  module.tp = 1 + static_cast<int>(random.below(8));
+  module.pp = 1 + static_cast<int>(random.below(16));
+  module.dp = 1 + static_cast<int>(random.below(64));
+  for (int stage = 0; stage < module.pp; ++stage)
+    module.layers.push_back(static_cast<int>(random.below(100)));
+  return module;
+}
+
+TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
+  Random random(3);
+  for (int round = 0; round < 200; ++round) {
+    Plan plan;
+    plan.planner = "p" + std::to_string(random.below(9));
+    plan.model = "dir with \"quotes\"/m.json";
+    plan.cluster = "c:" + std::to_string(random.below(9));
+    plan.layout = static_cast<Layout>(random.below(2));
+    plan.encoder = random_module(random);
+    plan.llm = random_module(random);
+    plan.microbatches = 1 + static_cast<int>(random.below(64));
+    plan.gbs = plan.bins() + static_cast<int>(random.below(64));
+    plan.schedule = static_cast<PipelineSchedule>(random.below(2));
+    plan.recomputation = static_cast<Recomputation>(random.below(3));
+    plan.zero1 = random.below(2) == 1;
+    plan.sequence_parallel = random.below(2) == 1;
+    EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
+  }
+}
+
+TEST(PlanFile, WhatCannotBeIsRefused) {
+  const std::string good = to_json(example());
+  const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
+                           std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_plan(replaced(good, from, to), "p.json"); }, "p.json: key '" + key + "'",
+                   words);
+  };
+  refused("\"tp\": 4", "\"tp\": 0", "llm.tp", {"found 0"});
+  refused("\"tp\": 4", "\"tp\": 4.0", "llm.tp", {"a whole number", "found 4.0"});
+  refused("\"tp\": 4", "\"tp\": 1000000", "llm", {"found 6000000"});  // x pp 2 x dp 3
+  refused("[16,16]", "[16,16,0]", "llm.layers", {"each of 2 stages", "an array of 3"});
+  refused("[16,16]", "[16,-16]", "llm.layers[1]", {"found -16"});
+  refused("\"1f1b\"", "\"2f2b\"", "schedule", {"gpipe, 1f1b", "2f2b"});
+  refused("\"gbs\": 512", "\"gbs\": 47", "gbs", {"at least 48", "16 microbatches x dp 3", "found 47"});
+  refused("\"zero1\": true", "\"zero1\": true, \"zero3\": true", "zero3", {"unknown key", "zero1"});
+  refused("  \"zero1\": true,\n", "", "zero1", {"found none"});
+  refused("\"version\": 1", "\"version\": 2", "version",
+          {"written by a newer version: this one reads version 1, found 2"});
+  refused("dflop.plan", "dflop.schedule", "schema", {"\"dflop.plan\"", "\"dflop.schedule\""});
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,277 @@
+#include "traces/records.hpp"
+
+#include <array>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "traces/csv_reader.hpp"
+#include "traces/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr const char* kHeader =
+    "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,n_texts,"
+    "prompt_tokens,answer_tokens,text_tokens\n";
+constexpr const char* kImage = "a,coco,,image,7,1,640x480,,,,,,1,5,2,7\n";
+constexpr const char* kVideo = "v,nextqa,,video,8,,,10.5,29.97,315,640x360,,2,10,3,13\n";
+
+std::string table(const std::string& rows) {
+  return kHeader + rows;
+}
+
+/// The error that a table must cause, as "context: message".
+std::string error_of(const std::string& text) {
+  try {
+    parse_records(text, "t.csv");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error for:\n" << text;
+  return "";
+}
+
+void expect_error(const std::string& text, const std::string& begin) {
+  EXPECT_EQ(error_of(text).substr(0, begin.size()), begin);
+}
+
+TEST(Records, ReadsEveryColumn) {
+  const auto records =
+      parse_records(table(std::string(kImage) + kVideo + "s,libri,,audio,9,,,,,,,4.41,1,0,12,12\n" +
+                          "m,docs,,multi_image,9,2,10x20|30x40,,,,,,1,0,1,1\n"),
+                    "t.csv");
+  ASSERT_EQ(records.size(), 4u);
+  EXPECT_EQ(records[0].id, "a");
+  EXPECT_EQ(records[0].modality, Modality::image);
+  EXPECT_EQ(records[0].image_count, 1);
+  EXPECT_EQ(records[0].images, (std::vector<ImageSize>{{640, 480}}));
+  EXPECT_FALSE(records[0].video_s || records[0].video_fps || records[0].video_frames ||
+               records[0].video_size);
+  EXPECT_EQ(records[0].text_tokens, 7);
+  EXPECT_EQ(records[0].row, 2);  // the header is row 1
+  EXPECT_EQ(records[1].video_s, 10.5);
+  EXPECT_EQ(records[1].video_fps, 29.97);
+  EXPECT_EQ(records[1].video_frames, 315);
+  EXPECT_EQ(records[1].video_size, (ImageSize{640, 360}));
+  EXPECT_EQ(records[1].row, 3);
+  EXPECT_EQ(records[2].audio_s, 4.41);
+  EXPECT_EQ(records[3].images, (std::vector<ImageSize>{{10, 20}, {30, 40}}));
+}
+
+TEST(Records, AcceptsCrlfQuotesAndNoLastLineEnd) {
+  std::string header = kHeader;
+  header.insert(header.size() - 1, "\r");
+  // The quoted id holds a comma, a quote and a line break, so the second record begins on line 4.
+  const auto records =
+      parse_records(header + "\"a,\"\"b\"\"\n\",coco,,image,7,1,\"640x480\",,,,,,1,5,2,7\r\n" +
+                        "b,coco,,image,7,1,640x480,,,,,,1,5,2,7",
+                    "t.csv");
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].id, "a,\"b\"\n");
+  EXPECT_EQ(records[0].images.front(), (ImageSize{640, 480}));
+  EXPECT_EQ(records[1].row, 4);
+}
+
+TEST(Records, RepeatedIdsAreAllowed) {
+  EXPECT_EQ(parse_records(table(std::string(kImage) + kImage), "t.csv").size(), 2u);
+}
+
+TEST(Records, FilesWithoutRecordsAreErrors) {
+  expect_error("", "t.csv: expected a header and at least one record, found an empty file");
+  expect_error(kHeader, "t.csv: expected at least one record, found only the header");
+}
+
+TEST(Records, HeaderMustHoldExactlyTheKnownColumns) {
+  const std::string header = kHeader;
+  expect_error("colour," + header + kImage,
+               "t.csv:row 1, column 'colour': unknown column; expected id,source,");
+  expect_error("id," + header + kImage, "t.csv:row 1, column 'id': expected once in the header, found twice");
+  expect_error(header.substr(3) + kImage, "t.csv:row 1, column 'id': missing from the header");
+}
+
+TEST(Records, RowsMustBeWellFormed) {
+  const std::string image = kImage;
+  expect_error(table(image + image.substr(2)), "t.csv:row 3: expected 16 fields, found 15");
+  expect_error(table("x," + image), "t.csv:row 2: expected 16 fields, found 17");
+  expect_error(table("\n" + image), "t.csv:row 2: expected 16 fields, found 1");
+  expect_error(table("\"" + image), "t.csv:row 2: expected a closing quote, found the end of the file");
+  expect_error(table("a\"" + image),
+               "t.csv:row 2: expected a comma or the end of the line after a field, found a quote");
+  expect_error(table("\"a\"b" + image),
+               "t.csv:row 2: expected a comma or the end of the line after a field, found text");
+  expect_error(table("a\rb" + image),
+               "t.csv:row 2: expected a comma or the end of the line after a field, found a lone");
+}
+
+/// One field of a good video row replaced by a bad value: its place in the row, the column, the value.
+struct BadField {
+  std::size_t field;
+  const char* column;
+  const char* value;
+};
+
+/// The video row above with one field replaced.
+std::string video_row_with(const BadField& bad) {
+  std::vector<std::string_view> fields;
+  CsvReader(kVideo, "t.csv").next(fields);
+  fields.at(bad.field) = bad.value;
+  std::string row(fields[0]);
+  for (std::size_t i = 1; i < fields.size(); ++i) row += "," + std::string(fields[i]);
+  return row + "\n";
+}
+
+TEST(Records, BadFieldsAreNamedByRowColumnAndValue) {
+  const std::vector<BadField> bad_fields = {{0, "id", ""},
+                                            {3, "modality", "film"},
+                                            {3, "modality", ""},
+                                            {5, "n_images", "0"},
+                                            {5, "n_images", "-1"},
+                                            {5, "n_images", "100001"},
+                                            {6, "images", "0x0"},
+                                            {6, "images", "640x"},
+                                            {6, "images", "640"},
+                                            {6, "images", "640x480|"},
+                                            {6, "images", "1000001x1"},
+                                            {7, "video_s", "nan"},
+                                            {7, "video_s", "inf"},
+                                            {7, "video_s", "1e400"},
+                                            {7, "video_s", "-2"},
+                                            {7, "video_s", "0"},
+                                            {7, "video_s", "2s"},
+                                            {7, "video_s", " 2"},
+                                            {7, "video_s", "10000001"},
+                                            {8, "video_fps", "0"},
+                                            {8, "video_fps", "10001"},
+                                            {9, "video_frames", "1.5"},
+                                            {9, "video_frames", "0"},
+                                            {9, "video_frames", "1000000001"},
+                                            {9, "video_frames", "99999999999999999999"},
+                                            {10, "video_wh", "0x360"},
+                                            {10, "video_wh", "-640x360"},
+                                            {11, "audio_s", "NaN"},
+                                            {12, "n_texts", "two"},
+                                            {13, "prompt_tokens", "-1"},
+                                            {14, "answer_tokens", "1000000001"},
+                                            {15, "text_tokens", ""},
+                                            {15, "text_tokens", "14"},
+                                            {15, "text_tokens", "0x10"}};
+  for (const BadField& bad : bad_fields) {
+    const std::string error = error_of(table(kImage + video_row_with(bad)));
+    EXPECT_EQ(error.find(std::string("t.csv:row 3, column '") + bad.column + "': expected "), 0u) << error;
+    const std::string found =
+        bad.value[0] == '\0' ? "found an empty field" : std::string("found '") + bad.value + "'";
+    EXPECT_NE(error.find(found), std::string::npos) << error;
+  }
+}
+
+TEST(Records, ModalitiesNeedTheirFields) {
+  expect_error(table("i,n,,image,8,,,,,,,,1,1,0,1\n"),
+               "t.csv:row 2, column 'n_images': expected 1 for an image record, found an empty field");
+  expect_error(
+      table("i,n,,image,8,,9x9,,,,,,1,1,0,1\n"),
+      "t.csv:row 2, column 'n_images': expected 1, the number of sizes in 'images', found an empty field");
+  expect_error(table("m,n,,multi_image,8,,,,,,,,1,1,0,1\n"),
+               "t.csv:row 2, column 'n_images': expected at least 2");
+  expect_error(table("s,n,,audio,8,,,,,,,,1,1,0,1\n"), "t.csv:row 2, column 'audio_s': expected the seconds");
+  expect_error(table("v,n,,video,8,,,,29.97,,640x360,,2,10,3,13\n"),
+               "t.csv:row 2, column 'video_frames': expected video_frames or video_s for a video record");
+  expect_error(table("t,n,,text,,,,,,,,,1,0,0,0\n"),
+               "t.csv:row 2, column 'text_tokens': expected at least 1 token");
+  expect_error(table("i,n,,image,8,2,,,,,,,1,1,0,1\n"),
+               "t.csv:row 2, column 'n_images': expected 1 for an image");
+  expect_error(table("m,n,,multi_image,8,1,,,,,,,1,1,0,1\n"),
+               "t.csv:row 2, column 'n_images': expected at least 2");
+  expect_error(table("m,n,,multi_image,8,3,1x1|2x2,,,,,,1,1,0,1\n"),
+               "t.csv:row 2, column 'n_images': expected 2, the number of sizes in 'images', found '3'");
+}
+
+TEST(Records, FoundValuesAreShortAndPrintable) {
+  const std::string error = error_of(table("a,n,,\x01\xff" + std::string(100, 'y') + ",,1,,,,,,,1,1,0,1\n"));
+  // 60 bytes of the value, the two unprintable ones shown as '?'.
+  EXPECT_NE(error.find("found '??" + std::string(58, 'y') + "...'"), std::string::npos) << error;
+}
+
+TEST(Records, ColumnOrderIsFree) {
+  // Property: the same permutation of the header and of every row gives the same records.
+  Random random(1);
+  for (int trial = 0; trial < 50; ++trial) {
+    std::array<std::size_t, 16> order;
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    random.shuffle<std::size_t>(order);
+    const std::string plain = table(kVideo);
+    std::string shuffled;
+    CsvReader reader(plain, "t.csv");
+    std::vector<std::string_view> fields;
+    while (reader.next(fields)) {
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        shuffled += std::string(fields[order[i]]) + (i + 1 < order.size() ? "," : "\n");
+      }
+    }
+    const Record record = parse_records(shuffled, "t.csv").at(0);
+    EXPECT_EQ(record.id, "v");
+    EXPECT_EQ(record.video_s, 10.5);
+    EXPECT_EQ(record.video_fps, 29.97);
+    EXPECT_EQ(record.video_frames, 315);
+    EXPECT_EQ(record.text_tokens, 13);
+  }
+}
+
+TEST(Records, DamagedFilesGiveRecordsOrAnError) {
+  // Property: whatever bytes are put, dropped or changed, nothing but Error comes out.
+  const std::string good = table(std::string(kImage) + kVideo);
+  const std::string_view bytes = "0123456789.,-x|\"\r\neinfa\0\xff";
+  Random random(2);
+  int errors = 0;
+  for (int trial = 0; trial < 3000; ++trial) {
+    std::string text = good;
+    for (std::uint64_t edits = 1 + random.below(4); edits > 0; --edits) {
+      const std::size_t place = random.below(text.size());
+      const char byte = bytes[random.below(bytes.size())];
+      if (random.below(3) == 0) text.erase(place, 1 + random.below(20));
+      if (text.empty()) break;
+      text.insert(random.below(text.size()), 1, byte);
+      text[random.below(text.size())] = byte;
+    }
+    try {
+      for (const Record& record : parse_records(text, "t.csv")) EXPECT_LE(record.text_tokens, kMaxTextTokens);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 1000);
+}
+
+TEST(TextFile, MissingFilesAndDirectoriesAreInputErrors) {
+  for (const std::string& path :
+       std::vector<std::string>{DFLOP_SOURCE_DIR "/traces/no_such.csv", DFLOP_SOURCE_DIR "/traces"}) {
+    try {
+      read_text_file(path);
+      ADD_FAILURE() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_EQ(error.context(), path);
+    }
+  }
+}
+
+TEST(Records, BundledTablesLoad) {
+  // Row counts and shares as traces/datasets/SOURCES.md states them.
+  std::array<int, kModalities> vision{};
+  for (const Record& record : load_records(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv")) {
+    ++vision[static_cast<std::size_t>(record.modality)];
+  }
+  EXPECT_EQ(vision, (std::array<int, kModalities>{0, 9600, 3200, 3200, 0}));
+  std::array<int, kModalities> omni{};
+  for (const Record& record : load_records(DFLOP_SOURCE_DIR "/traces/datasets/omni_mix.csv")) {
+    ++omni[static_cast<std::size_t>(record.modality)];
+  }
+  EXPECT_EQ(omni, (std::array<int, kModalities>{3260, 6000, 1180, 2800, 2760}));
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,150 @@
+#include "traces/specs.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/traces/file_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Texts of the presets of one kind, by name.
+std::map<std::string, std::string> presets(const std::string& kind) {
+  std::map<std::string, std::string> texts;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(DFLOP_SOURCE_DIR) / "experiments/presets" / kind)) {
+    std::ifstream in(entry.path());
+    texts[entry.path().stem().string()] = {std::istreambuf_iterator<char>(in), {}};
+  }
+  return texts;
+}
+
+ModelSpec preset_model(const std::string& name) {
+  return parse_model(presets("models").at(name), name);
+}
+
+std::int64_t llm_parameters(const TransformerSpec& llm) {
+  return llm.layers * llm.layer_parameters(1) + 2 * llm.embedding_parameters(1);
+}
+
+TEST(Presets, AllAreReadAndNamedAsTheirFileAndSayWhereTheyComeFrom) {
+  EXPECT_EQ(presets("models").size(), 13U);
+  for (const auto& [name, text] : presets("models")) {
+    EXPECT_EQ(parse_model(text, name).name, name);
+    EXPECT_GT(nlohmann::json::parse(text).at("source").get<std::string>().size(), 80U) << name;
+  }
+  EXPECT_EQ(presets("clusters").size(), 4U);
+  for (const auto& [name, text] : presets("clusters")) {
+    const ClusterSpec cluster = parse_cluster(text, name);
+    EXPECT_EQ(cluster.name, name);
+    EXPECT_EQ(cluster.gpus(), 8) << name;
+    EXPECT_GT(nlohmann::json::parse(text).at("source").get<std::string>().size(), 80U) << name;
+  }
+}
+
+TEST(Presets, LlmsHaveThePublishedNumberOfParameters) {
+  // Published totals; our count leaves out biases and norms, which are less than 0.1 % of them.
+  const std::map<std::string, double> published = {
+      {"llava-ov-qwen2.5-7b", 7'615'616'512},   {"llava-ov-qwen2.5-32b", 32'763'876'352},
+      {"llava-ov-qwen2.5-72b", 72'706'203'648}, {"llava-ov-llama3-8b", 8'030'261'248},
+      {"llava-ov-llama3-70b", 70'553'706'496},  {"qwen2-audio-7b", 7'754'878'976},
+      {"internvl2.5-72b", 72'706'203'648},      {"qwen2.5-vl-7b", 7'615'616'512}};
+  for (const auto& [name, parameters] : published) {
+    const double counted = static_cast<double>(llm_parameters(preset_model(name).llm));
+    EXPECT_LE(counted, parameters) << name;
+    EXPECT_GE(counted, 0.999 * parameters) << name;
+  }
+}
+
+TEST(Presets, EncodersHaveThePublishedNumberOfParameters) {
+  // Published totals of the blocks in millions; biases, norms, patch and position embeddings are below 1 %.
+  const std::map<std::string, double> published = {{"llava-ov-llama3-8b", 411.5},
+                                                   {"llava-ov-siglip6b-llama3-8b", 2437},
+                                                   {"internvl2.5-72b", 5531},
+                                                   {"qwen2.5-vl-7b", 630.5},
+                                                   {"qwen2-audio-7b", 629.6}};
+  for (const auto& [name, millions] : published) {
+    const TransformerSpec encoder = preset_model(name).encoder;
+    EXPECT_NEAR(static_cast<double>(encoder.layers * encoder.layer_parameters(1)) / 1e6, millions,
+                0.01 * millions)
+        << name;
+  }
+}
+
+TEST(Presets, ConnectorsHaveThePublishedNumberOfParameters) {
+  // Weights only, by hand: 1152*4096 + 4096*4096 = 21,495,808; 12800*8192 + 8192*8192 = 171,966,464;
+  // 5120*5120 + 5120*3584 = 44,564,480; 1280*4096 = 5,242,880.
+  EXPECT_EQ(preset_model("llava-ov-llama3-8b").connector.parameters(1), 21'495'808);
+  EXPECT_EQ(preset_model("internvl2.5-72b").connector.parameters(1), 171'966'464);
+  EXPECT_EQ(preset_model("qwen2.5-vl-7b").connector.parameters(1), 44'564'480);
+  EXPECT_EQ(preset_model("qwen2-audio-7b").connector.parameters(1), 5'242'880);
+}
+
+TEST(Presets, ThePublishedClusterHas800GigabitsANode) {
+  const ClusterSpec cluster = parse_cluster(presets("clusters").at("a100-80g"), "a100-80g");
+  // 800 Gb/s = 100e9 B/s a node, 12.5e9 a GPU, of which 0.92 are achieved.
+  EXPECT_DOUBLE_EQ(cluster.inter_node.bandwidth_bytes_per_s, 0.92 * 100e9 / 8);
+  EXPECT_EQ(cluster.gpu.memory.count, std::int64_t{80} << 30);
+  EXPECT_EQ(cluster.gpu.usable_memory().count, std::int64_t{76} << 30);
+}
+
+TEST(ModelFile, EveryFieldLandsInItsMember) {
+  ModelSpec expected;
+  expected.name = "qwen2.5-vl-7b";
+  expected.preprocess = "qwen2.5-vl";
+  expected.max_tokens = 32768;
+  expected.encoder = {"qwen2.5-vl-vit", 32, 1280, 3420, 16, 16, 80, true, false, 0};
+  expected.connector = {{5120, 5120, 3584}, 4};
+  expected.llm = {"qwen2.5-7b", 28, 3584, 18944, 28, 4, 128, true, true, 152064};
+  EXPECT_EQ(preset_model("qwen2.5-vl-7b"), expected);
+}
+
+TEST(ModelFile, WhatDoesNotFitTogetherIsRefused) {
+  const std::string good = presets("models").at("qwen2.5-vl-7b");
+  const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
+                           std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_model(replaced(good, from, to), "m.json"); }, "m.json: key '" + key + "'",
+                   words);
+  };
+  refused("\"kv_heads\": 4", "\"kv_heads\": 5", "llm.kv_heads", {"a divisor of the 28 heads", "found 5"});
+  refused("[5120, 5120, 3584]", "[5121, 5120, 3584]", "connector.widths[0]",
+          {"1280 ", "4 times", "found 5121"});
+  refused("[5120, 5120, 3584]", "[5120, 5120, 4096]", "connector.widths[2]", {"3584", "found 4096"});
+  refused("[5120, 5120, 3584]", "[5120]", "connector.widths", {"at least 2"});
+  refused("\"layers\": 28", "\"layers\": -1", "llm.layers", {"from 1 to", "found -1"});
+  refused("\"hidden\": 1280,", "", "encoder.hidden", {"found none"});
+  refused("\"gated_mlp\": true", "\"gated_mlp\": 1", "encoder.gated_mlp", {"true or false"});
+  refused("\"max_tokens\"", "\"longest\"", "max_tokens", {"found none"});
+  refused("\"causal\": true", "\"causal\": true, \"rope\": 1", "llm.rope", {"unknown key"});
+  refused("\"version\": 1", "\"version\": 2", "version", {"newer version", "found 2"});
+}
+
+TEST(ModelFile, SourceIsOptional) {
+  nlohmann::json json = nlohmann::json::parse(presets("models").at("qwen2.5-vl-7b"));
+  json.erase("source");
+  EXPECT_EQ(parse_model(json.dump(), "m.json"), preset_model("qwen2.5-vl-7b"));
+}
+
+TEST(ClusterFile, WhatCannotBeIsRefused) {
+  const std::string good = presets("clusters").at("h100");
+  const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
+                           std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_cluster(replaced(good, from, to), "c.json"); }, "c.json: key '" + key + "'",
+                   words);
+  };
+  refused("\"gpus_per_node\": 8", "\"gpus_per_node\": 0", "gpus_per_node", {"found 0"});
+  refused("\"gemm_efficiency\": 0.723", "\"gemm_efficiency\": 72.3", "gpu.gemm_efficiency", {"at most 1"});
+  refused("\"reserved_memory_bytes\": 4294967296", "\"reserved_memory_bytes\": 429496729600",
+          "gpu.reserved_memory_bytes", {"to 85520809984"});
+  refused("\"bandwidth_bytes_per_s\": 3.7e+11", "\"bandwidth_bytes_per_s\": 0",
+          "intra_node.bandwidth_bytes_per_s", {"above 0"});
+  refused("\"latency_s\": 2e-05", "\"latency_s\": -2e-05", "inter_node.latency_s", {"found -2e-05"});
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,157 @@
+#include "traces/strict_json.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/plan.hpp"
+#include "core/random.hpp"
+#include "tests/traces/file_fixtures.hpp"
+#include "traces/json_writer.hpp"
+
+namespace dflop {
+namespace {
+
+/// Expects that `use` of the parsed root is refused.
+template <typename Use>
+void expect_use_refused(const std::string& json, Use use, const std::string& context,
+                        std::initializer_list<std::string_view> words) {
+  expect_refused(
+      [&] {
+        const JsonDocument document(json, "f.json");
+        use(document.root());
+      },
+      context, words);
+}
+
+TEST(StrictJson, SyntaxErrorsNameLineAndColumn) {
+  // Line 2 is `  "b" 1`: the `1`, where a colon should be, stands in column 7.
+  expect_refused([] { JsonDocument("{\n  \"b\" 1}", "f.json"); }, "f.json:2:7", {"expected JSON"});
+  // Nothing after 4 characters: the missing fifth is the place.
+  expect_refused([] { JsonDocument("[1, ", "f.json"); }, "f.json:1:5", {"unexpected end of input"});
+  expect_refused([] { JsonDocument("", "f.json"); }, "f.json:1:1", {"unexpected end of input"});
+  expect_refused([] { JsonDocument("NaN", "f.json"); }, "f.json:1:1", {"invalid literal"});
+  expect_refused([] { JsonDocument("[1e999]", "f.json"); }, "f.json", {"1e999"});
+  expect_refused([] { JsonDocument("{} {}", "f.json"); }, "f.json:1:4", {"expected end of input"});
+}
+
+TEST(StrictJson, EveryTruncationIsRefused) {
+  const std::string text = R"({"a": {"b": [1, 2.5, true, null, "xé"]}, "c": "d"})";
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    EXPECT_THROW(JsonDocument(text.substr(0, length), "f.json"), Error) << length;
+  }
+  EXPECT_NO_THROW(JsonDocument(text, "f.json"));
+}
+
+TEST(StrictJson, DeepNestingIsRefusedAndNotRecursedInto) {
+  const std::string deep(1'000'000, '[');
+  EXPECT_THROW(JsonDocument(deep, "f.json"), Error);
+  const JsonDocument closed(deep + std::string(1'000'000, ']'), "f.json");
+  EXPECT_EQ(closed.root().elements().size(), 1U);
+}
+
+TEST(StrictJson, DuplicateKeysAreRefusedWithTheirPath) {
+  expect_refused([] { JsonDocument(R"({"llm": {"tp": 1, "tp": 2}})", "f.json"); }, "f.json: key 'llm.tp'",
+                 {"once"});
+  // The same key in two objects is no duplicate.
+  EXPECT_NO_THROW(JsonDocument(R"({"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}, {"x": 1}]})", "f.json"));
+}
+
+TEST(StrictJson, ObjectsHaveExactlyTheKnownKeys) {
+  const auto use = [](const JsonValue& root) { root.at("llm").require_keys({"tp", "pp"}, {"note"}); };
+  expect_use_refused(R"({"llm": {"tp": 1}})", use, "f.json: key 'llm.pp'", {"expected this key, found none"});
+  expect_use_refused(R"({"llm": {"tp": 1, "pp": 1, "ep": 1}})", use, "f.json: key 'llm.ep'",
+                     {"unknown key", "tp, pp, note"});
+  expect_use_refused(R"({"llm": 3})", use, "f.json: key 'llm'", {"expected an object", "found 3"});
+  const JsonDocument good(R"({"llm": {"tp": 1, "pp": 1, "note": ""}})", "f.json");
+  EXPECT_NO_THROW(use(good.root()));
+}
+
+TEST(StrictJson, GettersRefuseOtherTypesAndRanges) {
+  const auto refused = [](const std::string& value, auto get, std::initializer_list<std::string_view> words) {
+    expect_use_refused(
+        "{\"k\": [0, " + value + "]}", [&](const JsonValue& root) { get(root.at("k").elements()[1]); },
+        "f.json: key 'k[1]'", words);
+  };
+  const auto integer = [](const JsonValue& v) { v.integer(1, 8); };
+  refused("9", integer, {"a whole number from 1 to 8", "found 9"});
+  refused("0", integer, {"found 0"});
+  refused("2.0", integer, {"found 2.0"});
+  refused("\"2\"", integer, {"found \"2\""});
+  refused("18446744073709551615", [](const JsonValue& v) { v.integer<std::int64_t>(0); }, {"at least 0"});
+  refused("-1", [](const JsonValue& v) { v.unsigned_integer(); }, {"at least 0", "found -1"});
+  refused("0", [](const JsonValue& v) { v.positive(); }, {"a number above 0", "found 0"});
+  refused("-0.5", [](const JsonValue& v) { v.non_negative(); }, {"at least 0", "found -0.5"});
+  refused("1.01", [](const JsonValue& v) { v.fraction(); }, {"at most 1", "found 1.01"});
+  refused("null", [](const JsonValue& v) { v.number(); }, {"a number", "found null"});
+  refused("[1,2]", [](const JsonValue& v) { v.string(); }, {"a string", "found an array of 2"});
+  refused("{}", [](const JsonValue& v) { v.boolean(); }, {"true or false", "found an object"});
+  refused("1", [](const JsonValue& v) { v.elements(); }, {"an array", "found 1"});
+  refused("\"zero\"",
+          [](const JsonValue& v) {
+            v.choice({Recomputation::none, Recomputation::full});
+          },
+          {"one of none, full", "found \"zero\""});
+}
+
+TEST(StrictJson, ColumnsNameTheElementThatDoesNotFit) {
+  const auto column = [](const JsonValue& root) { root.integers(-1, 10); };
+  expect_use_refused("[-1, 10, 11]", column, "f.json: key '[2]'", {"from -1 to 10", "found 11"});
+  expect_use_refused("[-2]", column, "f.json: key '[0]'", {"found -2"});
+  expect_use_refused("[18446744073709551615]", column, "f.json: key '[0]'", {"found 18446744073709551615"});
+  expect_use_refused("[1.5]", column, "f.json: key '[0]'", {"found 1.5"});
+  const JsonDocument document("[-1, 0, 10]", "f.json");
+  EXPECT_EQ(document.root().integers(-1, 10), (std::vector<std::int64_t>{-1, 0, 10}));
+}
+
+TEST(StrictJson, SchemaAndVersionAreCheckedFirst) {
+  const auto refused = [](const std::string& json, const std::string& context,
+                          std::initializer_list<std::string_view> words) {
+    expect_refused([&] { JsonDocument(json, "f.json").root("dflop.plan", 1); }, context, words);
+  };
+  refused(R"({"schema": "dflop.model", "version": 1})", "f.json: key 'schema'",
+          {"\"dflop.plan\"", "\"dflop.model\""});
+  refused(R"({"schema": "dflop.plan", "version": 2})", "f.json: key 'version'",
+          {"written by a newer version: this one reads version 1, found 2"});
+  refused(R"({"schema": "dflop.plan", "version": 0})", "f.json: key 'version'", {"found 0"});
+  refused(R"({"version": 1})", "f.json: key 'schema'", {"found none"});
+  refused("[]", "f.json", {"an object", "found an array of 0"});
+}
+
+TEST(JsonWriter, NumbersReadBackAsTheSame) {
+  // Random bit patterns reach every exponent; whatever is finite must come back exactly.
+  Random random(1);
+  std::vector<double> values = {0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.1, 1.0 / 3};
+  while (values.size() < 2000) {
+    const std::uint64_t bits = random.bits();
+    double value = 0;
+    static_assert(sizeof value == sizeof bits);
+    std::memcpy(&value, &bits, sizeof value);
+    if (std::isfinite(value)) values.push_back(value);
+  }
+  std::string text;
+  append_json_row(text, values);
+  const JsonDocument document(text, "f.json");
+  EXPECT_EQ(document.root().numbers(), values);
+  EXPECT_EQ(error_of([&] { append_json_number(text, std::nan("")); }).kind(), ErrorKind::internal);
+}
+
+TEST(JsonWriter, StringsAreEscaped) {
+  std::string text;
+  append_json_string(text, "a\"b\\c\n\x01 \xff");
+  // \xff is no UTF-8; U+FFFD, which is EF BF BD, takes its place.
+  EXPECT_EQ(text, "\"a\\\"b\\\\c\\n\\u0001 \xEF\xBF\xBD\"");
+}
+
+TEST(JsonWriter, IndentsObjectsAndKeepsRowsOnOneLine) {
+  JsonWriter writer;
+  writer.field("a", true);
+  writer.begin_object("b");
+  writer.row("c", std::vector<int>{1, -2});
+  writer.end_object();
+  writer.begin_array("d");
+  writer.end_array();
+  EXPECT_EQ(writer.finish(), "{\n  \"a\": true,\n  \"b\": {\n    \"c\": [1,-2]\n  },\n  \"d\": []\n}\n");
+}
+
+}  // namespace
+}  // namespace dflop

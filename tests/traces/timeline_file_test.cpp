@@ -1,0 +1,68 @@
+#include "traces/timeline_file.hpp"
+
+#include "tests/traces/file_fixtures.hpp"
+#include "tests/traces/timeline_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+TEST(TimelineFileFormat, ReadsBackAsItWas) {
+  Random random(11);
+  for (int round = 0; round < 50; ++round) {
+    TimelineFile file;
+    for (int i = 0; i < 3; ++i) file.iterations.push_back(random_timeline(random));
+    EXPECT_EQ(parse_timelines(to_json(file), "t.json").iterations, file.iterations);
+  }
+  EXPECT_EQ(parse_timeline(to_json(small_timeline()), "t.json"), small_timeline());
+}
+
+TEST(TimelineFileFormat, UsageAloneReadsBackToo) {
+  Timeline usage = small_timeline();
+  usage.spans.clear();
+  usage.memory.clear();
+  EXPECT_EQ(parse_timeline(to_json(usage), "t.json"), usage);
+}
+
+TEST(TimelineFileFormat, StreamsAndOperationsGoByName) {
+  // A file whose list has another order: what was 0 (compute) and 1 (send) are now the other way round.
+  const std::string text =
+      replaced(replaced(to_json(small_timeline()), R"(["compute","send",)", R"(["send","compute",)"),
+               "\"stream\": [0,1,2,0]", "\"stream\": [1,0,2,1]");
+  EXPECT_EQ(parse_timeline(text, "t.json"), small_timeline());
+}
+
+TEST(TimelineFileFormat, ContradictionsAreRefused) {
+  const std::string good = to_json(small_timeline());
+  const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
+                           std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_timeline(replaced(good, from, to), "t.json"); }, "t.json: key '" + key + "'",
+                   words);
+  };
+  const std::string it = "iterations[0].";
+  refused("\"start_ns\": [0,1000,0,1500]", "\"start_ns\": [0,1000,0]", it + "spans.start_ns",
+          {"4 entries", "an array of 3"});
+  refused("\"start_ns\": [0,1000", "\"start_ns\": [0,-1000", it + "spans.start_ns[1]", {"found -1000"});
+  refused("\"rank\": [0,0,1,1]", "\"rank\": [0,0,2,1]", it + "spans.rank[2]",
+          {"first rank of a group", "found 2"});
+  refused("\"rank\": [0,1]", "\"rank\": [0,7]", it + "memory.rank[1]", {"first rank of a group", "found 7"});
+  refused("\"first_rank\": [0,1]", "\"first_rank\": [0,0]", it + "groups.first_rank[1]",
+          {"at least 1", "found 0"});
+  refused("\"stage\": [0,0,1,1]", "\"stage\": [0,0,1,2]", it + "spans.stage[3]", {"from 0 to 1", "found 2"});
+  refused("\"stream\": [0,1,2,0]", "\"stream\": [0,1,2,4]", it + "spans.stream[3]",
+          {"from 0 to 3", "found 4"});
+  refused("\"makespan_ns\": 4500", "\"makespan_ns\": 4.5e3", it + "makespan_ns", {"a whole number"});
+  refused("\"optimizer_step\"", "\"lunch\"", "ops[9]", {"forward", "lunch"});
+  refused("\"source\"", "\"origin\"", it + "source", {"found none"});
+  refused("\"version\": 1", "\"version\": 2", "version", {"newer version"});
+}
+
+TEST(TimelineFileFormat, OneIterationIsExpectedWhereOneIsAskedFor) {
+  const TimelineFile two{{small_timeline(), small_timeline()}};
+  expect_refused([&] { parse_timeline(to_json(two), "t.json"); }, "t.json: key 'iterations'",
+                 {"one", "found 2"});
+  expect_refused([&] { parse_timelines(to_json(TimelineFile{}), "t.json"); }, "t.json: key 'iterations'",
+                 {"1 to 4096", "an array of 0"});
+}
+
+}  // namespace
+}  // namespace dflop

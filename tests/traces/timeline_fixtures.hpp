@@ -1,0 +1,85 @@
+// Timelines for tests of the files that hold them.
+#pragma once
+
+#include <algorithm>
+
+#include "core/random.hpp"
+#include "core/timeline.hpp"
+
+namespace dflop {
+
+/// Two groups, ranks {0} and {1, 2}: a forward on each and the message between them. The second waits for it
+/// from the beginning; it arrives at 1500 ns.
+inline Timeline small_timeline() {
+  Timeline timeline;
+  timeline.source = "simulated";
+  timeline.makespan = Nanoseconds(4500);
+  timeline.stages = {"encoder 0", "llm 0"};
+  timeline.groups = {
+      {0, 1, 0, 0, Nanoseconds(1000), Nanoseconds(3500), Nanoseconds(0), Nanoseconds(500), {700}, {300}},
+      {1, 2, 1, 0, Nanoseconds(3000), Nanoseconds(1000), Nanoseconds(500), Nanoseconds(500), {900}, {400}}};
+  timeline.spans = {
+      {0, Stream::compute, Op::forward, 0, 3, Nanoseconds(0), Nanoseconds(1000), {0}, -1},
+      {0, Stream::send, Op::reshard_send, 0, 3, Nanoseconds(1000), Nanoseconds(500), {64}, 0},
+      {1, Stream::receive, Op::reshard_receive, 1, 3, Nanoseconds(0), Nanoseconds(1500), {64}, 0},
+      {1, Stream::compute, Op::forward, 1, 3, Nanoseconds(1500), Nanoseconds(3000), {0}, -1},
+  };
+  timeline.memory = {{0, Nanoseconds(0), {700}}, {1, Nanoseconds(1500), {900}}};
+  return timeline;
+}
+
+/// Groups of one to four ranks that compute without a pause and send messages to one another, some without
+/// bytes or duration, many at the same time.
+inline Timeline random_timeline(Random& random) {
+  Timeline timeline;
+  timeline.source = "simulated";
+  timeline.stages = {"stage \"0\"", "stage 1"};
+  std::int32_t next_rank = 0;
+  for (int g = 0; g < 4; ++g) {
+    GroupUsage group;
+    group.first_rank = next_rank;
+    group.ranks = static_cast<std::int32_t>(1 + random.below(4));
+    group.stage = static_cast<std::int32_t>(random.below(2));
+    group.busy = Nanoseconds(static_cast<std::int64_t>(random.below(1'000'000)));
+    next_rank += group.ranks;
+    timeline.groups.push_back(group);
+  }
+  const auto number = [&](std::uint64_t below) { return static_cast<std::int64_t>(random.below(below)); };
+  const auto any_group = [&]() -> const GroupUsage& { return timeline.groups[random.below(4)]; };
+  std::int32_t message = 0;
+  for (int s = 0; s < 50; ++s) {
+    const GroupUsage& from = any_group();
+    const GroupUsage& to = any_group();
+    const Nanoseconds sent(number(5000));
+    const Nanoseconds flight(number(3) * number(1000));
+    const Nanoseconds wait_begin(number(6000));
+    const Nanoseconds waited = std::max(Nanoseconds(0), sent + flight - wait_begin);
+    const auto stage = [](const GroupUsage& g) { return static_cast<std::uint16_t>(g.stage); };
+    timeline.spans.push_back(
+        {from.first_rank, Stream::send, Op::send, stage(from), s, sent, flight, {s}, message});
+    timeline.spans.push_back(
+        {to.first_rank, Stream::receive, Op::receive, stage(to), s, wait_begin, waited, {s}, message});
+    ++message;
+    timeline.memory.push_back({from.first_rank, sent, {number(1'000'000)}});
+    timeline.makespan = std::max({timeline.makespan, sent + flight, wait_begin + waited});
+  }
+  for (const GroupUsage& group : timeline.groups) {
+    Nanoseconds free{0};
+    for (int s = 0; s < 10; ++s) {
+      const Nanoseconds duration(number(300));
+      timeline.spans.push_back({group.first_rank,
+                                Stream::compute,
+                                Op::backward,
+                                static_cast<std::uint16_t>(group.stage),
+                                s,
+                                free,
+                                duration,
+                                {0},
+                                -1});
+      free += duration;
+    }
+  }
+  return timeline;
+}
+
+}  // namespace dflop

@@ -1,0 +1,40 @@
+// Splits CSV text (RFC 4180) into rows of fields without copying.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dflop {
+
+class CsvReader {
+ public:
+  /// `text` must outlive the reader and the fields that it hands out; `file` is named in errors.
+  CsvReader(std::string_view text, std::string file);
+
+  /// Reads the next row into `fields`; false at the end of the text. A quoted field comes without its outer
+  /// quotes but with every quote inside it still doubled: see unquote(). Rows end with LF or CRLF.
+  /// @throws Error (input) for a quote that is never closed or stands inside a field, and for a lone CR.
+  bool next(std::vector<std::string_view>& fields);
+
+  /// Line on which the last row begins; the first line is 1.
+  std::int64_t row() const { return row_; }
+
+ private:
+  std::string_view read_field();
+  std::string_view read_quoted();
+  void end_row();
+  bool take(char expected);
+
+  std::string_view text_;
+  std::string file_;
+  std::size_t position_ = 0;
+  std::int64_t line_ = 1;
+  std::int64_t row_ = 0;
+};
+
+/// The value of a field: doubled quotes made single. An unquoted field has none.
+std::string unquote(std::string_view field);
+
+}  // namespace dflop

@@ -1,0 +1,53 @@
+// DataProfile: how the shapes of a data set are spread, as one model sees them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/sample.hpp"
+
+namespace dflop {
+
+/// counts[i] values lie in [edges[i], edges[i + 1]). Edges are powers of two, with 1, 1.25, 1.5, 1.75 or
+/// 1, 1.5 times a power in between for narrow ranges and only every k-th power for wide ones: 20 bins at
+/// most, and one more, [0, first power), if a value is below the first power.
+struct Histogram {
+  std::vector<double> edges;
+  std::vector<std::int64_t> counts;
+};
+
+/// One quantity over all samples. Quantiles interpolate linearly between the two nearest values (Hyndman and
+/// Fan 1996, type 7). All zero and without bins where there are no values.
+struct Series {
+  std::string name;
+  double min = 0;
+  double p10 = 0;
+  double p25 = 0;
+  double p50 = 0;
+  double p75 = 0;
+  double p90 = 0;
+  double p95 = 0;
+  double p99 = 0;
+  double max = 0;
+  double mean = 0;
+  Histogram histogram;
+};
+
+struct DataProfile {
+  std::int64_t samples = 0;
+  std::array<std::int64_t, kModalities> by_modality{};  ///< samples, indexed by Modality
+  std::vector<Series> series;  ///< encoder_tiles, encoder_tokens, llm_tokens and, if given, flop_ratio
+};
+
+/// @throws Error (internal) for a value that is negative or not finite.
+Series summarize(std::string name, std::vector<double> values);
+
+/// `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are encoder sequences of any
+/// kind.
+/// @throws Error (internal) if flop_ratio has another length than samples, or as summarize() does.
+DataProfile profile_data(std::span<const Sample> samples, std::span<const double> flop_ratio);
+
+}  // namespace dflop

@@ -1,0 +1,95 @@
+#include "traces/plan_file.hpp"
+
+#include <fmt/format.h>
+
+#include "traces/json_writer.hpp"
+#include "traces/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kSchema = "dflop.plan";
+constexpr int kVersion = 1;
+// The products that Plan makes of these stay inside an int.
+constexpr int kMostRanks = 1 << 20;
+constexpr int kMostMicrobatches = 1 << 20;
+constexpr int kMostGbs = 1 << 24;
+constexpr int kMostLayers = 10'000;
+
+void write_module(JsonWriter& writer, std::string_view key, const ModulePlan& module) {
+  writer.begin_object(key);
+  writer.field("tp", module.tp);
+  writer.field("pp", module.pp);
+  writer.field("dp", module.dp);
+  writer.row("layers", module.layers);
+  writer.end_object();
+}
+
+ModulePlan read_module(const JsonValue& json) {
+  json.require_keys({"tp", "pp", "dp", "layers"});
+  ModulePlan module;
+  module.tp = json.at("tp").integer(1, kMostRanks);
+  module.pp = json.at("pp").integer(1, kMostRanks);
+  module.dp = json.at("dp").integer(1, kMostRanks);
+  const std::int64_t ranks = std::int64_t{module.tp} * module.pp * module.dp;
+  if (ranks > kMostRanks) {
+    json.refuse(fmt::format("expected tp x pp x dp of at most {}, found {}", kMostRanks, ranks));
+  }
+  for (const std::int64_t layers : json.at("layers").integers(0, kMostLayers)) {
+    module.layers.push_back(static_cast<int>(layers));
+  }
+  if (module.layers.size() != static_cast<std::size_t>(module.pp)) {
+    json.at("layers").refuse_type(fmt::format("one number for each of {} stages", module.pp));
+  }
+  return module;
+}
+
+}  // namespace
+
+std::string to_json(const Plan& plan) {
+  JsonWriter writer;
+  writer.field("schema", kSchema);
+  writer.field("version", kVersion);
+  writer.field("planner", plan.planner);
+  writer.field("model", plan.model);
+  writer.field("cluster", plan.cluster);
+  writer.field("gbs", plan.gbs);
+  writer.field("layout", to_string(plan.layout));
+  write_module(writer, "encoder", plan.encoder);
+  write_module(writer, "llm", plan.llm);
+  writer.field("microbatches", plan.microbatches);
+  writer.field("schedule", to_string(plan.schedule));
+  writer.field("recomputation", to_string(plan.recomputation));
+  writer.field("zero1", plan.zero1);
+  writer.field("sequence_parallel", plan.sequence_parallel);
+  return writer.finish();
+}
+
+Plan parse_plan(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kSchema, kVersion);
+  root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
+                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"});
+  Plan plan;
+  plan.planner = root.at("planner").string();
+  plan.model = root.at("model").string();
+  plan.cluster = root.at("cluster").string();
+  plan.gbs = root.at("gbs").integer(1, kMostGbs);
+  plan.layout = root.at("layout").choice({Layout::disaggregated, Layout::uniform});
+  plan.encoder = read_module(root.at("encoder"));
+  plan.llm = read_module(root.at("llm"));
+  plan.microbatches = root.at("microbatches").integer(1, kMostMicrobatches);
+  const std::int64_t bins = std::int64_t{plan.microbatches} * plan.llm.dp;
+  if (plan.gbs < bins) {
+    root.at("gbs").refuse_type(fmt::format("at least {} samples, one for each of {} microbatches x dp {}",
+                                           bins, plan.microbatches, plan.llm.dp));
+  }
+  plan.schedule = root.at("schedule").choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b});
+  plan.recomputation =
+      root.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
+  plan.zero1 = root.at("zero1").boolean();
+  plan.sequence_parallel = root.at("sequence_parallel").boolean();
+  return plan;
+}
+
+}  // namespace dflop

@@ -1,0 +1,69 @@
+// Preprocessing: what one model family makes of a data set's records.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/sample.hpp"
+
+namespace dflop {
+
+/// Stands in for what a table does not say of a video.
+struct VideoAssumption {
+  ImageSize size{640, 360};
+  double fps = 30;
+};
+
+struct PreprocessOptions {
+  std::string rule;             ///< one of preprocess_rules()
+  std::int64_t max_tokens = 0;  ///< LLM sequences are cut here; 0: no cut
+  ImageSize assume_image{640, 480};
+  VideoAssumption assume_video;
+  bool strict = false;  ///< where an assumption would be used, fail
+  /// Modalities to keep; nullopt keeps all, and a record of one that the rule lacks is then an error.
+  std::optional<std::vector<Modality>> modalities;
+  std::uint64_t seed = 1;  ///< of the rules that draw numbers (internvl2.5: frames of a video)
+};
+
+/// Records whose result rests on an assumption.
+struct Assumptions {
+  std::int64_t image_sizes = 0;
+  std::int64_t video_sizes = 0;
+  std::int64_t video_fps = 0;
+
+  bool any() const { return image_sizes + video_sizes + video_fps > 0; }
+};
+
+struct Preprocessed {
+  std::vector<Sample> samples;  ///< in the order of the records
+  Assumptions assumptions;
+  std::int64_t left_out = 0;  ///< records of modalities that are not selected
+};
+
+/// Applies a rule to every record. Missing frames, seconds and frame rates follow from the other two where
+/// those are given; other gaps are filled from the options. A record's result depends on nothing but the
+/// record and the options. The records must be as parse_records() makes them. Start and end markers and chat
+/// templates are not counted; text-only records have no encoder sequences. `file` is named in errors.
+/// @throws Error (input) for an unknown rule, for records that the rule cannot take, and for gaps under
+/// `strict`, naming the row and column; Error (usage) for options out of range or modalities that the rule
+/// lacks.
+Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions& options,
+                        std::string_view file);
+
+/// llava-ov: LLaVA-OneVision, base tile and grid (anyres_max_9); a video has at most 32 frames, each with row
+/// ends. llava-ov-dflop: the public DFLOP code, which encodes the base tile but does not hand it to the LLM.
+/// internvl2.5: up to 12 tiles and a thumbnail; a video has 8 to 32 frames, drawn uniformly.
+/// qwen2-vl: the Hugging Face pixel limits, full attention; videos sampled and limited as qwen-vl-utils does.
+/// qwen2.5-vl: the qwen-vl-utils limits, windowed attention in 28 of 32 layers.
+/// qwen2-audio: chunks of 30 s, each 1,500 encoder positions.
+std::vector<std::string_view> preprocess_rules();
+
+/// Modalities that a rule takes, text first.
+/// @throws Error (input) for an unknown rule.
+std::vector<Modality> rule_modalities(std::string_view rule);
+
+}  // namespace dflop

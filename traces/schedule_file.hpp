@@ -1,0 +1,40 @@
+// Schedules of several iterations on disk, with the samples they place: schema "dflop.schedule", version 1.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/scheduler.hpp"
+
+namespace dflop {
+
+struct ScheduledIteration {
+  std::vector<Sample> samples;  ///< in batch order
+  Assignment assignment;
+  Seconds c_max{0};
+  Seconds bound{0};
+  ScheduleStatus status = ScheduleStatus::heuristic;
+
+  /// (c_max - bound) / bound, proven.
+  double gap() const { return bound.count() > 0 ? (c_max - bound) / bound : 0.0; }
+};
+
+struct ScheduleFile {
+  std::string scheduler;
+  std::string model;
+  int gbs = 0;
+  std::uint64_t seed = 0;
+  std::vector<ScheduledIteration> iterations;
+};
+
+/// Writes every distinct sample once; iterations refer to them by index. It is all that a simulation needs of
+/// the data.
+std::string to_json(const ScheduleFile& schedule);
+
+/// @throws Error (input) naming the key, also where the file contradicts itself: an iteration of another size
+/// than gbs, an index or a bin out of range, an empty bin.
+ScheduleFile parse_schedule(std::string_view json, const std::string& file);
+
+}  // namespace dflop

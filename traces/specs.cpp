@@ -1,0 +1,131 @@
+#include "traces/specs.hpp"
+
+#include <fmt/format.h>
+
+#include "traces/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr int kVersion = 1;
+
+// Far above real models and GPUs, and so low that products of a few of them stay inside 64 bits.
+constexpr int kMostLayers = 10'000;
+constexpr int kMostWidth = 1 << 20;
+constexpr int kMostHeads = 1 << 14;
+constexpr int kMostVocabulary = 1 << 26;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 22;
+constexpr std::int64_t kMostMemory = std::int64_t{1} << 50;
+constexpr int kMostGpusPerNode = 1024;
+
+TransformerSpec read_transformer(const JsonValue& json) {
+  json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
+                     "causal", "vocabulary"});
+  TransformerSpec spec;
+  spec.name = json.at("name").string();
+  spec.layers = json.at("layers").integer(1, kMostLayers);
+  spec.hidden = json.at("hidden").integer(1, kMostWidth);
+  spec.ffn = json.at("ffn").integer(1, kMostWidth);
+  spec.heads = json.at("heads").integer(1, kMostHeads);
+  spec.kv_heads = json.at("kv_heads").integer(1, kMostHeads);
+  spec.head_dim = json.at("head_dim").integer(1, kMostHeads);
+  spec.gated_mlp = json.at("gated_mlp").boolean();
+  spec.causal = json.at("causal").boolean();
+  spec.vocabulary = json.at("vocabulary").integer(0, kMostVocabulary);
+  if (spec.heads % spec.kv_heads != 0) {
+    json.at("kv_heads").refuse_type(fmt::format("a divisor of the {} heads", spec.heads));
+  }
+  return spec;
+}
+
+ConnectorSpec read_connector(const JsonValue& json, const TransformerSpec& encoder,
+                             const TransformerSpec& llm) {
+  json.require_keys({"widths", "merge"});
+  ConnectorSpec spec;
+  const JsonValue widths = json.at("widths");
+  for (const std::int64_t width : widths.integers(1, kMostWidth))
+    spec.widths.push_back(static_cast<int>(width));
+  spec.merge = json.at("merge").integer(1, 1024);
+  if (spec.widths.size() < 2) widths.refuse_type("an array of at least 2 widths");
+  const std::int64_t joined = std::int64_t{encoder.hidden} * spec.merge;
+  if (spec.widths.front() != encoder.hidden && spec.widths.front() != joined) {
+    widths.elements().front().refuse_type(
+        fmt::format("the encoder's hidden width {} (tokens averaged) or {} times it (tokens joined)",
+                    encoder.hidden, spec.merge));
+  }
+  if (spec.widths.back() != llm.hidden) {
+    widths.elements().back().refuse_type(fmt::format("the LLM's hidden width {}", llm.hidden));
+  }
+  return spec;
+}
+
+Bytes read_memory(const JsonValue& json) {
+  return {json.integer<std::int64_t>(1, kMostMemory)};
+}
+
+GpuSpec read_gpu(const JsonValue& json) {
+  json.require_keys({"name", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes",
+                     "reserved_memory_bytes", "gemm_efficiency", "gemm_half_tokens", "gemm_half_width",
+                     "attention_forward_efficiency", "attention_backward_efficiency", "attention_half_tokens",
+                     "memory_efficiency", "kernel_overhead_s"});
+  GpuSpec gpu;
+  gpu.name = json.at("name").string();
+  gpu.peak_flop_per_s = json.at("peak_flop_per_s").positive();
+  gpu.memory_bandwidth_bytes_per_s = json.at("memory_bandwidth_bytes_per_s").positive();
+  gpu.memory = read_memory(json.at("memory_bytes"));
+  gpu.reserved_memory = {json.at("reserved_memory_bytes").integer<std::int64_t>(0, gpu.memory.count)};
+  gpu.gemm_efficiency = json.at("gemm_efficiency").fraction();
+  gpu.gemm_half_tokens = json.at("gemm_half_tokens").non_negative();
+  gpu.gemm_half_width = json.at("gemm_half_width").non_negative();
+  gpu.attention_forward_efficiency = json.at("attention_forward_efficiency").fraction();
+  gpu.attention_backward_efficiency = json.at("attention_backward_efficiency").fraction();
+  gpu.attention_half_tokens = json.at("attention_half_tokens").non_negative();
+  gpu.memory_efficiency = json.at("memory_efficiency").fraction();
+  gpu.kernel_overhead = Seconds(json.at("kernel_overhead_s").non_negative());
+  return gpu;
+}
+
+Link read_link(const JsonValue& json) {
+  json.require_keys({"latency_s", "bandwidth_bytes_per_s"});
+  return {Seconds(json.at("latency_s").non_negative()), json.at("bandwidth_bytes_per_s").positive()};
+}
+
+/// "source" says where the figures come from; it is for readers of the file.
+void check_source(const JsonValue& root) {
+  if (root.has("source")) root.at("source").string();
+}
+
+}  // namespace
+
+ModelSpec parse_model(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root("dflop.model", kVersion);
+  root.require_keys({"schema", "version", "name", "preprocess", "max_tokens", "encoder", "connector", "llm"},
+                    {"source"});
+  check_source(root);
+  ModelSpec model;
+  model.name = root.at("name").string();
+  model.preprocess = root.at("preprocess").string();
+  model.max_tokens = root.at("max_tokens").integer<std::int64_t>(1, kMostTokens);
+  model.encoder = read_transformer(root.at("encoder"));
+  model.llm = read_transformer(root.at("llm"));
+  model.connector = read_connector(root.at("connector"), model.encoder, model.llm);
+  return model;
+}
+
+ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root("dflop.cluster", kVersion);
+  root.require_keys({"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
+                    {"source"});
+  check_source(root);
+  ClusterSpec cluster;
+  cluster.name = root.at("name").string();
+  cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMostGpusPerNode);
+  cluster.gpu = read_gpu(root.at("gpu"));
+  cluster.intra_node = read_link(root.at("intra_node"));
+  cluster.inter_node = read_link(root.at("inter_node"));
+  return cluster;
+}
+
+}  // namespace dflop

@@ -1,0 +1,21 @@
+// ModelSpec and ClusterSpec from JSON, as in experiments/presets.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/cluster.hpp"
+#include "core/model.hpp"
+
+namespace dflop {
+
+/// Reads schema "dflop.model". `file` is for error places.
+/// @throws Error (input) also where widths do not fit together (KV heads that do not divide the heads, a
+/// connector that does not lead from the encoder to the LLM).
+ModelSpec parse_model(std::string_view json, const std::string& file);
+
+/// Reads schema "dflop.cluster": one node of it, the caller sets how many there are.
+/// @throws Error (input)
+ClusterSpec parse_cluster(std::string_view json, const std::string& file);
+
+}  // namespace dflop

@@ -1,0 +1,97 @@
+// Strict reading of JSON: every surprise is an Error that names the file, the key, what was expected and what
+// was found.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace dflop {
+
+/// One value of a document and its place. A view: the document must outlive it.
+/// All getters throw Error (input) with the context "file: key 'llm.layers[3]'".
+class JsonValue {
+ public:
+  JsonValue(const nlohmann::json& json, const std::string& file, std::string path)
+      : json_(&json), file_(&file), path_(std::move(path)) {}
+
+  /// An object with all `required` keys and beside them only `optional` ones.
+  void require_keys(std::initializer_list<std::string_view> required,
+                    std::initializer_list<std::string_view> optional = {}) const;
+
+  /// Member of an object; it must be there.
+  JsonValue at(std::string_view key) const;
+  bool has(std::string_view key) const;
+
+  /// Elements of an array.
+  std::vector<JsonValue> elements() const;
+  /// Elements of an array of whole numbers, each in [least, most].
+  std::vector<std::int64_t> integers(std::int64_t least, std::int64_t most) const;
+  std::vector<double> numbers() const;
+
+  /// A whole number in [least, most], written without point and exponent.
+  template <typename Int = int>
+  Int integer(std::type_identity_t<Int> least,
+              std::type_identity_t<Int> most = std::numeric_limits<Int>::max()) const {
+    return static_cast<Int>(integer_in(least, most));
+  }
+  std::uint64_t unsigned_integer() const;
+  double number() const;        ///< finite
+  double positive() const;      ///< finite, > 0
+  double non_negative() const;  ///< finite, >= 0
+  double fraction() const;      ///< in (0, 1]
+  const std::string& string() const;
+  bool boolean() const;
+
+  /// One of `choices`, by the names that to_string gives them.
+  template <typename Enum>
+  Enum choice(std::initializer_list<Enum> choices) const {
+    std::vector<std::string_view> names;
+    for (const Enum value : choices) names.push_back(to_string(value));
+    return choices.begin()[choice_index(names)];
+  }
+  /// Index of this string in `names`.
+  std::size_t choice_index(const std::vector<std::string_view>& names) const;
+
+  /// @throws Error (input) with this value's place.
+  [[noreturn]] void refuse(const std::string& message) const;
+  /// "expected ..., found ...", the latter from the value itself.
+  [[noreturn]] void refuse_type(const std::string& expected) const;
+
+ private:
+  std::int64_t integer_in(std::int64_t least, std::int64_t most) const;
+  JsonValue element(std::size_t index) const;
+
+  const nlohmann::json* json_;
+  const std::string* file_;
+  std::string path_;
+};
+
+/// A parsed document.
+class JsonDocument {
+ public:
+  /// @throws Error (input) with "file:line:column" for a syntax error (a document that ends early among
+  /// them), or the key for one that stands twice in an object.
+  JsonDocument(std::string_view text, std::string file);
+  ~JsonDocument();
+  JsonDocument(const JsonDocument&) = delete;
+  JsonDocument& operator=(const JsonDocument&) = delete;
+
+  /// The root, an object with "schema": schema and a "version" of at most `version`.
+  /// @throws Error (input) for another schema or a newer version.
+  JsonValue root(std::string_view schema, int version) const;
+  JsonValue root() const;
+
+ private:
+  std::string file_;
+  std::unique_ptr<const nlohmann::json> json_;
+};
+
+}  // namespace dflop
