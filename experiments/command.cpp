@@ -27,6 +27,20 @@ std::string overview() {
   return text;
 }
 
+/// The options as Boost.Program_options prints them, without its blanks at line ends.
+std::string options_text(const Command& command) {
+  if (command.options.options().empty()) return "";
+  std::ostringstream printed;
+  printed << command.options;
+  std::istringstream lines(printed.str());
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text + '\n';
+}
+
 /// Says what Boost.Program_options found, in our words where its own are unclear.
 [[noreturn]] void refuse_usage(const Command& command, const po::error& problem) {
   throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", problem.what(), command.name));
@@ -90,10 +104,8 @@ std::vector<Command> commands() {
 }
 
 std::string help_text(const Command& command) {
-  std::ostringstream options;
-  options << command.options;
-  return fmt::format("dflop {}: {}\n\n{}\n\n{}{}example:\n  {}\n", command.name, command.summary,
-                     command.description, options.str(), options.str().empty() ? "" : "\n", command.example);
+  return fmt::format("dflop {}: {}\n\n{}\n\n{}example:\n  {}\n", command.name, command.summary,
+                     command.description, options_text(command), command.example);
 }
 
 std::string manual_text() {

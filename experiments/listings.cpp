@@ -100,7 +100,7 @@ Command models_command() {
       "list the models that are known by name",
       "A model of your own is a file of the same form as those in experiments/presets/models: give its path.",
       "dflop models",
-      Options("options"),
+      Options("options", 110, 60),
       run_models};
   add_format_option(command.options);
   return command;
@@ -114,7 +114,7 @@ Command clusters_command() {
       "file\n"
       "of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.",
       "dflop clusters --format json",
-      Options("options"),
+      Options("options", 110, 60),
       run_clusters};
   add_format_option(command.options);
   return command;
@@ -126,7 +126,7 @@ Command devices_command() {
       "list the GPUs of this machine",
       "Exit code 4 where there is none, saying whether the build, the driver or the device is missing.",
       "dflop devices",
-      Options("options"),
+      Options("options", 110, 60),
       run_devices};
   add_format_option(command.options);
   return command;

@@ -114,7 +114,7 @@ Command simulate_command() {
       "group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the\n"
       "awaited message is in flight; transfer may overlap busy. Exit code 3 if memory is not enough.",
       "dflop simulate --plan plan.json --schedule schedule.json --perfetto trace.json",
-      Options("options"),
+      Options("options", 110, 60),
       run};
   command.options.add_options()                                                                        //
       ("plan", po::value<std::string>()->required()->value_name("FILE"), "from 'dflop plan'")          //

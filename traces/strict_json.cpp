@@ -114,7 +114,7 @@ void JsonValue::refuse_type(const std::string& expected) const {
 
 void JsonValue::require_keys(std::initializer_list<std::string_view> required,
                              std::initializer_list<std::string_view> optional) const {
-  for (const std::string_view key : required) at(key);
+  if (!json_->is_object()) refuse_type("an object");
   const auto in = [](const auto& keys, const std::string& key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   };
@@ -125,6 +125,8 @@ void JsonValue::require_keys(std::initializer_list<std::string_view> required,
     JsonValue(value, *file_, member_path(path_, key))
         .refuse(fmt::format("unknown key, expected one of {}", fmt::join(known, ", ")));
   }
+  // After the unknown ones: a misspelt key is both, and its own name is what to look for.
+  for (const std::string_view key : required) at(key);
 }
 
 JsonValue JsonValue::at(std::string_view key) const {

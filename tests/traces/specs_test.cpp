@@ -119,7 +119,7 @@ TEST(ModelFile, WhatDoesNotFitTogetherIsRefused) {
   refused("\"layers\": 28", "\"layers\": -1", "llm.layers", {"from 1 to", "found -1"});
   refused("\"hidden\": 1280,", "", "encoder.hidden", {"found none"});
   refused("\"gated_mlp\": true", "\"gated_mlp\": 1", "encoder.gated_mlp", {"true or false"});
-  refused("\"max_tokens\"", "\"longest\"", "max_tokens", {"found none"});
+  refused("\"max_tokens\"", "\"longest\"", "longest", {"unknown key", "max_tokens"});
   refused("\"causal\": true", "\"causal\": true, \"rope\": 1", "llm.rope", {"unknown key"});
   refused("\"version\": 1", "\"version\": 2", "version", {"newer version", "found 2"});
 }
@@ -143,7 +143,7 @@ TEST(ClusterFile, WhatCannotBeIsRefused) {
           "gpu.reserved_memory_bytes", {"to 85520809984"});
   refused("\"bandwidth_bytes_per_s\": 3.7e+11", "\"bandwidth_bytes_per_s\": 0",
           "intra_node.bandwidth_bytes_per_s", {"above 0"});
-  refused("\"latency_s\": 2e-05", "\"latency_s\": -2e-05", "inter_node.latency_s", {"found -2e-05"});
+  refused("\"latency_s\": 1e-05", "\"latency_s\": -1e-05", "inter_node.latency_s", {"found -1e-05"});
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST(TimelineFileFormat, ContradictionsAreRefused) {
           {"from 0 to 3", "found 4"});
   refused("\"makespan_ns\": 4500", "\"makespan_ns\": 4.5e3", it + "makespan_ns", {"a whole number"});
   refused("\"optimizer_step\"", "\"lunch\"", "ops[9]", {"forward", "lunch"});
-  refused("\"source\"", "\"origin\"", it + "source", {"found none"});
+  refused("\"source\"", "\"origin\"", it + "origin", {"unknown key", "source"});
   refused("\"version\": 1", "\"version\": 2", "version", {"newer version"});
 }
 

@@ -1,0 +1,17 @@
+// Longest processing time first, in two dimensions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "solver/bins.hpp"
+
+namespace dflop {
+
+/// Takes items by falling max(encoder, LLM) time and puts each into the bin whose larger load is then
+/// smallest; among equal ones into the one with the smallest sum of loads, then into the first. No bin stays
+/// empty.
+/// @return the bin of each item. There must be at least as many items as bins.
+std::vector<std::int32_t> lpt(const BinProblem& problem);
+
+}  // namespace dflop

@@ -1,0 +1,23 @@
+#include "solver/planners.hpp"
+
+#include <string>
+
+#include "core/error.hpp"
+#include "solver/dflop_planner.hpp"
+#include "solver/uniform_planner.hpp"
+
+namespace dflop {
+
+std::unique_ptr<Planner> make_planner(std::string_view name) {
+  if (name == "dflop") return std::make_unique<DflopPlanner>();
+  if (name == "megatron") return std::make_unique<UniformPlanner>(UniformSplit::encoder_first);
+  if (name == "pytorch") return std::make_unique<UniformPlanner>(UniformSplit::by_count);
+  throw Error(ErrorKind::usage,
+              "unknown planner '" + std::string(name) + "', expected one of dflop, megatron, pytorch");
+}
+
+std::vector<std::string_view> planner_names() {
+  return {"dflop", "megatron", "pytorch"};
+}
+
+}  // namespace dflop
