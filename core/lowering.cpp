@@ -3,12 +3,15 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/schedules.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr std::int64_t kActivationBytes = 2;  // bf16
 constexpr std::int64_t kGradientBytes = 4;    // fp32, as accumulated over microbatches
+
+constexpr std::int64_t kMostTokens = 100'000'000'000;  // bytes of activations stay inside 64 bits
 
 /// Bytes that go forward from one dp rank of a stage to one of the next for one microbatch; the gradients
 /// that come back are as many.
@@ -336,6 +339,12 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment) {
   validate(assignment, plan, batch.size());
+  std::int64_t tokens = 0;
+  for (const Sample& sample : batch) {
+    tokens += sample.encoder().tokens + sample.llm_tokens;
+    if (tokens > kMostTokens)
+      throw Error(ErrorKind::input, "a global batch of more than 10^11 tokens is not supported");
+  }
   return Lowering(plan, model, batch, assignment).take();
 }
 

@@ -20,78 +20,125 @@ std::optional<Enum> find(const std::array<std::string_view, N>& names, std::stri
   return static_cast<Enum>(it - names.begin());
 }
 
-[[noreturn]] void refuse(const std::string& key, const std::string& message) {
-  throw Error(ErrorKind::input, message, "plan: key '" + key + "'");
-}
+/// The checks of one plan.
+class PlanCheck {
+ public:
+  PlanCheck(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster, const std::string& where)
+      : plan_(plan), model_(model), cluster_(cluster), where_(where) {}
 
-void require_positive(const std::string& key, int value) {
-  if (value < 1) refuse(key, "expected at least 1, found " + std::to_string(value));
-}
+  void run() const {
+    check_module("encoder", plan_.encoder, model_.encoder.layers);
+    check_module("llm", plan_.llm, model_.llm.layers);
+    if (plan_.layout == Layout::uniform) check_uniform();
+    require_positive("microbatches", plan_.microbatches);
+    check_ranks();
+    check_placement("encoder", plan_.encoder, 0);
+    check_placement("llm", plan_.llm, plan_.layout == Layout::uniform ? 0 : plan_.encoder.ranks());
+    if (plan_.gbs < std::int64_t{plan_.microbatches} * plan_.llm.dp) {
+      refuse("gbs", "a global batch of " + std::to_string(plan_.gbs) + " samples cannot fill dp " +
+                        std::to_string(plan_.llm.dp) + " x " + std::to_string(plan_.microbatches) +
+                        " microbatches");
+    }
+  }
 
-void validate_module(const std::string& name, const ModulePlan& module, int model_layers, const Plan& plan,
-                     const ClusterSpec& cluster) {
-  require_positive(name + ".tp", module.tp);
-  require_positive(name + ".pp", module.pp);
-  require_positive(name + ".dp", module.dp);
-  if (module.tp > cluster.gpus_per_node) {
-    refuse(name + ".tp", "tensor parallelism stays inside a node of " +
-                             std::to_string(cluster.gpus_per_node) + " GPUs, found " +
-                             std::to_string(module.tp));
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
+    throw Error(ErrorKind::input, message, where_ + ": key '" + key + "'");
   }
-  // Also keeps products of a hostile file's sizes inside 64 bits.
-  for (const auto& [key, value] : {std::pair{".pp", module.pp}, std::pair{".dp", module.dp}}) {
-    if (value > cluster.gpus()) {
-      refuse(name + key, "expected at most the " + std::to_string(cluster.gpus()) + " GPUs of cluster '" +
-                             cluster.name + "', found " + std::to_string(value));
-    }
-  }
-  if (module.layers.size() != static_cast<std::size_t>(module.pp)) {
-    refuse(name + ".layers", "expected one entry for each of " + std::to_string(module.pp) +
-                                 " stages, found " + std::to_string(module.layers.size()));
-  }
-  const int smallest = plan.layout == Layout::uniform ? 0 : 1;
-  for (const int layers : module.layers) {
-    if (layers < smallest) {
-      refuse(name + ".layers", "expected at least " + std::to_string(smallest) + " in each stage, found " +
-                                   std::to_string(layers));
-    }
-  }
-  const std::int64_t sum = std::accumulate(module.layers.begin(), module.layers.end(), std::int64_t{0});
-  if (sum != model_layers) {
-    refuse(name + ".layers",
-           "expected a sum of " + std::to_string(model_layers) + " layers, found " + std::to_string(sum));
-  }
-}
 
-/// Tensor parallelism talks in every layer and is priced on the links inside a node.
-void validate_placement(const std::string& name, const ModulePlan& module, int first_rank,
-                        const ClusterSpec& cluster) {
-  for (int group = 0; group < module.pp * module.dp; ++group) {
-    const int first = first_rank + group * module.tp;
-    if (cluster.node_of(first) != cluster.node_of(first + module.tp - 1)) {
-      refuse(name + ".tp", "the tp group of ranks " + std::to_string(first) + " to " +
-                               std::to_string(first + module.tp - 1) + " lies on two nodes of " +
-                               std::to_string(cluster.gpus_per_node) + " GPUs");
-    }
+  void require_positive(const std::string& key, int value) const {
+    if (value < 1) refuse(key, "expected at least 1, found " + std::to_string(value));
   }
-}
 
-void validate_uniform(const Plan& plan) {
-  if (plan.encoder.tp != plan.llm.tp || plan.encoder.pp != plan.llm.pp || plan.encoder.dp != plan.llm.dp) {
-    refuse("encoder", "a uniform plan has the same tp, pp and dp for encoder and llm");
-  }
-  bool llm_begun = false;
-  for (int stage = 0; stage < plan.llm.pp; ++stage) {
-    if (plan.encoder.layers[stage] + plan.llm.layers[stage] == 0) {
-      refuse("llm.layers", "stage " + std::to_string(stage) + " has no layers");
+  void check_module(const std::string& name, const ModulePlan& module, int model_layers) const {
+    require_positive(name + ".tp", module.tp);
+    require_positive(name + ".pp", module.pp);
+    require_positive(name + ".dp", module.dp);
+    if (module.tp > cluster_.gpus_per_node) {
+      refuse(name + ".tp", "tensor parallelism stays inside a node of " +
+                               std::to_string(cluster_.gpus_per_node) + " GPUs, found " +
+                               std::to_string(module.tp));
     }
-    if (llm_begun && plan.encoder.layers[stage] > 0) {
-      refuse("encoder.layers",
-             "encoder layers come before LLM layers, found some in stage " + std::to_string(stage));
+    // Also keeps products of a hostile file's sizes inside 64 bits.
+    for (const auto& [key, value] : {std::pair{".pp", module.pp}, std::pair{".dp", module.dp}}) {
+      if (value > cluster_.gpus()) {
+        refuse(name + key, "expected at most " + cluster_size() + ", found " + std::to_string(value));
+      }
     }
-    llm_begun = llm_begun || plan.llm.layers[stage] > 0;
+    check_layers(name + ".layers", module, model_layers);
   }
-}
+
+  void check_layers(const std::string& key, const ModulePlan& module, int model_layers) const {
+    if (module.layers.size() != static_cast<std::size_t>(module.pp)) {
+      refuse(key, "expected one entry for each of " + std::to_string(module.pp) + " stages, found " +
+                      std::to_string(module.layers.size()));
+    }
+    const int smallest = plan_.layout == Layout::uniform ? 0 : 1;
+    for (const int layers : module.layers) {
+      if (layers < smallest) {
+        refuse(key, "expected at least " + std::to_string(smallest) + " in each stage, found " +
+                        std::to_string(layers));
+      }
+    }
+    const std::int64_t sum = std::accumulate(module.layers.begin(), module.layers.end(), std::int64_t{0});
+    if (sum != model_layers) {
+      refuse(key,
+             "expected a sum of " + std::to_string(model_layers) + " layers, found " + std::to_string(sum));
+    }
+  }
+
+  void check_uniform() const {
+    if (plan_.encoder.tp != plan_.llm.tp || plan_.encoder.pp != plan_.llm.pp ||
+        plan_.encoder.dp != plan_.llm.dp) {
+      refuse("encoder", "a uniform plan has the same tp, pp and dp for encoder and llm");
+    }
+    bool llm_begun = false;
+    for (int stage = 0; stage < plan_.llm.pp; ++stage) {
+      if (plan_.encoder.layers[stage] + plan_.llm.layers[stage] == 0) {
+        refuse("llm.layers", "stage " + std::to_string(stage) + " has no layers");
+      }
+      if (llm_begun && plan_.encoder.layers[stage] > 0) {
+        refuse("encoder.layers",
+               "encoder layers come before LLM layers, found some in stage " + std::to_string(stage));
+      }
+      llm_begun = llm_begun || plan_.llm.layers[stage] > 0;
+    }
+  }
+
+  /// A module that is too large alone is to blame; else it is both that do not fit together.
+  void check_ranks() const {
+    const auto ranks = [](const ModulePlan& m) { return std::int64_t{m.tp} * m.pp * m.dp; };
+    const auto check = [&](const std::string& key, const std::string& who, std::int64_t needed) {
+      if (needed <= cluster_.gpus()) return;
+      refuse(key, who + std::to_string(needed) + " GPUs, expected at most " + cluster_size());
+    };
+    check("llm", "needs ", ranks(plan_.llm));
+    if (plan_.layout == Layout::uniform) return;
+    check("encoder", "needs ", ranks(plan_.encoder));
+    check("llm", "encoder and llm together need ", ranks(plan_.encoder) + ranks(plan_.llm));
+  }
+
+  /// Tensor parallelism talks in every layer and is priced on the links inside a node.
+  void check_placement(const std::string& name, const ModulePlan& module, int first_rank) const {
+    for (int group = 0; group < module.pp * module.dp; ++group) {
+      const int first = first_rank + group * module.tp;
+      if (cluster_.node_of(first) != cluster_.node_of(first + module.tp - 1)) {
+        refuse(name + ".tp", "the tp group of ranks " + std::to_string(first) + " to " +
+                                 std::to_string(first + module.tp - 1) + " lies on two nodes of " +
+                                 std::to_string(cluster_.gpus_per_node) + " GPUs");
+      }
+    }
+  }
+
+  std::string cluster_size() const {
+    return "the " + std::to_string(cluster_.gpus()) + " GPUs of cluster '" + cluster_.name + "'";
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const ClusterSpec& cluster_;
+  const std::string& where_;
+};
 
 }  // namespace
 
@@ -103,9 +150,6 @@ std::string_view to_string(PipelineSchedule schedule) {
 }
 std::string_view to_string(Recomputation recomputation) {
   return kRecomputations[static_cast<std::size_t>(recomputation)];
-}
-std::optional<Layout> layout_from_string(std::string_view name) {
-  return find<Layout>(kLayouts, name);
 }
 std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name) {
   return find<PipelineSchedule>(kSchedules, name);
@@ -120,26 +164,9 @@ std::vector<int> split_layers(int layers, int stages) {
   return split;
 }
 
-void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster) {
-  validate_module("encoder", plan.encoder, model.encoder.layers, plan, cluster);
-  validate_module("llm", plan.llm, model.llm.layers, plan, cluster);
-  if (plan.layout == Layout::uniform) validate_uniform(plan);
-  require_positive("microbatches", plan.microbatches);
-  const auto product = [](std::int64_t a, std::int64_t b, std::int64_t c) { return a * b * c; };
-  const std::int64_t llm_ranks = product(plan.llm.tp, plan.llm.pp, plan.llm.dp);
-  const std::int64_t encoder_ranks =
-      plan.layout == Layout::uniform ? 0 : product(plan.encoder.tp, plan.encoder.pp, plan.encoder.dp);
-  if (llm_ranks + encoder_ranks > cluster.gpus()) {
-    refuse("llm", "the plan needs " + std::to_string(llm_ranks + encoder_ranks) + " GPUs, cluster '" +
-                      cluster.name + "' has " + std::to_string(cluster.gpus()));
-  }
-  validate_placement("encoder", plan.encoder, 0, cluster);
-  validate_placement("llm", plan.llm, plan.layout == Layout::uniform ? 0 : plan.encoder.ranks(), cluster);
-  if (plan.gbs < std::int64_t{plan.microbatches} * plan.llm.dp) {
-    refuse("gbs", "a global batch of " + std::to_string(plan.gbs) + " samples cannot fill dp " +
-                      std::to_string(plan.llm.dp) + " x " + std::to_string(plan.microbatches) +
-                      " microbatches");
-  }
+void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
+              const std::string& where) {
+  PlanCheck(plan, model, cluster, where).run();
 }
 
 std::string describe(const Plan& plan) {
@@ -151,31 +178,28 @@ std::string describe(const Plan& plan) {
   return "E " + shape(plan.encoder) + " | L " + shape(plan.llm) + tail;
 }
 
-void validate(const Assignment& assignment, const Plan& plan, std::size_t samples) {
-  const auto refuse_assignment = [](const std::string& message) {
-    throw Error(ErrorKind::input, message, "assignment");
-  };
+void validate(const Assignment& assignment, const Plan& plan, std::size_t samples, const std::string& where) {
+  const auto refuse = [&](const std::string& message) { throw Error(ErrorKind::input, message, where); };
   if (assignment.microbatches != plan.microbatches || assignment.dp != plan.llm.dp) {
-    refuse_assignment("expected " + std::to_string(plan.microbatches) + " microbatches x dp " +
-                      std::to_string(plan.llm.dp) + ", found " + std::to_string(assignment.microbatches) +
-                      " x " + std::to_string(assignment.dp));
+    refuse("expected " + std::to_string(plan.microbatches) + " microbatches x dp " +
+           std::to_string(plan.llm.dp) + ", found " + std::to_string(assignment.microbatches) + " x " +
+           std::to_string(assignment.dp));
   }
   if (assignment.bin.size() != samples) {
-    refuse_assignment("expected a bin for each of " + std::to_string(samples) + " samples, found " +
-                      std::to_string(assignment.bin.size()));
+    refuse("expected a bin for each of " + std::to_string(samples) + " samples, found " +
+           std::to_string(assignment.bin.size()));
   }
   std::vector<bool> filled(plan.bins(), false);
   for (std::size_t i = 0; i < samples; ++i) {
     const std::int32_t bin = assignment.bin[i];
     if (bin < 0 || bin >= plan.bins()) {
-      refuse_assignment("sample " + std::to_string(i) + ": expected a bin from 0 to " +
-                        std::to_string(plan.bins() - 1) + ", found " + std::to_string(bin));
+      refuse("sample " + std::to_string(i) + ": expected a bin from 0 to " + std::to_string(plan.bins() - 1) +
+             ", found " + std::to_string(bin));
     }
     filled[bin] = true;
   }
   const auto empty = std::find(filled.begin(), filled.end(), false);
-  if (empty != filled.end())
-    refuse_assignment("bin " + std::to_string(empty - filled.begin()) + " has no sample");
+  if (empty != filled.end()) refuse("bin " + std::to_string(empty - filled.begin()) + " has no sample");
 }
 
 }  // namespace dflop

@@ -25,7 +25,6 @@ enum class Recomputation : std::uint8_t { none, selective, full };
 std::string_view to_string(Layout layout);
 std::string_view to_string(PipelineSchedule schedule);  ///< "gpipe", "1f1b"
 std::string_view to_string(Recomputation recomputation);
-std::optional<Layout> layout_from_string(std::string_view name);
 std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name);
 std::optional<Recomputation> recomputation_from_string(std::string_view name);
 
@@ -62,13 +61,15 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-/// Splits `layers` over `stages` as evenly as whole layers allow, the larger parts first: 27 over 2 is {14,
-/// 13}.
+/// Splits `layers` over `stages` as evenly as whole layers allow, the larger parts first:
+/// 27 over 2 is {14, 13}.
 std::vector<int> split_layers(int layers, int stages);
 
-/// Checks a plan against itself, its model and its cluster.
+/// Checks a plan against itself, its model and its cluster. `where` is the plan's place for errors, as the
+/// name of its file.
 /// @throws Error (input) naming the key, what was expected and what was found.
-void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster);
+void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
+              const std::string& where = "plan");
 
 /// "E tp2 pp1 dp4 | L tp4 pp2 dp3 | mb 16", or "tp4 pp2 dp4 (E 27+0 | L 12+20) | mb 16".
 std::string describe(const Plan& plan);
@@ -82,7 +83,9 @@ struct Assignment {
   bool operator==(const Assignment&) const = default;
 };
 
+/// `where` is the assignment's place for errors.
 /// @throws Error (input) unless every sample has a bin of the plan and no bin is empty.
-void validate(const Assignment& assignment, const Plan& plan, std::size_t samples);
+void validate(const Assignment& assignment, const Plan& plan, std::size_t samples,
+              const std::string& where = "assignment");
 
 }  // namespace dflop

@@ -14,11 +14,4 @@ std::string_view to_string(ScheduleStatus status) {
   return kStatuses[static_cast<std::size_t>(status)];
 }
 
-std::optional<ScheduleStatus> schedule_status_from_string(std::string_view name) {
-  for (std::size_t i = 0; i < kStatuses.size(); ++i) {
-    if (kStatuses[i] == name) return static_cast<ScheduleStatus>(i);
-  }
-  return std::nullopt;
-}
-
 }  // namespace dflop

@@ -21,7 +21,6 @@ enum class ScheduleStatus : std::uint8_t {
 };
 
 std::string_view to_string(ScheduleStatus status);
-std::optional<ScheduleStatus> schedule_status_from_string(std::string_view name);
 
 struct ScheduleRequest {
   std::span<const Sample> samples;  ///< one global batch

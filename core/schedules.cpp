@@ -1,7 +1,6 @@
-// Pipeline schedules: the order of forwards and backwards on one stage.
-#include <algorithm>
+#include "core/schedules.hpp"
 
-#include "core/lowering.hpp"
+#include <algorithm>
 
 namespace dflop {
 namespace {

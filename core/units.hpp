@@ -32,9 +32,6 @@ constexpr Bytes operator+(Bytes a, Bytes b) {
 constexpr Bytes operator-(Bytes a, Bytes b) {
   return {a.count - b.count};
 }
-constexpr Bytes operator*(Bytes a, std::int64_t times) {
-  return {a.count * times};
-}
 
 /// Floating-point operations. A double: 10^15 per iteration and more, exact counts are of no use.
 struct Flop {

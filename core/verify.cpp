@@ -1,10 +1,10 @@
-// verify(): what every Program must hold, whoever made it.
+#include "core/verify.hpp"
+
 #include <algorithm>
 #include <string>
 #include <tuple>
 
 #include "core/error.hpp"
-#include "core/lowering.hpp"
 
 namespace dflop {
 namespace {
@@ -31,6 +31,7 @@ std::size_t table_size(const Program& program, Op op) {
 }
 
 void check_ranges(const Program& program) {
+  if (program.microbatches < 0) throw Error(ErrorKind::input, "a negative number of microbatches", "program");
   std::int64_t expected_begin = 0;
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
@@ -57,6 +58,10 @@ void check_ranges(const Program& program) {
     }
   }
   for (const Message& message : program.messages) {
+    if (message.microbatch < 0 || message.microbatch >= program.microbatches) {
+      throw Error(ErrorKind::input, "a message names microbatch " + std::to_string(message.microbatch),
+                  "program");
+    }
     for (const std::int32_t end : {message.source, message.destination}) {
       if (end < 0 || static_cast<std::size_t>(end) >= program.groups.size()) {
         throw Error(ErrorKind::input, "a message names group " + std::to_string(end), "program");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include "core/error.hpp"
 
@@ -24,6 +25,14 @@ std::string overview() {
     text += fmt::format("  {:<10} {}\n", command.name, command.summary);
   text +=
       fmt::format("\n'dflop <command> --help' shows options and an example.\nExit codes: {}.\n", kExitCodes);
+  return text;
+}
+
+/// One line without control characters, which names of files and keys may hold.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
   return text;
 }
 
@@ -55,9 +64,17 @@ po::variables_map parse(const Command& command, const std::vector<std::string>& 
     // No guessing: an abbreviation that works today would break with tomorrow's option.
     const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
     po::store(po::command_line_parser(arguments).options(options).positional({}).style(style).run(), values);
-    if (values.count("help") == 0) po::notify(values);
+    if (values.count("help") > 0) return values;
+    po::notify(values);
   } catch (const po::error& problem) {
     refuse_usage(command, problem);
+  }
+  for (const auto& [name, value] : values) {
+    const auto* text = boost::any_cast<std::string>(&value.value());
+    if (text != nullptr && text->empty()) {
+      throw Error(ErrorKind::usage,
+                  fmt::format("option '--{}': expected a value, found an empty text", name));
+    }
   }
   return values;
 }
@@ -127,8 +144,12 @@ int run_dflop(const std::vector<std::string>& arguments) {
     if (std::fflush(stdout) != 0) throw Error(ErrorKind::output, "standard output could not be written");
     return code;
   } catch (const Error& error) {
-    fmt::print(stderr, "dflop: error: {}\n", error.what());
+    const std::string place = error.context().empty() ? "" : error.context() + ": ";
+    fmt::print(stderr, "dflop: error: {}\n", printable(place + error.message()));
     return error.exit_code();
+  } catch (const std::system_error& error) {  // fmt's, for standard output
+    fmt::print(stderr, "dflop: error: standard output: {}\n", error.code().message());
+    return Error(ErrorKind::output, "").exit_code();
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "dflop: error: out of memory\n");
   } catch (const std::exception& error) {

@@ -54,18 +54,20 @@ Table profile_table(const DataProfile& profile) {
 int run(const Values& values) {
   const ModelSpec model = find_model(values["model"].as<std::string>());
   const Format format = read_format(values);
+  const auto samples_out = read_output(values, "samples-out");
+  const auto profile_out = read_output(values, "profile-out");
   const auto data = values["data"].as<std::string>();
-  PreprocessOptions options = read_preprocess_options(values);
-  options.rule = read_text(values, "preprocess").value_or(model.preprocess);
-  options.seed = read_seed(values);
+  PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
+  if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
+  options.max_tokens = 0;
   if (values.count("max-tokens") > 0)
     options.max_tokens = read_integer(values, "max-tokens", 1, 1'000'000'000);
   const std::vector<Sample> samples = load_samples(data, options);
   const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
-  if (const auto path = read_text(values, "samples-out")) write_file_atomically(*path, samples_csv(samples));
-  if (const auto path = read_text(values, "profile-out")) {
-    write_file_atomically(*path, to_json(profile, data, model.name));
-  }
+  StagedOutputs files;
+  if (samples_out) files.add(*samples_out, samples_csv(samples));
+  if (profile_out) files.add(*profile_out, to_json(profile, data, model.name));
+  files.commit();
   const Table table = profile_table(profile);
   switch (format) {
     case Format::json:

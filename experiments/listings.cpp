@@ -9,19 +9,6 @@
 namespace dflop {
 namespace {
 
-void print_table(const Table& table, Format format) {
-  switch (format) {
-    case Format::table:
-      fmt::print("{}", to_text(table, terminal_width()));
-      break;
-    case Format::json:
-      fmt::print("{}\n", to_json(table, 2));
-      break;
-    case Format::csv:
-      fmt::print("{}", to_csv(table));
-  }
-}
-
 std::int64_t encoder_parameters(const ModelSpec& model) {
   return model.encoder.layers * model.encoder.layer_parameters(1) + model.connector.parameters(1);
 }

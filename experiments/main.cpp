@@ -1,5 +1,7 @@
 #include "experiments/command.hpp"
+#include "traces/output_file.hpp"
 
 int main(int argc, char** argv) {
+  dflop::remove_temporaries_on_signals();
   return dflop::run_dflop(std::vector<std::string>(argv + 1, argv + argc));
 }

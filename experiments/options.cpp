@@ -3,19 +3,19 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
 #include "solver/schedulers.hpp"
 #include "traces/output_file.hpp"
-#include "traces/text_file.hpp"
 
 namespace dflop {
 namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::int64_t kMostSamples = 1'000'000;  // in a global batch
+constexpr std::int64_t kMostSamplesInAll = 4'000'000;  // about a gigabyte
 constexpr std::int64_t kMostIterations = 100'000;
 
 [[noreturn]] void refuse(const std::string& option, const std::string& expected, const std::string& found) {
@@ -64,13 +64,29 @@ std::vector<Modality> parse_modalities(const std::string& text) {
   return modalities;
 }
 
+std::string value_text(const boost::any& value) {
+  if (const auto* whole = boost::any_cast<std::int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* number = boost::any_cast<double>(&value)) return shortest(*number);
+  return boost::any_cast<std::string>(value);
+}
+
+/// As a shell reads it back.
+std::string shell_quoted(const std::string& text) {
+  constexpr std::string_view plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + '\'';
+}
+
+}  // namespace
+
 std::string joined(const std::vector<std::string_view>& names) {
   std::string text;
   for (const std::string_view name : names) text += (text.empty() ? "" : "|") + std::string(name);
   return text;
 }
-
-}  // namespace
 
 void add_data_options(Options& options) {
   options.add_options()                                                                             //
@@ -115,9 +131,10 @@ void add_scheduler_options(Options& options) {
       ("scheduler", po::value<std::string>()->default_value("ilp")->value_name(names),
        "microbatch scheduler")  //
       ("node-budget", po::value<std::int64_t>()->value_name("N"),
-       "branch-and-bound nodes of ilp; a budget that gives the same result on every machine")  //
+       "branch-and-bound nodes of ilp, the same result on every machine; above 512 samples x bins it keeps "
+       "LPT's")  //
       ("time-limit", po::value<double>()->value_name("SECONDS"),
-       "wall-clock limit of ilp for each iteration, in place of the node budget");
+       "wall-clock limit of ilp for each iteration, in place of the node budget; up to 32768 samples x bins");
 }
 
 void add_format_option(Options& options) {
@@ -126,8 +143,11 @@ void add_format_option(Options& options) {
                         "of the result on standard output");
 }
 
-PreprocessOptions read_preprocess_options(const Values& values) {
+PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {
   PreprocessOptions options;
+  options.rule = model.preprocess;
+  options.max_tokens = model.max_tokens;
+  options.seed = seed;
   const auto image = values["assume-image"].as<std::string>();
   const auto video = values["assume-video"].as<std::string>();
   const std::optional<ImageSize> image_size = parse_size(image);
@@ -163,11 +183,16 @@ Format read_format(const Values& values) {
   return *format;
 }
 
-std::optional<Seconds> read_time_limit(const Values& values) {
-  if (values.count("time-limit") == 0) return std::nullopt;
-  const double limit = read_number(values, "time-limit", 0);
-  if (limit == 0) refuse("time-limit", "more than 0 seconds", "0");
-  return Seconds(limit);
+SchedulerChoice read_scheduler(const Values& values) {
+  SchedulerChoice choice{values["scheduler"].as<std::string>(), std::nullopt, std::nullopt};
+  make_scheduler(choice.name, SchedulerOptions{});  // refuses an unknown name
+  if (values.count("node-budget") > 0) choice.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
+  if (values.count("time-limit") > 0) {
+    if (choice.node_budget)
+      throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--node-budget'");
+    choice.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
+  }
+  return choice;
 }
 
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
@@ -179,10 +204,11 @@ std::int64_t read_integer(const Values& values, const std::string& name, std::in
   return value;
 }
 
-double read_number(const Values& values, const std::string& name, double lowest) {
+double read_number(const Values& values, const std::string& name, double lowest, double highest) {
   const auto value = values[name].as<double>();
-  if (!std::isfinite(value) || value < lowest)
-    refuse(name, fmt::format("a number of at least {}", lowest), shortest(value));
+  if (!(value >= lowest && value <= highest)) {
+    refuse(name, fmt::format("a number from {} to {}", lowest, highest), shortest(value));
+  }
   return value;
 }
 
@@ -191,18 +217,69 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
   return values[name].as<std::string>();
 }
 
-std::string read_document(const std::string& path) { return gunzip_if_needed(read_text_file(path), path); }
-
-int read_gbs(const Values& values) {
-  return static_cast<int>(read_integer(values, "gbs", 1, kMostSamples));
+std::optional<std::string> read_output(const Values& values, const std::string& name) {
+  std::optional<std::string> path = read_text(values, name);
+  if (!path) return path;
+  for (const char* other : {"data", "plan", "schedule", "out", "perfetto", "samples-out", "profile-out"}) {
+    if (other == name || values.count(other) == 0) continue;
+    const auto file = values[other].as<std::string>();
+    std::error_code ignored;  // a file that is not there yet is only the same by its name
+    if (*path == file || std::filesystem::equivalent(*path, file, ignored)) {
+      throw Error(ErrorKind::usage,
+                  fmt::format("option '--{}': '{}' is also the file of '--{}'", name, *path, other));
+    }
+  }
+  check_output(*path);
+  return path;
 }
 
-int read_iterations(const Values& values) {
-  return static_cast<int>(read_integer(values, "iterations", 1, kMostIterations));
+int read_gbs(const Values& values) {
+  return static_cast<int>(read_integer(values, "gbs", 1, kMostGbs));
+}
+
+int read_iterations(const Values& values, int gbs) {
+  const std::int64_t iterations = read_integer(values, "iterations", 1, kMostIterations);
+  if (iterations * gbs > kMostSamplesInAll) {
+    refuse("iterations",
+           fmt::format("at most {} samples in all, {} iterations of --gbs {}", kMostSamplesInAll,
+                       kMostSamplesInAll / gbs, gbs),
+           std::to_string(iterations));
+  }
+  return static_cast<int>(iterations);
 }
 
 std::uint64_t read_seed(const Values& values) {
   return static_cast<std::uint64_t>(read_integer(values, "seed", 0, INT64_MAX));
+}
+
+std::string typed_options(const Values& values) {
+  std::string text;
+  for (const auto& [name, value] : values) {
+    if (value.defaulted() || name == "out" || name == "format") continue;
+    const auto* on = boost::any_cast<bool>(&value.value());
+    if (on != nullptr && !*on) continue;
+    text += fmt::format("{}--{}", text.empty() ? "" : " ", name);
+    if (on == nullptr) text += " " + shell_quoted(value_text(value.value()));
+  }
+  return text;
+}
+
+std::string options_json(const Values& values) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : values) {
+    if (name == "out" || name == "format") continue;
+    const boost::any& any = value.value();
+    if (const auto* on = boost::any_cast<bool>(&any)) {
+      json[name] = *on;
+    } else if (const auto* whole = boost::any_cast<std::int64_t>(&any)) {
+      json[name] = *whole;
+    } else if (const auto* number = boost::any_cast<double>(&any)) {
+      json[name] = *number;
+    } else {
+      json[name] = value_text(any);
+    }
+  }
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace dflop

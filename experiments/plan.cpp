@@ -19,17 +19,16 @@ namespace po = boost::program_options;
 int run(const Values& values) {
   const auto planner = values["planner"].as<std::string>();
   const Format format = read_format(values);
+  const auto out = read_output(values, "out");
   const int gbs = read_gbs(values);
+  const int iterations = read_iterations(values, gbs);
   const std::uint64_t seed = read_seed(values);
   const PlanOptions plan_options = read_plan_options(values);
-  PreprocessOptions data_options = read_preprocess_options(values);
   make_planner(planner);  // refuses an unknown name before the long part
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
-  data_options.rule = target.model.preprocess;
-  data_options.max_tokens = target.model.max_tokens;
-  data_options.seed = seed;
-  const std::vector<Sample> samples = load_samples(values["data"].as<std::string>(), data_options);
-  const std::vector<Batch> batches = make_batches(samples, gbs, read_iterations(values), seed);
+  const std::vector<Sample> samples =
+      load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
 
   const auto start = std::chrono::steady_clock::now();
   const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options);
@@ -39,7 +38,7 @@ int run(const Values& values) {
     fmt::print(stderr, "dflop: infeasible: {}\n", result.infeasible_reason);
     return 3;
   }
-  if (const auto path = read_text(values, "out")) write_file_atomically(*path, to_json(*result.plan));
+  if (out) write_file_atomically(*out, to_json(*result.plan));
   if (format == Format::json) {
     fmt::print("{}", to_json(*result.plan));
     return 0;
@@ -48,7 +47,7 @@ int run(const Values& values) {
       {{"planner", "planner"}, {"plan", "plan"}, {"objective_s", "objective s", 4}, {"gpus", "GPUs"}},
       {{planner, describe(*result.plan), result.objective.count(),
         static_cast<std::int64_t>(result.plan->ranks())}}};
-  fmt::print("{}", format == Format::csv ? to_csv(table) : to_text(table, terminal_width()));
+  print_table(table, format);
   return 0;
 }
 
@@ -69,7 +68,7 @@ Command plan_command() {
   add_target_options(command.options);
   add_batch_options(command.options);
   command.options.add_options()  //
-      ("planner", po::value<std::string>()->default_value("dflop")->value_name("dflop|megatron|pytorch"),
+      ("planner", po::value<std::string>()->default_value("dflop")->value_name(joined(planner_names())),
        "who chooses")  //
       ("out", po::value<std::string>()->value_name("FILE"), "write the plan as JSON");
   add_plan_options(command.options);

@@ -32,7 +32,7 @@ std::string find_json(std::string_view kind, const std::string& name) {
 /// Splits "name:4" into the name and 4; without a suffix, 1 node.
 std::pair<std::string, int> split_nodes(const std::string& name) {
   const std::size_t colon = name.rfind(':');
-  if (colon == std::string::npos) return {name, 1};
+  if (colon == std::string::npos || is_path(name.substr(colon))) return {name, 1};  // a colon inside a path
   int nodes = 0;
   const char* end = name.data() + name.size();
   const auto [stop, problem] = std::from_chars(name.data() + colon + 1, end, nodes);

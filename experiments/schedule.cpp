@@ -8,10 +8,10 @@
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
 #include "experiments/study.hpp"
-#include "solver/schedulers.hpp"
 #include "traces/output_file.hpp"
 #include "traces/plan_file.hpp"
 #include "traces/schedule_file.hpp"
+#include "traces/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -33,21 +33,18 @@ Table schedule_table(const ScheduleFile& schedule) {
 
 int run(const Values& values) {
   const Format format = read_format(values);
-  SchedulerChoice choice{values["scheduler"].as<std::string>(), std::nullopt, read_time_limit(values)};
-  if (values.count("node-budget") > 0) choice.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
-  make_scheduler(choice.name, SchedulerOptions{});  // refuses an unknown name before the long part
+  const auto out = read_output(values, "out");
+  const SchedulerChoice choice = read_scheduler(values);
   const std::uint64_t seed = read_seed(values);
-  const int iterations = read_iterations(values);
-  PreprocessOptions data_options = read_preprocess_options(values);
   const auto plan_path = values["plan"].as<std::string>();
-  Plan plan = parse_plan(read_document(plan_path), plan_path);
-  if (values.count("gbs") > 0) plan.gbs = read_gbs(values);
+  Plan plan = parse_plan(read_text_file(plan_path), plan_path);
+  if (values.count("gbs") > 0)
+    plan.gbs = static_cast<int>(read_integer(values, "gbs", plan.bins(), kMostGbs));
+  const int iterations = read_iterations(values, plan.gbs);
   const Target target(plan.model, plan.cluster);
-  validate(plan, target.model, target.cluster);
-  data_options.rule = target.model.preprocess;
-  data_options.max_tokens = target.model.max_tokens;
-  data_options.seed = seed;
-  const std::vector<Sample> samples = load_samples(values["data"].as<std::string>(), data_options);
+  validate(plan, target.model, target.cluster, plan_path);
+  const std::vector<Sample> samples =
+      load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
   const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
 
   std::vector<Seconds> seconds;
@@ -56,18 +53,8 @@ int run(const Values& values) {
   fmt::print(stderr, "dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n",
              1e3 * total.count() / iterations,
              1e3 * std::max_element(seconds.begin(), seconds.end())->count());
-  if (const auto path = read_text(values, "out")) write_file_atomically(*path, to_json(schedule));
-  const Table table = schedule_table(schedule);
-  switch (format) {
-    case Format::table:
-      fmt::print("{}", to_text(table, terminal_width()));
-      break;
-    case Format::json:
-      fmt::print("{}\n", to_json(table, 2));
-      break;
-    case Format::csv:
-      fmt::print("{}", to_csv(table));
-  }
+  if (out) write_file_atomically(*out, to_json(schedule));
+  print_table(schedule_table(schedule), format);
   return 0;
 }
 
@@ -85,8 +72,10 @@ Command schedule_command() {
   command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
                                 "from 'dflop plan'");
   add_data_options(command.options);
-  command.options.add_options()                                                                          //
-      ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the plan's if not given")  //
+  command.options.add_options()  //
+      ("gbs", po::value<std::int64_t>()->value_name("N"),
+       "global batch size, at least one sample for every microbatch of every dp rank; the plan's if not "
+       "given")  //
       ("iterations", po::value<std::int64_t>()->default_value(8)->value_name("K"),
        "global batches to schedule")  //
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");

@@ -11,6 +11,7 @@
 #include "traces/perfetto.hpp"
 #include "traces/plan_file.hpp"
 #include "traces/schedule_file.hpp"
+#include "traces/text_file.hpp"
 #include "traces/timeline_file.hpp"
 
 namespace dflop {
@@ -74,10 +75,12 @@ void print_result(Format format, const Evaluation& result) {
 
 int run(const Values& values) {
   const Format format = read_format(values);
+  const auto out = read_output(values, "out");
+  const auto perfetto = read_output(values, "perfetto");
   const auto plan_path = values["plan"].as<std::string>();
   const auto schedule_path = values["schedule"].as<std::string>();
-  const Plan plan = parse_plan(read_document(plan_path), plan_path);
-  const ScheduleFile schedule = parse_schedule(read_document(schedule_path), schedule_path);
+  const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
+  const ScheduleFile schedule = parse_schedule(read_text_file(schedule_path), schedule_path);
   if (schedule.model != plan.model) {
     throw Error(
         ErrorKind::input,
@@ -85,19 +88,21 @@ int run(const Values& values) {
         schedule_path);
   }
   const Target target(plan.model, plan.cluster);
-  validate(plan, target.model, target.cluster);
-  const auto out = read_text(values, "out");
-  const auto perfetto = read_text(values, "perfetto");
+  validate(plan, target.model, target.cluster, plan_path);
+  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    validate(iteration.assignment, plan, iteration.samples.size(),
+             fmt::format("{}: iteration {}", schedule_path, k));
+  }
   const int traced = out || perfetto ? static_cast<int>(schedule.iterations.size()) : 0;
   const Evaluation result = evaluate(plan, target, schedule, traced);
-  if (out) write_file_atomically(*out, to_json(TimelineFile{result.timelines}));
-  if (perfetto) write_file_atomically(*perfetto, to_perfetto(result.timelines));
+  StagedOutputs files;
+  if (out) files.add(*out, to_json(TimelineFile{result.timelines}));
+  if (perfetto) files.add(*perfetto, to_perfetto(result.timelines));
+  files.commit();
   print_result(format, result);
-  if (result.peak_memory > target.cluster.gpu.usable_memory()) {
-    fmt::print(stderr,
-               "dflop: infeasible: out of memory, the fullest rank needs {:.1f} GiB, {:.1f} GiB are usable\n",
-               static_cast<double>(result.peak_memory.count) * 0x1p-30,
-               static_cast<double>(target.cluster.gpu.usable_memory().count) * 0x1p-30);
+  if (const auto problem = out_of_memory(result.peak_memory, target.cluster)) {
+    fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
     return 3;
   }
   return 0;

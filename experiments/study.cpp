@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "core/random.hpp"
+#include "core/verify.hpp"
 #include "costmodel/flops.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
@@ -145,6 +147,29 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
   result.mfu = flop / (total.count() * target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s);
   result.idle_fraction = idle_time / total.count();
   return result;
+}
+
+std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster) {
+  const Bytes usable = cluster.gpu.usable_memory();
+  if (peak <= usable) return std::nullopt;
+  return fmt::format("out of memory, the fullest rank needs {:.1f} GiB, {:.1f} GiB are usable",
+                     static_cast<double>(peak.count) * 0x1p-30, static_cast<double>(usable.count) * 0x1p-30);
+}
+
+std::string status_counts(const ScheduleFile& schedule) {
+  std::map<ScheduleStatus, int> counts;
+  for (const ScheduledIteration& iteration : schedule.iterations) ++counts[iteration.status];
+  std::string text;
+  for (const auto& [status, count] : counts) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(status), count);
+  }
+  return text;
+}
+
+double mean_gap(const ScheduleFile& schedule) {
+  double sum = 0;
+  for (const ScheduledIteration& iteration : schedule.iterations) sum += iteration.gap();
+  return schedule.iterations.empty() ? 0 : sum / static_cast<double>(schedule.iterations.size());
 }
 
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,

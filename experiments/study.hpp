@@ -63,6 +63,15 @@ struct Evaluation {
 /// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them.
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced);
 
+/// What to say of a plan that needs more memory than a GPU has, or nothing where it fits.
+std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster);
+
+/// How the scheduler came to its assignments, as "optimal 7, node_limit 1".
+std::string status_counts(const ScheduleFile& schedule);
+
+/// Mean gap of a schedule's iterations.
+double mean_gap(const ScheduleFile& schedule);
+
 /// Plans with the named planner, with a progress bar.
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,

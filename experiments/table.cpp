@@ -114,7 +114,21 @@ std::string to_json(const Table& table, int indent) {
     }
     rows.push_back(std::move(object));
   }
-  return rows.dump(indent);
+  // Names of files may hold any bytes; JSON may not.
+  return rows.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+void print_table(const Table& table, Format format) {
+  switch (format) {
+    case Format::table:
+      fmt::print("{}", to_text(table, terminal_width()));
+      break;
+    case Format::json:
+      fmt::print("{}\n", to_json(table, 2));
+      break;
+    case Format::csv:
+      fmt::print("{}", to_csv(table));
+  }
 }
 
 std::string shortest(double value) {

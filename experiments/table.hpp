@@ -38,6 +38,9 @@ std::string to_csv(const Table& table);
 /// A JSON array with one object per row.
 std::string to_json(const Table& table, int indent);
 
+/// Prints in one of the three renderings, the table as wide as the terminal allows.
+void print_table(const Table& table, Format format);
+
 /// The shortest text that reads back as the same double.
 std::string shortest(double value);
 

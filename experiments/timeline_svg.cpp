@@ -26,7 +26,7 @@ struct PaintStyle {
 
 constexpr std::array<PaintStyle, 5> kPaints = {{{"#4c78a8", "forward"},
                                                 {"#e8923a", "backward"},
-                                                {"#d8d8d8", "waits for a message"},
+                                                {"#d8d8d8", "blocked on a message"},
                                                 {"#8e6bbf", "gradient all-reduce"},
                                                 {"#54a24b", "optimizer step"}}};
 

@@ -162,7 +162,10 @@ void branch_and_bound(const BinProblem& problem, const IlpLimits& limits, BinSol
     solution.status = ScheduleStatus::optimal;
     return;
   }
-  solution.bound_s = std::max(solution.bound_s, model.getBestPossibleObjValue() / program.scale());
+  if (model.isAbandoned()) return;  // and stays LPT's, with the simple bound
+  const double possible = model.getBestPossibleObjValue() / program.scale();
+  if (possible <= largest_load(problem, solution.bin))
+    solution.bound_s = std::max(solution.bound_s, possible);
   solution.status = limits.time ? ScheduleStatus::time_limit : ScheduleStatus::node_limit;
 }
 

@@ -11,12 +11,13 @@ namespace dflop {
 struct IlpLimits {
   /// Branch-and-bound nodes; the same answer on every run. Not used when there is a time limit.
   std::int64_t nodes = 0;
-  /// Wall clock from the call on; CBC overruns it by up to 0.2 s.
+  /// Wall clock from the call on. CBC looks at it between nodes, which at the largest size overruns by 0.3 s.
   std::optional<Seconds> time;
 };
 
-/// Largest items x bins that CBC is asked to solve: within the node budget one call takes up to about 0.3 s,
-/// within a time limit the model needs about half a gigabyte.
+/// Largest items x bins that CBC is asked to solve. Within the default node budget one call then takes up to
+/// about 0.3 s; within a time limit the first linear program alone must leave time for anything else. LPT is
+/// hardly ever improved above either.
 inline constexpr std::int64_t kNodeBudgetBinaries = 512;
 inline constexpr std::int64_t kTimeLimitBinaries = 32768;
 

@@ -12,8 +12,10 @@ std::unique_ptr<Planner> make_planner(std::string_view name) {
   if (name == "dflop") return std::make_unique<DflopPlanner>();
   if (name == "megatron") return std::make_unique<UniformPlanner>(UniformSplit::encoder_first);
   if (name == "pytorch") return std::make_unique<UniformPlanner>(UniformSplit::by_count);
-  throw Error(ErrorKind::usage,
-              "unknown planner '" + std::string(name) + "', expected one of dflop, megatron, pytorch");
+  std::string known;
+  for (const std::string_view other : planner_names())
+    known += (known.empty() ? "" : ", ") + std::string(other);
+  throw Error(ErrorKind::usage, "unknown planner '" + std::string(name) + "', expected one of " + known);
 }
 
 std::vector<std::string_view> planner_names() {

@@ -1,6 +1,7 @@
 #include "solver/published_objective.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/lowering.hpp"
 
@@ -8,7 +9,10 @@ namespace dflop {
 
 Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares) {
   const auto share = [&](std::int64_t count) {
-    return count == 0 ? 0 : std::max<std::int64_t>(1, (2 * count * gbs + shares) / (2 * shares));
+    if (count == 0) return std::int64_t{0};
+    constexpr double most = 4e18;  // attention pairs of hostile records times gbs would not fit 64 bits
+    const double rounded = std::floor(static_cast<double>(count) * gbs / static_cast<double>(shares) + 0.5);
+    return static_cast<std::int64_t>(std::clamp(rounded, 1.0, most));
   };
   return {share(sample.sequences), share(sample.tokens), share(sample.attention_pairs)};
 }

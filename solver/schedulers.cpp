@@ -81,8 +81,10 @@ std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const Scheduler
   if (name == "random") return std::make_unique<RandomScheduler>();
   if (name == "lpt") return std::make_unique<LptScheduler>();
   if (name == "ilp") return std::make_unique<IlpScheduler>(options.node_budget);
-  throw Error(ErrorKind::usage,
-              "unknown scheduler '" + std::string(name) + "', expected one of random, lpt, ilp");
+  std::string known;
+  for (const std::string_view other : scheduler_names())
+    known += (known.empty() ? "" : ", ") + std::string(other);
+  throw Error(ErrorKind::usage, "unknown scheduler '" + std::string(name) + "', expected one of " + known);
 }
 
 std::vector<std::string_view> scheduler_names() {

@@ -45,8 +45,8 @@ struct DataProfile {
 /// @throws Error (internal) for a value that is negative or not finite.
 Series summarize(std::string name, std::vector<double> values);
 
-/// `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are encoder sequences of any
-/// kind.
+/// `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are encoder sequences of
+/// any kind.
 /// @throws Error (internal) if flop_ratio has another length than samples, or as summarize() does.
 DataProfile profile_data(std::span<const Sample> samples, std::span<const double> flop_ratio);
 

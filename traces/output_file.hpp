@@ -1,28 +1,62 @@
-// Outputs that are either complete or not there, and gzip.
+// Outputs that are either complete or not there.
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dflop {
 
-/// Writes a file: first to a temporary one beside it, which then takes its place, so that a failure leaves
-/// what was there before. Compressed if `path` ends in ".gz". Pipes and devices, as /dev/stdout, are written
-/// to directly.
-/// @throws Error (output) with the path and the system's reason.
+/// Several outputs of which either all appear or none:
+///
+///     StagedOutputs outputs;
+///     outputs.add("a.json", a);
+///     outputs.add("b.csv.gz", b);  // if this throws, there is no a.json either
+///     outputs.commit();
+///
+/// Files are compressed if their path ends in ".gz". A file that is replaced gives its permissions to the new
+/// one. Symbolic links stay; the files they name are replaced or made.
+class StagedOutputs {
+ public:
+  StagedOutputs();
+  /// Removes what was not committed.
+  ~StagedOutputs();
+  StagedOutputs(const StagedOutputs&) = delete;
+  StagedOutputs& operator=(const StagedOutputs&) = delete;
+
+  /// Writes all bytes to a temporary file beside `path`. For a pipe or device, as /dev/stdout, the bytes are
+  /// kept until commit().
+  /// @throws Error (output) with the path and the system's reason; what was added before stays added.
+  void add(const std::string& path, std::string_view bytes);
+
+  /// Writes to the pipes and devices, then gives all files their names.
+  /// @throws Error (output) as add(). Only the last step, renaming, can leave some files done and others not.
+  void commit();
+
+ private:
+  class TemporaryFile;
+  struct Stream {
+    std::string path;
+    std::string bytes;
+  };
+
+  std::vector<std::unique_ptr<TemporaryFile>> files_;
+  std::vector<Stream> streams_;
+};
+
+/// One StagedOutputs: a failure leaves what was there before.
+/// @throws Error (output)
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-/// gzip without a time stamp: the same bytes in give the same bytes out.
-std::string gzip(std::string_view bytes);
+/// Says early that write_file_atomically(path) would fail: the folder is not there or may not be written to,
+/// or the path is a folder. For work that takes long before it has something to write.
+/// @throws Error (output) as write_file_atomically.
+void check_output(const std::string& path);
 
-/// Unpacked text of one file, far beyond any real one; guards against a small file that unpacks to fill the
-/// memory.
-inline constexpr std::int64_t kLongestUnpacked = std::int64_t{4} << 30;
-
-/// `bytes` unpacked if they begin as gzip does, else as they are. `file` is for the error.
-/// @throws Error (input) for a truncated or corrupt stream, or one of more than `longest` bytes.
-std::string gunzip_if_needed(std::string bytes, const std::string& file,
-                             std::int64_t longest = kLongestUnpacked);
+/// Lets SIGINT, SIGTERM, SIGHUP and SIGPIPE remove the temporary files of all StagedOutputs before they end
+/// the process, except those that are ignored, as under nohup. A file that grows too large (SIGXFSZ) becomes
+/// an Error (output) as other failures. For main().
+void remove_temporaries_on_signals();
 
 }  // namespace dflop

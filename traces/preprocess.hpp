@@ -49,8 +49,8 @@ struct Preprocessed {
 /// record and the options. The records must be as parse_records() makes them. Start and end markers and chat
 /// templates are not counted; text-only records have no encoder sequences. `file` is named in errors.
 /// @throws Error (input) for an unknown rule, for records that the rule cannot take, and for gaps under
-/// `strict`, naming the row and column; Error (usage) for options out of range or modalities that the rule
-/// lacks.
+/// `strict`, naming the row and column; Error (usage) for options out of range or modalities that the
+/// rule lacks.
 Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions& options,
                         std::string_view file);
 

@@ -10,10 +10,10 @@
 
 namespace dflop {
 
-/// Largest values that a table may hold. They bound every product and square made from a Record within 64
-/// bits.
+/// Largest values that a table may hold. They keep every product and square made from a Record inside
+/// 64 bits.
 inline constexpr std::int32_t kMaxImageSide = 1'000'000;  ///< pixels
-inline constexpr std::int64_t kMaxImages = 100'000;       ///< a row
+inline constexpr std::int64_t kMaxImages = 10'000;        ///< a row
 inline constexpr std::int64_t kMaxFrames = 1'000'000'000;
 inline constexpr std::int64_t kMaxTextTokens = 1'000'000'000;
 inline constexpr double kMinSeconds = 1e-3;
@@ -25,8 +25,8 @@ inline constexpr double kMaxFps = 1e4;
 /// @throws Error (input) as parse_records does, and for a file that cannot be read.
 std::vector<Record> load_records(const std::string& path);
 
-/// Parses a table: a header with exactly the known columns in any order, then at least one record. `file` is
-/// named in errors. Safe on any bytes.
+/// Parses a table: a header with exactly the known columns in any order, then at least one record. A UTF-8
+/// byte order mark may come first. `file` is named in errors. Safe on any bytes.
 /// @throws Error (input) naming the row (its line; the header is row 1) and the column: unknown, missing or
 /// repeated columns, wrong field counts, numbers that are garbage, zero, negative, not finite or above the
 /// limits above, and fields that contradict each other or that the row's modality needs but lacks.

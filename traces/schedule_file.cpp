@@ -16,8 +16,11 @@ constexpr int kVersion = 1;
 
 constexpr int kMostGbs = 1 << 24;
 constexpr std::int64_t kMostSequences = 1'000'000;
-constexpr std::int64_t kMostSequenceTokens = 1'000'000'000;
+constexpr std::int64_t kMostSequenceTokens = 1'000'000;
+constexpr std::int64_t kMostEncoderTokens = 1'000'000'000;  // of one sample
 constexpr std::int64_t kMostLlmTokens = std::int64_t{1} << 30;
+/// By so much, relatively, a bound may pass the optimum that it proves.
+constexpr double kRounding = 1e-9;
 /// Sums of tokens and attention pairs over an iteration stay inside 64 bits.
 constexpr double kMostWork = 4e18;
 /// Of all iterations together: a small file can name one large sample again and again.
@@ -57,8 +60,38 @@ struct SampleTable {
 EncoderSequences read_encoder_sequences(const JsonValue& json) {
   const std::vector<JsonValue> items = json.elements();
   if (items.size() != 3) json.refuse_type("[count, tokens, attention pairs]");
-  return {items[0].integer<std::int64_t>(1, kMostSequences),
-          items[1].integer<std::int64_t>(1, kMostSequenceTokens), items[2].integer<std::int64_t>(0)};
+  EncoderSequences group;
+  group.count = items[0].integer<std::int64_t>(1, kMostSequences);
+  group.tokens = items[1].integer<std::int64_t>(1, kMostSequenceTokens);
+  group.attention_pairs = items[2].integer<std::int64_t>(0, group.tokens * group.tokens);
+  return group;
+}
+
+std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
+  std::vector<EncoderSequences> groups;
+  std::int64_t tokens = 0;
+  for (const JsonValue& item : json.elements()) {
+    groups.push_back(read_encoder_sequences(item));
+    tokens += groups.back().count * groups.back().tokens;
+    if (tokens > kMostEncoderTokens)
+      item.refuse(fmt::format("expected at most {} encoder tokens in a sample, found {}", kMostEncoderTokens,
+                              tokens));
+  }
+  return groups;
+}
+
+/// What no preprocessing makes, and what a schedule would be meaningless with.
+void check_sample(const JsonValue& json, const Sample& sample) {
+  if (sample.modality == Modality::text && !sample.encoder_sequences.empty()) {
+    json.at("encoder_sequences").refuse_type("none in a text sample");
+  }
+  const JsonValue output = json.at("encoder_output_tokens");
+  if (sample.encoder_sequences.empty() && sample.encoder_output_tokens > 0) {
+    output.refuse_type("0 without encoder sequences");
+  }
+  if (sample.encoder_output_tokens > sample.llm_tokens) {
+    output.refuse_type(fmt::format("at most the {} LLM tokens", sample.llm_tokens));
+  }
 }
 
 Sample read_sample(const JsonValue& json) {
@@ -68,18 +101,11 @@ Sample read_sample(const JsonValue& json) {
   sample.modality =
       json.at("modality")
           .choice({Modality::text, Modality::image, Modality::multi_image, Modality::video, Modality::audio});
-  double work = 0;
-  for (const JsonValue& item : json.at("encoder_sequences").elements()) {
-    sample.encoder_sequences.push_back(read_encoder_sequences(item));
-    const EncoderSequences& group = sample.encoder_sequences.back();
-    work +=
-        static_cast<double>(group.count) * static_cast<double>(std::max(group.tokens, group.attention_pairs));
-    if (work > kMostWork)
-      item.refuse(fmt::format("expected at most {:g} attention pairs in a sample", kMostWork));
-  }
+  sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
   sample.encoder_output_tokens =
       json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
   sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
+  check_sample(json, sample);
   return sample;
 }
 
@@ -134,6 +160,9 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
                                                ScheduleStatus::fallback});
   iteration.c_max = Seconds(json.at("c_max_s").non_negative());
   iteration.bound = Seconds(json.at("bound_s").non_negative());
+  if (iteration.bound > iteration.c_max * (1 + kRounding)) {
+    json.at("bound_s").refuse_type(fmt::format("at most c_max_s = {}", iteration.c_max.count()));
+  }
   iteration.assignment = read_assignment(json, gbs);
   const JsonValue samples = json.at("samples");
   const std::vector<std::int64_t> indices = samples.integers(0, static_cast<std::int64_t>(table.size()) - 1);

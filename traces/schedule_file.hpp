@@ -29,12 +29,13 @@ struct ScheduleFile {
   std::vector<ScheduledIteration> iterations;
 };
 
-/// Writes every distinct sample once; iterations refer to them by index. It is all that a simulation needs of
-/// the data.
+/// Writes every distinct sample once; iterations refer to them by index. It is all of the data that a
+/// simulation needs.
 std::string to_json(const ScheduleFile& schedule);
 
 /// @throws Error (input) naming the key, also where the file contradicts itself: an iteration of another size
-/// than gbs, an index or a bin out of range, an empty bin.
+/// than gbs, an index or a bin out of range, an empty bin, a bound above c_max, more attention pairs than
+/// tokens allow, encoder outputs without encoder work or beyond the LLM's tokens.
 ScheduleFile parse_schedule(std::string_view json, const std::string& file);
 
 }  // namespace dflop

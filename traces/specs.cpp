@@ -15,10 +15,21 @@ constexpr int kMostWidth = 1 << 20;
 constexpr int kMostHeads = 1 << 14;
 constexpr int kMostVocabulary = 1 << 26;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 22;
-constexpr std::int64_t kMostMemory = std::int64_t{1} << 50;
+constexpr std::int64_t kMostMemory = 1'000'000'000'000'000;
 constexpr int kMostGpusPerNode = 1024;
 
-TransformerSpec read_transformer(const JsonValue& json) {
+// Six orders of magnitude around real GPUs: quotients of the largest work and the smallest rates are years,
+// neither infinite nor NaN.
+constexpr double kLeastFlopPerS = 1e9;
+constexpr double kMostFlopPerS = 1e18;
+constexpr double kLeastBytesPerS = 1e6;
+constexpr double kMostBytesPerS = 1e15;
+constexpr double kLeastEfficiency = 0.001;
+constexpr double kMostHalf = 1e6;
+constexpr double kMostLatencyS = 1;
+
+/// `least_vocabulary` is 0 for an encoder, which has neither embedding nor vocabulary head.
+TransformerSpec read_transformer(const JsonValue& json, int least_vocabulary) {
   json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
                      "causal", "vocabulary"});
   TransformerSpec spec;
@@ -31,7 +42,7 @@ TransformerSpec read_transformer(const JsonValue& json) {
   spec.head_dim = json.at("head_dim").integer(1, kMostHeads);
   spec.gated_mlp = json.at("gated_mlp").boolean();
   spec.causal = json.at("causal").boolean();
-  spec.vocabulary = json.at("vocabulary").integer(0, kMostVocabulary);
+  spec.vocabulary = json.at("vocabulary").integer(least_vocabulary, kMostVocabulary);
   if (spec.heads % spec.kv_heads != 0) {
     json.at("kv_heads").refuse_type(fmt::format("a divisor of the {} heads", spec.heads));
   }
@@ -59,8 +70,17 @@ ConnectorSpec read_connector(const JsonValue& json, const TransformerSpec& encod
   return spec;
 }
 
-Bytes read_memory(const JsonValue& json) {
-  return {json.integer<std::int64_t>(1, kMostMemory)};
+double read_bandwidth(const JsonValue& json) {
+  return json.number_in(kLeastBytesPerS, kMostBytesPerS);
+}
+double read_efficiency(const JsonValue& json) {
+  return json.number_in(kLeastEfficiency, 1);
+}
+double read_half(const JsonValue& json) {
+  return json.number_in(0, kMostHalf);
+}
+Seconds read_latency(const JsonValue& json) {
+  return Seconds(json.number_in(0, kMostLatencyS));
 }
 
 GpuSpec read_gpu(const JsonValue& json) {
@@ -70,24 +90,24 @@ GpuSpec read_gpu(const JsonValue& json) {
                      "memory_efficiency", "kernel_overhead_s"});
   GpuSpec gpu;
   gpu.name = json.at("name").string();
-  gpu.peak_flop_per_s = json.at("peak_flop_per_s").positive();
-  gpu.memory_bandwidth_bytes_per_s = json.at("memory_bandwidth_bytes_per_s").positive();
-  gpu.memory = read_memory(json.at("memory_bytes"));
+  gpu.peak_flop_per_s = json.at("peak_flop_per_s").number_in(kLeastFlopPerS, kMostFlopPerS);
+  gpu.memory_bandwidth_bytes_per_s = read_bandwidth(json.at("memory_bandwidth_bytes_per_s"));
+  gpu.memory = {json.at("memory_bytes").integer<std::int64_t>(1, kMostMemory)};
   gpu.reserved_memory = {json.at("reserved_memory_bytes").integer<std::int64_t>(0, gpu.memory.count)};
-  gpu.gemm_efficiency = json.at("gemm_efficiency").fraction();
-  gpu.gemm_half_tokens = json.at("gemm_half_tokens").non_negative();
-  gpu.gemm_half_width = json.at("gemm_half_width").non_negative();
-  gpu.attention_forward_efficiency = json.at("attention_forward_efficiency").fraction();
-  gpu.attention_backward_efficiency = json.at("attention_backward_efficiency").fraction();
-  gpu.attention_half_tokens = json.at("attention_half_tokens").non_negative();
-  gpu.memory_efficiency = json.at("memory_efficiency").fraction();
-  gpu.kernel_overhead = Seconds(json.at("kernel_overhead_s").non_negative());
+  gpu.gemm_efficiency = read_efficiency(json.at("gemm_efficiency"));
+  gpu.gemm_half_tokens = read_half(json.at("gemm_half_tokens"));
+  gpu.gemm_half_width = read_half(json.at("gemm_half_width"));
+  gpu.attention_forward_efficiency = read_efficiency(json.at("attention_forward_efficiency"));
+  gpu.attention_backward_efficiency = read_efficiency(json.at("attention_backward_efficiency"));
+  gpu.attention_half_tokens = read_half(json.at("attention_half_tokens"));
+  gpu.memory_efficiency = read_efficiency(json.at("memory_efficiency"));
+  gpu.kernel_overhead = read_latency(json.at("kernel_overhead_s"));
   return gpu;
 }
 
 Link read_link(const JsonValue& json) {
   json.require_keys({"latency_s", "bandwidth_bytes_per_s"});
-  return {Seconds(json.at("latency_s").non_negative()), json.at("bandwidth_bytes_per_s").positive()};
+  return {read_latency(json.at("latency_s")), read_bandwidth(json.at("bandwidth_bytes_per_s"))};
 }
 
 /// "source" says where the figures come from; it is for readers of the file.
@@ -107,8 +127,8 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
   model.name = root.at("name").string();
   model.preprocess = root.at("preprocess").string();
   model.max_tokens = root.at("max_tokens").integer<std::int64_t>(1, kMostTokens);
-  model.encoder = read_transformer(root.at("encoder"));
-  model.llm = read_transformer(root.at("llm"));
+  model.encoder = read_transformer(root.at("encoder"), 0);
+  model.llm = read_transformer(root.at("llm"), 1);
   model.connector = read_connector(root.at("connector"), model.encoder, model.llm);
   return model;
 }

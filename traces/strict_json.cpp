@@ -45,15 +45,23 @@ std::optional<std::int64_t> whole_number(const Json& json) {
 }
 
 /// Parser callback that refuses an object with the same key twice; the parser itself would keep the last one.
-class DuplicateKeyCheck {
+/// Knows the key that is being read, which the parser does not tell.
+class KeyWatch {
  public:
-  explicit DuplicateKeyCheck(const std::string& file) : file_(file) {}
+  explicit KeyWatch(const std::string& file) : file_(file) {}
 
   bool operator()(Json::parse_event_t event, const Json& parsed) {
     if (event == Json::parse_event_t::object_start) objects_.emplace_back();
     if (event == Json::parse_event_t::object_end) objects_.pop_back();
     if (event == Json::parse_event_t::key) enter_key(parsed.get_ref<const std::string&>());
     return true;
+  }
+
+  /// "file: key 'llm.layers'" of the value being read, without indices of arrays.
+  std::string place() const {
+    std::string path;
+    for (const Object& outer : objects_) path = member_path(path, outer.current);
+    return path.empty() ? file_ : fmt::format("{}: key '{}'", file_, path);
   }
 
  private:
@@ -66,10 +74,7 @@ class DuplicateKeyCheck {
     Object& object = objects_.back();
     object.current = key;
     if (object.keys.insert(key).second) return;
-    std::string path;
-    for (const Object& outer : objects_) path = member_path(path, outer.current);
-    throw Error(ErrorKind::input, "expected each key once, found it again",
-                fmt::format("{}: key '{}'", file_, path));
+    throw Error(ErrorKind::input, "expected each key once, found it again", place());
   }
 
   const std::string& file_;
@@ -90,15 +95,26 @@ class DuplicateKeyCheck {
               fmt::format("{}:{}:{}", file, line, column));
 }
 
+[[noreturn]] void refuse_range(const Json::out_of_range& error, const std::string& place) {
+  // "[json.exception.out_of_range.406] number overflow parsing '1e999'"
+  const std::string what = error.what();
+  const std::size_t quote = what.find('\'');
+  std::string number = what.substr(quote == std::string::npos ? 0 : quote + 1);
+  if (!number.empty() && number.back() == '\'') number.pop_back();
+  throw Error(ErrorKind::input,
+              "expected a number within the range of a double, found " + shorten(number, kLongestQuote),
+              place);
+}
+
 Json parse(std::string_view text, const std::string& file) {
-  DuplicateKeyCheck check(file);
+  KeyWatch watch(file);
   try {
     return Json::parse(text.begin(), text.end(),
-                       [&](int, Json::parse_event_t event, Json& parsed) { return check(event, parsed); });
+                       [&](int, Json::parse_event_t event, Json& parsed) { return watch(event, parsed); });
   } catch (const Json::parse_error& error) {
     refuse_syntax(error, text, file);
-  } catch (const Json::exception& error) {  // a number beyond the range of double
-    throw Error(ErrorKind::input, "expected JSON, found " + shorten(error.what(), 300), file);
+  } catch (const Json::out_of_range& error) {
+    refuse_range(error, watch.place());
   }
 }
 
@@ -191,19 +207,14 @@ double JsonValue::number() const {
   return json_->get<double>();
 }
 
-double JsonValue::positive() const {
-  if (!json_->is_number() || !(json_->get<double>() > 0)) refuse_type("a number above 0");
-  return json_->get<double>();
-}
-
 double JsonValue::non_negative() const {
   if (!json_->is_number() || !(json_->get<double>() >= 0)) refuse_type("a number of at least 0");
   return json_->get<double>();
 }
 
-double JsonValue::fraction() const {
-  if (!json_->is_number() || !(json_->get<double>() > 0) || json_->get<double>() > 1) {
-    refuse_type("a number above 0 and at most 1");
+double JsonValue::number_in(double least, double most) const {
+  if (!json_->is_number() || json_->get<double>() < least || json_->get<double>() > most) {
+    refuse_type(fmt::format("a number from {} to {}", least, most));
   }
   return json_->get<double>();
 }

@@ -1,5 +1,5 @@
-// Strict reading of JSON: every surprise is an Error that names the file, the key, what was expected and what
-// was found.
+// Strict reading of JSON: every surprise is an Error that names the file, the key, what was expected and
+// what was found.
 #pragma once
 
 #include <cstddef>
@@ -44,9 +44,8 @@ class JsonValue {
   }
   std::uint64_t unsigned_integer() const;
   double number() const;        ///< finite
-  double positive() const;      ///< finite, > 0
   double non_negative() const;  ///< finite, >= 0
-  double fraction() const;      ///< in (0, 1]
+  double number_in(double least, double most) const;
   const std::string& string() const;
   bool boolean() const;
 
@@ -78,7 +77,7 @@ class JsonValue {
 class JsonDocument {
  public:
   /// @throws Error (input) with "file:line:column" for a syntax error (a document that ends early among
-  /// them), or the key for one that stands twice in an object.
+  /// them), or the key that stands twice in an object or whose number no double can hold.
   JsonDocument(std::string_view text, std::string file);
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;

@@ -131,14 +131,14 @@ struct FileNames {
   std::vector<Op> ops;
 };
 
-std::vector<GroupUsage> read_groups(const JsonValue& json, std::int64_t stages) {
+std::vector<GroupUsage> read_groups(const JsonValue& json, std::int64_t stages, Nanoseconds makespan) {
   json.require_keys({"first_rank", "ranks", "stage", "dp_rank", "busy_ns", "bubble_ns", "wait_ns",
                      "transfer_ns", "peak_memory_bytes", "model_state_bytes"});
   using Row = GroupUsage;
   std::vector<Row> rows;
   ColumnReader columns(json);
   const auto read_time = [&](std::string_view key, Nanoseconds Row::*member) {
-    columns.read(key, 0, kMostNanoseconds, rows, [=](Row& r, std::int64_t v) { r.*member = Nanoseconds(v); });
+    columns.read(key, 0, makespan.count(), rows, [=](Row& r, std::int64_t v) { r.*member = Nanoseconds(v); });
   };
   const auto read_bytes = [&](std::string_view key, Bytes Row::*member) {
     columns.read(key, 0, kMostBytes, rows, [=](Row& r, std::int64_t v) { r.*member = {v}; });
@@ -155,8 +155,7 @@ std::vector<GroupUsage> read_groups(const JsonValue& json, std::int64_t stages) 
   read_time("busy_ns", &Row::busy);
   read_time("bubble_ns", &Row::bubble);
   read_time("wait_ns", &Row::wait);
-  columns.read("transfer_ns", 0, std::numeric_limits<std::int64_t>::max(), rows,
-               [](Row& r, std::int64_t v) { r.transfer = Nanoseconds(v); });
+  read_time("transfer_ns", &Row::transfer);
   read_bytes("peak_memory_bytes", &Row::peak_memory);
   read_bytes("model_state_bytes", &Row::model_state);
   return rows;
@@ -233,7 +232,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names) {
   for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
   const auto stages = static_cast<std::int64_t>(timeline.stages.size());
   if (stages > kMostStages) json.at("stages").refuse_type(fmt::format("at most {} stages", kMostStages));
-  timeline.groups = read_groups(json.at("groups"), stages);
+  timeline.groups = read_groups(json.at("groups"), stages, timeline.makespan);
   check_groups(json.at("groups"), timeline.groups);
   timeline.spans = read_spans(json.at("spans"), names, stages);
   timeline.memory = read_memory(json.at("memory"));

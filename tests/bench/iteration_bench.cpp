@@ -2,6 +2,7 @@
 #include <benchmark/benchmark.h>
 
 #include "core/lowering.hpp"
+#include "core/verify.hpp"
 #include "experiments/study.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers.hpp"

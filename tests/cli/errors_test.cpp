@@ -33,6 +33,8 @@ TEST(Errors, Usage) {
   expect_error(sandbox.run("models --format yaml"), {"--format", "table, json or csv", "yaml"});
   expect_error(sandbox.run("models extra"), {"dflop models --help"});
   expect_error(sandbox.run("data --model llava-ov-llama3-8b"), {"--data", "required"});
+  expect_error(sandbox.run("models --format csv --format json"), {"--format", "more than once"});
+  expect_error(sandbox.run("\"frobnicate$(printf '\\n\\033')x\""), {"unknown command 'frobnicate??x'"});
   EXPECT_EQ(sandbox.run("").exit_code, 2);
   EXPECT_EQ(sandbox.run("--version").exit_code, 0);
 }
@@ -114,26 +116,50 @@ TEST(Errors, PlansAndSchedules) {
   expect_error(schedule_with(""), {"bad.json"});
   EXPECT_FALSE(sandbox.has("out.json"));
   // A batch that cannot fill the plan's microbatches.
-  expect_error(sandbox.run("schedule --plan plan.json " + base + "--gbs 1 --out out.json"),
-               {"gbs", "microbatches"});
+  expect_error(sandbox.run("schedule --plan plan.json " + base + "--gbs 1 --out out.json"), {"--gbs", "'1'"});
   expect_error(sandbox.run("schedule --plan plan.json " + base + "--scheduler best"), {"best", "lpt"});
+  expect_error(sandbox.run("schedule --plan plan.json " + base + "--time-limit 1 --node-budget 2"),
+               {"--node-budget"});
+  expect_error(sandbox.run("schedule --plan plan.json " + base + "--time-limit nan"), {"--time-limit"});
+  expect_error(schedule_with(replaced("[27]", "[26]")), {"bad.json", "encoder.layers"});
   expect_error(sandbox.run("simulate --plan plan.json --schedule plan.json"),
                {"plan.json", "dflop.schedule"});
 }
 
 TEST(Errors, Outputs) {
   const Sandbox sandbox;
-  const std::string data = "data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b ";
-  const RunResult missing = sandbox.run(data + "--samples-out missing/dir/s.csv");
-  EXPECT_EQ(missing.exit_code, 2);
-  EXPECT_NE(missing.err.find("missing/dir/s.csv"), std::string::npos) << missing.err;
+  const std::string data = "--data d.csv ";
+  testing::write_all(sandbox.path("d.csv"), std::string(kHeader) + kGoodRow);
   testing::write_all(sandbox.path("file"), "");
-  const RunResult blocked = sandbox.run(
-      "compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:1 --gbs "
-      "16 --out "
-      "file/inside");
-  EXPECT_EQ(blocked.exit_code, 2);
-  EXPECT_NE(blocked.err.find("file/inside"), std::string::npos) << blocked.err;
+  const std::string target = "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 2 --iterations 1 ";
+  ASSERT_EQ(sandbox.run("plan " + data + target + "--out plan.json").exit_code, 0);
+  ASSERT_EQ(sandbox.run("schedule --plan plan.json --iterations 1 " + data + "--out s.json").exit_code, 0);
+  const std::string simulate = "simulate --plan plan.json --schedule s.json ";
+  const std::vector<std::string> commands = {"data " + data + "--model llava-ov-llama3-8b --samples-out ",
+                                             "data " + data + "--model llava-ov-llama3-8b --profile-out ",
+                                             "plan " + data + target + "--out ",
+                                             "schedule --plan plan.json " + data + "--out ",
+                                             simulate + "--out ",
+                                             simulate + "--perfetto "};
+  for (const std::string& command : commands) {
+    expect_error(sandbox.run(command + "missing/dir/f.json"), {"missing/dir/f.json"});
+    expect_error(sandbox.run(command + "."), {"directory"});
+    EXPECT_EQ(sandbox.run(command + "/dev/full").exit_code, 2) << command;
+    expect_error(sandbox.run(command + "''"), {"empty"});
+  }
+  expect_error(sandbox.run("compare " + data + target + "--out file/inside"), {"file/inside"});
+  expect_error(sandbox.run(simulate + "--out plan.json"), {"--plan", "--out"});
+  expect_error(sandbox.run(simulate + "--out x.json --perfetto x.json"), {"x.json", "--perfetto", "--out"});
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("."))) {
+    EXPECT_EQ(entry.path().string().find(".part-"), std::string::npos) << entry.path();
+  }
+}
+
+TEST(Errors, UnwritableStandardOutput) {
+  const Sandbox sandbox;
+  for (const char* command : {"models", "manual", "clusters --format json"}) {
+    EXPECT_EQ(sandbox.run(std::string(command) + " >/dev/full; exit $?; true").exit_code, 2) << command;
+  }
 }
 
 }  // namespace

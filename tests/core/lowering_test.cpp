@@ -1,4 +1,6 @@
 #include "core/lowering.hpp"
+#include "core/schedules.hpp"
+#include "core/verify.hpp"
 
 #include <gtest/gtest.h>
 

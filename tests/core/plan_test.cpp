@@ -52,6 +52,47 @@ TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
   refused("encoder", [](Plan& p) { p.layout = Layout::uniform; });
 }
 
+/// The Error of a plan in a file.
+Error refusal(const Plan& plan) {
+  try {
+    validate(plan, testing::tiny_model(), testing::tiny_cluster(), "p.json");
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "accepted";
+  return Error(ErrorKind::internal, "");
+}
+
+TEST(Plan, ErrorsNameWhereThePlanIs) {
+  Plan plan = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 2, 2, {3, 3}}, 4, 16);
+  plan.encoder.layers = {3};
+  EXPECT_STREQ(refusal(plan).what(), "p.json: key 'encoder.layers': expected a sum of 4 layers, found 3");
+}
+
+TEST(Plan, TooManyRanksAreTheModulesThatNeedThem) {
+  // 32 GPUs. Encoder 4, LLM 64; encoder 40, LLM 16; encoder 4, LLM 32.
+  const Plan llm = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 2, 8, {3, 3}}, 1, 16);
+  EXPECT_EQ(refusal(llm).context(), "p.json: key 'llm'");
+  EXPECT_EQ(refusal(llm).message(), "needs 64 GPUs, expected at most the 32 GPUs of cluster 'tiny'");
+  const Plan encoder = testing::disaggregated_plan({2, 1, 20, {4}}, {4, 2, 2, {3, 3}}, 1, 16);
+  EXPECT_EQ(refusal(encoder).context(), "p.json: key 'encoder'");
+  EXPECT_EQ(refusal(encoder).message(), "needs 40 GPUs, expected at most the 32 GPUs of cluster 'tiny'");
+  const Plan both = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 2, 4, {3, 3}}, 1, 16);
+  EXPECT_EQ(refusal(both).context(), "p.json: key 'llm'");
+  EXPECT_EQ(refusal(both).message(),
+            "encoder and llm together need 36 GPUs, expected at most the 32 GPUs of cluster 'tiny'");
+}
+
+TEST(Assignment, ErrorsNameWhereItIs) {
+  const Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 2, 2);
+  try {
+    validate(Assignment{2, 1, {0, 0}}, plan, 2, "s.json: key 'iterations[3]'");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "s.json: key 'iterations[3]': bin 1 has no sample");
+  }
+}
+
 TEST(Plan, UniformEncoderLayersComeFirst) {
   Plan plan;
   plan.layout = Layout::uniform;
@@ -65,9 +106,6 @@ TEST(Plan, UniformEncoderLayersComeFirst) {
 }
 
 TEST(Names, RoundTrip) {
-  for (const Layout layout : {Layout::disaggregated, Layout::uniform}) {
-    EXPECT_EQ(layout_from_string(to_string(layout)), layout);
-  }
   for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b}) {
     EXPECT_EQ(pipeline_schedule_from_string(to_string(schedule)), schedule);
   }

@@ -17,9 +17,27 @@ TEST(Units, NanosecondsAreRoundedOnce) {
   EXPECT_EQ(to_nanoseconds(Seconds(1.5e-9)).count(), 2);  // half away from zero
   EXPECT_EQ(to_nanoseconds(Seconds(1.001e-3)).count(), 1001000);
   EXPECT_EQ(to_nanoseconds(Seconds(0)).count(), 0);
-  EXPECT_THROW(to_nanoseconds(Seconds(-1e-6)), Error);
-  EXPECT_THROW(to_nanoseconds(Seconds(std::numeric_limits<double>::quiet_NaN())), Error);
-  EXPECT_THROW(to_nanoseconds(Seconds(1e10)), Error);
+}
+
+TEST(Units, WhatNanosecondsCannotHoldIsNamed) {
+  const auto refusal = [](double seconds) -> std::string {
+    try {
+      to_nanoseconds(Seconds(seconds));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(-1e-6), "a duration must be finite and not negative, found -1e-06 s");
+  EXPECT_EQ(refusal(std::numeric_limits<double>::quiet_NaN()),
+            "a duration must be finite and not negative, found nan s");
+  EXPECT_EQ(refusal(std::numeric_limits<double>::infinity()),
+            "a duration must be finite and not negative, found inf s");
+  // 292 years are 9.2e9 s.
+  EXPECT_EQ(refusal(1e10), "a duration must not be longer than 292 years, found 1e+10 s");
+  EXPECT_EQ(refusal(1e300), "a duration must not be longer than 292 years, found 1e+300 s");
+  EXPECT_EQ(refusal(9e9), "");
+  EXPECT_EQ(refusal(-0.0), "");
 }
 
 TEST(Units, RoundUpReachesTheNextMultiple) {

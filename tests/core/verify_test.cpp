@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
+#include "core/verify.hpp"
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {

@@ -68,15 +68,28 @@ TEST(SampleCosts, DisaggregatedByHand) {
   EXPECT_EQ(costs.encoder_s[1], 0);
 }
 
-TEST(SampleCosts, UniformPlanEncodesOnItsOwnRank) {
-  // Stages: encoder 2 + LLM 1, then LLM 2. The slowest stage for each module has 2 of its layers, whichever
-  // stage it is.
+TEST(SampleCosts, StageOfAUniformPlanAddsBothModules) {
+  // Stages: encoder 2 + LLM 1 layers, then LLM 2. Sample 0 adds 3 * (2 * 0.5 * 30 + 1 * 0.5 * 50) = 165 to
+  // the first and 3 * 2 * 0.5 * 50 = 150 to the second; sample 1, text of 20, adds 30 and 60.
   Plan plan = disaggregated_plan();
   plan.layout = Layout::uniform;
   plan.encoder = {1, 2, 4, {2, 0}};
   const SampleCosts costs = sample_costs(LinearCost(7, 0.5), plan, fixtures::small_model(), kSamples);
-  EXPECT_NEAR(costs.encoder_s[0], 90, 1e-9);
+  EXPECT_NEAR(costs.encoder_s[0], 165, 1e-9);
   EXPECT_NEAR(costs.llm_s[0], 150, 1e-9);
+  EXPECT_NEAR(costs.encoder_s[1], 30, 1e-9);
+  EXPECT_NEAR(costs.llm_s[1], 60, 1e-9);
+}
+
+TEST(SampleCosts, OneStageHasOneLoad) {
+  // Encoder 2 and LLM 3 layers on one stage: sample 0 adds 3 * (2 * 0.5 * 30 + 3 * 0.5 * 50) = 315.
+  Plan plan = disaggregated_plan();
+  plan.layout = Layout::uniform;
+  plan.encoder = {1, 1, 4, {2}};
+  plan.llm = {1, 1, 4, {3}};
+  const SampleCosts costs = sample_costs(LinearCost(7, 0.5), plan, fixtures::small_model(), kSamples);
+  EXPECT_NEAR(costs.encoder_s[0], 315, 1e-9);
+  EXPECT_EQ(costs.encoder_s, costs.llm_s);
 }
 
 TEST(SampleCosts, WorkIsNeverFree) {

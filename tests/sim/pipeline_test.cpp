@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/lowering.hpp"
+#include "core/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 

@@ -1,4 +1,5 @@
 #include "tests/sim/pipelines.hpp"
+#include "core/schedules.hpp"
 
 #include <cstddef>
 #include <vector>

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/lowering.hpp"
+#include "core/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/random_program.hpp"
 #include "tests/sim/reference.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/random.hpp"
+#include "core/verify.hpp"
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {

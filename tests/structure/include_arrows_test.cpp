@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLines = 500;
+constexpr int kMostLines = 400;
 
 /// A room and the rooms that it may include, itself left out.
 struct Room {
@@ -228,8 +228,8 @@ TEST(IncludeArrowsChecker, FindsBadHeaders) {
 }
 
 TEST(IncludeArrowsChecker, FindsLongFiles) {
-  EXPECT_EQ(check("sim/a.cpp", std::string(500, '\n')), Lines{});
-  EXPECT_EQ(check("sim/a.cpp", std::string(501, '\n')), Lines{"sim/a.cpp:501: longer than 500 lines"});
+  EXPECT_EQ(check("sim/a.cpp", std::string(400, '\n')), Lines{});
+  EXPECT_EQ(check("sim/a.cpp", std::string(401, '\n')), Lines{"sim/a.cpp:401: longer than 400 lines"});
 }
 
 }  // namespace

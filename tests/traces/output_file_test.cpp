@@ -1,14 +1,16 @@
 #include "traces/output_file.hpp"
 
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
-#include "core/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
+#include "traces/gzip.hpp"
 
 namespace dflop {
 namespace {
@@ -38,13 +40,6 @@ class OutputFile : public testing::Test {
 
   fs::path folder_;
 };
-
-std::string random_bytes(std::size_t size, std::uint64_t seed, std::uint64_t values) {
-  Random random(seed);
-  std::string bytes(size, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random.below(values));
-  return bytes;
-}
 
 TEST_F(OutputFile, WritesAndReplacesLeavingNothingElse) {
   write_file_atomically(path("a.json"), "first and longer");
@@ -107,48 +102,113 @@ TEST_F(OutputFile, CompressesByName) {
   EXPECT_EQ(gunzip_if_needed(packed, "a.json.gz"), text);
 }
 
-TEST(Gzip, RoundTripOfRandomBytes) {
-  // Sizes around the 2^18 bytes that are packed at a time, from very compressible to not at all.
-  for (const std::size_t size : {0, 1, 1000, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 1'000'000}) {
-    for (const std::uint64_t values : {1, 3, 256}) {
-      const std::string bytes = random_bytes(size, size + values, values);
-      EXPECT_TRUE(gunzip_if_needed(gzip(bytes), "f.gz") == bytes) << size << " of " << values;
+TEST_F(OutputFile, AReplacedFileKeepsItsPermissions) {
+  write_file_atomically(path("a"), "old");
+  const auto only_owner = fs::perms::owner_read | fs::perms::owner_write;
+  fs::permissions(path("a"), only_owner);
+  write_file_atomically(path("a"), "new");
+  EXPECT_EQ(fs::status(path("a")).permissions(), only_owner);
+  EXPECT_EQ(read(path("a")), "new");
+  // And one with more than the usual ones keeps them too.
+  fs::permissions(path("a"), fs::perms(0666));
+  write_file_atomically(path("a"), "newer");
+  EXPECT_EQ(fs::status(path("a")).permissions(), fs::perms(0666));
+}
+
+TEST_F(OutputFile, TheFileOfADanglingLinkIsMade) {
+  fs::create_directory(path("folder"));
+  fs::create_symlink("folder/real", path("second"));
+  fs::create_symlink("second", path("first"));
+  check_output(path("first"));
+  write_file_atomically(path("first"), "new");
+  EXPECT_TRUE(fs::is_symlink(path("first")));
+  EXPECT_TRUE(fs::is_symlink(path("second")));
+  EXPECT_EQ(read(path("folder/real")), "new");
+  EXPECT_EQ(files(), 3);
+
+  fs::create_symlink("no/such", path("nowhere"));
+  for (const auto& use : {+[](const std::string& p) { check_output(p); },
+                          +[](const std::string& p) { write_file_atomically(p, "x"); }}) {
+    EXPECT_EQ(error_of([&] { use(path("nowhere")); }).message(), "cannot write: No such file or directory");
+  }
+  fs::create_symlink("circle", path("circle"));
+  EXPECT_EQ(error_of([&] { write_file_atomically(path("circle"), "x"); }).message(),
+            "cannot write: Too many levels of symbolic links");
+}
+
+TEST_F(OutputFile, SeveralAppearTogether) {
+  write_file_atomically(path("a"), "old");
+  StagedOutputs outputs;
+  outputs.add(path("a"), "new");
+  outputs.add(path("b"), "b");
+  EXPECT_EQ(read(path("a")), "old");
+  EXPECT_FALSE(fs::exists(path("b")));
+  outputs.commit();
+  EXPECT_EQ(read(path("a")), "new");
+  EXPECT_EQ(read(path("b")), "b");
+  EXPECT_EQ(files(), 2);
+}
+
+TEST_F(OutputFile, SeveralFailTogether) {
+  write_file_atomically(path("a"), "old");
+  error_of([&] {
+    StagedOutputs outputs;
+    outputs.add(path("a"), "new");
+    outputs.add(path("no/such"), "b");
+  });
+  error_of([&] {
+    StagedOutputs outputs;
+    outputs.add(path("a"), "new");
+    outputs.add("/dev/full", "x");
+    outputs.commit();
+  });
+  EXPECT_EQ(read(path("a")), "old");
+  EXPECT_EQ(files(), 1);
+}
+
+/// Runs in a child process what stages two outputs, and returns how the child ended.
+template <typename End>
+int status_after_staging(const std::string& path, End end) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_DFL);
+    remove_temporaries_on_signals();
+    StagedOutputs outputs;
+    outputs.add(path, "x");
+    outputs.add(path + "2", "y");
+    end();
+    _exit(7);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST_F(OutputFile, ASignalLeavesNoTemporaries) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    const int status = status_after_staging(path("a"), [&] { raise(signal); });
+    ASSERT_TRUE(WIFSIGNALED(status)) << signal;
+    EXPECT_EQ(WTERMSIG(status), signal);
+    EXPECT_EQ(files(), 0) << signal;
+  }
+  // The same without a signal does leave them: the test sees what it should.
+  const int status = status_after_staging(path("a"), [] {});
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(files(), 2);
+}
+
+TEST_F(OutputFile, AFileThatGrowsTooLargeIsAnErrorAndNoSignal) {
+  const int status = status_after_staging(path("a"), [&] {
+    const rlimit small{1000, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &small);
+    try {
+      write_file_atomically(path("large"), std::string(100'000, 'x'));
+    } catch (const Error& error) {
+      _exit(error.message() == "cannot write: File too large" ? 3 : 4);
     }
-  }
-}
-
-TEST(Gzip, PlainTextIsLeftAlone) {
-  EXPECT_EQ(gunzip_if_needed("{}", "f"), "{}");
-  EXPECT_EQ(gunzip_if_needed("", "f"), "");
-}
-
-TEST(Gzip, JoinedStreamsAreJoinedTexts) {
-  EXPECT_EQ(gunzip_if_needed(gzip("one ") + gzip("two"), "f.gz"), "one two");
-}
-
-TEST(Gzip, TruncatedIsRefusedAtEveryLength) {
-  const std::string packed = gzip(random_bytes(500, 7, 64));
-  for (std::size_t length = 2; length < packed.size(); ++length) {
-    expect_refused([&] { gunzip_if_needed(packed.substr(0, length), "f.gz"); }, "f.gz",
-                   {"expected a complete gzip file", "ends early"});
-  }
-}
-
-TEST(Gzip, DamageIsRefused) {
-  std::string packed = gzip(random_bytes(500, 7, 64));
-  const auto read = [&] { gunzip_if_needed(packed, "f.gz"); };
-  // The last 8 bytes are the checksum and the length of the text (RFC 1952).
-  packed[packed.size() - 8] ^= 1;
-  expect_refused(read, "f.gz", {"damage", "incorrect data check"});
-  packed[packed.size() - 8] ^= 1;
-  packed += "tail";
-  expect_refused(read, "f.gz", {"damage"});
-}
-
-TEST(Gzip, ABombIsRefused) {
-  const std::string packed = gzip(std::string(2'000'000, ' '));
-  expect_refused([&] { gunzip_if_needed(packed, "f.gz", 1'000'000); }, "f.gz", {"more than 1000000 bytes"});
-  EXPECT_EQ(gunzip_if_needed(packed, "f.gz", 2'000'000).size(), 2'000'000U);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 }  // namespace

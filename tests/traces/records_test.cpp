@@ -39,6 +39,12 @@ void expect_error(const std::string& text, const std::string& begin) {
   EXPECT_EQ(error_of(text).substr(0, begin.size()), begin);
 }
 
+TEST(Records, AByteOrderMarkMayComeFirst) {
+  EXPECT_EQ(parse_records("\xEF\xBB\xBF" + table(kImage), "t.csv").size(), 1u);
+  // But only one, and only there.
+  expect_error("\xEF\xBB\xBF\xEF\xBB\xBF" + table(kImage), "t.csv:row 1, column '???id'");
+}
+
 TEST(Records, ReadsEveryColumn) {
   const auto records =
       parse_records(table(std::string(kImage) + kVideo + "s,libri,,audio,9,,,,,,,4.41,1,0,12,12\n" +

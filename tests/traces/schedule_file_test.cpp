@@ -2,6 +2,8 @@
 
 #include "core/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
+#include "traces/preprocess.hpp"
+#include "traces/records.hpp"
 
 namespace dflop {
 namespace {
@@ -11,12 +13,13 @@ Sample random_sample(Random& random) {
   sample.id =
       "s\"" + std::to_string(random.below(20));  // few ids: some samples differ in nothing else than the rest
   sample.modality = static_cast<Modality>(random.below(kModalities));
-  for (std::uint64_t groups = random.below(4); groups > 0; --groups) {
+  const std::uint64_t groups = sample.modality == Modality::text ? 0 : random.below(4);
+  for (std::uint64_t g = 0; g < groups; ++g) {
     const auto tokens = static_cast<std::int64_t>(1 + random.below(2000));
     sample.encoder_sequences.push_back(
         {static_cast<std::int64_t>(1 + random.below(30)), tokens, tokens * tokens});
   }
-  sample.encoder_output_tokens = static_cast<std::int64_t>(random.below(5000));
+  if (groups > 0) sample.encoder_output_tokens = static_cast<std::int64_t>(random.below(5000));
   sample.llm_tokens = sample.encoder_output_tokens + static_cast<std::int64_t>(random.below(500));
   return sample;
 }
@@ -35,7 +38,7 @@ ScheduleFile random_schedule(Random& random) {
     }
     random.shuffle(std::span(iteration.assignment.bin));
     iteration.c_max = Seconds(random.uniform());
-    iteration.bound = Seconds(random.uniform());
+    iteration.bound = iteration.c_max * random.uniform();
     iteration.status = static_cast<ScheduleStatus>(random.below(5));
     schedule.iterations.push_back(iteration);
   }
@@ -131,17 +134,46 @@ TEST(ScheduleFileFormat, ContradictionsAreRefused) {
   refused("[[5,729,531441]]", "[[5,729]]", "samples[0].encoder_sequences[0]",
           {"[count, tokens, attention pairs]"});
   refused("[[5,729,531441]]", "[[0,729,531441]]", "samples[0].encoder_sequences[0][0]", {"found 0"});
-  refused("[[5,729,531441]]", "[[5,729,4000000000000000000]]", "samples[0].encoder_sequences[0]",
-          {"attention pairs in a sample"});
+  refused("[[5,729,531441]]", "[[5,729,531442]]", "samples[0].encoder_sequences[0][2]",
+          {"from 0 to 531441", "found 531442"});  // 729 * 729 + 1
+  refused("[[5,729,531441]]", "[[1000,1000000,1],[1,1,1]]", "samples[0].encoder_sequences[1]",
+          {"at most 1000000000 encoder tokens", "found 1000000001"});
+  refused("\"image\"", "\"text\"", "samples[0].encoder_sequences", {"none in a text sample"});
+  refused("[[5,729,531441]]", "[]", "samples[0].encoder_output_tokens", {"0 without", "found 3000"});
+  refused("\"llm_tokens\":3100", "\"llm_tokens\":2999", "samples[0].encoder_output_tokens",
+          {"at most the 2999 LLM tokens", "found 3000"});
+  refused("\"bound_s\": 1.2", "\"bound_s\": 1.500001", "iterations[0].bound_s",
+          {"at most c_max_s = 1.5", "found 1.500001"});
   refused("\"image\"", "\"smell\"", "samples[0].modality", {"audio", "smell"});
   refused("\"optimal\"", "\"best\"", "iterations[0].status", {"node_limit", "best"});
   refused("\"bound_s\": 1.2", "\"bound_s\": -1", "iterations[0].bound_s", {"found -1"});
   refused("\"version\": 1", "\"version\": 3", "version", {"newer version"});
 }
 
+TEST(ScheduleFileFormat, WhateverPreprocessingMakesIsAccepted) {
+  const std::string file = std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/omni_mix.csv";
+  const std::vector<Record> records = load_records(file);
+  for (const std::string_view rule : preprocess_rules()) {
+    PreprocessOptions options;
+    options.rule = rule;
+    options.modalities = rule_modalities(rule);
+    ScheduledIteration iteration;
+    iteration.samples = preprocess(records, options, file).samples;
+    iteration.assignment = {1, 1, std::vector<std::int32_t>(iteration.samples.size(), 0)};
+    const int gbs = static_cast<int>(iteration.samples.size());
+    ASSERT_GT(gbs, 0) << rule;
+    EXPECT_NO_THROW(parse_schedule(to_json({"lpt", "m", gbs, 0, {iteration}}), "s.json")) << rule;
+  }
+}
+
 TEST(ScheduleFileFormat, AnIterationsSumsStayInside64Bits) {
-  // Each sample is allowed, 2 x 3e18 > 4e18 is not.
-  const std::string text = replaced(to_json(small_schedule()), "531441", "600000000000000000");
+  // Each sample is allowed; pairs of 2 x 2^60 + 2^61 > 4e18 are not. 2^30 = 1073741824.
+  ScheduleFile schedule = small_schedule();
+  for (Sample& sample : schedule.iterations[0].samples) sample.llm_tokens = std::int64_t{1} << 30;
+  schedule.iterations[0].samples.push_back(schedule.iterations[0].samples[0]);
+  schedule.iterations[0].assignment.bin.push_back(0);
+  schedule.gbs = 4;
+  const std::string text = to_json(schedule);
   expect_refused([&] { parse_schedule(text, "s.json"); }, "s.json: key 'iterations[0]'", {"in an iteration"});
 }
 

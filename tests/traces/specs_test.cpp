@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "tests/traces/file_fixtures.hpp"
 
@@ -116,6 +117,7 @@ TEST(ModelFile, WhatDoesNotFitTogetherIsRefused) {
           {"1280 ", "4 times", "found 5121"});
   refused("[5120, 5120, 3584]", "[5120, 5120, 4096]", "connector.widths[2]", {"3584", "found 4096"});
   refused("[5120, 5120, 3584]", "[5120]", "connector.widths", {"at least 2"});
+  refused("\"vocabulary\": 152064", "\"vocabulary\": 0", "llm.vocabulary", {"from 1 to", "found 0"});
   refused("\"layers\": 28", "\"layers\": -1", "llm.layers", {"from 1 to", "found -1"});
   refused("\"hidden\": 1280,", "", "encoder.hidden", {"found none"});
   refused("\"gated_mlp\": true", "\"gated_mlp\": 1", "encoder.gated_mlp", {"true or false"});
@@ -138,12 +140,50 @@ TEST(ClusterFile, WhatCannotBeIsRefused) {
                    words);
   };
   refused("\"gpus_per_node\": 8", "\"gpus_per_node\": 0", "gpus_per_node", {"found 0"});
-  refused("\"gemm_efficiency\": 0.723", "\"gemm_efficiency\": 72.3", "gpu.gemm_efficiency", {"at most 1"});
+  refused("\"gemm_efficiency\": 0.723", "\"gemm_efficiency\": 72.3", "gpu.gemm_efficiency",
+          {"from 0.001 to 1", "found 72.3"});
   refused("\"reserved_memory_bytes\": 4294967296", "\"reserved_memory_bytes\": 429496729600",
           "gpu.reserved_memory_bytes", {"to 85520809984"});
   refused("\"bandwidth_bytes_per_s\": 3.7e+11", "\"bandwidth_bytes_per_s\": 0",
-          "intra_node.bandwidth_bytes_per_s", {"above 0"});
+          "intra_node.bandwidth_bytes_per_s", {"from 1000000 to 1000000000000000", "found 0"});
   refused("\"latency_s\": 1e-05", "\"latency_s\": -1e-05", "inter_node.latency_s", {"found -1e-05"});
+}
+
+TEST(ClusterFile, NumbersFarFromRealOnesAreRefused) {
+  const nlohmann::json good = nlohmann::json::parse(presets("clusters").at("h100"));
+  const auto parses = [&](const std::string& part, const std::string& key, double value) {
+    nlohmann::json json = good;
+    json[part][key] = value;
+    try {
+      parse_cluster(json.dump(), "c.json");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.context(), "c.json: key '" + part + "." + key + "'");
+      return false;
+    }
+    return true;
+  };
+  const std::string gpu = "gpu";
+  const std::string node = "intra_node";
+  for (const auto& [part, key, least, most] : {std::tuple{gpu, "peak_flop_per_s", 1e9, 1e18},
+                                               {gpu, "memory_bandwidth_bytes_per_s", 1e6, 1e15},
+                                               {gpu, "gemm_efficiency", 1e-3, 1.0},
+                                               {gpu, "attention_forward_efficiency", 1e-3, 1.0},
+                                               {gpu, "attention_backward_efficiency", 1e-3, 1.0},
+                                               {gpu, "memory_efficiency", 1e-3, 1.0},
+                                               {gpu, "gemm_half_tokens", 0.0, 1e6},
+                                               {gpu, "gemm_half_width", 0.0, 1e6},
+                                               {gpu, "attention_half_tokens", 0.0, 1e6},
+                                               {gpu, "kernel_overhead_s", 0.0, 1.0},
+                                               {node, "latency_s", 0.0, 1.0},
+                                               {node, "bandwidth_bytes_per_s", 1e6, 1e15}}) {
+    EXPECT_TRUE(parses(part, key, least)) << key;
+    EXPECT_TRUE(parses(part, key, most)) << key;
+    EXPECT_FALSE(parses(part, key, least > 0 ? least * 0.99 : -1e-9)) << key;
+    EXPECT_FALSE(parses(part, key, most * 1.01)) << key;
+  }
+  const std::string text = replaced(good.dump(), "85520809984", "1000000000000001");
+  expect_refused([&] { parse_cluster(text, "c.json"); }, "c.json: key 'gpu.memory_bytes'",
+                 {"to 1000000000000000"});
 }
 
 }  // namespace

@@ -30,8 +30,19 @@ TEST(StrictJson, SyntaxErrorsNameLineAndColumn) {
   expect_refused([] { JsonDocument("[1, ", "f.json"); }, "f.json:1:5", {"unexpected end of input"});
   expect_refused([] { JsonDocument("", "f.json"); }, "f.json:1:1", {"unexpected end of input"});
   expect_refused([] { JsonDocument("NaN", "f.json"); }, "f.json:1:1", {"invalid literal"});
-  expect_refused([] { JsonDocument("[1e999]", "f.json"); }, "f.json", {"1e999"});
   expect_refused([] { JsonDocument("{} {}", "f.json"); }, "f.json:1:4", {"expected end of input"});
+}
+
+TEST(StrictJson, NumbersBeyondADoubleNameTheirKey) {
+  const auto refused = [](const std::string& text, const std::string& place, std::string_view found) {
+    const Error error = error_of([&] { JsonDocument(text, "f.json"); });
+    EXPECT_EQ(error.context(), place);
+    EXPECT_EQ(error.message(), "expected a number within the range of a double, found " + std::string(found));
+  };
+  refused("[1e999]", "f.json", "1e999");
+  refused("{\"a\": {\"b\": [1, -2e400]}}", "f.json: key 'a.b'", "-2e400");
+  refused("{\"a\": {\"b\": 1}, \"c\": 1e309}", "f.json: key 'c'", "1e309");
+  refused(std::string(400, '1'), "f.json", std::string(60, '1') + "...");
 }
 
 TEST(StrictJson, EveryTruncationIsRefused) {
@@ -79,9 +90,8 @@ TEST(StrictJson, GettersRefuseOtherTypesAndRanges) {
   refused("\"2\"", integer, {"found \"2\""});
   refused("18446744073709551615", [](const JsonValue& v) { v.integer<std::int64_t>(0); }, {"at least 0"});
   refused("-1", [](const JsonValue& v) { v.unsigned_integer(); }, {"at least 0", "found -1"});
-  refused("0", [](const JsonValue& v) { v.positive(); }, {"a number above 0", "found 0"});
   refused("-0.5", [](const JsonValue& v) { v.non_negative(); }, {"at least 0", "found -0.5"});
-  refused("1.01", [](const JsonValue& v) { v.fraction(); }, {"at most 1", "found 1.01"});
+  refused("1.01", [](const JsonValue& v) { v.number_in(0.5, 1); }, {"a number from 0.5 to 1", "found 1.01"});
   refused("null", [](const JsonValue& v) { v.number(); }, {"a number", "found null"});
   refused("[1,2]", [](const JsonValue& v) { v.string(); }, {"a string", "found an array of 2"});
   refused("{}", [](const JsonValue& v) { v.boolean(); }, {"true or false", "found an object"});

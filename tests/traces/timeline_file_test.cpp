@@ -50,6 +50,13 @@ TEST(TimelineFileFormat, ContradictionsAreRefused) {
   refused("\"stage\": [0,0,1,1]", "\"stage\": [0,0,1,2]", it + "spans.stage[3]", {"from 0 to 1", "found 2"});
   refused("\"stream\": [0,1,2,0]", "\"stream\": [0,1,2,4]", it + "spans.stream[3]",
           {"from 0 to 3", "found 4"});
+  for (const std::string time : {"busy", "bubble", "wait", "transfer"}) {
+    const std::size_t begin = good.find("[", good.find(time + "_ns")) + 1;
+    std::string text = good;
+    text.replace(begin, text.find(',', begin) - begin, "4501");
+    expect_refused([&] { parse_timeline(text, "t.json"); },
+                   "t.json: key '" + it + "groups." + time + "_ns[0]'", {"from 0 to 4500", "found 4501"});
+  }
   refused("\"makespan_ns\": 4500", "\"makespan_ns\": 4.5e3", it + "makespan_ns", {"a whole number"});
   refused("\"optimizer_step\"", "\"lunch\"", "ops[9]", {"forward", "lunch"});
   refused("\"source\"", "\"origin\"", it + "origin", {"unknown key", "source"});

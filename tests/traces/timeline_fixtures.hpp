@@ -40,7 +40,6 @@ inline Timeline random_timeline(Random& random) {
     group.first_rank = next_rank;
     group.ranks = static_cast<std::int32_t>(1 + random.below(4));
     group.stage = static_cast<std::int32_t>(random.below(2));
-    group.busy = Nanoseconds(static_cast<std::int64_t>(random.below(1'000'000)));
     next_rank += group.ranks;
     timeline.groups.push_back(group);
   }
@@ -79,6 +78,7 @@ inline Timeline random_timeline(Random& random) {
       free += duration;
     }
   }
+  for (GroupUsage& group : timeline.groups) group.busy = Nanoseconds(number(timeline.makespan.count() + 1));
   return timeline;
 }
 

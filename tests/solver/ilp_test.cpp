@@ -1,0 +1,148 @@
+#include "solver/ilp.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "solver/lpt.hpp"
+#include "tests/solver/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr IlpLimits kManyNodes{1'000'000, {}};
+
+/// An instance that LPT does not solve: see Ilp.BeatsLpt.
+struct Hard {
+  std::vector<double> encoder = std::vector<double>(5, 0.0);
+  std::vector<double> llm = {3, 3, 2, 2, 2};
+  BinProblem problem() const { return {encoder, llm, 2}; }
+};
+
+bool fills_every_bin(const BinSolution& solution, const BinProblem& problem) {
+  const std::set<std::int32_t> used(solution.bin.begin(), solution.bin.end());
+  return solution.bin.size() == problem.items() && used.size() == static_cast<std::size_t>(problem.bins) &&
+         *used.begin() == 0 && *used.rbegin() == problem.bins - 1;
+}
+
+TEST(Ilp, BeatsLpt) {
+  const Hard hard;
+  // LPT: 3 | 3, 3 2 | 3, 3 2 | 3 2, then 7. Best: 3 3 | 2 2 2, both 6 = 12 / 2.
+  EXPECT_DOUBLE_EQ(largest_load(hard.problem(), lpt(hard.problem())), 7.0);
+  const BinSolution solution = solve_ilp(hard.problem(), kManyNodes);
+  EXPECT_DOUBLE_EQ(largest_load(hard.problem(), solution.bin), 6.0);
+  EXPECT_DOUBLE_EQ(solution.bound_s, 6.0);
+  EXPECT_EQ(solution.status, ScheduleStatus::optimal);
+}
+
+TEST(Ilp, EqualsBruteForce) {
+  Random random(2024);
+  int better_than_lpt = 0;
+  for (int round = 0; round < 600; ++round) {
+    const int bins = 1 + static_cast<int>(random.below(3));
+    const int items = bins + static_cast<int>(random.below(9 - bins));
+    const testing::RandomItems data(random, items, round % 2 == 0);
+    const BinProblem problem = data.problem(bins);
+    const BinSolution solution = solve_ilp(problem, kManyNodes);
+    ASSERT_TRUE(fills_every_bin(solution, problem)) << "round " << round;
+    const double best = testing::brute_force(problem);
+    const double found = largest_load(problem, solution.bin);
+    // The loads are the same sums, so that nothing but the order of addition may differ.
+    EXPECT_NEAR(found, best, 1e-14 * best)
+        << "round " << round << ", " << items << " items, " << bins << " bins";
+    EXPECT_NEAR(solution.bound_s, best, 1e-9 * best) << "round " << round;
+    EXPECT_EQ(solution.status, ScheduleStatus::optimal) << "round " << round;
+    if (found < largest_load(problem, lpt(problem)) * (1 - 1e-12)) ++better_than_lpt;
+  }
+  EXPECT_GT(better_than_lpt, 50);  // else the instances are too easy to show anything
+}
+
+TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
+  Random random(7);
+  int stopped = 0;
+  for (int round = 0; round < 60; ++round) {
+    const int bins = 2 + static_cast<int>(random.below(2));
+    const testing::RandomItems data(random, 9, false);
+    const BinProblem problem = data.problem(bins);
+    const BinSolution solution = solve_ilp(problem, {static_cast<std::int64_t>(random.below(6)), {}});
+    ASSERT_TRUE(fills_every_bin(solution, problem));
+    EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
+    EXPECT_LE(solution.bound_s, testing::brute_force(problem) * (1 + 1e-7));
+    EXPECT_GE(solution.bound_s, lower_bound(problem));
+    if (solution.status == ScheduleStatus::node_limit) ++stopped;
+  }
+  EXPECT_GT(stopped, 10);
+}
+
+TEST(Ilp, NodeBudgetGivesTheSameAnswerAgain) {
+  Random random(3);
+  const testing::RandomItems data(random, 30, false);
+  const BinSolution first = solve_ilp(data.problem(6), {100, {}});
+  const BinSolution second = solve_ilp(data.problem(6), {100, {}});
+  EXPECT_EQ(first.bin, second.bin);
+  EXPECT_EQ(first.bound_s, second.bound_s);
+  EXPECT_EQ(first.status, second.status);
+}
+
+TEST(Ilp, TimeLimitOfNothingLeavesLpt) {
+  Random random(4);
+  const testing::RandomItems data(random, 40, false);
+  const BinProblem problem = data.problem(7);
+  const BinSolution solution = solve_ilp(problem, {0, Seconds(0)});
+  EXPECT_EQ(solution.status, ScheduleStatus::time_limit);
+  EXPECT_TRUE(fills_every_bin(solution, problem));
+  EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
+}
+
+TEST(Ilp, FallsBackToLptAboveTheSizeLimit) {
+  Random random(9);
+  const int bins = 5;
+  const int items = static_cast<int>(kNodeBudgetBinaries) / bins + 1;
+  const testing::RandomItems data(random, items, false);
+  const BinSolution solution = solve_ilp(data.problem(bins), kManyNodes);
+  EXPECT_EQ(solution.status, ScheduleStatus::fallback);
+  EXPECT_EQ(solution.bin, lpt(data.problem(bins)));
+  EXPECT_EQ(solution.bound_s, lower_bound(data.problem(bins)));
+}
+
+TEST(Ilp, WorksWithoutAnyWork) {
+  const std::vector<double> zeros(5, 0.0);
+  const BinSolution solution = solve_ilp({zeros, zeros, 3}, kManyNodes);
+  EXPECT_TRUE(fills_every_bin(solution, {zeros, zeros, 3}));
+  EXPECT_EQ(solution.status, ScheduleStatus::optimal);
+}
+
+TEST(Ilp, PrintsNothing) {
+  const Hard hard;
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  solve_ilp(hard.problem(), kManyNodes);
+  solve_ilp(hard.problem(), {0, Seconds(1)});
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Ilp, SeveralThreadsGetTheAnswersOfOne) {
+  Random random(13);
+  std::vector<testing::RandomItems> data;
+  std::vector<std::vector<std::int32_t>> expected;
+  for (int i = 0; i < 8; ++i) {
+    data.emplace_back(random, 10, false);
+    expected.push_back(solve_ilp(data.back().problem(3), {200, {}}).bin);
+  }
+  std::vector<int> wrong(4, 0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = 0; i < data.size(); ++i) {
+        if (solve_ilp(data[i].problem(3), {200, {}}).bin != expected[i]) ++wrong[t];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+}  // namespace
+}  // namespace dflop

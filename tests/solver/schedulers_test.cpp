@@ -1,0 +1,116 @@
+#include "solver/schedulers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.hpp"
+#include "solver/random_scheduler.hpp"
+#include "tests/solver/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::LinearCostModel;
+
+TEST(Schedulers, AreMadeByName) {
+  for (const std::string_view name : scheduler_names()) EXPECT_EQ(make_scheduler(name)->name(), name);
+  try {
+    make_scheduler("fifo");
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_EQ(error.message(), "unknown scheduler 'fifo', expected one of random, lpt, ilp");
+  }
+}
+
+TEST(Schedulers, PutEverySampleInOneBinAndFillAll) {
+  Random random(21);
+  const LinearCostModel cost;
+  const ModelSpec model = testing::small_model(2, 4);
+  for (const std::string_view name : scheduler_names()) {
+    const auto scheduler = make_scheduler(name, {20});
+    for (int round = 0; round < 25; ++round) {
+      const int llm_dp = 1 + static_cast<int>(random.below(3));
+      const int microbatches = 1 + static_cast<int>(random.below(4));
+      const int gbs = llm_dp * microbatches + static_cast<int>(random.below(20));
+      const Plan plan = testing::disaggregated_plan(model, gbs, 1 + static_cast<int>(random.below(2)), llm_dp,
+                                                    microbatches);
+      const Batch batch = testing::random_batch(random, gbs);
+      const ScheduleRequest request{batch, plan, model, cost, 5, static_cast<std::uint64_t>(round), {}};
+      const ScheduleResult result = scheduler->schedule(request);
+      EXPECT_NO_THROW(validate(result.assignment, plan, batch.size())) << name << " round " << round;
+      EXPECT_GE(result.gap(), 0.0);
+      EXPECT_EQ(result.status == ScheduleStatus::optimal, result.gap() <= 1e-9) << name << " round " << round;
+      // The same request gives the same result.
+      const ScheduleResult again = scheduler->schedule(request);
+      EXPECT_EQ(again.assignment, result.assignment);
+      EXPECT_EQ(again.bound, result.bound);
+    }
+  }
+}
+
+TEST(Schedulers, ReportTheLoadsOfTheirCosts) {
+  const LinearCostModel cost;
+  const ModelSpec model = testing::small_model(1, 1);
+  const Plan plan = testing::disaggregated_plan(model, 3, 1, 1, 2);
+  const Batch batch = {testing::small_sample(0, 50), testing::small_sample(0, 30),
+                       testing::small_sample(0, 30)};
+  // Forward and backward of t tokens on one layer: 3 t ms. LPT: 50 | 30 30, the larger load is 60 tokens =
+  // 0.18 s. Bound: two of three items are together, at least 30 + 30 tokens.
+  const ScheduleResult result = make_scheduler("lpt")->schedule({batch, plan, model, cost, 1, 0, {}});
+  EXPECT_NEAR(result.c_max.count(), 0.18, 1e-12);
+  EXPECT_NEAR(result.bound.count(), 0.18, 1e-12);
+  EXPECT_EQ(result.status, ScheduleStatus::optimal);
+  EXPECT_EQ(result.assignment.bin, (std::vector<std::int32_t>{0, 1, 1}));
+}
+
+TEST(Schedulers, RefuseTooFewSamples) {
+  const LinearCostModel cost;
+  const ModelSpec model = testing::small_model(1, 1);
+  const Plan plan = testing::disaggregated_plan(model, 6, 1, 3, 2);
+  const Batch batch(5, testing::small_sample(1, 10));
+  for (const std::string_view name : scheduler_names()) {
+    try {
+      make_scheduler(name)->schedule({batch, plan, model, cost, 1, 0, {}});
+      FAIL() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_EQ(error.message(), "global batch of 5 samples cannot fill 6 bins (dp 3 x 2 microbatches)");
+    }
+  }
+}
+
+TEST(RandomScheduler, CountsDifferByAtMostOne) {
+  Random random(31);
+  const ModelSpec model = testing::small_model(1, 1);
+  for (int round = 0; round < 200; ++round) {
+    const int bins = 1 + static_cast<int>(random.below(9));
+    const std::size_t samples = bins + random.below(50);
+    const Plan plan = testing::disaggregated_plan(model, static_cast<int>(samples), 1, 1, bins);
+    std::map<std::int32_t, std::size_t> counts;
+    for (const std::int32_t bin : random_assignment(samples, plan, 3, round).bin) ++counts[bin];
+    ASSERT_EQ(counts.size(), static_cast<std::size_t>(bins));
+    for (const auto& [bin, count] : counts) {
+      EXPECT_GE(count, samples / bins);
+      EXPECT_LE(count, (samples + bins - 1) / bins);
+    }
+  }
+}
+
+TEST(RandomScheduler, DependsOnSeedAndIterationButNotOnTheSamples) {
+  const LinearCostModel cost;
+  const ModelSpec model = testing::small_model(1, 1);
+  const Plan plan = testing::disaggregated_plan(model, 40, 1, 2, 5);
+  EXPECT_NE(random_assignment(40, plan, 1, 0), random_assignment(40, plan, 1, 1));
+  EXPECT_NE(random_assignment(40, plan, 1, 0), random_assignment(40, plan, 2, 0));
+  Random random(1);
+  for (int round = 0; round < 3; ++round) {
+    const Batch batch = testing::random_batch(random, 40);
+    const ScheduleResult result = make_scheduler("random")->schedule({batch, plan, model, cost, 1, 7, {}});
+    EXPECT_EQ(result.assignment, random_assignment(40, plan, 1, 7));
+  }
+}
+
+}  // namespace
+}  // namespace dflop

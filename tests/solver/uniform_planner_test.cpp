@@ -1,0 +1,210 @@
+#include "solver/uniform_planner.hpp"
+
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <set>
+
+#include "core/error.hpp"
+#include "core/lowering.hpp"
+#include "solver/planners.hpp"
+#include "solver/schedulers.hpp"
+#include "tests/solver/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr UniformSplit kSplits[] = {UniformSplit::by_count, UniformSplit::encoder_first};
+
+/// Everything that a request refers to.
+struct Case {
+  ModelSpec model;
+  ClusterSpec cluster;
+  testing::LinearCostModel cost;
+  SimExecutor executor{cost};
+  int gbs;
+  std::vector<Batch> batches;
+  std::function<void(std::int64_t, std::int64_t)> progress = {};
+
+  Case(int encoder_layers, int llm_layers, int nodes, int gpus_per_node, int batch, std::uint64_t seed = 1)
+      : model(testing::small_model(encoder_layers, llm_layers)),
+        cluster(testing::small_cluster(nodes, gpus_per_node, kGiB)),
+        gbs(batch) {
+    Random random(seed);
+    for (int i = 0; i < 3; ++i) batches.push_back(testing::random_batch(random, gbs));
+    cost.pass_s = 1e-2 * static_cast<double>(random.below(5));
+  }
+
+  PlanRequest request() const { return {model, cluster, cost, executor, gbs, {}, batches, 1, {}, progress}; }
+
+  struct Outcome {
+    Seconds mean{0};
+    bool fits = true;
+  };
+
+  /// All iterations of a plan, through the scheduler's front door.
+  Outcome outcome(const Plan& plan) const {
+    const auto scheduler = make_scheduler("random");
+    Nanoseconds total{0};
+    Outcome outcome;
+    for (std::size_t k = 0; k < batches.size(); ++k) {
+      const Assignment assignment = scheduler->schedule({batches[k], plan, model, cost, 1, k, {}}).assignment;
+      const Timeline timeline = executor.run(lower(plan, model, batches[k], assignment), Detail::usage);
+      if (peak_memory(timeline) > cluster.gpu.usable_memory()) outcome.fits = false;
+      total += timeline.makespan;
+    }
+    outcome.mean = Seconds(total) / static_cast<double>(batches.size());
+    return outcome;
+  }
+};
+
+TEST(UniformPlanner, ByCountCutsOneListOfLayers) {
+  const Case c(2, 4, 1, 2, 4);
+  // tp1 pp1 dp2: 2 samples a rank, 1 or 2 microbatches. tp1 pp2 dp1 and tp2 pp1 dp1: 1, 2 or 4 microbatches.
+  const std::vector<Plan> plans = uniform_candidates(c.request(), UniformSplit::by_count);
+  ASSERT_EQ(plans.size(), 2u + 3u + 3u);
+  // 6 layers over 2 stages, 3 each: 2 of the encoder and 1 of the LLM, then 3 of the LLM.
+  EXPECT_EQ(plans[2].encoder.layers, (std::vector<int>{2, 0}));
+  EXPECT_EQ(plans[2].llm.layers, (std::vector<int>{1, 3}));
+}
+
+TEST(UniformPlanner, EncoderFirstTriesSmallerSharesOfTheFirstStage) {
+  const Case c(2, 16, 1, 4, 1);
+  // 4 stages: the even share is 4, then 3, 2, 1 and 0 LLM layers; the others share the rest.
+  std::set<std::vector<int>> of_four_stages;
+  for (const Plan& plan : uniform_candidates(c.request(), UniformSplit::encoder_first)) {
+    if (plan.llm.pp != 4) continue;
+    EXPECT_EQ(plan.encoder.layers, (std::vector<int>{2, 0, 0, 0}));
+    of_four_stages.insert(plan.llm.layers);
+  }
+  EXPECT_EQ(of_four_stages, (std::set<std::vector<int>>{
+                                {4, 4, 4, 4}, {3, 5, 4, 4}, {2, 5, 5, 4}, {1, 5, 5, 5}, {0, 6, 5, 5}}));
+}
+
+TEST(UniformPlanner, WithoutEqualCountsTakesTheMostMicrobatches) {
+  const Case c(2, 4, 1, 3, 10);
+  std::vector<int> of_three_ranks;
+  for (const Plan& plan : uniform_candidates(c.request(), UniformSplit::by_count)) {
+    if (plan.llm.dp == 3) of_three_ranks.push_back(plan.microbatches);
+  }
+  // 10 samples over 3 ranks, 3 or 4 each: in 1 microbatch, or in 3 of 1 or 2 samples each; 2 microbatches
+  // would be of 1 or 2 as well.
+  EXPECT_EQ(of_three_ranks, (std::vector<int>{1, 3}));
+}
+
+TEST(UniformPlanner, AllCandidatesAreValid) {
+  for (const UniformSplit split : kSplits) {
+    const Case c(5, 7, 2, 8, 24);
+    const std::vector<Plan> plans = uniform_candidates(c.request(), split);
+    for (const Plan& plan : plans) {
+      EXPECT_NO_THROW(validate(plan, c.model, c.cluster)) << describe(plan);
+      EXPECT_EQ(plan.ranks(), c.cluster.gpus());
+    }
+    EXPECT_GT(plans.size(), 50u);
+  }
+}
+
+TEST(UniformPlanner, FindsTheBestOfAllCandidatesThatFit) {
+  for (const UniformSplit split : kSplits) {
+    int faster_but_too_large = 0;
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
+      Case c(3, 6, 2, 4, seed % 2 == 0 ? 16 : 18, seed);
+      c.cost.token_bytes = 10;
+      c.cost.layer_bytes = 20;
+      c.cluster.gpu.memory = Bytes{seed < 4 ? kGiB : 1800};
+      const std::vector<Plan> plans = uniform_candidates(c.request(), split);
+      std::vector<Case::Outcome> outcomes;
+      for (const Plan& plan : plans) outcomes.push_back(c.outcome(plan));
+      std::optional<std::size_t> best;
+      for (std::size_t i = 0; i < plans.size(); ++i) {
+        if (outcomes[i].fits && (!best || outcomes[i].mean < outcomes[*best].mean)) best = i;
+      }
+      ASSERT_TRUE(best.has_value());
+      for (const Case::Outcome& o : outcomes) faster_but_too_large += o.mean < outcomes[*best].mean ? 1 : 0;
+      const PlanResult result = UniformPlanner(split).plan(c.request());
+      ASSERT_TRUE(result.plan.has_value()) << result.infeasible_reason;
+      EXPECT_EQ(*result.plan, plans[*best]) << describe(*result.plan) << " not " << describe(plans[*best]);
+      EXPECT_DOUBLE_EQ(result.objective.count(), outcomes[*best].mean.count());
+      EXPECT_EQ(result.candidates, static_cast<std::int64_t>(plans.size()));
+    }
+    EXPECT_GT(faster_but_too_large, 0);
+  }
+}
+
+TEST(UniformPlanner, GivesTheSamePlanOnOneThread) {
+  for (const UniformSplit split : kSplits) {
+    const Case c(3, 6, 2, 4, 16);
+    const PlanResult many = UniformPlanner(split).plan(c.request());
+    const tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
+    const PlanResult single = UniformPlanner(split).plan(c.request());
+    EXPECT_EQ(many.plan, single.plan);
+    EXPECT_EQ(many.objective, single.objective);
+  }
+}
+
+TEST(UniformPlanner, SaysHowMuchMemoryIsMissing) {
+  Case c(2, 4, 1, 2, 4);
+  c.cost.layer_bytes = 2 * kGiB;
+  c.cluster.gpu.memory = Bytes{5 * kGiB};
+  // 6 layers of 2 GiB: tp1 pp1 takes 12 GiB, two stages or two tp ranks 6 GiB; the first of these is tp1 pp2
+  // dp1 mb1.
+  const PlanResult result = UniformPlanner(UniformSplit::by_count).plan(c.request());
+  EXPECT_FALSE(result.plan.has_value());
+  EXPECT_EQ(result.infeasible_reason.substr(0, result.infeasible_reason.find('(')),
+            "every configuration exceeds GPU memory; the closest ");
+  EXPECT_NE(result.infeasible_reason.find("tp1 pp2 dp1"), std::string::npos) << result.infeasible_reason;
+  EXPECT_NE(result.infeasible_reason.find(") needs at least 6.0 GiB on one rank, 5.0 GiB are usable"),
+            std::string::npos)
+      << result.infeasible_reason;
+}
+
+TEST(UniformPlanner, SaysWhyThereIsNoConfiguration) {
+  const Case c(1, 1, 8, 1, 1);
+  // tp 1 and, with a batch of one sample, dp 1: 8 stages for 2 layers.
+  for (const UniformSplit split : kSplits) {
+    const PlanResult result = UniformPlanner(split).plan(c.request());
+    EXPECT_FALSE(result.plan.has_value());
+    EXPECT_EQ(result.infeasible_reason,
+              "8 GPUs cannot be split into tp x pp x dp with tp dividing the 1 of a node, dp at most the "
+              "global batch "
+              "of 1 and a layer for every stage of 1 encoder and 1 LLM layers");
+  }
+}
+
+TEST(UniformPlanner, RefusesBatchesOfAnotherSize) {
+  Case c(2, 4, 1, 2, 4);
+  c.gbs = 5;
+  try {
+    UniformPlanner(UniformSplit::by_count).plan(c.request());
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_EQ(error.message(), "expected iterations of gbs 5 (at least 1) samples, found one of 4");
+  }
+}
+
+TEST(UniformPlanner, ReportsProgressUpToTheTotal) {
+  Case c(2, 4, 1, 2, 4);
+  std::vector<std::pair<std::int64_t, std::int64_t>> calls;
+  c.progress = [&](std::int64_t done, std::int64_t total) { calls.emplace_back(done, total); };
+  const PlanResult result = UniformPlanner(UniformSplit::by_count).plan(c.request());
+  ASSERT_FALSE(calls.empty());
+  for (std::size_t i = 1; i < calls.size(); ++i) EXPECT_GE(calls[i].first, calls[i - 1].first);
+  // Three iterations of every candidate, run or given up.
+  EXPECT_EQ(calls.back(), std::pair(3 * result.candidates, 3 * result.candidates));
+}
+
+TEST(Planners, AreMadeByName) {
+  for (const std::string_view name : planner_names()) EXPECT_EQ(make_planner(name)->name(), name);
+  try {
+    make_planner("alpa");
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_EQ(error.message(), "unknown planner 'alpa', expected one of dflop, megatron, pytorch");
+  }
+}
+
+}  // namespace
+}  // namespace dflop
