@@ -77,7 +77,7 @@ Table comparison_table(const std::vector<System>& systems) {
                    {"plan", "plan"},
                    {"scheduler", "scheduler"},
                    {"schedule_gap", "gap %", 2, 100},
-                   {"schedule_status", "status of iterations"},
+                   {"schedule_status", "status"},
                    {"iteration_s_mean", "s/iter", 3},
                    {"iteration_s_p95", "p95 s", 3},
                    {"samples_per_s", "samples/s", 2},

@@ -10,8 +10,7 @@ enum class UniformSplit : std::uint8_t {
   /// "pytorch": encoder and LLM layers are one list, cut into stages of equal counts.
   by_count,
   /// "megatron": the encoder is on the first stage, which keeps some of the LLM layers; the rest is cut
-  /// evenly. The
-  /// share of the first stage is tried at 1, 3/4, 1/2, 1/4 and 0 of the even one (Megatron-LM's
+  /// evenly. The share of the first stage is tried at 1, 3/4, 1/2, 1/4 and 0 of the even one (Megatron-LM's
   /// --decoder-first-pipeline-num-layers).
   encoder_first,
 };
