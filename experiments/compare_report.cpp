@@ -10,9 +10,9 @@ namespace dflop {
 namespace {
 
 constexpr std::string_view kStyle = R"(
-body { font: 15px/1.5 sans-serif; color: #222; max-width: 1220px; margin: 2em auto; padding: 0 1em; }
+body { font: 15px/1.5 sans-serif; color: #222; max-width: 1320px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; } h3 { font-size: 1em; margin-bottom: 0.3em; }
-pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 13px; }
+pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 12px; }
 .scroll { overflow-x: auto; } svg { display: block; }
 )";
 
