@@ -3,6 +3,7 @@
 
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
+#include "tests/sim/reference.hpp"
 
 namespace dflop {
 namespace {
@@ -24,6 +25,21 @@ void simulate_pipeline(benchmark::State& state, Detail detail) {
   state.counters["makespan_s"] = makespan.count();
 }
 
+/// The same makespan and usage by longest paths in the graph of dependencies, as the tests check the engine:
+/// what a plain graph algorithm costs, to read the engine's time beside.
+void longest_path_reference(benchmark::State& state) {
+  testing::Pipeline pipeline;
+  pipeline.stages = static_cast<int>(state.range(0));
+  pipeline.microbatches = static_cast<int>(state.range(1));
+  pipeline.message = Nanoseconds(1'001'000);
+  const testing::PricedProgram priced = testing::make_pipeline(pipeline);
+  Seconds makespan{0};
+  for (auto _ : state) makespan = testing::make_reference(priced).makespan;
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(priced.program.instructions.size()));
+  state.counters["makespan_s"] = makespan.count();
+}
+
+BENCHMARK(longest_path_reference)->Args({16, 512})->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_pipeline, usage, Detail::usage)
     ->Args({16, 512})
     ->Args({64, 4096})
