@@ -4,8 +4,12 @@ set_property(CACHE DFLOP_CUDA PROPERTY STRINGS AUTO ON OFF)
 
 set(DFLOP_HAVE_CUDA FALSE)
 if(NOT DFLOP_CUDA STREQUAL "OFF")
-  # nvcc is often installed without being on PATH.
-  find_package(CUDAToolkit 12.4 QUIET HINTS /usr/local/cuda)
+  find_program(DFLOP_NVCC nvcc HINTS /usr/local/cuda/bin)  # often installed without being on PATH
+  if(DFLOP_NVCC AND NOT CUDAToolkit_ROOT)
+    get_filename_component(bin ${DFLOP_NVCC} DIRECTORY)
+    get_filename_component(CUDAToolkit_ROOT ${bin} DIRECTORY)
+  endif()
+  find_package(CUDAToolkit 12.4 QUIET MODULE)
   set(DFLOP_HAVE_CUDA ${CUDAToolkit_FOUND})
   if(DFLOP_HAVE_CUDA)
     message(STATUS "CUDA Toolkit ${CUDAToolkit_VERSION}: building with CUDA")
