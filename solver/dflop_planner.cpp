@@ -1,7 +1,5 @@
 #include "solver/dflop_planner.hpp"
 
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -13,6 +11,7 @@
 #include "core/error.hpp"
 #include "solver/duration_table.hpp"
 #include "solver/module_choices.hpp"
+#include "solver/parallel.hpp"
 #include "solver/plan_trial.hpp"
 #include "solver/published_objective.hpp"
 #include "solver/random_scheduler.hpp"
@@ -171,7 +170,7 @@ std::int64_t DflopSearch::refine() {
   }
   encoder_seconds_.fill();
   llm_seconds_.fill();
-  tbb::parallel_for(std::size_t{0}, tasks.size(), [&](std::size_t t) {
+  parallel_for(tasks.size(), [&](std::size_t t) {
     tasks[t].candidate.bound_s = bound(tasks[t].candidate, *tasks[t].encoder, *tasks[t].llm);
   });
   for (const Task& task : tasks) front_.push(task.candidate);

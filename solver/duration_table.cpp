@@ -1,9 +1,9 @@
 #include "solver/duration_table.hpp"
 
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "solver/parallel.hpp"
 
 namespace dflop {
 
@@ -29,7 +29,7 @@ const DurationTable::Row& DurationTable::request(int pipeline, std::int64_t shar
 }
 
 void DurationTable::fill() {
-  tbb::parallel_for(std::size_t{0}, unfilled_.size(), [&](std::size_t r) {
+  parallel_for(unfilled_.size(), [&](std::size_t r) {
     Row& row = *unfilled_[r];
     row.seconds.reserve(row.wanted);
     while (row.seconds.size() < row.wanted) {

@@ -1,7 +1,5 @@
 #include "solver/uniform_planner.hpp"
 
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "solver/parallel.hpp"
 #include "solver/plan_trial.hpp"
 #include "solver/random_scheduler.hpp"
 
@@ -116,7 +115,7 @@ void UniformSearch::run_next_iteration(std::size_t candidate) {
 }
 
 void UniformSearch::run_first_iterations() {
-  tbb::parallel_for(std::size_t{0}, candidates_.size(), [&](std::size_t c) {
+  parallel_for(candidates_.size(), [&](std::size_t c) {
     trials_[c].needed = largest_model_state(request_, candidates_[c]);
     trials_[c].fits = trials_[c].needed <= request_.cluster.gpu.usable_memory();
     if (trials_[c].fits) run_next_iteration(c);
@@ -130,7 +129,7 @@ void UniformSearch::run_all_iterations() {
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return trials_[a].total < trials_[b].total; });
   std::atomic<std::size_t> next = 0;
-  tbb::parallel_for(std::size_t{0}, order.size(), [&](std::size_t) {
+  parallel_for(order.size(), [&](std::size_t) {
     const std::size_t candidate = order[next++];
     Trial& trial = trials_[candidate];
     while (trial.iterations < iterations() && !out(trial)) run_next_iteration(candidate);
