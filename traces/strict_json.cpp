@@ -245,7 +245,7 @@ JsonValue JsonDocument::root() const {
 }
 
 JsonValue JsonDocument::root(std::string_view schema, int version) const {
-  const JsonValue root = this->root();
+  JsonValue root = this->root();
   const JsonValue found = root.at("schema");
   if (found.string() != schema) found.refuse_type(fmt::format("\"{}\"", schema));
   const auto found_version = root.at("version").integer<std::int64_t>(1);
