@@ -71,7 +71,7 @@ void check_ranges(const Program& program) {
 }
 
 /// Each message sent once by its source and received once by its destination, in the same order on each
-/// channel.
+/// channel, which leads from one stage of a group to one stage of another.
 void check_messages(const Program& program) {
   std::vector<std::int64_t> sent(program.messages.size(), -1);
   std::vector<std::int64_t> received(program.messages.size(), -1);
@@ -97,16 +97,15 @@ void check_messages(const Program& program) {
     if (received[m] < 0)
       refuse(program, message.destination, -1, "message " + std::to_string(m) + " is never received");
   }
-  const auto key = [&](std::int32_t m) {
-    return std::tuple(program.messages[m].source, program.messages[m].destination, sent[m]);
+  const auto channel = [&](std::int32_t m) {
+    return std::tuple(program.messages[m].source, program.instructions[sent[m]].stage,
+                      program.messages[m].destination, program.instructions[received[m]].stage);
   };
+  const auto key = [&](std::int32_t m) { return std::tuple(channel(m), sent[m]); };
   std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
   for (std::size_t k = 1; k < order.size(); ++k) {
-    const Message& before = program.messages[order[k - 1]];
-    const Message& after = program.messages[order[k]];
-    if (before.source == after.source && before.destination == after.destination &&
-        received[order[k - 1]] > received[order[k]]) {
-      refuse(program, after.destination, received[order[k]],
+    if (channel(order[k - 1]) == channel(order[k]) && received[order[k - 1]] > received[order[k]]) {
+      refuse(program, program.messages[order[k]].destination, received[order[k]],
              "received before a message sent earlier on this channel");
     }
   }

@@ -1,4 +1,4 @@
-// dflop simulate: runs a plan and its schedule in virtual time.
+// dflop simulate: runs a plan and its schedule, or a pipeline without a model, in virtual time.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
+#include "experiments/simulate_pipeline.hpp"
 #include "experiments/study.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
@@ -73,7 +74,13 @@ void print_result(Format format, const Evaluation& result) {
   }
 }
 
-int run(const Values& values) {
+int simulate_plan(const Values& values) {
+  for (const char* needed : {"plan", "schedule"}) {
+    if (values.count(needed) > 0) continue;
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("option '--{}': required without '--pipeline'; see 'dflop simulate --help'", needed));
+  }
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
@@ -108,22 +115,45 @@ int run(const Values& values) {
   return 0;
 }
 
+int run(const Values& values) {
+  return values.count("pipeline") > 0 ? simulate_pipeline(values) : simulate_plan(values);
+}
+
 }  // namespace
 
 Command simulate_command() {
   Command command{
       "simulate",
-      "run a plan and its schedule in virtual time",
+      "run a plan and its schedule, or a raw pipeline, in virtual time",
       "Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how "
       "each tp\n"
       "group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the\n"
-      "awaited message is in flight; transfer may overlap busy. Exit code 3 if memory is not enough.",
+      "awaited message is in flight; transfer may overlap busy. Exit code 3 if memory is not enough.\n"
+      "\n"
+      "With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and\n"
+      "the same shares and the peak bytes of activations for each stage. The file, as those in\n"
+      "traces/pipelines, is JSON with these keys:\n"
+      "  schema, version       \"dflop.pipeline\", 1\n"
+      "  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2 or zb-v\n"
+      "  stages, microbatches  pipeline ranks; microbatches of an iteration\n"
+      "  chunks                stages of the model on each rank, for interleaved (zb-v always has 2)\n"
+      "  forward_s             seconds of one forward of one of the stages x chunks stages of the model:\n"
+      "                        a number for all, or an array with one row per stage in model order, a row\n"
+      "                        being a number or an array of one per microbatch\n"
+      "  backward_s            likewise; the input part where there is a backward_weight_s\n"
+      "  backward_weight_s     likewise; required by the zb schedules, added to backward_s by the others\n"
+      "  activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward\n"
+      "  p2p_bytes             likewise, a row per boundary between stages: of one message, either way\n"
+      "  link                  {\"latency_s\": ..., \"bandwidth_bytes_per_s\": ...}, no sharing; without it\n"
+      "                        messages take no time",
       "dflop simulate --plan plan.json --schedule schedule.json --perfetto trace.json",
       Options("options", 110, 60),
       run};
-  command.options.add_options()                                                                        //
-      ("plan", po::value<std::string>()->required()->value_name("FILE"), "from 'dflop plan'")          //
-      ("schedule", po::value<std::string>()->required()->value_name("FILE"), "from 'dflop schedule'")  //
+  command.options.add_options()                                                            //
+      ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")          //
+      ("schedule", po::value<std::string>()->value_name("FILE"), "from 'dflop schedule'")  //
+      ("pipeline", po::value<std::string>()->value_name("FILE"),
+       "a raw pipeline, in place of a plan and its schedule")  //
       ("out", po::value<std::string>()->value_name("FILE"),
        "write the timeline of all iterations (.json, .json.gz)")  //
       ("perfetto", po::value<std::string>()->value_name("FILE"),

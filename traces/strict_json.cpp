@@ -157,6 +157,10 @@ bool JsonValue::has(std::string_view key) const {
   return json_->is_object() && json_->contains(key);
 }
 
+bool JsonValue::is_array() const {
+  return json_->is_array();
+}
+
 JsonValue JsonValue::element(std::size_t index) const {
   return {(*json_)[index], *file_, fmt::format("{}[{}]", path_, index)};
 }

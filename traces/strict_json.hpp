@@ -29,6 +29,7 @@ class JsonValue {
   /// Member of an object; it must be there.
   JsonValue at(std::string_view key) const;
   bool has(std::string_view key) const;
+  bool is_array() const;
 
   /// Elements of an array.
   std::vector<JsonValue> elements() const;

@@ -21,15 +21,15 @@ using testing::tiny_model;
 TEST(StageSchedule, OneFOneBWarmsUpByTheStagesBehindIt) {
   // Stage 1 of 4 has two stages after it: forwards 0 and 1 first, then one forward and one backward in turn,
   // and the two backwards that are left.
-  const std::vector<ScheduleStep> expected = {{Op::forward, 0},  {Op::forward, 1}, {Op::forward, 2},
-                                              {Op::backward, 0}, {Op::forward, 3}, {Op::backward, 1},
-                                              {Op::backward, 2}, {Op::backward, 3}};
+  const std::vector<ScheduleStep> expected = {{Op::forward, 1, 0},  {Op::forward, 1, 1}, {Op::forward, 1, 2},
+                                              {Op::backward, 1, 0}, {Op::forward, 1, 3}, {Op::backward, 1, 1},
+                                              {Op::backward, 1, 2}, {Op::backward, 1, 3}};
   EXPECT_EQ(stage_schedule(PipelineSchedule::one_f_one_b, 1, 4, 4), expected);
 }
 
 TEST(StageSchedule, WarmUpEndsWithTheMicrobatches) {
   const std::vector<ScheduleStep> expected = {
-      {Op::forward, 0}, {Op::forward, 1}, {Op::backward, 0}, {Op::backward, 1}};
+      {Op::forward, 0, 0}, {Op::forward, 0, 1}, {Op::backward, 0, 0}, {Op::backward, 0, 1}};
   EXPECT_EQ(stage_schedule(PipelineSchedule::one_f_one_b, 0, 8, 2), expected);
   EXPECT_EQ(stage_schedule(PipelineSchedule::gpipe, 0, 8, 2), expected);
 }

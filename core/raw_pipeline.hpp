@@ -1,0 +1,65 @@
+// RawPipeline: a pipeline described by its durations alone, without a model.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/schedules.hpp"
+
+namespace dflop {
+
+/// One value for each row and column: a single row stands for all rows, a single value in a row for all its
+/// columns.
+template <typename Value>
+struct BroadcastTable {
+  std::vector<std::vector<Value>> rows;
+
+  const Value& at(std::size_t row, std::size_t column) const {
+    const std::vector<Value>& values = rows[rows.size() == 1 ? 0 : row];
+    return values[values.size() == 1 ? 0 : column];
+  }
+  bool operator==(const BroadcastTable&) const = default;
+};
+
+/// A link between any two ranks; messages do not share it.
+struct RawLink {
+  Seconds latency{0};
+  double bytes_per_second = 0;
+
+  bool operator==(const RawLink&) const = default;
+};
+
+/// Stages are the shape's: ranks * chunks of them, in model order. Rows of a table are stages (boundaries
+/// between a stage and the next for `message`), columns microbatches.
+struct RawPipeline {
+  PipelineShape shape;
+  BroadcastTable<Seconds> forward;
+  BroadcastTable<Seconds> backward;  ///< the input part where there is a backward_weight
+  std::optional<BroadcastTable<Seconds>> backward_weight;
+  std::optional<BroadcastTable<Bytes>> activation;  ///< kept from a forward to the end of its backward
+  BroadcastTable<Bytes> message{{{Bytes{}}}};       ///< activations forward, gradients as many back
+  std::optional<RawLink> link;                      ///< none: messages take no time
+};
+
+/// `where` is the pipeline's place for errors, as the name of its file.
+/// @throws Error (input) naming the key (of schema "dflop.pipeline") if the shape is wrong, a table is ragged
+/// or of another size, a value is negative or not finite, the schedule lacks its weight parts, bytes have no
+/// link, or all durations together pass 10^6 s or all bytes 2^60.
+void validate(const RawPipeline& pipeline, const std::string& where = "pipeline");
+
+/// A program and what it costs.
+struct PricedPipeline {
+  Program program;
+  ProgramCosts costs;
+};
+
+/// Makes the program: one group a rank, one message each way for each microbatch and boundary between stages
+/// of different ranks. A backward that the schedule does not split takes as long as both parts together.
+/// verify() accepts it.
+/// @throws Error (input) as validate().
+PricedPipeline make_program(const RawPipeline& pipeline);
+
+}  // namespace dflop

@@ -1,0 +1,19 @@
+#include "core/verify.hpp"
+#include "tests/fuzz/fuzz_target.hpp"
+#include "traces/pipeline_file.hpp"
+
+/// A few bytes of a file can name millions of instructions.
+constexpr std::int64_t kMostCells = 10'000;
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return dflop::run_fuzz_target(data, size, [](std::string_view text) {
+    const dflop::RawPipeline pipeline = dflop::parse_pipeline(text, "fuzz.json");
+    if (std::int64_t{pipeline.shape.stages()} * pipeline.shape.microbatches > kMostCells) return;
+    const dflop::PricedPipeline priced = dflop::make_program(pipeline);
+    try {
+      dflop::verify(priced.program);
+    } catch (const dflop::Error&) {
+      dflop::require(false);  // what the reader lets through must verify
+    }
+  });
+}
