@@ -1,0 +1,96 @@
+// dflop simulate --pipeline, as a user runs it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// 1F1B, 2 stages, 2 microbatches, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms:
+///   stage 0: F0 0-10, F1 10-20, idle, B0 46-66, idle, B1 76-96
+///   stage 1: idle, F0 13-23, B0 23-43, F1 43-53, B1 53-73
+constexpr const char* kSmall = R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 2,
+  "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "activation_bytes": 100, "p2p_bytes": 1000000,
+  "link": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e9}})";
+
+TEST(SimulatePipeline, PrintsMakespanAndWhereEachStagesTimeWent) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  const RunResult result = sandbox.run("simulate --pipeline p.json --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["schedule"], "1f1b");
+  EXPECT_EQ(out["microbatches"], 2);
+  EXPECT_DOUBLE_EQ(out["makespan_s"].get<double>(), 0.096);
+  ASSERT_EQ(out["stages"].size(), 2u);
+  const json& first = out["stages"][0];
+  EXPECT_EQ(first["stage"], 0);
+  EXPECT_DOUBLE_EQ(first["busy_s"].get<double>(), 0.06);
+  EXPECT_DOUBLE_EQ(first["wait_s"].get<double>(), 0.006);   // in flight 43-46 and 73-76
+  EXPECT_DOUBLE_EQ(first["bubble_s"].get<double>(), 0.03);  // idle 20-43 and 66-73
+  EXPECT_DOUBLE_EQ(first["transfer_s"].get<double>(), 0.012);
+  EXPECT_EQ(first["peak_bytes"], 200);
+  EXPECT_EQ(out["stages"][1]["peak_bytes"], 100);
+  // Both stages idle 36 of 96 ms.
+  EXPECT_DOUBLE_EQ(out["idle_fraction"].get<double>(), 36.0 / 96);
+}
+
+TEST(SimulatePipeline, PrintsTablesAndCsv) {
+  const Sandbox sandbox;
+  const RunResult table = sandbox.run("simulate --pipeline traces/pipelines/zb-h1.json");
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  // F = B = W = 10 ms, 4 stages, 8 microbatches: (3 x 8 + 4 - 1) x 10 ms.
+  EXPECT_NE(table.out.find("0.270000"), std::string::npos) << table.out;
+  const RunResult csv = sandbox.run("simulate --pipeline traces/pipelines/1f1b.json --format csv");
+  EXPECT_EQ(csv.exit_code, 0) << csv.err;
+  EXPECT_EQ(csv.out.substr(0, csv.out.find('\n')), "stage,busy_s,bubble_s,wait_s,transfer_s,peak_bytes");
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 5);
+}
+
+TEST(SimulatePipeline, WritesTimelineAndTrace) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  const RunResult result = sandbox.run("simulate --pipeline p.json --out t.json --perfetto trace.json.gz");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json timeline = json::parse(testing::read_all(sandbox.path("t.json")));
+  EXPECT_EQ(timeline["schema"], "dflop.timeline");
+  ASSERT_EQ(timeline["iterations"].size(), 1u);
+  EXPECT_EQ(timeline["iterations"][0]["makespan_ns"], 96'000'000);
+  EXPECT_EQ(timeline["iterations"][0]["spans"]["op"].size(), 16u);  // 8 compute, 4 sends, 4 receives
+  EXPECT_TRUE(sandbox.has("trace.json.gz"));
+}
+
+void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_EQ(result.out, "");
+  for (const std::string& part : parts)
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST(SimulatePipeline, RefusesBadUsageAndInput) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  expect_error(sandbox.run("simulate"), {"'--plan'", "'--pipeline'"});
+  expect_error(sandbox.run("simulate --plan p.json"), {"'--schedule'", "'--pipeline'"});
+  expect_error(sandbox.run("simulate --pipeline p.json --plan p.json"), {"'--pipeline'", "'--plan'"});
+  expect_error(sandbox.run("simulate --pipeline p.json --schedule p.json"), {"found '--schedule'"});
+  expect_error(sandbox.run("simulate --pipeline p.json --out p.json"), {"'--out'", "'--pipeline'"});
+  expect_error(sandbox.run("simulate --pipeline p.json --out t.json --perfetto t.json"), {"t.json"});
+  expect_error(sandbox.run("simulate --pipeline missing.json"), {"missing.json"});
+  std::string text = kSmall;
+  text.replace(text.find("1f1b"), 4, "interleaved\", \"chunks\": 2, \"x\": \"");
+  testing::write_all(sandbox.path("bad.json"), text);
+  expect_error(sandbox.run("simulate --pipeline bad.json --out t.json"), {"bad.json", "'x'", "unknown key"});
+  EXPECT_FALSE(sandbox.has("t.json"));
+}
+
+}  // namespace
+}  // namespace dflop

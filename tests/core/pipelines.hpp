@@ -1,0 +1,89 @@
+// Raw pipelines of all shapes that several tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/random.hpp"
+#include "core/raw_pipeline.hpp"
+
+namespace dflop::testing {
+
+/// Calls check(shape) for every schedule and all shapes that it can have up to these limits.
+template <typename Check>
+void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, const Check& check) {
+  for (int k = 0; k < kScheduleKinds; ++k) {
+    const auto kind = static_cast<ScheduleKind>(k);
+    const bool interleaved = kind == ScheduleKind::interleaved;
+    const int fixed = kind == ScheduleKind::zb_v ? 2 : 1;
+    for (int p = 1; p <= most_ranks; ++p) {
+      for (int m = interleaved ? p : 1; m <= most_microbatches; m += interleaved ? p : 1) {
+        for (int v = interleaved ? 1 : fixed; v <= (interleaved ? most_chunks : fixed); ++v) {
+          SCOPED_TRACE(std::string(to_string(kind)) + " p " + std::to_string(p) + " m " + std::to_string(m) +
+                       " v " + std::to_string(v));
+          check(PipelineShape{kind, p, v, m});
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+/// Whole nanoseconds from 0 to 20, so that simultaneous events and empty steps are common.
+inline Nanoseconds random_time(Random& random) {
+  return Nanoseconds(static_cast<std::int64_t>(random.below(21)));
+}
+
+inline StepTimes random_times(Random& random, const PipelineShape& shape) {
+  StepTimes times;
+  for (int cell = 0; cell < shape.stages() * shape.microbatches; ++cell) {
+    times.forward.push_back(random_time(random));
+    times.backward.push_back(random_time(random));
+    times.backward_weight.push_back(random_time(random));
+    times.message.push_back(random_time(random));
+  }
+  return times;
+}
+
+/// One value for all.
+template <typename Value>
+BroadcastTable<Value> same(Value value) {
+  return {{{value}}};
+}
+
+/// The same durations everywhere, messages without time, one byte of activations a microbatch and stage.
+inline RawPipeline equal_pipeline(const PipelineShape& shape, Nanoseconds forward, Nanoseconds backward_input,
+                                  Nanoseconds backward_weight) {
+  RawPipeline pipeline;
+  pipeline.shape = shape;
+  pipeline.forward = same(Seconds(forward));
+  pipeline.backward = same(Seconds(backward_input));
+  pipeline.backward_weight = same(Seconds(backward_weight));
+  pipeline.activation = same(Bytes{1});
+  return pipeline;
+}
+
+/// Everything random, on a link of 1 byte a nanosecond and a latency of 3 ns.
+inline RawPipeline random_pipeline(Random& random, const PipelineShape& shape) {
+  RawPipeline pipeline = equal_pipeline(shape, {}, {}, {});
+  pipeline.link = RawLink{Seconds(Nanoseconds(3)), 1e9};
+  pipeline.message.rows.clear();
+  for (auto* table : {&pipeline.forward, &pipeline.backward, &*pipeline.backward_weight}) table->rows.clear();
+  pipeline.activation->rows.clear();
+  for (int s = 0; s < shape.stages(); ++s) {
+    for (auto* table : {&pipeline.forward, &pipeline.backward, &*pipeline.backward_weight}) {
+      std::vector<Seconds>& row = table->rows.emplace_back();
+      for (int j = 0; j < shape.microbatches; ++j) row.push_back(Seconds(random_time(random)));
+    }
+    for (auto* table : {&pipeline.message, &*pipeline.activation}) {
+      if (table == &pipeline.message && s + 1 == shape.stages()) continue;
+      std::vector<Bytes>& row = table->rows.emplace_back();
+      for (int j = 0; j < shape.microbatches; ++j) row.push_back(Bytes{random_time(random).count()});
+    }
+  }
+  return pipeline;
+}
+
+}  // namespace dflop::testing

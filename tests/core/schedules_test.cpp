@@ -1,0 +1,181 @@
+// Every pipeline schedule: complete, in an order that ends, and within its memory.
+#include "core/schedules.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "core/raw_pipeline.hpp"
+#include "core/verify.hpp"
+#include "tests/core/pipelines.hpp"
+
+namespace dflop::testing {
+namespace {
+
+using Steps = std::vector<std::vector<ScheduleStep>>;
+
+constexpr Op F = Op::forward;
+constexpr Op B = Op::backward_input;
+constexpr Op W = Op::backward_weight;
+
+Steps steps_of(const PipelineShape& shape) {
+  StepTimes times;
+  times.forward.assign(static_cast<std::size_t>(shape.stages()) * shape.microbatches, Nanoseconds(10));
+  times.backward = times.backward_weight = times.forward;
+  times.message.assign(times.forward.size(), Nanoseconds(0));
+  return pipeline_steps(shape, times);
+}
+
+TEST(PipelineSteps, ZbH1LagsByTheRank) {
+  // 1F1B of 2 ranks; the weight parts of rank 1 lag one microbatch behind the input parts.
+  const Steps expected = {
+      {{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {W, 0, 0}, {F, 0, 2}, {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}},
+      {{F, 1, 0}, {B, 1, 0}, {F, 1, 1}, {B, 1, 1}, {W, 1, 0}, {F, 1, 2}, {B, 1, 2}, {W, 1, 1}, {W, 1, 2}}};
+  EXPECT_EQ(steps_of({ScheduleKind::zb_h1, 2, 1, 3}), expected);
+}
+
+TEST(PipelineSteps, ZbH2WarmsUpTwiceAsDeepWhereThereAreMicrobatchesForIt) {
+  // Rank 0 of 2: two warm-up forwards. With 2 microbatches, fewer than 2 x 2 - 1, it is ZB-H1.
+  const std::vector<ScheduleStep> expected = {{F, 0, 0}, {F, 0, 1}, {F, 0, 2}, {B, 0, 0}, {W, 0, 0},
+                                              {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}};
+  EXPECT_EQ(steps_of({ScheduleKind::zb_h2, 2, 1, 3})[0], expected);
+  EXPECT_EQ(steps_of({ScheduleKind::zb_h2, 2, 1, 2}), steps_of({ScheduleKind::zb_h1, 2, 1, 2}));
+}
+
+TEST(PipelineSteps, InterleavedTakesChunksInTurn) {
+  // Rank 1 of 2 with stages 1 and 3 and 2 microbatches: (2 - 1) 2 + 0 = 2 warm-up forwards.
+  const std::vector<ScheduleStep> expected = {{F, 1, 0},
+                                              {F, 1, 1},
+                                              {F, 3, 0},
+                                              {Op::backward, 3, 0},
+                                              {F, 3, 1},
+                                              {Op::backward, 3, 1},
+                                              {Op::backward, 1, 0},
+                                              {Op::backward, 1, 1}};
+  EXPECT_EQ(steps_of({ScheduleKind::interleaved, 2, 2, 2})[1], expected);
+}
+
+TEST(PipelineSteps, OneChunkInterleavedIsOneFOneB) {
+  EXPECT_EQ(steps_of({ScheduleKind::interleaved, 4, 1, 8}), steps_of({ScheduleKind::one_f_one_b, 4, 1, 8}));
+}
+
+TEST(RankOfStage, GoesRoundOrDownAndUp) {
+  const PipelineShape round{ScheduleKind::interleaved, 3, 2, 3};
+  const PipelineShape v{ScheduleKind::zb_v, 3, 2, 3};
+  const int expected_round[] = {0, 1, 2, 0, 1, 2};
+  const int expected_v[] = {0, 1, 2, 2, 1, 0};
+  for (int s = 0; s < 6; ++s) {
+    EXPECT_EQ(rank_of_stage(round, s), expected_round[s]);
+    EXPECT_EQ(rank_of_stage(v, s), expected_v[s]);
+  }
+}
+
+/// Runs the steps as far as data dependencies let them, and returns how many are left.
+std::size_t stuck_steps(const PipelineShape& shape, const Steps& steps) {
+  std::map<std::tuple<Op, int, int>, bool> done;
+  std::vector<std::size_t> next(steps.size(), 0);
+  const auto ready = [&](const ScheduleStep& step) {
+    const int s = step.stage;
+    const int j = step.microbatch;
+    if (step.op == F) return s == 0 || done[{F, s - 1, j}];
+    if (step.op == W) return done[{B, s, j}];
+    return done[{F, s, j}] && (s + 1 == shape.stages() || done[{step.op, s + 1, j}]);
+  };
+  std::size_t left = 0;
+  for (const auto& list : steps) left += list.size();
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t r = 0; r < steps.size(); ++r) {
+      for (; next[r] < steps[r].size() && ready(steps[r][next[r]]); ++next[r]) {
+        const ScheduleStep& step = steps[r][next[r]];
+        done[{step.op, step.stage, step.microbatch}] = moved = true;
+        --left;
+      }
+    }
+  }
+  return left;
+}
+
+/// Each stage of the rank takes every microbatch once through each operation, in order.
+void expect_complete(const PipelineShape& shape, const Steps& steps) {
+  ASSERT_EQ(steps.size(), static_cast<std::size_t>(shape.ranks));
+  std::map<std::tuple<Op, int>, int> next;
+  for (int r = 0; r < shape.ranks; ++r) {
+    for (const ScheduleStep& step : steps[r]) {
+      ASSERT_EQ(rank_of_stage(shape, step.stage), r);
+      const int microbatch = next[{step.op, step.stage}]++;
+      ASSERT_EQ(step.microbatch, microbatch);
+    }
+  }
+  const bool split = splits_backward(shape.kind);
+  ASSERT_EQ(next.size(), static_cast<std::size_t>(shape.stages() * (split ? 3 : 2)));
+  for (const auto& [key, microbatches] : next) {
+    ASSERT_EQ(microbatches, shape.microbatches);
+    ASSERT_NE(std::get<Op>(key), split ? Op::backward : B);
+  }
+}
+
+/// Most chunks of microbatches that a rank may hold from forward to backward, as the schedule promises.
+int most_held(const PipelineShape& shape, int rank) {
+  const int all = shape.chunks * shape.microbatches;
+  switch (shape.kind) {
+    case ScheduleKind::gpipe:
+      return all;
+    case ScheduleKind::one_f_one_b:  // the warm-up, and one more
+      return std::min(all, shape.ranks - rank);
+    case ScheduleKind::interleaved:
+      if (shape.chunks == 1) return std::min(all, shape.ranks - rank);
+      return std::min(all, 2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks + 1);
+    case ScheduleKind::zb_h1:
+      return std::min(all, shape.ranks);
+    case ScheduleKind::zb_h2:
+      return std::min(all, 2 * shape.ranks - 1);
+    case ScheduleKind::zb_v:
+      break;
+  }
+  return std::min(all, 2 * shape.ranks);
+}
+
+int held(const std::vector<ScheduleStep>& steps) {
+  int now = 0;
+  int most = 0;
+  for (const ScheduleStep& step : steps) {
+    if (step.op == F) most = std::max(most, ++now);
+    if (step.op == Op::backward || step.op == W) --now;
+  }
+  return most;
+}
+
+TEST(PipelineSteps, AreCompleteEndAndKeepTheirMemoryWhateverTheTimes) {
+  Random random(3);
+  for_each_shape(8, 24, 4, [&](const PipelineShape& shape) {
+    const StepTimes times = random_times(random, shape);
+    const Steps steps = pipeline_steps(shape, times);
+    expect_complete(shape, steps);
+    EXPECT_EQ(stuck_steps(shape, steps), 0u);
+    for (int r = 0; r < shape.ranks; ++r) EXPECT_LE(held(steps[r]), most_held(shape, r)) << "rank " << r;
+  });
+}
+
+// With equal times the limits are reached: rank 0 of ZB-H1 and ZB-H2 and of 1F1B warms up to them.
+TEST(PipelineSteps, ReachTheirMemoryOnTheFirstRank) {
+  for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                                  ScheduleKind::zb_h1, ScheduleKind::zb_h2}) {
+    const PipelineShape shape{kind, 4, kind == ScheduleKind::interleaved ? 3 : 1, 16};
+    EXPECT_EQ(held(steps_of(shape)[0]), most_held(shape, 0)) << to_string(kind);
+  }
+}
+
+TEST(PipelinePrograms, AreAccepted) {
+  Random random(4);
+  for_each_shape(8, 24, 4, [&](const PipelineShape& shape) {
+    EXPECT_NO_THROW(verify(make_program(random_pipeline(random, shape)).program));
+  });
+}
+
+}  // namespace
+}  // namespace dflop::testing

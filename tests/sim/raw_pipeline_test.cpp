@@ -1,0 +1,184 @@
+// Raw pipelines in the engine: closed forms of every schedule, and the longest-path reference.
+#include "core/raw_pipeline.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/verify.hpp"
+#include "sim/engine.hpp"
+#include "tests/core/pipelines.hpp"
+#include "tests/sim/reference.hpp"
+
+namespace dflop::testing {
+namespace {
+
+constexpr Nanoseconds kUnit{1'000'003};
+
+Timeline run(const RawPipeline& pipeline, Detail detail = Detail::usage) {
+  const PricedPipeline priced = make_program(pipeline);
+  return simulate(priced.program, priced.costs, detail);
+}
+
+/// A pipeline of this kind whose whole forward, input part and weight part of a rank take one unit each.
+Timeline run_units(ScheduleKind kind, int ranks, int microbatches, Detail detail = Detail::usage) {
+  const int chunks = kind == ScheduleKind::zb_v ? 2 : 1;
+  const Nanoseconds step = 2 * kUnit / chunks;  // even, so that halves are whole
+  return run(equal_pipeline({kind, ranks, chunks, microbatches}, step, step, step), detail);
+}
+
+/// Calls check(p, m) for p ranks and m microbatches.
+template <typename Check>
+void for_each_size(const Check& check) {
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = 1; m <= 24; ++m) {
+      SCOPED_TRACE("p " + std::to_string(p) + " m " + std::to_string(m));
+      check(p, m);
+    }
+  }
+}
+
+// The last stage begins after (p - 1) tf, works m (tf + tb) without a pause, and its last gradient needs
+// (p - 1) tb to reach stage 0: (m + p - 1)(tf + tb), where tb is both parts of a backward.
+TEST(RawPipeline, GpipeAndOneFOneBMeetTheClosedForm) {
+  for_each_size([](int p, int m) {
+    for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b}) {
+      const Timeline timeline =
+          run(equal_pipeline({kind, p, 1, m}, Nanoseconds(101), Nanoseconds(97), Nanoseconds(55)));
+      EXPECT_EQ(timeline.makespan, (m + p - 1) * Nanoseconds(101 + 97 + 55));
+    }
+  });
+}
+
+// A chunk takes tf and tb, a rank v m (tf + tb). The last rank waits (p - 1) tf for its first chunk, then
+// always has a forward or backward to run, and the last gradient takes (p - 1) tb from it to rank 0: a bubble
+// of (p - 1)(tf + tb), which is (p - 1) / (v m) of the busy time.
+TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
+  for (int p = 1; p <= 8; ++p) {
+    for (int v = 1; v <= 4; ++v) {
+      for (int m = p; m <= 24; m += p) {
+        const Nanoseconds both(101 + 97);
+        const Timeline timeline = run(equal_pipeline({ScheduleKind::interleaved, p, v, m}, Nanoseconds(101),
+                                                     Nanoseconds(97), Nanoseconds(0)));
+        for (const GroupUsage& usage : timeline.groups) {
+          EXPECT_EQ(usage.busy, v * m * both);
+          EXPECT_EQ(usage.bubble, (p - 1) * both) << "p " << p << " v " << v << " m " << m;
+          EXPECT_DOUBLE_EQ(static_cast<double>(usage.bubble.count()) * v * m,
+                           static_cast<double>(usage.busy.count()) * (p - 1));
+        }
+      }
+    }
+  }
+}
+
+// F = B = W = 1: 1F1B idles (p - 1)(F + B + W) = 3 (p - 1) on every rank. In ZB-H1 rank r waits r F for its
+// first input and p - 1 - r for its first gradient, and weight parts fill every later hole: p - 1, one third.
+// It needs p microbatches to fill them.
+TEST(RawPipeline, ZbH1HasAThirdOfTheBubbleOfOneFOneB) {
+  for_each_size([](int p, int m) {
+    const Timeline whole = run_units(ScheduleKind::one_f_one_b, p, m);
+    const Timeline split = run_units(ScheduleKind::zb_h1, p, m);
+    EXPECT_LE(split.makespan, whole.makespan);
+    if (m < p) return;
+    for (int r = 0; r < p; ++r) {
+      EXPECT_EQ(split.groups[r].bubble, (p - 1) * 2 * kUnit);
+      EXPECT_EQ(whole.groups[r].bubble, 3 * split.groups[r].bubble);
+    }
+  });
+}
+
+/// From the start of the rank's first step to the end of its last.
+Nanoseconds span_of_rank(const Timeline& timeline, int rank) {
+  Nanoseconds begin = timeline.makespan;
+  Nanoseconds end{0};
+  for (const Span& span : timeline.spans) {
+    if (span.rank != rank || span.stream != Stream::compute) continue;
+    begin = std::min(begin, span.start);
+    end = std::max(end, span.start + span.duration);
+  }
+  return end - begin;
+}
+
+// F = B = W = 1 and m >= 2p - 1. Rank r starts at r and its first gradient comes at 2p - 1 - r: p to the end
+// of the last forward, one backward, and p - 1 - r more to come back. Its 2 (p - r) - 1 first forwards fill
+// just that, so that no rank pauses between its first and its last step. The makespan cannot show it, since
+// the last rank begins after p - 1: 3m + p - 1, that of ZB-H1. With fewer microbatches it is ZB-H1.
+TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
+  for_each_size([](int p, int m) {
+    const Timeline timeline = run_units(ScheduleKind::zb_h2, p, m, Detail::spans);
+    EXPECT_EQ(timeline.makespan, run_units(ScheduleKind::zb_h1, p, m).makespan);
+    if (m < 2 * p - 1) return;
+    for (int r = 0; r < p; ++r) EXPECT_EQ(span_of_rank(timeline, r), timeline.groups[r].busy);
+    EXPECT_EQ(timeline.makespan, (3 * m + p - 1) * 2 * kUnit);
+  });
+}
+
+// Chunks of half a unit. Rank p - 1 gets its first input after p - 1 of them, so no order is shorter than
+// 3m + (p - 1) / 2. From 2p microbatches on greedy stays within one unit of it, however many there are: it
+// has no bubble in its steady state. It needs no more memory than 1F1B: 2p chunks.
+TEST(RawPipeline, ZbVIsWithinAUnitOfTheShortestPossible) {
+  for_each_size([](int p, int m) {
+    const Timeline timeline = run_units(ScheduleKind::zb_v, p, m);
+    EXPECT_LE(timeline.makespan, run_units(ScheduleKind::zb_h1, p, m).makespan);
+    EXPECT_LE(peak_memory(timeline), Bytes{std::min(2 * p, 2 * m)});
+    EXPECT_GE(timeline.makespan, (6 * m + p - 1) * kUnit);
+    if (m < 2 * p) return;
+    EXPECT_LE(timeline.makespan, (6 * m + p + 1) * kUnit);
+  });
+}
+
+TEST(RawPipeline, EqualsTheLongestPathsWhateverTheDurations) {
+  Random random(11);
+  for_each_shape(5, 10, 3, [&](const PipelineShape& shape) {
+    const PricedPipeline priced = make_program(random_pipeline(random, shape));
+    const Timeline timeline = simulate(priced.program, priced.costs, Detail::spans);
+    const Reference reference = make_reference({priced.program, priced.costs});
+    EXPECT_EQ(timeline.makespan, reference.makespan);
+    EXPECT_EQ(timeline.groups, reference.groups);
+  });
+}
+
+// Whatever the schedule, a rank works as long as the rows of its stages say.
+TEST(RawPipeline, IsBusyAsLongAsItsTablesSay) {
+  Random random(12);
+  for_each_shape(5, 10, 3, [&](const PipelineShape& shape) {
+    const RawPipeline pipeline = random_pipeline(random, shape);
+    std::vector<Nanoseconds> busy(shape.ranks, Nanoseconds(0));
+    for (int s = 0; s < shape.stages(); ++s) {
+      for (int j = 0; j < shape.microbatches; ++j) {
+        for (const auto* table : {&pipeline.forward, &pipeline.backward, &*pipeline.backward_weight}) {
+          busy[rank_of_stage(shape, s)] += to_nanoseconds(table->at(s, j));
+        }
+      }
+    }
+    const Timeline timeline = run(pipeline);
+    for (int r = 0; r < shape.ranks; ++r) EXPECT_EQ(timeline.groups[r].busy, busy[r]);
+  });
+}
+
+// 2 stages, 1 microbatch of F 10 and B 20: 10 + message + 10 + 20 + message + 20. 5 bytes at 1 byte a
+// nanosecond after 3 ns of latency: 8.
+TEST(RawPipeline, MessagesTakeLatencyAndBandwidth) {
+  RawPipeline pipeline =
+      equal_pipeline({ScheduleKind::one_f_one_b, 2, 1, 1}, Nanoseconds(10), Nanoseconds(15), Nanoseconds(5));
+  EXPECT_EQ(run(pipeline).makespan, Nanoseconds(60));
+  pipeline.message = same(Bytes{5});
+  pipeline.link = RawLink{Seconds(Nanoseconds(3)), 1e9};
+  const Timeline timeline = run(pipeline);
+  EXPECT_EQ(timeline.makespan, Nanoseconds(76));
+  EXPECT_EQ(timeline.groups[0].wait, Nanoseconds(8));
+  EXPECT_EQ(timeline.groups[0].transfer, Nanoseconds(16));
+}
+
+// Stages p - 1 and p of ZB-V are on one rank: only the other 2p - 2 boundaries have messages.
+TEST(RawPipeline, StagesOfOneRankSendNothing) {
+  const RawPipeline pipeline =
+      equal_pipeline({ScheduleKind::zb_v, 3, 2, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
+  EXPECT_EQ(make_program(pipeline).program.messages.size(), 2u * 4 * 4);
+  const RawPipeline alone =
+      equal_pipeline({ScheduleKind::interleaved, 1, 3, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
+  EXPECT_TRUE(make_program(alone).program.messages.empty());
+}
+
+}  // namespace
+}  // namespace dflop::testing
