@@ -1,5 +1,6 @@
 #include "core/raw_pipeline.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -36,12 +37,16 @@ class Validation {
     }
     if (pipeline_.activation) check_bytes("activation_bytes", *pipeline_.activation, stages);
     const double bytes = check_bytes("p2p_bytes", pipeline_.message, stages - 1);
+    if (bytes > 0 && !pipeline_.link) refuse("link", "expected this key beside p2p_bytes, found none");
     if (pipeline_.link) {
       const double messages = 2.0 * static_cast<double>(stages - 1) * shape.microbatches;
       seconds += pipeline_.link->latency.count() * messages + 2 * bytes / pipeline_.link->bytes_per_second;
     }
     if (!(seconds <= kMostSeconds)) {
-      throw Error(ErrorKind::input, "expected durations and messages of at most 1000000 s together", where_);
+      throw Error(ErrorKind::input,
+                  "expected durations and messages of at most 1000000 s together, found " +
+                      std::to_string(std::llround(std::min(seconds, 1e18))) + " s",
+                  where_);
     }
   }
 
@@ -65,7 +70,7 @@ class Validation {
   void check_table(const std::string& key, const BroadcastTable<Value>& table, std::size_t rows) const {
     const std::size_t columns = pipeline_.shape.microbatches;
     if (table.rows.size() != 1 && table.rows.size() != rows) {
-      refuse(key, found(rows, "rows, one for each stage", table.rows.size()));
+      refuse(key, found(rows, "rows", table.rows.size()));
     }
     for (std::size_t r = 0; r < table.rows.size(); ++r) {
       const std::size_t size = table.rows[r].size();
@@ -99,9 +104,6 @@ class Validation {
   double check_bytes(const std::string& key, const BroadcastTable<Bytes>& table, std::size_t rows) const {
     const double total = sum(key, table, rows);
     if (total > kMostBytes) refuse(key, "expected at most 2^60 bytes in all");
-    if (key == "p2p_bytes" && total > 0 && !pipeline_.link) {
-      refuse("link", "expected this key beside p2p_bytes, found none");
-    }
     return total;
   }
 

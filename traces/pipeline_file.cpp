@@ -30,7 +30,7 @@ std::vector<Value> read_row(const JsonValue& json, int microbatches) {
   return row;
 }
 
-/// A table that says for itself how many rows and columns it has: a lone row stands for itself, not for all.
+/// Stricter than BroadcastTable: an array has all its rows, and a row that is an array all its microbatches.
 template <typename Value>
 BroadcastTable<Value> read_table(const JsonValue& json, int rows, std::string_view of, int microbatches) {
   if (!json.is_array()) return {{{read_cell(json, Value{})}}};

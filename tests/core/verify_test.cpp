@@ -7,6 +7,7 @@
 #include "core/lowering.hpp"
 #include "core/verify.hpp"
 #include "tests/core/fixtures.hpp"
+#include "tests/core/pipelines.hpp"
 
 namespace dflop {
 namespace {
@@ -88,6 +89,24 @@ TEST(Verify, FindsMessagesThatOvertakeOnAChannel) {
     }
     std::swap(p.instructions[receives[1]], p.instructions[receives[2]]);
   });
+}
+
+TEST(Verify, ChannelsLeadFromStageToStage) {
+  // Rank 0 holds stages 0 and 3, rank 1 stages 1 and 2. Activations 0 -> 1 and gradients 3 -> 2 go the same
+  // way between the ranks and may overtake each other; activations of microbatches 0 and 1 may not.
+  const RawPipeline pipeline = testing::equal_pipeline({ScheduleKind::zb_v, 2, 2, 4}, Nanoseconds(10),
+                                                       Nanoseconds(10), Nanoseconds(10));
+  Program program = make_program(pipeline).program;
+  verify(program);
+  std::vector<std::size_t> activations;
+  for (std::int64_t i = program.groups[1].begin; i < program.groups[1].end; ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const bool before_forward =
+        instruction.op == Op::receive && program.instructions[i + 1].op == Op::forward;
+    if (before_forward && instruction.stage == 1) activations.push_back(i);
+  }
+  std::swap(program.instructions[activations[0]], program.instructions[activations[1]]);
+  EXPECT_THROW(verify(program), Error);
 }
 
 TEST(Verify, AcceptsSplitBackward) {
