@@ -9,8 +9,8 @@
 namespace dflop {
 
 /// Seconds per sample, forward and backward, on the slowest of the stages that hold encoder layers and on the
-/// slowest of those that hold only LLM layers. A stage of a uniform plan may hold both; its load is the sum of
-/// both, and so is what a sample adds to it. Where every stage holds encoder layers the two are the same.
+/// slowest of those that hold only LLM layers. A stage of a uniform plan may hold both; its load is the sum
+/// of both, and so is what a sample adds to it. Where every stage holds encoder layers the two are the same.
 struct SampleCosts {
   std::vector<double> encoder_s;  ///< zero for samples without work for that stage
   std::vector<double> llm_s;

@@ -220,7 +220,8 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
 std::optional<std::string> read_output(const Values& values, const std::string& name) {
   std::optional<std::string> path = read_text(values, name);
   if (!path) return path;
-  for (const char* other : {"data", "plan", "schedule", "pipeline", "out", "perfetto", "samples-out", "profile-out"}) {
+  for (const char* other :
+       {"data", "plan", "schedule", "pipeline", "out", "perfetto", "samples-out", "profile-out"}) {
     if (other == name || values.count(other) == 0) continue;
     const auto file = values[other].as<std::string>();
     std::error_code ignored;  // a file that is not there yet is only the same by its name
