@@ -41,7 +41,7 @@ int run(const Values& values) {
   if (values.count("gbs") > 0)
     plan.gbs = static_cast<int>(read_integer(values, "gbs", plan.bins(), kMostGbs));
   const int iterations = read_iterations(values, plan.gbs);
-  const Target target(plan.model, plan.cluster);
+  const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);
   const std::vector<Sample> samples =
       load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));

@@ -94,7 +94,7 @@ int simulate_plan(const Values& values) {
         fmt::format("expected a schedule of the plan's model '{}', found '{}'", plan.model, schedule.model),
         schedule_path);
   }
-  const Target target(plan.model, plan.cluster);
+  const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];

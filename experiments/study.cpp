@@ -45,6 +45,17 @@ void report_assumptions(const Preprocessed& data, const PreprocessOptions& optio
   }
 }
 
+/// find(), whose errors also say which key of a plan asked for it.
+template <typename Find>
+auto named_by(const std::string& plan_file, const std::string& key, Find find) {
+  try {
+    return find();
+  } catch (const Error& error) {
+    if (plan_file.empty()) throw;
+    throw Error(error.kind(), error.what(), plan_file + ": key '" + key + "'");
+  }
+}
+
 Work total_work(const std::vector<Sample>& samples) {
   Work work;
   for (const Sample& sample : samples) {
@@ -56,9 +67,9 @@ Work total_work(const std::vector<Sample>& samples) {
 
 }  // namespace
 
-Target::Target(const std::string& model_name, const std::string& cluster_name)
-    : model(find_model(model_name)),
-      cluster(find_cluster(cluster_name)),
+Target::Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file)
+    : model(named_by(plan_file, "model", [&] { return find_model(model_name); })),
+      cluster(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); })),
       cost(model, cluster),
       executor(cost) {}
 

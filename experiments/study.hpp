@@ -19,7 +19,9 @@ namespace dflop {
 
 /// A model on a cluster, with what it costs and what runs it.
 struct Target {
-  Target(const std::string& model_name, const std::string& cluster_name);
+  /// `plan_file` is the file that names them, for errors; empty where the command line does.
+  /// @throws Error (input) as find_model() and find_cluster().
+  Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "");
   Target(const Target&) = delete;  // the members refer to each other
 
   ModelSpec model;

@@ -122,6 +122,10 @@ TEST(Errors, PlansAndSchedules) {
                {"--node-budget"});
   expect_error(sandbox.run("schedule --plan plan.json " + base + "--time-limit nan"), {"--time-limit"});
   expect_error(schedule_with(replaced("[27]", "[26]")), {"bad.json", "encoder.layers"});
+  expect_error(schedule_with(replaced("a100-80g:1", "v100:1")),
+               {"bad.json", "'cluster'", "unknown cluster 'v100'"});
+  expect_error(schedule_with(replaced("llava-ov-llama3-8b", "./none.json")),
+               {"bad.json", "'model'", "./none.json"});
   expect_error(sandbox.run("simulate --plan plan.json --schedule plan.json"),
                {"plan.json", "dflop.schedule"});
 }
