@@ -8,13 +8,18 @@
 namespace dflop {
 namespace {
 
-/// Arguments: stages, microbatches. items_per_second counts instructions.
-void simulate_pipeline(benchmark::State& state, Detail detail) {
+/// Arguments of every bench: stages, microbatches.
+testing::PricedProgram priced_pipeline(const benchmark::State& state) {
   testing::Pipeline pipeline;
   pipeline.stages = static_cast<int>(state.range(0));
   pipeline.microbatches = static_cast<int>(state.range(1));
   pipeline.message = Nanoseconds(1'001'000);
-  const testing::PricedProgram priced = testing::make_pipeline(pipeline);
+  return testing::make_pipeline(pipeline);
+}
+
+/// items_per_second counts instructions.
+void simulate_pipeline(benchmark::State& state, Detail detail) {
+  const testing::PricedProgram priced = priced_pipeline(state);
   Seconds makespan{0};
   for (auto _ : state) {
     const Timeline timeline = simulate(priced.program, priced.costs, detail);
@@ -28,11 +33,7 @@ void simulate_pipeline(benchmark::State& state, Detail detail) {
 /// The same makespan and usage by longest paths in the graph of dependencies, as the tests check the engine:
 /// what a plain graph algorithm costs, to read the engine's time beside.
 void longest_path_reference(benchmark::State& state) {
-  testing::Pipeline pipeline;
-  pipeline.stages = static_cast<int>(state.range(0));
-  pipeline.microbatches = static_cast<int>(state.range(1));
-  pipeline.message = Nanoseconds(1'001'000);
-  const testing::PricedProgram priced = testing::make_pipeline(pipeline);
+  const testing::PricedProgram priced = priced_pipeline(state);
   Seconds makespan{0};
   for (auto _ : state) makespan = testing::make_reference(priced).makespan;
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(priced.program.instructions.size()));
