@@ -109,9 +109,6 @@ struct Program {
   std::vector<Message> messages;
   std::vector<Collective> collectives;
 
-  std::span<const Instruction> of(const Group& group) const {
-    return {instructions.data() + group.begin, static_cast<std::size_t>(group.end - group.begin)};
-  }
   int ranks() const { return groups.empty() ? 0 : groups.back().first_rank + groups.back().ranks; }
 };
 

@@ -157,7 +157,7 @@ Command compare_command() {
       "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
       "--gbs 512 "
       "--iterations 8 --seed 1",
-      Options("options", 110, 60),
+      command_options(),
       run};
   add_data_options(command.options);
   add_target_options(command.options);

@@ -98,7 +98,7 @@ Command data_command() {
       "tokens,\n"
       "before truncation unless --max-tokens is given.",
       "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
-      Options("options", 110, 60),
+      command_options(),
       run};
   add_data_options(command.options);
   command.options.add_options()                                                                       //

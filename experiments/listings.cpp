@@ -74,6 +74,14 @@ int run_devices(const Values& values) {
   return 0;
 }
 
+/// A command whose only option is --format.
+Command listing(const char* name, const char* summary, const char* description, const char* example,
+                int (*run)(const Values&)) {
+  Command command{name, summary, description, example, command_options(), run};
+  add_format_option(command.options);
+  return command;
+}
+
 int run_manual(const Values&) {
   fmt::print("{}", manual_text());
   return 0;
@@ -82,41 +90,25 @@ int run_manual(const Values&) {
 }  // namespace
 
 Command models_command() {
-  Command command{
-      "models",
-      "list the models that are known by name",
+  return listing(
+      "models", "list the models that are known by name",
       "A model of your own is a file of the same form as those in experiments/presets/models: give its path.",
-      "dflop models",
-      Options("options", 110, 60),
-      run_models};
-  add_format_option(command.options);
-  return command;
+      "dflop models", run_models);
 }
 
 Command clusters_command() {
-  Command command{
-      "clusters",
-      "list the clusters that are known by name",
-      "'a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a "
-      "file\n"
+  return listing(
+      "clusters", "list the clusters that are known by name",
+      "'a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file\n"
       "of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.",
-      "dflop clusters --format json",
-      Options("options", 110, 60),
-      run_clusters};
-  add_format_option(command.options);
-  return command;
+      "dflop clusters --format json", run_clusters);
 }
 
 Command devices_command() {
-  Command command{
-      "devices",
-      "list the GPUs of this machine",
+  return listing(
+      "devices", "list the GPUs of this machine",
       "Exit code 4 where there is none, saying whether the build, the driver or the device is missing.",
-      "dflop devices",
-      Options("options", 110, 60),
-      run_devices};
-  add_format_option(command.options);
-  return command;
+      "dflop devices", run_devices);
 }
 
 Command manual_command() {

@@ -82,6 +82,10 @@ std::string shell_quoted(const std::string& text) {
 
 }  // namespace
 
+Options command_options() {
+  return Options("options", 110, 60);
+}
+
 std::string joined(const std::vector<std::string_view>& names) {
   std::string text;
   for (const std::string_view name : names) text += (text.empty() ? "" : "|") + std::string(name);

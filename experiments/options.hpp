@@ -18,6 +18,9 @@ using Values = boost::program_options::variables_map;
 /// Samples in a global batch at most.
 inline constexpr std::int64_t kMostGbs = 65'536;
 
+/// An empty list of options, as wide as the manual.
+Options command_options();
+
 /// "a|b|c", for --help.
 std::string joined(const std::vector<std::string_view>& names);
 

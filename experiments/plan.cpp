@@ -62,7 +62,7 @@ Command plan_command() {
       "global batches with random microbatches. Exit code 3 if nothing fits, saying why.",
       "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
       "--gbs 512 --out plan.json",
-      Options("options", 110, 60),
+      command_options(),
       run};
   add_data_options(command.options);
   add_target_options(command.options);

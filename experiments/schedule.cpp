@@ -67,7 +67,7 @@ Command schedule_command() {
                   "rank of the plan.\n"
                   "C_max is the largest load of any microbatch, encoder or LLM; bound and gap are proven.",
                   "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
-                  Options("options", 110, 60),
+                  command_options(),
                   run};
   command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
                                 "from 'dflop plan'");

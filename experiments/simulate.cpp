@@ -147,7 +147,7 @@ Command simulate_command() {
       "  link                  {\"latency_s\": ..., \"bandwidth_bytes_per_s\": ...}, no sharing; without it\n"
       "                        messages take no time",
       "dflop simulate --plan plan.json --schedule schedule.json --perfetto trace.json",
-      Options("options", 110, 60),
+      command_options(),
       run};
   command.options.add_options()                                                            //
       ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")          //
