@@ -3,16 +3,17 @@
 
 #include <vector>
 
+#include "core/model_state.hpp"
 #include "core/program.hpp"
 
 namespace dflop {
 
 /// What each part of one Program costs, as plain tables: the door between cost models and the simulator.
 struct ProgramCosts {
-  std::vector<Nanoseconds> instruction;  ///< per instruction; zero for send, receive and all_reduce
+  std::vector<Nanoseconds> instruction;  ///< per instruction; zero for messages and collectives
   std::vector<Nanoseconds> message;      ///< per message: from the send to the arrival, uncontended
   std::vector<Nanoseconds> collective;   ///< per collective: from the last arrival to the end
-  std::vector<Bytes> model_state;        ///< per group, each rank: parameters, gradients, optimizer states
+  std::vector<ModelState> model_state;   ///< per group, each rank
   /// Per instruction, each rank: kept from a forward to the last backward of its microbatch and stage (the
   /// same number at the forward that takes it and at the backward that frees it); zero elsewhere.
   std::vector<Bytes> activation;
@@ -37,7 +38,7 @@ class CostModel {
   virtual Seconds optimizer_step(const Stage& stage) const = 0;
 
   /// Parameters, gradients and optimizer states on one rank of a stage.
-  virtual Bytes model_state(const Stage& stage) const = 0;
+  virtual ModelState model_state(const Stage& stage) const = 0;
 
   /// What one rank keeps of a microbatch from its forward to its backward.
   virtual Bytes activation(const Stage& stage, const Work& work) const = 0;

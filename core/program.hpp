@@ -21,10 +21,12 @@ enum class Op : std::uint8_t {
   receive,          ///< the group waits until the message is there
   reshard_send,     ///< send between encoder and LLM groups of different dp
   reshard_receive,
-  all_reduce,  ///< gradients over dp; starts when all participants are there
+  all_reduce,  ///< gradients over dp; starts when all participants are there, and the group waits for its end
+  all_reduce_start,  ///< the group enters and goes on at once
+  all_reduce_wait,   ///< the group waits for the end of what it has started
   optimizer_step,
 };
-inline constexpr int kOps = 10;
+inline constexpr int kOps = 12;
 
 std::string_view to_string(Op op);
 
@@ -36,6 +38,13 @@ constexpr bool is_send(Op op) {
 }
 constexpr bool is_receive(Op op) {
   return op == Op::receive || op == Op::reshard_receive;
+}
+constexpr bool is_collective(Op op) {
+  return op >= Op::all_reduce && op <= Op::all_reduce_wait;
+}
+/// Whether the group takes part in its collective from this instruction on.
+constexpr bool enters_collective(Op op) {
+  return op == Op::all_reduce || op == Op::all_reduce_start;
 }
 
 /// What a pipeline stage holds; everything that its cost depends on beside the work.
@@ -76,6 +85,9 @@ struct Message {
 struct Collective {
   std::vector<std::int32_t> groups;
   Bytes bytes;  ///< per rank
+  /// Where an all_reduce_start enters it: after this part of the compute instruction that comes next, as a
+  /// bucket of gradients is complete before its backward is. 0: at once.
+  double ready = 0;
 };
 
 /// One instruction. 12 bytes: programs of large clusters hold tens of millions.
@@ -83,7 +95,8 @@ struct Instruction {
   Op op = Op::forward;
   std::uint16_t stage = 0;
   std::int32_t microbatch = -1;  ///< -1 where there is none
-  /// Index into works (compute), messages (send, receive) or collectives (all_reduce); -1 for optimizer_step.
+  /// Index into works (compute), messages (send, receive) or collectives (all_reduce*); -1 for
+  /// optimizer_step.
   std::int32_t index = -1;
 
   bool operator==(const Instruction&) const = default;

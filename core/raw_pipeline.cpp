@@ -189,7 +189,7 @@ class Builder {
     for (const ScheduleStep& step : steps) add_step(step);
     group.end = static_cast<std::int64_t>(result_.program.instructions.size());
     result_.program.groups.push_back(group);
-    result_.costs.model_state.push_back(Bytes{});
+    result_.costs.model_state.emplace_back();
   }
 
   void add_step(const ScheduleStep& step) {

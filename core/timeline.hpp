@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/model_state.hpp"
 #include "core/program.hpp"
 #include "core/units.hpp"
 
@@ -26,18 +27,21 @@ struct Span {
   std::uint16_t stage = 0;
   std::int32_t microbatch = -1;
   Nanoseconds start{0};
-  Nanoseconds duration{0};    ///< of a send: until arrival; of a receive: how long the rank waited for it
-  Bytes bytes;                ///< moved; zero for compute
-  std::int32_t message = -1;  ///< index of the message, which joins a send to its receive
+  Nanoseconds duration{0};     ///< of a send: until arrival; of a receive: how long the rank waited for it
+  Bytes bytes;                 ///< moved; zero for compute
+  std::int32_t message = -1;   ///< index of the message or collective, the same at all of its ends; else -1
+  std::int32_t position = -1;  ///< of its instruction in the group's list; -1 where unknown
+  std::int32_t work = -1;      ///< index into Timeline::works, of compute whose shape is known; else -1
 
   bool operator==(const Span&) const = default;
 };
 
-/// Memory in use on each rank of a group from `time` on.
+/// Memory in use on each rank of a group from `time` on, beside the model state.
 struct MemoryPoint {
   std::int32_t rank = 0;  ///< first rank of the group
   Nanoseconds time{0};
-  Bytes bytes;
+  Bytes activations;
+  Bytes buffers;  ///< what an instruction holds only while it runs
 
   bool operator==(const MemoryPoint&) const = default;
 };
@@ -52,19 +56,38 @@ struct GroupUsage {
   Nanoseconds bubble{0};    ///< idle with nothing in flight towards it
   Nanoseconds wait{0};      ///< idle while an awaited message or collective is in flight
   Nanoseconds transfer{0};  ///< time its messages (sent or received) and collectives take; may overlap busy
-  Bytes peak_memory;        ///< each rank
-  Bytes model_state;        ///< each rank; the part of the peak that is always there
+  ModelState model_state;   ///< each rank; the part of the peak that is always there
+  Bytes peak_memory;        ///< each rank: model state, activations and buffers at peak_time
+  Nanoseconds peak_time{0};
+  Bytes peak_activations;
+  Bytes peak_buffers;
 
   bool operator==(const GroupUsage&) const = default;
 };
 
+/// A group that did not come to its end, and where it stands.
+struct Stall {
+  std::int32_t rank = 0;  ///< first rank of the group
+  Op op = Op::forward;
+  std::uint16_t stage = 0;
+  std::int32_t microbatch = -1;
+  Nanoseconds since{0};
+  bool failed = false;             ///< else it waits for others
+  std::int32_t awaited_rank = -1;  ///< the sender of the message that it waits for; -1 in a collective
+
+  bool operator==(const Stall&) const = default;
+};
+
 struct Timeline {
-  std::string source;  ///< "simulated" or the device
-  Nanoseconds makespan{0};
+  std::string source;       ///< "simulated" or the device
+  Nanoseconds makespan{0};  ///< of a run that stalled: when the last group stopped
   std::vector<GroupUsage> groups;
   std::vector<Span> spans;          ///< empty when only usage was asked for
   std::vector<MemoryPoint> memory;  ///< likewise
   std::vector<std::string> stages;  ///< names, as "encoder 0", "llm 1"
+  std::vector<Stage> stage_shapes;  ///< per stage, as the program has them; empty where unknown
+  std::vector<Work> works;          ///< what spans computed; empty where unknown or not asked for
+  std::vector<Stall> stalls;        ///< empty: all groups came to their end
 
   bool operator==(const Timeline&) const = default;
 };

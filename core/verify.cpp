@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 
+#include "core/collective_order.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -27,7 +28,7 @@ std::string place(const Program& program, std::size_t group, std::int64_t instru
 std::size_t table_size(const Program& program, Op op) {
   if (is_compute(op)) return program.works.size();
   if (is_send(op) || is_receive(op)) return program.messages.size();
-  return op == Op::all_reduce ? program.collectives.size() : 0;
+  return is_collective(op) ? program.collectives.size() : 0;
 }
 
 void check_ranges(const Program& program) {
@@ -147,14 +148,46 @@ void check_compute_order(const Program& program) {
   }
 }
 
-/// Each participant enters its collective once, and nobody else does.
+/// Where an all_reduce_start comes into force during compute, that compute follows, and starts before the
+/// same one come into force in their order.
+void check_late_entries(const Program& program) {
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    double latest = 0;
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Op op = program.instructions[i].op;
+      if (op == Op::all_reduce_start) {
+        const double ready = program.collectives[program.instructions[i].index].ready;
+        if (!(ready >= latest && ready <= 1)) refuse(program, g, i, "not ready in order from 0 to 1");
+        latest = ready;
+      } else if (latest > 0 && !is_compute(op)) {
+        refuse(program, g, i, "expected compute after the all_reduce_start before it");
+      } else {
+        latest = 0;
+      }
+    }
+    if (latest > 0) refuse(program, g, -1, "expected compute after its last all_reduce_start");
+  }
+}
+
+/// Each participant enters its collective once, and nobody else does; who does not wait at once waits once
+/// later.
 void check_collectives(const Program& program) {
   std::vector<std::vector<std::int32_t>> entered(program.collectives.size());
+  std::vector<std::uint8_t> awaited(program.collectives.size());
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    std::vector<std::int32_t> open;
     for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
       const Instruction& instruction = program.instructions[i];
-      if (instruction.op == Op::all_reduce)
+      if (enters_collective(instruction.op))
         entered[instruction.index].push_back(static_cast<std::int32_t>(g));
+      if (instruction.op == Op::all_reduce_start) open.push_back(instruction.index);
+      if (instruction.op != Op::all_reduce_wait) continue;
+      const auto started = std::find(open.begin(), open.end(), instruction.index);
+      if (started == open.end()) refuse(program, g, i, "waits for a collective that it has not started");
+      open.erase(started);
+    }
+    if (!open.empty()) {
+      refuse(program, g, -1, "never waits for collective " + std::to_string(open.front()));
     }
   }
   for (std::size_t c = 0; c < entered.size(); ++c) {
@@ -168,51 +201,81 @@ void check_collectives(const Program& program) {
 }
 
 /// Runs the program without time: every group as far as it gets, until nothing moves.
-void check_progress(const Program& program) {
-  std::vector<std::int64_t> next;
-  for (const Group& group : program.groups) next.push_back(group.begin);
-  std::vector<std::uint8_t> sent(program.messages.size());
-  std::vector<std::size_t> arrived(program.collectives.size());
-  std::vector<std::int32_t> ready;
-  std::vector<std::uint8_t> queued(program.groups.size(), 0);
-  const auto wake = [&](std::int32_t g) {
-    if (queued[g] == 0) ready.push_back(g);
-    queued[g] = 1;
-  };
-  for (std::size_t g = program.groups.size(); g-- > 0;) wake(static_cast<std::int32_t>(g));
+class ProgressRun {
+ public:
+  explicit ProgressRun(const Program& program)
+      : program_(program),
+        order_(program),
+        entered_(program.groups.size(), -1),
+        sent_(program.messages.size()),
+        ended_(program.collectives.size()),
+        queued_(program.groups.size()) {
+    for (const Group& group : program.groups) next_.push_back(group.begin);
+  }
 
-  while (!ready.empty()) {
-    const std::int32_t g = ready.back();
-    ready.pop_back();
-    queued[g] = 0;
-    for (; next[g] < program.groups[g].end; ++next[g]) {
-      const Instruction& instruction = program.instructions[next[g]];
-      if (is_send(instruction.op)) {
-        sent[instruction.index] = 1;
-        const std::int32_t peer = program.messages[instruction.index].destination;
-        const std::int64_t waits = next[peer];
-        if (waits < program.groups[peer].end && is_receive(program.instructions[waits].op) &&
-            program.instructions[waits].index == instruction.index) {
-          wake(peer);
-        }
-      } else if (is_receive(instruction.op) && sent[instruction.index] == 0) {
-        break;
-      } else if (instruction.op == Op::all_reduce) {
-        const Collective& collective = program.collectives[instruction.index];
-        if (++arrived[instruction.index] < collective.groups.size()) break;
-        for (const std::int32_t peer : collective.groups) {
-          if (peer == g) continue;
-          ++next[peer];
-          wake(peer);
-        }
-      }
+  void run() {
+    for (std::size_t g = program_.groups.size(); g-- > 0;) wake(static_cast<std::int32_t>(g));
+    while (!ready_.empty()) {
+      const std::int32_t g = ready_.back();
+      ready_.pop_back();
+      queued_[g] = 0;
+      while (next_[g] < program_.groups[g].end && pass(g, program_.instructions[next_[g]])) ++next_[g];
+    }
+    for (std::size_t g = 0; g < program_.groups.size(); ++g) {
+      if (next_[g] < program_.groups[g].end)
+        refuse(program_, g, next_[g], "deadlock: this is never reached or never ends");
     }
   }
-  for (std::size_t g = 0; g < program.groups.size(); ++g) {
-    if (next[g] < program.groups[g].end)
-      refuse(program, g, next[g], "deadlock: this is never reached or never ends");
+
+ private:
+  void wake(std::int32_t g) {
+    if (queued_[g] == 0) ready_.push_back(g);
+    queued_[g] = 1;
   }
-}
+
+  /// Whether the group gets past an instruction. If not, what it waits for wakes it.
+  bool pass(std::int32_t g, const Instruction& instruction) {
+    if (is_send(instruction.op)) deliver(instruction.index);
+    if (is_receive(instruction.op)) return sent_[instruction.index] != 0;
+    if (enters_collective(instruction.op)) enter(g, instruction.index);
+    if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
+      return ended_[instruction.index] != 0;
+    }
+    return true;
+  }
+
+  void deliver(std::int32_t message) {
+    sent_[message] = 1;
+    const std::int32_t peer = program_.messages[message].destination;
+    if (next_[peer] == program_.groups[peer].end) return;
+    const Instruction& waits = program_.instructions[next_[peer]];
+    if (is_receive(waits.op) && waits.index == message) wake(peer);
+  }
+
+  void enter(std::int32_t g, std::int32_t collective) {
+    if (entered_[g] == next_[g]) return;  // it comes again to an all_reduce that it has entered
+    entered_[g] = next_[g];
+    if (!order_.enter(g, collective, next_[g])) return;
+    std::vector<std::int32_t> running = {collective};
+    while (!running.empty()) {
+      const std::int32_t ends = running.back();
+      running.pop_back();
+      ended_[ends] = 1;
+      for (const std::int32_t peer : program_.collectives[ends].groups) wake(peer);
+      for (const std::int32_t next : order_.end(ends)) running.push_back(next);
+    }
+  }
+
+  const Program& program_;
+  CollectiveOrder order_;
+  std::vector<std::int64_t> next_;
+  std::vector<std::int64_t>
+      entered_;  ///< per group: the instruction by which it entered its latest collective
+  std::vector<std::uint8_t> sent_;
+  std::vector<std::uint8_t> ended_;
+  std::vector<std::int32_t> ready_;  ///< groups that may get further
+  std::vector<std::uint8_t> queued_;
+};
 
 }  // namespace
 
@@ -220,8 +283,9 @@ void verify(const Program& program) {
   check_ranges(program);
   check_messages(program);
   check_compute_order(program);
+  check_late_entries(program);
   check_collectives(program);
-  check_progress(program);
+  ProgressRun(program).run();
 }
 
 }  // namespace dflop

@@ -90,7 +90,7 @@ Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
   return memory_time(cluster_.gpu, 30 * owned);
 }
 
-Bytes AnalyticCostModel::model_state(const Stage& stage) const {
+ModelState AnalyticCostModel::model_state(const Stage& stage) const {
   return model_state_bytes(stage, model_);
 }
 

@@ -30,7 +30,7 @@ class AnalyticCostModel final : public CostModel {
   /// (2). all_reduce() charges the all-gather that follows under ZeRO-1.
   Seconds optimizer_step(const Stage& stage) const override;
 
-  Bytes model_state(const Stage& stage) const override;
+  ModelState model_state(const Stage& stage) const override;
   Bytes activation(const Stage& stage, const Work& work) const override;
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 

@@ -91,10 +91,10 @@ std::int64_t head_workspace(const TransformerSpec& spec, const Stage& stage, std
 
 }  // namespace
 
-Bytes model_state_bytes(const Stage& stage, const ModelSpec& model) {
+ModelState model_state_bytes(const Stage& stage, const ModelSpec& model) {
   const std::int64_t parameters = stage_parameters(stage, model);
   const int shares = stage.zero1 ? stage.dp : 1;
-  return {6 * parameters + round_up(12 * parameters, shares) / shares};
+  return {{2 * parameters}, {4 * parameters}, {round_up(12 * parameters, shares) / shares}};
 }
 
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {

@@ -1,6 +1,7 @@
 // Bytes of memory on one rank of a stage.
 #pragma once
 
+#include "core/cost_model.hpp"
 #include "core/model.hpp"
 #include "core/program.hpp"
 #include "core/units.hpp"
@@ -10,7 +11,7 @@ namespace dflop {
 /// Parameters, gradients and optimizer states: 2 bytes a parameter (bf16), 4 (fp32 gradient) and 12 (Adam:
 /// fp32 parameter, mean, variance), the 12 divided by dp under ZeRO-1 (Rajbhandari et al. 2020; Megatron-LM's
 /// distributed optimizer: 6 + 12 / dp).
-Bytes model_state_bytes(const Stage& stage, const ModelSpec& model);
+ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 
 /// What one rank keeps of a microbatch from its forward to its backward (Korthikanti et al. 2022 with flash
 /// attention, that is without the terms in s²). Bytes per token and layer, hidden h, query and KV widths q

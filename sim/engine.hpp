@@ -5,6 +5,7 @@
 #include "core/executor.hpp"
 #include "core/program.hpp"
 #include "core/timeline.hpp"
+#include "sim/conditions.hpp"
 
 namespace dflop {
 
@@ -13,23 +14,31 @@ namespace dflop {
 ///
 /// Compute and optimizer instructions occupy their group for costs.instruction. A send posts its message and
 /// the group goes on at once; the message is there costs.message later, whatever else is on the links
-/// (latency-bandwidth network). A receive blocks its group until then. An all_reduce blocks each participant
-/// until the last has come, and then takes costs.collective for all of them.
+/// (latency-bandwidth network), or when conditions.network has carried it. A receive blocks its group until
+/// then. A collective starts when all participants have entered it and have no earlier one left, and takes
+/// costs.collective, or as long as the network needs. An all_reduce enters it and blocks the group until its
+/// end; an all_reduce_start enters it without blocking, now or while the next instruction runs (see
+/// Collective::ready), and an all_reduce_wait blocks until the end.
 ///
 /// Per group, busy + bubble + wait = makespan: busy is compute and optimizer; wait is idle time in which the
-/// awaited message is in flight (posted, not yet arrived) or the collective is running (all participants are
-/// there); bubble is the rest, the time after its last instruction included. transfer is the time in which at
-/// least one message from or to the group, or a collective of it, is in flight: the union of these intervals,
-/// never more than the makespan.
+/// awaited message is in flight (posted, not yet arrived) or the collective is running; bubble is the rest,
+/// the time after its last instruction and pauses included. transfer is the time in which at least one
+/// message from or to the group, or a collective of it, is in flight: the union of these intervals, never
+/// more than the makespan.
 ///
 /// Memory of each rank: costs.model_state all the time, costs.activation from the start of a forward to the
 /// end of the backward (or backward_weight) that frees it, costs.workspace while the instruction runs.
 ///
 /// With Detail::spans every instruction leaves one span, ordered by start; memory points mark every change.
 ///
-/// @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group.
+/// Where a group fails (conditions.pauses), the run goes on as far as the others get, and Timeline::stalls
+/// says where each group stands.
+///
+/// @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group; the
+/// pauses are in order of start.
 /// @throws Error (internal) if the costs do not fit the program or are negative, if the program deadlocks
 /// (naming the groups and what each waits for), or if memory does not return to the model state.
-Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail);
+Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail,
+                  const Conditions& conditions = {});
 
 }  // namespace dflop

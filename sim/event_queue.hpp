@@ -11,11 +11,11 @@
 
 namespace dflop {
 
-/// A group goes on at `time`. Events of one instant happen in the order in which they were inserted.
+/// Something happens at `time`. Events of one instant happen in the order in which they were inserted.
 struct Event {
   Nanoseconds time{0};
   std::uint64_t number = 0;  ///< insertion number
-  std::int32_t group = 0;
+  std::int32_t what = 0;     ///< as its user numbers them
 
   bool operator>(const Event& other) const {
     return time != other.time ? time > other.time : number > other.number;
@@ -29,8 +29,11 @@ class EventQueue {
 
   bool empty() const { return heap_.empty(); }
 
-  void push(Nanoseconds time, std::int32_t group) {
-    heap_.push_back({time, inserted_++, group});
+  /// When the earliest event is. The queue must not be empty.
+  Nanoseconds next_time() const { return heap_.front().time; }
+
+  void push(Nanoseconds time, std::int32_t what) {
+    heap_.push_back({time, inserted_++, what});
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
 

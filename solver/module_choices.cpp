@@ -62,7 +62,7 @@ ModuleChoices module_choices(const PlanRequest& request, Module module) {
       for (int dp = 1; dp <= most_dp && tp * pp * dp <= most_ranks; ++dp) {
         ModuleChoice choice{pipeline, dp, tp * pp * dp, {}};
         for (const Stage& stage : module_stages(request, module, tp, pp, dp)) {
-          choice.model_state = std::max(choice.model_state, request.cost.model_state(stage));
+          choice.model_state = std::max(choice.model_state, request.cost.model_state(stage).total());
         }
         all.choices.push_back(choice);
       }

@@ -46,7 +46,7 @@ void check_batches(const PlanRequest& request) {
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan) {
   Bytes largest;
   for (const Stage& stage : plan_stages(plan, request.model)) {
-    largest = std::max(largest, request.cost.model_state(stage));
+    largest = std::max(largest, request.cost.model_state(stage).total());
   }
   return largest;
 }

@@ -218,14 +218,18 @@ class TraceWriter {
         Microseconds{iteration.offset + time});
   }
 
+  /// One counter with a series for each use of the memory, drawn on top of each other.
   void write_memory(const Iteration& iteration, const MemoryPoint& point) {
     const GroupUsage& group = *iteration.group_of.at(point.rank);
+    const ModelState& state = group.model_state;
     for (int r = 0; r < drawn_ranks(group); ++r) {
       next_event();
-      add(FMT_COMPILE(
-              "{{\"ph\":\"C\",\"name\":\"rank {} memory\",\"pid\":{},\"ts\":{},\"args\":{{\"bytes\":{}}}}}"),
+      add(FMT_COMPILE("{{\"ph\":\"C\",\"name\":\"rank {} memory\",\"pid\":{},\"ts\":{},\"args\":{{"
+                      "\"parameters\":{},\"gradients\":{},\"optimizer\":{},\"activations\":{},"
+                      "\"buffers\":{}}}}}"),
           point.rank + r, process_of(group), Microseconds{iteration.offset + point.time.count()},
-          point.bytes.count);
+          state.parameters.count, state.gradients.count, state.optimizer.count, point.activations.count,
+          point.buffers.count);
     }
   }
 

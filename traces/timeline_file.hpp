@@ -1,4 +1,4 @@
-// Timelines of several iterations on disk: schema "dflop.timeline", version 1.
+// Timelines of several iterations on disk: schema "dflop.timeline", version 2.
 #pragma once
 
 #include <string>

@@ -33,19 +33,19 @@ const Work kLlmWork{{}, {2, 5, 13}};
 TEST(Memory, ModelStateIsEighteenBytesAParameter) {
   // 2 encoder layers: 2 * 192 = 384 parameters.
   Stage stage = encoder_stage(2, Recomputation::full);
-  EXPECT_EQ(model_state_bytes(stage, small_model()).count, 384 * 18);
+  EXPECT_EQ(model_state_bytes(stage, small_model()).total().count, 384 * 18);
   stage.zero1 = false;
   stage.dp = 8;
-  EXPECT_EQ(model_state_bytes(stage, small_model()).count, 384 * 18);
+  EXPECT_EQ(model_state_bytes(stage, small_model()).total().count, 384 * 18);
 }
 
 TEST(Memory, Zero1SplitsTheOptimizerStatesExactly) {
   // 384 * (6 + 12 / 8) = 2880. Over 5 ranks 4608 / 5 = 921.6, rounded up.
   Stage stage = encoder_stage(2, Recomputation::full);
   stage.dp = 8;
-  EXPECT_EQ(model_state_bytes(stage, small_model()).count, 2880);
+  EXPECT_EQ(model_state_bytes(stage, small_model()).total().count, 2880);
   stage.dp = 5;
-  EXPECT_EQ(model_state_bytes(stage, small_model()).count, 384 * 6 + 922);
+  EXPECT_EQ(model_state_bytes(stage, small_model()).total().count, 384 * 6 + 922);
 }
 
 TEST(Memory, Zero1SharesAddUpToTheWhole) {
@@ -57,7 +57,7 @@ TEST(Memory, Zero1SharesAddUpToTheWhole) {
     stage.head = random.below(2) == 1;
     stage.dp = 1 + static_cast<int>(random.below(64));
     const std::int64_t parameters = stage_parameters(stage, model);
-    const std::int64_t share = model_state_bytes(stage, model).count - 6 * parameters;
+    const std::int64_t share = model_state_bytes(stage, model).total().count - 6 * parameters;
     EXPECT_GE(share * stage.dp, 12 * parameters);
     EXPECT_LT(share * stage.dp, 12 * parameters + stage.dp);
   }

@@ -22,7 +22,7 @@ class LinearCost final : public CostModel {
   Seconds message(const Message&, const Program&) const override { return Seconds(0); }
   Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
   Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
-  Bytes model_state(const Stage&) const override { return {}; }
+  ModelState model_state(const Stage&) const override { return {}; }
   Bytes activation(const Stage&, const Work&) const override { return {}; }
   Bytes workspace(Op, const Stage&, const Work&) const override { return {}; }
 

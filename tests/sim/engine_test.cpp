@@ -36,7 +36,7 @@ PricedProgram make_program(const std::vector<std::vector<Instruction>>& lists, s
   priced.costs.workspace.assign(program.instructions.size(), Bytes{});
   priced.costs.message.assign(messages.size(), Nanoseconds(0));
   priced.costs.collective.assign(collectives.size(), Nanoseconds(0));
-  priced.costs.model_state.assign(lists.size(), Bytes{});
+  priced.costs.model_state.assign(lists.size(), ModelState{});
   program.messages = std::move(messages);
   program.collectives = std::move(collectives);
   return priced;
@@ -74,7 +74,7 @@ TEST(Engine, CollectiveStartsWithItsLastParticipant) {
     EXPECT_EQ(span.start, Nanoseconds(40));
     EXPECT_EQ(span.duration, Nanoseconds(7));
     EXPECT_EQ(span.bytes, Bytes{64});
-    EXPECT_EQ(span.message, -1);
+    EXPECT_EQ(span.message, 0);
   }
   EXPECT_EQ(collectives, 2);
 }
@@ -148,9 +148,9 @@ TEST(Engine, ShortensALongListOfWaitingGroups) {
 
 TEST(Engine, RefusesMemoryThatDoesNotReturn) {
   PricedProgram priced = make_program({{kForward, kBackward}}, {}, {});
-  priced.costs.model_state[0] = Bytes{50};
+  priced.costs.model_state[0] = {Bytes{50}, {}, {}};
   priced.costs.activation = {Bytes{8}, Bytes{3}};
-  expect_internal_error(priced, "expected the memory of group 0 to return to 50 bytes, found 55");
+  expect_internal_error(priced, "expected the activations of group 0 to return to 0 bytes, found 5");
 }
 
 TEST(Engine, RefusesCostsThatDoNotFit) {

@@ -14,7 +14,7 @@ TEST(EventQueue, OrdersByTimeAndThenByInsertion) {
   queue.push(Nanoseconds(5), 2);
   queue.push(Nanoseconds(3), 3);
   // 3 ns before 5 ns; of two at one time the one that was pushed first.
-  for (const std::int32_t group : {1, 3, 0, 2}) EXPECT_EQ(queue.pop().group, group);
+  for (const std::int32_t what : {1, 3, 0, 2}) EXPECT_EQ(queue.pop().what, what);
   EXPECT_TRUE(queue.empty());
 }
 
@@ -26,7 +26,7 @@ TEST(EventQueue, KeepsTheOrderAmongManyEvents) {
   Event before = queue.pop();
   for (int k = 1; k < 1000; ++k) {
     const Event event = queue.pop();
-    ASSERT_TRUE(before.time < event.time || (before.time == event.time && before.group < event.group));
+    ASSERT_TRUE(before.time < event.time || (before.time == event.time && before.what < event.what));
     before = event;
   }
   EXPECT_TRUE(queue.empty());

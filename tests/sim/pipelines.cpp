@@ -59,7 +59,7 @@ class PipelineBuilder {
     }
     group.end = static_cast<std::int64_t>(result_.program.instructions.size());
     result_.program.groups.push_back(group);
-    result_.costs.model_state.push_back(pipeline_.model_state);
+    result_.costs.model_state.push_back({pipeline_.model_state, {}, {}});
   }
 
   void add(Op op, int stage, const ScheduleStep& step, std::int32_t index) {

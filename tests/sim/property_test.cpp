@@ -101,12 +101,16 @@ TEST_F(RandomPrograms, ReturnTheirMemory) {
                    [&](const MemoryPoint& point) { return point.rank == usage.first_rank; });
       ASSERT_FALSE(points.empty());
       EXPECT_EQ(points.front().time, Nanoseconds(0));
-      EXPECT_EQ(points.front().bytes, usage.model_state);
-      EXPECT_EQ(points.back().bytes, usage.model_state);
-      const auto peak =
-          std::max_element(points.begin(), points.end(),
-                           [](const MemoryPoint& a, const MemoryPoint& b) { return a.bytes < b.bytes; });
-      EXPECT_EQ(peak->bytes, usage.peak_memory);
+      const auto beside_state = [](const MemoryPoint& point) { return point.activations + point.buffers; };
+      EXPECT_EQ(beside_state(points.front()), Bytes{});
+      EXPECT_EQ(beside_state(points.back()), Bytes{});
+      const auto peak = std::max_element(points.begin(), points.end(), [&](const auto& a, const auto& b) {
+        return beside_state(a) < beside_state(b);
+      });
+      EXPECT_EQ(usage.model_state.total() + beside_state(*peak), usage.peak_memory);
+      EXPECT_EQ(peak->time, usage.peak_time);
+      EXPECT_EQ(peak->activations, usage.peak_activations);
+      EXPECT_EQ(peak->buffers, usage.peak_buffers);
       EXPECT_TRUE(std::is_sorted(points.begin(), points.end(),
                                  [](const MemoryPoint& a, const MemoryPoint& b) { return a.time < b.time; }));
     }

@@ -59,7 +59,7 @@ class RandomProgramBuilder {
         group.stage = static_cast<std::int32_t>(stage);
         group.dp_rank = dp_rank;
         program().groups.push_back(group);
-        result_.costs.model_state.push_back(Bytes{pick(10'000)});
+        result_.costs.model_state.push_back({Bytes{pick(5'000)}, Bytes{pick(3'000)}, Bytes{pick(2'000)}});
       }
     }
     lists_.resize(program().groups.size());

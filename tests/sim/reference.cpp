@@ -102,8 +102,8 @@ class ReferenceBuilder {
     usage.stage = group.stage;
     usage.dp_rank = group.dp_rank;
     usage.model_state = costs_.model_state[reference_.groups.size()];
-    usage.peak_memory = usage.model_state;
-    Bytes memory = usage.model_state;
+    usage.peak_memory = usage.model_state.total();
+    Bytes memory;  // beside the model state
     std::vector<Interval> transfers;
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program_.instructions[i];
@@ -112,7 +112,12 @@ class ReferenceBuilder {
       if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) {
         usage.busy += end - begin;
         if (instruction.op == Op::forward) memory += costs_.activation[i];
-        usage.peak_memory = std::max(usage.peak_memory, memory + costs_.workspace[i]);
+        if (usage.model_state.total() + memory + costs_.workspace[i] > usage.peak_memory) {
+          usage.peak_memory = usage.model_state.total() + memory + costs_.workspace[i];
+          usage.peak_time = begin;
+          usage.peak_activations = memory;
+          usage.peak_buffers = costs_.workspace[i];
+        }
         if (instruction.op == Op::backward || instruction.op == Op::backward_weight) {
           memory -= costs_.activation[i];
         }

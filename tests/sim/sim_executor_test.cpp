@@ -17,7 +17,7 @@ class ConstantCost final : public CostModel {
   Seconds message(const Message&, const Program&) const override { return Seconds(0.003); }
   Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
   Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
-  Bytes model_state(const Stage&) const override { return Bytes{1'000}; }
+  ModelState model_state(const Stage&) const override { return {Bytes{1'000}, {}, {}}; }
   Bytes activation(const Stage&, const Work&) const override { return Bytes{100}; }
   Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{10}; }
 };

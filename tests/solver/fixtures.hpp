@@ -34,8 +34,8 @@ class LinearCostModel final : public CostModel {
   Seconds message(const Message&, const Program&) const override { return Seconds(0); }
   Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
   Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
-  Bytes model_state(const Stage& stage) const override {
-    return {layer_bytes * (stage.encoder_layers + stage.llm_layers) / stage.tp};
+  ModelState model_state(const Stage& stage) const override {
+    return {{layer_bytes * (stage.encoder_layers + stage.llm_layers) / stage.tp}, {}, {}};
   }
   Bytes activation(const Stage& stage, const Work& work) const override {
     return {token_bytes *

@@ -15,16 +15,48 @@ inline Timeline small_timeline() {
   timeline.source = "simulated";
   timeline.makespan = Nanoseconds(4500);
   timeline.stages = {"encoder 0", "llm 0"};
-  timeline.groups = {
-      {0, 1, 0, 0, Nanoseconds(1000), Nanoseconds(3500), Nanoseconds(0), Nanoseconds(500), {700}, {300}},
-      {1, 2, 1, 0, Nanoseconds(3000), Nanoseconds(1000), Nanoseconds(500), Nanoseconds(500), {900}, {400}}};
-  timeline.spans = {
-      {0, Stream::compute, Op::forward, 0, 3, Nanoseconds(0), Nanoseconds(1000), {0}, -1},
-      {0, Stream::send, Op::reshard_send, 0, 3, Nanoseconds(1000), Nanoseconds(500), {64}, 0},
-      {1, Stream::receive, Op::reshard_receive, 1, 3, Nanoseconds(0), Nanoseconds(1500), {64}, 0},
-      {1, Stream::compute, Op::forward, 1, 3, Nanoseconds(1500), Nanoseconds(3000), {0}, -1},
+  const auto add_group = [&](std::int32_t first_rank, std::int32_t ranks, Nanoseconds busy,
+                             Nanoseconds bubble, Nanoseconds wait) {
+    GroupUsage group;
+    group.first_rank = first_rank;
+    group.ranks = ranks;
+    group.stage = static_cast<std::int32_t>(timeline.groups.size());
+    group.busy = busy;
+    group.bubble = bubble;
+    group.wait = wait;
+    group.transfer = Nanoseconds(500);
+    timeline.groups.push_back(group);
   };
-  timeline.memory = {{0, Nanoseconds(0), {700}}, {1, Nanoseconds(1500), {900}}};
+  add_group(0, 1, Nanoseconds(1000), Nanoseconds(3500), Nanoseconds(0));
+  add_group(1, 2, Nanoseconds(3000), Nanoseconds(1000), Nanoseconds(500));
+  const auto set_memory = [](GroupUsage& group, ModelState state, Nanoseconds time, Bytes activations,
+                             Bytes buffers) {
+    group.model_state = state;
+    group.peak_memory = state.total() + activations + buffers;
+    group.peak_time = time;
+    group.peak_activations = activations;
+    group.peak_buffers = buffers;
+  };
+  set_memory(timeline.groups[0], {{60}, {120}, {120}}, Nanoseconds(0), {390}, {10});
+  set_memory(timeline.groups[1], {{80}, {160}, {160}}, Nanoseconds(1500), {480}, {20});
+  Stage encoder;
+  encoder.encoder_layers = 2;
+  encoder.connector = true;
+  encoder.recomputation = Recomputation::selective;
+  Stage llm;
+  llm.llm_layers = 3;
+  llm.tp = 2;
+  llm.head = true;
+  llm.zero1 = false;
+  timeline.stage_shapes = {encoder, llm};
+  timeline.works = {{{2, 20, 200}, {}}, {{}, {1, 30, 900}}};
+  timeline.spans = {
+      {0, Stream::compute, Op::forward, 0, 3, Nanoseconds(0), Nanoseconds(1000), {0}, -1, 0, 0},
+      {0, Stream::send, Op::reshard_send, 0, 3, Nanoseconds(1000), Nanoseconds(500), {64}, 0, 1},
+      {1, Stream::receive, Op::reshard_receive, 1, 3, Nanoseconds(0), Nanoseconds(1500), {64}, 0, 0},
+      {1, Stream::compute, Op::forward, 1, 3, Nanoseconds(1500), Nanoseconds(3000), {0}, -1, 1, 1},
+  };
+  timeline.memory = {{0, Nanoseconds(0), {390}, {10}}, {1, Nanoseconds(1500), {480}, {20}}};
   return timeline;
 }
 
@@ -59,7 +91,7 @@ inline Timeline random_timeline(Random& random) {
     timeline.spans.push_back(
         {to.first_rank, Stream::receive, Op::receive, stage(to), s, wait_begin, waited, {s}, message});
     ++message;
-    timeline.memory.push_back({from.first_rank, sent, {number(1'000'000)}});
+    timeline.memory.push_back({from.first_rank, sent, {number(1'000'000)}, {number(1'000)}});
     timeline.makespan = std::max({timeline.makespan, sent + flight, wait_begin + waited});
   }
   for (const GroupUsage& group : timeline.groups) {

@@ -1,0 +1,48 @@
+// CollectiveOrder: when collectives may start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/program.hpp"
+
+namespace dflop {
+
+/// A group runs the collectives that it has entered one after another, in the order of entry, as a GPU runs
+/// those of one stream. So a collective may start when all participants have entered it and none of them has
+/// an earlier one left.
+class CollectiveOrder {
+ public:
+  /// `program` must outlive it.
+  explicit CollectiveOrder(const Program& program);
+
+  /// Whether the collective may start now. `instruction` is that by which the group enters.
+  bool enter(std::int32_t group, std::int32_t collective, std::int64_t instruction);
+
+  /// The instruction by which a participant entered the collective that it runs.
+  std::int64_t entry(std::int32_t group) const {
+    return queues_[group].entered[queues_[group].first].instruction;
+  }
+
+  /// A running collective has ended. Those that may start now, in the order of its participants.
+  std::vector<std::int32_t> end(std::int32_t collective);
+
+ private:
+  struct Entry {
+    std::int32_t collective = 0;
+    std::int64_t instruction = 0;
+  };
+  struct Queue {
+    std::vector<Entry> entered;
+    std::size_t first = 0;  ///< the one that runs or comes next
+  };
+
+  bool comes_next(std::int32_t collective);
+
+  const Program& program_;
+  std::vector<Queue> queues_;       ///< per group
+  std::vector<std::size_t> ready_;  ///< per collective: participants whose next one it is
+};
+
+}  // namespace dflop

@@ -1,0 +1,27 @@
+// Conditions: what else a simulated run meets beside its costs.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "core/units.hpp"
+#include "sim/network.hpp"
+
+namespace dflop {
+
+/// A group that computes nothing for a while. What it has sent and what others do goes on.
+struct Pause {
+  static constexpr Nanoseconds kForever{std::numeric_limits<std::int64_t>::max()};
+
+  std::int32_t group = 0;
+  Nanoseconds start{0};
+  Nanoseconds duration{0};  ///< kForever: it has failed
+};
+
+struct Conditions {
+  /// Links that messages and collectives share. None: each takes what ProgramCosts says.
+  const Network* network = nullptr;
+  std::vector<Pause> pauses;
+};
+
+}  // namespace dflop
