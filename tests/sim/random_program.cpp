@@ -23,6 +23,9 @@ class RandomProgramBuilder {
       while (compute(g)) continue;
     }
     while (deliver()) continue;
+    for (std::int32_t g = 0; g < groups(); ++g) {
+      while (await_collective(g)) continue;
+    }
     for (std::int32_t g = 0; g < groups(); ++g) append(g, Op::optimizer_step, -1, -1, duration());
     flatten();
     return std::move(result_);
@@ -44,7 +47,8 @@ class RandomProgramBuilder {
   Program& program() { return result_.program; }
   std::int32_t groups() const { return static_cast<std::int32_t>(lists_.size()); }
   int pick(int bound) { return static_cast<int>(random_.below(bound)); }
-  Nanoseconds duration() { return Nanoseconds(pick(3) == 0 ? 100 * pick(10) : pick(1000)); }
+  /// Multiples of 4, so that quarters of it are whole.
+  Nanoseconds duration() { return Nanoseconds(4 * (pick(3) == 0 ? 100 * pick(10) : pick(1000))); }
 
   void set_up() {
     program().microbatches = 1 + pick(5);
@@ -65,10 +69,11 @@ class RandomProgramBuilder {
     lists_.resize(program().groups.size());
     forwards_.assign(lists_.size(), 0);
     open_.resize(lists_.size());
+    started_.resize(lists_.size());
   }
 
   void act() {
-    const int kind = pick(10);
+    const int kind = pick(11);
     const std::int32_t group = pick(groups());
     if (kind < 4) {
       compute(group);
@@ -78,8 +83,10 @@ class RandomProgramBuilder {
       deliver();
     } else if (kind < 9) {
       exchange();
-    } else {
+    } else if (kind < 10) {
       collective();
+    } else {
+      await_collective(group);
     }
   }
 
@@ -93,7 +100,7 @@ class RandomProgramBuilder {
   bool compute(std::int32_t group) {
     std::vector<Pass>& open = open_[group];
     const bool may_forward = forwards_[group] < program().microbatches;
-    if (!may_forward && open.empty()) return false;
+    if (!can_compute(group)) return false;
     const Bytes workspace{pick(500)};
     if (may_forward && (open.empty() || pick(2) == 0)) {
       open.push_back({forwards_[group]++, Bytes{pick(1000)}, false});
@@ -153,13 +160,35 @@ class RandomProgramBuilder {
     return sent->instruction.op;
   }
 
+  /// Half of them in the background, of these half ready while the participants compute.
   void collective() {
     const auto index = static_cast<std::int32_t>(program().collectives.size());
     program().collectives.push_back({some_groups(), Bytes{pick(1000)}});
     result_.costs.collective.push_back(duration());
-    for (const std::int32_t group : program().collectives.back().groups) {
-      append(group, Op::all_reduce, -1, index, Nanoseconds(0));
+    Collective& added = program().collectives.back();
+    const bool background = pick(2) == 0;
+    const bool all_compute = std::all_of(added.groups.begin(), added.groups.end(),
+                                         [this](std::int32_t group) { return can_compute(group); });
+    if (background && all_compute && pick(2) == 0) added.ready = (1 + pick(4)) / 4.0;
+    for (const std::int32_t group : added.groups) {
+      append(group, background ? Op::all_reduce_start : Op::all_reduce, -1, index, Nanoseconds(0));
+      if (added.ready > 0) compute(group);
+      if (background) started_[group].push_back(index);
     }
+  }
+
+  /// Waits for a collective that the group has started; false if there is none.
+  bool await_collective(std::int32_t group) {
+    std::vector<std::int32_t>& started = started_[group];
+    if (started.empty()) return false;
+    const std::size_t which = random_.below(started.size());
+    append(group, Op::all_reduce_wait, -1, started[which], Nanoseconds(0));
+    started.erase(started.begin() + static_cast<std::ptrdiff_t>(which));
+    return true;
+  }
+
+  bool can_compute(std::int32_t group) const {
+    return forwards_[group] < result_.program.microbatches || !open_[group].empty();
   }
 
   std::vector<std::int32_t> some_groups() {
@@ -188,8 +217,9 @@ class RandomProgramBuilder {
   Random& random_;
   PricedProgram result_;
   std::vector<std::vector<Appended>> lists_;
-  std::vector<std::int32_t> forwards_;   ///< per group: forwards so far
-  std::vector<std::vector<Pass>> open_;  ///< per group: forward done, backward not
+  std::vector<std::int32_t> forwards_;              ///< per group: forwards so far
+  std::vector<std::vector<Pass>> open_;             ///< per group: forward done, backward not
+  std::vector<std::vector<std::int32_t>> started_;  ///< per group: collectives that it has yet to wait for
   std::map<std::pair<std::int32_t, std::int32_t>, std::deque<std::int32_t>> in_flight_;  ///< per channel
 };
 

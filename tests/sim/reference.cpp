@@ -1,6 +1,7 @@
 #include "tests/sim/reference.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -68,14 +69,21 @@ class ReferenceBuilder {
       }
     }
     for (const Group& group : program_.groups) {
+      std::int32_t entered_before = -1;
       for (std::int64_t i = group.begin; i < group.end; ++i) {
         const Instruction& instruction = program_.instructions[i];
         const std::size_t before = i == group.begin ? 0 : i;
-        if (instruction.op == Op::all_reduce) {
+        if (enters_collective(instruction.op)) {
           const std::size_t start = 1 + instructions + instruction.index;
-          graph.add(before, start, Nanoseconds(0));
+          graph.add(before, start, entry_delay(i));
+          if (entered_before >= 0) {
+            graph.add(1 + instructions + entered_before, start, costs_.collective[entered_before]);
+          }
+          entered_before = instruction.index;
+        }
+        if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
+          const std::size_t start = 1 + instructions + instruction.index;
           graph.add(start, i + 1, costs_.collective[instruction.index]);
-          continue;
         }
         graph.add(before, i + 1, costs_.instruction[i]);
         if (is_receive(instruction.op)) {
@@ -84,13 +92,27 @@ class ReferenceBuilder {
       }
     }
     const std::vector<Nanoseconds> value = graph.longest_paths();
-    reference_.end.assign(value.begin() + 1, value.begin() + 1 + static_cast<std::ptrdiff_t>(instructions));
+    const auto ends = value.begin() + 1;
+    const auto starts = ends + static_cast<std::ptrdiff_t>(instructions);
+    reference_.end.assign(ends, starts);
+    reference_.collective_start.assign(starts, value.end());
     for (const Nanoseconds end : reference_.end) reference_.makespan = std::max(reference_.makespan, end);
   }
 
+  /// How long after instruction i's predecessor the group enters: a part of the compute that comes next.
+  Nanoseconds entry_delay(std::int64_t i) const {
+    const double ready = program_.collectives[program_.instructions[i].index].ready;
+    if (ready == 0) return Nanoseconds(0);
+    const double duration = static_cast<double>(costs_.instruction[i + 1].count());
+    return Nanoseconds(std::llround(ready * duration));
+  }
+
   /// When a message or collective is in flight.
-  Interval flight(const Instruction& instruction, Nanoseconds end) const {
-    if (instruction.op == Op::all_reduce) return {end - costs_.collective[instruction.index], end};
+  Interval flight(const Instruction& instruction) const {
+    if (is_collective(instruction.op)) {
+      const Nanoseconds start = reference_.collective_start[instruction.index];
+      return {start, start + costs_.collective[instruction.index]};
+    }
     const Nanoseconds posted = reference_.end[send_[instruction.index]];
     return {posted, posted + costs_.message[instruction.index]};
   }
@@ -123,8 +145,8 @@ class ReferenceBuilder {
         }
         continue;
       }
-      transfers.push_back(flight(instruction, end));
-      if (is_send(instruction.op)) continue;
+      transfers.push_back(flight(instruction));
+      if (is_send(instruction.op) || instruction.op == Op::all_reduce_start) continue;
       const Interval& in_flight = transfers.back();
       const Nanoseconds overlap = std::min(end, in_flight.second) - std::max(begin, in_flight.first);
       usage.wait += std::max(overlap, Nanoseconds(0));

@@ -12,6 +12,7 @@ namespace dflop::testing {
 struct Reference {
   Nanoseconds makespan{0};
   std::vector<Nanoseconds> end;  ///< per instruction
+  std::vector<Nanoseconds> collective_start;
   std::vector<GroupUsage> groups;
 };
 

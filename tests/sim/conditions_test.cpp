@@ -1,0 +1,83 @@
+// Pauses and failures, on a pipeline of two stages and two microbatches by 1F1B.
+//
+// Forward 10, backward 20, messages 3 ms. Undisturbed:
+//   stage 0: F0 0-10, F1 10-20, B0 46-66, B1 76-96
+//   stage 1: F0 13-23, B0 23-43, F1 43-53, B1 53-73
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "sim/engine.hpp"
+#include "tests/sim/pipelines.hpp"
+
+namespace dflop::testing {
+namespace {
+
+constexpr Nanoseconds milliseconds(std::int64_t count) {
+  return Nanoseconds(count * 1'000'000);
+}
+
+Timeline run(const std::vector<Pause>& pauses, Detail detail = Detail::usage) {
+  Pipeline pipeline;
+  pipeline.stages = 2;
+  pipeline.microbatches = 2;
+  pipeline.message = milliseconds(3);
+  const PricedProgram priced = make_pipeline(pipeline);
+  return simulate(priced.program, priced.costs, detail, {nullptr, pauses});
+}
+
+TEST(Pauses, UndisturbedEndsAsDerived) {
+  EXPECT_EQ(run({}).makespan, milliseconds(96));
+}
+
+// Stage 1 stands still from 30 to 37, inside B0: everything after it is 7 later. The pause is idle time.
+TEST(Pauses, StretchWhatRuns) {
+  const Timeline timeline = run({{1, milliseconds(30), milliseconds(7)}}, Detail::spans);
+  EXPECT_EQ(timeline.makespan, milliseconds(103));
+  EXPECT_EQ(timeline.groups[1].busy, milliseconds(60));
+  EXPECT_EQ(timeline.groups[1].bubble + timeline.groups[1].wait, milliseconds(43));
+  for (const Span& span : timeline.spans) {
+    if (span.rank == 1 && span.op == Op::backward && span.microbatch == 0) {
+      EXPECT_EQ(span.start, milliseconds(23));
+      EXPECT_EQ(span.duration, milliseconds(27));
+    }
+  }
+}
+
+// From 5 to 21 stage 1 would have been idle until 13: F0 begins at 21, 8 later.
+TEST(Pauses, DelayWhatWouldBegin) {
+  EXPECT_EQ(run({{1, milliseconds(5), milliseconds(16)}}).makespan, milliseconds(104));
+}
+
+// Between 0's F1, which ends at 20, and its B0, which begins at 46, nobody notices.
+TEST(Pauses, CostNothingWhereTheGroupIsIdle) {
+  EXPECT_EQ(run({{0, milliseconds(20), milliseconds(26)}}).makespan, milliseconds(96));
+}
+
+// Two pauses of one group inside B0 (23 to 43): 7 and 5 more.
+TEST(Pauses, AddUp) {
+  EXPECT_EQ(run({{1, milliseconds(25), milliseconds(7)}, {1, milliseconds(40), milliseconds(5)}}).makespan,
+            milliseconds(108));
+}
+
+// Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of 0.
+TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
+  const Timeline timeline = run({{1, milliseconds(30), Pause::kForever}});
+  ASSERT_EQ(timeline.stalls.size(), 2u);
+  EXPECT_EQ(timeline.stalls[0], (Stall{0, Op::receive, 0, 0, milliseconds(20), false, 1}));
+  EXPECT_EQ(timeline.stalls[1], (Stall{1, Op::backward, 1, 0, milliseconds(30), true, -1}));
+  EXPECT_EQ(timeline.makespan, milliseconds(30));
+  EXPECT_EQ(timeline.groups[1].busy, milliseconds(17));  // 10 of F0 and 7 of B0
+  for (const GroupUsage& usage : timeline.groups) {
+    EXPECT_EQ(usage.busy + usage.bubble + usage.wait, timeline.makespan);
+    EXPECT_GE(usage.bubble, Nanoseconds(0));
+  }
+}
+
+// It fails when all of its work is done: nothing stalls.
+TEST(Failures, AfterTheEndGoUnnoticed) {
+  EXPECT_TRUE(run({{1, milliseconds(73), Pause::kForever}}).stalls.empty());
+  EXPECT_FALSE(run({{1, milliseconds(72), Pause::kForever}}).stalls.empty());
+}
+
+}  // namespace
+}  // namespace dflop::testing
