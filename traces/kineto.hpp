@@ -1,0 +1,102 @@
+// PyTorch-profiler (Kineto) traces: what one rank's GPU did, and from where it was launched.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// Part of a training step to which a kernel belongs, found from its launch; docs/replay.md says how.
+enum class KinetoPhase : std::uint8_t { forward, backward, optimizer, other };
+
+std::string_view to_string(KinetoPhase phase);
+
+/// What a device did.
+enum class KinetoWork : std::uint8_t {
+  compute,        ///< kernels
+  communication,  ///< kernels of NCCL and of DeepEP
+  copy,           ///< memcpy and memset
+};
+
+/// The annotation ProfilerStep#N on the host.
+struct KinetoStep {
+  std::int64_t number = 0;
+  Nanoseconds start{0};
+  Nanoseconds duration{0};
+  std::size_t event = 0;  ///< index in traceEvents
+};
+
+/// A call of the CUDA runtime or driver that has a correlation.
+struct KinetoLaunch {
+  std::int64_t correlation = 0;
+  std::int64_t thread = 0;
+  Nanoseconds start{0};
+  std::int32_t name = 0;     ///< index into KinetoTrace::names
+  bool starts_work = false;  ///< by its name: launch, memcpy or memset
+  bool has_work = false;     ///< the trace has a device activity of this correlation
+  std::size_t event = 0;
+};
+
+/// A kernel, copy or memset on the device.
+struct KinetoActivity {
+  std::int64_t device = 0;
+  std::int64_t stream = 0;
+  std::int32_t name = 0;  ///< index into KinetoTrace::names
+  KinetoWork work = KinetoWork::compute;
+  KinetoPhase phase = KinetoPhase::other;
+  std::int32_t step = -1;        ///< index into KinetoTrace::steps, by its launch (without one, by its start)
+  std::int32_t collective = -1;  ///< index into KinetoTrace::collectives
+  std::int32_t launch = -1;      ///< index into KinetoTrace::launches
+  Nanoseconds start{0};
+  Nanoseconds duration{0};
+  Bytes bytes;  ///< of copies and memsets
+  std::size_t event = 0;
+
+  Nanoseconds end() const { return start + duration; }
+};
+
+/// What is known of a communication kernel's collective or message. What the trace does not say is empty.
+struct KinetoCollective {
+  std::size_t activity = 0;  ///< index into KinetoTrace::activities
+  std::string name;          ///< as PyTorch names it ("allreduce", "send"), else from the kernel's name
+  std::string dtype;
+  std::optional<Bytes> in;
+  std::optional<Bytes> out;
+  std::string group;                ///< process group name
+  std::int64_t group_size = 0;      ///< 0: not known
+  std::vector<std::int32_t> ranks;  ///< of the group, ascending; empty: not known
+  std::optional<std::int64_t> sequence;
+  std::optional<std::int64_t> source;  ///< global ranks, of a receive and a send
+  std::optional<std::int64_t> destination;
+
+  /// Size of the operation: the larger of input and output, as NCCL's tests count it
+  /// (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+  std::optional<Bytes> bytes() const;
+};
+
+/// One rank's trace. Times count from its earliest event.
+struct KinetoTrace {
+  std::string file;
+  std::optional<std::int32_t> rank;
+  Nanoseconds base{0};        ///< absolute time of time 0, which aligns traces of one machine
+  Nanoseconds resolution{1};  ///< a microsecond where no time has decimals
+  std::optional<Nanoseconds> record_end;
+  std::vector<std::string> names;
+  std::vector<KinetoStep> steps;              ///< by start
+  std::vector<KinetoLaunch> launches;         ///< in the order of the file
+  std::vector<KinetoActivity> activities;     ///< by start, then in the order of the file
+  std::vector<KinetoCollective> collectives;  ///< in the order of their activities
+};
+
+/// Reads a trace of torch.profiler, as export_chrome_trace() writes it: events of the categories cpu_op,
+/// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; all else is passed over.
+/// @throws Error (input) as read_kineto_events(), and where the events are more than 13 days apart or none is
+/// of these categories.
+KinetoTrace parse_kineto(std::string_view json, const std::string& file);
+
+}  // namespace dflop

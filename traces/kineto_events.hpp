@@ -1,0 +1,71 @@
+// The events of a PyTorch-profiler trace, one after the other, without holding the JSON document.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// The categories ("cat") that are used; all others are `other`.
+enum class KinetoCategory : std::uint8_t {
+  cpu_op,
+  annotation,  ///< user_annotation
+  runtime,     ///< cuda_runtime, cuda_driver
+  kernel,
+  copy,   ///< gpu_memcpy
+  set,    ///< gpu_memset
+  trace,  ///< the profiler's own span
+  other,
+};
+
+/// One complete event ("ph": "X"), or the instant "Record Window End". What an event does not have is empty.
+/// Times are as in the file, in nanoseconds.
+struct KinetoEvent {
+  std::size_t index = 0;  ///< in traceEvents
+  KinetoCategory category = KinetoCategory::other;
+  std::string name;
+  Nanoseconds time{0};
+  Nanoseconds duration{0};
+  std::int64_t thread = 0;
+  std::optional<std::int64_t> correlation;
+  std::optional<std::int64_t> device;
+  std::optional<std::int64_t> stream;
+  std::optional<std::int64_t> bytes;
+  std::optional<std::int64_t> autograd_sequence;  ///< "Sequence number"
+  std::optional<std::int64_t> forward_thread;     ///< "Fwd thread id"; not 0 in a backward operation
+  std::string collective;                         ///< "Collective name"
+  std::string dtype;
+  std::optional<std::int64_t> in_elements;
+  std::optional<std::int64_t> out_elements;
+  std::optional<std::int64_t> group_size;
+  std::string group_name;
+  std::vector<std::int32_t> group_ranks;  ///< empty where none or not all are in the file
+  std::optional<std::int64_t> sequence;   ///< "Seq" of the process group
+  std::optional<std::int64_t> source;     ///< "Src Rank", of a receive
+  std::optional<std::int64_t> destination;
+  std::vector<std::int64_t> input_elements;  ///< product of each shape of "Input Dims"
+  std::vector<std::string> input_types;
+};
+
+/// What stands beside the events.
+struct KinetoHeader {
+  std::optional<std::int64_t> rank;  ///< distributedInfo.rank
+  std::optional<std::int64_t> world_size;
+  Nanoseconds base_time{0};  ///< baseTimeNanoseconds; 0 in old traces, whose times are absolute
+  bool fractions = false;    ///< whether any time has decimals; else times are known to a microsecond
+};
+
+/// Gives each event to `take`, in the order of the file. Keys that are not used may hold anything.
+/// @throws Error (input) naming the event's index and name, and the key, for a complete event without ts, dur
+/// or name, a negative duration, a number out of range or another type where a value is used; and for what is
+/// not JSON or has no traceEvents.
+KinetoHeader read_kineto_events(std::string_view json, const std::string& file,
+                                const std::function<void(const KinetoEvent&)>& take);
+
+}  // namespace dflop
