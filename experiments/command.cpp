@@ -110,6 +110,7 @@ std::vector<Command> commands() {
   std::vector<Command> all;
   all.push_back(compare_command());
   all.push_back(data_command());
+  all.push_back(import_command());
   all.push_back(plan_command());
   all.push_back(schedule_command());
   all.push_back(simulate_command());

@@ -1,0 +1,125 @@
+// dflop import, as a user runs it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+constexpr const char* kTwoRanks = "import --kineto traces/kineto/rank0.json traces/kineto/rank1.json";
+
+TEST(Import, PrintsStepsStreamsCommunicationAndFindings) {
+  // The times that docs/replay.md draws.
+  const Sandbox sandbox;
+  const RunResult result = sandbox.run(std::string(kTwoRanks) + " --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out["traces"].size(), 2u);
+  EXPECT_EQ(out["traces"][1]["rank"], 1);
+  EXPECT_DOUBLE_EQ(out["traces"][1]["clock_offset_s"].get<double>(), 250e-6);
+  ASSERT_EQ(out["steps"].size(), 4u);
+  const json& step = out["steps"][0];
+  EXPECT_EQ(step["rank"], 0);
+  EXPECT_EQ(step["step"], 1);
+  EXPECT_DOUBLE_EQ(step["host_s"].get<double>(), 1e-3);
+  EXPECT_DOUBLE_EQ(step["duration_s"].get<double>(), 1e-3);
+  EXPECT_DOUBLE_EQ(step["busy_s"].get<double>(), 810e-6);
+  EXPECT_DOUBLE_EQ(step["compute_s"].get<double>(), 350e-6);
+  EXPECT_DOUBLE_EQ(step["communication_s"].get<double>(), 450e-6);
+  EXPECT_DOUBLE_EQ(step["exposed_communication_s"].get<double>(), 450e-6);
+  EXPECT_DOUBLE_EQ(step["idle_s"].get<double>(), 190e-6);
+  EXPECT_DOUBLE_EQ(step["copy_s"].get<double>(), 10e-6);
+  EXPECT_DOUBLE_EQ(step["forward_fraction"].get<double>(), 100.0 / 350);
+  EXPECT_DOUBLE_EQ(step["backward_fraction"].get<double>(), 200.0 / 350);
+  EXPECT_DOUBLE_EQ(step["optimizer_fraction"].get<double>(), 50.0 / 350);
+  ASSERT_EQ(out["streams"].size(), 6u);
+  EXPECT_EQ(out["streams"][1]["stream"], 20);
+  ASSERT_EQ(out["communication"].size(), 6u);
+  const json& recv = out["communication"][0];
+  EXPECT_EQ(recv["operation"], "recv");
+  EXPECT_DOUBLE_EQ(recv["transfer_s"].get<double>(), 100e-6);
+  EXPECT_DOUBLE_EQ(recv["wait_s"].get<double>(), 440e-6);
+  EXPECT_DOUBLE_EQ(recv["bandwidth_bytes_per_s"].get<double>(), 40e9);  // 4 MB in 100 us
+  ASSERT_EQ(out["findings"].size(), 1u);
+  EXPECT_EQ(out["findings"][0]["finding"], "unaligned_clocks");
+  EXPECT_EQ(out["examples"][0]["place"], "traces/kineto/rank1.json");
+}
+
+TEST(Import, PrintsTablesAndCsv) {
+  const Sandbox sandbox;
+  const RunResult table = sandbox.run(kTwoRanks);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  for (const char* part :
+       {"by step:", "by stream:", "communication:", "findings:", "unaligned_clocks: traces"}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
+  }
+  const RunResult one = sandbox.run("import --kineto traces/kineto/rank0.json");
+  EXPECT_NE(one.out.find("no findings"), std::string::npos) << one.out;
+  const RunResult csv = sandbox.run(std::string(kTwoRanks) + " --format csv");
+  EXPECT_EQ(csv.out.substr(0, csv.out.find(',')), "rank");
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 5);
+}
+
+TEST(Import, WritesTheTimeline) {
+  const Sandbox sandbox;
+  ASSERT_EQ(sandbox.run(std::string(kTwoRanks) + " --out t.json").exit_code, 0);
+  const json timeline = json::parse(testing::read_all(sandbox.path("t.json")));
+  EXPECT_EQ(timeline["schema"], "dflop.timeline");
+  ASSERT_EQ(timeline["iterations"].size(), 2u);
+  EXPECT_EQ(timeline["iterations"][0]["makespan_ns"], 1'001'000);
+  ASSERT_EQ(sandbox.run(std::string(kTwoRanks) + " --out t.json.gz").exit_code, 0);
+  EXPECT_TRUE(sandbox.has("t.json.gz"));
+}
+
+TEST(Import, FilesWithoutARankGetTheLowestFreeOnes) {
+  const Sandbox sandbox;
+  const auto write = [&](const std::string& name, const std::string& head) {
+    testing::write_all(sandbox.path(name),
+                       "{" + head +
+                           R"("traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1,
+      "dur": 2, "args": {"device": 0, "stream": 7}}]})");
+  };
+  write("a.json", "");
+  write("b.json", R"("distributedInfo": {"rank": 0},)");
+  write("c.json", "");
+  const json out = json::parse(sandbox.run("import --kineto a.json b.json c.json --format json").out);
+  EXPECT_EQ(out["traces"][0]["rank"], 1);
+  EXPECT_EQ(out["traces"][1]["rank"], 0);
+  EXPECT_EQ(out["traces"][2]["rank"], 2);
+  EXPECT_TRUE(out["steps"][0]["step"].is_null());
+}
+
+void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_EQ(result.out, "");
+  for (const std::string& part : parts)
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST(Import, RefusesBadUsageAndInput) {
+  const Sandbox sandbox;
+  expect_error(sandbox.run("import"), {"kineto"});
+  expect_error(sandbox.run("import --kineto missing.json"), {"missing.json"});
+  expect_error(sandbox.run("import --kineto traces/kineto/rank0.json traces/kineto/rank0.json"),
+               {"traces/kineto/rank0.json", "rank 0 again"});
+  std::string text = testing::read_all(sandbox.path("traces/kineto/rank0.json"));
+  testing::write_all(sandbox.path("r.json"), text);
+  expect_error(sandbox.run("import --kineto r.json --out r.json"), {"'--out'", "'--kineto'"});
+  expect_error(sandbox.run("import --kineto traces/kineto/rank1.json r.json --out ./r.json"), {"'--kineto'"});
+  text.replace(text.find("\"dur\": "), 7, "\"dur\": -");
+  testing::write_all(sandbox.path("bad.json"), text);
+  expect_error(sandbox.run("import --kineto bad.json --out t.json"),
+               {"bad.json: traceEvents[0] 'ProfilerStep#1': key 'dur'", "found -1000"});
+  EXPECT_FALSE(sandbox.has("t.json"));
+}
+
+}  // namespace
+}  // namespace dflop
