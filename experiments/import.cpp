@@ -232,7 +232,7 @@ void settle_ranks(std::vector<KinetoTrace>& traces) {
 
 std::optional<std::string> read_timeline_output(const Values& values,
                                                 const std::vector<std::string>& inputs) {
-  const auto out = read_output(values, "out");
+  auto out = read_output(values, "out");
   for (const std::string& input : inputs) {
     std::error_code ignored;  // what is not there yet is not the same file
     if (!out || (*out != input && !std::filesystem::equivalent(*out, input, ignored))) continue;

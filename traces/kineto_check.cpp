@@ -26,7 +26,8 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"empty_step", "a step that launched nothing"},
     {"missing_collective", "a collective or message that another rank of its group does not have"},
     {"sequence_gap", "sequence numbers of a process group that are left out"},
-    {"unaligned_clocks", "collectives end earlier on one rank than on another by more than 50 us"},
+    {"unaligned_clocks",
+     "collectives end earlier on one rank than on another by more than 50 us, or none tells"},
     {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
 }};
 

@@ -19,7 +19,7 @@ enum class KinetoFindingKind : std::uint8_t {
   empty_step,          ///< a step that launched nothing
   missing_collective,  ///< a collective or message that another rank of its group does not have
   sequence_gap,        ///< sequence numbers of a process group that are left out
-  unaligned_clocks,    ///< collectives end at different times on two ranks, all in one direction
+  unaligned_clocks,    ///< collectives end earlier on one rank than on another, or none tells
   truncated_profile,   ///< steps that the record cuts off or leaves out, or work outside all steps
 };
 inline constexpr int kKinetoFindingKinds = 9;

@@ -49,8 +49,9 @@ struct KinetoRanks {
 /// Joins the communication of the traces and estimates their clocks.
 ///
 /// Collectives are joined by process group and sequence number, messages by group, source, destination and
-/// their order within a step. Where a trace does not say these (PyTorch before 2.5), kernels of one name are
-/// joined that overlap in time, by their ends; that needs clocks that agree better than a kernel is long.
+/// their order within a step. Where a trace does not say these (as of older versions of PyTorch), kernels of
+/// one name are joined that overlap in time, by their ends; that needs clocks that agree better than a kernel
+/// is long.
 ///
 /// A collective ends on all its ranks together, so the clock offset of a rank is the median difference of
 /// the ends of what it shares with ranks that are aligned already, beginning with the first.
