@@ -1,7 +1,10 @@
 // ClusterSpec: GPUs, nodes and the links between them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/units.hpp"
 
@@ -37,6 +40,21 @@ struct GpuSpec {
   bool operator==(const GpuSpec&) const = default;
 };
 
+/// How gradient reductions over several nodes go; costmodel/collectives.hpp has the formulas.
+enum class CollectiveAlgorithm : std::uint8_t { hierarchical, ring, tree, fastest };
+inline constexpr int kCollectiveAlgorithms = 4;
+
+std::string_view to_string(CollectiveAlgorithm algorithm);
+std::optional<CollectiveAlgorithm> collective_algorithm_from_string(std::string_view name);
+
+/// The switches between nodes. Without contention they take no time beyond that of inter_node.
+struct LeafSwitches {
+  int nodes = 0;                ///< under one of them; 0: one switch for all nodes
+  double oversubscription = 1;  ///< bandwidth of the cards below over that of the links above
+
+  bool operator==(const LeafSwitches&) const = default;
+};
+
 struct ClusterSpec {
   std::string name;  ///< as given: "a100-80g:4", or a path with ":4"
   int nodes = 1;
@@ -44,6 +62,8 @@ struct ClusterSpec {
   GpuSpec gpu;
   Link intra_node;
   Link inter_node;  ///< per GPU
+  LeafSwitches leaf;
+  CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
 
   int gpus() const { return nodes * gpus_per_node; }
   int node_of(int rank) const { return rank / gpus_per_node; }

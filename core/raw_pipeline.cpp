@@ -28,7 +28,8 @@ class Validation {
       refuse("backward_weight_s",
              "expected this key for " + std::string(to_string(shape.kind)) + ", found none");
     }
-    check_link();
+    check_link("link", pipeline_.link);
+    check_link("shared_link", pipeline_.shared_link);
     const std::size_t stages = shape.stages();
     double seconds = sum("forward_s", pipeline_.forward, stages);
     seconds += sum("backward_s", pipeline_.backward, stages);
@@ -37,10 +38,11 @@ class Validation {
     }
     if (pipeline_.activation) check_bytes("activation_bytes", *pipeline_.activation, stages);
     const double bytes = check_bytes("p2p_bytes", pipeline_.message, stages - 1);
-    if (bytes > 0 && !pipeline_.link) refuse("link", "expected this key beside p2p_bytes, found none");
-    if (pipeline_.link) {
+    const auto path = pipeline_.path();
+    if (bytes > 0 && !path) refuse("link", "expected this key beside p2p_bytes, found none");
+    if (path) {
       const double messages = 2.0 * static_cast<double>(stages - 1) * shape.microbatches;
-      seconds += pipeline_.link->latency.count() * messages + 2 * bytes / pipeline_.link->bytes_per_second;
+      seconds += path->latency.count() * messages + 2 * bytes / path->bytes_per_second;
     }
     if (!(seconds <= kMostSeconds)) {
       throw Error(ErrorKind::input,
@@ -55,14 +57,13 @@ class Validation {
     throw Error(ErrorKind::input, message, where_ + ": key '" + key + "'");
   }
 
-  void check_link() const {
-    if (!pipeline_.link) return;
-    const RawLink& link = *pipeline_.link;
-    if (!std::isfinite(link.latency.count()) || link.latency.count() < 0) {
-      refuse("link.latency_s", "expected a number of at least 0");
+  void check_link(const std::string& key, const std::optional<RawLink>& link) const {
+    if (!link) return;
+    if (!std::isfinite(link->latency.count()) || link->latency.count() < 0) {
+      refuse(key + ".latency_s", "expected a number of at least 0");
     }
-    if (!std::isfinite(link.bytes_per_second) || link.bytes_per_second <= 0) {
-      refuse("link.bandwidth_bytes_per_s", "expected a number above 0");
+    if (!std::isfinite(link->bytes_per_second) || link->bytes_per_second <= 0) {
+      refuse(key + ".bandwidth_bytes_per_s", "expected a number above 0");
     }
   }
 
@@ -140,9 +141,9 @@ class Builder {
   }
 
   Nanoseconds message_time(Bytes bytes) const {
-    if (!pipeline_.link) return Nanoseconds(0);
-    return to_nanoseconds(pipeline_.link->latency +
-                          Seconds(static_cast<double>(bytes.count) / pipeline_.link->bytes_per_second));
+    const auto path = pipeline_.path();
+    if (!path) return Nanoseconds(0);
+    return to_nanoseconds(path->latency + Seconds(static_cast<double>(bytes.count) / path->bytes_per_second));
   }
 
   void make_times() {
@@ -235,6 +236,12 @@ class Builder {
 };
 
 }  // namespace
+
+std::optional<RawLink> RawPipeline::path() const {
+  if (!link || !shared_link) return link ? link : shared_link;
+  return RawLink{link->latency + shared_link->latency,
+                 std::min(link->bytes_per_second, shared_link->bytes_per_second)};
+}
 
 void validate(const RawPipeline& pipeline, const std::string& where) {
   Validation(pipeline, where).run();

@@ -24,7 +24,7 @@ struct BroadcastTable {
   bool operator==(const BroadcastTable&) const = default;
 };
 
-/// A link between any two ranks; messages do not share it.
+/// Between any two ranks; messages do not share it. As shared_link, one that all messages divide.
 struct RawLink {
   Seconds latency{0};
   double bytes_per_second = 0;
@@ -41,7 +41,11 @@ struct RawPipeline {
   std::optional<BroadcastTable<Seconds>> backward_weight;
   std::optional<BroadcastTable<Bytes>> activation;  ///< kept from a forward to the end of its backward
   BroadcastTable<Bytes> message{{{Bytes{}}}};       ///< activations forward, gradients as many back
-  std::optional<RawLink> link;                      ///< none: messages take no time
+  std::optional<RawLink> link;                      ///< none: messages take no time here
+  std::optional<RawLink> shared_link;               ///< that all messages go over, beside `link`
+
+  /// Latency and bandwidth of a message with nothing else on the links; none without links.
+  std::optional<RawLink> path() const;
 };
 
 /// `where` is the pipeline's place for errors, as the name of its file.

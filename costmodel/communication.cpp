@@ -1,7 +1,8 @@
 #include "costmodel/communication.hpp"
 
 #include <algorithm>
-#include <map>
+
+#include "costmodel/collectives.hpp"
 
 namespace dflop {
 namespace {
@@ -39,15 +40,12 @@ Seconds message_time(const ClusterSpec& cluster, const Message& message, const P
 }
 
 Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
-  if (collective.groups.size() < 2) return Seconds(0);
-  std::map<int, int> on_node;
-  for (const std::int32_t group : collective.groups)
-    ++on_node[cluster.node_of(program.groups[group].first_rank)];
-  const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const auto [emptiest, fullest] = std::minmax_element(on_node.begin(), on_node.end(), fewer);
-  const double bytes = static_cast<double>(collective.bytes.count);
-  return 2 * ring_half(cluster.intra_node, fullest->second, bytes) +
-         ring_all_reduce(cluster.inter_node, static_cast<int>(on_node.size()), bytes / emptiest->second);
+  const double bandwidth = network_bandwidth(cluster, collective, program);
+  Seconds sum{0};
+  for (const CollectivePhase& phase : all_reduce_phases(cluster, collective, program)) {
+    sum += phase_time(cluster, phase, bandwidth);
+  }
+  return sum;
 }
 
 }  // namespace dflop

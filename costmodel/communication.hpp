@@ -21,11 +21,7 @@ Seconds ring_all_reduce(const Link& link, int ranks, double bytes);
 /// the same exchange shares that end's NIC, so several messages of one reshard do not each get all of it.
 Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program);
 
-/// Time of a gradient reduction: ranks with the same tp index form one all-reduce, all of them at once, as
-/// each rank has its own NIC. On one node, or with one participant a node, a ring; else reduce-scatter inside
-/// each node, a ring all-reduce of each participant's share over the nodes, and all-gather inside each node
-/// (which uses every NIC of a node). Where nodes hold different numbers of participants, the
-/// steps inside a node last as on the fullest one and the shares between nodes are those of the emptiest.
+/// Time of a gradient reduction: the sum over the phases of costmodel/collectives.hpp.
 ///
 /// Under ZeRO-1 the reduction is a reduce-scatter of fp32 gradients and, after the optimizer step, an
 /// all-gather of bf16 parameters (Rajbhandari et al. 2020). Both are charged here, as the all-reduce, which

@@ -4,10 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/lowering.hpp"
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
 #include "experiments/simulate_pipeline.hpp"
 #include "experiments/study.hpp"
+#include "experiments/what_if.hpp"
+#include "sim/topology.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/plan_file.hpp"
@@ -52,26 +55,65 @@ Table group_table(const Timeline& timeline) {
   return table;
 }
 
-void print_result(Format format, const Evaluation& result) {
+void print_result(Format format, const Evaluation& result, const std::optional<Table>& distribution) {
   const Table summary = summary_table(result);
   const Table groups = group_table(result.timelines.front());
   switch (format) {
     case Format::table:
       fmt::print("{}\nfirst iteration, by tp group:\n\n{}", to_text(summary, terminal_width()),
                  to_text(groups, terminal_width()));
+      if (distribution) {
+        fmt::print("\niteration times of all runs:\n\n{}", to_text(*distribution, terminal_width()));
+      }
       break;
     case Format::json: {
       nlohmann::ordered_json out = nlohmann::ordered_json::parse(to_json(summary, -1))[0];
       out["iterations_s"] = nlohmann::ordered_json::array();
       for (const Timeline& timeline : result.timelines)
         out["iterations_s"].push_back(Seconds(timeline.makespan).count());
+      if (distribution) {
+        out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
+      }
       out["groups"] = nlohmann::ordered_json::parse(to_json(groups, -1));
       fmt::print("{}\n", out.dump(2));
       break;
     }
     case Format::csv:
-      fmt::print("{}", to_csv(summary));
+      fmt::print("{}", to_csv(distribution ? *distribution : summary));
   }
+}
+
+/// Runs programs on a cluster under the conditions of a what-if.
+Timeline run_on_cluster(const WhatIf& what_if, const Target& target, const Program& program,
+                        std::uint64_t run, Detail detail) {
+  const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
+    return cluster_network(program, target.cluster, bandwidth_factor);
+  };
+  return what_if.simulate(program, target.cost.price(program),
+                          what_if.network.value_or(NetworkModel::latency_bandwidth), make_network, run,
+                          detail);
+}
+
+/// Iteration times of `what_if.repeat` runs of all iterations.
+Table repeat(const WhatIf& what_if, const Plan& plan, const Target& target, const ScheduleFile& schedule) {
+  std::vector<Program> programs;
+  for (const ScheduledIteration& iteration : schedule.iterations) {
+    programs.push_back(lower(plan, target.model, iteration.samples, iteration.assignment));
+  }
+  const auto run = [&](std::size_t i) {
+    const Program& program = programs[i % programs.size()];
+    return Seconds(run_on_cluster(what_if, target, program, i, Detail::usage).makespan);
+  };
+  return distribution_table(run_all(what_if.repeat * programs.size(), run));
+}
+
+/// Says who stalled in the last iteration that was run.
+int report_stall(Format format, const Evaluation& result) {
+  const Timeline& stalled = result.timelines.back();
+  print_table(stall_table(stalled), format);
+  fmt::print(stderr, "dflop: iteration {} does not end: {} of {} tp groups stall\n",
+             result.timelines.size() - 1, stalled.stalls.size(), stalled.groups.size());
+  return 3;
 }
 
 int simulate_plan(const Values& values) {
@@ -94,7 +136,9 @@ int simulate_plan(const Values& values) {
         fmt::format("expected a schedule of the plan's model '{}', found '{}'", plan.model, schedule.model),
         schedule_path);
   }
-  const Target target(plan.model, plan.cluster, plan_path);
+  const WhatIf what_if = read_what_if(values);
+  const Target target(plan.model, plan.cluster, plan_path,
+                      [&](ClusterSpec& cluster) { what_if.apply(cluster); });
   validate(plan, target.model, target.cluster, plan_path);
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
@@ -102,12 +146,18 @@ int simulate_plan(const Values& values) {
              fmt::format("{}: iteration {}", schedule_path, k));
   }
   const int traced = out || perfetto ? static_cast<int>(schedule.iterations.size()) : 0;
-  const Evaluation result = evaluate(plan, target, schedule, traced);
+  const IterationRunner runner = [&](std::size_t k, const Program& program, Detail detail) {
+    return run_on_cluster(what_if, target, program, k, detail);
+  };
+  const Evaluation result = evaluate(plan, target, schedule, traced, runner);
   StagedOutputs files;
   if (out) files.add(*out, to_json(TimelineFile{result.timelines}));
   if (perfetto) files.add(*perfetto, to_perfetto(result.timelines));
   files.commit();
-  print_result(format, result);
+  if (!result.timelines.back().stalls.empty()) return report_stall(format, result);
+  std::optional<Table> distribution;
+  if (what_if.repeat > 1) distribution = repeat(what_if, plan, target, schedule);
+  print_result(format, result, distribution);
   if (const auto problem = out_of_memory(result.peak_memory, target.cluster)) {
     fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
     return 3;
@@ -158,6 +208,8 @@ Command simulate_command() {
        "write the timeline of all iterations (.json, .json.gz)")  //
       ("perfetto", po::value<std::string>()->value_name("FILE"),
        "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)");
+  add_what_if_options(command.options);
+  add_cluster_what_if_options(command.options);
   add_format_option(command.options);
   return command;
 }

@@ -6,7 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/verify.hpp"
-#include "sim/engine.hpp"
+#include "experiments/what_if.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/pipeline_file.hpp"
@@ -39,23 +39,43 @@ Table stage_table(const Timeline& timeline) {
   return table;
 }
 
-void print_result(Format format, const RawPipeline& pipeline, const Timeline& timeline) {
+void print_result(Format format, const RawPipeline& pipeline, const Timeline& timeline,
+                  const std::optional<Table>& distribution) {
   const Table summary = summary_table(pipeline, timeline);
   const Table stages = stage_table(timeline);
   switch (format) {
     case Format::table:
       fmt::print("{}\nby stage:\n\n{}", to_text(summary, terminal_width()),
                  to_text(stages, terminal_width()));
+      if (distribution)
+        fmt::print("\nmakespans of all runs:\n\n{}", to_text(*distribution, terminal_width()));
       break;
     case Format::json: {
       nlohmann::ordered_json out = nlohmann::ordered_json::parse(to_json(summary, -1))[0];
+      if (distribution) {
+        out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
+      }
       out["stages"] = nlohmann::ordered_json::parse(to_json(stages, -1));
       fmt::print("{}\n", out.dump(2));
       break;
     }
     case Format::csv:
-      fmt::print("{}", to_csv(stages));
+      fmt::print("{}", to_csv(distribution ? *distribution : stages));
   }
+}
+
+/// A shared link is shared unless another network is asked for.
+Timeline run_pipeline(const WhatIf& what_if, const RawPipeline& pipeline, const PricedPipeline& priced,
+                      std::uint64_t run, Detail detail) {
+  const NetworkModel usual =
+      pipeline.shared_link ? NetworkModel::contention : NetworkModel::latency_bandwidth;
+  const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
+    const RawLink path = *pipeline.path();
+    return shared_link(priced.program, to_nanoseconds(path.latency), pipeline.shared_link->bytes_per_second,
+                       path.bytes_per_second, bandwidth_factor);
+  };
+  return what_if.simulate(priced.program, priced.costs, what_if.network.value_or(usual), make_network, run,
+                          detail);
 }
 
 }  // namespace
@@ -70,17 +90,38 @@ int simulate_pipeline(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
+  const WhatIf what_if = read_what_if(values);
   const auto path = values["pipeline"].as<std::string>();
   const RawPipeline pipeline = parse_pipeline(read_text_file(path), path);
+  if (what_if.network == NetworkModel::contention && !pipeline.shared_link) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--network': 'contention' needs key 'shared_link' in {}, "
+                            "found none",
+                            path));
+  }
   const PricedPipeline priced = make_program(pipeline);
   verify(priced.program);
   const Detail detail = out || perfetto ? Detail::spans : Detail::usage;
-  const Timeline timeline = simulate(priced.program, priced.costs, detail);
+  const auto run = [&](std::uint64_t number, Detail kept) {
+    return run_pipeline(what_if, pipeline, priced, number, kept);
+  };
+  const Timeline timeline = run(0, detail);
   StagedOutputs files;
   if (out) files.add(*out, to_json(TimelineFile{{timeline}}));
   if (perfetto) files.add(*perfetto, to_perfetto(std::span(&timeline, 1)));
   files.commit();
-  print_result(format, pipeline, timeline);
+  if (!timeline.stalls.empty()) {
+    print_table(stall_table(timeline), format);
+    fmt::print(stderr, "dflop: the pipeline does not end: {} of {} stages stall\n", timeline.stalls.size(),
+               timeline.groups.size());
+    return 3;
+  }
+  std::optional<Table> distribution;
+  if (what_if.repeat > 1) {
+    distribution = distribution_table(
+        run_all(what_if.repeat, [&](std::size_t i) { return Seconds(run(i, Detail::usage).makespan); }));
+  }
+  print_result(format, pipeline, timeline, distribution);
   return 0;
 }
 

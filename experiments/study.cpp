@@ -56,6 +56,11 @@ auto named_by(const std::string& plan_file, const std::string& key, Find find) {
   }
 }
 
+ClusterSpec changed(ClusterSpec cluster, const std::function<void(ClusterSpec&)>& change) {
+  if (change) change(cluster);
+  return cluster;
+}
+
 Work total_work(const std::vector<Sample>& samples) {
   Work work;
   for (const Sample& sample : samples) {
@@ -67,9 +72,10 @@ Work total_work(const std::vector<Sample>& samples) {
 
 }  // namespace
 
-Target::Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file)
+Target::Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file,
+               const std::function<void(ClusterSpec&)>& change)
     : model(named_by(plan_file, "model", [&] { return find_model(model_name); })),
-      cluster(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); })),
+      cluster(changed(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); }), change)),
       cost(model, cluster),
       executor(cost) {}
 
@@ -122,7 +128,8 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
   return file;
 }
 
-Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced) {
+Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
+                    const IterationRunner& runner) {
   Evaluation result;
   std::vector<Seconds> times;
   double samples = 0;
@@ -134,8 +141,12 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
     const ScheduledIteration& iteration = schedule.iterations[k];
     const Program program = lower(plan, target.model, iteration.samples, iteration.assignment);
     verify(program);
-    Timeline timeline =
-        target.executor.run(program, static_cast<int>(k) < traced ? Detail::spans : Detail::usage);
+    const Detail detail = static_cast<int>(k) < traced ? Detail::spans : Detail::usage;
+    Timeline timeline = runner ? runner(k, program, detail) : target.executor.run(program, detail);
+    if (!timeline.stalls.empty()) {
+      result.timelines.push_back(std::move(timeline));
+      return result;
+    }
     const Seconds time = timeline.makespan;
     const Work work = total_work(iteration.samples);
     times.push_back(time);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +22,9 @@ namespace dflop {
 struct Target {
   /// `plan_file` is the file that names them, for errors; empty where the command line does.
   /// @throws Error (input) as find_model() and find_cluster().
-  Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "");
+  /// `change` is applied to the cluster before anything is made of it.
+  Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "",
+         const std::function<void(ClusterSpec&)>& change = {});
   Target(const Target&) = delete;  // the members refer to each other
 
   ModelSpec model;
@@ -62,8 +65,13 @@ struct Evaluation {
   Bytes peak_memory;
 };
 
-/// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them.
-Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced);
+/// Runs the program of one iteration.
+using IterationRunner = std::function<Timeline(std::size_t iteration, const Program&, Detail)>;
+
+/// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them; by the
+/// target's executor unless another `runner` is given. Ends with the first iteration that stalls.
+Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
+                    const IterationRunner& runner = {});
 
 /// What to say of a plan that needs more memory than a GPU has, or nothing where it fits.
 std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster);

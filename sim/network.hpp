@@ -40,8 +40,11 @@ struct Network {
   std::vector<std::size_t> first_phase;
 };
 
-/// All messages of a program on one link, as a bus; collectives take no time.
-/// @pre bytes_per_s > 0
-Network shared_link(const Program& program, Nanoseconds latency, double bytes_per_s);
+/// All messages of a program on one link, as a bus; collectives take no time. Each message begins to move
+/// after `latency` and goes at most at message_bytes_per_s times the lower `bandwidth_factor` of its ends
+/// (empty: 1).
+/// @pre bandwidths and factors > 0
+Network shared_link(const Program& program, Nanoseconds latency, double bytes_per_s,
+                    double message_bytes_per_s, const std::vector<double>& bandwidth_factor = {});
 
 }  // namespace dflop

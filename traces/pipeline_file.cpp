@@ -73,7 +73,7 @@ RawPipeline parse_pipeline(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
   root.require_keys({"schema", "version", "schedule", "stages", "microbatches", "forward_s", "backward_s"},
-                    {"backward_weight_s", "chunks", "activation_bytes", "p2p_bytes", "link"});
+                    {"backward_weight_s", "chunks", "activation_bytes", "p2p_bytes", "link", "shared_link"});
   RawPipeline pipeline;
   pipeline.shape = read_shape(root);
   validate(pipeline.shape, file);
@@ -92,6 +92,7 @@ RawPipeline parse_pipeline(std::string_view json, const std::string& file) {
     pipeline.message = read_table<Bytes>(root.at("p2p_bytes"), stages - 1, "boundaries", microbatches);
   }
   if (root.has("link")) pipeline.link = read_link(root.at("link"));
+  if (root.has("shared_link")) pipeline.shared_link = read_link(root.at("shared_link"));
   validate(pipeline, file);
   return pipeline;
 }

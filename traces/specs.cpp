@@ -25,6 +25,8 @@ constexpr double kMostFlopPerS = 1e18;
 constexpr double kLeastBytesPerS = 1e6;
 constexpr double kMostBytesPerS = 1e15;
 constexpr double kLeastEfficiency = 0.001;
+constexpr int kMostLeafNodes = 4096;
+constexpr double kMostOversubscription = 1000;
 constexpr double kMostHalf = 1e6;
 constexpr double kMostLatencyS = 1;
 
@@ -110,6 +112,12 @@ Link read_link(const JsonValue& json) {
   return {read_latency(json.at("latency_s")), read_bandwidth(json.at("bandwidth_bytes_per_s"))};
 }
 
+LeafSwitches read_leaf(const JsonValue& json) {
+  json.require_keys({"nodes", "oversubscription"});
+  return {json.at("nodes").integer(1, kMostLeafNodes),
+          json.at("oversubscription").number_in(1, kMostOversubscription)};
+}
+
 /// "source" says where the figures come from; it is for readers of the file.
 void check_source(const JsonValue& root) {
   if (root.has("source")) root.at("source").string();
@@ -137,7 +145,7 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root("dflop.cluster", kVersion);
   root.require_keys({"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
-                    {"source"});
+                    {"source", "leaf", "collectives"});
   check_source(root);
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
@@ -145,6 +153,13 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   cluster.gpu = read_gpu(root.at("gpu"));
   cluster.intra_node = read_link(root.at("intra_node"));
   cluster.inter_node = read_link(root.at("inter_node"));
+  if (root.has("leaf")) cluster.leaf = read_leaf(root.at("leaf"));
+  if (root.has("collectives")) {
+    cluster.collectives =
+        root.at("collectives")
+            .choice({CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::ring, CollectiveAlgorithm::tree,
+                     CollectiveAlgorithm::fastest});
+  }
   return cluster;
 }
 

@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
   const PricedProgram priced = make_pipeline(pipeline);
   const auto simulate_once = [&] {
     if (!shared) return Seconds(simulate(priced.program, priced.costs, Detail::usage).makespan).count();
-    const Network bus = shared_link(priced.program, Nanoseconds(1000), kBytesPerS);
+    const Network bus = shared_link(priced.program, Nanoseconds(1000), kBytesPerS, kBytesPerS);
     return Seconds(simulate(priced.program, priced.costs, Detail::usage, {&bus, {}}).makespan).count();
   };
   const std::string size = fmt::format("{}x{} {}", pipeline.stages, pipeline.microbatches, argv[3]);

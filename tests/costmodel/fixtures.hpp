@@ -64,11 +64,11 @@ inline GpuSpec a100() {
 
 /// Four GPUs a node. Inside: 1 s and 100 bytes/s; between: 10 s and 10 bytes/s.
 inline ClusterSpec small_cluster() {
-  return {"small", 4, 4, small_gpu(), {Seconds(1), 100}, {Seconds(10), 10}};
+  return {"small", 4, 4, small_gpu(), {Seconds(1), 100}, {Seconds(10), 10}, {}};
 }
 
 inline ClusterSpec a100_cluster() {
-  return {"a100", 4, 8, a100(), {Seconds(3e-6), 230e9}, {Seconds(15e-6), 12e9}};
+  return {"a100", 4, 8, a100(), {Seconds(3e-6), 230e9}, {Seconds(15e-6), 12e9}, {}};
 }
 
 }  // namespace dflop::fixtures

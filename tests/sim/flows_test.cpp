@@ -256,7 +256,7 @@ TEST(SharedNetwork, ABusIsNeverFasterThanItsBandwidth) {
       priced.costs.message[m] = Nanoseconds(20 + priced.program.messages[m].bytes.count);
     }
     std::fill(priced.costs.collective.begin(), priced.costs.collective.end(), Nanoseconds(0));
-    const Network bus = shared_link(priced.program, Nanoseconds(20), kGigabyte);
+    const Network bus = shared_link(priced.program, Nanoseconds(20), kGigabyte, kGigabyte);
     const Timeline plain = simulate(priced.program, priced.costs, Detail::usage);
     const Timeline shared = simulate(priced.program, priced.costs, Detail::spans, {&bus, {}});
     const auto messages = static_cast<std::int64_t>(priced.program.messages.size());
@@ -284,7 +284,7 @@ double makespan_on_a_bus(int stages, int microbatches) {
   pipeline.stages = stages;
   pipeline.microbatches = microbatches;
   const PricedProgram priced = make_pipeline(pipeline);
-  const Network bus = shared_link(priced.program, Nanoseconds(1000), kGigabyte);
+  const Network bus = shared_link(priced.program, Nanoseconds(1000), kGigabyte, kGigabyte);
   return Seconds(simulate(priced.program, priced.costs, Detail::usage, {&bus, {}}).makespan).count();
 }
 

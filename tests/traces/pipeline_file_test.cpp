@@ -128,7 +128,7 @@ TEST(PipelineFile, RefusesWrongValues) {
 }
 
 TEST(PipelineFile, RefusesUnknownAndMissingKeys) {
-  refused("\"link\"", "\"shared_link\"", "shared_link", {"unknown key", "link"});
+  refused("\"link\"", "\"cable\"", "cable", {"unknown key", "link"});
   refused("\"backward_s\": 7,", "", "backward_s", {"expected this key"});
   refused(",\n  \"link\": {\"latency_s\": 1e-6, \"bandwidth_bytes_per_s\": 1e9}", "", "link",
           {"beside p2p_bytes"});

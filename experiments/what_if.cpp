@@ -1,0 +1,306 @@
+#include "experiments/what_if.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "experiments/progress.hpp"
+#include "sim/engine.hpp"
+#include "sim/perturbation.hpp"
+#include "solver/parallel.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int kMostRepeats = 1'000'000;
+constexpr double kMostFactor = 1e6;
+constexpr double kMostSeconds = 1e6;
+constexpr double kMostJitter = 3;
+constexpr std::uint64_t kJitterStream = 0x6a697474'65720000;
+
+[[noreturn]] void refuse(const std::string& option, const std::string& expected, const std::string& found) {
+  throw Error(ErrorKind::usage,
+              fmt::format("option '--{}': expected {}, found '{}'", option, expected, found));
+}
+
+/// Reads "rank=3:1.5:0.2" piece by piece.
+class SelectorText {
+ public:
+  SelectorText(const std::string& option, const std::string& form, const std::string& text)
+      : option_(option), form_(form), text_(text), rest_(text) {}
+
+  bool take(std::string_view word) {
+    if (rest_.substr(0, word.size()) != word) return false;
+    rest_.remove_prefix(word.size());
+    return true;
+  }
+  void expect(std::string_view word) {
+    if (!take(word)) fail();
+  }
+  int index() { return number<int>(0, 1 << 20); }
+  double number_in(double least, double most) { return number<double>(least, most); }
+  bool at_end() const { return rest_.empty(); }
+  void expect_end() const {
+    if (!at_end()) fail();
+  }
+  [[noreturn]] void fail() const { refuse(option_, form_, text_); }
+
+ private:
+  template <typename Number>
+  Number number(Number least, Number most) {
+    Number value{};
+    const auto [end, problem] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (problem != std::errc() || !(value >= least && value <= most)) fail();
+    rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+    return value;
+  }
+
+  const std::string& option_;
+  const std::string& form_;
+  const std::string& text_;
+  std::string_view rest_;
+};
+
+std::vector<std::string> texts(const Values& values, const std::string& option) {
+  return values.count(option) > 0 ? values[option].as<std::vector<std::string>>()
+                                  : std::vector<std::string>{};
+}
+
+std::vector<Affected> read_affected(const Values& values, const std::string& option, double least,
+                                    double most) {
+  const std::string form =
+      fmt::format("rank=R:FACTOR or stage=S:FACTOR, a factor from {} to {}", least, most);
+  std::vector<Affected> all;
+  for (const std::string& text : texts(values, option)) {
+    SelectorText selector(option, form, text);
+    Affected affected;
+    affected.stage = selector.take("stage=");
+    if (!affected.stage) selector.expect("rank=");
+    affected.index = selector.index();
+    selector.expect(":");
+    affected.factor = selector.number_in(least, most);
+    selector.expect_end();
+    all.push_back(affected);
+  }
+  return all;
+}
+
+void read_pauses(const Values& values, const std::string& option, std::vector<PausedRank>& pauses) {
+  const bool fails = option == "fail";
+  const std::string form = fails ? "rank=R:SECONDS" : "rank=R:START:DURATION in seconds";
+  for (const std::string& text : texts(values, option)) {
+    SelectorText selector(option, form, text);
+    PausedRank pause;
+    selector.expect("rank=");
+    pause.rank = selector.index();
+    selector.expect(":");
+    pause.start = Seconds(selector.number_in(0, kMostSeconds));
+    if (!fails) {
+      selector.expect(":");
+      pause.duration = Seconds(selector.number_in(0, kMostSeconds));
+    }
+    selector.expect_end();
+    pauses.push_back(pause);
+  }
+}
+
+std::optional<NetworkModel> read_network(const Values& values) {
+  const auto name = read_text(values, "network");
+  if (!name) return std::nullopt;
+  if (*name == "none") return NetworkModel::none;
+  if (*name == "latency-bandwidth") return NetworkModel::latency_bandwidth;
+  if (*name == "contention") return NetworkModel::contention;
+  refuse("network", "none, latency-bandwidth or contention", *name);
+}
+
+std::optional<LeafSwitches> read_leaf(const Values& values) {
+  const auto text = read_text(values, "leaf");
+  if (!text) return std::nullopt;
+  const std::string option = "leaf";
+  const std::string form = "NODES:OVERSUBSCRIPTION, nodes from 1 and an oversubscription from 1 to 1000";
+  SelectorText selector(option, form, *text);
+  LeafSwitches leaf;
+  leaf.nodes = selector.index();
+  selector.expect(":");
+  leaf.oversubscription = selector.number_in(1, 1000);
+  selector.expect_end();
+  if (leaf.nodes == 0) selector.fail();
+  return leaf;
+}
+
+void require_rank(const Program& program, const std::string& option, int rank) {
+  if (rank < program.ranks()) return;
+  refuse(option, fmt::format("a rank from 0 to {}", program.ranks() - 1), fmt::format("rank={}", rank));
+}
+
+/// Product of the factors that hold for each group.
+std::vector<double> factors(const Program& program, const std::string& option,
+                            const std::vector<Affected>& affected) {
+  std::vector<double> factor(program.groups.size(), 1);
+  for (const Affected& a : affected) {
+    if (!a.stage) {
+      require_rank(program, option, a.index);
+      factor[group_of_rank(program, a.index)] *= a.factor;
+      continue;
+    }
+    if (static_cast<std::size_t>(a.index) >= program.stages.size()) {
+      refuse(option, fmt::format("a stage from 0 to {}", program.stages.size() - 1),
+             fmt::format("stage={}", a.index));
+    }
+    for (std::size_t g = 0; g < factor.size(); ++g) {
+      if (program.groups[g].stage == a.index) factor[g] *= a.factor;
+    }
+  }
+  return factor;
+}
+
+std::vector<Pause> pauses_of(const Program& program, const std::vector<PausedRank>& ranks) {
+  std::vector<Pause> pauses;
+  for (const PausedRank& paused : ranks) {
+    require_rank(program, paused.duration ? "pause" : "fail", paused.rank);
+    pauses.push_back({group_of_rank(program, paused.rank), to_nanoseconds(paused.start),
+                      paused.duration ? to_nanoseconds(*paused.duration) : Pause::kForever});
+  }
+  std::stable_sort(pauses.begin(), pauses.end(),
+                   [](const Pause& a, const Pause& b) { return a.start < b.start; });
+  return pauses;
+}
+
+}  // namespace
+
+void WhatIf::apply(ClusterSpec& cluster) const {
+  if (collectives) cluster.collectives = *collectives;
+  if (leaf) cluster.leaf = *leaf;
+}
+
+Timeline WhatIf::simulate(const Program& program, ProgramCosts costs, NetworkModel model,
+                          const NetworkMaker& make_network, std::uint64_t run, Detail detail) const {
+  const std::vector<double> slower = factors(program, "slow", slow);
+  for (std::size_t g = 0; g < slower.size(); ++g) {
+    if (slower[g] != 1) slow_down(costs, program, static_cast<std::int32_t>(g), slower[g]);
+  }
+  if (jitter > 0) {
+    Random random(seed, kJitterStream + run);
+    add_jitter(costs, jitter, random);
+  }
+  const std::vector<double> bandwidth = factors(program, "slow-link", slow_links);
+  Conditions conditions{nullptr, pauses_of(program, pauses)};
+  if (model == NetworkModel::contention) {
+    const Network links = make_network(bandwidth);
+    conditions.network = &links;
+    return dflop::simulate(program, costs, detail, conditions);
+  }
+  if (model == NetworkModel::none) {
+    free_communication(costs);
+  } else if (!slow_links.empty()) {
+    dflop::slow_links(costs, program, bandwidth);
+  }
+  return dflop::simulate(program, costs, detail, conditions);
+}
+
+void add_what_if_options(Options& options) {
+  const auto several = [](const char* form) {
+    return po::value<std::vector<std::string>>()->value_name(form)->composing();
+  };
+  options.add_options()  //
+      ("network", po::value<std::string>()->value_name("NAME"),
+       "none (communication takes no time), latency-bandwidth (each message and collective as with nothing "
+       "else on the links), contention (max-min fair shares)")  //
+      ("slow", several("rank=R:F"),
+       "compute of a rank, or with stage=S:F of a stage, takes F times as long; "
+       "may be given several times, as the next three")                                         //
+      ("slow-link", several("rank=R:F"), "its links have F times their bandwidth, 0 < F <= 1")  //
+      ("pause", several("rank=R:T:D"), "the rank computes nothing for D seconds from T on")     //
+      ("fail", several("rank=R:T"),
+       "the rank fails after T seconds; the result says who stalls, exit code 3")  //
+      ("jitter", po::value<double>()->value_name("S")->default_value(0, "0"),
+       "multiply every operation's duration by a log-normal factor of mean 1 and this sigma")  //
+      ("repeat", po::value<std::int64_t>()->value_name("K")->default_value(1),
+       "run K times and print the distribution of iteration times")  //
+      ("seed", po::value<std::int64_t>()->value_name("N")->default_value(1), "of the jitter");
+}
+
+void add_cluster_what_if_options(Options& options) {
+  options.add_options()  //
+      ("collectives", po::value<std::string>()->value_name("NAME"),
+       "gradient reduction over nodes: hierarchical, ring, tree or fastest; default: as the cluster says")  //
+      ("leaf", po::value<std::string>()->value_name("NODES:X"),
+       "with contention: leaf switches over so many nodes, oversubscribed X times; default: as the cluster "
+       "says");
+}
+
+WhatIf read_what_if(const Values& values) {
+  WhatIf what_if;
+  what_if.network = read_network(values);
+  if (values.count("collectives") > 0) {
+    const auto name = values["collectives"].as<std::string>();
+    what_if.collectives = collective_algorithm_from_string(name);
+    if (!what_if.collectives) refuse("collectives", "hierarchical, ring, tree or fastest", name);
+  }
+  what_if.leaf = values.count("leaf") > 0 ? read_leaf(values) : std::nullopt;
+  what_if.slow = read_affected(values, "slow", 1 / kMostFactor, kMostFactor);
+  what_if.slow_links = read_affected(values, "slow-link", 1 / kMostFactor, 1);
+  read_pauses(values, "pause", what_if.pauses);
+  read_pauses(values, "fail", what_if.pauses);
+  what_if.jitter = read_number(values, "jitter", 0, kMostJitter);
+  what_if.repeat = static_cast<int>(read_integer(values, "repeat", 1, kMostRepeats));
+  what_if.seed = read_seed(values);
+  return what_if;
+}
+
+std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run) {
+  constexpr std::size_t kBlocks = 100;  // steps of the progress bar
+  std::vector<Seconds> makespans(count);
+  Progress progress("repeating");
+  const std::size_t block = (count + kBlocks - 1) / kBlocks;
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t size = std::min(block, count - begin);
+    parallel_for(size, [&](std::size_t i) { makespans[begin + i] = run(begin + i); });
+    progress.update(static_cast<std::int64_t>(begin + size), static_cast<std::int64_t>(count));
+  }
+  return makespans;
+}
+
+Table distribution_table(std::vector<Seconds> makespans) {
+  std::sort(makespans.begin(), makespans.end());
+  const auto count = static_cast<double>(makespans.size());
+  const Seconds mean = std::accumulate(makespans.begin(), makespans.end(), Seconds(0)) / count;
+  const auto percentile = [&](double p) {  // nearest rank
+    return makespans[static_cast<std::size_t>(std::max(std::ceil(p * count), 1.0)) - 1].count();
+  };
+  return {{{"runs", "runs"},
+           {"mean_s", "mean s", 4},
+           {"p50_s", "p50 s", 4},
+           {"p95_s", "p95 s", 4},
+           {"p99_s", "p99 s", 4},
+           {"least_s", "least s", 4},
+           {"most_s", "most s", 4}},
+          {{static_cast<std::int64_t>(makespans.size()), mean.count(), percentile(0.50), percentile(0.95),
+            percentile(0.99), makespans.front().count(), makespans.back().count()}}};
+}
+
+Table stall_table(const Timeline& timeline) {
+  Table table;
+  table.columns = {{"rank", "rank"},          {"stage", "stage"},  {"op", "in"}, {"microbatch", "microbatch"},
+                   {"since_s", "since s", 4}, {"reason", "reason"}};
+  for (const Stall& stall : timeline.stalls) {
+    const std::string reason = stall.failed ? "failed"
+                               : stall.awaited_rank >= 0
+                                   ? fmt::format("waits for rank {}", stall.awaited_rank)
+                                   : "waits for the other participants";
+    table.rows.push_back({static_cast<std::int64_t>(stall.rank), timeline.stages[stall.stage],
+                          std::string(to_string(stall.op)),
+                          stall.microbatch < 0 ? Cell() : Cell(static_cast<std::int64_t>(stall.microbatch)),
+                          Seconds(stall.since).count(), reason});
+  }
+  return table;
+}
+
+}  // namespace dflop

@@ -1,0 +1,77 @@
+// What-if inputs of simulated runs: the network, stragglers, jitter, faults, and how often to run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/executor.hpp"
+#include "experiments/options.hpp"
+#include "experiments/table.hpp"
+#include "sim/conditions.hpp"
+
+namespace dflop {
+
+enum class NetworkModel : std::uint8_t {
+  none,               ///< messages and collectives take no time
+  latency_bandwidth,  ///< each takes as long as with nothing else on the links
+  contention,         ///< they share the links
+};
+
+/// A rank, or all ranks of a stage, and a number.
+struct Affected {
+  bool stage = false;
+  int index = 0;
+  double factor = 1;
+};
+
+struct PausedRank {
+  int rank = 0;
+  Seconds start{0};
+  std::optional<Seconds> duration;  ///< none: it fails
+};
+
+/// Makes the links of a program, each group's bandwidth scaled.
+using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
+
+struct WhatIf {
+  std::optional<NetworkModel> network;  ///< none: as the input says
+  std::optional<CollectiveAlgorithm> collectives;
+  std::optional<LeafSwitches> leaf;
+  std::vector<Affected> slow;        ///< compute takes factor times as long
+  std::vector<Affected> slow_links;  ///< bandwidth is factor times as high
+  double jitter = 0;                 ///< sigma
+  std::vector<PausedRank> pauses;
+  int repeat = 1;
+  std::uint64_t seed = 1;
+
+  /// The cluster with another network.
+  void apply(ClusterSpec& cluster) const;
+
+  /// Runs a program under these conditions. `run` tells apart runs of one seed. Safe from several threads.
+  /// @throws Error (usage) naming the option whose rank or stage the program has not.
+  Timeline simulate(const Program& program, ProgramCosts costs, NetworkModel network,
+                    const NetworkMaker& make_network, std::uint64_t run, Detail detail) const;
+};
+
+/// --network, --slow, --slow-link, --jitter, --pause, --fail, --repeat, --seed.
+void add_what_if_options(Options& options);
+/// --collectives, --leaf: of plans, which have a cluster.
+void add_cluster_what_if_options(Options& options);
+
+/// Reads them. @throws Error (usage) naming the option, what was expected and what was found.
+WhatIf read_what_if(const Values& values);
+
+/// Runs `count` things on all cores and returns their makespans in order: run(i) gives the i-th.
+std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
+
+/// Runs, mean, p50, p95, p99, least and most.
+Table distribution_table(std::vector<Seconds> makespans);
+
+/// What stands where in a run that did not end.
+Table stall_table(const Timeline& timeline);
+
+}  // namespace dflop

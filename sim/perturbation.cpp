@@ -1,0 +1,62 @@
+#include "sim/perturbation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace dflop {
+namespace {
+
+Nanoseconds times(Nanoseconds duration, double factor) {
+  return to_nanoseconds(Seconds(duration) * factor);
+}
+
+/// Box and Muller 1958; one of the two values.
+double standard_normal(Random& random) {
+  const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
+  return radius * std::cos(2 * std::numbers::pi * random.uniform());
+}
+
+}  // namespace
+
+std::int32_t group_of_rank(const Program& program, std::int32_t rank) {
+  const auto after =
+      std::upper_bound(program.groups.begin(), program.groups.end(), rank,
+                       [](std::int32_t r, const Group& group) { return r < group.first_rank; });
+  return static_cast<std::int32_t>(after - program.groups.begin()) - 1;
+}
+
+void slow_down(ProgramCosts& costs, const Program& program, std::int32_t group, double factor) {
+  for (std::int64_t i = program.groups[group].begin; i < program.groups[group].end; ++i) {
+    costs.instruction[i] = times(costs.instruction[i], factor);
+  }
+}
+
+void add_jitter(ProgramCosts& costs, double sigma, Random& random) {
+  for (Nanoseconds& duration : costs.instruction) {
+    if (duration == Nanoseconds(0)) continue;
+    duration = times(duration, std::exp(sigma * standard_normal(random) - sigma * sigma / 2));
+  }
+}
+
+void slow_links(ProgramCosts& costs, const Program& program, const std::vector<double>& bandwidth_factor) {
+  for (std::size_t m = 0; m < program.messages.size(); ++m) {
+    const Message& message = program.messages[m];
+    const double slower = std::min(bandwidth_factor[message.source], bandwidth_factor[message.destination]);
+    if (slower != 1) costs.message[m] = times(costs.message[m], 1 / slower);
+  }
+  for (std::size_t c = 0; c < program.collectives.size(); ++c) {
+    double slowest = 1e300;
+    for (const std::int32_t group : program.collectives[c].groups) {
+      slowest = std::min(slowest, bandwidth_factor[group]);
+    }
+    if (slowest != 1) costs.collective[c] = times(costs.collective[c], 1 / slowest);
+  }
+}
+
+void free_communication(ProgramCosts& costs) {
+  std::fill(costs.message.begin(), costs.message.end(), Nanoseconds(0));
+  std::fill(costs.collective.begin(), costs.collective.end(), Nanoseconds(0));
+}
+
+}  // namespace dflop

@@ -1,0 +1,144 @@
+// What-if options of `dflop simulate`, as a user types them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// 1F1B, 2 stages, 2 microbatches: F0 0-10, F1 10-20, B0 46-66, B1 76-96 on stage 0, F0 13-23, B0 23-43, F1
+/// 43-53, B1 53-73 on stage 1; 96 ms. Messages take 1 + 2 ms.
+constexpr const char* kSmall = R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 2,
+  "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "p2p_bytes": 2000000,
+  "link": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9}})";
+
+class WhatIfCommand : public ::testing::Test {
+ protected:
+  WhatIfCommand() { testing::write_all(sandbox_.path("p.json"), kSmall); }
+
+  RunResult run(const std::string& options) const {
+    return sandbox_.run("simulate --pipeline p.json " + options);
+  }
+
+  double makespan(const std::string& options) const {
+    const RunResult result = run("--format json " + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out)["makespan_s"];
+  }
+
+  void expect_refused(const std::string& options, const std::string& text) const {
+    const RunResult result = run(options);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+
+  Sandbox sandbox_;
+};
+
+TEST_F(WhatIfCommand, ChangesTheRun) {
+  EXPECT_DOUBLE_EQ(makespan(""), 0.096);
+  EXPECT_DOUBLE_EQ(makespan("--network none"), 0.090);          // two messages of 3 ms on the longest chain
+  EXPECT_DOUBLE_EQ(makespan("--slow-link rank=1:0.5"), 0.102);  // both take 6 ms
+  EXPECT_DOUBLE_EQ(makespan("--slow rank=1:2"), 0.156);         // 60 ms more on stage 1's chain
+  EXPECT_DOUBLE_EQ(makespan("--slow stage=1:2"), 0.156);
+  EXPECT_DOUBLE_EQ(makespan("--pause rank=1:0.03:0.007"), 0.103);
+  EXPECT_DOUBLE_EQ(makespan("--pause rank=1:0.03:0.007 --pause rank=1:0.05:0.001"), 0.104);
+}
+
+// Activations of both microbatches on one bus of 0.2 GB/s: 2 MB each take 10 ms alone and latency is 1 ms.
+// F0's from 11 to 21 alone; F1's from 21. F0 21-31, B0 31-51, F1 51-61, B1 61-81; gradients: 51-62 and 81-92,
+// each alone on the bus; B0 62-82, B1 92-112.
+TEST_F(WhatIfCommand, SharesABus) {
+  testing::write_all(sandbox_.path("p.json"),
+                     R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 2,
+  "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "p2p_bytes": 2000000,
+  "shared_link": {"latency_s": 0.001, "bandwidth_bytes_per_s": 2e8}})");
+  EXPECT_DOUBLE_EQ(makespan(""), 0.112);
+  EXPECT_DOUBLE_EQ(makespan("--network none"), 0.090);
+}
+
+TEST_F(WhatIfCommand, SaysWhoStalls) {
+  const RunResult result = run("--fail rank=1:0.03 --format json");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.err.find("2 of 2 stages stall"), std::string::npos) << result.err;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0]["reason"], "waits for rank 1");
+  EXPECT_DOUBLE_EQ(out[0]["since_s"].get<double>(), 0.02);
+  EXPECT_EQ(out[1]["reason"], "failed");
+  EXPECT_DOUBLE_EQ(out[1]["since_s"].get<double>(), 0.03);
+}
+
+TEST_F(WhatIfCommand, RepeatsWithJitterTheSameForASeed) {
+  const std::string options = "--jitter 0.1 --repeat 50 --format json";
+  const RunResult first = run(options);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(run(options).out, first.out);
+  EXPECT_NE(run(options + " --seed 2").out, first.out);
+  const json spread = json::parse(first.out)["distribution"];
+  EXPECT_EQ(spread["runs"], 50);
+  EXPECT_LT(spread["least_s"], spread["p50_s"]);
+  EXPECT_LT(spread["p50_s"], spread["p95_s"]);
+  EXPECT_LE(spread["p95_s"], spread["p99_s"]);
+  EXPECT_LE(spread["p99_s"], spread["most_s"]);
+}
+
+TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
+  expect_refused("--slow rank=2:2", "'--slow': expected a rank from 0 to 1, found 'rank=2'");
+  expect_refused("--slow stage=9:2", "'--slow': expected a stage from 0 to 1, found 'stage=9'");
+  expect_refused("--slow 1:2", "'--slow': expected rank=R:FACTOR or stage=S:FACTOR");
+  expect_refused("--slow rank=1:0", "found 'rank=1:0'");
+  expect_refused("--slow rank=1:nan", "found 'rank=1:nan'");
+  expect_refused("--slow rank=1:2x", "found 'rank=1:2x'");
+  expect_refused("--slow-link rank=1:2", "'--slow-link'");
+  expect_refused("--pause rank=1:2", "'--pause': expected rank=R:START:DURATION");
+  expect_refused("--fail rank=-1:2", "'--fail': expected rank=R:SECONDS");
+  expect_refused("--fail rank=7:2", "'--fail': expected a rank from 0 to 1");
+  expect_refused("--network wifi",
+                 "'--network': expected none, latency-bandwidth or contention, found 'wifi'");
+  expect_refused("--network contention", "needs key 'shared_link' in p.json");
+  expect_refused("--jitter -1", "'--jitter'");
+  expect_refused("--repeat 0", "'--repeat'");
+}
+
+TEST_F(WhatIfCommand, ReachesPlans) {
+  const Sandbox& box = sandbox_;
+  ASSERT_EQ(
+      box.run("plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:2 "
+              "--gbs 64 --out plan.json")
+          .exit_code,
+      0);
+  ASSERT_EQ(
+      box.run("schedule --plan plan.json --data traces/datasets/vision_mix.csv --iterations 2 --out s.json")
+          .exit_code,
+      0);
+  const auto mean = [&](const std::string& options) {
+    const RunResult result = box.run("simulate --plan plan.json --schedule s.json --format json " + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out)["iteration_s_mean"].get<double>();
+  };
+  const double usual = mean("");
+  EXPECT_EQ(mean("--network latency-bandwidth"), usual);
+  EXPECT_LT(mean("--network none"), usual);
+  EXPECT_GT(mean("--slow rank=0:1.5"), usual);
+  EXPECT_GT(mean("--network contention --leaf 1:100"), mean("--network contention"));
+  EXPECT_GT(mean("--collectives ring"), mean("--collectives fastest"));
+  const RunResult repeated =
+      box.run("simulate --plan plan.json --schedule s.json --format json --jitter 0.05 --repeat 10");
+  EXPECT_EQ(json::parse(repeated.out)["distribution"]["runs"], 20);  // two iterations
+  const RunResult failed = box.run("simulate --plan plan.json --schedule s.json --fail rank=0:0.5");
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_NE(failed.err.find("iteration 0 does not end"), std::string::npos) << failed.err;
+  EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --leaf 2").exit_code, 2);
+  EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --collectives star").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace dflop
