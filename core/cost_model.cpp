@@ -1,6 +1,21 @@
 #include "core/cost_model.hpp"
 
+#include <algorithm>
+
 namespace dflop {
+namespace {
+
+/// The stages that a group runs, each once.
+std::vector<std::int32_t> stages_of(const Program& program, const Group& group) {
+  std::vector<std::int32_t> stages = {group.stage};
+  for (std::int64_t i = group.begin; i < group.end; ++i) {
+    const std::int32_t stage = program.instructions[i].stage;
+    if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
+  }
+  return stages;
+}
+
+}  // namespace
 
 ProgramCosts CostModel::price(const Program& program) const {
   ProgramCosts costs;
@@ -9,7 +24,9 @@ ProgramCosts CostModel::price(const Program& program) const {
   costs.activation.assign(count, Bytes{});
   costs.workspace.assign(count, Bytes{});
   for (const Group& group : program.groups) {
-    costs.model_state.push_back(model_state(program.stages[group.stage]));
+    ModelState state;
+    for (const std::int32_t stage : stages_of(program, group)) state += model_state(program.stages[stage]);
+    costs.model_state.push_back(state);
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program.instructions[i];
       const Stage& stage = program.stages[instruction.stage];

@@ -13,7 +13,7 @@ struct ProgramCosts {
   std::vector<Nanoseconds> instruction;  ///< per instruction; zero for messages and collectives
   std::vector<Nanoseconds> message;      ///< per message: from the send to the arrival, uncontended
   std::vector<Nanoseconds> collective;   ///< per collective: from the last arrival to the end
-  std::vector<ModelState> model_state;   ///< per group, each rank
+  std::vector<ModelState> model_state;   ///< per group, each rank, of all stages that it runs
   /// Per instruction, each rank: kept from a forward to the last backward of its microbatch and stage (the
   /// same number at the forward that takes it and at the backward that frees it); zero elsewhere.
   std::vector<Bytes> activation;

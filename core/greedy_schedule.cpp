@@ -12,44 +12,45 @@ namespace {
 
 constexpr Nanoseconds kUnknown{std::numeric_limits<std::int64_t>::max()};
 
-/// The microbatches that a stage has started, which it takes in order.
-struct StageState {
-  int forwards = 0;
-  int inputs = 0;
-  int weights = 0;
-};
-
-struct RankState {
-  std::vector<int> stages;  ///< in model order
-  int held = 0;
-  Nanoseconds free_at{0};
-};
-
+/// A run in virtual time in which every rank takes the step that its rule says. The rule is that of the
+/// derived class.
 class GreedyRun {
  public:
-  GreedyRun(const PipelineShape& shape, const StepTimes& times, int most_held)
+  GreedyRun(const PipelineShape& shape, const StepTimes& times)
       : shape_(shape),
         times_(times),
-        most_held_(most_held),
         forward_ready_(times.forward.size(), kUnknown),
         backward_ready_(times.forward.size(), kUnknown),
-        stages_(shape.stages()),
-        ranks_(shape.ranks),
+        free_at_(shape.ranks, Nanoseconds(0)),
         steps_(shape.ranks) {
-    for (int s = 0; s < shape.stages(); ++s) ranks_[rank_of_stage(shape, s)].stages.push_back(s);
     for (int j = 0; j < shape.microbatches; ++j) forward_ready_[j] = Nanoseconds(0);
   }
+  virtual ~GreedyRun() = default;
 
   std::vector<std::vector<ScheduleStep>> run() {
-    wake(Nanoseconds(0), rank_of_stage(shape_, 0));
+    for (int rank = 0; rank < shape_.ranks; ++rank) wake(Nanoseconds(0), rank);
     while (!wakes_.empty()) {
       const auto [now, rank] = wakes_.top();
       wakes_.pop();
-      if (ranks_[rank].free_at > now) continue;  // it looks again when it is free
-      if (const auto step = choose(ranks_[rank], now)) start(rank, *step, now);
+      if (free_at_[rank] > now) continue;  // it looks again when it is free
+      if (const auto step = take(rank, now)) start(rank, *step, now);
     }
     return std::move(steps_);
   }
+
+ protected:
+  /// What the free rank starts now, if anything; it is started.
+  virtual std::optional<ScheduleStep> take(int rank, Nanoseconds now) = 0;
+
+  bool forward_ready(int stage, int microbatch, Nanoseconds now) const {
+    return forward_ready_[cell(stage, microbatch)] <= now;
+  }
+  /// Whether the gradient is there; on the last stage, whether the forward has ended.
+  bool backward_ready(int stage, int microbatch, Nanoseconds now) const {
+    return backward_ready_[cell(stage, microbatch)] <= now;
+  }
+
+  const PipelineShape& shape_;
 
  private:
   std::size_t cell(int stage, int microbatch) const {
@@ -58,73 +59,33 @@ class GreedyRun {
 
   void wake(Nanoseconds time, int rank) { wakes_.push({time, rank}); }
 
-  /// Whether this stage of the rank may start its next forward, by its input and by memory.
-  bool may_forward(const RankState& rank, std::size_t chunk, Nanoseconds now) const {
-    const int stage = rank.stages[chunk];
-    const int j = stages_[stage].forwards;
-    const int left_free = static_cast<int>(rank.stages.size() - 1 - chunk);
-    return j < shape_.microbatches && rank.held + left_free < most_held_ &&
-           forward_ready_[cell(stage, j)] <= now;
-  }
-
-  bool may_backward(int stage, Nanoseconds now) const {
-    const int j = stages_[stage].inputs;
-    return j < stages_[stage].forwards && backward_ready_[cell(stage, j)] <= now;
-  }
-
-  std::optional<ScheduleStep> choose(const RankState& rank, Nanoseconds now) const {
-    std::optional<ScheduleStep> best;
-    const auto offer = [&](Op op, int stage, int microbatch) {
-      if (!best || microbatch < best->microbatch) best = ScheduleStep{op, stage, microbatch};
-    };
-    for (const int s : rank.stages) {
-      if (may_backward(s, now)) offer(Op::backward_input, s, stages_[s].inputs);
-    }
-    if (best) return best;
-    for (std::size_t c = 0; c < rank.stages.size(); ++c) {
-      const int s = rank.stages[c];
-      if (may_forward(rank, c, now)) offer(Op::forward, s, stages_[s].forwards);
-    }
-    if (best) return best;
-    for (const int s : rank.stages) {
-      if (stages_[s].weights < stages_[s].inputs) offer(Op::backward_weight, s, stages_[s].weights);
-    }
-    return best;
-  }
-
   /// Everything that follows from a start is known at once, its end among it.
   void start(int rank, const ScheduleStep& step, Nanoseconds now) {
     steps_[rank].push_back(step);
-    StageState& stage = stages_[step.stage];
     const std::size_t at = cell(step.stage, step.microbatch);
     Nanoseconds end = now;
     if (step.op == Op::forward) {
-      ++stage.forwards;
-      ++ranks_[rank].held;
       end += times_.forward[at];
       if (step.stage + 1 == shape_.stages()) {
         backward_ready_[at] = end;
       } else {
         deliver(forward_ready_, step, step.stage + 1, step.stage, end);
       }
-    } else if (step.op == Op::backward_input) {
-      ++stage.inputs;
+    } else if (step.op == Op::backward_weight) {
+      end += times_.backward_weight[at];
+    } else {
       end += times_.backward[at];
       if (step.stage > 0) deliver(backward_ready_, step, step.stage - 1, step.stage - 1, end);
-    } else {
-      ++stage.weights;
-      --ranks_[rank].held;
-      end += times_.backward_weight[at];
     }
-    ranks_[rank].free_at = end;
+    free_at_[rank] = end;
     wake(end, rank);
   }
 
   /// The result of a step that ends at `end` goes over boundary `boundary` to stage `to`.
   void deliver(std::vector<Nanoseconds>& ready, const ScheduleStep& step, int to, int boundary,
                Nanoseconds end) {
-    const int rank = rank_of_stage(shape_, to);
-    const bool crosses = rank != rank_of_stage(shape_, step.stage);
+    const int rank = rank_of_stage(shape_, to, step.microbatch);
+    const bool crosses = rank != rank_of_stage(shape_, step.stage, step.microbatch);
     const Nanoseconds arrival = crosses ? end + times_.message[cell(boundary, step.microbatch)] : end;
     ready[cell(to, step.microbatch)] = arrival;
     wake(arrival, rank);
@@ -132,22 +93,152 @@ class GreedyRun {
 
   using Wake = std::pair<Nanoseconds, int>;  ///< when to look what a rank can do
 
-  const PipelineShape& shape_;
   const StepTimes& times_;
-  const int most_held_;
   std::vector<Nanoseconds> forward_ready_;
   std::vector<Nanoseconds> backward_ready_;
-  std::vector<StageState> stages_;
-  std::vector<RankState> ranks_;
+  std::vector<Nanoseconds> free_at_;
   std::vector<std::vector<ScheduleStep>> steps_;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
+};
+
+/// The rule of greedy_steps().
+class SplitRun final : public GreedyRun {
+ public:
+  SplitRun(const PipelineShape& shape, const StepTimes& times, int most_held)
+      : GreedyRun(shape, times),
+        most_held_(most_held),
+        stages_(shape.stages()),
+        stages_of_rank_(stages_of_ranks(shape)),
+        held_(shape.ranks, 0) {}
+
+ private:
+  /// The microbatches that a stage has started, which it takes in order.
+  struct StageState {
+    int forwards = 0;
+    int inputs = 0;
+    int weights = 0;
+  };
+
+  /// Whether this stage of the rank may start its next forward, by its input and by memory.
+  bool may_forward(int rank, std::size_t chunk, Nanoseconds now) const {
+    const std::vector<int>& stages = stages_of_rank_[rank];
+    const int j = stages_[stages[chunk]].forwards;
+    const int left_free = static_cast<int>(stages.size() - 1 - chunk);
+    return j < shape_.microbatches && held_[rank] + left_free < most_held_ &&
+           forward_ready(stages[chunk], j, now);
+  }
+
+  bool may_backward(int stage, Nanoseconds now) const {
+    const int j = stages_[stage].inputs;
+    return j < stages_[stage].forwards && backward_ready(stage, j, now);
+  }
+
+  std::optional<ScheduleStep> choose(int rank, Nanoseconds now) const {
+    const std::vector<int>& stages = stages_of_rank_[rank];
+    std::optional<ScheduleStep> best;
+    const auto offer = [&](Op op, int stage, int microbatch) {
+      if (!best || microbatch < best->microbatch) best = ScheduleStep{op, stage, microbatch};
+    };
+    for (const int s : stages) {
+      if (may_backward(s, now)) offer(Op::backward_input, s, stages_[s].inputs);
+    }
+    if (best) return best;
+    for (std::size_t c = 0; c < stages.size(); ++c) {
+      if (may_forward(rank, c, now)) offer(Op::forward, stages[c], stages_[stages[c]].forwards);
+    }
+    if (best) return best;
+    for (const int s : stages) {
+      if (stages_[s].weights < stages_[s].inputs) offer(Op::backward_weight, s, stages_[s].weights);
+    }
+    return best;
+  }
+
+  std::optional<ScheduleStep> take(int rank, Nanoseconds now) override {
+    const std::optional<ScheduleStep> step = choose(rank, now);
+    if (!step) return step;
+    StageState& stage = stages_[step->stage];
+    if (step->op == Op::forward) {
+      ++stage.forwards;
+      ++held_[rank];
+    } else if (step->op == Op::backward_input) {
+      ++stage.inputs;
+    } else {
+      ++stage.weights;
+      --held_[rank];
+    }
+    return step;
+  }
+
+  const int most_held_;
+  std::vector<StageState> stages_;
+  std::vector<std::vector<int>> stages_of_rank_;
+  std::vector<int> held_;  ///< per rank, chunks of microbatches
+};
+
+/// The rule of bubble_steps().
+class BubbleRun final : public GreedyRun {
+ public:
+  BubbleRun(const PipelineShape& shape, const ScheduleTables& tables,
+            std::vector<std::vector<ScheduleStep>> fixed)
+      : GreedyRun(shape, tables.times), fixed_(std::move(fixed)) {
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      const int limit = tables.most_held.empty() ? shape.microbatches : tables.most_held[rank];
+      ranks_.push_back({0, rank, rank, limit});
+    }
+  }
+
+ private:
+  struct RankState {
+    std::size_t next_fixed = 0;
+    int next_forward = 0;   ///< microbatch, as all of the rank `ranks` apart
+    int next_backward = 0;  ///< likewise
+    int most_held = 0;
+  };
+
+  bool may_forward(const RankState& rank) const {
+    const int held = (rank.next_forward - rank.next_backward) / shape_.ranks;
+    return rank.next_forward < shape_.microbatches && held < rank.most_held;
+  }
+
+  bool may_backward(const RankState& rank, Nanoseconds now) const {
+    return rank.next_backward < rank.next_forward && backward_ready(0, rank.next_backward, now);
+  }
+
+  bool may_go_on(const ScheduleStep& step, Nanoseconds now) const {
+    return step.op == Op::forward ? forward_ready(step.stage, step.microbatch, now)
+                                  : backward_ready(step.stage, step.microbatch, now);
+  }
+
+  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
+    RankState& rank = ranks_[r];
+    if (rank.next_fixed < fixed_[r].size() && may_go_on(fixed_[r][rank.next_fixed], now)) {
+      return fixed_[r][rank.next_fixed++];
+    }
+    if (may_forward(rank)) {
+      const int microbatch = rank.next_forward;
+      rank.next_forward += shape_.ranks;
+      return ScheduleStep{Op::forward, 0, microbatch};
+    }
+    if (!may_backward(rank, now)) return std::nullopt;
+    const int microbatch = rank.next_backward;
+    rank.next_backward += shape_.ranks;
+    return ScheduleStep{Op::backward, 0, microbatch};
+  }
+
+  std::vector<std::vector<ScheduleStep>> fixed_;
+  std::vector<RankState> ranks_;
 };
 
 }  // namespace
 
 std::vector<std::vector<ScheduleStep>> greedy_steps(const PipelineShape& shape, const StepTimes& times,
                                                     int most_held) {
-  return GreedyRun(shape, times, most_held).run();
+  return SplitRun(shape, times, most_held).run();
+}
+
+std::vector<std::vector<ScheduleStep>> bubble_steps(const PipelineShape& shape, const ScheduleTables& tables,
+                                                    std::vector<std::vector<ScheduleStep>> fixed) {
+  return BubbleRun(shape, tables, std::move(fixed)).run();
 }
 
 }  // namespace dflop

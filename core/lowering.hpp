@@ -5,15 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "core/plan_stages.hpp"
 #include "core/program.hpp"
 
 namespace dflop {
-
-/// The stages of a plan, encoder first. The plan must be valid.
-std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
-
-/// Parameters of a stage on one of its ranks.
-std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
 
 /// Lowers a valid plan and assignment of one batch to a Program.
 ///
@@ -21,10 +16,18 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
 /// sequences and shared over the encoder's dp ranks in sample order, each rank getting a contiguous piece of
 /// equal FLOP to within one sequence. Encoder outputs go from the rank that made them to the LLM dp rank
 /// whose sample needs them, and gradients go back the same way. A uniform plan encodes a sample where its LLM
-/// dp rank is. Messages without bytes are left out. After the last backward each stage reduces its gradients
-/// over dp (fp32, 4 bytes a parameter) and takes an optimizer step.
+/// dp rank is. A colocated plan encodes microbatch j of an LLM dp rank on pipeline rank j mod pp of that dp
+/// rank. Messages without bytes and those of a group to itself are left out. After its last backward a group
+/// takes its stages from the last to the first, reduces the gradients of each over dp (fp32, 4 bytes a
+/// parameter) and takes its optimizer step.
+///
+/// `order` is for the plan's shape, but for its placement, and runs to its end.
 /// @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11
 /// tokens.
+Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+              const Assignment& assignment, const PipelineOrder& order);
+
+/// The same in the order of plan_order() without tables.
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment);
 

@@ -9,8 +9,9 @@
 namespace dflop {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLayouts = {"disaggregated", "uniform"};
-constexpr std::array<std::string_view, 2> kSchedules = {"gpipe", "1f1b"};
+constexpr std::array<std::string_view, 3> kLayouts = {"disaggregated", "uniform", "colocated"};
+constexpr std::array<std::string_view, kPipelineSchedules> kSchedules = {
+    "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "eager-1f1b", "encoder-in-bubbles"};
 constexpr std::array<std::string_view, 3> kRecomputations = {"none", "selective", "full"};
 
 template <typename Enum, std::size_t N>
@@ -27,13 +28,16 @@ class PlanCheck {
       : plan_(plan), model_(model), cluster_(cluster), where_(where) {}
 
   void run() const {
-    check_module("encoder", plan_.encoder, model_.encoder.layers);
-    check_module("llm", plan_.llm, model_.llm.layers);
-    if (plan_.layout == Layout::uniform) check_uniform();
     require_positive("microbatches", plan_.microbatches);
+    check_schedule();
+    check_module("encoder", plan_.encoder, model_.encoder.layers, plan_.layout == Layout::uniform);
+    check_module("llm", plan_.llm, model_.llm.layers, true);
+    if (plan_.layout == Layout::uniform) check_uniform();
+    check_order();
     check_ranks();
-    check_placement("encoder", plan_.encoder, 0);
-    check_placement("llm", plan_.llm, plan_.layout == Layout::uniform ? 0 : plan_.encoder.ranks());
+    if (plan_.layout == Layout::colocated) check_colocated();
+    if (plan_.layout == Layout::disaggregated) check_placement("encoder", plan_.encoder, 0);
+    check_placement("llm", plan_.llm, plan_.layout == Layout::disaggregated ? plan_.encoder.ranks() : 0);
     if (plan_.gbs < std::int64_t{plan_.microbatches} * plan_.llm.dp) {
       refuse("gbs", "a global batch of " + std::to_string(plan_.gbs) + " samples cannot fill dp " +
                         std::to_string(plan_.llm.dp) + " x " + std::to_string(plan_.microbatches) +
@@ -50,7 +54,23 @@ class PlanCheck {
     if (value < 1) refuse(key, "expected at least 1, found " + std::to_string(value));
   }
 
-  void check_module(const std::string& name, const ModulePlan& module, int model_layers) const {
+  /// Which schedule goes with which layout and chunks.
+  void check_schedule() const {
+    const std::string schedule(to_string(plan_.schedule));
+    const bool in_bubbles = plan_.schedule == PipelineSchedule::encoder_in_bubbles;
+    if (in_bubbles != (plan_.layout == Layout::colocated)) {
+      refuse("schedule", "encoder-in-bubbles is for a colocated plan and no other, found " + schedule +
+                             " for a " + std::string(to_string(plan_.layout)) + " one");
+    }
+    require_positive("chunks", plan_.chunks);
+    const int chunks = plan_.schedule == PipelineSchedule::zb_v ? 2 : 1;
+    if (plan_.schedule != PipelineSchedule::interleaved && plan_.chunks != chunks) {
+      refuse("chunks", "expected " + std::to_string(chunks) + " for " + schedule + ", found " +
+                           std::to_string(plan_.chunks));
+    }
+  }
+
+  void check_module(const std::string& name, const ModulePlan& module, int model_layers, bool chunked) const {
     require_positive(name + ".tp", module.tp);
     require_positive(name + ".pp", module.pp);
     require_positive(name + ".dp", module.dp);
@@ -65,12 +85,13 @@ class PlanCheck {
         refuse(name + key, "expected at most " + cluster_size() + ", found " + std::to_string(value));
       }
     }
-    check_layers(name + ".layers", module, model_layers);
+    check_layers(name + ".layers", module, model_layers, chunked ? plan_.chunks : 1);
   }
 
-  void check_layers(const std::string& key, const ModulePlan& module, int model_layers) const {
-    if (module.layers.size() != static_cast<std::size_t>(module.pp)) {
-      refuse(key, "expected one entry for each of " + std::to_string(module.pp) + " stages, found " +
+  void check_layers(const std::string& key, const ModulePlan& module, int model_layers, int chunks) const {
+    const std::int64_t stages = std::int64_t{module.pp} * chunks;
+    if (static_cast<std::int64_t>(module.layers.size()) != stages) {
+      refuse(key, "expected one entry for each of " + std::to_string(stages) + " stages, found " +
                       std::to_string(module.layers.size()));
     }
     const int smallest = plan_.layout == Layout::uniform ? 0 : 1;
@@ -93,7 +114,7 @@ class PlanCheck {
       refuse("encoder", "a uniform plan has the same tp, pp and dp for encoder and llm");
     }
     bool llm_begun = false;
-    for (int stage = 0; stage < plan_.llm.pp; ++stage) {
+    for (int stage = 0; stage < plan_.llm.pp * plan_.chunks; ++stage) {
       if (plan_.encoder.layers[stage] + plan_.llm.layers[stage] == 0) {
         refuse("llm.layers", "stage " + std::to_string(stage) + " has no layers");
       }
@@ -105,6 +126,24 @@ class PlanCheck {
     }
   }
 
+  void check_colocated() const {
+    const auto require = [&](const std::string& key, const std::string& what, int expected, int found) {
+      if (found == expected) return;
+      refuse(key, "expected " + what + ", which is " + std::to_string(expected) +
+                      ", in a colocated plan, found " + std::to_string(found));
+    };
+    require("encoder.tp", "the tp of llm", plan_.llm.tp, plan_.encoder.tp);
+    require("encoder.pp", "one stage", 1, plan_.encoder.pp);
+    require("encoder.dp", "dp x pp of llm", plan_.llm.dp * plan_.llm.pp, plan_.encoder.dp);
+  }
+
+  /// Interleaved ranks take as many microbatches of a chunk in turn as there are ranks.
+  void check_order() const {
+    if (plan_.schedule != PipelineSchedule::interleaved || plan_.microbatches % plan_.llm.pp == 0) return;
+    refuse("microbatches", "expected a multiple of llm.pp " + std::to_string(plan_.llm.pp) +
+                               " for interleaved, found " + std::to_string(plan_.microbatches));
+  }
+
   /// A module that is too large alone is to blame; else it is both that do not fit together.
   void check_ranks() const {
     const auto ranks = [](const ModulePlan& m) { return std::int64_t{m.tp} * m.pp * m.dp; };
@@ -113,7 +152,7 @@ class PlanCheck {
       refuse(key, who + std::to_string(needed) + " GPUs, expected at most " + cluster_size());
     };
     check("llm", "needs ", ranks(plan_.llm));
-    if (plan_.layout == Layout::uniform) return;
+    if (plan_.layout != Layout::disaggregated) return;
     check("encoder", "needs ", ranks(plan_.encoder));
     check("llm", "encoder and llm together need ", ranks(plan_.encoder) + ranks(plan_.llm));
   }
@@ -173,8 +212,10 @@ std::string describe(const Plan& plan) {
   const auto shape = [](const ModulePlan& m) {
     return "tp" + std::to_string(m.tp) + " pp" + std::to_string(m.pp) + " dp" + std::to_string(m.dp);
   };
-  const std::string tail = " mb" + std::to_string(plan.microbatches);
-  if (plan.layout == Layout::uniform) return shape(plan.llm) + tail;
+  std::string tail = " mb" + std::to_string(plan.microbatches);
+  if (plan.schedule > PipelineSchedule::one_f_one_b) tail += " " + std::string(to_string(plan.schedule));
+  if (plan.chunks > 1) tail += " x" + std::to_string(plan.chunks);
+  if (plan.layout != Layout::disaggregated) return shape(plan.llm) + tail;
   return "E " + shape(plan.encoder) + " | L " + shape(plan.llm) + tail;
 }
 

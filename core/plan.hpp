@@ -15,15 +15,28 @@ namespace dflop {
 enum class Layout : std::uint8_t {
   disaggregated,  ///< encoder and LLM on ranks of their own, each with its own tp, pp, dp
   uniform,        ///< one pipeline over encoder and LLM layers, one tp, pp, dp for all
+  colocated,      ///< every tp group of the LLM also holds the whole encoder
 };
 
-enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
+/// The order of forwards and backwards; core/schedules.hpp describes each.
+enum class PipelineSchedule : std::uint8_t {
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  zb_h1,
+  zb_h2,
+  zb_v,
+  eager_1f1b,
+  encoder_in_bubbles,
+};
+inline constexpr int kPipelineSchedules = 8;
 
 /// How much of a layer's activations is computed again in the backward pass.
 enum class Recomputation : std::uint8_t { none, selective, full };
 
 std::string_view to_string(Layout layout);
-std::string_view to_string(PipelineSchedule schedule);  ///< "gpipe", "1f1b"
+/// "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "eager-1f1b", "encoder-in-bubbles".
+std::string_view to_string(PipelineSchedule schedule);
 std::string_view to_string(Recomputation recomputation);
 std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name);
 std::optional<Recomputation> recomputation_from_string(std::string_view name);
@@ -33,14 +46,18 @@ struct ModulePlan {
   int tp = 1;
   int pp = 1;
   int dp = 1;
-  std::vector<int> layers;  ///< per pipeline stage, size pp
+  std::vector<int> layers;  ///< per stage in model order: pp of them, or pp * chunks
 
   int ranks() const { return tp * pp * dp; }
   bool operator==(const ModulePlan&) const = default;
 };
 
 /// A complete training configuration. With Layout::uniform both modules have the same tp, pp and dp, and
-/// stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers.
+/// stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With Layout::colocated the
+/// encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp = llm.dp * llm.pp.
+///
+/// Each pipeline rank of the LLM (uniform: of the pipeline) runs `chunks` stages, and the layers of that
+/// module have pp * chunks entries. An encoder with ranks of its own has one stage on each.
 struct Plan {
   std::string planner;  ///< who made it
   std::string model;
@@ -51,12 +68,12 @@ struct Plan {
   ModulePlan llm;
   int microbatches = 1;  ///< an iteration, per LLM dp rank
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  int chunks = 1;  ///< stages of each pipeline rank: any for interleaved, 2 for zb-v, 1 for the others
   Recomputation recomputation = Recomputation::full;
   bool zero1 = true;              ///< optimizer states split over dp
   bool sequence_parallel = true;  ///< activations between tp regions split over tp
 
-  int ranks() const { return layout == Layout::uniform ? llm.ranks() : encoder.ranks() + llm.ranks(); }
-  int stages() const { return layout == Layout::uniform ? llm.pp : encoder.pp + llm.pp; }
+  int ranks() const { return layout == Layout::disaggregated ? encoder.ranks() + llm.ranks() : llm.ranks(); }
   int bins() const { return microbatches * llm.dp; }
   bool operator==(const Plan&) const = default;
 };
@@ -71,7 +88,8 @@ std::vector<int> split_layers(int layers, int stages);
 void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
               const std::string& where = "plan");
 
-/// "E tp2 pp1 dp4 | L tp4 pp2 dp3 | mb 16", or "tp4 pp2 dp4 (E 27+0 | L 12+20) | mb 16".
+/// "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, uniform, "tp4 pp2 dp4 mb16"; schedules other than gpipe and 1f1b
+/// are named, as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks.
 std::string describe(const Plan& plan);
 
 /// Samples of one global batch to bins. bin = microbatch * dp + dp rank, dp being that of the LLM.

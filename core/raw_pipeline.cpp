@@ -28,20 +28,28 @@ class Validation {
       refuse("backward_weight_s",
              "expected this key for " + std::string(to_string(shape.kind)) + ", found none");
     }
+    check_encoder();
+    check_limits();
     check_link("link", pipeline_.link);
     check_link("shared_link", pipeline_.shared_link);
-    const std::size_t stages = shape.stages();
+    const std::size_t stages = std::size_t(shape.ranks) * shape.chunks;
     double seconds = sum("forward_s", pipeline_.forward, stages);
     seconds += sum("backward_s", pipeline_.backward, stages);
     if (pipeline_.backward_weight) {
       seconds += sum("backward_weight_s", *pipeline_.backward_weight, stages);
     }
     if (pipeline_.activation) check_bytes("activation_bytes", *pipeline_.activation, stages);
-    const double bytes = check_bytes("p2p_bytes", pipeline_.message, stages - 1);
+    double bytes = check_bytes("p2p_bytes", pipeline_.message, stages - 1);
     const auto path = pipeline_.path();
     if (bytes > 0 && !path) refuse("link", "expected this key beside p2p_bytes, found none");
+    if (pipeline_.encoder) {
+      seconds += sum("encoder_forward_s", pipeline_.encoder->forward, 1);
+      seconds += sum("encoder_backward_s", pipeline_.encoder->backward, 1);
+      bytes += check_bytes("encoder_bytes", pipeline_.encoder->message, 1);
+      if (bytes > 0 && !path) refuse("link", "expected this key beside encoder_bytes, found none");
+    }
     if (path) {
-      const double messages = 2.0 * static_cast<double>(stages - 1) * shape.microbatches;
+      const double messages = 2.0 * static_cast<double>(shape.stages() - 1) * shape.microbatches;
       seconds += path->latency.count() * messages + 2 * bytes / path->bytes_per_second;
     }
     if (!(seconds <= kMostSeconds)) {
@@ -55,6 +63,29 @@ class Validation {
  private:
   [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
     throw Error(ErrorKind::input, message, where_ + ": key '" + key + "'");
+  }
+
+  void check_encoder() const {
+    const bool wanted = pipeline_.shape.spreads_encoder();
+    if (wanted == pipeline_.encoder.has_value()) return;
+    refuse("encoder_forward_s", std::string("expected ") + (wanted ? "this" : "no such") + " key for " +
+                                    std::string(to_string(pipeline_.shape.kind)) + ", found " +
+                                    (wanted ? "none" : "one"));
+  }
+
+  void check_limits() const {
+    const std::vector<int>& limits = pipeline_.activation_limit;
+    const PipelineShape& shape = pipeline_.shape;
+    if (limits.empty()) return;
+    if (shape.kind != PipelineSchedule::eager_1f1b && !shape.spreads_encoder()) {
+      refuse("activation_limit",
+             "expected no such key for " + std::string(to_string(shape.kind)) + ", found one");
+    }
+    if (limits.size() != 1 && limits.size() != static_cast<std::size_t>(shape.ranks)) {
+      refuse("activation_limit", found(shape.ranks, "values, one for each stage", limits.size()));
+    }
+    const int least = *std::min_element(limits.begin(), limits.end());
+    if (least < 1) refuse("activation_limit", "expected at least 1, found " + std::to_string(least));
   }
 
   void check_link(const std::string& key, const std::optional<RawLink>& link) const {
@@ -112,32 +143,41 @@ class Validation {
   const std::string& where_;
 };
 
-class Builder {
+/// The durations of all steps of a pipeline. Where backwards are split, `backward` is the input part.
+class Times {
  public:
-  explicit Builder(const RawPipeline& pipeline)
-      : pipeline_(pipeline), shape_(pipeline.shape), microbatches_(shape_.microbatches) {}
-
-  PricedPipeline build() {
-    Program& program = result_.program;
-    program.microbatches = shape_.microbatches;
-    program.stages.assign(shape_.stages(), Stage{});
-    program.works.assign(1, Work{});
-    make_times();
-    add_messages();
-    const auto steps = pipeline_steps(shape_, times_);
-    for (int rank = 0; rank < shape_.ranks; ++rank) add_group(rank, steps[rank]);
-    return std::move(result_);
+  Times(const RawPipeline& pipeline, bool split) : pipeline_(pipeline), split_(split) {
+    const PipelineShape& shape = pipeline.shape;
+    if (shape.spreads_encoder()) add_encoder();
+    for (int row = 0; row < shape.ranks * shape.chunks; ++row) {
+      const bool is_last = row + 1 == shape.ranks * shape.chunks;
+      for (int j = 0; j < shape.microbatches; ++j) {
+        Nanoseconds backward = to_nanoseconds(pipeline.backward.at(row, j));
+        if (pipeline.backward_weight) {
+          const Nanoseconds weight = to_nanoseconds(pipeline.backward_weight->at(row, j));
+          if (split_) {
+            times_.backward_weight.push_back(weight);
+          } else {
+            backward += weight;
+          }
+        }
+        times_.forward.push_back(to_nanoseconds(pipeline.forward.at(row, j)));
+        times_.backward.push_back(backward);
+        if (!is_last) times_.message.push_back(message_time(pipeline.message.at(row, j)));
+      }
+    }
   }
+
+  StepTimes take() { return std::move(times_); }
 
  private:
-  std::size_t cell(int stage, int microbatch) const {
-    return static_cast<std::size_t>(stage) * microbatches_ + microbatch;
-  }
-
-  /// Whether stages `boundary` and `boundary` + 1 are there and on different ranks.
-  bool has_messages(int boundary) const {
-    return boundary >= 0 && boundary + 1 < shape_.stages() &&
-           rank_of_stage(shape_, boundary) != rank_of_stage(shape_, boundary + 1);
+  void add_encoder() {
+    for (int j = 0; j < pipeline_.shape.microbatches; ++j) {
+      times_.forward.push_back(to_nanoseconds(pipeline_.encoder->forward.at(0, j)));
+      times_.backward.push_back(to_nanoseconds(pipeline_.encoder->backward.at(0, j)));
+      times_.message.push_back(message_time(pipeline_.encoder->message.at(0, j)));
+      if (pipeline_.backward_weight && split_) times_.backward_weight.push_back(Nanoseconds(0));
+    }
   }
 
   Nanoseconds message_time(Bytes bytes) const {
@@ -146,48 +186,75 @@ class Builder {
     return to_nanoseconds(path->latency + Seconds(static_cast<double>(bytes.count) / path->bytes_per_second));
   }
 
-  void make_times() {
-    const bool split = splits_backward(shape_.kind);
-    for (int s = 0; s < shape_.stages(); ++s) {
-      for (int j = 0; j < microbatches_; ++j) {
-        Nanoseconds backward = to_nanoseconds(pipeline_.backward.at(s, j));
-        if (pipeline_.backward_weight) {
-          const Nanoseconds weight = to_nanoseconds(pipeline_.backward_weight->at(s, j));
-          if (split) {
-            times_.backward_weight.push_back(weight);
-          } else {
-            backward += weight;
-          }
-        }
-        times_.forward.push_back(to_nanoseconds(pipeline_.forward.at(s, j)));
-        times_.backward.push_back(backward);
-        if (s + 1 < shape_.stages()) times_.message.push_back(message_time(pipeline_.message.at(s, j)));
-      }
+  const RawPipeline& pipeline_;
+  const bool split_;
+  StepTimes times_;
+};
+
+bool splits_backward(const PipelineOrder& order) {
+  const auto splits = [](const ScheduleStep& step) { return step.op == Op::backward_input; };
+  return std::any_of(order.ranks.begin(), order.ranks.end(), [&](const std::vector<ScheduleStep>& steps) {
+    return std::any_of(steps.begin(), steps.end(), splits);
+  });
+}
+
+class Builder {
+ public:
+  Builder(const RawPipeline& pipeline, const PipelineOrder& order)
+      : pipeline_(pipeline),
+        order_(order),
+        shape_(order.shape),
+        microbatches_(shape_.microbatches),
+        times_(Times(pipeline, true).take()) {}
+
+  PricedPipeline build() {
+    Program& program = result_.program;
+    program.microbatches = shape_.microbatches;
+    program.stages.assign(shape_.stages(), Stage{});
+    program.works.assign(1, Work{});
+    add_messages();
+    const std::vector<std::vector<int>> stages = stages_of_ranks(shape_);
+    for (int rank = 0; rank < shape_.ranks; ++rank) {
+      add_group(rank, stages[rank][shape_.spreads_encoder() ? 1 : 0]);
     }
+    return std::move(result_);
+  }
+
+ private:
+  std::size_t cell(int stage, int microbatch) const {
+    return static_cast<std::size_t>(stage) * microbatches_ + microbatch;
+  }
+
+  /// Bytes of the message that crosses boundary `boundary`.
+  Bytes bytes_over(int boundary, int microbatch) const {
+    if (!shape_.spreads_encoder()) return pipeline_.message.at(boundary, microbatch);
+    return boundary == 0 ? pipeline_.encoder->message.at(0, microbatch)
+                         : pipeline_.message.at(boundary - 1, microbatch);
   }
 
   void add_messages() {
-    first_message_.assign(shape_.stages(), -1);
-    for (int s = 0; s < shape_.stages(); ++s) {
-      if (!has_messages(s)) continue;
-      first_message_[s] = static_cast<std::int32_t>(result_.program.messages.size());
-      const std::int32_t below = rank_of_stage(shape_, s);
-      const std::int32_t above = rank_of_stage(shape_, s + 1);
+    Program& program = result_.program;
+    first_message_.assign(cell(shape_.stages() - 1, 0), -1);
+    for (int s = 0; s + 1 < shape_.stages(); ++s) {
       for (int j = 0; j < microbatches_; ++j) {
-        const Bytes bytes = pipeline_.message.at(s, j);
-        result_.program.messages.push_back({below, above, j, bytes, bytes});
-        result_.program.messages.push_back({above, below, j, bytes, bytes});
+        const std::int32_t below = rank_of_stage(shape_, s, j);
+        const std::int32_t above = rank_of_stage(shape_, s + 1, j);
+        if (below == above) continue;
+        first_message_[cell(s, j)] = static_cast<std::int32_t>(program.messages.size());
+        const Bytes bytes = bytes_over(s, j);
+        program.messages.push_back({below, above, j, bytes, bytes});
+        program.messages.push_back({above, below, j, bytes, bytes});
         result_.costs.message.insert(result_.costs.message.end(), 2, times_.message[cell(s, j)]);
       }
     }
   }
 
-  void add_group(int rank, const std::vector<ScheduleStep>& steps) {
+  void add_group(int rank, int stage) {
     Group group;
     group.first_rank = rank;
-    group.stage = rank;  // the first of its stages
+    group.stage = stage;
     group.begin = static_cast<std::int64_t>(result_.program.instructions.size());
-    for (const ScheduleStep& step : steps) add_step(step);
+    for (const ScheduleStep& step : order_.ranks[rank]) add_step(step);
     group.end = static_cast<std::int64_t>(result_.program.instructions.size());
     result_.program.groups.push_back(group);
     result_.costs.model_state.emplace_back();
@@ -204,19 +271,27 @@ class Builder {
     if (step.op == Op::backward || step.op == Op::backward_input) add_exchange(Op::send, step, below, 1);
   }
 
-  /// `direction`: 0 for activations, 1 for gradients.
+  /// `direction`: 0 for activations, 1 for gradients. Stages of one rank have no messages between them.
   void add_exchange(Op op, const ScheduleStep& step, int boundary, int direction) {
-    if (!has_messages(boundary)) return;
-    add(op, step, first_message_[boundary] + 2 * step.microbatch + direction, Nanoseconds(0), Bytes{});
+    if (boundary < 0 || boundary + 1 >= shape_.stages()) return;
+    const std::int32_t first = first_message_[cell(boundary, step.microbatch)];
+    if (first >= 0) add(op, step, first + direction, Nanoseconds(0), Bytes{});
   }
 
   void add_compute(const ScheduleStep& step) {
     const std::size_t at = cell(step.stage, step.microbatch);
-    const Nanoseconds duration = step.op == Op::forward           ? times_.forward[at]
-                                 : step.op == Op::backward_weight ? times_.backward_weight[at]
-                                                                  : times_.backward[at];
-    const bool keeps = pipeline_.activation && step.op != Op::backward_input;
-    add(step.op, step, 0, duration, keeps ? pipeline_.activation->at(step.stage, step.microbatch) : Bytes{});
+    Nanoseconds duration(0);
+    if (step.op == Op::forward) duration += times_.forward[at];
+    if (step.op == Op::backward || step.op == Op::backward_input) duration += times_.backward[at];
+    if (step.op == Op::backward_weight || (step.op == Op::backward && pipeline_.backward_weight)) {
+      duration += times_.backward_weight[at];
+    }
+    add(step.op, step, 0, duration, step.op == Op::backward_input ? Bytes{} : activation(step));
+  }
+
+  Bytes activation(const ScheduleStep& step) const {
+    const int row = step.stage - (shape_.spreads_encoder() ? 1 : 0);
+    return pipeline_.activation && row >= 0 ? pipeline_.activation->at(row, step.microbatch) : Bytes{};
   }
 
   void add(Op op, const ScheduleStep& step, std::int32_t index, Nanoseconds duration, Bytes activation) {
@@ -228,12 +303,25 @@ class Builder {
   }
 
   const RawPipeline& pipeline_;
+  const PipelineOrder& order_;
   const PipelineShape& shape_;
   const int microbatches_;
   StepTimes times_;
-  std::vector<std::int32_t> first_message_;  ///< per boundary: activation and gradient of each microbatch
+  std::vector<std::int32_t> first_message_;  ///< per boundary and microbatch, its activation; -1: none
   PricedPipeline result_;
 };
+
+/// The order of a valid pipeline.
+PipelineOrder order_of(const RawPipeline& pipeline) {
+  const PipelineShape& shape = pipeline.shape;
+  ScheduleTables tables;
+  if (reads_tables(shape.kind)) {
+    tables.times = Times(pipeline, splits_backward(shape.kind)).take();
+    tables.most_held = pipeline.activation_limit;
+    if (tables.most_held.size() == 1) tables.most_held.resize(shape.ranks, tables.most_held.front());
+  }
+  return {shape, pipeline_steps(shape, tables)};
+}
 
 }  // namespace
 
@@ -247,9 +335,22 @@ void validate(const RawPipeline& pipeline, const std::string& where) {
   Validation(pipeline, where).run();
 }
 
-PricedPipeline make_program(const RawPipeline& pipeline) {
+PipelineOrder pipeline_order(const RawPipeline& pipeline) {
   validate(pipeline);
-  return Builder(pipeline).build();
+  return order_of(pipeline);
+}
+
+PricedPipeline make_program(const RawPipeline& pipeline) {
+  return make_program(pipeline, pipeline_order(pipeline));
+}
+
+PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order) {
+  validate(pipeline);
+  if (splits_backward(order) && !pipeline.backward_weight) {
+    throw Error(ErrorKind::input, "expected this key for an order that splits backwards, found none",
+                "pipeline: key 'backward_weight_s'");
+  }
+  return Builder(pipeline, order).build();
 }
 
 }  // namespace dflop

@@ -32,8 +32,15 @@ struct RawLink {
   bool operator==(const RawLink&) const = default;
 };
 
-/// Stages are the shape's: ranks * chunks of them, in model order. Rows of a table are stages (boundaries
-/// between a stage and the next for `message`), columns microbatches.
+/// The encoder of an encoder_in_bubbles pipeline: tables of one row, columns are microbatches.
+struct RawEncoder {
+  BroadcastTable<Seconds> forward;
+  BroadcastTable<Seconds> backward;
+  BroadcastTable<Bytes> message{{{Bytes{}}}};  ///< to the first rank, and its gradient back
+};
+
+/// Rows of a table are the ranks * chunks stages of the shape in model order (boundaries between a stage and
+/// the next for `message`), without the encoder of encoder_in_bubbles; columns are microbatches.
 struct RawPipeline {
   PipelineShape shape;
   BroadcastTable<Seconds> forward;
@@ -43,6 +50,10 @@ struct RawPipeline {
   BroadcastTable<Bytes> message{{{Bytes{}}}};       ///< activations forward, gradients as many back
   std::optional<RawLink> link;                      ///< none: messages take no time here
   std::optional<RawLink> shared_link;               ///< that all messages go over, beside `link`
+  std::optional<RawEncoder> encoder;                ///< of encoder_in_bubbles, and of no other
+  /// One for all ranks, or one for each: ScheduleTables::most_held. Empty: no limits. Only for schedules that
+  /// have some.
+  std::vector<int> activation_limit;
 
   /// Latency and bandwidth of a message with nothing else on the links; none without links.
   std::optional<RawLink> path() const;
@@ -50,8 +61,9 @@ struct RawPipeline {
 
 /// `where` is the pipeline's place for errors, as the name of its file.
 /// @throws Error (input) naming the key (of schema "dflop.pipeline") if the shape is wrong, a table is ragged
-/// or of another size, a value is negative or not finite, the schedule lacks its weight parts, bytes have no
-/// link, or all durations together pass 10^6 s or all bytes 2^60.
+/// or of another size, a value is negative or not finite, the schedule lacks its weight parts or encoder or
+/// has one or limits that it does not know, bytes have no link, or all durations together pass 10^6 s or all
+/// bytes 2^60.
 void validate(const RawPipeline& pipeline, const std::string& where = "pipeline");
 
 /// A program and what it costs.
@@ -65,5 +77,13 @@ struct PricedPipeline {
 /// verify() accepts it.
 /// @throws Error (input) as validate().
 PricedPipeline make_program(const RawPipeline& pipeline);
+
+/// The order that make_program() runs. @throws Error (input) as validate().
+PipelineOrder pipeline_order(const RawPipeline& pipeline);
+
+/// The same in an order of one's own, for the pipeline's shape but for its placement, which runs to its end.
+/// A backward that it splits needs a `backward_weight`.
+/// @throws Error (input) as validate(), and where the weight parts are missing.
+PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order);
 
 }  // namespace dflop

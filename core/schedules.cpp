@@ -1,8 +1,9 @@
 #include "core/schedules.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/greedy_schedule.hpp"
@@ -17,8 +18,9 @@ std::vector<ScheduleStep> gpipe(int stage, int microbatches) {
   return steps;
 }
 
-std::vector<ScheduleStep> one_f_one_b(int stage, int stages, int microbatches) {
-  const int warm_up = std::min(stages - stage - 1, microbatches);
+/// One forward and one backward in turn after `warm_up` forwards.
+std::vector<ScheduleStep> one_f_one_b(int stage, int microbatches, int warm_up) {
+  warm_up = std::min(warm_up, microbatches);
   std::vector<ScheduleStep> steps;
   for (int j = 0; j < warm_up; ++j) steps.push_back({Op::forward, stage, j});
   for (int j = 0; j < microbatches; ++j) {
@@ -74,46 +76,88 @@ std::vector<ScheduleStep> split_one_f_one_b(int stage, int microbatches, int war
   return steps;
 }
 
+/// Microbatches that each rank of an eager-1f1b holds; falling along the pipeline.
+std::vector<int> eager_held(int ranks, const std::vector<int>& most_held) {
+  std::vector<int> held;
+  for (int rank = 0; rank < ranks; ++rank) {
+    held.push_back(2 * (ranks - rank) - 1);
+    if (!most_held.empty()) held.back() = std::min(held.back(), most_held[rank]);
+    if (rank > 0) held.back() = std::min(held.back(), held[rank - 1]);
+  }
+  return held;
+}
+
+std::vector<std::vector<ScheduleStep>> eager(const PipelineShape& shape, const std::vector<int>& most_held) {
+  std::vector<std::vector<ScheduleStep>> steps;
+  for (const int held : eager_held(shape.ranks, most_held)) {
+    steps.push_back(one_f_one_b(static_cast<int>(steps.size()), shape.microbatches, held - 1));
+  }
+  return steps;
+}
+
 /// The steps of one rank where they follow from the shape alone.
 std::vector<ScheduleStep> rank_steps(const PipelineShape& shape, int rank) {
   const int after = shape.ranks - rank - 1;
   switch (shape.kind) {
-    case ScheduleKind::gpipe:
+    case PipelineSchedule::gpipe:
       return gpipe(rank, shape.microbatches);
-    case ScheduleKind::interleaved:
+    case PipelineSchedule::interleaved:
       if (shape.chunks > 1) return interleaved(shape, rank);
       break;
-    case ScheduleKind::zb_h1:
+    case PipelineSchedule::zb_h1:
       return split_one_f_one_b(rank, shape.microbatches, after, rank);
-    case ScheduleKind::zb_h2:
+    case PipelineSchedule::zb_h2:
       if (shape.microbatches < 2 * shape.ranks - 1) {
         return split_one_f_one_b(rank, shape.microbatches, after, rank);
       }
       return split_one_f_one_b(rank, shape.microbatches, 2 * after, 2 * rank);
-    case ScheduleKind::one_f_one_b:
-    case ScheduleKind::zb_v:  // not here: its order depends on the times
+    default:  // 1f1b; those that read tables are not made here
       break;
   }
-  return one_f_one_b(rank, shape.ranks, shape.microbatches);
+  return one_f_one_b(rank, shape.microbatches, after);
+}
+
+/// The steps of all ranks of a shape without leading stages.
+std::vector<std::vector<ScheduleStep>> chunked_steps(const PipelineShape& shape,
+                                                     const ScheduleTables& tables) {
+  if (shape.kind == PipelineSchedule::zb_v) return greedy_steps(shape, tables.times, 2 * shape.ranks);
+  if (shape.kind == PipelineSchedule::eager_1f1b) return eager(shape, tables.most_held);
+  std::vector<std::vector<ScheduleStep>> steps;
+  for (int rank = 0; rank < shape.ranks; ++rank) steps.push_back(rank_steps(shape, rank));
+  if (!shape.spreads_encoder()) return steps;
+  for (std::vector<ScheduleStep>& of_rank : steps) {
+    for (ScheduleStep& step : of_rank) ++step.stage;
+  }
+  return bubble_steps(shape, tables, std::move(steps));
+}
+
+/// The order of the stage before `stage`, whose steps are among `steps`: the same with forwards one ahead.
+std::vector<ScheduleStep> upstream_steps(const std::vector<ScheduleStep>& steps, int stage,
+                                         int microbatches) {
+  std::vector<ScheduleStep> upstream = {{Op::forward, stage - 1, 0}};
+  for (const ScheduleStep& step : steps) {
+    if (step.stage != stage) continue;
+    const int microbatch = step.microbatch + (step.op == Op::forward ? 1 : 0);
+    if (microbatch < microbatches) upstream.push_back({step.op, stage - 1, microbatch});
+  }
+  return upstream;
+}
+
+StepTimes equal_times(const PipelineShape& shape) {
+  const std::vector<Nanoseconds> step(static_cast<std::size_t>(shape.stages()) * shape.microbatches,
+                                      Nanoseconds(1));
+  return {step, step, step, std::vector<Nanoseconds>(step.size(), Nanoseconds(0))};
+}
+
+/// Without the first `count` entries of each table.
+StepTimes without_first(StepTimes times, std::ptrdiff_t count) {
+  for (auto* table : {&times.forward, &times.backward, &times.backward_weight, &times.message}) {
+    if (!table->empty()) table->erase(table->begin(), table->begin() + count);
+  }
+  return times;
 }
 
 }  // namespace
-
-std::vector<ScheduleStep> stage_schedule(PipelineSchedule schedule, int stage, int stages, int microbatches) {
-  switch (schedule) {
-    case PipelineSchedule::gpipe:
-      return gpipe(stage, microbatches);
-    case PipelineSchedule::one_f_one_b:
-      break;
-  }
-  return one_f_one_b(stage, stages, microbatches);
-}
-
-std::string_view to_string(ScheduleKind kind) {
-  constexpr std::array<std::string_view, kScheduleKinds> names = {"gpipe", "1f1b",  "interleaved",
-                                                                  "zb-h1", "zb-h2", "zb-v"};
-  return names[static_cast<std::size_t>(kind)];
-}
 
 void validate(const PipelineShape& shape, const std::string& where) {
   const auto require = [&](bool holds, std::string_view key, const std::string& expected, int found) {
@@ -124,12 +168,12 @@ void validate(const PipelineShape& shape, const std::string& where) {
   const std::string of_kind = " for " + std::string(to_string(shape.kind));
   require(shape.ranks >= 1, "stages", "at least 1", shape.ranks);
   require(shape.microbatches >= 1, "microbatches", "at least 1", shape.microbatches);
-  if (shape.kind == ScheduleKind::interleaved) {
+  if (shape.kind == PipelineSchedule::interleaved) {
     require(shape.chunks >= 1, "chunks", "at least 1", shape.chunks);
     require(shape.microbatches % shape.ranks == 0, "microbatches",
             "a multiple of the " + std::to_string(shape.ranks) + " stages" + of_kind, shape.microbatches);
   } else {
-    const int chunks = shape.kind == ScheduleKind::zb_v ? 2 : 1;
+    const int chunks = shape.kind == PipelineSchedule::zb_v ? 2 : 1;
     require(shape.chunks == chunks, "chunks", std::to_string(chunks) + of_kind, shape.chunks);
   }
   require(shape.ranks <= kMostRawStages / shape.chunks, "stages",
@@ -142,16 +186,43 @@ void validate(const PipelineShape& shape, const std::string& where) {
           shape.microbatches);
 }
 
-int rank_of_stage(const PipelineShape& shape, int stage) {
-  if (shape.kind == ScheduleKind::zb_v && stage >= shape.ranks) return 2 * shape.ranks - 1 - stage;
-  return stage % shape.ranks;
+int rank_of_stage(const PipelineShape& shape, int stage, int microbatch) {
+  if (stage < shape.leading) return stage;
+  if (shape.spreads_encoder()) return stage == 0 ? microbatch % shape.ranks : stage - 1;
+  const int chunk = (stage - shape.leading) / shape.ranks;
+  const int place = (stage - shape.leading) % shape.ranks;
+  const bool is_v = shape.placement ? *shape.placement == Placement::v : shape.kind == PipelineSchedule::zb_v;
+  return shape.leading + (is_v && chunk % 2 == 1 ? shape.ranks - 1 - place : place);
 }
 
-std::vector<std::vector<ScheduleStep>> pipeline_steps(const PipelineShape& shape, const StepTimes& times) {
-  validate(shape);
-  if (shape.kind == ScheduleKind::zb_v) return greedy_steps(shape, times, 2 * shape.ranks);
-  std::vector<std::vector<ScheduleStep>> steps;
-  for (int rank = 0; rank < shape.ranks; ++rank) steps.push_back(rank_steps(shape, rank));
+std::vector<std::vector<int>> stages_of_ranks(const PipelineShape& shape) {
+  std::vector<std::vector<int>> stages(shape.all_ranks());
+  if (shape.spreads_encoder()) {
+    for (std::vector<int>& of_rank : stages) of_rank.push_back(0);
+  }
+  for (int s = shape.spreads_encoder() ? 1 : 0; s < shape.stages(); ++s) {
+    stages[rank_of_stage(shape, s)].push_back(s);
+  }
+  return stages;
+}
+
+std::vector<std::vector<ScheduleStep>> pipeline_steps(const PipelineShape& shape,
+                                                      const ScheduleTables& tables) {
+  PipelineShape chunked = shape;
+  chunked.leading = 0;
+  ScheduleTables known;
+  if (reads_tables(shape.kind)) {
+    known = tables;
+    if (known.times.forward.empty()) known.times = equal_times(shape);
+    known.times = without_first(std::move(known.times), std::ptrdiff_t{shape.leading} * shape.microbatches);
+  }
+  std::vector<std::vector<ScheduleStep>> steps = chunked_steps(chunked, known);
+  for (std::vector<ScheduleStep>& of_rank : steps) {
+    for (ScheduleStep& step : of_rank) step.stage += shape.leading;
+  }
+  for (int stage = shape.leading; stage > 0; --stage) {
+    steps.insert(steps.begin(), upstream_steps(steps.front(), stage, shape.microbatches));
+  }
   return steps;
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/program.hpp"
@@ -20,46 +20,56 @@ struct ScheduleStep {
   bool operator==(const ScheduleStep&) const = default;
 };
 
-/// Order of forwards and backwards on `stage` of `stages`, one stage to a rank.
-/// gpipe: all forwards, then all backwards in the same order.
-/// 1f1b (Narayanan et al. 2021, PipeDream-Flush): stages - stage - 1 warm-up forwards, then one forward and
-/// one backward in turn, then the remaining backwards.
-std::vector<ScheduleStep> stage_schedule(PipelineSchedule schedule, int stage, int stages, int microbatches);
-
-/// The schedules that a pipeline without a model can have; a plan has fewer, see PipelineSchedule.
-enum class ScheduleKind : std::uint8_t { gpipe, one_f_one_b, interleaved, zb_h1, zb_h2, zb_v };
-inline constexpr int kScheduleKinds = 6;
-
-std::string_view to_string(ScheduleKind kind);  ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"
-
 /// Whether backwards are split into input and weight parts.
-constexpr bool splits_backward(ScheduleKind kind) {
-  return kind >= ScheduleKind::zb_h1;
+constexpr bool splits_backward(PipelineSchedule schedule) {
+  return schedule >= PipelineSchedule::zb_h1 && schedule <= PipelineSchedule::zb_v;
 }
 
-/// What a schedule is made for. The model is cut into ranks * chunks stages, numbered in model order.
-struct PipelineShape {
-  ScheduleKind kind = ScheduleKind::one_f_one_b;
-  int ranks = 1;
-  int chunks = 1;  ///< stages of each rank: any for interleaved, 2 for zb-v, 1 for the others
-  int microbatches = 1;
+/// Whether the order depends on the tables, and not only on the shape.
+constexpr bool reads_tables(PipelineSchedule schedule) {
+  return schedule >= PipelineSchedule::zb_v;
+}
 
-  int stages() const { return ranks * chunks; }
+/// Which rank holds which chunk.
+enum class Placement : std::uint8_t {
+  round_robin,  ///< stage s of ranks * chunks on rank s mod ranks
+  v,            ///< down the ranks and up again, and so on
+};
+
+/// What a schedule is made for. Stages are numbered in model order: first the `leading` ones, each on a rank
+/// of its own; then ranks * chunks on the other ranks. With encoder_in_bubbles stage 0 is the encoder, which
+/// runs on rank (microbatch mod ranks), and stages 1 to `ranks` are on the ranks in turn.
+struct PipelineShape {
+  PipelineSchedule kind = PipelineSchedule::one_f_one_b;
+  int ranks = 1;   ///< beside the leading ones
+  int chunks = 1;  ///< stages of each of them: any for interleaved, 2 for zb-v, 1 for the others
+  int microbatches = 1;
+  int leading = 0;                          ///< an encoder's ranks in front of chunked ones
+  std::optional<Placement> placement = {};  ///< none: v for zb-v, round robin else
+
+  bool spreads_encoder() const { return kind == PipelineSchedule::encoder_in_bubbles; }
+  int stages() const { return leading + (spreads_encoder() ? 1 : 0) + ranks * chunks; }
+  int all_ranks() const { return leading + ranks; }
+  bool operator==(const PipelineShape&) const = default;
 };
 
 /// Most stages, and most stages x microbatches, of a pipeline without a model.
 inline constexpr int kMostRawStages = 4096;
 inline constexpr int kMostRawCells = 1 << 21;
 
-/// `where` is the pipeline's place for errors, as the name of its file.
+/// Checks the shape of a pipeline without a model. `where` is the pipeline's place for errors, as the name of
+/// its file.
 /// @throws Error (input) naming the key (of schema "dflop.pipeline") for numbers below 1 or above the limits,
 /// chunks that the schedule cannot have, or microbatches of an interleaved one that are no multiple of the
 /// ranks.
 void validate(const PipelineShape& shape, const std::string& where = "pipeline");
 
-/// The rank of a stage: round robin, but for zb-v down the ranks and up again (stage s of 2p on rank s, for
-/// s >= p on rank 2p - 1 - s).
-int rank_of_stage(const PipelineShape& shape, int stage);
+/// The rank that runs a stage for a microbatch, on which it depends only for the encoder of
+/// encoder_in_bubbles.
+int rank_of_stage(const PipelineShape& shape, int stage, int microbatch = 0);
+
+/// The stages of every rank, in model order.
+std::vector<std::vector<int>> stages_of_ranks(const PipelineShape& shape);
 
 /// How long the steps of a pipeline take, for the schedules whose order depends on it. Indexed by
 /// stage * microbatches + microbatch.
@@ -70,9 +80,21 @@ struct StepTimes {
   std::vector<Nanoseconds> message;          ///< between a stage and the next, either way
 };
 
-/// The steps of every rank, in order. Whatever the times, running them in this order ends.
+/// What the order of some schedules depends on beside the shape: zb-v and encoder-in-bubbles read the times,
+/// eager-1f1b and encoder-in-bubbles the limits.
+struct ScheduleTables {
+  StepTimes times;  ///< without entries: every step takes the same, messages nothing
+  /// Per rank, at least 1: microbatches that it may hold at once, those of the encoder for
+  /// encoder-in-bubbles. Empty: no limits.
+  std::vector<int> most_held;
+};
+
+/// The steps of every rank, in order. Whatever the times, running them in this order ends. The shape must be
+/// valid.
 ///
-/// gpipe, 1f1b: as stage_schedule().
+/// gpipe: all forwards, then all backwards in the same order.
+/// 1f1b (Narayanan et al. 2021, PipeDream-Flush): ranks - rank - 1 warm-up forwards, then one forward and
+/// one backward in turn, then the remaining backwards.
 /// interleaved (Narayanan et al. 2021): ranks in turn run `ranks` microbatches of a chunk, then of the next;
 /// 2 (ranks - rank - 1) + (chunks - 1) ranks warm-up forwards; 1f1b for one chunk.
 /// zb-h1 (Qi et al. 2023): 1f1b whose weight parts lag `rank` microbatches behind the input parts. No rank
@@ -81,9 +103,22 @@ struct StepTimes {
 /// held. With fewer than these, which leave holes in the deeper warm-up, it is zb-h1.
 /// zb-v (same): the greedy order of greedy_steps() with at most 2 ranks chunks of microbatches, again the
 /// memory of 1f1b.
+/// eager-1f1b (Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism"): 1f1b in which a
+/// rank holds up to 2 (ranks - rank) - 1 microbatches in place of ranks - rank, so that messages have a whole
+/// step to travel in. It holds no more than its limit, nor than the ranks before it: a rank that ran further
+/// ahead than those that feed it would wait for ever.
+/// encoder-in-bubbles (Feng et al. 2024, "Optimus"): 1f1b on stages 1 to `ranks`, and where a rank would idle
+/// its encoder microbatches; see bubble_steps().
 ///
-/// Only zb-v reads `times`.
-/// @throws Error (input) as validate().
-std::vector<std::vector<ScheduleStep>> pipeline_steps(const PipelineShape& shape, const StepTimes& times);
+/// A leading stage runs what the stage that it feeds runs, with its forwards one ahead: as 1f1b does, whose
+/// order this makes of 1f1b.
+std::vector<std::vector<ScheduleStep>> pipeline_steps(const PipelineShape& shape,
+                                                      const ScheduleTables& tables = {});
+
+/// Who runs what, in which order: all that is left to decide of a pipeline.
+struct PipelineOrder {
+  PipelineShape shape;
+  std::vector<std::vector<ScheduleStep>> ranks;  ///< the steps of each
+};
 
 }  // namespace dflop

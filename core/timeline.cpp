@@ -2,8 +2,28 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 
 namespace dflop {
+namespace {
+
+/// The first group that runs each stage; a number of its own for one that nobody runs.
+std::vector<std::size_t> first_group_of_stages(const Program& program) {
+  std::vector<std::size_t> groups(program.stages.size());
+  for (std::size_t s = 0; s < groups.size(); ++s) groups[s] = program.groups.size() + s;
+  for (std::size_t g = program.groups.size(); g-- > 0;) {
+    // The other dp ranks of a pipeline rank run the same.
+    if (program.groups[g].dp_rank != 0) continue;
+    groups[program.groups[g].stage] = g;
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      groups[program.instructions[i].stage] = g;
+    }
+  }
+  return groups;
+}
+
+}  // namespace
 
 std::string_view to_string(Stream stream) {
   constexpr std::array<std::string_view, kStreams> names = {"compute", "send", "receive", "collective"};
@@ -31,17 +51,22 @@ std::vector<std::string> stage_names(const Program& program) {
   const bool apart = std::none_of(program.stages.begin(), program.stages.end(), [](const Stage& stage) {
     return (stage.encoder_layers > 0) == (stage.llm_layers > 0);
   });
+  const auto kind_of = [&](std::size_t stage) {
+    if (!apart) return "stage ";
+    return program.stages[stage].encoder_layers > 0 ? "encoder " : "llm ";
+  };
+  const std::vector<std::size_t> owners = first_group_of_stages(program);
+  std::map<std::string_view, int> ranks;                                        // per kind
+  std::map<std::pair<std::string_view, std::size_t>, std::pair<int, int>> own;  // rank and chunks of an owner
   std::vector<std::string> names;
-  int encoder_stages = 0;
-  int llm_stages = 0;
   for (std::size_t s = 0; s < program.stages.size(); ++s) {
-    if (!apart) {
-      names.push_back("stage " + std::to_string(s));
-    } else if (program.stages[s].encoder_layers > 0) {
-      names.push_back("encoder " + std::to_string(encoder_stages++));
-    } else {
-      names.push_back("llm " + std::to_string(llm_stages++));
-    }
+    const std::string_view kind = kind_of(s);
+    const auto [place, is_new] = own.try_emplace({kind, owners[s]}, 0, 0);
+    auto& [rank, chunks] = place->second;
+    if (is_new) rank = ranks[kind]++;
+    names.push_back(std::string(kind) + std::to_string(rank));
+    if (chunks > 0) names.back() += "." + std::to_string(chunks);
+    ++chunks;
   }
   return names;
 }

@@ -99,7 +99,7 @@ double idle_fraction(const Timeline& timeline);
 Bytes peak_memory(const Timeline& timeline);
 
 /// "encoder 0", "llm 0" for a disaggregated program, "stage 0" where stages hold both or the program is
-/// uniform.
+/// uniform. The second stage of that kind on a rank is its chunk 1: "llm 0.1".
 std::vector<std::string> stage_names(const Program& program);
 
 }  // namespace dflop

@@ -1,8 +1,10 @@
 #include "core/verify.hpp"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "core/collective_order.hpp"
 #include "core/error.hpp"
@@ -112,39 +114,65 @@ void check_messages(const Program& program) {
   }
 }
 
-/// Each microbatch forward, then backward (whole, or input before weight), on every stage that a group runs.
-void check_compute_order(const Program& program) {
+/// The microbatches of one stage that one group has begun and completed.
+class StagePasses {
+ public:
+  explicit StagePasses(std::size_t microbatches) : state_(microbatches, untouched) {}
+
+  /// False if the instruction is out of order.
+  bool advance(const Instruction& instruction) {
+    State& now = state_[instruction.microbatch];
+    const State expected = instruction.op == Op::forward           ? untouched
+                           : instruction.op == Op::backward_weight ? input_done
+                                                                   : forward_done;
+    if (now != expected) return false;
+    now = instruction.op == Op::forward          ? forward_done
+          : instruction.op == Op::backward_input ? input_done
+                                                 : complete;
+    return true;
+  }
+  bool is_begun(std::size_t microbatch) const { return state_[microbatch] != untouched; }
+  bool is_complete(std::size_t microbatch) const { return state_[microbatch] == complete; }
+
+ private:
   enum State : std::uint8_t { untouched, forward_done, input_done, complete };
+  std::vector<State> state_;
+};
+
+/// What a group begins it completes, forward and then backward (whole, or input before weight), and of the
+/// groups of one dp rank that run a stage exactly one does each microbatch.
+void check_compute_order(const Program& program) {
   const std::size_t microbatches = program.microbatches;
-  std::vector<std::uint8_t> state(program.stages.size() * microbatches);
-  std::vector<std::uint8_t> runs(program.stages.size());
+  std::map<std::pair<std::size_t, std::int32_t>, std::vector<bool>> done;  // per stage and dp rank
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
-    std::fill(state.begin(), state.end(), untouched);
-    std::fill(runs.begin(), runs.end(), 0);
+    std::map<std::size_t, StagePasses> passes;  // per stage
     for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
       const Instruction& instruction = program.instructions[i];
       if (!is_compute(instruction.op)) continue;
-      runs[instruction.stage] = 1;
-      std::uint8_t& now = state[instruction.stage * microbatches + instruction.microbatch];
-      const std::uint8_t expected = instruction.op == Op::forward           ? untouched
-                                    : instruction.op == Op::backward_weight ? input_done
-                                                                            : forward_done;
-      if (now != expected) {
-        refuse(program, g, i,
-               "microbatch " + std::to_string(instruction.microbatch) + " out of order on this stage");
-      }
-      now = instruction.op == Op::forward          ? forward_done
-            : instruction.op == Op::backward_input ? input_done
-                                                   : complete;
+      if (passes.try_emplace(instruction.stage, microbatches).first->second.advance(instruction)) continue;
+      refuse(program, g, i,
+             "microbatch " + std::to_string(instruction.microbatch) + " out of order on this stage");
     }
-    for (std::size_t s = 0; s < runs.size(); ++s) {
-      for (std::size_t j = 0; runs[s] != 0 && j < microbatches; ++j) {
-        if (state[s * microbatches + j] != complete) {
-          refuse(program, g, -1,
-                 "microbatch " + std::to_string(j) + " is not completed on stage " + std::to_string(s));
-        }
+    for (const auto& [s, stage] : passes) {
+      std::vector<bool>& of_chain = done[{s, program.groups[g].dp_rank}];
+      of_chain.resize(microbatches, false);
+      for (std::size_t j = 0; j < microbatches; ++j) {
+        if (!stage.is_begun(j)) continue;
+        const std::string what = "microbatch " + std::to_string(j);
+        if (!stage.is_complete(j))
+          refuse(program, g, -1, what + " is not completed on stage " + std::to_string(s));
+        if (of_chain[j]) refuse(program, g, -1, what + " is done twice on stage " + std::to_string(s));
+        of_chain[j] = true;
       }
     }
+  }
+  for (const auto& [chain, of_chain] : done) {
+    const auto missing = std::find(of_chain.begin(), of_chain.end(), false);
+    if (missing == of_chain.end()) continue;
+    throw Error(ErrorKind::input,
+                "microbatch " + std::to_string(missing - of_chain.begin()) + " is not completed on stage " +
+                    std::to_string(chain.first) + " of dp rank " + std::to_string(chain.second),
+                "program");
   }
 }
 

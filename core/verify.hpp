@@ -7,9 +7,9 @@ namespace dflop {
 
 /// Checks a Program, whoever made it: indices in range, every message sent once and received once by the
 /// groups it names and in the same order on each channel (from one stage of a group to one stage of another),
-/// each microbatch once forward and then backward on every stage of a group (so that what a forward keeps is
-/// freed), every collective entered once by each participant, who waits for it once, and no deadlock with
-/// asynchronous sends.
+/// what a group begins it completes, forward and then backward (so that what a forward keeps is freed), each
+/// microbatch once on every stage that the groups of one dp rank run, every collective entered once by each
+/// participant, who waits for it once, and no deadlock with asynchronous sends.
 /// @throws Error (input) naming the group and instruction.
 void verify(const Program& program);
 

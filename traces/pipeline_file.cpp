@@ -55,16 +55,59 @@ RawLink read_link(const JsonValue& json) {
 
 PipelineShape read_shape(const JsonValue& root) {
   PipelineShape shape;
-  shape.kind = root.at("schedule")
-                   .choice({ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-                            ScheduleKind::zb_h1, ScheduleKind::zb_h2, ScheduleKind::zb_v});
+  shape.kind =
+      root.at("schedule")
+          .choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
+                   PipelineSchedule::zb_h1, PipelineSchedule::zb_h2, PipelineSchedule::zb_v,
+                   PipelineSchedule::eager_1f1b, PipelineSchedule::encoder_in_bubbles});
   shape.ranks = root.at("stages").integer(1, kMostRawStages);
   shape.microbatches = root.at("microbatches").integer(1, kMostRawCells);
-  if (shape.kind == ScheduleKind::zb_v) shape.chunks = 2;
-  if (shape.kind == ScheduleKind::interleaved || root.has("chunks")) {
+  if (shape.kind == PipelineSchedule::zb_v) shape.chunks = 2;
+  if (shape.kind == PipelineSchedule::interleaved || root.has("chunks")) {
     shape.chunks = root.at("chunks").integer(1, kMostRawStages);
   }
   return shape;
+}
+
+RawEncoder read_encoder(const JsonValue& root, int microbatches) {
+  RawEncoder encoder;
+  encoder.forward = {{read_row<Seconds>(root.at("encoder_forward_s"), microbatches)}};
+  encoder.backward = {{read_row<Seconds>(root.at("encoder_backward_s"), microbatches)}};
+  if (root.has("encoder_bytes")) {
+    encoder.message = {{read_row<Bytes>(root.at("encoder_bytes"), microbatches)}};
+  }
+  return encoder;
+}
+
+/// One limit for all ranks, or one for each.
+std::vector<int> read_limits(const JsonValue& json, int ranks) {
+  if (!json.is_array()) return {json.integer(1, kMostRawCells)};
+  std::vector<int> limits;
+  for (const JsonValue& limit : json.elements()) limits.push_back(limit.integer(1, kMostRawCells));
+  if (limits.size() != static_cast<std::size_t>(ranks)) {
+    json.refuse(
+        fmt::format("expected a number or one for each of {} stages, found {}", ranks, limits.size()));
+  }
+  return limits;
+}
+
+/// The keys that are of some schedules only.
+void read_schedule_keys(const JsonValue& root, RawPipeline& pipeline) {
+  const PipelineShape& shape = pipeline.shape;
+  const auto refuse_for_others = [&](std::string_view key, bool known) {
+    if (!known && root.has(key)) {
+      root.at(key).refuse(fmt::format("{} has no such key", to_string(shape.kind)));
+    }
+  };
+  for (const std::string_view key : {"encoder_forward_s", "encoder_backward_s", "encoder_bytes"}) {
+    refuse_for_others(key, shape.spreads_encoder());
+  }
+  refuse_for_others("activation_limit",
+                    shape.spreads_encoder() || shape.kind == PipelineSchedule::eager_1f1b);
+  if (shape.spreads_encoder()) pipeline.encoder = read_encoder(root, shape.microbatches);
+  if (root.has("activation_limit")) {
+    pipeline.activation_limit = read_limits(root.at("activation_limit"), shape.ranks);
+  }
 }
 
 }  // namespace
@@ -73,11 +116,12 @@ RawPipeline parse_pipeline(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
   root.require_keys({"schema", "version", "schedule", "stages", "microbatches", "forward_s", "backward_s"},
-                    {"backward_weight_s", "chunks", "activation_bytes", "p2p_bytes", "link", "shared_link"});
+                    {"backward_weight_s", "chunks", "activation_bytes", "p2p_bytes", "link", "shared_link",
+                     "activation_limit", "encoder_forward_s", "encoder_backward_s", "encoder_bytes"});
   RawPipeline pipeline;
   pipeline.shape = read_shape(root);
   validate(pipeline.shape, file);
-  const int stages = pipeline.shape.stages();
+  const int stages = pipeline.shape.ranks * pipeline.shape.chunks;
   const int microbatches = pipeline.shape.microbatches;
   const auto seconds = [&](std::string_view key) {
     return read_table<Seconds>(root.at(key), stages, "stages", microbatches);
@@ -91,6 +135,7 @@ RawPipeline parse_pipeline(std::string_view json, const std::string& file) {
   if (root.has("p2p_bytes")) {
     pipeline.message = read_table<Bytes>(root.at("p2p_bytes"), stages - 1, "boundaries", microbatches);
   }
+  read_schedule_keys(root, pipeline);
   if (root.has("link")) pipeline.link = read_link(root.at("link"));
   if (root.has("shared_link")) pipeline.shared_link = read_link(root.at("shared_link"));
   validate(pipeline, file);

@@ -25,7 +25,8 @@ void write_module(JsonWriter& writer, std::string_view key, const ModulePlan& mo
   writer.end_object();
 }
 
-ModulePlan read_module(const JsonValue& json) {
+/// `chunks`: stages of each pipeline rank.
+ModulePlan read_module(const JsonValue& json, int chunks) {
   json.require_keys({"tp", "pp", "dp", "layers"});
   ModulePlan module;
   module.tp = json.at("tp").integer(1, kMostRanks);
@@ -38,8 +39,9 @@ ModulePlan read_module(const JsonValue& json) {
   for (const std::int64_t layers : json.at("layers").integers(0, kMostLayers)) {
     module.layers.push_back(static_cast<int>(layers));
   }
-  if (module.layers.size() != static_cast<std::size_t>(module.pp)) {
-    json.at("layers").refuse_type(fmt::format("one number for each of {} stages", module.pp));
+  const std::int64_t stages = std::int64_t{module.pp} * chunks;
+  if (static_cast<std::int64_t>(module.layers.size()) != stages) {
+    json.at("layers").refuse_type(fmt::format("one number for each of {} stages", stages));
   }
   return module;
 }
@@ -59,6 +61,7 @@ std::string to_json(const Plan& plan) {
   write_module(writer, "llm", plan.llm);
   writer.field("microbatches", plan.microbatches);
   writer.field("schedule", to_string(plan.schedule));
+  if (plan.chunks != 1) writer.field("chunks", plan.chunks);
   writer.field("recomputation", to_string(plan.recomputation));
   writer.field("zero1", plan.zero1);
   writer.field("sequence_parallel", plan.sequence_parallel);
@@ -69,22 +72,28 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
-                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"});
+                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
+                    {"chunks"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
   plan.cluster = root.at("cluster").string();
   plan.gbs = root.at("gbs").integer(1, kMostGbs);
-  plan.layout = root.at("layout").choice({Layout::disaggregated, Layout::uniform});
-  plan.encoder = read_module(root.at("encoder"));
-  plan.llm = read_module(root.at("llm"));
+  plan.layout = root.at("layout").choice({Layout::disaggregated, Layout::uniform, Layout::colocated});
+  if (root.has("chunks")) plan.chunks = root.at("chunks").integer(1, kMostLayers);
+  plan.encoder = read_module(root.at("encoder"), plan.layout == Layout::uniform ? plan.chunks : 1);
+  plan.llm = read_module(root.at("llm"), plan.chunks);
   plan.microbatches = root.at("microbatches").integer(1, kMostMicrobatches);
   const std::int64_t bins = std::int64_t{plan.microbatches} * plan.llm.dp;
   if (plan.gbs < bins) {
     root.at("gbs").refuse_type(fmt::format("at least {} samples, one for each of {} microbatches x dp {}",
                                            bins, plan.microbatches, plan.llm.dp));
   }
-  plan.schedule = root.at("schedule").choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b});
+  plan.schedule =
+      root.at("schedule")
+          .choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
+                   PipelineSchedule::zb_h1, PipelineSchedule::zb_h2, PipelineSchedule::zb_v,
+                   PipelineSchedule::eager_1f1b, PipelineSchedule::encoder_in_bubbles});
   plan.recomputation =
       root.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
   plan.zero1 = root.at("zero1").boolean();

@@ -14,10 +14,10 @@ namespace dflop::testing {
 /// Calls check(shape) for every schedule and all shapes that it can have up to these limits.
 template <typename Check>
 void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, const Check& check) {
-  for (int k = 0; k < kScheduleKinds; ++k) {
-    const auto kind = static_cast<ScheduleKind>(k);
-    const bool interleaved = kind == ScheduleKind::interleaved;
-    const int fixed = kind == ScheduleKind::zb_v ? 2 : 1;
+  for (int k = 0; k < kPipelineSchedules; ++k) {
+    const auto kind = static_cast<PipelineSchedule>(k);
+    const bool interleaved = kind == PipelineSchedule::interleaved;
+    const int fixed = kind == PipelineSchedule::zb_v ? 2 : 1;
     for (int p = 1; p <= most_ranks; ++p) {
       for (int m = interleaved ? p : 1; m <= most_microbatches; m += interleaved ? p : 1) {
         for (int v = interleaved ? 1 : fixed; v <= (interleaved ? most_chunks : fixed); ++v) {
@@ -62,6 +62,9 @@ inline RawPipeline equal_pipeline(const PipelineShape& shape, Nanoseconds forwar
   pipeline.backward = same(Seconds(backward_input));
   pipeline.backward_weight = same(Seconds(backward_weight));
   pipeline.activation = same(Bytes{1});
+  if (shape.spreads_encoder()) {
+    pipeline.encoder = RawEncoder{same(Seconds(forward)), same(Seconds(backward_input + backward_weight))};
+  }
   return pipeline;
 }
 
@@ -72,15 +75,26 @@ inline RawPipeline random_pipeline(Random& random, const PipelineShape& shape) {
   pipeline.message.rows.clear();
   for (auto* table : {&pipeline.forward, &pipeline.backward, &*pipeline.backward_weight}) table->rows.clear();
   pipeline.activation->rows.clear();
-  for (int s = 0; s < shape.stages(); ++s) {
+  const int rows = shape.ranks * shape.chunks;
+  for (int s = 0; s < rows; ++s) {
     for (auto* table : {&pipeline.forward, &pipeline.backward, &*pipeline.backward_weight}) {
       std::vector<Seconds>& row = table->rows.emplace_back();
       for (int j = 0; j < shape.microbatches; ++j) row.push_back(Seconds(random_time(random)));
     }
     for (auto* table : {&pipeline.message, &*pipeline.activation}) {
-      if (table == &pipeline.message && s + 1 == shape.stages()) continue;
+      if (table == &pipeline.message && s + 1 == rows) continue;
       std::vector<Bytes>& row = table->rows.emplace_back();
       for (int j = 0; j < shape.microbatches; ++j) row.push_back(Bytes{random_time(random).count()});
+    }
+  }
+  if (pipeline.encoder) {
+    pipeline.encoder->forward.rows.assign(1, {});
+    pipeline.encoder->backward.rows.assign(1, {});
+    pipeline.encoder->message.rows.assign(1, {});
+    for (int j = 0; j < shape.microbatches; ++j) {
+      pipeline.encoder->forward.rows[0].push_back(Seconds(random_time(random)));
+      pipeline.encoder->backward.rows[0].push_back(Seconds(random_time(random)));
+      pipeline.encoder->message.rows[0].push_back(Bytes{random_time(random).count()});
     }
   }
   return pipeline;

@@ -106,7 +106,8 @@ TEST(Plan, UniformEncoderLayersComeFirst) {
 }
 
 TEST(Names, RoundTrip) {
-  for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b}) {
+  for (int k = 0; k < kPipelineSchedules; ++k) {
+    const auto schedule = static_cast<PipelineSchedule>(k);
     EXPECT_EQ(pipeline_schedule_from_string(to_string(schedule)), schedule);
   }
   for (const auto r : {Recomputation::none, Recomputation::selective, Recomputation::full}) {

@@ -27,7 +27,7 @@ Steps steps_of(const PipelineShape& shape) {
   times.forward.assign(static_cast<std::size_t>(shape.stages()) * shape.microbatches, Nanoseconds(10));
   times.backward = times.backward_weight = times.forward;
   times.message.assign(times.forward.size(), Nanoseconds(0));
-  return pipeline_steps(shape, times);
+  return pipeline_steps(shape, {times, {}});
 }
 
 TEST(PipelineSteps, ZbH1LagsByTheRank) {
@@ -35,15 +35,15 @@ TEST(PipelineSteps, ZbH1LagsByTheRank) {
   const Steps expected = {
       {{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {W, 0, 0}, {F, 0, 2}, {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}},
       {{F, 1, 0}, {B, 1, 0}, {F, 1, 1}, {B, 1, 1}, {W, 1, 0}, {F, 1, 2}, {B, 1, 2}, {W, 1, 1}, {W, 1, 2}}};
-  EXPECT_EQ(steps_of({ScheduleKind::zb_h1, 2, 1, 3}), expected);
+  EXPECT_EQ(steps_of({PipelineSchedule::zb_h1, 2, 1, 3}), expected);
 }
 
 TEST(PipelineSteps, ZbH2WarmsUpTwiceAsDeepWhereThereAreMicrobatchesForIt) {
   // Rank 0 of 2: two warm-up forwards. With 2 microbatches, fewer than 2 x 2 - 1, it is ZB-H1.
   const std::vector<ScheduleStep> expected = {{F, 0, 0}, {F, 0, 1}, {F, 0, 2}, {B, 0, 0}, {W, 0, 0},
                                               {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}};
-  EXPECT_EQ(steps_of({ScheduleKind::zb_h2, 2, 1, 3})[0], expected);
-  EXPECT_EQ(steps_of({ScheduleKind::zb_h2, 2, 1, 2}), steps_of({ScheduleKind::zb_h1, 2, 1, 2}));
+  EXPECT_EQ(steps_of({PipelineSchedule::zb_h2, 2, 1, 3})[0], expected);
+  EXPECT_EQ(steps_of({PipelineSchedule::zb_h2, 2, 1, 2}), steps_of({PipelineSchedule::zb_h1, 2, 1, 2}));
 }
 
 TEST(PipelineSteps, InterleavedTakesChunksInTurn) {
@@ -56,16 +56,17 @@ TEST(PipelineSteps, InterleavedTakesChunksInTurn) {
                                               {Op::backward, 3, 1},
                                               {Op::backward, 1, 0},
                                               {Op::backward, 1, 1}};
-  EXPECT_EQ(steps_of({ScheduleKind::interleaved, 2, 2, 2})[1], expected);
+  EXPECT_EQ(steps_of({PipelineSchedule::interleaved, 2, 2, 2})[1], expected);
 }
 
 TEST(PipelineSteps, OneChunkInterleavedIsOneFOneB) {
-  EXPECT_EQ(steps_of({ScheduleKind::interleaved, 4, 1, 8}), steps_of({ScheduleKind::one_f_one_b, 4, 1, 8}));
+  EXPECT_EQ(steps_of({PipelineSchedule::interleaved, 4, 1, 8}),
+            steps_of({PipelineSchedule::one_f_one_b, 4, 1, 8}));
 }
 
 TEST(RankOfStage, GoesRoundOrDownAndUp) {
-  const PipelineShape round{ScheduleKind::interleaved, 3, 2, 3};
-  const PipelineShape v{ScheduleKind::zb_v, 3, 2, 3};
+  const PipelineShape round{PipelineSchedule::interleaved, 3, 2, 3};
+  const PipelineShape v{PipelineSchedule::zb_v, 3, 2, 3};
   const int expected_round[] = {0, 1, 2, 0, 1, 2};
   const int expected_v[] = {0, 1, 2, 2, 1, 0};
   for (int s = 0; s < 6; ++s) {
@@ -100,20 +101,23 @@ std::size_t stuck_steps(const PipelineShape& shape, const Steps& steps) {
   return left;
 }
 
-/// Each stage of the rank takes every microbatch once through each operation, in order.
+/// Every rank takes every microbatch of its stages once through each operation, in order.
 void expect_complete(const PipelineShape& shape, const Steps& steps) {
-  ASSERT_EQ(steps.size(), static_cast<std::size_t>(shape.ranks));
-  std::map<std::tuple<Op, int>, int> next;
-  for (int r = 0; r < shape.ranks; ++r) {
+  ASSERT_EQ(steps.size(), static_cast<std::size_t>(shape.all_ranks()));
+  std::map<std::tuple<Op, int>, int> count;
+  for (int r = 0; r < shape.all_ranks(); ++r) {
+    std::map<std::tuple<Op, int>, int> last;
     for (const ScheduleStep& step : steps[r]) {
-      ASSERT_EQ(rank_of_stage(shape, step.stage), r);
-      const int microbatch = next[{step.op, step.stage}]++;
-      ASSERT_EQ(step.microbatch, microbatch);
+      ASSERT_EQ(rank_of_stage(shape, step.stage, step.microbatch), r);
+      const auto [previous, is_first] = last.try_emplace({step.op, step.stage}, -1);
+      ASSERT_LT(previous->second, step.microbatch);
+      previous->second = step.microbatch;
+      ++count[{step.op, step.stage}];
     }
   }
   const bool split = splits_backward(shape.kind);
-  ASSERT_EQ(next.size(), static_cast<std::size_t>(shape.stages() * (split ? 3 : 2)));
-  for (const auto& [key, microbatches] : next) {
+  ASSERT_EQ(count.size(), static_cast<std::size_t>(shape.stages() * (split ? 3 : 2)));
+  for (const auto& [key, microbatches] : count) {
     ASSERT_EQ(microbatches, shape.microbatches);
     ASSERT_NE(std::get<Op>(key), split ? Op::backward : B);
   }
@@ -123,27 +127,33 @@ void expect_complete(const PipelineShape& shape, const Steps& steps) {
 int most_held(const PipelineShape& shape, int rank) {
   const int all = shape.chunks * shape.microbatches;
   switch (shape.kind) {
-    case ScheduleKind::gpipe:
+    case PipelineSchedule::gpipe:
       return all;
-    case ScheduleKind::one_f_one_b:  // the warm-up, and one more
+    case PipelineSchedule::one_f_one_b:  // the warm-up, and one more
       return std::min(all, shape.ranks - rank);
-    case ScheduleKind::interleaved:
+    case PipelineSchedule::interleaved:
       if (shape.chunks == 1) return std::min(all, shape.ranks - rank);
       return std::min(all, 2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks + 1);
-    case ScheduleKind::zb_h1:
+    case PipelineSchedule::zb_h1:
       return std::min(all, shape.ranks);
-    case ScheduleKind::zb_h2:
+    case PipelineSchedule::zb_h2:
       return std::min(all, 2 * shape.ranks - 1);
-    case ScheduleKind::zb_v:
+    case PipelineSchedule::zb_v:
+      return std::min(all, 2 * shape.ranks);
+    case PipelineSchedule::eager_1f1b:
+      return std::min(all, 2 * (shape.ranks - rank) - 1);
+    case PipelineSchedule::encoder_in_bubbles:  // of the LLM, as 1f1b
       break;
   }
-  return std::min(all, 2 * shape.ranks);
+  return std::min(all, shape.ranks - rank);
 }
 
-int held(const std::vector<ScheduleStep>& steps) {
+/// Most microbatches that are held at once, without those of stage `ignored`.
+int held(const std::vector<ScheduleStep>& steps, int ignored = -1) {
   int now = 0;
   int most = 0;
   for (const ScheduleStep& step : steps) {
+    if (step.stage == ignored) continue;
     if (step.op == F) most = std::max(most, ++now);
     if (step.op == Op::backward || step.op == W) --now;
   }
@@ -154,18 +164,85 @@ TEST(PipelineSteps, AreCompleteEndAndKeepTheirMemoryWhateverTheTimes) {
   Random random(3);
   for_each_shape(8, 24, 4, [&](const PipelineShape& shape) {
     const StepTimes times = random_times(random, shape);
-    const Steps steps = pipeline_steps(shape, times);
+    const Steps steps = pipeline_steps(shape, {times, {}});
     expect_complete(shape, steps);
     EXPECT_EQ(stuck_steps(shape, steps), 0u);
-    for (int r = 0; r < shape.ranks; ++r) EXPECT_LE(held(steps[r]), most_held(shape, r)) << "rank " << r;
+    for (int r = 0; r < shape.ranks; ++r) {
+      EXPECT_LE(held(steps[r], shape.spreads_encoder() ? 0 : -1), most_held(shape, r)) << "rank " << r;
+    }
   });
+}
+
+// A leading stage holds one microbatch more than the first chunk of the rank that it feeds.
+TEST(PipelineSteps, OfLeadingStagesAreCompleteAndEnd) {
+  Random random(5);
+  for_each_shape(4, 12, 3, [&](PipelineShape shape) {
+    if (shape.spreads_encoder()) return;
+    for (shape.leading = 1; shape.leading <= 3; ++shape.leading) {
+      const Steps steps = pipeline_steps(shape, {random_times(random, shape), {}});
+      expect_complete(shape, steps);
+      EXPECT_EQ(stuck_steps(shape, steps), 0u);
+      std::vector<ScheduleStep> first_chunk;
+      for (const ScheduleStep& step : steps[shape.leading]) {
+        if (step.stage == shape.leading) first_chunk.push_back(step);
+      }
+      EXPECT_EQ(held(steps[shape.leading - 1]), std::min(held(first_chunk) + 1, shape.microbatches));
+    }
+  });
+}
+
+// What makes a leading stage of the first stage of 1F1B makes a longer 1F1B.
+TEST(PipelineSteps, LeadingStagesOfOneFOneBMakeALongerOneFOneB) {
+  for (int leading = 1; leading < 4; ++leading) {
+    EXPECT_EQ(steps_of({PipelineSchedule::interleaved, 3, 1, 6, leading}),
+              steps_of({PipelineSchedule::one_f_one_b, 3 + leading, 1, 6}));
+  }
+}
+
+// Rank 0 of 3 would hold 2 x 3 - 1 = 5 microbatches, rank 1 3, rank 2 1. Limits of 4 and 2 hold it to 4, 2,
+// 1. A limit of 2 on the first rank holds the second to 2 as well: it could never have a third.
+TEST(PipelineSteps, EagerOneFOneBHoldsWhatItsLimitsAllow) {
+  const auto held_of = [](const std::vector<int>& limits) {
+    const Steps steps = pipeline_steps({PipelineSchedule::eager_1f1b, 3, 1, 9}, {{}, limits});
+    EXPECT_EQ(stuck_steps({PipelineSchedule::eager_1f1b, 3, 1, 9}, steps), 0u);
+    return std::vector<int>{held(steps[0]), held(steps[1]), held(steps[2])};
+  };
+  EXPECT_EQ(held_of({}), (std::vector<int>{5, 3, 1}));
+  EXPECT_EQ(held_of({4, 2, 9}), (std::vector<int>{4, 2, 1}));
+  EXPECT_EQ(held_of({2, 9, 9}), (std::vector<int>{2, 2, 1}));
+  EXPECT_EQ(held_of({1, 1, 1}), (std::vector<int>{1, 1, 1}));
+  const std::vector<ScheduleStep> expected = {
+      {F, 1, 0}, {F, 1, 1}, {F, 1, 2}, {Op::backward, 1, 0}, {Op::backward, 1, 1}, {Op::backward, 1, 2}};
+  EXPECT_EQ(pipeline_steps({PipelineSchedule::eager_1f1b, 3, 1, 3})[1], expected);
+}
+
+TEST(PipelineSteps, EncoderInBubblesHoldsWhatItsLimitsAllow) {
+  Random random(6);
+  for (int p = 1; p <= 4; ++p) {
+    for (int m = 1; m <= 13; ++m) {
+      const PipelineShape shape{PipelineSchedule::encoder_in_bubbles, p, 1, m};
+      ScheduleTables tables{random_times(random, shape), {}};
+      for (int r = 0; r < p; ++r) tables.most_held.push_back(1 + static_cast<int>(random.below(3)));
+      const Steps steps = pipeline_steps(shape, tables);
+      expect_complete(shape, steps);
+      EXPECT_EQ(stuck_steps(shape, steps), 0u);
+      for (int r = 0; r < p; ++r) {
+        std::vector<ScheduleStep> encoder;
+        for (const ScheduleStep& step : steps[r]) {
+          if (step.stage == 0) encoder.push_back(step);
+        }
+        EXPECT_LE(held(encoder), tables.most_held[r]);
+      }
+    }
+  }
 }
 
 // With equal times the limits are reached: rank 0 of ZB-H1 and ZB-H2 and of 1F1B warms up to them.
 TEST(PipelineSteps, ReachTheirMemoryOnTheFirstRank) {
-  for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-                                  ScheduleKind::zb_h1, ScheduleKind::zb_h2}) {
-    const PipelineShape shape{kind, 4, kind == ScheduleKind::interleaved ? 3 : 1, 16};
+  for (const PipelineSchedule kind :
+       {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
+        PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
+    const PipelineShape shape{kind, 4, kind == PipelineSchedule::interleaved ? 3 : 1, 16};
     EXPECT_EQ(held(steps_of(shape)[0]), most_held(shape, 0)) << to_string(kind);
   }
 }

@@ -94,7 +94,7 @@ TEST(Verify, FindsMessagesThatOvertakeOnAChannel) {
 TEST(Verify, ChannelsLeadFromStageToStage) {
   // Rank 0 holds stages 0 and 3, rank 1 stages 1 and 2. Activations 0 -> 1 and gradients 3 -> 2 go the same
   // way between the ranks and may overtake each other; activations of microbatches 0 and 1 may not.
-  const RawPipeline pipeline = testing::equal_pipeline({ScheduleKind::zb_v, 2, 2, 4}, Nanoseconds(10),
+  const RawPipeline pipeline = testing::equal_pipeline({PipelineSchedule::zb_v, 2, 2, 4}, Nanoseconds(10),
                                                        Nanoseconds(10), Nanoseconds(10));
   Program program = make_program(pipeline).program;
   verify(program);

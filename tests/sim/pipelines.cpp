@@ -19,7 +19,8 @@ class PipelineBuilder {
     program.stages.assign(pipeline_.stages, Stage{});
     program.works.assign(1, Work{});
     add_messages();
-    for (int stage = 0; stage < pipeline_.stages; ++stage) add_group(stage);
+    const auto steps = pipeline_steps({pipeline_.schedule, pipeline_.stages, 1, pipeline_.microbatches});
+    for (int stage = 0; stage < pipeline_.stages; ++stage) add_group(stage, steps[stage]);
     return std::move(result_);
   }
 
@@ -42,13 +43,12 @@ class PipelineBuilder {
     }
   }
 
-  void add_group(int stage) {
+  void add_group(int stage, const std::vector<ScheduleStep>& steps) {
     Group group;
     group.first_rank = stage;
     group.stage = stage;
     group.begin = static_cast<std::int64_t>(result_.program.instructions.size());
-    for (const ScheduleStep& step :
-         stage_schedule(pipeline_.schedule, stage, pipeline_.stages, pipeline_.microbatches)) {
+    for (const ScheduleStep& step : steps) {
       const bool backward = step.op == Op::backward;
       const int from = backward ? stage : stage - 1;  // boundary that the input comes over
       const int to = backward ? stage - 1 : stage;

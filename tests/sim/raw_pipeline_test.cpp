@@ -21,8 +21,8 @@ Timeline run(const RawPipeline& pipeline, Detail detail = Detail::usage) {
 }
 
 /// A pipeline of this kind whose whole forward, input part and weight part of a rank take one unit each.
-Timeline run_units(ScheduleKind kind, int ranks, int microbatches, Detail detail = Detail::usage) {
-  const int chunks = kind == ScheduleKind::zb_v ? 2 : 1;
+Timeline run_units(PipelineSchedule kind, int ranks, int microbatches, Detail detail = Detail::usage) {
+  const int chunks = kind == PipelineSchedule::zb_v ? 2 : 1;
   const Nanoseconds step = 2 * kUnit / chunks;  // even, so that halves are whole
   return run(equal_pipeline({kind, ranks, chunks, microbatches}, step, step, step), detail);
 }
@@ -42,7 +42,7 @@ void for_each_size(const Check& check) {
 // (p - 1) tb to reach stage 0: (m + p - 1)(tf + tb), where tb is both parts of a backward.
 TEST(RawPipeline, GpipeAndOneFOneBMeetTheClosedForm) {
   for_each_size([](int p, int m) {
-    for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b}) {
+    for (const PipelineSchedule kind : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b}) {
       const Timeline timeline =
           run(equal_pipeline({kind, p, 1, m}, Nanoseconds(101), Nanoseconds(97), Nanoseconds(55)));
       EXPECT_EQ(timeline.makespan, (m + p - 1) * Nanoseconds(101 + 97 + 55));
@@ -58,8 +58,8 @@ TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
     for (int v = 1; v <= 4; ++v) {
       for (int m = p; m <= 24; m += p) {
         const Nanoseconds both(101 + 97);
-        const Timeline timeline = run(equal_pipeline({ScheduleKind::interleaved, p, v, m}, Nanoseconds(101),
-                                                     Nanoseconds(97), Nanoseconds(0)));
+        const Timeline timeline = run(equal_pipeline({PipelineSchedule::interleaved, p, v, m},
+                                                     Nanoseconds(101), Nanoseconds(97), Nanoseconds(0)));
         for (const GroupUsage& usage : timeline.groups) {
           EXPECT_EQ(usage.busy, v * m * both);
           EXPECT_EQ(usage.bubble, (p - 1) * both) << "p " << p << " v " << v << " m " << m;
@@ -76,8 +76,8 @@ TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
 // It needs p microbatches to fill them.
 TEST(RawPipeline, ZbH1HasAThirdOfTheBubbleOfOneFOneB) {
   for_each_size([](int p, int m) {
-    const Timeline whole = run_units(ScheduleKind::one_f_one_b, p, m);
-    const Timeline split = run_units(ScheduleKind::zb_h1, p, m);
+    const Timeline whole = run_units(PipelineSchedule::one_f_one_b, p, m);
+    const Timeline split = run_units(PipelineSchedule::zb_h1, p, m);
     EXPECT_LE(split.makespan, whole.makespan);
     if (m < p) return;
     for (int r = 0; r < p; ++r) {
@@ -105,8 +105,8 @@ Nanoseconds span_of_rank(const Timeline& timeline, int rank) {
 // the last rank begins after p - 1: 3m + p - 1, that of ZB-H1. With fewer microbatches it is ZB-H1.
 TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
   for_each_size([](int p, int m) {
-    const Timeline timeline = run_units(ScheduleKind::zb_h2, p, m, Detail::spans);
-    EXPECT_EQ(timeline.makespan, run_units(ScheduleKind::zb_h1, p, m).makespan);
+    const Timeline timeline = run_units(PipelineSchedule::zb_h2, p, m, Detail::spans);
+    EXPECT_EQ(timeline.makespan, run_units(PipelineSchedule::zb_h1, p, m).makespan);
     if (m < 2 * p - 1) return;
     for (int r = 0; r < p; ++r) EXPECT_EQ(span_of_rank(timeline, r), timeline.groups[r].busy);
     EXPECT_EQ(timeline.makespan, (3 * m + p - 1) * 2 * kUnit);
@@ -118,8 +118,8 @@ TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
 // has no bubble in its steady state. It needs no more memory than 1F1B: 2p chunks.
 TEST(RawPipeline, ZbVIsWithinAUnitOfTheShortestPossible) {
   for_each_size([](int p, int m) {
-    const Timeline timeline = run_units(ScheduleKind::zb_v, p, m);
-    EXPECT_LE(timeline.makespan, run_units(ScheduleKind::zb_h1, p, m).makespan);
+    const Timeline timeline = run_units(PipelineSchedule::zb_v, p, m);
+    EXPECT_LE(timeline.makespan, run_units(PipelineSchedule::zb_h1, p, m).makespan);
     EXPECT_LE(peak_memory(timeline), Bytes{std::min(2 * p, 2 * m)});
     EXPECT_GE(timeline.makespan, (6 * m + p - 1) * kUnit);
     if (m < 2 * p) return;
@@ -144,12 +144,16 @@ TEST(RawPipeline, IsBusyAsLongAsItsTablesSay) {
   for_each_shape(5, 10, 3, [&](const PipelineShape& shape) {
     const RawPipeline pipeline = random_pipeline(random, shape);
     std::vector<Nanoseconds> busy(shape.ranks, Nanoseconds(0));
-    for (int s = 0; s < shape.stages(); ++s) {
-      for (int j = 0; j < shape.microbatches; ++j) {
+    const int encoder = shape.spreads_encoder() ? 1 : 0;
+    for (int j = 0; j < shape.microbatches; ++j) {
+      for (int s = 0; s < shape.ranks * shape.chunks; ++s) {
         for (const auto* table : {&pipeline.forward, &pipeline.backward, &*pipeline.backward_weight}) {
-          busy[rank_of_stage(shape, s)] += to_nanoseconds(table->at(s, j));
+          busy[rank_of_stage(shape, s + encoder)] += to_nanoseconds(table->at(s, j));
         }
       }
+      if (!pipeline.encoder) continue;
+      busy[j % shape.ranks] += to_nanoseconds(pipeline.encoder->forward.at(0, j));
+      busy[j % shape.ranks] += to_nanoseconds(pipeline.encoder->backward.at(0, j));
     }
     const Timeline timeline = run(pipeline);
     for (int r = 0; r < shape.ranks; ++r) EXPECT_EQ(timeline.groups[r].busy, busy[r]);
@@ -159,8 +163,8 @@ TEST(RawPipeline, IsBusyAsLongAsItsTablesSay) {
 // 2 stages, 1 microbatch of F 10 and B 20: 10 + message + 10 + 20 + message + 20. 5 bytes at 1 byte a
 // nanosecond after 3 ns of latency: 8.
 TEST(RawPipeline, MessagesTakeLatencyAndBandwidth) {
-  RawPipeline pipeline =
-      equal_pipeline({ScheduleKind::one_f_one_b, 2, 1, 1}, Nanoseconds(10), Nanoseconds(15), Nanoseconds(5));
+  RawPipeline pipeline = equal_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 1}, Nanoseconds(10),
+                                        Nanoseconds(15), Nanoseconds(5));
   EXPECT_EQ(run(pipeline).makespan, Nanoseconds(60));
   pipeline.message = same(Bytes{5});
   pipeline.link = RawLink{Seconds(Nanoseconds(3)), 1e9};
@@ -173,10 +177,10 @@ TEST(RawPipeline, MessagesTakeLatencyAndBandwidth) {
 // Stages p - 1 and p of ZB-V are on one rank: only the other 2p - 2 boundaries have messages.
 TEST(RawPipeline, StagesOfOneRankSendNothing) {
   const RawPipeline pipeline =
-      equal_pipeline({ScheduleKind::zb_v, 3, 2, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
+      equal_pipeline({PipelineSchedule::zb_v, 3, 2, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
   EXPECT_EQ(make_program(pipeline).program.messages.size(), 2u * 4 * 4);
-  const RawPipeline alone =
-      equal_pipeline({ScheduleKind::interleaved, 1, 3, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
+  const RawPipeline alone = equal_pipeline({PipelineSchedule::interleaved, 1, 3, 4}, Nanoseconds(1),
+                                           Nanoseconds(1), Nanoseconds(1));
   EXPECT_TRUE(make_program(alone).program.messages.empty());
 }
 

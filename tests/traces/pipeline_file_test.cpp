@@ -32,7 +32,7 @@ std::string changed(std::string_view from, std::string_view to) {
 
 TEST(PipelineFile, BroadcastsNumbersToRowsAndRowsToMicrobatches) {
   const RawPipeline pipeline = parse_pipeline(kExample, "p.json");
-  EXPECT_EQ(pipeline.shape.kind, ScheduleKind::interleaved);
+  EXPECT_EQ(pipeline.shape.kind, PipelineSchedule::interleaved);
   EXPECT_EQ(pipeline.shape.ranks, 2);
   EXPECT_EQ(pipeline.shape.chunks, 2);
   EXPECT_EQ(pipeline.shape.microbatches, 2);
@@ -51,13 +51,13 @@ TEST(PipelineFile, BroadcastsNumbersToRowsAndRowsToMicrobatches) {
 TEST(PipelineFile, KnowsEverySchedule) {
   const struct {
     std::string_view name;
-    ScheduleKind kind;
+    PipelineSchedule kind;
     int chunks;
-  } schedules[] = {{"gpipe", ScheduleKind::gpipe, 1},
-                   {"1f1b", ScheduleKind::one_f_one_b, 1},
-                   {"zb-h1", ScheduleKind::zb_h1, 1},
-                   {"zb-h2", ScheduleKind::zb_h2, 1},
-                   {"zb-v", ScheduleKind::zb_v, 2}};
+  } schedules[] = {{"gpipe", PipelineSchedule::gpipe, 1},
+                   {"1f1b", PipelineSchedule::one_f_one_b, 1},
+                   {"zb-h1", PipelineSchedule::zb_h1, 1},
+                   {"zb-h2", PipelineSchedule::zb_h2, 1},
+                   {"zb-v", PipelineSchedule::zb_v, 2}};
   for (const auto& schedule : schedules) {
     const std::string text =
         R"({"schema":"dflop.pipeline","version":1,"stages":3,"microbatches":2,"forward_s":1,"backward_s":1,
