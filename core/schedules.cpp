@@ -159,6 +159,10 @@ StepTimes without_first(StepTimes times, std::ptrdiff_t count) {
 
 }  // namespace
 
+std::string_view to_string(Placement placement) {
+  return placement == Placement::v ? "v" : "round-robin";
+}
+
 void validate(const PipelineShape& shape, const std::string& where) {
   const auto require = [&](bool holds, std::string_view key, const std::string& expected, int found) {
     if (holds) return;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/program.hpp"
@@ -35,6 +36,8 @@ enum class Placement : std::uint8_t {
   round_robin,  ///< stage s of ranks * chunks on rank s mod ranks
   v,            ///< down the ranks and up again, and so on
 };
+
+std::string_view to_string(Placement placement);  ///< "round-robin", "v"
 
 /// What a schedule is made for. Stages are numbered in model order: first the `leading` ones, each on a rank
 /// of its own; then ranks * chunks on the other ranks. With encoder_in_bubbles stage 0 is the encoder, which

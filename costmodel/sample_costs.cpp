@@ -15,37 +15,69 @@ Workload mean_load(const Workload& total, std::int64_t bins) {
           round_up(total.attention_pairs, bins) / bins};
 }
 
-double both_passes(const CostModel& cost, const Stage& stage, const Work& work) {
-  return (cost.compute(Op::forward, stage, work) + cost.compute(Op::backward, stage, work)).count();
+/// What one pipeline rank runs of a microbatch: its stages, and which part of the microbatches each sees.
+struct RankStages {
+  std::vector<Stage> stages;
+  std::vector<double> parts;
+
+  bool holds_encoder() const {
+    return std::any_of(stages.begin(), stages.end(), [](const Stage& s) { return s.encoder_layers > 0; });
+  }
+  bool holds_llm() const {
+    return std::any_of(stages.begin(), stages.end(), [](const Stage& s) { return s.llm_layers > 0; });
+  }
+  double both_passes(const CostModel& cost, const Work& work) const {
+    double seconds = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const Seconds whole =
+          cost.compute(Op::forward, stages[s], work) + cost.compute(Op::backward, stages[s], work);
+      seconds += parts[s] * whole.count();
+    }
+    return seconds;
+  }
+};
+
+/// The encoder of a colocated plan sees one microbatch in pp on each rank.
+std::vector<RankStages> rank_stages(const Plan& plan, const ModelSpec& model) {
+  const std::vector<Stage> stages = plan_stages(plan, model);
+  std::vector<RankStages> ranks;
+  for (const std::vector<int>& of_rank : stages_of_ranks(plan_shape(plan))) {
+    RankStages& rank = ranks.emplace_back();
+    for (const int s : of_rank) {
+      rank.stages.push_back(stages[s]);
+      rank.parts.push_back(plan.layout == Layout::colocated && s == 0 ? 1.0 / plan.llm.pp : 1.0);
+    }
+  }
+  return ranks;
 }
 
-/// What samples add to the mean load, on the stage where that load takes longest.
+/// What samples add to the mean load, on the rank where that load takes longest.
 class MarginalCost {
  public:
-  /// Looks at those of `stages` for which `holds` is true; there is at least one.
+  /// Looks at those of `ranks` for which `holds` is true; there is at least one.
   template <typename Holds>
-  MarginalCost(const CostModel& cost, std::span<const Stage> stages, const Work& mean, Holds holds)
+  MarginalCost(const CostModel& cost, const std::vector<RankStages>& ranks, const Work& mean, Holds holds)
       : cost_(cost), mean_(mean) {
-    for (const Stage& stage : stages) {
-      const double time = holds(stage) ? both_passes(cost, stage, mean) : -1;
+    for (const RankStages& rank : ranks) {
+      const double time = holds(rank) ? rank.both_passes(cost, mean) : -1;
       if (time <= base_) continue;
       base_ = time;
-      stage_ = stage;
+      rank_ = &rank;
     }
   }
 
   double of(const Sample& sample) const {
-    const Work work{stage_.encoder_layers > 0 ? sample.encoder() : Workload{},
-                    stage_.llm_layers > 0 ? sample.llm() : Workload{}};
+    const Work work{rank_->holds_encoder() ? sample.encoder() : Workload{},
+                    rank_->holds_llm() ? sample.llm() : Workload{}};
     if (work.encoder.empty() && work.llm.empty()) return 0;
     const Work with_sample{mean_.encoder + work.encoder, mean_.llm + work.llm};
-    return std::max(both_passes(cost_, stage_, with_sample) - base_, kSmallestCost);
+    return std::max(rank_->both_passes(cost_, with_sample) - base_, kSmallestCost);
   }
 
  private:
   const CostModel& cost_;
   Work mean_;
-  Stage stage_;
+  const RankStages* rank_ = nullptr;
   double base_ = -1;
 };
 
@@ -58,15 +90,17 @@ SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpe
     total.encoder += sample.encoder();
     total.llm += sample.llm();
   }
-  const std::vector<Stage> stages = plan_stages(plan, model);
-  const std::int64_t encoder_bins = std::int64_t{plan.microbatches} * plan.encoder.dp;
+  const std::vector<RankStages> ranks = rank_stages(plan, model);
+  // Only an encoder on ranks of its own is shared by other dp ranks than those of the LLM.
+  const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
+  const std::int64_t encoder_bins = std::int64_t{plan.microbatches} * encoder_dp;
   const Work mean{mean_load(total.encoder, encoder_bins), mean_load(total.llm, plan.bins())};
-  const auto holds_encoder = [](const Stage& stage) { return stage.encoder_layers > 0; };
-  const auto only_llm = [&](const Stage& stage) { return !holds_encoder(stage); };
-  const bool apart = std::any_of(stages.begin(), stages.end(), only_llm);
-  const MarginalCost encoder(cost, stages, mean, holds_encoder);
-  const MarginalCost llm = apart ? MarginalCost(cost, stages, mean, only_llm) : encoder;
-  const double sharing = static_cast<double>(plan.llm.dp) / plan.encoder.dp;
+  const auto holds_encoder = [](const RankStages& rank) { return rank.holds_encoder(); };
+  const auto only_llm = [](const RankStages& rank) { return !rank.holds_encoder(); };
+  const bool apart = std::any_of(ranks.begin(), ranks.end(), only_llm);
+  const MarginalCost encoder(cost, ranks, mean, holds_encoder);
+  const MarginalCost llm = apart ? MarginalCost(cost, ranks, mean, only_llm) : encoder;
+  const double sharing = static_cast<double>(plan.llm.dp) / encoder_dp;
 
   SampleCosts costs;
   costs.encoder_s.reserve(samples.size());

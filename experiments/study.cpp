@@ -13,6 +13,7 @@
 #include "core/random.hpp"
 #include "core/verify.hpp"
 #include "costmodel/flops.hpp"
+#include "costmodel/schedule_tables.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
 #include "solver/planners.hpp"
@@ -139,7 +140,9 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
   Progress progress("simulating");
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
-    const Program program = lower(plan, target.model, iteration.samples, iteration.assignment);
+    const PipelineOrder order = order_for_batch(plan, target.model, target.cluster, target.cost,
+                                                iteration.samples, iteration.assignment);
+    const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
     verify(program);
     const Detail detail = static_cast<int>(k) < traced ? Detail::spans : Detail::usage;
     Timeline timeline = runner ? runner(k, program, detail) : target.executor.run(program, detail);

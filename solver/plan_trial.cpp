@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
+#include "costmodel/schedule_tables.hpp"
 
 namespace dflop {
 namespace {
@@ -44,17 +45,22 @@ void check_batches(const PlanRequest& request) {
 }
 
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan) {
+  const std::vector<Stage> stages = plan_stages(plan, request.model);
   Bytes largest;
-  for (const Stage& stage : plan_stages(plan, request.model)) {
-    largest = std::max(largest, request.cost.model_state(stage).total());
+  for (const std::vector<int>& of_rank : stages_of_ranks(plan_shape(plan))) {
+    ModelState state;
+    for (const int s : of_rank) state += request.cost.model_state(stages[s]);
+    largest = std::max(largest, state.total());
   }
   return largest;
 }
 
 Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t iteration,
                        const Assignment& assignment) {
-  return request.executor.run(lower(plan, request.model, request.batches[iteration], assignment),
-                              Detail::usage);
+  const Batch& batch = request.batches[iteration];
+  const PipelineOrder order =
+      order_for_batch(plan, request.model, request.cluster, request.cost, batch, assignment);
+  return request.executor.run(lower(plan, request.model, batch, assignment, order), Detail::usage);
 }
 
 void ClosestMiss::add(const Plan& plan, Bytes needed) {

@@ -1,0 +1,28 @@
+// The order in which a plan runs one batch, where it depends on durations and memory.
+#pragma once
+
+#include <span>
+
+#include "core/cost_model.hpp"
+#include "core/plan_stages.hpp"
+
+namespace dflop {
+
+/// Fills the tables of a schedule from any lowered program of the plan and batch, and its costs.
+///
+/// Times are means over dp ranks (and over the messages of a boundary and microbatch). Limits are the
+/// microbatches for which each pipeline rank has memory beside its model state and the largest workspace,
+/// counted in its largest activations; at least one, as a rank that cannot hold one microbatch cannot run,
+/// which the simulated peak shows. Under encoder_in_bubbles the LLM's microbatches come first, at most
+/// pp - rank of them, and the encoder's get the rest.
+ScheduleTables schedule_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
+                               Bytes usable_memory);
+
+/// The order that planners, simulations and comparisons run a plan in on this batch: plan_order() with the
+/// tables of a cost model and of the cluster's memory where the schedule reads them. The same arguments give
+/// the same order. The plan must be valid. @throws Error (input) as lower().
+PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
+                              const CostModel& cost, std::span<const Sample> batch,
+                              const Assignment& assignment);
+
+}  // namespace dflop
