@@ -1,5 +1,6 @@
 #include "core/greedy_schedule.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <limits>
@@ -37,6 +38,9 @@ class GreedyRun {
     }
     return std::move(steps_);
   }
+
+  /// When the last step ends; after run().
+  Nanoseconds makespan() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
 
  protected:
   /// What the free rank starts now, if anything; it is started.
@@ -175,12 +179,14 @@ class SplitRun final : public GreedyRun {
   std::vector<int> held_;  ///< per rank, chunks of microbatches
 };
 
-/// The rule of bubble_steps().
+/// The rules of bubble_steps().
+enum class EncoderRule : std::uint8_t { in_idle_time, before_and_after };
+
 class BubbleRun final : public GreedyRun {
  public:
   BubbleRun(const PipelineShape& shape, const ScheduleTables& tables,
-            std::vector<std::vector<ScheduleStep>> fixed)
-      : GreedyRun(shape, tables.times), fixed_(std::move(fixed)) {
+            const std::vector<std::vector<ScheduleStep>>& fixed, EncoderRule rule)
+      : GreedyRun(shape, tables.times), fixed_(fixed), rule_(rule) {
     for (int rank = 0; rank < shape.ranks; ++rank) {
       const int limit = tables.most_held.empty() ? shape.microbatches : tables.most_held[rank];
       ranks_.push_back({0, rank, rank, limit});
@@ -195,13 +201,18 @@ class BubbleRun final : public GreedyRun {
     int most_held = 0;
   };
 
-  bool may_forward(const RankState& rank) const {
-    const int held = (rank.next_forward - rank.next_backward) / shape_.ranks;
-    return rank.next_forward < shape_.microbatches && held < rank.most_held;
+  bool is_full(const RankState& rank) const {
+    return (rank.next_forward - rank.next_backward) / shape_.ranks >= rank.most_held;
   }
 
-  bool may_backward(const RankState& rank, Nanoseconds now) const {
-    return rank.next_backward < rank.next_forward && backward_ready(0, rank.next_backward, now);
+  bool may_forward(const RankState& rank) const {
+    return rank.next_forward < shape_.microbatches && !is_full(rank);
+  }
+
+  bool may_backward(const RankState& rank, bool fixed_ended, Nanoseconds now) const {
+    if (rank.next_backward >= rank.next_forward || !backward_ready(0, rank.next_backward, now)) return false;
+    return rule_ == EncoderRule::in_idle_time || fixed_ended ||
+           (rank.next_forward < shape_.microbatches && is_full(rank));
   }
 
   bool may_go_on(const ScheduleStep& step, Nanoseconds now) const {
@@ -209,23 +220,26 @@ class BubbleRun final : public GreedyRun {
                                   : backward_ready(step.stage, step.microbatch, now);
   }
 
-  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
-    RankState& rank = ranks_[r];
-    if (rank.next_fixed < fixed_[r].size() && may_go_on(fixed_[r][rank.next_fixed], now)) {
-      return fixed_[r][rank.next_fixed++];
-    }
-    if (may_forward(rank)) {
-      const int microbatch = rank.next_forward;
-      rank.next_forward += shape_.ranks;
-      return ScheduleStep{Op::forward, 0, microbatch};
-    }
-    if (!may_backward(rank, now)) return std::nullopt;
-    const int microbatch = rank.next_backward;
-    rank.next_backward += shape_.ranks;
-    return ScheduleStep{Op::backward, 0, microbatch};
+  ScheduleStep encode(Op op, int& next) const {
+    const int microbatch = next;
+    next += shape_.ranks;
+    return {op, 0, microbatch};
   }
 
-  std::vector<std::vector<ScheduleStep>> fixed_;
+  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
+    RankState& rank = ranks_[r];
+    if (rule_ == EncoderRule::before_and_after && may_forward(rank)) {
+      return encode(Op::forward, rank.next_forward);
+    }
+    const bool fixed_ended = rank.next_fixed == fixed_[r].size();
+    if (!fixed_ended && may_go_on(fixed_[r][rank.next_fixed], now)) return fixed_[r][rank.next_fixed++];
+    if (may_forward(rank)) return encode(Op::forward, rank.next_forward);
+    if (may_backward(rank, fixed_ended, now)) return encode(Op::backward, rank.next_backward);
+    return std::nullopt;
+  }
+
+  const std::vector<std::vector<ScheduleStep>>& fixed_;
+  const EncoderRule rule_;
   std::vector<RankState> ranks_;
 };
 
@@ -237,8 +251,12 @@ std::vector<std::vector<ScheduleStep>> greedy_steps(const PipelineShape& shape, 
 }
 
 std::vector<std::vector<ScheduleStep>> bubble_steps(const PipelineShape& shape, const ScheduleTables& tables,
-                                                    std::vector<std::vector<ScheduleStep>> fixed) {
-  return BubbleRun(shape, tables, std::move(fixed)).run();
+                                                    const std::vector<std::vector<ScheduleStep>>& fixed) {
+  BubbleRun filled(shape, tables, fixed, EncoderRule::in_idle_time);
+  BubbleRun serial(shape, tables, fixed, EncoderRule::before_and_after);
+  std::vector<std::vector<ScheduleStep>> steps = filled.run();
+  std::vector<std::vector<ScheduleStep>> serial_steps = serial.run();
+  return filled.makespan() <= serial.makespan() ? steps : serial_steps;
 }
 
 }  // namespace dflop

@@ -24,9 +24,13 @@ std::vector<std::vector<ScheduleStep>> greedy_steps(const PipelineShape& shape, 
 /// each in the order of microbatches. It holds at most tables.most_held encoder microbatches (at least 1),
 /// from the start of their forward to the end of their backward.
 ///
+/// What fills a hole may end after it, so that even this can be slower than no filling at all. Where it is,
+/// the order is that of all encoder forwards before `fixed` and all backwards after it, as far as the limits
+/// let them.
+///
 /// It always ends where `fixed` is 1f1b: the next gradient that stage 1 waits for needs the forwards of at
 /// most `ranks` microbatches that follow each other, which are one on each rank.
 std::vector<std::vector<ScheduleStep>> bubble_steps(const PipelineShape& shape, const ScheduleTables& tables,
-                                                    std::vector<std::vector<ScheduleStep>> fixed);
+                                                    const std::vector<std::vector<ScheduleStep>>& fixed);
 
 }  // namespace dflop

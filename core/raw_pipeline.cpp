@@ -344,11 +344,12 @@ PricedPipeline make_program(const RawPipeline& pipeline) {
   return make_program(pipeline, pipeline_order(pipeline));
 }
 
-PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order) {
-  validate(pipeline);
+PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order,
+                            const std::string& where) {
+  validate(pipeline, where);
   if (splits_backward(order) && !pipeline.backward_weight) {
     throw Error(ErrorKind::input, "expected this key for an order that splits backwards, found none",
-                "pipeline: key 'backward_weight_s'");
+                where + ": key 'backward_weight_s'");
   }
   return Builder(pipeline, order).build();
 }

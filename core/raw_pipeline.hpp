@@ -82,8 +82,9 @@ PricedPipeline make_program(const RawPipeline& pipeline);
 PipelineOrder pipeline_order(const RawPipeline& pipeline);
 
 /// The same in an order of one's own, for the pipeline's shape but for its placement, which runs to its end.
-/// A backward that it splits needs a `backward_weight`.
+/// A backward that it splits needs a `backward_weight`. `where` is the pipeline's place for errors.
 /// @throws Error (input) as validate(), and where the weight parts are missing.
-PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order);
+PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order,
+                            const std::string& where = "pipeline");
 
 }  // namespace dflop

@@ -128,7 +128,7 @@ std::vector<std::vector<ScheduleStep>> chunked_steps(const PipelineShape& shape,
   for (std::vector<ScheduleStep>& of_rank : steps) {
     for (ScheduleStep& step : of_rank) ++step.stage;
   }
-  return bubble_steps(shape, tables, std::move(steps));
+  return bubble_steps(shape, tables, steps);
 }
 
 /// The order of the stage before `stage`, whose steps are among `steps`: the same with forwards one ahead.

@@ -80,6 +80,18 @@ std::string shell_quoted(const std::string& text) {
   return quoted + '\'';
 }
 
+int read_chunks(const Values& values, PipelineSchedule schedule) {
+  constexpr int kMostChunks = 1000;
+  const bool given = values.count("chunks") > 0;
+  if (schedule == PipelineSchedule::interleaved) {
+    if (!given) throw Error(ErrorKind::usage, "option '--chunks': required with interleaved");
+    return static_cast<int>(read_integer(values, "chunks", 1, kMostChunks));
+  }
+  const int chunks = schedule == PipelineSchedule::zb_v ? 2 : 1;
+  if (given) read_integer(values, "chunks", chunks, chunks);
+  return chunks;
+}
+
 }  // namespace
 
 Options command_options() {
@@ -121,8 +133,11 @@ void add_batch_options(Options& options) {
 
 void add_plan_options(Options& options) {
   options.add_options()  //
-      ("pipeline-schedule", po::value<std::string>()->default_value("1f1b")->value_name("1f1b|gpipe"),
-       "order of forwards and backwards")  //
+      ("pipeline-schedule", po::value<std::string>()->default_value("1f1b")->value_name("NAME"),
+       "order of forwards and backwards: 1f1b, gpipe, zb-h1, zb-h2 or eager-1f1b; of the planners pytorch and "
+       "megatron also interleaved or zb-v")  //
+      ("chunks", po::value<std::int64_t>()->value_name("V"),
+       "stages of each pipeline rank, for interleaved (zb-v has 2)")  //
       ("recompute", po::value<std::string>()->default_value("full")->value_name("none|selective|full"),
        "activations computed again in the backward pass")                              //
       ("no-zero1", po::bool_switch(), "keep whole optimizer states on every dp rank")  //
@@ -171,7 +186,10 @@ PlanOptions read_plan_options(const Values& values) {
   const auto recompute = values["recompute"].as<std::string>();
   const auto known_schedule = pipeline_schedule_from_string(schedule);
   const auto known_recompute = recomputation_from_string(recompute);
-  if (!known_schedule) refuse("pipeline-schedule", "1f1b or gpipe", schedule);
+  if (!known_schedule || *known_schedule == PipelineSchedule::encoder_in_bubbles) {
+    refuse("pipeline-schedule", "1f1b, gpipe, zb-h1, zb-h2, eager-1f1b, interleaved or zb-v", schedule);
+  }
+  options.chunks = read_chunks(values, *known_schedule);
   if (!known_recompute) refuse("recompute", "none, selective or full", recompute);
   options.schedule = *known_schedule;
   options.recomputation = *known_recompute;
@@ -224,8 +242,8 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
 std::optional<std::string> read_output(const Values& values, const std::string& name) {
   std::optional<std::string> path = read_text(values, name);
   if (!path) return path;
-  for (const char* other :
-       {"data", "plan", "schedule", "pipeline", "out", "perfetto", "samples-out", "profile-out"}) {
+  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "out", "perfetto", "order-out",
+                            "samples-out", "profile-out"}) {
     if (other == name || values.count(other) == 0) continue;
     const auto file = values[other].as<std::string>();
     std::error_code ignored;  // a file that is not there yet is only the same by its name

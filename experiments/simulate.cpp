@@ -5,12 +5,14 @@
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
+#include "core/plan_stages.hpp"
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
 #include "experiments/simulate_pipeline.hpp"
 #include "experiments/study.hpp"
 #include "experiments/what_if.hpp"
 #include "sim/topology.hpp"
+#include "traces/order_file.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/plan_file.hpp"
@@ -95,10 +97,12 @@ Timeline run_on_cluster(const WhatIf& what_if, const Target& target, const Progr
 }
 
 /// Iteration times of `what_if.repeat` runs of all iterations.
-Table repeat(const WhatIf& what_if, const Plan& plan, const Target& target, const ScheduleFile& schedule) {
+Table repeat(const WhatIf& what_if, const Plan& plan, const Target& target, const ScheduleFile& schedule,
+             const RunOptions& options) {
   std::vector<Program> programs;
   for (const ScheduledIteration& iteration : schedule.iterations) {
-    programs.push_back(lower(plan, target.model, iteration.samples, iteration.assignment));
+    const PipelineOrder order = iteration_order(plan, target, iteration, options);
+    programs.push_back(lower(plan, target.model, iteration.samples, iteration.assignment, order));
   }
   const auto run = [&](std::size_t i) {
     const Program& program = programs[i % programs.size()];
@@ -126,6 +130,7 @@ int simulate_plan(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
+  const auto order_out = read_output(values, "order-out");
   const auto plan_path = values["plan"].as<std::string>();
   const auto schedule_path = values["schedule"].as<std::string>();
   const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
@@ -146,17 +151,22 @@ int simulate_plan(const Values& values) {
              fmt::format("{}: iteration {}", schedule_path, k));
   }
   const int traced = out || perfetto ? static_cast<int>(schedule.iterations.size()) : 0;
-  const IterationRunner runner = [&](std::size_t k, const Program& program, Detail detail) {
+  RunOptions options;
+  if (const auto path = read_text(values, "order")) {
+    options.order = parse_order(read_text_file(*path), *path, plan_shape(plan));
+  }
+  options.runner = [&](std::size_t k, const Program& program, Detail detail) {
     return run_on_cluster(what_if, target, program, k, detail);
   };
-  const Evaluation result = evaluate(plan, target, schedule, traced, runner);
+  const Evaluation result = evaluate(plan, target, schedule, traced, options);
   StagedOutputs files;
+  if (order_out) files.add(*order_out, to_json(result.order));
   if (out) files.add(*out, to_json(TimelineFile{result.timelines}));
   if (perfetto) files.add(*perfetto, to_perfetto(result.timelines));
   files.commit();
   if (!result.timelines.back().stalls.empty()) return report_stall(format, result);
   std::optional<Table> distribution;
-  if (what_if.repeat > 1) distribution = repeat(what_if, plan, target, schedule);
+  if (what_if.repeat > 1) distribution = repeat(what_if, plan, target, schedule, options);
   print_result(format, result, distribution);
   if (const auto problem = out_of_memory(result.peak_memory, target.cluster)) {
     fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
@@ -184,7 +194,7 @@ Command simulate_command() {
       "the same shares and the peak bytes of activations for each stage. The file, as those in\n"
       "traces/pipelines, is JSON with these keys:\n"
       "  schema, version       \"dflop.pipeline\", 1\n"
-      "  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2 or zb-v\n"
+      "  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, eager-1f1b or encoder-in-bubbles\n"
       "  stages, microbatches  pipeline ranks; microbatches of an iteration\n"
       "  chunks                stages of the model on each rank, for interleaved (zb-v always has 2)\n"
       "  forward_s             seconds of one forward of one of the stages x chunks stages of the model:\n"
@@ -195,7 +205,19 @@ Command simulate_command() {
       "  activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward\n"
       "  p2p_bytes             likewise, a row per boundary between stages: of one message, either way\n"
       "  link                  {\"latency_s\": ..., \"bandwidth_bytes_per_s\": ...}, no sharing; without it\n"
-      "                        messages take no time",
+      "                        messages take no time\n"
+      "  activation_limit      microbatches that a stage may hold at once: a number for all, or an array; for\n"
+      "                        eager-1f1b, and for the encoder's microbatches of encoder-in-bubbles\n"
+      "  encoder_forward_s, encoder_backward_s, encoder_bytes\n"
+      "                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of\n"
+      "                        all stages, and bytes of its message to the first one, either way; a number or\n"
+      "                        an array of one per microbatch\n"
+      "\n"
+      "--order runs steps of your own in place of those of the schedule, as --order-out writes them and\n"
+      "traces/pipelines/1f1b-order.json shows: \"ranks\" lists the steps of each pipeline rank, F3 being the\n"
+      "forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the\n"
+      "rank's second chunk and F3.e on the encoder of encoder-in-bubbles. \"placement\", where ranks have chunks,\n"
+      "is round-robin, or v for down the ranks and up again.",
       "dflop simulate --plan plan.json --schedule schedule.json --perfetto trace.json",
       command_options(),
       run};
@@ -204,6 +226,10 @@ Command simulate_command() {
       ("schedule", po::value<std::string>()->value_name("FILE"), "from 'dflop schedule'")  //
       ("pipeline", po::value<std::string>()->value_name("FILE"),
        "a raw pipeline, in place of a plan and its schedule")  //
+      ("order", po::value<std::string>()->value_name("FILE"),
+       "run the steps of this file in place of the schedule's")  //
+      ("order-out", po::value<std::string>()->value_name("FILE"),
+       "write the steps, of the first iteration, in the form of --order")  //
       ("out", po::value<std::string>()->value_name("FILE"),
        "write the timeline of all iterations (.json, .json.gz)")  //
       ("perfetto", po::value<std::string>()->value_name("FILE"),

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/verify.hpp"
 #include "experiments/what_if.hpp"
+#include "traces/order_file.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/pipeline_file.hpp"
@@ -90,16 +91,20 @@ int simulate_pipeline(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
+  const auto order_out = read_output(values, "order-out");
   const WhatIf what_if = read_what_if(values);
   const auto path = values["pipeline"].as<std::string>();
   const RawPipeline pipeline = parse_pipeline(read_text_file(path), path);
   if (what_if.network == NetworkModel::contention && !pipeline.shared_link) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--network': 'contention' needs key 'shared_link' in {}, "
-                            "found none",
-                            path));
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("option '--network': 'contention' needs key 'shared_link' in {}, found none", path));
   }
-  const PricedPipeline priced = make_program(pipeline);
+  const auto order_path = read_text(values, "order");
+  const PipelineOrder order = order_path
+                                  ? parse_order(read_text_file(*order_path), *order_path, pipeline.shape)
+                                  : pipeline_order(pipeline);
+  const PricedPipeline priced = make_program(pipeline, order, path);
   verify(priced.program);
   const Detail detail = out || perfetto ? Detail::spans : Detail::usage;
   const auto run = [&](std::uint64_t number, Detail kept) {
@@ -107,6 +112,7 @@ int simulate_pipeline(const Values& values) {
   };
   const Timeline timeline = run(0, detail);
   StagedOutputs files;
+  if (order_out) files.add(*order_out, to_json(order));
   if (out) files.add(*out, to_json(TimelineFile{{timeline}}));
   if (perfetto) files.add(*perfetto, to_perfetto(std::span(&timeline, 1)));
   files.commit();

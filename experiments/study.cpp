@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
@@ -129,8 +130,15 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
   return file;
 }
 
+PipelineOrder iteration_order(const Plan& plan, const Target& target, const ScheduledIteration& iteration,
+                              const RunOptions& options) {
+  if (options.order) return *options.order;
+  return order_for_batch(plan, target.model, target.cluster, target.cost, iteration.samples,
+                         iteration.assignment);
+}
+
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
-                    const IterationRunner& runner) {
+                    const RunOptions& options) {
   Evaluation result;
   std::vector<Seconds> times;
   double samples = 0;
@@ -140,12 +148,13 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
   Progress progress("simulating");
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
-    const PipelineOrder order = order_for_batch(plan, target.model, target.cluster, target.cost,
-                                                iteration.samples, iteration.assignment);
+    PipelineOrder order = iteration_order(plan, target, iteration, options);
     const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
+    if (k == 0) result.order = std::move(order);
     verify(program);
     const Detail detail = static_cast<int>(k) < traced ? Detail::spans : Detail::usage;
-    Timeline timeline = runner ? runner(k, program, detail) : target.executor.run(program, detail);
+    Timeline timeline =
+        options.runner ? options.runner(k, program, detail) : target.executor.run(program, detail);
     if (!timeline.stalls.empty()) {
       result.timelines.push_back(std::move(timeline));
       return result;

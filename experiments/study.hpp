@@ -11,6 +11,7 @@
 
 #include "core/executor.hpp"
 #include "core/planner.hpp"
+#include "core/schedules.hpp"
 #include "costmodel/analytic.hpp"
 #include "sim/sim_executor.hpp"
 #include "traces/preprocess.hpp"
@@ -63,15 +64,25 @@ struct Evaluation {
   double mfu = 0;  ///< model FLOP (no recomputation, no padding) / (time x all GPUs of the cluster x peak)
   double idle_fraction = 0;  ///< mean over ranks of the plan and iterations, weighted by iteration time
   Bytes peak_memory;
+  PipelineOrder order;  ///< of the first iteration
 };
 
 /// Runs the program of one iteration.
 using IterationRunner = std::function<Timeline(std::size_t iteration, const Program&, Detail)>;
 
-/// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them; by the
-/// target's executor unless another `runner` is given. Ends with the first iteration that stalls.
+struct RunOptions {
+  std::optional<PipelineOrder> order;  ///< none: that of order_for_batch()
+  IterationRunner runner;              ///< none: the target's executor
+};
+
+/// The order in which the ranks run one iteration.
+PipelineOrder iteration_order(const Plan& plan, const Target& target, const ScheduledIteration& iteration,
+                              const RunOptions& options = {});
+
+/// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them. Ends with
+/// the first iteration that stalls.
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
-                    const IterationRunner& runner = {});
+                    const RunOptions& options = {});
 
 /// What to say of a plan that needs more memory than a GPU has, or nothing where it fits.
 std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster);

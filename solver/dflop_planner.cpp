@@ -261,6 +261,11 @@ std::vector<Sample> planning_items(std::span<const Sample> profile) {
 
 PlanResult DflopPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
+  const PipelineSchedule schedule = request.options.schedule;
+  if (schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zb_v) {
+    throw Error(ErrorKind::usage, "the dflop planner makes one stage a pipeline rank, found the schedule " +
+                                      std::string(to_string(schedule)) + ", which is of several");
+  }
   if (request.profile.empty()) throw Error(ErrorKind::input, "planning needs at least one profiled sample");
   if (request.cluster.gpus() > 1) return DflopSearch(request).run();
   PlanResult result;

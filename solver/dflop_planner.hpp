@@ -28,8 +28,8 @@ class DflopPlanner final : public Planner {
  public:
   std::string_view name() const override { return "dflop"; }
 
-  /// @throws Error (input) unless there are profile samples, at least one batch, and gbs samples in each
-  /// batch.
+  /// @throws Error (usage) for schedules of several chunks; Error (input) unless there are profile samples,
+  /// at least one batch, and gbs samples in each batch.
   PlanResult plan(const PlanRequest& request) const override;
 };
 

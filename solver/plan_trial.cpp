@@ -28,6 +28,7 @@ Plan blank_plan(const PlanRequest& request, std::string_view planner) {
   plan.cluster = request.cluster.name;
   plan.gbs = request.gbs;
   plan.schedule = request.options.schedule;
+  plan.chunks = request.options.chunks;
   plan.recomputation = request.options.recomputation;
   plan.zero1 = request.options.zero1;
   plan.sequence_parallel = request.options.sequence_parallel;

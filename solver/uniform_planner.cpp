@@ -20,12 +20,12 @@ struct Split {
   std::vector<int> llm;
 };
 
-std::vector<Split> split_by_count(const ModelSpec& model, int pp) {
+std::vector<Split> split_by_count(const ModelSpec& model, int stages) {
   const int layers = model.encoder.layers + model.llm.layers;
-  if (pp > layers) return {};
+  if (stages > layers) return {};
   Split split;
   int encoder_left = model.encoder.layers;
-  for (const int count : split_layers(layers, pp)) {
+  for (const int count : split_layers(layers, stages)) {
     split.encoder.push_back(std::min(count, encoder_left));
     split.llm.push_back(count - split.encoder.back());
     encoder_left -= split.encoder.back();
@@ -33,19 +33,19 @@ std::vector<Split> split_by_count(const ModelSpec& model, int pp) {
   return {split};
 }
 
-std::vector<Split> split_encoder_first(const ModelSpec& model, int pp) {
+std::vector<Split> split_encoder_first(const ModelSpec& model, int stages) {
   const int layers = model.llm.layers;
-  const int even = (layers + pp - 1) / pp;
+  const int even = (layers + stages - 1) / stages;
   std::vector<int> kept = {even, even * 3 / 4, even / 2, even / 4, 0};
-  if (pp == 1) kept = {layers};
+  if (stages == 1) kept = {layers};
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
   std::vector<Split> splits;
   for (const int first : kept) {
-    if (layers - first < pp - 1) continue;
-    Split split{std::vector<int>(pp, 0), {first}};
+    if (layers - first < stages - 1) continue;
+    Split split{std::vector<int>(stages, 0), {first}};
     split.encoder.front() = model.encoder.layers;
-    if (pp > 1) {
-      const std::vector<int> rest = split_layers(layers - first, pp - 1);
+    if (stages > 1) {
+      const std::vector<int> rest = split_layers(layers - first, stages - 1);
       split.llm.insert(split.llm.end(), rest.begin(), rest.end());
     }
     splits.push_back(std::move(split));
@@ -178,11 +178,14 @@ std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit sp
     for (int pp = 1; pp <= groups; ++pp) {
       if (groups % pp != 0 || groups / pp > request.gbs) continue;
       const int dp = groups / pp;
-      for (const Split& layers : split == UniformSplit::by_count ? split_by_count(request.model, pp)
-                                                                 : split_encoder_first(request.model, pp)) {
+      const int stages = pp * plan.chunks;
+      for (const Split& layers : split == UniformSplit::by_count
+                                     ? split_by_count(request.model, stages)
+                                     : split_encoder_first(request.model, stages)) {
         plan.encoder = {tp, pp, dp, layers.encoder};
         plan.llm = {tp, pp, dp, layers.llm};
         for (const int microbatches : microbatch_counts(request.gbs, dp)) {
+          if (plan.schedule == PipelineSchedule::interleaved && microbatches % pp != 0) continue;
           plan.microbatches = microbatches;
           candidates.push_back(plan);
         }

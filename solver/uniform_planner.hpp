@@ -18,9 +18,10 @@ enum class UniformSplit : std::uint8_t {
 /// Searches all uniform configurations: every tp that divides the GPUs of a node, every pp and dp with tp *
 /// pp * dp = all GPUs, every count of microbatches that gives all of them equally many samples. Where dp does
 /// not divide the global batch the counts of samples differ by one, and of the counts of microbatches with
-/// the same samples per microbatch the largest is tried. Each candidate runs all iterations of the request
-/// with the microbatches of random_assignment(); one is feasible if no rank's peak memory exceeds the GPU's
-/// in any iteration.
+/// the same samples per microbatch the largest is tried; interleaved schedules take multiples of pp only.
+/// With several chunks a rank the layers are cut into pp * chunks stages. Each candidate runs all iterations
+/// of the request with the microbatches of random_assignment(); one is feasible if no rank's peak memory
+/// exceeds the GPU's in any iteration.
 ///
 /// The plan is the first of those with the smallest mean makespan, which is PlanResult::objective. Candidates
 /// are given up only when their makespans so far already sum to more than all of the best one's.

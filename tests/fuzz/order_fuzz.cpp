@@ -1,0 +1,41 @@
+#include "core/raw_pipeline.hpp"
+#include "core/verify.hpp"
+#include "tests/fuzz/fuzz_target.hpp"
+#include "traces/order_file.hpp"
+
+namespace dflop {
+namespace {
+
+/// What the reader lets through reads again as the same and makes a program that verify() accepts.
+void read_order(std::string_view text, const PipelineShape& shape) {
+  const PipelineOrder order = parse_order(text, "fuzz.json", shape);
+  const std::string written = to_json(order);
+  require(parse_order(written, "again.json", shape).ranks == order.ranks);
+  if (shape.leading > 0) return;  // not of a pipeline without a model
+  const BroadcastTable<Seconds> second{{{Seconds(1)}}};
+  RawPipeline pipeline;
+  pipeline.shape = shape;
+  pipeline.forward = pipeline.backward = second;
+  pipeline.backward_weight = second;
+  if (shape.spreads_encoder()) pipeline.encoder = RawEncoder{second, second};
+  try {
+    verify(make_program(pipeline, order).program);
+  } catch (const Error&) {
+    require(false);
+  }
+}
+
+}  // namespace
+}  // namespace dflop
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using dflop::PipelineSchedule;
+  const dflop::PipelineShape shapes[] = {{PipelineSchedule::one_f_one_b, 2, 1, 3},
+                                         {PipelineSchedule::interleaved, 2, 2, 2},
+                                         {PipelineSchedule::interleaved, 1, 2, 2, 1},
+                                         {PipelineSchedule::encoder_in_bubbles, 2, 1, 3}};
+  for (const dflop::PipelineShape& shape : shapes) {
+    dflop::run_fuzz_target(data, size, [&](std::string_view text) { dflop::read_order(text, shape); });
+  }
+  return 0;
+}

@@ -1,0 +1,287 @@
+// Every schedule and layout of random plans, lowered and run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "core/lowering.hpp"
+#include "core/verify.hpp"
+#include "costmodel/schedule_tables.hpp"
+#include "sim/engine.hpp"
+#include "tests/core/fixtures.hpp"
+
+namespace dflop::testing {
+namespace {
+
+/// One nanosecond a token and layer, both in the forward and in each part of a backward; as many bytes of
+/// activations as tokens. Messages take 5 ns.
+class TokenCosts final : public CostModel {
+ public:
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    const auto tokens =
+        static_cast<double>(stage.encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens);
+    return Seconds((op == Op::backward ? 2 : 1) * tokens * 1e-9);
+  }
+  Seconds message(const Message&, const Program&) const override { return Seconds(5e-9); }
+  Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
+  Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
+  ModelState model_state(const Stage& stage) const override {
+    return {Bytes{10'000 * (stage.encoder_layers + stage.llm_layers)}, {}, {}};
+  }
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    return Bytes{(stage.encoder_layers > 0 ? work.encoder.tokens : 0) +
+                 (stage.llm_layers > 0 ? work.llm.tokens : 0)};
+  }
+  Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{7}; }
+};
+
+int pick(Random& random, int most) {
+  return static_cast<int>(1 + random.below(most));
+}
+
+/// `layers` cut into `stages` parts of at least one at random places.
+std::vector<int> random_split(Random& random, int layers, int stages) {
+  std::vector<int> parts(stages, 1);
+  for (int left = layers - stages; left > 0; --left) ++parts[random.below(stages)];
+  return parts;
+}
+
+/// Of the model of 4 encoder and 6 LLM layers.
+Plan random_plan(Random& random, PipelineSchedule schedule, Layout layout) {
+  Plan plan;
+  plan.layout = layout;
+  plan.schedule = schedule;
+  const bool chunked = schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zb_v;
+  plan.llm.tp = pick(random, 2);
+  plan.llm.pp = pick(random, chunked ? 3 : 5);
+  plan.llm.dp = pick(random, 3);
+  if (chunked) plan.chunks = schedule == PipelineSchedule::zb_v ? 2 : pick(random, 6 / plan.llm.pp);
+  plan.microbatches = pick(random, 9);
+  if (schedule == PipelineSchedule::interleaved) plan.microbatches = plan.llm.pp * pick(random, 3);
+  const int stages = plan.llm.pp * plan.chunks;
+  plan.llm.layers = random_split(random, 6, stages);
+  if (layout == Layout::disaggregated) {
+    const int pp = pick(random, 3);
+    plan.encoder = {pick(random, 2), pp, pick(random, 3), random_split(random, 4, pp)};
+  } else if (layout == Layout::colocated) {
+    plan.encoder = {plan.llm.tp, 1, plan.llm.dp * plan.llm.pp, {4}};
+  } else {
+    plan.encoder = plan.llm;
+    int encoder_left = 4;
+    const std::vector<int> both = random_split(random, 10, stages);
+    for (int s = 0; s < stages; ++s) {
+      plan.encoder.layers[s] = std::min(encoder_left, both[s]);
+      plan.llm.layers[s] = both[s] - plan.encoder.layers[s];
+      encoder_left -= plan.encoder.layers[s];
+    }
+  }
+  plan.gbs = plan.bins() + static_cast<int>(random.below(20));
+  return plan;
+}
+
+struct Case {
+  Plan plan;
+  Batch batch;
+  Program program;
+  ProgramCosts costs;
+};
+
+/// Calls check(c) for random plans of every schedule and layout.
+template <typename Check>
+void for_each_case(const Check& check) {
+  Random random(29);
+  ClusterSpec cluster = tiny_cluster(1, 1024);
+  cluster.gpu.memory = Bytes{101'000};  // state is up to 100,000: limits bind
+  for (int k = 0; k < kPipelineSchedules; ++k) {
+    const auto schedule = static_cast<PipelineSchedule>(k);
+    for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
+      const bool in_bubbles = schedule == PipelineSchedule::encoder_in_bubbles;
+      if (in_bubbles != (layout == Layout::colocated)) continue;
+      for (int round = 0; round < 40; ++round) {
+        SCOPED_TRACE(std::string(to_string(schedule)) + " " + std::string(to_string(layout)) + " " +
+                     std::to_string(round));
+        Case c{random_plan(random, schedule, layout), {}, {}, {}};
+        validate(c.plan, tiny_model(), cluster);
+        c.batch = random_batch(random, c.plan.gbs);
+        const Assignment assignment = random_assignment(random, c.plan, c.batch.size());
+        const TokenCosts costs;
+        const PipelineOrder order =
+            order_for_batch(c.plan, tiny_model(), cluster, costs, c.batch, assignment);
+        c.program = lower(c.plan, tiny_model(), c.batch, assignment, order);
+        c.costs = costs.price(c.program);
+        check(c);
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(PlanSchedules, AreAcceptedAndRunEveryStageOnceForEachMicrobatch) {
+  for_each_case([](const Case& c) {
+    verify(c.program);
+    // Per stage, dp rank (of the LLM, where every LLM dp rank encodes its own) and microbatch.
+    std::map<std::tuple<int, int, int>, int> forwards;
+    std::map<std::tuple<int, int, int>, int> backwards;
+    for (const Group& group : c.program.groups) {
+      for (std::int64_t i = group.begin; i < group.end; ++i) {
+        const Instruction& instruction = c.program.instructions[i];
+        const std::tuple key(instruction.stage, group.dp_rank, instruction.microbatch);
+        if (instruction.op == Op::forward) ++forwards[key];
+        if (instruction.op == Op::backward || instruction.op == Op::backward_input) ++backwards[key];
+      }
+    }
+    int expected = 0;
+    for (const Stage& stage : c.program.stages) {
+      const bool spread = c.plan.layout == Layout::colocated && stage.encoder_layers > 0;
+      expected += (spread ? c.plan.llm.dp : stage.dp) * c.plan.microbatches;
+    }
+    EXPECT_EQ(forwards.size(), static_cast<std::size_t>(expected));
+    EXPECT_EQ(forwards, backwards);
+    for (const auto& [key, count] : forwards) EXPECT_EQ(count, 1);
+  });
+}
+
+// Whatever the schedule: every token passes every layer of its module once forward and twice backward, over
+// all dp ranks, a nanosecond each.
+TEST(PlanSchedules, LoseNoWork) {
+  for_each_case([](const Case& c) {
+    Work all;
+    for (const Sample& sample : c.batch) {
+      all.encoder += sample.encoder();
+      all.llm += sample.llm();
+    }
+    const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
+    Nanoseconds busy{0};
+    for (const GroupUsage& group : timeline.groups) busy += group.busy;
+    EXPECT_EQ(busy.count(), 3 * (4 * all.encoder.tokens + 6 * all.llm.tokens));
+  });
+}
+
+// The makespan is that of the busiest group at least, and of any microbatch's way through all stages of one
+// dp rank and back (input parts only where backwards are split).
+TEST(PlanSchedules, TakeAsLongAsTheBusiestGroupAndTheLongestWay) {
+  for_each_case([](const Case& c) {
+    const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
+    std::map<std::pair<int, int>, std::vector<Nanoseconds>> of_stage;  // microbatch, stage: of each dp rank
+    for (const Group& group : c.program.groups) {
+      std::map<std::pair<int, int>, Nanoseconds> both;
+      for (std::int64_t i = group.begin; i < group.end; ++i) {
+        const Instruction& instruction = c.program.instructions[i];
+        if (!is_compute(instruction.op) || instruction.op == Op::backward_weight) continue;
+        both[{instruction.microbatch, instruction.stage}] += c.costs.instruction[i];
+      }
+      for (const auto& [key, time] : both) of_stage[key].push_back(time);
+    }
+    std::vector<Nanoseconds> way(c.plan.microbatches, Nanoseconds(0));
+    for (const auto& [key, times] : of_stage) way[key.first] += *std::min_element(times.begin(), times.end());
+    EXPECT_GE(timeline.makespan, *std::max_element(way.begin(), way.end()));
+    for (const GroupUsage& group : timeline.groups) EXPECT_GE(timeline.makespan, group.busy);
+  });
+}
+
+// simulate() itself refuses memory that does not come back to the model state. That is the sum over a group's
+// stages: 10,000 bytes a layer.
+TEST(PlanSchedules, HoldTheStateOfAllTheirStages) {
+  for_each_case([](const Case& c) {
+    const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
+    std::int64_t layers = 0;
+    for (const Stage& stage : c.program.stages)
+      layers += stage.dp * (stage.encoder_layers + stage.llm_layers);
+    std::int64_t state = 0;
+    for (const GroupUsage& group : timeline.groups) state += group.model_state.total().count;
+    EXPECT_EQ(state, 10'000 * layers);
+  });
+}
+
+// A stage with dp above one is reduced once over all its groups, and each group steps each of its stages.
+TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
+  for_each_case([](const Case& c) {
+    std::vector<int> steps(c.program.stages.size(), 0);
+    std::vector<int> reductions(c.program.stages.size(), 0);
+    for (const Instruction& instruction : c.program.instructions) {
+      if (instruction.op == Op::optimizer_step) ++steps[instruction.stage];
+      if (enters_collective(instruction.op)) ++reductions[instruction.stage];
+    }
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      const int dp = c.program.stages[s].dp;
+      EXPECT_EQ(steps[s], dp);
+      EXPECT_EQ(reductions[s], dp > 1 ? dp : 0);
+    }
+  });
+}
+
+// 6 LLM layers in 2 chunks on 3 ranks: stages 1 to 6 behind one encoder stage.
+TEST(PlanSchedules, NameChunksByTheirRank) {
+  Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 3, 1, {1, 1, 1, 1, 1, 1}}, 3, 3);
+  plan.schedule = PipelineSchedule::interleaved;
+  plan.chunks = 2;
+  Random random(1);
+  const Batch batch = random_batch(random, 3);
+  const Assignment assignment = random_assignment(random, plan, 3);
+  EXPECT_EQ(
+      stage_names(lower(plan, tiny_model(), batch, assignment)),
+      (std::vector<std::string>{"encoder 0", "llm 0", "llm 1", "llm 2", "llm 0.1", "llm 1.1", "llm 2.1"}));
+  plan.schedule = PipelineSchedule::zb_v;
+  EXPECT_EQ(
+      stage_names(lower(plan, tiny_model(), batch, assignment)),
+      (std::vector<std::string>{"encoder 0", "llm 0", "llm 1", "llm 2", "llm 2.1", "llm 1.1", "llm 0.1"}));
+}
+
+// The encoder of microbatch j runs on LLM rank j mod 2; rank 0 needs no message of its own microbatches.
+TEST(PlanSchedules, ColocatedGroupsSendTheirEncoderOutputsToTheFirstLlmStage) {
+  Plan plan;
+  plan.layout = Layout::colocated;
+  plan.schedule = PipelineSchedule::encoder_in_bubbles;
+  plan.encoder = {1, 1, 2, {4}};
+  plan.llm = {1, 2, 1, {3, 3}};
+  plan.microbatches = 4;
+  plan.gbs = 4;
+  const Batch batch(4, {"a", Modality::image, {{3, 16, 256}}, 30, 40});
+  const Program program = lower(plan, tiny_model(), batch, {4, 1, {0, 1, 2, 3}});
+  verify(program);
+  ASSERT_EQ(program.groups.size(), 2u);
+  int resharded = 0;
+  for (std::int64_t i = 0; i < program.groups[1].end; ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.stage == 0 && is_compute(instruction.op)) {
+      EXPECT_EQ(instruction.microbatch % 2, i < program.groups[0].end ? 0 : 1);
+    }
+    if (instruction.op != Op::reshard_send) continue;
+    ++resharded;
+    EXPECT_EQ(instruction.microbatch % 2, 1);
+    EXPECT_EQ(program.messages[instruction.index].bytes, (Bytes{30 * 128 * 2}));
+  }
+  EXPECT_EQ(resharded, 4);  // two microbatches, out and back
+}
+
+// The peak of eager-1f1b and of the encoders in bubbles stays inside the memory that their tables were made
+// for, as long as one microbatch does: 1,000 bytes beside the state of the fullest group.
+TEST(PlanSchedules, KeepTheMemoryThatTheirLimitsAreMadeFor) {
+  int checked = 0;
+  for_each_case([&](const Case& c) {
+    if (c.plan.schedule != PipelineSchedule::eager_1f1b && c.plan.layout != Layout::colocated) return;
+    const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
+    const PipelineShape shape = plan_shape(c.plan);
+    for (std::size_t g = 0; g < c.program.groups.size(); ++g) {
+      const Group& group = c.program.groups[g];
+      Bytes encoder;
+      Bytes llm;
+      for (std::int64_t i = group.begin; i < group.end; ++i) {
+        const bool in_bubbles = shape.spreads_encoder() && c.program.instructions[i].stage == 0;
+        (in_bubbles ? encoder : llm) = std::max(in_bubbles ? encoder : llm, c.costs.activation[i]);
+      }
+      // What it needs at least: one microbatch, or the LLM's 1F1B and one microbatch of the encoder.
+      const int held =
+          shape.spreads_encoder() ? std::min(c.plan.microbatches, shape.ranks + 1 - group.stage) : 1;
+      const Bytes least_needed = c.costs.model_state[g].total() + Bytes{7 + held * llm.count + encoder.count};
+      EXPECT_LE(timeline.groups[g].peak_memory, std::max(least_needed, Bytes{101'000}));
+      checked += timeline.groups[g].peak_memory > least_needed ? 1 : 0;
+    }
+  });
+  EXPECT_GT(checked, 20);
+}
+
+}  // namespace
+}  // namespace dflop::testing
