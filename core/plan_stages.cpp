@@ -46,9 +46,7 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
 PipelineShape plan_shape(const Plan& plan) {
   PipelineShape shape{plan.schedule, plan.llm.pp, plan.chunks, plan.microbatches};
   if (plan.layout != Layout::disaggregated) return shape;
-  const bool chunked =
-      plan.schedule == PipelineSchedule::interleaved || plan.schedule == PipelineSchedule::zb_v;
-  if (chunked) {
+  if (has_chunks(plan.schedule)) {
     shape.leading = plan.encoder.pp;
   } else {
     shape.ranks += plan.encoder.pp;

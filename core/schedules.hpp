@@ -26,6 +26,11 @@ constexpr bool splits_backward(PipelineSchedule schedule) {
   return schedule >= PipelineSchedule::zb_h1 && schedule <= PipelineSchedule::zb_v;
 }
 
+/// Whether ranks can run several stages.
+constexpr bool has_chunks(PipelineSchedule schedule) {
+  return schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zb_v;
+}
+
 /// Whether the order depends on the tables, and not only on the shape.
 constexpr bool reads_tables(PipelineSchedule schedule) {
   return schedule >= PipelineSchedule::zb_v;

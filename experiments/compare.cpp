@@ -114,6 +114,13 @@ int run(const Values& values) {
   input.gbs = read_gbs(values);
   input.seed = read_seed(values);
   input.options = read_plan_options(values);
+  if (has_chunks(input.options.schedule)) {
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("option '--pipeline-schedule': expected a schedule of one stage a rank, which all "
+                    "systems can have, found '{}'",
+                    to_string(input.options.schedule)));
+  }
   const int iterations = read_iterations(values, input.gbs);
   std::vector<System> systems = systems_to_compare(read_scheduler(values));
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());

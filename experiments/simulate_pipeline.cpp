@@ -17,14 +17,14 @@
 namespace dflop {
 namespace {
 
-Table summary_table(const RawPipeline& pipeline, const Timeline& timeline) {
-  return {
-      {{"schedule", "schedule"},
-       {"microbatches", "microbatches"},
-       {"makespan_s", "makespan s", 6},
-       {"idle_fraction", "idle %", 1, 100}},
-      {{std::string(to_string(pipeline.shape.kind)), static_cast<std::int64_t>(pipeline.shape.microbatches),
-        Seconds(timeline.makespan).count(), idle_fraction(timeline)}}};
+/// `schedule`: what the order is from.
+Table summary_table(const RawPipeline& pipeline, const std::string& schedule, const Timeline& timeline) {
+  return {{{"schedule", "schedule"},
+           {"microbatches", "microbatches"},
+           {"makespan_s", "makespan s", 6},
+           {"idle_fraction", "idle %", 1, 100}},
+          {{schedule, static_cast<std::int64_t>(pipeline.shape.microbatches),
+            Seconds(timeline.makespan).count(), idle_fraction(timeline)}}};
 }
 
 Table stage_table(const Timeline& timeline) {
@@ -40,9 +40,9 @@ Table stage_table(const Timeline& timeline) {
   return table;
 }
 
-void print_result(Format format, const RawPipeline& pipeline, const Timeline& timeline,
-                  const std::optional<Table>& distribution) {
-  const Table summary = summary_table(pipeline, timeline);
+void print_result(Format format, const RawPipeline& pipeline, const std::string& schedule,
+                  const Timeline& timeline, const std::optional<Table>& distribution) {
+  const Table summary = summary_table(pipeline, schedule, timeline);
   const Table stages = stage_table(timeline);
   switch (format) {
     case Format::table:
@@ -127,7 +127,8 @@ int simulate_pipeline(const Values& values) {
     distribution = distribution_table(
         run_all(what_if.repeat, [&](std::size_t i) { return Seconds(run(i, Detail::usage).makespan); }));
   }
-  print_result(format, pipeline, timeline, distribution);
+  print_result(format, pipeline, order_path ? *order_path : std::string(to_string(pipeline.shape.kind)),
+               timeline, distribution);
   return 0;
 }
 

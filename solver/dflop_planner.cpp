@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/schedules.hpp"
 #include "solver/duration_table.hpp"
 #include "solver/module_choices.hpp"
 #include "solver/parallel.hpp"
@@ -261,10 +262,10 @@ std::vector<Sample> planning_items(std::span<const Sample> profile) {
 
 PlanResult DflopPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
-  const PipelineSchedule schedule = request.options.schedule;
-  if (schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zb_v) {
+  if (has_chunks(request.options.schedule)) {
     throw Error(ErrorKind::usage, "the dflop planner makes one stage a pipeline rank, found the schedule " +
-                                      std::string(to_string(schedule)) + ", which is of several");
+                                      std::string(to_string(request.options.schedule)) +
+                                      ", which is of several");
   }
   if (request.profile.empty()) throw Error(ErrorKind::input, "planning needs at least one profiled sample");
   if (request.cluster.gpus() > 1) return DflopSearch(request).run();

@@ -49,6 +49,12 @@ TEST(Errors, Options) {
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 1e9"), {"--gbs", "1e9"});
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --planner best"), {"best", "megatron"});
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --recompute some"), {"--recompute", "some"});
+  const std::string schedule = plan + "--cluster a100-80g:1 --gbs 8 --pipeline-schedule ";
+  expect_error(sandbox.run(schedule + "2f2b"), {"--pipeline-schedule", "zb-h1", "2f2b"});
+  expect_error(sandbox.run(schedule + "encoder-in-bubbles"), {"--pipeline-schedule", "encoder-in-bubbles"});
+  expect_error(sandbox.run(schedule + "interleaved"), {"--chunks", "required with interleaved"});
+  expect_error(sandbox.run(schedule + "zb-v --chunks 3"), {"--chunks", "from 2 to 2", "3"});
+  expect_error(sandbox.run("compare" + schedule.substr(4) + "zb-v"), {"one stage a rank", "zb-v"});
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --assume-image 0x5"),
                {"--assume-image", "0x5"});
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --assume-video 640x360"), {"--assume-video"});

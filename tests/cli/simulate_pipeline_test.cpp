@@ -67,6 +67,44 @@ TEST(SimulatePipeline, WritesTimelineAndTrace) {
   EXPECT_TRUE(sandbox.has("trace.json.gz"));
 }
 
+TEST(SimulatePipeline, RunsTheOrderThatItWrites) {
+  const Sandbox sandbox;
+  const std::string run = "simulate --pipeline traces/pipelines/zb-h1.json --format csv";
+  const RunResult built_in = sandbox.run(run + " --order-out o.json");
+  ASSERT_EQ(built_in.exit_code, 0) << built_in.err;
+  EXPECT_EQ(sandbox.run(run + " --order o.json").out, built_in.out);
+  // Whole backwards of 20 ms in the order of 1F1B: (8 + 4 - 1) x 30 ms.
+  const RunResult own = sandbox.run(
+      "simulate --pipeline traces/pipelines/zb-h1.json --order traces/pipelines/1f1b-order.json --format json");
+  ASSERT_EQ(own.exit_code, 0) << own.err;
+  EXPECT_DOUBLE_EQ(json::parse(own.out)["makespan_s"].get<double>(), 0.33);
+  EXPECT_EQ(json::parse(own.out)["schedule"], "traces/pipelines/1f1b-order.json");
+}
+
+/// Encoder of 27 layers on both LLM ranks; 32 layers on these.
+constexpr const char* kColocated = R"({"schema": "dflop.plan", "version": 1, "planner": "hand",
+  "model": "llava-ov-llama3-8b", "cluster": "a100-80g:1", "gbs": 16, "layout": "colocated",
+  "encoder": {"tp": 4, "pp": 1, "dp": 2, "layers": [27]}, "llm": {"tp": 4, "pp": 2, "dp": 1, "layers": [16, 16]},
+  "microbatches": 8, "schedule": "encoder-in-bubbles", "recomputation": "full", "zero1": true,
+  "sequence_parallel": true})";
+
+TEST(SimulatePlan, RunsAPlanOfOnesOwnAndItsOrderAgain) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kColocated);
+  const RunResult scheduled = sandbox.run(
+      "schedule --plan p.json --data traces/datasets/vision_mix.csv --iterations 1 --scheduler lpt --out s.json");
+  ASSERT_EQ(scheduled.exit_code, 0) << scheduled.err;
+  const std::string run = "simulate --plan p.json --schedule s.json --format json";
+  const RunResult built_in = sandbox.run(run + " --order-out o.json");
+  ASSERT_EQ(built_in.exit_code, 0) << built_in.err;
+  const json order = json::parse(testing::read_all(sandbox.path("o.json")));
+  ASSERT_EQ(order["ranks"].size(), 2u);
+  EXPECT_EQ(order["ranks"][0][0], "F0.e");
+  EXPECT_EQ(order["ranks"][1][0], "F1.e");
+  EXPECT_EQ(order["ranks"][0].size(), 2u * (8 + 4));
+  EXPECT_EQ(sandbox.run(run + " --order o.json").out, built_in.out);
+}
+
 void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
   EXPECT_EQ(result.exit_code, 2) << result.err;
   EXPECT_EQ(result.out, "");
@@ -85,6 +123,11 @@ TEST(SimulatePipeline, RefusesBadUsageAndInput) {
   expect_error(sandbox.run("simulate --pipeline p.json --out p.json"), {"'--out'", "'--pipeline'"});
   expect_error(sandbox.run("simulate --pipeline p.json --out t.json --perfetto t.json"), {"t.json"});
   expect_error(sandbox.run("simulate --pipeline missing.json"), {"missing.json"});
+  expect_error(sandbox.run("simulate --pipeline p.json --order traces/pipelines/1f1b-order.json"),
+               {"1f1b-order.json", "'ranks'", "expected 2 lists", "found 4"});
+  testing::write_all(sandbox.path("split.json"), R"({"schema": "dflop.order", "version": 1,
+      "ranks": [["F0", "F1", "I0", "W0", "B1"], ["F0", "B0", "F1", "B1"]]})");
+  expect_error(sandbox.run("simulate --pipeline p.json --order split.json"), {"p.json", "backward_weight_s"});
   std::string text = kSmall;
   text.replace(text.find("1f1b"), 4, "interleaved\", \"chunks\": 2, \"x\": \"");
   testing::write_all(sandbox.path("bad.json"), text);

@@ -52,6 +52,50 @@ TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
   refused("encoder", [](Plan& p) { p.layout = Layout::uniform; });
 }
 
+TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
+  const ModelSpec model = testing::tiny_model();
+  Plan chunked = testing::disaggregated_plan({2, 1, 2, {4}}, {1, 2, 2, {1, 1, 1, 3}}, 4, 16);
+  chunked.schedule = PipelineSchedule::interleaved;
+  chunked.chunks = 2;
+  Plan colocated = testing::disaggregated_plan({2, 1, 6, {4}}, {2, 3, 2, {2, 2, 2}}, 4, 16);
+  colocated.layout = Layout::colocated;
+  colocated.schedule = PipelineSchedule::encoder_in_bubbles;
+  for (const Plan& good : {chunked, colocated}) validate(good, model, testing::tiny_cluster());
+  EXPECT_EQ(colocated.ranks(), 12);  // those of the LLM
+  EXPECT_EQ(describe(colocated), "tp2 pp3 dp2 mb4 encoder-in-bubbles");
+  EXPECT_EQ(describe(chunked), "E tp2 pp1 dp2 | L tp1 pp2 dp2 mb4 interleaved x2");
+
+  const auto refused = [&](Plan plan, const std::string& key, const std::string& words,
+                           const std::function<void(Plan&)>& damage) {
+    damage(plan);
+    try {
+      validate(plan, model, testing::tiny_cluster());
+      ADD_FAILURE() << "accepted a bad " << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.context(), "plan: key '" + key + "'") << error.what();
+      EXPECT_NE(error.message().find(words), std::string::npos) << error.what();
+    }
+  };
+  refused(chunked, "chunks", "expected at least 1, found 0", [](Plan& p) { p.chunks = 0; });
+  refused(chunked, "chunks", "expected 1 for 1f1b, found 2",
+          [](Plan& p) { p.schedule = PipelineSchedule::one_f_one_b; });
+  refused(chunked, "chunks", "expected 2 for zb-v, found 3", [](Plan& p) {
+    p.schedule = PipelineSchedule::zb_v;
+    p.chunks = 3;
+  });
+  refused(chunked, "llm.layers", "each of 6 stages, found 4", [](Plan& p) { p.chunks = 3; });
+  refused(chunked, "llm.layers", "at least 1 in each stage", [](Plan& p) { p.llm.layers = {0, 2, 2, 2}; });
+  refused(chunked, "microbatches", "a multiple of llm.pp 2 for interleaved, found 5",
+          [](Plan& p) { p.microbatches = 5; });
+  refused(chunked, "schedule", "found encoder-in-bubbles for a disaggregated one",
+          [](Plan& p) { p.schedule = PipelineSchedule::encoder_in_bubbles; });
+  refused(colocated, "schedule", "found zb-h1 for a colocated one",
+          [](Plan& p) { p.schedule = PipelineSchedule::zb_h1; });
+  refused(colocated, "encoder.tp", "the tp of llm, which is 2", [](Plan& p) { p.encoder.tp = 1; });
+  refused(colocated, "encoder.pp", "one stage", [](Plan& p) { p.encoder = {2, 2, 6, {2, 2}}; });
+  refused(colocated, "encoder.dp", "dp x pp of llm, which is 6", [](Plan& p) { p.encoder.dp = 2; });
+}
+
 /// The Error of a plan in a file.
 Error refusal(const Plan& plan) {
   try {

@@ -59,6 +59,48 @@ TEST(Verify, FindsWhatIsBroken) {
   expect_refused("do not follow", [](Program& p) { p.groups[1].begin += 1; });
 }
 
+// Two groups of one dp rank share the microbatches of stage 0: each is done by one of them.
+TEST(Verify, AcceptsAStageThatGroupsShareByMicrobatch) {
+  Plan plan = testing::disaggregated_plan({1, 1, 2, {4}}, {1, 2, 1, {3, 3}}, 3, 6);
+  plan.layout = Layout::colocated;
+  plan.schedule = PipelineSchedule::encoder_in_bubbles;
+  Random random(3);
+  const Batch batch = testing::random_batch(random, 6);
+  const Program good = lower(plan, testing::tiny_model(), batch, testing::random_assignment(random, plan, 6));
+  verify(good);
+  const auto refused = [&](const std::string& part, int from, int to) {
+    Program program = good;
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+      Instruction& instruction = program.instructions[i];
+      if (instruction.stage == 0 && instruction.microbatch == from && is_compute(instruction.op)) {
+        instruction.microbatch = to;
+      }
+    }
+    try {
+      verify(program);
+      ADD_FAILURE() << "accepted although " << part;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refused("microbatch 0 is done twice on stage 0", 1, 0);  // 0 is on group 0, 1 on group 1
+  refused("out of order on this stage", 2, 0);             // both on group 0
+  Program without = good;                                  // microbatch 1 on no group
+  for (Instruction& instruction : without.instructions) {
+    if (instruction.stage == 0 && instruction.microbatch == 1 && is_compute(instruction.op)) {
+      instruction.op = Op::optimizer_step;
+    }
+  }
+  try {
+    verify(without);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("microbatch 1 is not completed on stage 0 of dp rank 0"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Verify, FindsADeadlock) {
   // Two stages, one microbatch. The first stage waits for the gradient before it sends the activation that
   // the gradient comes from: nobody moves.

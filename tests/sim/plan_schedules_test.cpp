@@ -53,7 +53,7 @@ Plan random_plan(Random& random, PipelineSchedule schedule, Layout layout) {
   Plan plan;
   plan.layout = layout;
   plan.schedule = schedule;
-  const bool chunked = schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zb_v;
+  const bool chunked = has_chunks(schedule);
   plan.llm.tp = pick(random, 2);
   plan.llm.pp = pick(random, chunked ? 3 : 5);
   plan.llm.dp = pick(random, 3);

@@ -161,6 +161,20 @@ TEST(DflopPlanner, GivesTheSamePlanOnOneThread) {
   EXPECT_EQ(many.objective, single.objective);
 }
 
+TEST(DflopPlanner, RefusesSchedulesOfSeveralChunks) {
+  const Case c(3, 20);
+  PlanRequest request = c.request();
+  request.options.schedule = PipelineSchedule::zb_v;
+  request.options.chunks = 2;
+  try {
+    DflopPlanner().plan(request);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(error.message().find("zb-v"), std::string::npos) << error.message();
+  }
+}
+
 TEST(DflopPlanner, SaysHowMuchModelStateIsTooMuch) {
   Case c(1, 5);
   c.cluster = testing::small_cluster(1, 2, 4 * kGiB);

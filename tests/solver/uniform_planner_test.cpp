@@ -143,6 +143,30 @@ TEST(UniformPlanner, GivesTheSamePlanOnOneThread) {
   }
 }
 
+// 8 GPUs, 4 + 8 layers: pp and chunks share the layers, and interleaved ranks take whole rounds of
+// microbatches.
+TEST(UniformPlanner, CutsRanksIntoChunks) {
+  for (const PipelineSchedule schedule : {PipelineSchedule::interleaved, PipelineSchedule::zb_v}) {
+    const Case c(4, 8, 2, 4, 16);
+    PlanRequest request = c.request();
+    request.options.schedule = schedule;
+    request.options.chunks = 2;
+    for (const UniformSplit split : kSplits) {
+      const std::vector<Plan> candidates = uniform_candidates(request, split);
+      std::set<int> depths;
+      for (const Plan& plan : candidates) {
+        validate(plan, c.model, c.cluster);
+        EXPECT_EQ(plan.chunks, 2);
+        depths.insert(plan.llm.pp);
+      }
+      EXPECT_EQ(depths, (std::set<int>{1, 2, 4})) << "8 ranks of 2 chunks are more than 12 layers";
+      const PlanResult result = UniformPlanner(split).plan(request);
+      ASSERT_TRUE(result.plan);
+      EXPECT_EQ(result.plan->schedule, schedule);
+    }
+  }
+}
+
 TEST(UniformPlanner, SaysHowMuchMemoryIsMissing) {
   Case c(2, 4, 1, 2, 4);
   c.cost.layer_bytes = 2 * kGiB;

@@ -53,11 +53,9 @@ TEST(PipelineFile, KnowsEverySchedule) {
     std::string_view name;
     PipelineSchedule kind;
     int chunks;
-  } schedules[] = {{"gpipe", PipelineSchedule::gpipe, 1},
-                   {"1f1b", PipelineSchedule::one_f_one_b, 1},
-                   {"zb-h1", PipelineSchedule::zb_h1, 1},
-                   {"zb-h2", PipelineSchedule::zb_h2, 1},
-                   {"zb-v", PipelineSchedule::zb_v, 2}};
+  } schedules[] = {{"gpipe", PipelineSchedule::gpipe, 1}, {"1f1b", PipelineSchedule::one_f_one_b, 1},
+                   {"zb-h1", PipelineSchedule::zb_h1, 1}, {"zb-h2", PipelineSchedule::zb_h2, 1},
+                   {"zb-v", PipelineSchedule::zb_v, 2},   {"eager-1f1b", PipelineSchedule::eager_1f1b, 1}};
   for (const auto& schedule : schedules) {
     const std::string text =
         R"({"schema":"dflop.pipeline","version":1,"stages":3,"microbatches":2,"forward_s":1,"backward_s":1,
@@ -72,10 +70,47 @@ TEST(PipelineFile, KnowsEverySchedule) {
 }
 
 TEST(PipelineFile, ExamplesAreAccepted) {
-  for (const char* name : {"1f1b", "zb-h1"}) {
+  for (const char* name : {"1f1b", "zb-h1", "encoder-in-bubbles"}) {
     const std::string path = std::string(DFLOP_SOURCE_DIR) + "/traces/pipelines/" + name + ".json";
     EXPECT_EQ(to_string(parse_pipeline(read_text_file(path), path).shape.kind), name);
   }
+}
+
+/// Two ranks, three microbatches, with an encoder.
+constexpr std::string_view kInBubbles = R"({
+  "schema": "dflop.pipeline", "version": 1, "schedule": "encoder-in-bubbles", "stages": 2, "microbatches": 3,
+  "forward_s": [1, 2], "backward_s": 3, "p2p_bytes": [7], "encoder_forward_s": [4, 5, 6],
+  "encoder_backward_s": 8, "encoder_bytes": 9, "activation_limit": [1, 2],
+  "link": {"latency_s": 0, "bandwidth_bytes_per_s": 1e9}
+})";
+
+TEST(PipelineFile, ReadsTheEncoderThatFillsBubbles) {
+  const RawPipeline pipeline = parse_pipeline(kInBubbles, "p.json");
+  EXPECT_EQ(pipeline.shape.stages(), 3);
+  ASSERT_TRUE(pipeline.encoder);
+  EXPECT_EQ(pipeline.encoder->forward.at(0, 2), Seconds(6));
+  EXPECT_EQ(pipeline.encoder->backward.at(0, 1), Seconds(8));
+  EXPECT_EQ(pipeline.encoder->message.at(0, 0), Bytes{9});
+  EXPECT_EQ(pipeline.activation_limit, (std::vector<int>{1, 2}));
+}
+
+TEST(PipelineFile, RefusesKeysOfOtherSchedules) {
+  const auto refused = [](std::string_view from, std::string_view to, const std::string& key,
+                          std::initializer_list<std::string_view> words) {
+    const std::string text = replaced(std::string(kInBubbles), from, to);
+    expect_refused([&] { parse_pipeline(text, "p.json"); }, "p.json: key '" + key + "'", words);
+  };
+  refused("\"encoder-in-bubbles\"", "\"1f1b\"", "encoder_forward_s", {"1f1b has no such key"});
+  refused("\"encoder_backward_s\": 8,", "", "encoder_backward_s", {"expected this key"});
+  refused("[4, 5, 6]", "[4, 5]", "encoder_forward_s", {"each of 3 microbatches", "found 2"});
+  refused("[1, 2],\n  \"link\"", "[1],\n  \"link\"", "activation_limit", {"each of 2 stages", "found 1"});
+  refused("[1, 2],\n  \"link\"", "0,\n  \"link\"", "activation_limit", {"found 0"});
+  refused(",\n  \"link\": {\"latency_s\": 0, \"bandwidth_bytes_per_s\": 1e9}", "", "link",
+          {"beside p2p_bytes"});
+  const std::string no_encoder = R"({"schema":"dflop.pipeline","version":1,"schedule":"1f1b","stages":3,
+      "microbatches":2,"forward_s":1,"backward_s":1,"activation_limit":2})";
+  expect_refused([&] { parse_pipeline(no_encoder, "p.json"); }, "p.json: key 'activation_limit'",
+                 {"1f1b has no such key"});
 }
 
 void refused(std::string_view from, std::string_view to, const std::string& key,

@@ -48,12 +48,23 @@ TEST(PlanFile, HasADocumentedForm) {
 )");
 }
 
-ModulePlan random_module(Random& random) {
+TEST(PlanFile, WritesChunksWhereThereAreSeveral) {
+  Plan plan = example();
+  plan.schedule = PipelineSchedule::interleaved;
+  plan.chunks = 2;
+  plan.llm.layers = {8, 8, 8, 8};
+  const std::string text = to_json(plan);
+  EXPECT_NE(text.find("  \"schedule\": \"interleaved\",\n  \"chunks\": 2,\n"), std::string::npos) << text;
+  EXPECT_EQ(parse_plan(text, "p.json"), plan);
+  EXPECT_EQ(to_json(example()).find("chunks"), std::string::npos);
+}
+
+ModulePlan random_module(Random& random, int chunks) {
   ModulePlan module;
   module.tp = 1 + static_cast<int>(random.below(8));
   module.pp = 1 + static_cast<int>(random.below(16));
   module.dp = 1 + static_cast<int>(random.below(64));
-  for (int stage = 0; stage < module.pp; ++stage)
+  for (int stage = 0; stage < module.pp * chunks; ++stage)
     module.layers.push_back(static_cast<int>(random.below(100)));
   return module;
 }
@@ -65,12 +76,13 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.planner = "p" + std::to_string(random.below(9));
     plan.model = "dir with \"quotes\"/m.json";
     plan.cluster = "c:" + std::to_string(random.below(9));
-    plan.layout = static_cast<Layout>(random.below(2));
-    plan.encoder = random_module(random);
-    plan.llm = random_module(random);
+    plan.layout = static_cast<Layout>(random.below(3));
+    plan.chunks = 1 + static_cast<int>(random.below(3));
+    plan.encoder = random_module(random, plan.layout == Layout::uniform ? plan.chunks : 1);
+    plan.llm = random_module(random, plan.chunks);
     plan.microbatches = 1 + static_cast<int>(random.below(64));
     plan.gbs = plan.bins() + static_cast<int>(random.below(64));
-    plan.schedule = static_cast<PipelineSchedule>(random.below(2));
+    plan.schedule = static_cast<PipelineSchedule>(random.below(kPipelineSchedules));
     plan.recomputation = static_cast<Recomputation>(random.below(3));
     plan.zero1 = random.below(2) == 1;
     plan.sequence_parallel = random.below(2) == 1;
@@ -90,6 +102,9 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
   refused("\"tp\": 4", "\"tp\": 1000000", "llm", {"found 6000000"});  // x pp 2 x dp 3
   refused("[16,16]", "[16,16,0]", "llm.layers", {"each of 2 stages", "an array of 3"});
   refused("[16,16]", "[16,-16]", "llm.layers[1]", {"found -16"});
+  refused("\"1f1b\"", "\"1f1b\", \"chunks\": 0", "chunks", {"found 0"});
+  refused("\"1f1b\"", "\"1f1b\", \"chunks\": 2", "llm.layers", {"each of 4 stages", "an array of 2"});
+  refused("\"disaggregated\"", "\"together\"", "layout", {"disaggregated, uniform, colocated"});
   refused("\"1f1b\"", "\"2f2b\"", "schedule", {"gpipe, 1f1b", "2f2b"});
   refused("\"gbs\": 512", "\"gbs\": 47", "gbs", {"at least 48", "16 microbatches x dp 3", "found 47"});
   refused("\"zero1\": true", "\"zero1\": true, \"zero3\": true", "zero3", {"unknown key", "zero1"});

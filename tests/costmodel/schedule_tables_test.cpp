@@ -1,0 +1,111 @@
+#include "costmodel/schedule_tables.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/lowering.hpp"
+#include "tests/core/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+/// One second a layer and LLM or encoder token, twice that backward; a byte a token kept; 10 bytes of state a
+/// layer; messages take 7 s.
+class TokenCosts final : public CostModel {
+ public:
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    const auto tokens =
+        static_cast<double>(stage.encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens);
+    return Seconds((op == Op::backward ? 2 : 1) * tokens);
+  }
+  Seconds message(const Message&, const Program&) const override { return Seconds(7); }
+  Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
+  Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
+  ModelState model_state(const Stage& stage) const override {
+    return {Bytes{10 * (stage.encoder_layers + stage.llm_layers)}, {}, {}};
+  }
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    return Bytes{stage.encoder_layers > 0 ? work.encoder.tokens : work.llm.tokens};
+  }
+  Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{5}; }
+};
+
+Sample sample_of(std::int64_t encoder_tokens, std::int64_t llm_tokens) {
+  return {"s", Modality::image, {{1, encoder_tokens, 1}}, 1, llm_tokens};
+}
+
+ScheduleTables tables_of(const Plan& plan, const Batch& batch, const Assignment& assignment, Bytes memory) {
+  const Program program = lower(plan, testing::tiny_model(), batch, assignment);
+  return schedule_tables(plan, program, TokenCosts().price(program), memory);
+}
+
+// One encoder stage of 4 layers, LLM stages of 2 and 4 layers and dp 2. Microbatch 0 has LLM tokens 10 and 30
+// on the two dp ranks, microbatch 1 20 and 20; encoder tokens 3 + 5 and 1 + 1.
+TEST(ScheduleTables, AverageOverDpRanks) {
+  Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 2, {2, 4}}, 2, 4);
+  plan.schedule = PipelineSchedule::eager_1f1b;
+  const Batch batch = {sample_of(3, 10), sample_of(5, 30), sample_of(1, 20), sample_of(1, 20)};
+  const ScheduleTables tables = tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{125});
+  const auto seconds = [](std::vector<int> values) {
+    std::vector<Nanoseconds> times;
+    for (const int value : values) times.push_back(std::chrono::seconds(value));
+    return times;
+  };
+  EXPECT_EQ(tables.times.forward, seconds({4 * 8, 4 * 2, 2 * 20, 2 * 20, 4 * 20, 4 * 20}));
+  EXPECT_EQ(tables.times.backward, seconds({64, 16, 80, 80, 160, 160}));
+  EXPECT_EQ(tables.times.message, seconds({7, 7, 7, 7, 0, 0}));
+  // Rank 0: (125 - 40 - 5) / 8 tokens = 10, more than the 2 microbatches there are. Rank 1: (125 - 20 - 5) /
+  // 30 = 3. Rank 2: (125 - 40 - 5) / 30 = 2 on dp rank 1.
+  EXPECT_EQ(tables.most_held, (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{104}).most_held, (std::vector<int>{2, 2, 1}));
+  EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{10}).most_held, (std::vector<int>{1, 1, 1}));
+}
+
+// 2 groups with the whole encoder (40 bytes) and LLM stages of 2 and 4 layers (20 and 40). 6 microbatches of
+// 4 encoder and 10 LLM tokens. Rank 0: 105 - 60 - 5 = 40, of which 1F1B takes 2 x 10: 20 / 4 = 5 encoder
+// microbatches. Rank 1: 105 - 80 - 5 - 10 = 10: 2.
+TEST(ScheduleTables, GiveTheEncoderInBubblesWhatTheLlmLeaves) {
+  Plan plan;
+  plan.layout = Layout::colocated;
+  plan.schedule = PipelineSchedule::encoder_in_bubbles;
+  plan.encoder = {1, 1, 2, {4}};
+  plan.llm = {1, 2, 1, {2, 4}};
+  plan.microbatches = 6;
+  plan.gbs = 6;
+  const Batch batch(6, sample_of(4, 10));
+  EXPECT_EQ(tables_of(plan, batch, {6, 1, {0, 1, 2, 3, 4, 5}}, Bytes{105}).most_held,
+            (std::vector<int>{5, 2}));
+}
+
+// zb-v depends on the durations of its batch; interleaved does not.
+TEST(OrderForBatch, IsTheSameForTheSameBatchAndFollowsItsDurations) {
+  Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {1, 1, 1, 3}}, 6, 6);
+  plan.schedule = PipelineSchedule::zb_v;
+  plan.chunks = 2;
+  Random random(4);
+  const Batch batch = testing::random_batch(random, 6);
+  const Assignment assignment{6, 1, {0, 1, 2, 3, 4, 5}};
+  ClusterSpec cluster = testing::tiny_cluster();
+  const auto order = [&] {
+    return order_for_batch(plan, testing::tiny_model(), cluster, TokenCosts(), batch, assignment).ranks;
+  };
+  EXPECT_EQ(order(), order());
+  EXPECT_NE(order(), plan_order(plan).ranks);
+  plan.schedule = PipelineSchedule::interleaved;
+  EXPECT_EQ(order(), plan_order(plan).ranks);
+}
+
+TEST(Price, StateOfAGroupIsThatOfAllItsStages) {
+  Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {1, 2, 1, 2}}, 2, 2);
+  plan.schedule = PipelineSchedule::interleaved;
+  plan.chunks = 2;
+  const Batch batch(2, sample_of(4, 10));
+  const Program program = lower(plan, testing::tiny_model(), batch, {2, 1, {0, 1}});
+  const ProgramCosts costs = TokenCosts().price(program);
+  ASSERT_EQ(costs.model_state.size(), 3u);
+  EXPECT_EQ(costs.model_state[0].total(), Bytes{40});
+  EXPECT_EQ(costs.model_state[1].total(), Bytes{10 + 10});
+  EXPECT_EQ(costs.model_state[2].total(), Bytes{20 + 20});
+}
+
+}  // namespace
+}  // namespace dflop
