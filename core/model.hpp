@@ -10,6 +10,13 @@
 
 namespace dflop {
 
+/// How attention is computed. The two without flash write the s² matrix to memory.
+enum class AttentionKernel : std::uint8_t {
+  flash,          ///< one kernel (Dao 2022)
+  fused_softmax,  ///< two products and one kernel for scale, mask and softmax (Megatron-LM, 2021)
+  softmax,        ///< the same in single steps
+};
+
 /// One stack of equal transformer layers.
 struct TransformerSpec {
   std::string name;
@@ -22,6 +29,9 @@ struct TransformerSpec {
   bool gated_mlp = false;       ///< SwiGLU: three matrices instead of two
   bool causal = false;          ///< decoder: a query sees the keys before it
   std::int64_t vocabulary = 0;  ///< 0: neither embedding nor vocabulary head (encoders)
+  AttentionKernel attention = AttentionKernel::flash;
+  bool dropout = false;          ///< on the attention matrix and before both residual adds
+  bool tied_embeddings = false;  ///< embedding and vocabulary head are one matrix
 
   /// Query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the padding is
   /// paid for.
@@ -34,7 +44,7 @@ struct TransformerSpec {
   /// Matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases and norms
   /// (below 0.1 %) are left out.
   std::int64_t layer_parameters(int tp) const;
-  /// Embedding parameters on one tp rank; the untied vocabulary head has as many.
+  /// Embedding parameters on one tp rank; a vocabulary head of its own has as many.
   std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
 
   bool operator==(const TransformerSpec&) const = default;

@@ -28,7 +28,8 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
   }
   const auto holds_encoder = [](const Stage& stage) { return stage.encoder_layers > 0; };
   const auto holds_llm = [](const Stage& stage) { return stage.llm_layers > 0; };
-  std::find_if(stages.rbegin(), stages.rend(), holds_encoder)->connector = model.connector.widths.size() > 1;
+  const auto last_encoder = std::find_if(stages.rbegin(), stages.rend(), holds_encoder);
+  if (last_encoder != stages.rend()) last_encoder->connector = model.connector.widths.size() > 1;
   std::find_if(stages.begin(), stages.end(), holds_llm)->embedding = true;
   std::find_if(stages.rbegin(), stages.rend(), holds_llm)->head = true;
   return stages;
@@ -39,7 +40,8 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
                      stage.llm_layers * model.llm.layer_parameters(stage.tp);
   if (stage.connector) sum += model.connector.parameters(stage.tp);
   if (stage.embedding) sum += model.llm.embedding_parameters(stage.tp);
-  if (stage.head) sum += model.llm.embedding_parameters(stage.tp);
+  const bool shared = stage.embedding && model.llm.tied_embeddings;
+  if (stage.head && !shared) sum += model.llm.embedding_parameters(stage.tp);
   return sum;
 }
 

@@ -156,6 +156,13 @@ void add_scheduler_options(Options& options) {
        "wall-clock limit of ilp for each iteration, in place of the node budget; up to 32768 samples x bins");
 }
 
+void add_truth_option(Options& options) {
+  options.add_options()(
+      "truth",
+      po::value<std::vector<std::string>>()->required()->multitoken()->composing()->value_name("FILE..."),
+      "measured iterations (CSV), as those in traces/ground_truth");
+}
+
 void add_format_option(Options& options) {
   options.add_options()("format",
                         po::value<std::string>()->default_value("table")->value_name("table|json|csv"),
@@ -242,18 +249,26 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
 std::optional<std::string> read_output(const Values& values, const std::string& name) {
   std::optional<std::string> path = read_text(values, name);
   if (!path) return path;
-  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "out", "perfetto", "order-out",
-                            "samples-out", "profile-out"}) {
-    if (other == name || values.count(other) == 0) continue;
-    const auto file = values[other].as<std::string>();
+  const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
     if (*path == file || std::filesystem::equivalent(*path, file, ignored)) {
       throw Error(ErrorKind::usage,
                   fmt::format("option '--{}': '{}' is also the file of '--{}'", name, *path, other));
     }
+  };
+  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "out", "perfetto", "order-out",
+                            "samples-out", "profile-out"}) {
+    if (other != name && values.count(other) > 0) refuse_same(other, values[other].as<std::string>());
+  }
+  if (values.count("truth") > 0) {
+    for (const std::string& file : read_truth_files(values)) refuse_same("truth", file);
   }
   check_output(*path);
   return path;
+}
+
+std::vector<std::string> read_truth_files(const Values& values) {
+  return values["truth"].as<std::vector<std::string>>();
 }
 
 int read_gbs(const Values& values) {

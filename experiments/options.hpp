@@ -36,6 +36,8 @@ void add_plan_options(Options& options);
 void add_scheduler_options(Options& options);
 /// Reads what add_scheduler_options() declared. @throws Error (usage) for an unknown name or both limits.
 SchedulerChoice read_scheduler(const Values& values);
+/// --truth.
+void add_truth_option(Options& options);
 /// --format.
 void add_format_option(Options& options);
 
@@ -58,6 +60,9 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
 /// @throws Error (output) if it could not be written, before the work whose result it is to hold; Error
 /// (usage) if it is also another input or output.
 std::optional<std::string> read_output(const Values& values, const std::string& name);
+
+/// The files of add_truth_option().
+std::vector<std::string> read_truth_files(const Values& values);
 
 int read_gbs(const Values& values);
 /// @throws Error (usage) also where gbs * iterations samples are too many to hold.

@@ -1,0 +1,59 @@
+// Training iterations that others measured and published, to compare predictions with.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// Which of the two kinds of files a row comes from; the header tells them apart.
+enum class TruthKind : std::uint8_t {
+  megatron_gpt,  ///< any GPT widths, no memory
+  llama,         ///< a named Llama-3 model cut to some layers, with memory
+};
+
+/// One measured iteration.
+struct TruthRow {
+  std::int64_t row = 0;  ///< line in the file, the header being line 1
+  std::string model;     ///< "llama3-70b"; empty for megatron_gpt
+  int hidden = 0;        ///< megatron_gpt only, as are heads and seq
+  int heads = 0;
+  int seq = 0;
+  int layers = 0;
+  int tp = 1;
+  int dp = 1;
+  int pp = 1;
+  int micro_batch = 1;   ///< sequences
+  int microbatches = 1;  ///< an iteration, per dp rank
+  Seconds iteration{0};
+  std::optional<Bytes> peak_memory_max_rank;  ///< allocated, on the rank with most
+  std::optional<Bytes> peak_memory_min_rank;
+
+  int gpus() const { return tp * dp * pp; }
+  bool operator==(const TruthRow&) const = default;
+};
+
+struct TruthSet {
+  std::string file;
+  TruthKind kind = TruthKind::megatron_gpt;
+  std::vector<TruthRow> rows;
+};
+
+/// Reads the CSV text of one file, whose columns may stand in any order:
+///   gpus,global_batch,micro_batch,hidden,heads,layers,seq,tp,dp,pp,iteration_s, or
+///   model,layers,tp,pp,dp,microbatches,iteration_s,peak_allocated_bytes_max_rank,
+///   peak_allocated_bytes_min_rank.
+/// @throws Error (input) with "file:row N, column 'x'" for a header of neither kind, a missing or out of
+/// range value, gpus other than tp x dp x pp, a global batch that dp x micro_batch does not divide, layers
+/// that pp does not divide, heads that do not divide hidden, and a file without rows.
+TruthSet parse_ground_truth(std::string_view csv, const std::string& file);
+
+/// parse_ground_truth of a file.
+TruthSet read_ground_truth(const std::string& path);
+
+}  // namespace dflop
