@@ -34,7 +34,10 @@ struct GpuSpec {
   double attention_half_tokens =
       0;                         ///< mean sequence length at which attention reaches half of its efficiency
   double memory_efficiency = 0;  ///< fraction of the memory bandwidth that streaming kernels reach
-  Seconds kernel_overhead{0};    ///< fixed time of one layer's launches and small kernels, per pass
+  Seconds kernel_overhead{0};    ///< fixed time of one layer's small kernels on the GPU, per pass
+  /// Time in which the host launches the kernels of one layer's forward pass. A pass takes no less, however
+  /// small its kernels.
+  Seconds layer_launch{0};
 
   Bytes usable_memory() const { return memory - reserved_memory; }
   bool operator==(const GpuSpec&) const = default;
@@ -64,6 +67,12 @@ struct ClusterSpec {
   Link inter_node;  ///< per GPU
   LeafSwitches leaf;
   CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
+  /// Of a message between pipeline stages, beside the link's latency: the host waits for it, and the GPU then
+  /// waits for the host.
+  Seconds message_overhead{0};
+  /// Bytes per second that leave a node for all gradient rings together which have several ranks in it; 0
+  /// where they use every network card, that is gpus_per_node times the bandwidth of inter_node.
+  double node_ring_bandwidth_bytes_per_s = 0;
 
   int gpus() const { return nodes * gpus_per_node; }
   int node_of(int rank) const { return rank / gpus_per_node; }

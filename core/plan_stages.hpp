@@ -9,8 +9,8 @@
 
 namespace dflop {
 
-/// The stages of a plan in model order, encoder first. The plan must be valid; a uniform one may be of a model
-/// without encoder layers.
+/// The stages of a plan in model order, encoder first. The plan must be valid; a uniform one may be of a
+/// model without encoder layers.
 std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
 
 /// Parameters of a stage on one of its ranks.

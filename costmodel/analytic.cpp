@@ -1,5 +1,6 @@
 #include "costmodel/analytic.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,12 +11,18 @@
 #include "costmodel/memory.hpp"
 
 namespace dflop {
+namespace {
+
+// A softmax in single steps (to fp32, scale, mask, softmax, to fp16) adds two fifths to a layer's kernels.
+constexpr double kSingleStepLaunches = 1.4;
+
+}  // namespace
 
 AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
     : model_(std::move(model)), cluster_(std::move(cluster)) {}
 
 Seconds AnalyticCostModel::tensor_all_reduce(const Stage& stage, double tokens, int width) const {
-  return ring_all_reduce(cluster_.intra_node, stage.tp, 2 * tokens * width);
+  return tensor_all_reduce_time(cluster_, stage.tp, 2 * tokens * width);
 }
 
 PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
@@ -60,9 +67,25 @@ PassTimes AnalyticCostModel::llm_times(const Stage& stage, const Workload& work)
   return times;
 }
 
+PassTimes AnalyticCostModel::launch_times(const Stage& stage, const Work& work) const {
+  const auto layers = [](const TransformerSpec& spec, int count, const Workload& load) {
+    const double launches = spec.attention == AttentionKernel::softmax ? kSingleStepLaunches : 1;
+    return load.empty() ? 0.0 : count * launches;
+  };
+  const Seconds forward =
+      cluster_.gpu.layer_launch * (layers(model_.encoder, stage.encoder_layers, work.encoder) +
+                                   layers(model_.llm, stage.llm_layers, work.llm));
+  const Seconds again = stage.recomputation == Recomputation::full ? forward : Seconds(0);
+  return {forward, again + forward / 2, forward / 2};
+}
+
 Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) const {
   PassTimes times = encoder_times(stage, work.encoder);
   times += llm_times(stage, work.llm);
+  const PassTimes launches = launch_times(stage, work);
+  times.forward = std::max(times.forward, launches.forward);
+  times.backward_input = std::max(times.backward_input, launches.backward_input);
+  times.backward_weight = std::max(times.backward_weight, launches.backward_weight);
   switch (op) {
     case Op::forward:
       return times.forward;

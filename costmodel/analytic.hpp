@@ -19,6 +19,9 @@ class AnalyticCostModel final : public CostModel {
   /// the weight gradients overlaps with compute). One more: connector, forward (output) and backward (input);
   /// embedding, forward; head, backward. Only layers are recomputed. backward = backward_input +
   /// backward_weight, the weight part being the weights' own products.
+  /// No pass takes less than the host needs to launch its kernels: layer_launch for each layer's forward
+  /// pass, once more where it is recomputed, and as long for the backward pass, half of it for inputs and
+  /// half for weights. Kernels are queued, so that this is a floor of the pass and not of each kernel.
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
@@ -39,7 +42,9 @@ class AnalyticCostModel final : public CostModel {
   PassTimes llm_times(const Stage& stage, const Workload& work) const;
   PassTimes layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
                         const Workload& work) const;
-  /// All-reduce of one bf16 tensor over the stage's tp ranks, which are on one node.
+  /// What the host needs to launch the passes of all layers.
+  PassTimes launch_times(const Stage& stage, const Work& work) const;
+  /// All-reduce of one bf16 tensor over the stage's tp ranks.
   Seconds tensor_all_reduce(const Stage& stage, double tokens, int width) const;
 
   ModelSpec model_;

@@ -59,8 +59,13 @@ std::vector<CollectivePhase> hierarchical(const ClusterSpec& cluster, const Spre
 
 }  // namespace
 
-double network_bandwidth(const ClusterSpec& cluster, const Collective&, const Program&) {
-  return cluster.inter_node.bandwidth_bytes_per_s;
+double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
+  const int emptiest = spread_of(cluster, collective, program).emptiest;
+  if (emptiest == 1 || cluster.node_ring_bandwidth_bytes_per_s == 0) {
+    return cluster.inter_node.bandwidth_bytes_per_s;
+  }
+  const int rings = program.groups[collective.groups.front()].ranks;
+  return cluster.node_ring_bandwidth_bytes_per_s / (rings * emptiest);
 }
 
 Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, double network_bandwidth) {

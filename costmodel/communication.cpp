@@ -29,17 +29,34 @@ Seconds ring_all_reduce(const Link& link, int ranks, double bytes) {
   return 2 * ring_half(link, ranks, bytes);
 }
 
+Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes) {
+  const int nodes = (tp + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
+  const int on_node = (tp + nodes - 1) / nodes;
+  return ring_all_reduce(cluster.intra_node, on_node, bytes) +
+         ring_all_reduce(cluster.inter_node, nodes, bytes / on_node);
+}
+
+Seconds message_latency(const ClusterSpec& cluster, const Message& message, const Program& program) {
+  const Group& source = program.groups[message.source];
+  const Group& destination = program.groups[message.destination];
+  const Link& link = on_one_node(cluster, source, destination) ? cluster.intra_node : cluster.inter_node;
+  const Seconds latency = link.latency + cluster.message_overhead;
+  if (program.stages[destination.stage].sequence_parallel) return latency;
+  const int parts = std::min({source.ranks, destination.ranks, cluster.gpus_per_node});
+  return latency + ring_half(cluster.intra_node, parts, static_cast<double>(message.port_bytes.count));
+}
+
 Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program) {
   const Group& source = program.groups[message.source];
   const Group& destination = program.groups[message.destination];
   const Link& link = on_one_node(cluster, source, destination) ? cluster.intra_node : cluster.inter_node;
-  const int pairs =
-      program.stages[source.stage].sequence_parallel ? std::min(source.ranks, destination.ranks) : 1;
+  const int pairs = std::min(source.ranks, destination.ranks);
   const double bytes = static_cast<double>(message.port_bytes.count) / pairs;
-  return link.latency + Seconds(bytes / link.bandwidth_bytes_per_s);
+  return message_latency(cluster, message, program) + Seconds(bytes / link.bandwidth_bytes_per_s);
 }
 
 Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
+  if (collective.groups.size() < 2) return Seconds(0);
   const double bandwidth = network_bandwidth(cluster, collective, program);
   Seconds sum{0};
   for (const CollectivePhase& phase : all_reduce_phases(cluster, collective, program)) {

@@ -13,15 +13,26 @@ namespace dflop {
 /// One rank: zero.
 Seconds ring_all_reduce(const Link& link, int ranks, double bytes);
 
-/// Time from send to arrival. The link is that inside a node if all ranks of both groups are on one, else
-/// that between nodes.
-///
-/// Under sequence parallelism the message is split over min(source ranks, destination ranks) pairs of ranks;
-/// else every rank sends a whole copy. The link carries port_bytes, not bytes: what the busier end moves in
-/// the same exchange shares that end's NIC, so several messages of one reshard do not each get all of it.
+/// All-reduce of one tensor over a tp group: a ring in its node; where tp is more than a node's GPUs, rings
+/// in each node and between the nodes as for gradients.
+Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes);
+
+/// What a message takes beside its bytes on the link: the link's latency, the cluster's message_overhead and,
+/// without sequence parallelism, where every rank needs a whole copy, the all-gather inside the node that
+/// makes it of the parts (Narayanan et al. 2021, section 4.1: scatter/gather). The link is that inside a node
+/// if all ranks of both groups are on one, else that between nodes.
+Seconds message_latency(const ClusterSpec& cluster, const Message& message, const Program& program);
+
+/// Time from send to arrival. The message is split over min(source ranks, destination ranks) pairs of ranks.
+/// The link carries port_bytes, not bytes: what the busier end moves in the same exchange shares that end's
+/// NIC, so several messages of one reshard do not each get all of it.
 Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program);
 
 /// Time of a gradient reduction: the sum over the phases of costmodel/collectives.hpp.
+///
+/// Where the cluster says so (node_ring_bandwidth_bytes_per_s), groups with several ranks in a node do not
+/// get a card for each: the rings of all tp indices share that bandwidth. So it was measured on A100 nodes of
+/// 2022; see docs/calibration.md.
 ///
 /// Under ZeRO-1 the reduction is a reduce-scatter of fp32 gradients and, after the optimizer step, an
 /// all-gather of bf16 parameters (Rajbhandari et al. 2020). Both are charged here, as the all-reduce, which

@@ -31,7 +31,8 @@ std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t 
   const std::int64_t resident = resident_tokens(tokens, stage);
   if (mode == Recomputation::full) return resident * b.hidden;
   const std::int64_t outputs = mode == Recomputation::selective ? 0 : b.query;
-  return resident * 5 * b.hidden + tokens * (b.query + outputs + 2 * b.kv + b.mlp);
+  const std::int64_t masks = spec.dropout ? b.hidden : 0;  // two of one byte a value
+  return resident * (4 * b.hidden + masks) + tokens * (b.query + outputs + 2 * b.kv + b.mlp);
 }
 
 /// The gathered input of a tp region, which sequence parallelism splits only between the regions.

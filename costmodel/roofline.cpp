@@ -71,7 +71,25 @@ PassTimes matrix_product(const GpuSpec& gpu, double tokens, double inputs, doubl
   return {forward, forward, std::max(arithmetic, weight_traffic)};
 }
 
+namespace {
+
+/// Attention whose matrix goes through memory; see attention_core in the header.
+PassTimes materialised_attention(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work,
+                                 int tp) {
+  const double values =
+      static_cast<double>(work.attention_pairs) * static_cast<double>(spec.heads_per_rank(tp));
+  const Seconds byte = memory_time(gpu, values);
+  const Seconds arithmetic(linear_flop(spec.head_dim, values).count /
+                           (gpu.peak_flop_per_s * gpu.gemm_efficiency));
+  const Seconds product = std::max(arithmetic, kElementBytes * byte);
+  const double dropout = spec.dropout ? 5 : 0;
+  return {2 * product + (4 + dropout) * byte, 4 * product + (6 + dropout) * byte, Seconds(0)};
+}
+
+}  // namespace
+
 PassTimes attention_core(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp) {
+  if (spec.attention != AttentionKernel::flash) return materialised_attention(gpu, spec, work, tp);
   const Widths w = widths_of(spec, tp);
   const double tokens = static_cast<double>(work.tokens);
   const double pairs = static_cast<double>(work.attention_pairs);

@@ -30,7 +30,15 @@ struct PassTimes {
 /// fp32 (Megatron-LM's fused accumulation).
 PassTimes matrix_product(const GpuSpec& gpu, double tokens, double inputs, double outputs);
 
-/// Flash attention's core. backward_weight is zero.
+/// The attention core. backward_weight is zero.
+///
+/// Without flash attention every value of the s² matrices of the rank's heads is moved: 2 bytes by each of
+/// two products forward and four backward, which take the longer of that and of their arithmetic at
+/// gemm_efficiency; 4 by the softmax forward (read, write), 6 backward (read it and its gradient, write);
+/// with dropout 5 more (read 2, write 2, the mask 1). A softmax in single steps moves as much or a little
+/// more, which its launches outweigh: costmodel/analytic.hpp.
+///
+/// Flash attention:
 ///
 /// Arithmetic: attention_flop with the head dimension rounded up to the kernels' multiple of 32
 /// (flash-attention, flash_api.cpp: head_size_rounded), backward 2.5 times the forward (Dao 2023: five

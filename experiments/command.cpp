@@ -115,6 +115,7 @@ std::vector<Command> commands() {
   all.push_back(schedule_command());
   all.push_back(simulate_command());
   all.push_back(validate_command());
+  all.push_back(calibrate_command());
   all.push_back(models_command());
   all.push_back(clusters_command());
   all.push_back(devices_command());

@@ -23,6 +23,7 @@ Command plan_command();
 Command schedule_command();
 Command simulate_command();
 Command validate_command();
+Command calibrate_command();
 Command models_command();
 Command clusters_command();
 Command devices_command();

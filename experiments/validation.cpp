@@ -41,6 +41,11 @@ TransformerSpec llama(const TruthRow& row) {
   return {row.model, row.layers, 8192, 28672, 64, 8, 128, true, true, 128256};
 }
 
+ClusterSpec nodes_for(const TruthCase& run, ClusterSpec cluster) {
+  cluster.nodes = static_cast<int>(round_up(run.plan.ranks(), cluster.gpus_per_node) / cluster.gpus_per_node);
+  return cluster;
+}
+
 }  // namespace
 
 TruthCase truth_case(TruthKind kind, const TruthRow& row) {
@@ -61,7 +66,7 @@ TruthCase truth_case(TruthKind kind, const TruthRow& row) {
   return run;
 }
 
-Prediction predict(const TruthCase& run, const ClusterSpec& cluster) {
+Program truth_program(const TruthCase& run) {
   Sample sample;
   sample.llm_tokens = run.sequence;
   const std::vector<Sample> batch(run.plan.gbs, sample);
@@ -71,18 +76,55 @@ Prediction predict(const TruthCase& run, const ClusterSpec& cluster) {
   if (run.fp16_gradients) {
     for (Collective& collective : program.collectives) collective.bytes.count /= 2;
   }
-  ClusterSpec nodes = cluster;
-  nodes.nodes = static_cast<int>(round_up(run.plan.ranks(), cluster.gpus_per_node) / cluster.gpus_per_node);
-  const AnalyticCostModel cost(run.model, nodes);
+  return program;
+}
+
+Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster) {
+  const AnalyticCostModel cost(run.model, nodes_for(run, cluster));
   const Timeline timeline = SimExecutor(cost).run(program, Detail::usage);
   return {Seconds(timeline.makespan), peak_memory(timeline)};
 }
 
-std::vector<Prediction> predict(const TruthSet& set, const ClusterSpec& cluster) {
-  std::vector<Prediction> predictions;
-  predictions.reserve(set.rows.size());
-  for (const TruthRow& row : set.rows) predictions.push_back(predict(truth_case(set.kind, row), cluster));
-  return predictions;
+Prediction predict(const TruthCase& run, const ClusterSpec& cluster) {
+  return predict(run, truth_program(run), cluster);
+}
+
+Program skeleton(const Program& program) {
+  Program rest;
+  rest.microbatches = program.microbatches;
+  rest.stages = program.stages;
+  rest.groups = program.groups;
+  rest.works = {program.works.front()};
+  rest.collectives = program.collectives;
+  std::vector<bool> seen(program.stages.size());
+  for (const Message& message : program.messages) {
+    const auto stage = static_cast<std::size_t>(program.groups[message.source].stage);
+    if (!seen[stage]) rest.messages.push_back(message);
+    seen[stage] = true;
+  }
+  return rest;
+}
+
+Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster) {
+  const AnalyticCostModel cost(run.model, nodes_for(run, cluster));
+  Seconds sum{0};
+  Seconds slowest{0};
+  Seconds message{0};
+  std::vector<Seconds> end;  // per stage, after the last backward
+  for (const Stage& stage : program.stages) {
+    const Seconds passes = cost.compute(Op::forward, stage, program.works.front()) +
+                           cost.compute(Op::backward, stage, program.works.front());
+    sum += passes;
+    slowest = std::max(slowest, passes);
+    end.push_back(cost.optimizer_step(stage));
+  }
+  for (const Message& m : program.messages) message = std::max(message, cost.message(m, program));
+  for (const Collective& c : program.collectives) {
+    end[program.groups[c.groups.front()].stage] += cost.all_reduce(c, program);
+  }
+  const int further = program.microbatches - 1;
+  const int messages = 2 * (run.plan.llm.pp - 1) + further;
+  return sum + further * slowest + messages * message + *std::max_element(end.begin(), end.end());
 }
 
 ErrorSummary summarize(std::vector<double> errors) {

@@ -4,9 +4,8 @@
 #include <vector>
 
 #include "core/cluster.hpp"
-#include "core/cost_model.hpp"
 #include "core/plan.hpp"
-#include "core/sample.hpp"
+#include "core/program.hpp"
 #include "traces/ground_truth.hpp"
 
 namespace dflop {
@@ -40,11 +39,25 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
+/// The lowered plan.
+Program truth_program(const TruthCase& run);
+
+/// Simulates one iteration of run's program on as many nodes of `cluster` as the plan needs.
+Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
+
 /// Simulates one iteration on as many nodes of `cluster` as the plan needs.
 Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
 
-/// Predictions of all rows, in their order.
-std::vector<Prediction> predict(const TruthSet& set, const ClusterSpec& cluster);
+/// What estimate() needs of a program: its stages and groups, one message for each stage boundary, the
+/// collectives, one work; no instructions.
+Program skeleton(const Program& program);
+
+/// The iteration time of predict() without a simulation, for fits, which need it a thousand times. All
+/// microbatches are equal, so that 1F1B takes the sum of all stages' passes and, for every further microbatch,
+/// the slowest stage's (Narayanan et al. 2021, section 2.2), with a message each; then the slowest stage's
+/// reduction and optimizer step.
+/// @pre the program of a truth_case, or its skeleton
+Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
 /// How far predictions are from measurements; fractions, not percent.
 struct ErrorSummary {

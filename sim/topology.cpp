@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "costmodel/collectives.hpp"
+#include "costmodel/communication.hpp"
 
 namespace dflop {
 namespace {
@@ -70,13 +71,11 @@ class NetworkBuilder {
   void add_message(const Message& message) {
     const Group& source = program_.groups[message.source];
     const int pairs = std::min(source.ranks, program_.groups[message.destination].ranks);
-    const int copies = program_.stages[source.stage].sequence_parallel ? 1 : pairs;
     const bool inside = on_one_node(message);
     const auto [place, is_new] = routes_.try_emplace({message.source, message.destination}, 0);
     if (is_new) place->second = message_route(message, inside, pairs);
-    const Link& link = inside ? cluster_.intra_node : cluster_.inter_node;
-    network_.phases.push_back(
-        {place->second, to_nanoseconds(link.latency), static_cast<double>(message.bytes.count) * copies});
+    network_.phases.push_back({place->second, to_nanoseconds(message_latency(cluster_, message, program_)),
+                               static_cast<double>(message.bytes.count)});
   }
 
   std::int32_t message_route(const Message& message, bool inside, int pairs) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "traces/json_writer.hpp"
 #include "traces/strict_json.hpp"
 
 namespace dflop {
@@ -86,10 +87,11 @@ Seconds read_latency(const JsonValue& json) {
 }
 
 GpuSpec read_gpu(const JsonValue& json) {
-  json.require_keys({"name", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes",
-                     "reserved_memory_bytes", "gemm_efficiency", "gemm_half_tokens", "gemm_half_width",
-                     "attention_forward_efficiency", "attention_backward_efficiency", "attention_half_tokens",
-                     "memory_efficiency", "kernel_overhead_s"});
+  json.require_keys(
+      {"name", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes", "reserved_memory_bytes",
+       "gemm_efficiency", "gemm_half_tokens", "gemm_half_width", "attention_forward_efficiency",
+       "attention_backward_efficiency", "attention_half_tokens", "memory_efficiency", "kernel_overhead_s"},
+      {"layer_launch_s"});
   GpuSpec gpu;
   gpu.name = json.at("name").string();
   gpu.peak_flop_per_s = json.at("peak_flop_per_s").number_in(kLeastFlopPerS, kMostFlopPerS);
@@ -104,6 +106,7 @@ GpuSpec read_gpu(const JsonValue& json) {
   gpu.attention_half_tokens = read_half(json.at("attention_half_tokens"));
   gpu.memory_efficiency = read_efficiency(json.at("memory_efficiency"));
   gpu.kernel_overhead = read_latency(json.at("kernel_overhead_s"));
+  if (json.has("layer_launch_s")) gpu.layer_launch = read_latency(json.at("layer_launch_s"));
   return gpu;
 }
 
@@ -144,8 +147,9 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
 ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root("dflop.cluster", kVersion);
-  root.require_keys({"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
-                    {"source", "leaf", "collectives"});
+  root.require_keys(
+      {"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
+      {"source", "leaf", "collectives", "message_overhead_s", "node_ring_bandwidth_bytes_per_s", "fit"});
   check_source(root);
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
@@ -155,12 +159,56 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   cluster.inter_node = read_link(root.at("inter_node"));
   if (root.has("leaf")) cluster.leaf = read_leaf(root.at("leaf"));
   if (root.has("collectives")) {
-    cluster.collectives =
-        root.at("collectives")
-            .choice({CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::ring, CollectiveAlgorithm::tree,
-                     CollectiveAlgorithm::fastest});
+    cluster.collectives = root.at("collectives")
+                              .choice({CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::ring,
+                                       CollectiveAlgorithm::tree, CollectiveAlgorithm::fastest});
   }
+  if (root.has("message_overhead_s")) cluster.message_overhead = read_latency(root.at("message_overhead_s"));
+  if (root.has("node_ring_bandwidth_bytes_per_s")) {
+    cluster.node_ring_bandwidth_bytes_per_s = read_bandwidth(root.at("node_ring_bandwidth_bytes_per_s"));
+  }
+  if (root.has("fit")) root.at("fit").require_object();
   return cluster;
+}
+
+std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit) {
+  JsonWriter writer;
+  writer.field("schema", std::string_view("dflop.cluster"));
+  writer.field("version", kVersion);
+  writer.field("name", cluster.name);
+  writer.field("source", source);
+  writer.field("gpus_per_node", cluster.gpus_per_node);
+  const GpuSpec& gpu = cluster.gpu;
+  writer.begin_object("gpu");
+  writer.field("name", gpu.name);
+  writer.field("peak_flop_per_s", gpu.peak_flop_per_s);
+  writer.field("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s);
+  writer.field("memory_bytes", gpu.memory.count);
+  writer.field("reserved_memory_bytes", gpu.reserved_memory.count);
+  writer.field("gemm_efficiency", gpu.gemm_efficiency);
+  writer.field("gemm_half_tokens", gpu.gemm_half_tokens);
+  writer.field("gemm_half_width", gpu.gemm_half_width);
+  writer.field("attention_forward_efficiency", gpu.attention_forward_efficiency);
+  writer.field("attention_backward_efficiency", gpu.attention_backward_efficiency);
+  writer.field("attention_half_tokens", gpu.attention_half_tokens);
+  writer.field("memory_efficiency", gpu.memory_efficiency);
+  writer.field("kernel_overhead_s", gpu.kernel_overhead.count());
+  writer.field("layer_launch_s", gpu.layer_launch.count());
+  writer.end_object();
+  const auto write_link = [&](std::string_view key, const Link& link) {
+    writer.begin_object(key);
+    writer.field("latency_s", link.latency.count());
+    writer.field("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s);
+    writer.end_object();
+  };
+  write_link("intra_node", cluster.intra_node);
+  write_link("inter_node", cluster.inter_node);
+  writer.field("message_overhead_s", cluster.message_overhead.count());
+  if (cluster.node_ring_bandwidth_bytes_per_s > 0) {
+    writer.field("node_ring_bandwidth_bytes_per_s", cluster.node_ring_bandwidth_bytes_per_s);
+  }
+  writer.raw("fit", fit);
+  return writer.finish();
 }
 
 }  // namespace dflop

@@ -18,4 +18,8 @@ ModelSpec parse_model(std::string_view json, const std::string& file);
 /// @throws Error (input)
 ClusterSpec parse_cluster(std::string_view json, const std::string& file);
 
+/// A file that parse_cluster reads as the same cluster. `source` says where the figures come from; `fit`, a
+/// JSON object, how they were fitted.
+std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit);
+
 }  // namespace dflop

@@ -128,9 +128,13 @@ void JsonValue::refuse_type(const std::string& expected) const {
   refuse(fmt::format("expected {}, found {}", expected, describe(*json_)));
 }
 
+void JsonValue::require_object() const {
+  if (!json_->is_object()) refuse_type("an object");
+}
+
 void JsonValue::require_keys(std::initializer_list<std::string_view> required,
                              std::initializer_list<std::string_view> optional) const {
-  if (!json_->is_object()) refuse_type("an object");
+  require_object();
   const auto in = [](const auto& keys, const std::string& key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   };

@@ -26,6 +26,9 @@ class JsonValue {
   void require_keys(std::initializer_list<std::string_view> required,
                     std::initializer_list<std::string_view> optional = {}) const;
 
+  /// Any object.
+  void require_object() const;
+
   /// Member of an object; it must be there.
   JsonValue at(std::string_view key) const;
   bool has(std::string_view key) const;

@@ -1,0 +1,35 @@
+// Bounded nonlinear least squares, for fitting a GPU type's parameters to measurements.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+namespace dflop {
+
+struct LeastSquares {
+  /// Residuals at a point; their number is the same at every point.
+  std::function<std::vector<double>(const std::vector<double>&)> residuals;
+  std::vector<double> start;  ///< inside the bounds
+  std::vector<double> lower;
+  std::vector<double> upper;
+  /// Residuals beyond this count less: the cost of one is 2 s² (sqrt(1 + r² / s²) - 1), which is r² near zero
+  /// and 2 s |r| far out (Charbonnier et al. 1997; "soft L1"). 0: plain squares.
+  double robust_scale = 0;
+  int most_steps = 50;
+};
+
+struct LeastSquaresFit {
+  std::vector<double> point;
+  double cost = 0;  ///< half the sum
+  int steps = 0;    ///< accepted
+};
+
+/// Levenberg-Marquardt (Marquardt 1963) with projection on the bounds: variables at a bound whose gradient
+/// points outward are held for the step, the others' step is clipped (Kanzow, Yamashita and Fukushima 2004).
+/// Robust costs by reweighting in each step (Triggs et al. 2000, without their second-order term).
+/// Derivatives by forward differences of 1e-4, so that variables should be of the order of 1. Ends when a
+/// step changes the cost by less than 1e-7 of it. Deterministic.
+/// @throws Error (internal) if sizes differ, the start is out of bounds, or a residual is not finite there.
+LeastSquaresFit minimize(const LeastSquares& problem);
+
+}  // namespace dflop
