@@ -10,7 +10,7 @@ namespace dflop {
 namespace {
 
 constexpr double kDifference = 1e-4;
-constexpr double kLeastProgress = 1e-7;
+constexpr double kLeastProgress = 1e-9;
 constexpr double kFirstDamping = 1e-3;
 constexpr double kMostDamping = 1e8;
 

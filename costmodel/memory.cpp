@@ -81,13 +81,26 @@ std::int64_t connector_workspace(const ConnectorSpec& spec, const Stage& stage, 
 }
 
 std::int64_t head_kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
-  return resident_tokens(tokens, stage) * 4 * spec.hidden + tokens * 4 * spec.vocabulary_per_rank(stage.tp);
+  const std::int64_t value = spec.fused_cross_entropy ? 2 : 4;
+  return resident_tokens(tokens, stage) * 4 * spec.hidden +
+         tokens * value * spec.vocabulary_per_rank(stage.tp);
 }
 
-std::int64_t head_workspace(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
   const std::int64_t hidden = 2 * std::int64_t{spec.hidden};
-  return tokens * 2 * spec.vocabulary_per_rank(stage.tp) + resident_tokens(tokens, stage) * hidden +
-         gathered(stage, tokens * hidden);
+  const std::int64_t logits = spec.fused_cross_entropy ? 0 : tokens * 2 * spec.vocabulary_per_rank(stage.tp);
+  const std::int64_t whole = gathered(stage, tokens * hidden);
+  if (op == Op::forward) return logits + whole;
+  const std::int64_t gradient = std::max(whole, resident_tokens(tokens, stage) * hidden);
+  return logits + whole + gradient + 2 * spec.embedding_parameters(stage.tp);
+}
+
+/// bf16 weight gradients of one layer of each module on the stage.
+std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model) {
+  std::int64_t bytes = 0;
+  if (stage.encoder_layers > 0) bytes += 2 * model.encoder.layer_parameters(stage.tp);
+  if (stage.llm_layers > 0) bytes += 2 * model.llm.layer_parameters(stage.tp);
+  return bytes;
 }
 
 }  // namespace
@@ -112,8 +125,8 @@ Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const W
   if (stage.encoder_layers > 0) most = layer_workspace(op, model.encoder, stage, work.encoder.tokens);
   if (stage.connector) most = std::max(most, connector_workspace(model.connector, stage, work.encoder));
   if (stage.llm_layers > 0) most = std::max(most, layer_workspace(op, model.llm, stage, work.llm.tokens));
-  if (stage.head) most = std::max(most, head_workspace(model.llm, stage, work.llm.tokens));
-  return {most};
+  if (stage.head) most = std::max(most, head_workspace(op, model.llm, stage, work.llm.tokens));
+  return {most + layer_gradients(stage, model)};
 }
 
 }  // namespace dflop

@@ -28,17 +28,23 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 /// softmax statistics (4 bytes a head) and token ids are left out.
 ///
 /// The connector keeps its input and, between two products, what is before and after the activation. The head
-/// keeps the inputs of the final norm and of its product (4 h) and the softmax in fp32 (4 per vocabulary
-/// entry of the rank), from which the backward pass makes the logits' gradient.
+/// keeps the inputs of the final norm and of its product (4 h) and, per vocabulary entry of the rank, the
+/// logits in bf16 (2), which a fused cross-entropy turns into their gradient in place, or without that the
+/// softmax in fp32 (4), from which the backward pass makes the logits' gradient.
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
 
 /// What one rank holds only during a forward or backward pass: the most that any one of its layers, the
 /// connector or the head needs, as they run one after the other. A layer needs
 ///   forward: what `none` would keep and its mode does not, plus its output (2 h);
 ///   backward: the same, rebuilt, plus the gradients of its input (2 h) and of the MLP's intermediates;
-/// and in both, under sequence parallelism, a gathered input (2 h, not split). The head needs 2 bytes per
-/// vocabulary entry of the rank: bf16 logits, then their bf16 gradient; with the fp32 softmax that it keeps
-/// this makes 6, since fp32 is what the loss is computed in.
+/// and in both, under sequence parallelism, a gathered input (2 h, not split). The head needs a gathered input
+/// and in the backward pass the input's gradient (2 h, whole before it is scattered) and its weights' gradient
+/// in bf16 (2 a parameter); without a fused cross-entropy also 2 bytes per vocabulary entry of the rank: bf16
+/// logits, then their gradient.
+///
+/// Added to all: the bf16 weight gradients of one layer of each module on the stage. Transformer Engine keeps
+/// one such tensor for each shape of weight, beside the fp32 gradients that it accumulates into (2.8 and
+/// later, module/base.py: get_dummy_wgrad).
 Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work);
 
 }  // namespace dflop

@@ -142,8 +142,10 @@ PassTimes vocabulary_head(const GpuSpec& gpu, const TransformerSpec& spec, const
   const double tokens = static_cast<double>(work.tokens);
   const double vocabulary = static_cast<double>(spec.vocabulary_per_rank(tp));
   PassTimes times = matrix_product(gpu, tokens, spec.hidden, vocabulary);
-  times +=
-      {memory_time(gpu, 18 * tokens * vocabulary), memory_time(gpu, 6 * tokens * vocabulary), Seconds(0)};
+  const double forward = spec.fused_cross_entropy ? 18 : 38;
+  const double backward = spec.fused_cross_entropy ? 6 : 14;
+  times += {memory_time(gpu, forward * tokens * vocabulary), memory_time(gpu, backward * tokens * vocabulary),
+            Seconds(0)};
   times += overhead(gpu);
   return times;
 }

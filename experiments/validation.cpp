@@ -30,6 +30,7 @@ TransformerSpec gpt(const TruthRow& row) {
   spec.attention =
       matrices % kFusedSoftmaxMultiple == 0 ? AttentionKernel::fused_softmax : AttentionKernel::softmax;
   spec.dropout = true;
+  spec.fused_cross_entropy = false;
   spec.tied_embeddings = true;
   return spec;
 }

@@ -23,7 +23,7 @@ struct TruthCase {
 /// The run behind a row.
 ///
 /// megatron_gpt (Megatron-DeepSpeed, 2022): 4 h MLP, vocabulary 51,200 padded to a multiple of 128 tp, tied
-/// embeddings, dropout, fused softmax where micro_batch x heads / tp is a multiple of 4, which that kernel
+/// embeddings, dropout, cross-entropy step by step, fused softmax where micro_batch x heads / tp is a multiple of 4, which that kernel
 /// asks for, else single steps (Megatron-LM, fused_softmax.py); full recomputation, fp16 gradients, neither
 /// ZeRO nor sequence parallelism.
 ///
