@@ -90,16 +90,16 @@ std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& sta
   const std::int64_t hidden = 2 * std::int64_t{spec.hidden};
   const std::int64_t logits = spec.fused_cross_entropy ? 0 : tokens * 2 * spec.vocabulary_per_rank(stage.tp);
   const std::int64_t whole = gathered(stage, tokens * hidden);
-  if (op == Op::forward) return logits + whole;
+  if (op == Op::forward || tokens == 0) return logits + whole;
   const std::int64_t gradient = std::max(whole, resident_tokens(tokens, stage) * hidden);
   return logits + whole + gradient + 2 * spec.embedding_parameters(stage.tp);
 }
 
-/// bf16 weight gradients of one layer of each module on the stage.
-std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model) {
+/// bf16 weight gradients of one layer of each module that works on the stage.
+std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
   std::int64_t bytes = 0;
-  if (stage.encoder_layers > 0) bytes += 2 * model.encoder.layer_parameters(stage.tp);
-  if (stage.llm_layers > 0) bytes += 2 * model.llm.layer_parameters(stage.tp);
+  if (stage.encoder_layers > 0 && !work.encoder.empty()) bytes += 2 * model.encoder.layer_parameters(stage.tp);
+  if (stage.llm_layers > 0 && !work.llm.empty()) bytes += 2 * model.llm.layer_parameters(stage.tp);
   return bytes;
 }
 
@@ -126,7 +126,7 @@ Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const W
   if (stage.connector) most = std::max(most, connector_workspace(model.connector, stage, work.encoder));
   if (stage.llm_layers > 0) most = std::max(most, layer_workspace(op, model.llm, stage, work.llm.tokens));
   if (stage.head) most = std::max(most, head_workspace(op, model.llm, stage, work.llm.tokens));
-  return {most + layer_gradients(stage, model)};
+  return {most + layer_gradients(stage, model, work)};
 }
 
 }  // namespace dflop

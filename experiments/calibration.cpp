@@ -15,6 +15,8 @@ namespace {
 constexpr double kNoise = 0.03;     // log errors beyond this count less
 constexpr double kPriorFactor = 3;  // a parameter this many times its first value costs as much as one such error
 
+constexpr double kSmallMove = 0.99;
+
 constexpr double kLeastTime = 1e-7;
 constexpr double kMostTime = 1e-2;
 // Of times that a cluster leaves at zero. Launching is a floor: a first value that no pass reaches has no slope.
@@ -81,20 +83,18 @@ std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::
   return errors;
 }
 
-/// Those parameters that change any of the rows' predictions.
+/// Those parameters that change any of the rows' predictions where the fit starts. The others stay as they are.
 std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>& sets,
                                                  const std::vector<RowIndex>& rows,
                                                  const ClusterSpec& cluster) {
   std::vector<FitParameter> matter;
-  const std::vector<double> errors = log_errors(sets, rows, cluster);
+  ClusterSpec first = cluster;
+  for (const FitParameter& parameter : fit_parameters(cluster)) parameter.set(first, parameter.get(cluster));
+  const std::vector<double> base = log_errors(sets, rows, first);
   for (const FitParameter& parameter : fit_parameters(cluster)) {
-    for (const double value : {parameter.lower, parameter.upper}) {
-      ClusterSpec moved = cluster;
-      parameter.set(moved, value);
-      if (log_errors(sets, rows, moved) == errors) continue;
-      matter.push_back(parameter);
-      break;
-    }
+    ClusterSpec moved = first;
+    parameter.set(moved, std::clamp(parameter.get(cluster), parameter.lower, parameter.upper) * kSmallMove);
+    if (log_errors(sets, rows, moved) != base) matter.push_back(parameter);
   }
   return matter;
 }

@@ -46,9 +46,38 @@ TEST(Communication, GroupThatStraddlesNodesUsesTheSlowLink) {
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {300}, {300}}, program).count(), 10 + 10);
 }
 
-TEST(Communication, WithoutSequenceParallelismEveryRankSendsACopy) {
+TEST(Communication, WithoutSequenceParallelismThePartsAreGathered) {
+  // 2 pairs carry 100 bytes each, 1 + 1; the all-gather of 200 bytes has one step of 1 + 1.
   const Program program = groups_of(2, 2, false);
-  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {200}, {200}}, program).count(), 1 + 2);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {200}, {200}}, program).count(), 2 + 2);
+}
+
+TEST(Communication, MessagesHaveAnOverhead) {
+  ClusterSpec cluster = small_cluster();
+  cluster.message_overhead = Seconds(5);
+  const Program program = groups_of(1, 2, true);
+  EXPECT_DOUBLE_EQ(message_time(cluster, {0, 1, 0, {100}, {100}}, program).count(), 1 + 1 + 5);
+}
+
+TEST(Communication, TensorsAreReducedInAndBetweenNodes) {
+  // 4 ranks on one node of 4: the ring of 200 bytes above, 9 s. 8 ranks: that, and 2 nodes reduce a quarter:
+  // 2 steps of 10 s + 25 / 10 s.
+  EXPECT_DOUBLE_EQ(tensor_all_reduce_time(small_cluster(), 4, 200).count(), 9);
+  EXPECT_DOUBLE_EQ(tensor_all_reduce_time(small_cluster(), 8, 200).count(), 9 + 25);
+  EXPECT_EQ(tensor_all_reduce_time(small_cluster(), 1, 200).count(), 0);
+}
+
+TEST(Communication, GradientRingsMayShareOneCard) {
+  // 4 groups of tp 2, two on each node of 4. Inside: 2 steps of 1 + 200 / 2 / 100 s = 4 s. Between, each card
+  // its own: 2 steps of 10 + 100 / 2 / 10 s = 30 s. Sharing 16 bytes/s, both tp indices' 400 bytes:
+  // 2 steps of 10 + 400 / 2 / 16 s = 45 s.
+  ClusterSpec cluster = small_cluster();
+  const Program program = groups_of(2, 4, true);
+  EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 1, 2, 3}, 200), program).count(), 4 + 30);
+  cluster.node_ring_bandwidth_bytes_per_s = 16;
+  EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 1, 2, 3}, 200), program).count(), 4 + 45);
+  // One group a node: a card of its own. 2 steps of 10 + 200 / 2 / 10.
+  EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 2}, 200), program).count(), 40);
 }
 
 TEST(Communication, TheGroupWithFewerRanksLimits) {

@@ -63,33 +63,36 @@ TEST(Memory, Zero1SharesAddUpToTheWhole) {
   }
 }
 
-TEST(Memory, PlainLayerKeepsThirtyFourBytesPerTokenAndWidth) {
+TEST(Memory, PlainLayerWithDropoutKeepsThirtyFourBytesPerTokenAndWidth) {
   // q = k = h = 4 and f = 4 h: Korthikanti et al. 2022 give 34 s h without the attention matrix. 34 * 6 * 4 a
-  // layer.
+  // layer. Two of the 34 are dropout masks.
   const Stage stage = encoder_stage(2, Recomputation::none);
-  EXPECT_EQ(activation_bytes(stage, small_model(), kEncoderWork).count, 2 * 34 * 6 * 4);
+  ModelSpec model = small_model();
+  EXPECT_EQ(activation_bytes(stage, model, kEncoderWork).count, 2 * 32 * 6 * 4);
+  model.encoder.dropout = true;
+  EXPECT_EQ(activation_bytes(stage, model, kEncoderWork).count, 2 * 34 * 6 * 4);
 }
 
 TEST(Memory, GatedLayerWithGroupedQueries) {
-  // h = 8, q = 8, k = 4, f = 12, per token: 10 * 8 + 4 * 8 + 4 * 4 + 6 * 12 = 200. 5 tokens, 3 layers.
+  // h = 8, q = 8, k = 4, f = 12, per token: 8 * 8 + 4 * 8 + 4 * 4 + 6 * 12 = 184. 5 tokens, 3 layers.
   const Stage stage = llm_stage(3, Recomputation::none);
-  EXPECT_EQ(activation_bytes(stage, small_model(), kLlmWork).count, 3 * 5 * 200);
+  EXPECT_EQ(activation_bytes(stage, small_model(), kLlmWork).count, 3 * 5 * 184);
 }
 
 TEST(Memory, SelectiveDropsTheAttentionOutputAndFullAllButTheInput) {
-  // Selective: 200 - 2 * 8 = 184. Full: 2 * 8.
+  // Selective: 184 - 2 * 8 = 168. Full: 2 * 8.
   EXPECT_EQ(activation_bytes(llm_stage(3, Recomputation::selective), small_model(), kLlmWork).count,
-            3 * 5 * 184);
+            3 * 5 * 168);
   EXPECT_EQ(activation_bytes(llm_stage(3, Recomputation::full), small_model(), kLlmWork).count, 3 * 5 * 16);
 }
 
-TEST(Memory, TensorParallelismSplitsAllWithSequenceParallelismAndAllButTenWithout) {
-  // On 2 ranks with 6 tokens: split 6 * 200 / 2 = 600; else 6 * (80 + 120 / 2) = 840. Full: 6 * 16 / 2, or 6
+TEST(Memory, TensorParallelismSplitsAllWithSequenceParallelismAndAllButEightWithout) {
+  // On 2 ranks with 6 tokens: split 6 * 184 / 2 = 552; else 6 * (64 + 120 / 2) = 744. Full: 6 * 16 / 2, or 6
   // * 16.
   const Work work{{}, {1, 6, 36}};
   const ModelSpec model = small_model();
-  EXPECT_EQ(activation_bytes(llm_stage(1, Recomputation::none, 2), model, work).count, 600);
-  EXPECT_EQ(activation_bytes(llm_stage(1, Recomputation::none, 2, false), model, work).count, 840);
+  EXPECT_EQ(activation_bytes(llm_stage(1, Recomputation::none, 2), model, work).count, 552);
+  EXPECT_EQ(activation_bytes(llm_stage(1, Recomputation::none, 2, false), model, work).count, 744);
   EXPECT_EQ(activation_bytes(llm_stage(1, Recomputation::full, 2), model, work).count, 48);
   EXPECT_EQ(activation_bytes(llm_stage(1, Recomputation::full, 2, false), model, work).count, 96);
 }
@@ -109,40 +112,64 @@ TEST(Memory, ConnectorKeepsItsInputAndBothSidesOfTheActivation) {
   EXPECT_EQ(activation_bytes(stage, small_model(), kEncoderWork).count, 32 + 48);
 }
 
-TEST(Memory, HeadKeepsTwoInputsAndTheSoftmax) {
-  // 5 tokens: 4 * 8 + 4 * 10 = 72 each. On 2 ranks: 3 resident * 32 + 5 * 4 * 5.
+TEST(Memory, HeadKeepsTwoInputsAndTheLogits) {
+  // 5 tokens: 4 * 8 + 2 * 10 = 52 each. On 2 ranks: 3 resident * 32 + 5 * 2 * 5.
   Stage stage;
   stage.head = true;
-  EXPECT_EQ(activation_bytes(stage, small_model(), kLlmWork).count, 5 * 72);
+  ModelSpec model = small_model();
+  EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 5 * 52);
   stage.tp = 2;
-  EXPECT_EQ(activation_bytes(stage, small_model(), kLlmWork).count, 96 + 100);
+  EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 96 + 50);
+  // Without a fused cross-entropy the softmax in fp32: 4 * 8 + 4 * 10 = 72.
+  stage.tp = 1;
+  model.llm.fused_cross_entropy = false;
+  EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 5 * 72);
 }
 
 TEST(Memory, WorkspaceOfALayerByMode) {
   const ModelSpec model = small_model();
+  // Each holds the bf16 gradients of one layer's 480 parameters: 960.
   // None: the output, 5 * 16; backward also the gradients of the MLP's 6 * 12 bytes a token.
-  EXPECT_EQ(workspace_bytes(Op::forward, llm_stage(3, Recomputation::none), model, kLlmWork).count, 80);
+  EXPECT_EQ(workspace_bytes(Op::forward, llm_stage(3, Recomputation::none), model, kLlmWork).count, 960 + 80);
   EXPECT_EQ(workspace_bytes(Op::backward, llm_stage(3, Recomputation::none), model, kLlmWork).count,
-            80 + 360);
-  // Full: one layer's 5 * (200 - 16) more in both.
-  EXPECT_EQ(workspace_bytes(Op::forward, llm_stage(3, Recomputation::full), model, kLlmWork).count, 80 + 920);
+            960 + 80 + 360);
+  // Full: one layer's 5 * (184 - 16) more in both.
+  EXPECT_EQ(workspace_bytes(Op::forward, llm_stage(3, Recomputation::full), model, kLlmWork).count,
+            960 + 80 + 840);
   EXPECT_EQ(workspace_bytes(Op::backward, llm_stage(3, Recomputation::full), model, kLlmWork).count,
-            440 + 920);
-  // Two ranks: 3 resident tokens * 16 and 5 gathered ones * 16.
+            960 + 440 + 840);
+  // Two ranks: half of the gradients, 3 resident tokens * 16 and 5 gathered ones * 16.
   EXPECT_EQ(workspace_bytes(Op::forward, llm_stage(3, Recomputation::none, 2), model, kLlmWork).count,
-            48 + 80);
+            480 + 48 + 80);
+}
+
+TEST(Memory, WorkspaceOfTheHead) {
+  Stage stage;
+  stage.head = true;
+  ModelSpec model = small_model();
+  EXPECT_EQ(workspace_bytes(Op::forward, stage, model, kLlmWork).count, 0);
+  // Backward: the input's gradient 5 * 16 and the gradient of the 80 weights in bf16.
+  EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 80 + 160);
+  // Two ranks: input and its gradient whole, half of the weights.
+  stage.tp = 2;
+  EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 80 + 80 + 80);
+  // Without a fused cross-entropy bf16 logits, 5 * 2 * 5, as well.
+  model.llm.fused_cross_entropy = false;
+  EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 240 + 50);
 }
 
 TEST(Memory, WorkspaceIsThatOfTheNeediestPart) {
-  // Head: 5 * (2 * 10 + 2 * 8) = 180 is more than a layer's 80 and the connector's 2 * 48 = 96.
+  // The head's logits, 5 * 2 * 10 = 100, are more than a layer's 80 and the connector's 2 * 48 = 96. Beside
+  // them one layer's gradients, 960.
   Stage stage = llm_stage(1, Recomputation::none);
   stage.head = true;
   stage.connector = true;
-  EXPECT_EQ(workspace_bytes(Op::forward, stage, small_model(), {kEncoderWork.encoder, kLlmWork.llm}).count,
-            180);
+  ModelSpec model = small_model();
+  model.llm.fused_cross_entropy = false;
+  const Work work{kEncoderWork.encoder, kLlmWork.llm};
+  EXPECT_EQ(workspace_bytes(Op::forward, stage, model, work).count, 960 + 100);
   stage.head = false;
-  EXPECT_EQ(workspace_bytes(Op::forward, stage, small_model(), {kEncoderWork.encoder, kLlmWork.llm}).count,
-            96);
+  EXPECT_EQ(workspace_bytes(Op::forward, stage, model, work).count, 960 + 96);
 }
 
 TEST(Memory, KeptPlusRebuiltIsAlwaysOneWholeLayer) {
