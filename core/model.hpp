@@ -30,9 +30,9 @@ struct TransformerSpec {
   bool causal = false;          ///< decoder: a query sees the keys before it
   std::int64_t vocabulary = 0;  ///< 0: neither embedding nor vocabulary head (encoders)
   AttentionKernel attention = AttentionKernel::flash;
-  bool dropout = false;          ///< on the attention matrix and before both residual adds
+  bool dropout = false;             ///< on the attention matrix and before both residual adds
   bool fused_cross_entropy = true;  ///< the loss in few kernels instead of one for each step
-  bool tied_embeddings = false;  ///< embedding and vocabulary head are one matrix
+  bool tied_embeddings = false;     ///< embedding and vocabulary head are one matrix
 
   /// Query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the padding is
   /// paid for.

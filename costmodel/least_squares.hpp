@@ -26,9 +26,9 @@ struct LeastSquaresFit {
 
 /// Levenberg-Marquardt (Marquardt 1963) with projection on the bounds: variables at a bound whose gradient
 /// points outward are held for the step, the others' step is clipped (Kanzow, Yamashita and Fukushima 2004).
-/// Robust costs by reweighting in each step (Triggs et al. 2000, without their second-order term). Derivatives
-/// by forward differences of 1e-4, so that variables should be of the order of 1. Ends when a step changes the
-/// cost by less than 1e-9 of it. Deterministic.
+/// Robust costs by reweighting in each step (Triggs et al. 2000, without their second-order term).
+/// Derivatives by forward differences of 1e-4, so that variables should be of the order of 1. Ends when a
+/// step changes the cost by less than 1e-9 of it. Deterministic.
 /// @throws Error (internal) if sizes differ, the start is out of bounds, or a residual is not finite there.
 LeastSquaresFit minimize(const LeastSquares& problem);
 

@@ -98,7 +98,8 @@ std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& sta
 /// bf16 weight gradients of one layer of each module that works on the stage.
 std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
   std::int64_t bytes = 0;
-  if (stage.encoder_layers > 0 && !work.encoder.empty()) bytes += 2 * model.encoder.layer_parameters(stage.tp);
+  if (stage.encoder_layers > 0 && !work.encoder.empty())
+    bytes += 2 * model.encoder.layer_parameters(stage.tp);
   if (stage.llm_layers > 0 && !work.llm.empty()) bytes += 2 * model.llm.layer_parameters(stage.tp);
   return bytes;
 }

@@ -37,10 +37,10 @@ Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& w
 /// connector or the head needs, as they run one after the other. A layer needs
 ///   forward: what `none` would keep and its mode does not, plus its output (2 h);
 ///   backward: the same, rebuilt, plus the gradients of its input (2 h) and of the MLP's intermediates;
-/// and in both, under sequence parallelism, a gathered input (2 h, not split). The head needs a gathered input
-/// and in the backward pass the input's gradient (2 h, whole before it is scattered) and its weights' gradient
-/// in bf16 (2 a parameter); without a fused cross-entropy also 2 bytes per vocabulary entry of the rank: bf16
-/// logits, then their gradient.
+/// and in both, under sequence parallelism, a gathered input (2 h, not split). The head needs a gathered
+/// input and in the backward pass the input's gradient (2 h, whole before it is scattered) and its weights'
+/// gradient in bf16 (2 a parameter); without a fused cross-entropy also 2 bytes per vocabulary entry of the
+/// rank: bf16 logits, then their gradient.
 ///
 /// Added to all: the bf16 weight gradients of one layer of each module on the stage. Transformer Engine keeps
 /// one such tensor for each shape of weight, beside the fp32 gradients that it accumulates into (2.8 and

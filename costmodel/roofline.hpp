@@ -67,9 +67,9 @@ PassTimes connector(const GpuSpec& gpu, const ConnectorSpec& spec, const Workloa
 
 /// Vocabulary-parallel head and loss. Beside the product, bytes per token and vocabulary entry of the rank:
 /// forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4), backward 6 (softmax 4 to bf16
-/// gradient 2); step by step (Megatron-LM, cross_entropy.py, 2022) forward 38 (to fp32: 6; maximum: 4; less the
-/// maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times the loss's gradient: 8; to bf16: 6).
-/// kernel_overhead once per pass.
+/// gradient 2); step by step (Megatron-LM, cross_entropy.py, 2022) forward 38 (to fp32: 6; maximum: 4; less
+/// the maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times the loss's gradient: 8; to
+/// bf16: 6). kernel_overhead once per pass.
 PassTimes vocabulary_head(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp);
 
 /// Embedding lookup: rows read and written in bf16; backward: bf16 gradients added to fp32 rows (2 + 4 + 4

@@ -57,17 +57,15 @@ Calibration calibrate(std::vector<PreparedSet> sets, const ClusterSpec& start, i
   for (const PreparedSet& set : result.sets) all.emplace_back(set.runs.size(), true);
   tell(0);
   result.fitted = fit(result.sets, all, start);
-  const HeldOut held =
-      cross_validate(result.sets, random, start, [&](int part, int) { tell(1 + part); });
+  const HeldOut held = cross_validate(result.sets, random, start, [&](int part, int) { tell(1 + part); });
   HeldOut new_widths;
   if (family_parts > 0) {
-    new_widths = cross_validate(result.sets, families, start,
-                                [&](int part, int) { tell(1 + random_parts + part); });
+    new_widths =
+        cross_validate(result.sets, families, start, [&](int part, int) { tell(1 + random_parts + part); });
   }
   for (std::size_t s = 0; s < result.sets.size(); ++s) {
     const PreparedSet& set = result.sets[s];
-    SetErrors errors{summarize(time_errors(set.set, predict(set, result.fitted))),
-                     summarize(held.errors[s]),
+    SetErrors errors{summarize(time_errors(set.set, predict(set, result.fitted))), summarize(held.errors[s]),
                      std::nullopt};
     if (family_parts > 0) errors.new_widths = summarize(new_widths.errors[s]);
     result.errors.push_back(errors);
@@ -123,7 +121,8 @@ Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
   fit["seed"] = seed;
   fit["parameters"] = Json::array();
   for (const FitParameter& parameter : fit_parameters(result.start)) {
-    if (parameter.get(result.fitted) != parameter.get(result.start)) fit["parameters"].push_back(parameter.key);
+    if (parameter.get(result.fitted) != parameter.get(result.start))
+      fit["parameters"].push_back(parameter.key);
   }
   fit["sets"] = Json::parse(to_json(errors_table(result), -1));
   return fit;
@@ -172,23 +171,24 @@ int run(const Values& values) {
 }  // namespace
 
 Command calibrate_command() {
-  Command command{"calibrate",
-                  "fit a GPU type's parameters to published measurements",
-                  "Bounded least squares of log(predicted / measured), one set of parameters for all rows. "
-                  "Every error is\nalso given held out: of rows left out of the fit (--folds), and of models of "
-                  "widths left out of it.\nWrites a cluster file, to be used as any other: --cluster "
-                  "calibration.json.",
-                  "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out "
-                  "calibration.json",
-                  command_options(),
-                  run};
+  Command command{
+      "calibrate",
+      "fit a GPU type's parameters to published measurements",
+      "Bounded least squares of log(predicted / measured), one set of parameters for all rows. "
+      "Every error is\nalso given held out: of rows left out of the fit (--folds), and of models of "
+      "widths left out of it.\nWrites a cluster file, to be used as any other: --cluster "
+      "calibration.json.",
+      "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out "
+      "calibration.json",
+      command_options(),
+      run};
   namespace po = boost::program_options;
   add_truth_option(command.options);
   command.options.add_options()  //
       ("cluster", po::value<std::string>()->required()->value_name("NAME|FILE"),
        "where the fit starts; see 'dflop clusters'")  //
       ("folds", po::value<std::int64_t>()->default_value(5)->value_name("K"),
-       "parts of the rows that are left out one after the other")  //
+       "parts of the rows that are left out one after the other")                             //
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of the parts")  //
       ("out", po::value<std::string>()->value_name("FILE"), "write the fitted cluster");
   add_format_option(command.options);

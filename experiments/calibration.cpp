@@ -12,25 +12,28 @@
 namespace dflop {
 namespace {
 
-constexpr double kNoise = 0.03;     // log errors beyond this count less
-constexpr double kPriorFactor = 3;  // a parameter this many times its first value costs as much as one such error
-
+constexpr double kNoise = 0.05;       // log errors beyond this count less
+constexpr double kPriorFactor = 3;    // a parameter this many times its first value
+constexpr double kPriorShare = 0.15;  // costs as much as errors of kNoise in this share, squared, of the rows
 constexpr double kSmallMove = 0.99;
 
 constexpr double kLeastTime = 1e-7;
 constexpr double kMostTime = 1e-2;
-// Of times that a cluster leaves at zero. Launching is a floor: a first value that no pass reaches has no slope.
+// Of times that a cluster leaves at zero. Launching is a floor: a first value that no pass reaches has no
+// slope.
 constexpr double kFirstTime = 1e-3;
 
 double every_card(const ClusterSpec& cluster) {
   return cluster.gpus_per_node * cluster.inter_node.bandwidth_bytes_per_s;
 }
 
-FitParameter efficiency(std::string key, double (*get)(const ClusterSpec&), void (*set)(ClusterSpec&, double)) {
+FitParameter efficiency(std::string key, double (*get)(const ClusterSpec&),
+                        void (*set)(ClusterSpec&, double)) {
   return {std::move(key), get, set, 0.2, 1};
 }
 
-FitParameter half_point(std::string key, double (*get)(const ClusterSpec&), void (*set)(ClusterSpec&, double)) {
+FitParameter half_point(std::string key, double (*get)(const ClusterSpec&),
+                        void (*set)(ClusterSpec&, double)) {
   return {std::move(key), get, set, 1, 1000};
 }
 
@@ -83,7 +86,8 @@ std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::
   return errors;
 }
 
-/// Those parameters that change any of the rows' predictions where the fit starts. The others stay as they are.
+/// Those parameters that change any of the rows' predictions where the fit starts. The others stay as they
+/// are.
 std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>& sets,
                                                  const std::vector<RowIndex>& rows,
                                                  const ClusterSpec& cluster) {
@@ -187,10 +191,11 @@ ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& mask, const
     problem.start.push_back(
         std::clamp(std::log(parameter.get(cluster)), problem.lower.back(), problem.upper.back()));
   }
+  const double prior = kPriorShare * kNoise * std::sqrt(static_cast<double>(rows.size()));
   problem.residuals = [&](const std::vector<double>& logs) {
     std::vector<double> residuals = log_errors(sets, rows, with(logs));
     for (std::size_t i = 0; i < logs.size(); ++i) {
-      residuals.push_back(kNoise * (logs[i] - problem.start[i]) / std::log(kPriorFactor));
+      residuals.push_back(prior * (logs[i] - problem.start[i]) / std::log(kPriorFactor));
     }
     return residuals;
   };

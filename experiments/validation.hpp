@@ -23,9 +23,9 @@ struct TruthCase {
 /// The run behind a row.
 ///
 /// megatron_gpt (Megatron-DeepSpeed, 2022): 4 h MLP, vocabulary 51,200 padded to a multiple of 128 tp, tied
-/// embeddings, dropout, cross-entropy step by step, fused softmax where micro_batch x heads / tp is a multiple of 4, which that kernel
-/// asks for, else single steps (Megatron-LM, fused_softmax.py); full recomputation, fp16 gradients, neither
-/// ZeRO nor sequence parallelism.
+/// embeddings, dropout, cross-entropy step by step, fused softmax where micro_batch x heads / tp is a
+/// multiple of 4, which that kernel asks for, else single steps (Megatron-LM, fused_softmax.py); full
+/// recomputation, fp16 gradients, neither ZeRO nor sequence parallelism.
 ///
 /// llama (Megatron-LM with Transformer Engine, 2025): published widths, vocabulary 128,256, sequence 4096,
 /// flash attention, no recomputation, ZeRO-1, sequence parallelism. 405b has 16 KV heads, as SimuMax's launch
@@ -53,9 +53,9 @@ Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
 Program skeleton(const Program& program);
 
 /// The iteration time of predict() without a simulation, for fits, which need it a thousand times. All
-/// microbatches are equal, so that 1F1B takes the sum of all stages' passes and, for every further microbatch,
-/// the slowest stage's (Narayanan et al. 2021, section 2.2), with a message each; then the slowest stage's
-/// reduction and optimizer step.
+/// microbatches are equal, so that 1F1B takes the sum of all stages' passes and, for every further
+/// microbatch, the slowest stage's (Narayanan et al. 2021, section 2.2), with a message each; then the
+/// slowest stage's reduction and optimizer step.
 /// @pre the program of a truth_case, or its skeleton
 Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 

@@ -13,9 +13,9 @@ namespace dflop {
 /// network card, each way; every leaf switch has links up and down, over which its nodes' cards together get
 /// 1 / oversubscription of their bandwidth.
 ///
-/// A message is split over as many pairs of ranks as the smaller end has, each pair with a port of its own,
-/// and uses the cards if its ends are on two nodes; without sequence parallelism every pair carries a whole
-/// copy. A collective has the phases of all_reduce_phases(), and those of all tp indices go together.
+/// A message begins to move after message_latency(). It is split over as many pairs of ranks as the smaller
+/// end has, each pair with a port of its own, and uses the cards if its ends are on two nodes. A collective
+/// has the phases of all_reduce_phases(), and those of all tp indices go together.
 ///
 /// With nothing else on the links, a message or collective takes as long as costmodel/communication.hpp says,
 /// but for messages of one reshard, whose port_bytes stand for the contention that is simulated here.
