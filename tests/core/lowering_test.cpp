@@ -217,5 +217,25 @@ TEST(Lower, RefusesAnAssignmentThatDoesNotFit) {
   EXPECT_NO_THROW(lower(plan, tiny_model(), batch, {2, 2, {3, 1, 2, 0}}));
 }
 
+TEST(Lowering, AModelWithoutEncoderHasTextOnlyStages) {
+  ModelSpec model;
+  model.llm = {"llm", 4, 8, 12, 4, 2, 2, true, true, 10};
+  Plan plan;
+  plan.layout = Layout::uniform;
+  plan.encoder = {1, 2, 1, {0, 0}};
+  plan.llm = {1, 2, 1, {2, 2}};
+  const std::vector<Stage> stages = plan_stages(plan, model);
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_FALSE(stages[0].connector || stages[1].connector);
+  EXPECT_TRUE(stages[0].embedding && stages[1].head);
+  // Tied, embedding and head count once where they are on one stage: 8 * 10.
+  Stage both;
+  both.embedding = both.head = true;
+  EXPECT_EQ(stage_parameters(both, model), 160);
+  model.llm.tied_embeddings = true;
+  EXPECT_EQ(stage_parameters(both, model), 80);
+  EXPECT_EQ(stage_parameters(stages[1], model), stage_parameters(stages[0], model));
+}
+
 }  // namespace
 }  // namespace dflop

@@ -192,5 +192,28 @@ TEST(AnalyticCostModel, PricesAWholeProgram) {
   EXPECT_EQ(costs.model_state[0], model_state_bytes(program.stages[0], llava_llama3_8b()));
 }
 
+TEST(Analytic, APassTakesNoLessThanItsLaunches) {
+  // 3 layers of 100,000 s are far above what their kernels take. Full recomputation launches the forward
+  // again.
+  ClusterSpec cluster = fixtures::small_cluster();
+  cluster.gpu.layer_launch = Seconds(100'000);
+  ModelSpec spec = fixtures::small_model();
+  Stage stage;
+  stage.llm_layers = 3;
+  const Work work{{}, {2, 5, 13}};
+  const auto time = [&](Op op) { return AnalyticCostModel(spec, cluster).compute(op, stage, work).count(); };
+  EXPECT_DOUBLE_EQ(time(Op::forward), 300'000);
+  EXPECT_DOUBLE_EQ(time(Op::backward), 600'000);
+  EXPECT_DOUBLE_EQ(time(Op::backward_input), 450'000);
+  EXPECT_DOUBLE_EQ(time(Op::backward_weight), 150'000);
+  stage.recomputation = Recomputation::none;
+  EXPECT_DOUBLE_EQ(time(Op::backward), 300'000);
+  // A softmax in single steps has two fifths more kernels.
+  spec.llm.attention = AttentionKernel::softmax;
+  EXPECT_DOUBLE_EQ(time(Op::forward), 420'000);
+  // Nothing is launched for no work.
+  EXPECT_EQ(AnalyticCostModel(spec, cluster).compute(Op::forward, stage, {}).count(), 0);
+}
+
 }  // namespace
 }  // namespace dflop

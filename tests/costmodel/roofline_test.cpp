@@ -172,5 +172,21 @@ TEST(Roofline, NeverFasterThanThePeakAndNeverFasterPerFlopAfterASplit) {
   }
 }
 
+TEST(Roofline, AttentionWithoutFlashMovesItsMatrix) {
+  // 13 pairs, 4 heads: 52 values; one byte of each at 100 * 0.5 bytes/s: 1.04 s. A product has
+  // 2 * 2 * 52 = 208 FLOP, at 1000 * 0.5 FLOP/s 0.416 s, less than its 2 bytes, 2.08 s.
+  //   forward  2 * 2.08 + 4 * 1.04 = 8.32, with dropout 5 * 1.04 more
+  //   backward 4 * 2.08 + 6 * 1.04 = 14.56, likewise
+  TransformerSpec spec = fixtures::small_model().llm;
+  spec.attention = AttentionKernel::fused_softmax;
+  const PassTimes plain = attention_core(fixtures::small_gpu(), spec, {2, 5, 13}, 1);
+  EXPECT_DOUBLE_EQ(plain.forward.count(), 8.32);
+  EXPECT_DOUBLE_EQ(plain.backward_input.count(), 14.56);
+  spec.dropout = true;
+  const PassTimes dropped = attention_core(fixtures::small_gpu(), spec, {2, 5, 13}, 1);
+  EXPECT_DOUBLE_EQ(dropped.forward.count(), 8.32 + 5.2);
+  EXPECT_DOUBLE_EQ(dropped.backward_input.count(), 14.56 + 5.2);
+}
+
 }  // namespace
 }  // namespace dflop

@@ -88,10 +88,21 @@ TEST(Presets, ConnectorsHaveThePublishedNumberOfParameters) {
 
 TEST(Presets, ThePublishedClusterHas800GigabitsANode) {
   const ClusterSpec cluster = parse_cluster(presets("clusters").at("a100-80g"), "a100-80g");
-  // 800 Gb/s = 100e9 B/s a node, 12.5e9 a GPU, of which 0.92 are achieved.
-  EXPECT_DOUBLE_EQ(cluster.inter_node.bandwidth_bytes_per_s, 0.92 * 100e9 / 8);
+  // 800 Gb/s = 100e9 B/s a node, 12.5e9 a GPU; the fitted rate is what is achieved of them.
+  EXPECT_LT(cluster.inter_node.bandwidth_bytes_per_s, 12.5e9);
+  EXPECT_GT(cluster.inter_node.bandwidth_bytes_per_s, 0.5 * 12.5e9);
   EXPECT_EQ(cluster.gpu.memory.count, std::int64_t{80} << 30);
   EXPECT_EQ(cluster.gpu.usable_memory().count, std::int64_t{76} << 30);
+}
+
+TEST(ClusterFile, WhatIsWrittenIsReadBack) {
+  ClusterSpec cluster = parse_cluster(presets("clusters").at("a100-80g"), "a100-80g");
+  EXPECT_GT(cluster.gpu.layer_launch.count(), 0);
+  EXPECT_GT(cluster.message_overhead.count(), 0);
+  EXPECT_GT(cluster.node_ring_bandwidth_bytes_per_s, 0);
+  EXPECT_EQ(parse_cluster(to_json(cluster, "here", R"({"folds": 5})"), "t"), cluster);
+  cluster.node_ring_bandwidth_bytes_per_s = 0;  // every card: no key
+  EXPECT_EQ(parse_cluster(to_json(cluster, "here", "{}"), "t"), cluster);
 }
 
 TEST(ModelFile, EveryFieldLandsInItsMember) {
