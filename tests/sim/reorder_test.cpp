@@ -1,0 +1,251 @@
+// The same work in another order, against programs that were made in that order.
+#include "core/reorder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/error.hpp"
+#include "core/lowering.hpp"
+#include "core/verify.hpp"
+#include "sim/engine.hpp"
+#include "tests/core/fixtures.hpp"
+#include "tests/core/pipelines.hpp"
+#include "tests/sim/pipelines.hpp"
+
+namespace dflop::testing {
+namespace {
+
+void expect_equal(const PricedPipeline& found, const PricedPipeline& expected) {
+  EXPECT_EQ(found.program.instructions, expected.program.instructions);
+  EXPECT_EQ(found.program.microbatches, expected.program.microbatches);
+  EXPECT_EQ(found.costs.instruction, expected.costs.instruction);
+  EXPECT_EQ(found.costs.message, expected.costs.message);
+  EXPECT_EQ(found.costs.activation, expected.costs.activation);
+  EXPECT_EQ(found.costs.workspace, expected.costs.workspace);
+  EXPECT_EQ(simulate(found.program, found.costs, Detail::spans),
+            simulate(expected.program, expected.costs, Detail::spans));
+}
+
+TEST(Reorder, ToTheSameScheduleChangesNothing) {
+  Random random(3);
+  for_each_shape(4, 8, 3, [&](const PipelineShape& shape) {
+    if (shape.spreads_encoder()) return;  // not an order of the same work
+    const PricedPipeline priced = make_program(random_pipeline(random, shape));
+    expect_equal(reorder(priced.program, priced.costs, step_order(priced.program)), priced);
+    expect_equal(
+        reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, shape.kind)),
+        priced);
+    const auto kind = schedule_of(priced.program, priced.costs);
+    ASSERT_TRUE(kind.has_value());
+    EXPECT_EQ(scheduled_order(priced.program, priced.costs, *kind), step_order(priced.program));
+  });
+}
+
+// Whole backwards of a raw pipeline take as long as both parts together.
+TEST(Reorder, ToAnotherScheduleIsWhatThatScheduleWouldBe) {
+  Random random(4);
+  const PipelineSchedule kinds[] = {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b,
+                                    PipelineSchedule::zb_h1, PipelineSchedule::zb_h2};
+  for (int p = 1; p <= 4; ++p) {
+    for (int m = 1; m <= 8; ++m) {
+      RawPipeline pipeline = random_pipeline(random, {PipelineSchedule::gpipe, p, 1, m});
+      for (const PipelineSchedule from : kinds) {
+        pipeline.shape.kind = from;
+        const PricedPipeline priced = make_program(pipeline);
+        for (const PipelineSchedule to : kinds) {
+          if (splits_backward(to) && !splits_backward(from)) continue;
+          SCOPED_TRACE(std::string(to_string(from)) + " to " + std::string(to_string(to)));
+          pipeline.shape.kind = to;
+          expect_equal(
+              reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, to)),
+              make_program(pipeline));
+        }
+      }
+    }
+  }
+}
+
+// Input parts of 60 and weight parts of 40 ns: 0.4 of each whole backward.
+TEST(Reorder, SplitsBackwardsByTheirWeightShare) {
+  for (const PipelineSchedule kind : {PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
+    RawPipeline pipeline = equal_pipeline({PipelineSchedule::one_f_one_b, 4, 1, 9}, Nanoseconds(50),
+                                          Nanoseconds(60), Nanoseconds(40));
+    const PricedPipeline whole = make_program(pipeline);
+    const Reordering split{0, 0.4};
+    pipeline.shape.kind = kind;
+    expect_equal(
+        reorder(whole.program, whole.costs, scheduled_order(whole.program, whole.costs, kind, split), split),
+        make_program(pipeline));
+    EXPECT_THROW(scheduled_order(whole.program, whole.costs, kind), Error);
+    EXPECT_THROW(
+        reorder(whole.program, whole.costs, scheduled_order(whole.program, whole.costs, kind, split)), Error);
+  }
+}
+
+TEST(Reorder, RepeatsAndDropsMicrobatches) {
+  Random random(6);
+  for (const PipelineSchedule kind :
+       {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1}) {
+    for (int more = 1; more <= 11; ++more) {
+      RawPipeline pipeline = random_pipeline(random, {kind, 3, 1, 4});
+      const PricedPipeline priced = make_program(pipeline);
+      const Reordering repeated{more, {}};
+      const PricedPipeline found =
+          reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, kind, repeated),
+                  repeated);
+      const auto repeat = [&](auto& table) {
+        for (auto& row : table.rows) {
+          row.resize(4);
+          for (int j = 4; j < more; ++j) row.push_back(row[j % 4]);
+          row.resize(more);
+        }
+      };
+      repeat(pipeline.forward);
+      repeat(pipeline.backward);
+      repeat(*pipeline.backward_weight);
+      repeat(*pipeline.activation);
+      repeat(pipeline.message);
+      pipeline.shape.microbatches = more;
+      const PricedPipeline expected = make_program(pipeline);
+      // Messages are numbered in another order.
+      const Timeline a = simulate(found.program, found.costs, Detail::usage);
+      const Timeline b = simulate(expected.program, expected.costs, Detail::usage);
+      EXPECT_EQ(a.makespan, b.makespan) << more;
+      EXPECT_EQ(a.groups, b.groups) << more;
+      EXPECT_EQ(found.program.messages.size(), expected.program.messages.size());
+    }
+  }
+}
+
+/// Encoder and LLM with reshard, reductions and optimizer steps.
+Plan plan_of(PipelineSchedule schedule) {
+  Plan plan = disaggregated_plan({1, 2, 2, {2, 2}}, {2, 2, 3, {3, 3}}, 5, 40);
+  plan.schedule = schedule;
+  return plan;
+}
+
+TEST(Reorder, TurnsOnePlansScheduleIntoTheOther) {
+  Random random(7);
+  const Batch batch = random_batch(random, 40);
+  const Plan plan = plan_of(PipelineSchedule::one_f_one_b);
+  const Assignment assignment = random_assignment(random, plan, batch.size());
+  const auto priced = [&](PipelineSchedule schedule) {
+    PricedPipeline result;
+    result.program = lower(plan_of(schedule), tiny_model(), batch, assignment);
+    result.costs.instruction.assign(result.program.instructions.size(), Nanoseconds(0));
+    result.costs.activation.resize(result.program.instructions.size());
+    result.costs.workspace.resize(result.program.instructions.size());
+    for (std::size_t i = 0; i < result.program.instructions.size(); ++i) {
+      const Instruction& instruction = result.program.instructions[i];
+      if (!is_compute(instruction.op)) continue;
+      const int unit = instruction.op == Op::forward ? 10 : 23;
+      result.costs.instruction[i] = Nanoseconds(unit * (1 + instruction.microbatch) + instruction.stage);
+      result.costs.activation[i] = Bytes{1 + instruction.microbatch};
+    }
+    for (std::size_t m = 0; m < result.program.messages.size(); ++m) {
+      result.costs.message.push_back(Nanoseconds(static_cast<std::int64_t>(m % 7)));
+    }
+    result.costs.collective.assign(result.program.collectives.size(), Nanoseconds(100));
+    result.costs.model_state.resize(result.program.groups.size());
+    return result;
+  };
+  const PricedPipeline gpipe = priced(PipelineSchedule::gpipe);
+  const PricedPipeline one_f_one_b = priced(PipelineSchedule::one_f_one_b);
+  expect_equal(reorder(gpipe.program, gpipe.costs,
+                       scheduled_order(gpipe.program, gpipe.costs, PipelineSchedule::one_f_one_b)),
+               one_f_one_b);
+  expect_equal(reorder(one_f_one_b.program, one_f_one_b.costs,
+                       scheduled_order(one_f_one_b.program, one_f_one_b.costs, PipelineSchedule::gpipe)),
+               gpipe);
+}
+
+/// One rank: F0 B0 F1 start B1 wait step, in this order of microbatches.
+PricedPipeline with_background_reduction() {
+  PricedPipeline priced;
+  Program& program = priced.program;
+  program.microbatches = 2;
+  program.stages.resize(1);
+  program.works.resize(1);
+  program.collectives = {{{0}, Bytes{8}, 0.5}};
+  program.instructions = {{Op::forward, 0, 0, 0},         {Op::backward, 0, 0, 0},
+                          {Op::forward, 0, 1, 0},         {Op::all_reduce_start, 0, -1, 0},
+                          {Op::backward, 0, 1, 0},        {Op::all_reduce_wait, 0, -1, 0},
+                          {Op::optimizer_step, 0, -1, -1}};
+  program.groups = {{0, 1, 0, 0, 0, 7}};
+  priced.costs.instruction.assign(7, Nanoseconds(10));
+  priced.costs.activation.resize(7);
+  priced.costs.workspace.resize(7);
+  priced.costs.collective = {Nanoseconds(4)};
+  priced.costs.model_state.resize(1);
+  return priced;
+}
+
+TEST(Reorder, KeepsTheReductionWithTheLastBackward) {
+  const PricedPipeline priced = with_background_reduction();
+  expect_equal(reorder(priced.program, priced.costs, step_order(priced.program)), priced);
+  const StepOrder order = {{{Op::forward, 0, 1},
+                            {Op::forward, 0, 0},
+                            {Op::backward_input, 0, 1},
+                            {Op::backward, 0, 0},
+                            {Op::backward_weight, 0, 1}}};
+  const PricedPipeline found = reorder(priced.program, priced.costs, order, {0, 0.3});
+  const std::vector<Instruction> expected = {
+      {Op::forward, 0, 1, 0},          {Op::forward, 0, 0, 0},           {Op::backward_input, 0, 1, 0},
+      {Op::backward, 0, 0, 0},         {Op::all_reduce_start, 0, -1, 0}, {Op::backward_weight, 0, 1, 0},
+      {Op::all_reduce_wait, 0, -1, 0}, {Op::optimizer_step, 0, -1, -1}};
+  EXPECT_EQ(found.program.instructions, expected);
+  EXPECT_EQ(found.costs.instruction[2], Nanoseconds(7));
+  EXPECT_EQ(found.costs.instruction[5], Nanoseconds(3));
+}
+
+TEST(Reorder, RefusesOrdersThatDoNotFit) {
+  const PricedPipeline priced = with_background_reduction();
+  const StepOrder good = step_order(priced.program);
+  const auto refused = [&](const std::function<void(StepOrder&)>& spoil, const std::string& text) {
+    StepOrder order = good;
+    spoil(order);
+    try {
+      reorder(priced.program, priced.costs, order);
+      ADD_FAILURE() << "expected an error with '" << text << "'";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  };
+  using O = StepOrder;
+  refused([](O& o) { o.emplace_back(); }, "expected 1 ranks, found 2");
+  refused([](O& o) { o[0].push_back(o[0][1]); }, "found backward of stage 0, microbatch 0 twice");
+  refused([](O& o) { o[0].erase(o[0].begin()); }, "expected forward of stage 0, microbatch 0, found none");
+  refused([](O& o) { o[0].pop_back(); }, "microbatch 1 is not completed");
+  refused([](O& o) { o[0][0].microbatch = 2; }, "found forward of stage 0, microbatch 2");
+  refused([](O& o) { o[0][0].stage = -1; }, "found forward of stage -1");
+  refused([](O& o) { o[0][1].op = Op::backward_input; }, "found whole ones");
+  refused([](O& o) { std::swap(o[0][0], o[0][1]); }, "out of order");
+}
+
+TEST(Reorder, RefusesSchedulesThatDoNotFit) {
+  Random random(1);
+  const PricedPipeline priced = make_program(random_pipeline(random, {PipelineSchedule::zb_v, 2, 2, 3}));
+  const auto refused = [&](const Program& program, PipelineSchedule kind, const std::string& text) {
+    try {
+      scheduled_order(program, priced.costs, kind);
+      ADD_FAILURE() << "expected an error with '" << text << "'";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  };
+  refused(priced.program, PipelineSchedule::gpipe, "expected 1 for gpipe, found 2");
+  refused(priced.program, PipelineSchedule::interleaved, "multiple of the 2 stages");
+  Program other = priced.program;
+  other.groups[0].stage = 2;
+  refused(other, PipelineSchedule::zb_v, "found 2 ranks with groups");
+  other.groups[0].stage = 1;
+  other.groups[1].stage = 0;
+  refused(other, PipelineSchedule::zb_v, "expected stage 1 on pipeline rank 1 for zb-v, found it on 0");
+  other.groups[0].stage = 0;
+  refused(other, PipelineSchedule::zb_v, "the order of the other groups of pipeline rank 0");
+}
+
+}  // namespace
+}  // namespace dflop::testing
