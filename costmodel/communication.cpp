@@ -17,13 +17,21 @@ int last_rank(const Group& group) {
   return group.first_rank + group.ranks - 1;
 }
 
-bool on_one_node(const ClusterSpec& cluster, const Group& a, const Group& b) {
+}  // namespace
+
+bool inside_node(const ClusterSpec& cluster, const Message& message, const Program& program) {
+  const Group& a = program.groups[message.source];
+  const Group& b = program.groups[message.destination];
   const int first = std::min(a.first_rank, b.first_rank);
   const int last = std::max(last_rank(a), last_rank(b));
   return cluster.node_of(first) == cluster.node_of(last);
 }
 
-}  // namespace
+double bytes_on_link(const Message& message, const Program& program) {
+  const Group& source = program.groups[message.source];
+  const Group& destination = program.groups[message.destination];
+  return static_cast<double>(message.port_bytes.count) / std::min(source.ranks, destination.ranks);
+}
 
 Seconds ring_all_reduce(const Link& link, int ranks, double bytes) {
   return 2 * ring_half(link, ranks, bytes);
@@ -39,7 +47,7 @@ Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes)
 Seconds message_latency(const ClusterSpec& cluster, const Message& message, const Program& program) {
   const Group& source = program.groups[message.source];
   const Group& destination = program.groups[message.destination];
-  const Link& link = on_one_node(cluster, source, destination) ? cluster.intra_node : cluster.inter_node;
+  const Link& link = inside_node(cluster, message, program) ? cluster.intra_node : cluster.inter_node;
   const Seconds latency = link.latency + cluster.message_overhead;
   if (program.stages[destination.stage].sequence_parallel) return latency;
   const int parts = std::min({source.ranks, destination.ranks, cluster.gpus_per_node});
@@ -47,12 +55,9 @@ Seconds message_latency(const ClusterSpec& cluster, const Message& message, cons
 }
 
 Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program) {
-  const Group& source = program.groups[message.source];
-  const Group& destination = program.groups[message.destination];
-  const Link& link = on_one_node(cluster, source, destination) ? cluster.intra_node : cluster.inter_node;
-  const int pairs = std::min(source.ranks, destination.ranks);
-  const double bytes = static_cast<double>(message.port_bytes.count) / pairs;
-  return message_latency(cluster, message, program) + Seconds(bytes / link.bandwidth_bytes_per_s);
+  const Link& link = inside_node(cluster, message, program) ? cluster.intra_node : cluster.inter_node;
+  return message_latency(cluster, message, program) +
+         Seconds(bytes_on_link(message, program) / link.bandwidth_bytes_per_s);
 }
 
 Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program) {

@@ -17,6 +17,12 @@ Seconds ring_all_reduce(const Link& link, int ranks, double bytes);
 /// in each node and between the nodes as for gradients.
 Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes);
 
+/// Whether all ranks of both groups of a message are on one node.
+bool inside_node(const ClusterSpec& cluster, const Message& message, const Program& program);
+
+/// What each link that a message uses carries of its exchange: port_bytes, split as message_time() says.
+double bytes_on_link(const Message& message, const Program& program);
+
 /// What a message takes beside its bytes on the link: the link's latency, the cluster's message_overhead and,
 /// without sequence parallelism, where every rank needs a whole copy, the all-gather inside the node that
 /// makes it of the parts (Narayanan et al. 2021, section 4.1: scatter/gather). The link is that inside a node

@@ -59,19 +59,10 @@ class NetworkBuilder {
   std::int32_t leaf_up(int leaf) const { return first_leaf_link_ + 2 * leaf; }
   std::int32_t leaf_down(int leaf) const { return first_leaf_link_ + 2 * leaf + 1; }
 
-  bool on_one_node(const Message& message) const {
-    const auto last_node = [&](std::int32_t group) {
-      return cluster_.node_of(program_.groups[group].first_rank + program_.groups[group].ranks - 1);
-    };
-    return node_of(message.source) == node_of(message.destination) &&
-           node_of(message.source) == last_node(message.source) &&
-           node_of(message.destination) == last_node(message.destination);
-  }
-
   void add_message(const Message& message) {
     const Group& source = program_.groups[message.source];
     const int pairs = std::min(source.ranks, program_.groups[message.destination].ranks);
-    const bool inside = on_one_node(message);
+    const bool inside = inside_node(cluster_, message, program_);
     const auto [place, is_new] = routes_.try_emplace({message.source, message.destination}, 0);
     if (is_new) place->second = message_route(message, inside, pairs);
     network_.phases.push_back({place->second, to_nanoseconds(message_latency(cluster_, message, program_)),

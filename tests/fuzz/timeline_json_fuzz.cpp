@@ -1,3 +1,5 @@
+#include "costmodel/recorded_program.hpp"
+#include "sim/engine.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/timeline_file.hpp"
@@ -7,5 +9,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const dflop::TimelineFile file = dflop::parse_timelines(text, "fuzz.json");
     dflop::require(dflop::parse_timelines(dflop::to_json(file), "again.json").iterations == file.iterations);
     dflop::to_perfetto(file.iterations, 1000);
+    for (const dflop::Timeline& timeline : file.iterations) {
+      const dflop::RecordedProgram recorded = dflop::recorded_program(timeline);
+      dflop::simulate(recorded.program, recorded.costs, dflop::Detail::usage);
+    }
   });
 }

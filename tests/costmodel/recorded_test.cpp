@@ -1,0 +1,223 @@
+#include "costmodel/recorded.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/costmodel/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+/// A forward takes 1 s per LLM token and 3 s per encoder token, every other compute twice as long; a message
+/// or collective 1 s a byte, an optimizer step 5 s.
+class TokenCost final : public CostModel {
+ public:
+  Seconds compute(Op op, const Stage&, const Work& work) const override {
+    return Seconds((op == Op::forward ? 1.0 : 2.0) *
+                   static_cast<double>(work.llm.tokens + 3 * work.encoder.tokens));
+  }
+  Seconds message(const Message& message, const Program&) const override {
+    return Seconds(static_cast<double>(message.bytes.count));
+  }
+  Seconds all_reduce(const Collective& collective, const Program&) const override {
+    return Seconds(static_cast<double>(collective.bytes.count));
+  }
+  Seconds optimizer_step(const Stage&) const override { return Seconds(5); }
+  ModelState model_state(const Stage&) const override { return {Bytes{1'000}, {}, {}}; }
+  Bytes activation(const Stage&, const Work&) const override { return Bytes{100}; }
+  Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{10}; }
+};
+
+Nanoseconds seconds(double value) {
+  return to_nanoseconds(Seconds(value));
+}
+
+Work llm(std::int64_t tokens) {
+  return {{}, {1, tokens, tokens * tokens}};
+}
+
+/// One LLM stage of two dp ranks; forwards of 10, 10, 20 and 30 tokens on the first. Against TokenCost's 10,
+/// 10, 20 and 30 s they take 11, 13, 24 and 90 s: ratios 1.1, 1.3, 1.2 and 3. In order of ratios the
+/// predicted times add up to 10, 30, 40 and 70 s, so that 1.3 is the first with half of them.
+RecordedProgram recording() {
+  RecordedProgram recorded;
+  recorded.memory = true;
+  Program& program = recorded.program;
+  program.microbatches = 4;
+  program.stages.resize(1);
+  program.stages[0].llm_layers = 2;
+  program.works = {llm(10), llm(10), llm(20), llm(30)};
+  const double took[] = {11, 13, 24, 90};
+  for (int g = 0; g < 2; ++g) {
+    Group group{g, 1, 0, g, static_cast<std::int64_t>(program.instructions.size()), 0};
+    for (int j = 0; g == 0 && j < 4; ++j) {
+      program.instructions.push_back({Op::forward, 0, j, j});
+      recorded.costs.instruction.push_back(seconds(took[j]));
+      recorded.costs.activation.push_back(Bytes{200 + j});
+      recorded.costs.workspace.push_back(Bytes{20 + j});
+    }
+    program.instructions.push_back({Op::optimizer_step, 0, -1, -1});
+    recorded.costs.instruction.push_back(seconds(6));
+    recorded.costs.activation.push_back({});
+    recorded.costs.workspace.push_back({});
+    group.end = static_cast<std::int64_t>(program.instructions.size());
+    program.groups.push_back(group);
+    recorded.costs.model_state.push_back({Bytes{50 + g}, {}, {}});
+  }
+  program.messages = {{0, 1, 0, Bytes{10}, Bytes{10}}, {0, 1, 1, Bytes{30}, Bytes{30}}};
+  recorded.costs.message = {seconds(7), seconds(11)};  // 5 s + 0.2 s a byte
+  program.collectives = {{{0, 1}, Bytes{8}}};
+  recorded.costs.collective = {seconds(12)};  // 1.5 times TokenCost's
+  return recorded;
+}
+
+TEST(RecordedCostModel, PricesTheRecordedProgramAsRecorded) {
+  const RecordedProgram recorded = recording();
+  const TokenCost fallback;
+  PricedParts parts;
+  const ProgramCosts costs = RecordedCostModel(recorded, fallback).price(recorded.program, parts);
+  EXPECT_EQ(costs.instruction, recorded.costs.instruction);
+  EXPECT_EQ(costs.message, recorded.costs.message);
+  EXPECT_EQ(costs.collective, recorded.costs.collective);
+  EXPECT_EQ(costs.model_state, recorded.costs.model_state);
+  EXPECT_EQ(costs.activation, recorded.costs.activation);
+  EXPECT_EQ(costs.workspace, recorded.costs.workspace);
+  EXPECT_EQ(parts.instructions.exact, 6);
+  EXPECT_EQ(parts.instructions.total(), 6);
+  EXPECT_EQ(parts.messages.exact, 2);
+  EXPECT_EQ(parts.messages.total(), 2);
+  EXPECT_EQ(parts.collectives.exact, 1);
+  EXPECT_EQ(parts.collectives.total(), 1);
+}
+
+TEST(RecordedCostModel, PricesByShapeThenByTheMedianRatio) {
+  const RecordedProgram recorded = recording();
+  const TokenCost fallback;
+  const RecordedCostModel model(recorded, fallback);
+  Stage stage = recorded.program.stages[0];
+  EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(10)).count(), 12);  // mean of 11 and 13
+  EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(20)).count(), 24);
+  // No backward was recorded: the ratio is that of all compute on such stages.
+  EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(100)).count(), 130);
+  EXPECT_DOUBLE_EQ(model.compute(Op::backward, stage, llm(100)).count(), 260);
+  stage.tp = 2;  // another shape, although the same work
+  EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(10)).count(), 13);
+  EXPECT_DOUBLE_EQ(model.optimizer_step(stage).count(), 6);  // 5 s times 6 / 5
+  EXPECT_EQ(model.model_state(stage), (ModelState{Bytes{1'000}, {}, {}}));
+  EXPECT_EQ(model.activation(stage, llm(10)), Bytes{100});
+  EXPECT_EQ(model.workspace(Op::forward, stage, llm(10)), Bytes{10});
+}
+
+TEST(RecordedCostModel, TellsKindsOfStagesApart) {
+  RecordedProgram recorded = recording();
+  // The last forward is now one of an encoder stage, of 30 tokens and 90 s predicted: ratio 2.
+  recorded.program.stages.emplace_back().encoder_layers = 1;
+  recorded.program.works[3] = {{1, 30, 900}, {}};
+  recorded.program.instructions[3].stage = 1;
+  recorded.costs.instruction[3] = seconds(180);
+  const TokenCost fallback;
+  const RecordedCostModel model(recorded, fallback);
+  const Work encoder{{1, 40, 1600}, {}};
+  EXPECT_DOUBLE_EQ(model.compute(Op::forward, recorded.program.stages[1], encoder).count(), 240);
+  // Left are 1.1, 1.2 and 1.3 with 10, 20 and 10 s.
+  EXPECT_DOUBLE_EQ(model.compute(Op::forward, recorded.program.stages[0], llm(100)).count(), 120);
+  // A stage with both kinds of layers: 100 s of LLM work times 1.2 and 30 s of encoder work times 2.
+  Stage both = recorded.program.stages[0];
+  both.encoder_layers = 3;
+  EXPECT_DOUBLE_EQ(model.compute(Op::forward, both, {{1, 10, 100}, {1, 100, 10'000}}).count(), 120 + 60);
+  // No backward was recorded. Of all compute, 40 s have ratios below 2 and 90 s that of 2.
+  EXPECT_DOUBLE_EQ(model.compute(Op::backward, both, llm(100)).count(), 2 * 200);
+}
+
+TEST(RecordedCostModel, CountsWhereItsPricesComeFrom) {
+  const RecordedProgram recorded = recording();
+  const TokenCost fallback;
+  Program other = recorded.program;
+  other.instructions[0].microbatch = 7;  // another place with the same shape
+  other.works[3] = llm(31);              // another shape
+  other.messages[1].bytes = other.messages[1].port_bytes = Bytes{20};
+  other.collectives[0].bytes = Bytes{4};
+  PricedParts parts;
+  const ProgramCosts costs = RecordedCostModel(recorded, fallback).price(other, parts);
+  EXPECT_EQ(costs.instruction[0], seconds(12));
+  EXPECT_EQ(costs.instruction[3], seconds(31 * 1.3));
+  EXPECT_EQ(costs.message[1], seconds(9));     // 5 s + 20 bytes x 0.2 s
+  EXPECT_EQ(costs.collective[0], seconds(6));  // 4 s x 1.5
+  EXPECT_EQ(parts.instructions.exact, 4);
+  EXPECT_EQ(parts.instructions.by_shape, 1);
+  EXPECT_EQ(parts.instructions.scaled, 1);
+  EXPECT_EQ(parts.messages.exact, 1);
+  EXPECT_EQ(parts.messages.by_shape, 1);
+  EXPECT_EQ(parts.messages.scaled, 0);
+  EXPECT_EQ(parts.collectives.scaled, 1);
+  // The most that the same shape kept, for the forward and for what frees it.
+  EXPECT_EQ(costs.activation[0], Bytes{201});
+  EXPECT_EQ(costs.activation[3], Bytes{100});
+}
+
+// A node of four GPUs: ranks 0 and 1 are on one node, 0 and 4 are not. No message between nodes was recorded,
+// so theirs are the fallback's times 11 / 30, the ratio of the message with 30 of the 40 predicted seconds.
+TEST(RecordedCostModel, FitsMessagesInsideAndBetweenNodesApart) {
+  const RecordedProgram recorded = recording();
+  const TokenCost fallback;
+  Program other = recorded.program;
+  other.groups[1].first_rank = 4;
+  const Message message{0, 1, 3, Bytes{20}, Bytes{20}};
+  const RecordedCostModel apart(recorded, fallback, fixtures::small_cluster());
+  EXPECT_DOUBLE_EQ(apart.message(message, recorded.program).count(), 9);
+  EXPECT_DOUBLE_EQ(apart.message(message, other).count(), 20 * (11.0 / 30));
+  const RecordedCostModel together(recorded, fallback);
+  EXPECT_DOUBLE_EQ(together.message(message, other).count(), 9);
+}
+
+LinkFit fit(std::vector<LinkSample> samples) {
+  return fit_link(samples).value();
+}
+
+TEST(LinkFit, IsTheLineOfLeastSquares) {
+  const LinkFit exact = fit({{10, Seconds(7)}, {30, Seconds(11)}, {20, Seconds(9)}});
+  EXPECT_DOUBLE_EQ(exact.latency.count(), 5);
+  EXPECT_DOUBLE_EQ(exact.seconds_per_byte, 0.2);
+  // Mean (1, 2); slope ((-1)(-2) + 0 (1) + (1)(1)) / 2 = 1.5, latency 2 - 1.5.
+  const LinkFit noisy = fit({{0, Seconds(0)}, {1, Seconds(3)}, {2, Seconds(3)}});
+  EXPECT_DOUBLE_EQ(noisy.latency.count(), 0.5);
+  EXPECT_DOUBLE_EQ(noisy.seconds_per_byte, 1.5);
+}
+
+TEST(LinkFit, HasNoNegativePart) {
+  // 10 s for 10 bytes and 40 s for 20: the line would begin at -20 s. Through 0: (100 + 800) / 500 = 1.8.
+  const LinkFit steep = fit({{10, Seconds(10)}, {20, Seconds(40)}});
+  EXPECT_DOUBLE_EQ(steep.latency.count(), 0);
+  EXPECT_DOUBLE_EQ(steep.seconds_per_byte, 1.8);
+  const LinkFit falling = fit({{10, Seconds(40)}, {20, Seconds(10)}});
+  EXPECT_DOUBLE_EQ(falling.latency.count(), 25);
+  EXPECT_DOUBLE_EQ(falling.seconds_per_byte, 0);
+}
+
+TEST(LinkFit, OfOneSizeIsBandwidthAndOfNoBytesLatency) {
+  const LinkFit one = fit({{10, Seconds(4)}, {10, Seconds(6)}});
+  EXPECT_DOUBLE_EQ(one.latency.count(), 0);
+  EXPECT_DOUBLE_EQ(one.seconds_per_byte, 0.5);
+  const LinkFit none = fit({{0, Seconds(4)}, {0, Seconds(6)}});
+  EXPECT_DOUBLE_EQ(none.latency.count(), 5);
+  EXPECT_DOUBLE_EQ(none.seconds_per_byte, 0);
+  EXPECT_FALSE(fit_link({}).has_value());
+}
+
+// Messages of 5 s + 0.2 s a byte; the only collective has one size, so that its 12 s are all bandwidth.
+TEST(RescaleLinks, ChangesLatencyAndBandwidthApart) {
+  const auto rescaled = [](double latency_scale, double bandwidth_scale) {
+    RecordedProgram recorded = recording();
+    rescale_links(recorded.program, recorded.costs, std::nullopt, latency_scale, bandwidth_scale);
+    return recorded.costs;
+  };
+  const ProgramCosts slow = rescaled(3, 1);
+  EXPECT_EQ(slow.message, (std::vector<Nanoseconds>{seconds(15 + 2), seconds(15 + 6)}));
+  EXPECT_EQ(slow.collective[0], seconds(12));
+  const ProgramCosts wide = rescaled(1, 2);
+  EXPECT_EQ(wide.message, (std::vector<Nanoseconds>{seconds(5 + 1), seconds(5 + 3)}));
+  EXPECT_EQ(wide.collective[0], seconds(6));
+  EXPECT_EQ(rescaled(1, 1).message, recording().costs.message);
+}
+
+}  // namespace
+}  // namespace dflop
