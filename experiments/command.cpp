@@ -114,6 +114,7 @@ std::vector<Command> commands() {
   all.push_back(plan_command());
   all.push_back(schedule_command());
   all.push_back(simulate_command());
+  all.push_back(replay_command());
   all.push_back(validate_command());
   all.push_back(calibrate_command());
   all.push_back(models_command());

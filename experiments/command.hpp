@@ -22,6 +22,7 @@ Command import_command();
 Command plan_command();
 Command schedule_command();
 Command simulate_command();
+Command replay_command();
 Command validate_command();
 Command calibrate_command();
 Command models_command();

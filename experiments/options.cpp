@@ -256,8 +256,8 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
                   fmt::format("option '--{}': '{}' is also the file of '--{}'", name, *path, other));
     }
   };
-  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "out", "rows", "perfetto",
-                            "order-out", "samples-out", "profile-out"}) {
+  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "trace", "out", "rows",
+                            "perfetto", "order-out", "samples-out", "profile-out"}) {
     if (other != name && values.count(other) > 0) refuse_same(other, values[other].as<std::string>());
   }
   if (values.count("truth") > 0) {

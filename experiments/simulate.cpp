@@ -218,7 +218,7 @@ Command simulate_command() {
       "forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the\n"
       "rank's second chunk and F3.e on the encoder of encoder-in-bubbles. \"placement\", where ranks have chunks,\n"
       "is round-robin, or v for down the ranks and up again.",
-      "dflop simulate --plan plan.json --schedule schedule.json --perfetto trace.json",
+      "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
       command_options(),
       run};
   command.options.add_options()                                                            //

@@ -190,6 +190,19 @@ std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster)
                      static_cast<double>(peak.count) * 0x1p-30, static_cast<double>(usable.count) * 0x1p-30);
 }
 
+void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file) {
+  if (schedule.model != plan.model) {
+    throw Error(
+        ErrorKind::input,
+        fmt::format("expected a schedule of the plan's model '{}', found '{}'", plan.model, schedule.model),
+        file);
+  }
+  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    validate(iteration.assignment, plan, iteration.samples.size(), fmt::format("{}: iteration {}", file, k));
+  }
+}
+
 std::string status_counts(const ScheduleFile& schedule) {
   std::map<ScheduleStatus, int> counts;
   for (const ScheduledIteration& iteration : schedule.iterations) ++counts[iteration.status];

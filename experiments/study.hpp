@@ -87,6 +87,10 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
 /// What to say of a plan that needs more memory than a GPU has, or nothing where it fits.
 std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster);
 
+/// `file` is the schedule's place for errors.
+/// @throws Error (input) unless it is one of the plan's model, whose assignments fit the plan.
+void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
+
 /// How the scheduler came to its assignments, as "optimal 7, node_limit 1".
 std::string status_counts(const ScheduleFile& schedule);
 

@@ -1,0 +1,49 @@
+// Runs of a recorded iteration: as it was, and under what-ifs.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/executor.hpp"
+#include "core/reorder.hpp"
+#include "costmodel/recorded.hpp"
+#include "costmodel/recorded_program.hpp"
+#include "experiments/study.hpp"
+
+namespace dflop {
+
+/// One change. It gets what the changes before it have made of the recording.
+struct ReplayChange {
+  std::string name;  ///< of its row
+  std::function<PricedPipeline(const PricedPipeline& before, const RecordedProgram& recorded, int iteration)>
+      apply;
+};
+
+/// Another plan, priced by a RecordedCostModel. `target` is that of the plan and must outlive the result;
+/// `parts` receives where the prices come from, all iterations together.
+ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
+                        const std::string& schedule_file, const Target& target, PricedParts& parts);
+
+/// The same work in the order of another schedule, or for another number of microbatches, or both. Without a
+/// schedule it is the one that the program has.
+ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering);
+
+/// Links of another latency and bandwidth; see rescale_links().
+ReplayChange other_links(double latency_scale, double bandwidth_scale,
+                         const std::optional<ClusterSpec>& cluster);
+
+struct ReplayRun {
+  std::string name;
+  Timeline timeline;
+  bool memory = true;  ///< whether the timeline's memory is more than the model state
+};
+
+/// The recording, its replay, and each what-if on top of those before it. Spans (`detail`) are kept of the
+/// last run alone.
+/// @throws Error (input) as recorded_program(), or naming the what-if that is not possible.
+std::vector<ReplayRun> replay_iteration(const Timeline& recording, const std::string& file, int iteration,
+                                        const std::vector<ReplayChange>& changes, Detail detail);
+
+}  // namespace dflop
