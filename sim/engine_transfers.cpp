@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cmath>
 
 #include "sim/engine_run.hpp"
+#include "sim/late_entry.hpp"
 
 namespace dflop {
 namespace {
@@ -54,12 +54,10 @@ bool Engine::receive(std::int32_t group, const Instruction& instruction) {
 
 /// An all_reduce_start: the group enters when its next compute has run for the part that the collective asks.
 void Engine::enter_later(std::int32_t group, const Instruction& instruction) {
-  const double ready = program_.collectives[instruction.index].ready;
   const std::int64_t position = groups_[group].next;
   std::int64_t compute = position;
   while (program_.instructions[compute].op == Op::all_reduce_start) ++compute;  // verify(): there is one
-  const double duration = static_cast<double>(costs_.instruction[compute].count());
-  const auto delay = Nanoseconds(std::llround(ready * duration));
+  const Nanoseconds delay = entry_delay(program_.collectives[instruction.index], costs_.instruction[compute]);
   if (delay == Nanoseconds(0)) return enter_collective(group, instruction.index, position);
   const std::optional<Nanoseconds> time = end_of_compute(group, delay);
   if (!time) return;

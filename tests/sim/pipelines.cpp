@@ -2,6 +2,7 @@
 #include "core/schedules.hpp"
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "core/lowering.hpp"
@@ -76,6 +77,35 @@ class PipelineBuilder {
 };
 
 }  // namespace
+
+PricedProgram make_program(const std::vector<std::vector<Instruction>>& lists, std::vector<Message> messages,
+                           std::vector<Collective> collectives) {
+  PricedProgram priced;
+  Program& program = priced.program;
+  program.microbatches = 1;
+  program.works.assign(1, Work{});
+  for (std::size_t g = 0; g < lists.size(); ++g) {
+    Group group;
+    group.first_rank = group.stage = static_cast<std::int32_t>(g);
+    group.begin = static_cast<std::int64_t>(program.instructions.size());
+    for (Instruction instruction : lists[g]) {
+      instruction.stage = static_cast<std::uint16_t>(g);
+      program.instructions.push_back(instruction);
+    }
+    group.end = static_cast<std::int64_t>(program.instructions.size());
+    program.groups.push_back(group);
+    program.stages.emplace_back();
+  }
+  priced.costs.instruction.assign(program.instructions.size(), Nanoseconds(0));
+  priced.costs.activation.assign(program.instructions.size(), Bytes{});
+  priced.costs.workspace.assign(program.instructions.size(), Bytes{});
+  priced.costs.message.assign(messages.size(), Nanoseconds(0));
+  priced.costs.collective.assign(collectives.size(), Nanoseconds(0));
+  priced.costs.model_state.assign(lists.size(), ModelState{});
+  program.messages = std::move(messages);
+  program.collectives = std::move(collectives);
+  return priced;
+}
 
 PricedProgram make_pipeline(const Pipeline& pipeline) {
   return PipelineBuilder(pipeline).build();

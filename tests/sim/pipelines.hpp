@@ -1,6 +1,8 @@
 // Pipelines of equal stages, built by hand: what tests and benches feed the engine.
 #pragma once
 
+#include <vector>
+
 #include "core/cost_model.hpp"
 #include "core/program.hpp"
 
@@ -11,6 +13,10 @@ struct PricedProgram {
   Program program;
   ProgramCosts costs;
 };
+
+/// `lists` per group; every group is its own stage. All tables of costs are zero.
+PricedProgram make_program(const std::vector<std::vector<Instruction>>& lists, std::vector<Message> messages,
+                           std::vector<Collective> collectives);
 
 struct Pipeline {
   int stages = 1;

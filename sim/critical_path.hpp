@@ -1,0 +1,67 @@
+// The critical path: why a run took as long as it did.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/program.hpp"
+#include "core/timeline.hpp"
+#include "sim/conditions.hpp"
+
+namespace dflop {
+
+enum class PathLinkKind : std::uint8_t {
+  compute,     ///< a compute or optimizer instruction, or the part of it before a collective was entered
+  message,     ///< from send to arrival
+  collective,  ///< from its start to its end
+  pause,       ///< of a group that had compute to do
+};
+
+std::string_view to_string(PathLinkKind kind);
+
+/// One link of the chain. Each begins at the instant and in the group where the one before it ends.
+struct PathLink {
+  PathLinkKind kind = PathLinkKind::compute;
+  Op op = Op::forward;      ///< of a message that of its send; of a pause what it held up
+  std::uint16_t stage = 0;  ///< of the instruction in `group`
+  std::uint16_t to_stage = 0;
+  std::int32_t group = 0;     ///< where it runs; of a message the source; of a collective who came last to it
+  std::int32_t to_group = 0;  ///< where the path goes on; `group` unless it is a message or collective
+  std::int32_t microbatch = -1;
+  Nanoseconds start{0};
+  Nanoseconds duration{0};
+
+  bool operator==(const PathLink&) const = default;
+};
+
+/// The chain of instructions and transfers that leads from 0 to the makespan without a gap: the durations of
+/// its links sum to the makespan.
+///
+/// Walks back from the group that ends last. An instruction begins when the one before it in its group ends;
+/// a receive that waited ends when its message arrives, and the path goes over the message to its send; a
+/// collective starts when its last participant enters it, or is done with the collective before it. Whole
+/// nanoseconds make these comparisons exact. Where several things end at one instant the path stays in its
+/// group, else it takes the first participant; of groups that end together it takes the first.
+///
+/// `timeline` is that of simulate(program, costs, Detail::spans, conditions).
+/// @throws Error (internal) if it is not, or if the run stalled.
+std::vector<PathLink> critical_path(const Program& program, const ProgramCosts& costs,
+                                    const Timeline& timeline, const Conditions& conditions = {});
+
+/// What the links of one kind, operation and stage add up to.
+struct PathShare {
+  std::uint16_t stage = 0;
+  PathLinkKind kind = PathLinkKind::compute;
+  Op op = Op::forward;
+  std::int64_t links = 0;
+  Nanoseconds duration{0};
+
+  bool operator==(const PathShare&) const = default;
+};
+
+/// In order of stage, kind and operation. Messages count for the stage that sends them.
+std::vector<PathShare> path_shares(const std::vector<PathLink>& path);
+
+}  // namespace dflop
