@@ -118,6 +118,17 @@ class TraceWriter {
     for (const MemoryPoint& point : iteration.timeline.memory) write_memory(iteration, point);
   }
 
+  void write_path(const PathSlice& slice, std::int64_t offset) {
+    std::string name;
+    append_json_string(name, slice.name);
+    next_event();
+    add(FMT_COMPILE("{{\"ph\":\"X\",\"name\":{},\"cat\":\"critical path\",\"pid\":{},\"tid\":{},\"ts\":{},"
+                    "\"dur\":{},\"args\":{{\"iteration\":{}}}}}"),
+        name, kPathProcess, kPathProcess, Microseconds{offset + slice.start.count()},
+        Microseconds{slice.duration.count()}, slice.iteration);
+    has_path_ = true;
+  }
+
   /// Adds the names of processes and tracks.
   std::string finish(std::span<const Timeline> iterations) {
     write_process_names(iterations);
@@ -135,6 +146,7 @@ class TraceWriter {
 
  private:
   static constexpr std::int64_t kLanes = 1 << 10;  // only spreads the sort indices
+  static constexpr int kPathProcess = 1 << 30;     // and thread; beyond those of stages and ranks
 
   template <typename Format, typename... Arguments>
   void add(const Format& format, const Arguments&... arguments) {
@@ -246,6 +258,10 @@ class TraceWriter {
       metadata(pid, 0, "process_name", name, "name");
       metadata(pid, 0, "process_sort_index", std::to_string(pid), "sort_index");
     }
+    if (!has_path_) return;
+    metadata(kPathProcess, 0, "process_name", "\"critical path\"", "name");
+    metadata(kPathProcess, 0, "process_sort_index", "0", "sort_index");  // above the stages
+    metadata(kPathProcess, kPathProcess, "thread_name", "\"critical path\"", "name");
   }
 
   void metadata(int pid, int tid, std::string_view kind, std::string_view value, std::string_view key) {
@@ -256,6 +272,7 @@ class TraceWriter {
 
   const bool all_ranks_;
   bool first_ = true;
+  bool has_path_ = false;
   std::int64_t flows_ = 0;
   fmt::memory_buffer text_;
   fmt::memory_buffer name_;
@@ -292,7 +309,8 @@ void check_ranks(const Iteration& iteration) {
 
 }  // namespace
 
-std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_events) {
+std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_events,
+                        std::span<const PathSlice> critical_path) {
   TraceWriter writer(count_events(iterations) <= most_events);
   std::int64_t offset = 0;
   std::int64_t number = 0;
@@ -300,6 +318,9 @@ std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_
     const Iteration iteration = place(timeline, number++, offset);
     check_ranks(iteration);
     writer.write(iteration);
+    for (const PathSlice& slice : critical_path) {
+      if (slice.iteration == iteration.number) writer.write_path(slice, offset);
+    }
     std::int64_t end = timeline.makespan.count();
     for (const Slice& slice : iteration.slices) end = std::max(end, slice.end);
     offset += end;

@@ -187,6 +187,23 @@ TEST(Perfetto, BeyondTheLimitOnlyFirstRanksAreDrawn) {
   expect_drawable(first_only);
 }
 
+// The second iteration begins at 4500 ns.
+TEST(Perfetto, TheCriticalPathIsATrackOfItsOwn) {
+  const std::vector<Timeline> iterations = {small_timeline(), small_timeline()};
+  const std::vector<PathSlice> path = {{1, "stage 0 \"x\"", Nanoseconds(0), Nanoseconds(1000)},
+                                       {1, "message 0->1 mb 3", Nanoseconds(1000), Nanoseconds(500)}};
+  const Trace trace(to_perfetto(iterations, kMostTraceEvents, path));
+  EXPECT_EQ(trace.processes, (std::set<std::string>{"encoder 0", "llm 0", "critical path"}));
+  const std::vector<Slice> slices = trace.on("critical path");
+  ASSERT_EQ(slices.size(), 2U);
+  EXPECT_EQ(slices[0].name, "stage 0 \"x\"");
+  EXPECT_EQ(slices[0].start, 4500);
+  EXPECT_EQ(slices[0].end, 5500);
+  EXPECT_EQ(slices[1].name, "message 0->1 mb 3");
+  EXPECT_EQ(slices[1].start, 5500);
+  EXPECT_EQ(slices[1].end, 6000);
+}
+
 TEST(Perfetto, NothingIsAnEmptyTrace) {
   EXPECT_TRUE(trace_of({}).events.empty());
   EXPECT_TRUE(trace_of({Timeline{}}).events.empty());
