@@ -80,6 +80,12 @@ Nanoseconds busiest(const Program& program, const ProgramCosts& costs) {
   return most;
 }
 
+std::size_t distinct_stages(const Program& program) {
+  std::set<std::int32_t> stages;
+  for (const Group& group : program.groups) stages.insert(group.stage);
+  return stages.size();
+}
+
 }  // namespace
 
 std::vector<Relaxation> relaxations(const Program& program) {
@@ -93,7 +99,8 @@ std::vector<Relaxation> relaxations(const Program& program) {
   if (!program.collectives.empty()) out.push_back({Kind::free_collectives});
   if (!program.messages.empty() && !program.collectives.empty()) out.push_back({Kind::free_communication});
   if (stages.empty()) return out;
-  out.push_back({Kind::no_stragglers});
+  // Where every group has a stage of its own there is nothing to take a mean of.
+  if (program.groups.size() > distinct_stages(program)) out.push_back({Kind::no_stragglers});
   out.push_back({Kind::balanced});
   out.push_back({Kind::no_bubbles});
   return out;
