@@ -102,17 +102,14 @@ class PathWalk {
     }
     require(end_of(span) == time_,
             "instruction " + std::to_string(at_) + " does not end when the next begins");
-    if (instruction.op == Op::all_reduce) {
+    const bool waited = span.duration > Nanoseconds(0);
+    if (instruction.op == Op::all_reduce || (instruction.op == Op::all_reduce_wait && waited)) {
       follow_collective(instruction.index);
-    } else if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) {
-      add_compute(at_, costs_.instruction[at_]);
-      --at_;
-    } else if (span.duration == Nanoseconds(0)) {  // there was nothing to wait for
-      --at_;
-    } else if (is_receive(instruction.op)) {
+    } else if (is_receive(instruction.op) && waited) {
       follow_message(instruction.index);
     } else {
-      follow_collective(instruction.index);
+      if (span.stream == Stream::compute) add_compute(at_, costs_.instruction[at_]);
+      --at_;
     }
   }
 
