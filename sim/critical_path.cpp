@@ -15,8 +15,14 @@ namespace {
 
 constexpr std::int64_t kNone = -1;
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorKind::internal, "critical path: " + what);
+/// `what` has {} where the number belongs. Called for every span, so the text is made only where it is
+/// needed.
+void require(bool holds, std::string_view what, std::int64_t number = 0) {
+  if (holds) return;
+  std::string text = "critical path: " + std::string(what);
+  const std::size_t place = text.find("{}");
+  if (place != std::string::npos) text.replace(place, 2, std::to_string(number));
+  throw Error(ErrorKind::internal, text);
 }
 
 /// Walks back from the end of the run. The walk stands in `group_` at `time_`, the end of the instruction
@@ -33,8 +39,7 @@ class PathWalk {
   std::vector<PathLink> walk() {
     begin_at_last_group();
     while (at_ != kNone && at_ >= program_.groups[group_].begin) step();
-    require(time_ == Nanoseconds(0), "expected to arrive at 0, found " + std::to_string(time_.count()) +
-                                         " ns in group " + std::to_string(group_));
+    require(time_ == Nanoseconds(0), "expected to arrive at 0, found {} ns", time_.count());
     std::reverse(links_.begin(), links_.end());
     return std::move(links_);
   }
@@ -52,12 +57,12 @@ class PathWalk {
     for (std::size_t s = 0; s < timeline_.spans.size(); ++s) {
       const Span& span = timeline_.spans[s];
       const auto found = group_of.find(span.rank);
-      require(found != group_of.end(), "no group begins at rank " + std::to_string(span.rank));
+      require(found != group_of.end(), "no group begins at rank {}", span.rank);
       const Group& group = program_.groups[found->second];
       const std::int64_t instruction = group.begin + span.position;
       require(span.position >= 0 && instruction < group.end && span_of_[instruction] == kNone &&
                   program_.instructions[instruction].op == span.op,
-              "span " + std::to_string(s) + " is not that of its own instruction");
+              "span {} is not that of its own instruction", static_cast<std::int64_t>(s));
       span_of_[instruction] = static_cast<std::int64_t>(s);
       const std::int32_t index = program_.instructions[instruction].index;
       if (is_send(span.op)) send_of_[index] = instruction;
@@ -66,8 +71,8 @@ class PathWalk {
       latest[found->second] = index;
     }
     require(timeline_.spans.size() == program_.instructions.size(),
-            "expected a span for each of " + std::to_string(program_.instructions.size()) +
-                " instructions, found " + std::to_string(timeline_.spans.size()));
+            "expected a span for each instruction, found {}",
+            static_cast<std::int64_t>(timeline_.spans.size()));
   }
 
   const Span& span_at(std::int64_t instruction) const { return timeline_.spans[span_of_[instruction]]; }
@@ -100,8 +105,7 @@ class PathWalk {
       --at_;
       return;
     }
-    require(end_of(span) == time_,
-            "instruction " + std::to_string(at_) + " does not end when the next begins");
+    require(end_of(span) == time_, "instruction {} does not end when the next begins", at_);
     const bool waited = span.duration > Nanoseconds(0);
     if (instruction.op == Op::all_reduce || (instruction.op == Op::all_reduce_wait && waited)) {
       follow_collective(instruction.index);
@@ -143,8 +147,7 @@ class PathWalk {
 
   void add_compute(std::int64_t instruction, Nanoseconds amount) {
     const std::vector<PathLink> parts = run_of(group_, instruction, amount);
-    require(end_of(parts) == time_,
-            "instruction " + std::to_string(instruction) + " does not take what it costs");
+    require(end_of(parts) == time_, "instruction {} does not take what it costs", instruction);
     links_.insert(links_.end(), parts.rbegin(), parts.rend());
     time_ = parts.front().start;
   }
@@ -152,7 +155,7 @@ class PathWalk {
   void follow_message(std::int32_t message) {
     const std::int64_t send = send_of_[message];
     const Span& span = span_at(send);
-    require(end_of(span) == time_, "message " + std::to_string(message) + " is not received when it arrives");
+    require(end_of(span) == time_, "message {} is not received when it arrives", message);
     const std::int32_t source = program_.messages[message].source;
     links_.push_back({PathLinkKind::message, span.op, span.stage, program_.instructions[at_].stage, source,
                       group_, span.microbatch, span.start, span.duration});
@@ -199,14 +202,14 @@ class PathWalk {
       std::stable_partition(entries.begin(), entries.end(),
                             [&](const Entry& entry) { return entry.group == group_; });
       const Span& span = span_at(entries.front().instruction);
-      require(end_of(span) == time_, "collective " + std::to_string(collective) + " ends unawaited");
+      require(end_of(span) == time_, "collective {} ends unawaited", collective);
       time_ = span.start;
       auto last = std::find_if(entries.begin(), entries.end(),
                                [&](const Entry& entry) { return entered_at(entry) == time_; });
       const bool entered = last != entries.end();
       if (!entered)
         last = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return held_up(e); });
-      require(last != entries.end(), "nobody came last to collective " + std::to_string(collective));
+      require(last != entries.end(), "nobody came last to collective {}", collective);
       const std::uint16_t stage = program_.instructions[last->instruction].stage;
       links_.push_back({PathLinkKind::collective, Op::all_reduce, stage, to_stage, last->group, group_, -1,
                         span.start, span.duration});
