@@ -151,7 +151,7 @@ TEST(CriticalPath, TakesMessagesAsLongAsTheNetworkDoes) {
                    {{0, 1, 0, Bytes{1000}, Bytes{1000}}, {0, 2, 0, Bytes{1000}, Bytes{1000}}}, {});
   priced.costs.instruction[0] = Nanoseconds(5);
   priced.costs.instruction[5] = Nanoseconds(3);
-  const Network network = shared_link(priced.program, Nanoseconds(0), 1e9);
+  const Network network = shared_link(priced.program, Nanoseconds(0), 1e9, 1e9);
   Conditions conditions;
   conditions.network = &network;
   expect_path(priced,

@@ -86,7 +86,7 @@ TEST(Relaxations, FreeTransfersOfASharedNetwork) {
        {{Op::receive, 0, 0, 0}, {Op::forward, 0, 0, 0}, {Op::backward, 0, 0, 0}, {Op::all_reduce, 0, -1, 0}}},
       {{0, 1, 0, Bytes{1000}, Bytes{1000}}}, {{{0, 1}, Bytes{8}}});
   priced.costs.instruction[0] = Nanoseconds(7);
-  Network network = shared_link(priced.program, Nanoseconds(0), 1e9);
+  Network network = shared_link(priced.program, Nanoseconds(0), 1e9, 1e9);
   network.phases.push_back({0, Nanoseconds(0), 50});  // and 50 bytes of the collective
   network.first_phase.back() = 2;
   Conditions conditions;
