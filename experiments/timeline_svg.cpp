@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <optional>
+
+#include "experiments/svg.hpp"
 
 namespace dflop {
 namespace {
 
-constexpr double kLabelWidth = 150;
-constexpr double kPlotWidth = 1000;
 constexpr double kRowHeight = 16;
-constexpr double kAxisHeight = 22;
 constexpr std::size_t kMostRows = 48;
 
 enum Paint : std::uint8_t { forward, backward, waiting, reduction, optimizer };
@@ -58,15 +56,6 @@ std::vector<std::size_t> chosen_groups(std::size_t groups) {
   return rows;
 }
 
-/// A tick distance of 1, 2 or 5 times a power of ten that gives four to ten ticks.
-double tick_step(double seconds) {
-  const double power = std::pow(10.0, std::floor(std::log10(seconds / 4)));
-  for (const double factor : {5.0, 2.0}) {
-    if (seconds / (factor * power) >= 4) return factor * power;
-  }
-  return power;
-}
-
 std::string rectangle(double x, double y, double width, Paint paint) {
   return fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}'/>", x, y, width,
                      kRowHeight - 3, kPaints[paint].colour);
@@ -99,27 +88,6 @@ std::string row_bars(const std::vector<const Span*>& spans, double y, double pix
   return out;
 }
 
-std::string axis(double seconds, double height) {
-  std::string out;
-  const double step = tick_step(seconds);
-  const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step))));
-  for (int i = 0; i * step <= seconds; ++i) {
-    const double x = kLabelWidth + kPlotWidth * i * step / seconds;
-    out += fmt::format("<line x1='{0:.1f}' y1='0' x2='{0:.1f}' y2='{1:.1f}' stroke='#ececec'/>", x, height);
-    out += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{:.{}f} s</text>", x, height + 14,
-                       i * step, decimals);
-  }
-  return out;
-}
-
-std::string svg_open(double width, double height) {
-  return fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:.0f} {1:.0f}' width='{0:.0f}' "
-      "height='{1:.0f}' "
-      "font-family='sans-serif' font-size='11' fill='#333'>",
-      width, height);
-}
-
 }  // namespace
 
 std::string timeline_svg(const Timeline& timeline, Nanoseconds end) {
@@ -131,9 +99,9 @@ std::string timeline_svg(const Timeline& timeline, Nanoseconds end) {
   }
   const std::vector<std::size_t> rows = chosen_groups(timeline.groups.size());
   const double height = kRowHeight * static_cast<double>(rows.size());
-  const double pixels_per_ns = kPlotWidth / static_cast<double>(std::max<std::int64_t>(end.count(), 1));
+  const double pixels_per_ns = time_scale(end);
   std::string out = svg_open(kLabelWidth + kPlotWidth + 30, height + kAxisHeight);
-  out += axis(static_cast<double>(end.count()) * 1e-9, height);
+  out += time_axis(end, height);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const GroupUsage& group = timeline.groups[rows[r]];
     const double y = kRowHeight * static_cast<double>(r);
