@@ -7,10 +7,14 @@
 #include "core/lowering.hpp"
 #include "core/plan_stages.hpp"
 #include "experiments/command.hpp"
+#include "experiments/explain.hpp"
+#include "experiments/explain_report.hpp"
+#include "experiments/memory_table.hpp"
 #include "experiments/options.hpp"
 #include "experiments/simulate_pipeline.hpp"
 #include "experiments/study.hpp"
 #include "experiments/what_if.hpp"
+#include "sim/engine.hpp"
 #include "sim/topology.hpp"
 #include "traces/order_file.hpp"
 #include "traces/output_file.hpp"
@@ -57,16 +61,20 @@ Table group_table(const Timeline& timeline) {
   return table;
 }
 
-void print_result(Format format, const Evaluation& result, const std::optional<Table>& distribution) {
+void print_result(Format format, const Evaluation& result, const std::optional<Table>& distribution,
+                  const Explanation* explanation) {
   const Table summary = summary_table(result);
-  const Table groups = group_table(result.timelines.front());
+  Table groups = group_table(result.timelines.front());
+  const Table fullest = fullest_rank_table(result.timelines);
   switch (format) {
     case Format::table:
-      fmt::print("{}\nfirst iteration, by tp group:\n\n{}", to_text(summary, terminal_width()),
-                 to_text(groups, terminal_width()));
+      fmt::print("{}\nfirst iteration, by tp group:\n\n{}\nthe fullest rank, when it is fullest:\n\n{}",
+                 to_text(summary, terminal_width()), to_text(groups, terminal_width()),
+                 to_text(fullest, terminal_width()));
       if (distribution) {
         fmt::print("\niteration times of all runs:\n\n{}", to_text(*distribution, terminal_width()));
       }
+      if (explanation != nullptr) fmt::print("{}", explanation_text(*explanation));
       break;
     case Format::json: {
       nlohmann::ordered_json out = nlohmann::ordered_json::parse(to_json(summary, -1))[0];
@@ -76,7 +84,11 @@ void print_result(Format format, const Evaluation& result, const std::optional<T
       if (distribution) {
         out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
       }
+      add_memory_columns(groups, result.timelines.front());
+      out["fullest_rank"] = nlohmann::ordered_json::parse(to_json(fullest, -1))[0];
       out["groups"] = nlohmann::ordered_json::parse(to_json(groups, -1));
+      if (explanation != nullptr)
+        out["explain"] = nlohmann::ordered_json::parse(explanation_json(*explanation));
       fmt::print("{}\n", out.dump(2));
       break;
     }
@@ -85,15 +97,40 @@ void print_result(Format format, const Evaluation& result, const std::optional<T
   }
 }
 
-/// Runs programs on a cluster under the conditions of a what-if.
-Timeline run_on_cluster(const WhatIf& what_if, const Target& target, const Program& program,
-                        std::uint64_t run, Detail detail) {
+/// Calls body(costs, conditions) with what a program costs on a cluster under a what-if.
+void on_cluster(const WhatIf& what_if, const Target& target, const Program& program, std::uint64_t run,
+                const ConditionedRun& body) {
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
     return cluster_network(program, target.cluster, bandwidth_factor);
   };
-  return what_if.simulate(program, target.cost.price(program),
-                          what_if.network.value_or(NetworkModel::latency_bandwidth), make_network, run,
-                          detail);
+  what_if.prepare(program, target.cost.price(program),
+                  what_if.network.value_or(NetworkModel::latency_bandwidth), make_network, run, body);
+}
+
+Timeline run_on_cluster(const WhatIf& what_if, const Target& target, const Program& program,
+                        std::uint64_t run, Detail detail) {
+  Timeline timeline;
+  on_cluster(what_if, target, program, run, [&](const ProgramCosts& costs, const Conditions& conditions) {
+    timeline = simulate(program, costs, detail, conditions);
+  });
+  return timeline;
+}
+
+/// The slowest iteration, explained.
+Explanation explain_slowest(const WhatIf& what_if, const Plan& plan, const Target& target,
+                            const ScheduleFile& schedule, const RunOptions& options,
+                            const Evaluation& result) {
+  const std::size_t slowest = slowest_iteration(result.timelines);
+  const ScheduledIteration& iteration = schedule.iterations[slowest];
+  const PipelineOrder order = iteration_order(plan, target, iteration, options);
+  const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
+  Explanation explanation;
+  on_cluster(what_if, target, program, slowest, [&](const ProgramCosts& costs, const Conditions& conditions) {
+    explanation = explain(program, costs, conditions);
+  });
+  explanation.iteration = slowest;
+  explanation.iterations = schedule.iterations.size();
+  return explanation;
 }
 
 /// Iteration times of `what_if.repeat` runs of all iterations.
@@ -131,6 +168,7 @@ int simulate_plan(const Values& values) {
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
   const auto order_out = read_output(values, "order-out");
+  const auto html = read_output(values, "html");
   const auto plan_path = values["plan"].as<std::string>();
   const auto schedule_path = values["schedule"].as<std::string>();
   const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
@@ -159,16 +197,27 @@ int simulate_plan(const Values& values) {
     return run_on_cluster(what_if, target, program, k, detail);
   };
   const Evaluation result = evaluate(plan, target, schedule, traced, options);
+  const bool stalled = !result.timelines.back().stalls.empty();
+  std::optional<Explanation> explanation;
+  if (wants_explanation(values) && !stalled) {
+    explanation = explain_slowest(what_if, plan, target, schedule, options, result);
+  }
   StagedOutputs files;
   if (order_out) files.add(*order_out, to_json(result.order));
   if (out) files.add(*out, to_json(TimelineFile{result.timelines}));
-  if (perfetto) files.add(*perfetto, to_perfetto(result.timelines));
+  if (perfetto)
+    files.add(*perfetto, to_perfetto(result.timelines, kMostTraceEvents, path_slices(explanation)));
+  if (html && explanation) {
+    const std::string title = fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan));
+    files.add(*html, explain_report(title, "dflop simulate " + typed_options(values), summary_table(result),
+                                    *explanation, target.cluster.gpu.usable_memory()));
+  }
   files.commit();
-  if (!result.timelines.back().stalls.empty()) return report_stall(format, result);
+  if (stalled) return report_stall(format, result);
   std::optional<Table> distribution;
   if (what_if.repeat > 1) distribution = repeat(what_if, plan, target, schedule, options);
-  print_result(format, result, distribution);
-  if (const auto problem = out_of_memory(result.peak_memory, target.cluster)) {
+  print_result(format, result, distribution, printed(values, explanation));
+  if (const auto problem = out_of_memory(result, target.cluster)) {
     fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
     return 3;
   }
@@ -188,7 +237,15 @@ Command simulate_command() {
       "Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how "
       "each tp\n"
       "group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the\n"
-      "awaited message is in flight; transfer may overlap busy. Exit code 3 if memory is not enough.\n"
+      "awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations\n"
+      "holds when it is fullest. Exit code 3 if memory is not enough.\n"
+      "\n"
+      "With --explain it also prints, for the slowest iteration, the critical path, which is the chain of\n"
+      "compute, messages and collectives without a gap that makes the iteration as long as it is, in % of it\n"
+      "by stage (messages count for the stage that sends them), and what the iteration would gain if a part\n"
+      "took no time or compute were even, each simulated anew: equal dp ranks take in each microbatch the mean\n"
+      "of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the busiest rank's busy time.\n"
+      "A --perfetto trace then has the path as a track of its own.\n"
       "\n"
       "With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and\n"
       "the same shares and the peak bytes of activations for each stage. The file, as those in\n"
@@ -236,6 +293,7 @@ Command simulate_command() {
        "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)");
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
+  add_explain_options(command.options);
   add_format_option(command.options);
   return command;
 }

@@ -6,7 +6,11 @@
 
 #include "core/error.hpp"
 #include "core/verify.hpp"
+#include "experiments/explain.hpp"
+#include "experiments/explain_report.hpp"
+#include "experiments/memory_table.hpp"
 #include "experiments/what_if.hpp"
+#include "sim/engine.hpp"
 #include "traces/order_file.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
@@ -41,22 +45,31 @@ Table stage_table(const Timeline& timeline) {
 }
 
 void print_result(Format format, const RawPipeline& pipeline, const std::string& schedule,
-                  const Timeline& timeline, const std::optional<Table>& distribution) {
+                  const Timeline& timeline, const std::optional<Table>& distribution,
+                  const Explanation* explanation) {
   const Table summary = summary_table(pipeline, schedule, timeline);
-  const Table stages = stage_table(timeline);
+  Table stages = stage_table(timeline);
   switch (format) {
     case Format::table:
       fmt::print("{}\nby stage:\n\n{}", to_text(summary, terminal_width()),
                  to_text(stages, terminal_width()));
+      if (peak_memory(timeline) > Bytes{}) {
+        fmt::print("\nthe fullest rank, when it is fullest:\n\n{}",
+                   to_text(fullest_rank_table(std::span(&timeline, 1)), terminal_width()));
+      }
       if (distribution)
         fmt::print("\nmakespans of all runs:\n\n{}", to_text(*distribution, terminal_width()));
+      if (explanation != nullptr) fmt::print("{}", explanation_text(*explanation));
       break;
     case Format::json: {
       nlohmann::ordered_json out = nlohmann::ordered_json::parse(to_json(summary, -1))[0];
       if (distribution) {
         out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
       }
+      add_memory_columns(stages, timeline);
       out["stages"] = nlohmann::ordered_json::parse(to_json(stages, -1));
+      if (explanation != nullptr)
+        out["explain"] = nlohmann::ordered_json::parse(explanation_json(*explanation));
       fmt::print("{}\n", out.dump(2));
       break;
     }
@@ -65,9 +78,10 @@ void print_result(Format format, const RawPipeline& pipeline, const std::string&
   }
 }
 
-/// A shared link is shared unless another network is asked for.
-Timeline run_pipeline(const WhatIf& what_if, const RawPipeline& pipeline, const PricedPipeline& priced,
-                      std::uint64_t run, Detail detail) {
+/// Calls body(costs, conditions) with what a pipeline costs under a what-if. A shared link is shared unless
+/// another network is asked for.
+void on_links(const WhatIf& what_if, const RawPipeline& pipeline, const PricedPipeline& priced,
+              std::uint64_t run, const ConditionedRun& body) {
   const NetworkModel usual =
       pipeline.shared_link ? NetworkModel::contention : NetworkModel::latency_bandwidth;
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
@@ -75,8 +89,16 @@ Timeline run_pipeline(const WhatIf& what_if, const RawPipeline& pipeline, const 
     return shared_link(priced.program, to_nanoseconds(path.latency), pipeline.shared_link->bytes_per_second,
                        path.bytes_per_second, bandwidth_factor);
   };
-  return what_if.simulate(priced.program, priced.costs, what_if.network.value_or(usual), make_network, run,
-                          detail);
+  what_if.prepare(priced.program, priced.costs, what_if.network.value_or(usual), make_network, run, body);
+}
+
+Timeline run_pipeline(const WhatIf& what_if, const RawPipeline& pipeline, const PricedPipeline& priced,
+                      std::uint64_t run, Detail detail) {
+  Timeline timeline;
+  on_links(what_if, pipeline, priced, run, [&](const ProgramCosts& costs, const Conditions& conditions) {
+    timeline = simulate(priced.program, costs, detail, conditions);
+  });
+  return timeline;
 }
 
 }  // namespace
@@ -93,6 +115,7 @@ int simulate_pipeline(const Values& values) {
   const auto perfetto = read_output(values, "perfetto");
   const auto order_out = read_output(values, "order-out");
   const WhatIf what_if = read_what_if(values);
+  const auto html = read_output(values, "html");
   const auto path = values["pipeline"].as<std::string>();
   const RawPipeline pipeline = parse_pipeline(read_text_file(path), path);
   if (what_if.network == NetworkModel::contention && !pipeline.shared_link) {
@@ -111,10 +134,22 @@ int simulate_pipeline(const Values& values) {
     return run_pipeline(what_if, pipeline, priced, number, kept);
   };
   const Timeline timeline = run(0, detail);
+  std::optional<Explanation> explanation;
+  if (wants_explanation(values) && timeline.stalls.empty()) {
+    on_links(what_if, pipeline, priced, 0, [&](const ProgramCosts& costs, const Conditions& conditions) {
+      explanation = explain(priced.program, costs, conditions);
+    });
+  }
+  const std::string schedule = order_path ? *order_path : std::string(to_string(pipeline.shape.kind));
   StagedOutputs files;
   if (order_out) files.add(*order_out, to_json(order));
   if (out) files.add(*out, to_json(TimelineFile{{timeline}}));
-  if (perfetto) files.add(*perfetto, to_perfetto(std::span(&timeline, 1)));
+  if (perfetto)
+    files.add(*perfetto, to_perfetto(std::span(&timeline, 1), kMostTraceEvents, path_slices(explanation)));
+  if (html && explanation) {
+    files.add(*html, explain_report("Pipeline " + path, "dflop simulate " + typed_options(values),
+                                    summary_table(pipeline, schedule, timeline), *explanation, std::nullopt));
+  }
   files.commit();
   if (!timeline.stalls.empty()) {
     print_table(stall_table(timeline), format);
@@ -127,8 +162,7 @@ int simulate_pipeline(const Values& values) {
     distribution = distribution_table(
         run_all(what_if.repeat, [&](std::size_t i) { return Seconds(run(i, Detail::usage).makespan); }));
   }
-  print_result(format, pipeline, order_path ? *order_path : std::string(to_string(pipeline.shape.kind)),
-               timeline, distribution);
+  print_result(format, pipeline, schedule, timeline, distribution, printed(values, explanation));
   return 0;
 }
 

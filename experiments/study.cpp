@@ -15,6 +15,7 @@
 #include "core/verify.hpp"
 #include "costmodel/flops.hpp"
 #include "costmodel/schedule_tables.hpp"
+#include "experiments/memory_table.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
 #include "solver/planners.hpp"
@@ -183,11 +184,11 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
   return result;
 }
 
-std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster) {
+std::optional<std::string> out_of_memory(const Evaluation& evaluation, const ClusterSpec& cluster) {
   const Bytes usable = cluster.gpu.usable_memory();
-  if (peak <= usable) return std::nullopt;
-  return fmt::format("out of memory, the fullest rank needs {:.1f} GiB, {:.1f} GiB are usable",
-                     static_cast<double>(peak.count) * 0x1p-30, static_cast<double>(usable.count) * 0x1p-30);
+  if (evaluation.peak_memory <= usable) return std::nullopt;
+  return fmt::format("out of memory, {}; {:.1f} GiB are usable", describe_fullest_rank(evaluation.timelines),
+                     static_cast<double>(usable.count) * 0x1p-30);
 }
 
 void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file) {

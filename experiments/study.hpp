@@ -84,8 +84,9 @@ PipelineOrder iteration_order(const Plan& plan, const Target& target, const Sche
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const RunOptions& options = {});
 
-/// What to say of a plan that needs more memory than a GPU has, or nothing where it fits.
-std::optional<std::string> out_of_memory(Bytes peak, const ClusterSpec& cluster);
+/// What to say of a plan that needs more memory in one of its iterations than a GPU has: which rank, when and
+/// what is live then. Nothing where it fits.
+std::optional<std::string> out_of_memory(const Evaluation& evaluation, const ClusterSpec& cluster);
 
 /// `file` is the schedule's place for errors.
 /// @throws Error (input) unless it is one of the plan's model, whose assignments fit the plan.

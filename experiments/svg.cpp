@@ -16,7 +16,7 @@ std::string svg_open(double width, double height) {
 }
 
 std::string time_axis(Nanoseconds end, double height) {
-  const double seconds = static_cast<double>(end.count()) * 1e-9;
+  const double seconds = static_cast<double>(std::max<std::int64_t>(end.count(), 1)) * 1e-9;
   const double step = tick_step(seconds);
   std::string out;
   for (int i = 0; i * step <= seconds; ++i) {

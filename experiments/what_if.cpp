@@ -180,8 +180,8 @@ void WhatIf::apply(ClusterSpec& cluster) const {
   if (leaf) cluster.leaf = *leaf;
 }
 
-Timeline WhatIf::simulate(const Program& program, ProgramCosts costs, NetworkModel model,
-                          const NetworkMaker& make_network, std::uint64_t run, Detail detail) const {
+void WhatIf::prepare(const Program& program, ProgramCosts costs, NetworkModel model,
+                     const NetworkMaker& make_network, std::uint64_t run, const ConditionedRun& body) const {
   const std::vector<double> slower = factors(program, "slow", slow);
   for (std::size_t g = 0; g < slower.size(); ++g) {
     if (slower[g] != 1) slow_down(costs, program, static_cast<std::int32_t>(g), slower[g]);
@@ -195,14 +195,14 @@ Timeline WhatIf::simulate(const Program& program, ProgramCosts costs, NetworkMod
   if (model == NetworkModel::contention) {
     const Network links = make_network(bandwidth);
     conditions.network = &links;
-    return dflop::simulate(program, costs, detail, conditions);
+    return body(costs, conditions);
   }
   if (model == NetworkModel::none) {
     free_communication(costs);
   } else if (!slow_links.empty()) {
     dflop::slow_links(costs, program, bandwidth);
   }
-  return dflop::simulate(program, costs, detail, conditions);
+  body(costs, conditions);
 }
 
 void add_what_if_options(Options& options) {

@@ -37,6 +37,9 @@ struct PausedRank {
 /// Makes the links of a program, each group's bandwidth scaled.
 using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
 
+/// A run, or several, with what they cost and meet; both live as long as the call.
+using ConditionedRun = std::function<void(const ProgramCosts&, const Conditions&)>;
+
 struct WhatIf {
   std::optional<NetworkModel> network;  ///< none: as the input says
   std::optional<CollectiveAlgorithm> collectives;
@@ -51,10 +54,11 @@ struct WhatIf {
   /// The cluster with another network.
   void apply(ClusterSpec& cluster) const;
 
-  /// Runs a program under these conditions. `run` tells apart runs of one seed. Safe from several threads.
+  /// Calls body(costs, conditions) with what a run meets under these conditions. `run` tells apart runs of
+  /// one seed. Safe from several threads.
   /// @throws Error (usage) naming the option whose rank or stage the program has not.
-  Timeline simulate(const Program& program, ProgramCosts costs, NetworkModel network,
-                    const NetworkMaker& make_network, std::uint64_t run, Detail detail) const;
+  void prepare(const Program& program, ProgramCosts costs, NetworkModel network,
+               const NetworkMaker& make_network, std::uint64_t run, const ConditionedRun& body) const;
 };
 
 /// --network, --slow, --slow-link, --jitter, --pause, --fail, --repeat, --seed.

@@ -1,0 +1,258 @@
+// dflop simulate --explain and --html, and what the fullest rank holds, as a user sees them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "experiments/timeline_svg.hpp"
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// 1F1B, 2 stages, 2 microbatches, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms:
+///   stage 0: F0 0-10, F1 10-20, idle, B0 46-66, idle, B1 76-96
+///   stage 1: idle, F0 13-23, B0 23-43, F1 43-53, B1 53-73
+/// The path: F0 of stage 0, message, all of stage 1, message, B1 of stage 0.
+constexpr const char* kSmall = R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 2,
+  "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "activation_bytes": 100, "p2p_bytes": 1000000,
+  "link": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e9}})";
+
+TEST(Explain, TellsWhereThePathRunsAndWhatIsGained) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  const RunResult result = sandbox.run("simulate --pipeline p.json --explain --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json explain = json::parse(result.out)["explain"];
+  EXPECT_EQ(explain["iteration"], 0);
+  EXPECT_DOUBLE_EQ(explain["makespan_s"].get<double>(), 0.096);
+  struct Row {
+    std::string stage;
+    int links;
+    double forward, backward, messages, all;
+  };
+  const std::vector<Row> rows = {{"stage 0", 3, 0.01, 0.02, 0.003, 0.033},
+                                 {"stage 1", 5, 0.02, 0.04, 0.003, 0.063},
+                                 {"all", 8, 0.03, 0.06, 0.006, 0.096}};
+  ASSERT_EQ(explain["critical_path"].size(), rows.size());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const json& row = explain["critical_path"][r];
+    EXPECT_EQ(row["stage"], rows[r].stage);
+    EXPECT_EQ(row["links"], rows[r].links);
+    EXPECT_DOUBLE_EQ(row["forward_s"].get<double>(), rows[r].forward);
+    EXPECT_DOUBLE_EQ(row["backward_s"].get<double>(), rows[r].backward);
+    EXPECT_DOUBLE_EQ(row["messages_s"].get<double>(), rows[r].messages);
+    EXPECT_DOUBLE_EQ(row["all_s"].get<double>(), rows[r].all);
+    EXPECT_DOUBLE_EQ(row["share"].get<double>(), rows[r].all / 0.096);
+    EXPECT_EQ(row.count("optimizer_s"), 0U);  // there is none on the path
+  }
+  // With stage 1 free: F0 0-10, F1 10-20, B0 20-40, B1 40-60. Each stage is busy 60 ms. With stage 0 free:
+  // 3 + 60 + 3. Without messages: 3 x 30. Nothing is uneven.
+  const std::vector<std::pair<std::string, double>> gains = {{"compute of stage 1 free", 0.06},
+                                                             {"no bubbles (busiest rank)", 0.06},
+                                                             {"compute of stage 0 free", 0.066},
+                                                             {"messages free", 0.09},
+                                                             {"all microbatches of a stage equal", 0.096}};
+  ASSERT_EQ(explain["gains"].size(), gains.size());
+  for (std::size_t k = 0; k < gains.size(); ++k) {
+    const json& gain = explain["gains"][k];
+    EXPECT_EQ(gain["change"], gains[k].first);
+    EXPECT_DOUBLE_EQ(gain["makespan_s"].get<double>(), gains[k].second);
+    EXPECT_NEAR(gain["gain_s"].get<double>(), 0.096 - gains[k].second, 1e-12);
+    EXPECT_NEAR(gain["gain"].get<double>(), 1 - gains[k].second / 0.096, 1e-12);
+  }
+}
+
+TEST(Explain, PrintsTablesOnlyWhereAskedFor) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  const std::string plain = sandbox.run("simulate --pipeline p.json").out;
+  const std::string explained = sandbox.run("simulate --pipeline p.json --explain").out;
+  EXPECT_EQ(plain.find("critical path"), std::string::npos);
+  EXPECT_EQ(explained.substr(0, plain.size()), plain);
+  EXPECT_NE(explained.find("critical path of the iteration, by stage:"), std::string::npos) << explained;
+  EXPECT_NE(explained.find("messages free"), std::string::npos) << explained;
+  // CSV keeps the main table alone.
+  EXPECT_EQ(sandbox.run("simulate --pipeline p.json --explain --format csv").out,
+            sandbox.run("simulate --pipeline p.json --format csv").out);
+}
+
+TEST(Explain, PutsThePathIntoTheTrace) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  ASSERT_EQ(sandbox.run("simulate --pipeline p.json --perfetto plain.json").exit_code, 0);
+  ASSERT_EQ(sandbox.run("simulate --pipeline p.json --explain --perfetto t.json").exit_code, 0);
+  EXPECT_EQ(testing::read_all(sandbox.path("plain.json")).find("critical path"), std::string::npos);
+  std::vector<std::string> names;
+  const json trace = json::parse(testing::read_all(sandbox.path("t.json")));
+  for (const json& event : trace["traceEvents"]) {
+    if (event.value("cat", "") == "critical path") names.push_back(event["name"]);
+  }
+  const std::vector<std::string> expected = {
+      "stage 0 forward mb 0", "message 0->1 mb 0",     "stage 1 forward mb 0", "stage 1 backward mb 0",
+      "stage 1 forward mb 1", "stage 1 backward mb 1", "message 1->0 mb 1",    "stage 0 backward mb 1"};
+  EXPECT_EQ(names, expected);
+}
+
+/// Whatever a browser would load from elsewhere. Name spaces are names only.
+void expect_self_contained(std::string page) {
+  page = std::regex_replace(page, std::regex("xmlns='http://www.w3.org/2000/svg'"), "");
+  for (const char* reference : {"http:", "https:", "src=", "href", "url(", "@import", "<script", "<link"}) {
+    EXPECT_EQ(page.find(reference), std::string::npos) << reference;
+  }
+}
+
+TEST(Explain, WritesAPageThatNeedsNothingElse) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  const RunResult result = sandbox.run("simulate --pipeline p.json --html page.html");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, sandbox.run("simulate --pipeline p.json").out);
+  const std::string page = testing::read_all(sandbox.path("page.html"));
+  for (const char* part : {"Critical path of the iteration, 0.0960 s", "The path by stage", "messages free",
+                           "Memory of its fullest rank: stage 0, dp 0, rank 0", "at 0.0100 s"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(page.find("usable"), std::string::npos);  // of no known GPU
+  expect_self_contained(page);
+  EXPECT_EQ(sandbox.run("simulate --pipeline p.json --html p.json").exit_code, 2);
+}
+
+/// A plan and schedule of two iterations in p.json and s.json.
+void make_plan(const Sandbox& sandbox) {
+  const std::string data = "--data traces/datasets/vision_mix.csv --gbs 48 --iterations 2 ";
+  ASSERT_EQ(
+      sandbox.run("plan " + data + "--model llava-ov-llama3-8b --cluster a100-80g:1 --out p.json").exit_code,
+      0);
+  ASSERT_EQ(sandbox.run("schedule --plan p.json " + data + "--out s.json").exit_code, 0);
+}
+
+TEST(Explain, TakesTheSlowestIterationOfASchedule) {
+  const Sandbox sandbox;
+  make_plan(sandbox);
+  const RunResult result =
+      sandbox.run("simulate --plan p.json --schedule s.json --explain --html h.html --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  const auto times = out["iterations_s"].get<std::vector<double>>();
+  const auto slowest = std::max_element(times.begin(), times.end());
+  EXPECT_EQ(out["explain"]["iteration"], slowest - times.begin());
+  EXPECT_EQ(out["explain"]["makespan_s"], *slowest);
+  EXPECT_NEAR(out["explain"]["critical_path"].back()["all_s"].get<double>(), *slowest, 1e-9);
+  double longest_first = 0;
+  for (const json& gain : out["explain"]["gains"]) {
+    EXPECT_GE(gain["makespan_s"].get<double>(), longest_first);
+    longest_first = gain["makespan_s"].get<double>();
+  }
+  const std::string page = testing::read_all(sandbox.path("h.html"));
+  EXPECT_NE(page.find("the slowest of 2"), std::string::npos);
+  EXPECT_NE(page.find("usable 76.0 GiB"), std::string::npos);
+  expect_self_contained(page);
+}
+
+std::int64_t sum(const json& row, const std::vector<const char*>& keys) {
+  std::int64_t total = 0;
+  for (const char* key : keys) total += row[key].get<std::int64_t>();
+  return total;
+}
+
+const std::vector<const char*> kUses = {"parameters_bytes", "gradients_bytes", "optimizer_bytes",
+                                        "peak_activations_bytes", "peak_buffers_bytes"};
+
+TEST(FullestRank, HoldsWhatItsPeakIsMadeOf) {
+  const Sandbox sandbox;
+  make_plan(sandbox);
+  const RunResult result = sandbox.run("simulate --plan p.json --schedule s.json --format json");
+  const json out = json::parse(result.out);
+  const json& fullest = out["fullest_rank"];
+  EXPECT_EQ(fullest["peak_memory_bytes"], out["peak_memory_bytes"]);
+  EXPECT_EQ(sum(fullest, kUses), out["peak_memory_bytes"]);
+  for (const json& group : out["groups"]) {
+    EXPECT_EQ(sum(group, kUses), group["peak_memory_bytes"]);
+    EXPECT_LE(group["peak_memory_bytes"], out["peak_memory_bytes"]);
+    EXPECT_LE(group["peak_time_s"], out["iterations_s"][0]);
+  }
+  EXPECT_GT(fullest["peak_activations_bytes"], 0);
+}
+
+// Whole activations of all microbatches at once do not fit.
+TEST(FullestRank, IsNamedWhereMemoryIsNotEnough) {
+  const Sandbox sandbox;
+  make_plan(sandbox);
+  std::string plan = testing::read_all(sandbox.path("p.json"));
+  for (const auto& [from, to] : {std::pair("\"full\"", "\"none\""), std::pair("\"1f1b\"", "\"gpipe\"")}) {
+    ASSERT_NE(plan.find(from), std::string::npos);
+    plan.replace(plan.find(from), std::string(from).size(), to);
+  }
+  testing::write_all(sandbox.path("p.json"), plan);
+  const RunResult result = sandbox.run("simulate --plan p.json --schedule s.json --format json");
+  EXPECT_EQ(result.exit_code, 3);
+  const json fullest = json::parse(result.out)["fullest_rank"];
+  const std::regex verdict(
+      "dflop: infeasible: out of memory, rank (\\d+) \\((\\w+ \\d+)\\) needs [\\d.]+ GiB at ([\\d.]+) s of iteration "
+      "(\\d): parameters [\\d.]+, gradients [\\d.]+, optimizer [\\d.]+, activations [\\d.]+, buffers [\\d.]+; "
+      "76.0 GiB are usable\n");
+  std::smatch match;
+  ASSERT_TRUE(std::regex_match(result.err, match, verdict)) << result.err;
+  EXPECT_EQ(std::stoi(match[1]), fullest["first_rank"]);
+  EXPECT_EQ(match[2], fullest["stage"]);
+  EXPECT_NEAR(std::stod(match[3]), fullest["peak_time_s"].get<double>(), 1e-4);
+  EXPECT_EQ(std::stoi(match[4]), fullest["iteration"]);
+}
+
+// Of 300 groups 128 are drawn, those of the path among them: every second or third, and 151 and 152.
+TEST(TimelineSvg, DrawsTheGroupsOfThePathWhereNotAllCanBe) {
+  Timeline timeline;
+  timeline.stages = {"stage 0"};
+  timeline.makespan = Nanoseconds(10);
+  timeline.groups.resize(300);
+  for (std::int32_t g = 0; g < 300; ++g) timeline.groups[g].first_rank = g;
+  const auto drawn = [&](const std::vector<PathLink>& path, int rank) {
+    const std::string svg = timeline_svg(timeline, timeline.makespan, path);
+    return svg.find("rank " + std::to_string(rank) + "<") != std::string::npos;
+  };
+  const auto link = [](std::int32_t group, std::int32_t to, PathLinkKind kind, int start) {
+    return PathLink{kind, Op::forward, 0, 0, group, to, 0, Nanoseconds(start), Nanoseconds(4)};
+  };
+  const std::vector<PathLink> path = {link(151, 151, PathLinkKind::compute, 0),
+                                      link(151, 152, PathLinkKind::message, 4),
+                                      link(152, 152, PathLinkKind::compute, 6)};
+  EXPECT_TRUE(drawn(path, 151));
+  EXPECT_TRUE(drawn(path, 152));
+  int rows = 0;
+  for (int rank = 0; rank < 300; ++rank) rows += drawn(path, rank) ? 1 : 0;
+  EXPECT_EQ(rows, 128);
+  const std::string svg = timeline_svg(timeline, timeline.makespan, path);
+  EXPECT_NE(svg.find("128 of 300 groups"), std::string::npos);
+  EXPECT_NE(svg.find("<path d='M550.0"), std::string::npos)
+      << "a line from 4/10 of the 1000 pixels beside 150";
+  EXPECT_EQ(timeline_svg(timeline, timeline.makespan).find("<path"), std::string::npos);
+}
+
+// 5000 forwards and backwards of 1 and 3 ns in 1000 pixels: too many to draw one by one.
+TEST(TimelineSvg, DrawsPixelsWhereBarsAreTooMany) {
+  Timeline timeline;
+  timeline.stages = {"stage 0"};
+  timeline.groups.resize(1);
+  for (int k = 0; k < 5000; ++k) {
+    for (const Op op : {Op::forward, Op::backward}) {
+      Span& span = timeline.spans.emplace_back();
+      span.op = op;
+      span.start = timeline.makespan;
+      span.duration = Nanoseconds(op == Op::forward ? 1 : 3);
+      timeline.makespan += span.duration;
+    }
+  }
+  const std::string svg = timeline_svg(timeline, timeline.makespan);
+  // One bar: backwards fill three quarters of every pixel.
+  EXPECT_NE(svg.find("<rect x='150.0' y='0.0' width='1000.0' height='13.0' fill='#e8923a'/>"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace dflop
