@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "experiments/memory_svg.hpp"
 #include "experiments/timeline_svg.hpp"
 #include "tests/cli/run.hpp"
 
@@ -252,6 +253,39 @@ TEST(TimelineSvg, DrawsPixelsWhereBarsAreTooMany) {
   // One bar: backwards fill three quarters of every pixel.
   EXPECT_NE(svg.find("<rect x='150.0' y='0.0' width='1000.0' height='13.0' fill='#e8923a'/>"),
             std::string::npos);
+}
+
+/// A rank of 2 GiB of parameters that holds 4 GiB of activations from 250 to 500 ns of 1000 and 1 GiB of
+/// buffers in the nanosecond from 300 on.
+Timeline busy_memory() {
+  Timeline timeline;
+  timeline.makespan = Nanoseconds(1000);
+  constexpr std::int64_t kGiB = 1 << 30;
+  GroupUsage& group = timeline.groups.emplace_back();
+  group.model_state.parameters = Bytes{2 * kGiB};
+  group.peak_memory = Bytes{7 * kGiB};
+  group.peak_time = Nanoseconds(300);
+  timeline.memory = {{0, Nanoseconds(0), {}, {}},
+                     {0, Nanoseconds(250), {4 * kGiB}, {}},
+                     {0, Nanoseconds(300), {4 * kGiB}, {kGiB}},
+                     {0, Nanoseconds(301), {4 * kGiB}, {}},
+                     {1, Nanoseconds(400), {90 * kGiB}, {}},  // of another rank
+                     {0, Nanoseconds(500), {}, {}}};
+  return timeline;
+}
+
+// 220 pixels are 1.12 x 8 GiB with a limit of 8: 24.55 pixels a GiB. Activations lie on the 2 GiB of
+// parameters, 170.9 from the top, up to 6 GiB, 72.7, from 250 to 500 beside the 150 of labels. Buffers reach
+// 7 GiB, 48.1, from 300 to 301. What ends in a half pixel still fills it.
+TEST(MemorySvg, StacksUsesAndMarksPeakAndLimit) {
+  const std::string svg = memory_svg(busy_memory(), 0, Bytes{std::int64_t{8} << 30});
+  EXPECT_NE(svg.find("<path d='M150.0 170.9H400.0V72.7H650.5V170.9H1150.0V170.9H150.0Z"), std::string::npos)
+      << svg;
+  EXPECT_NE(svg.find("H450.0V48.1H451.5V72.7H650.5"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("peak 7.00 GiB at 0.0000 s"), std::string::npos);
+  EXPECT_NE(svg.find("<circle cx='450.0' cy='48.1'"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("usable 8.0 GiB"), std::string::npos);
+  EXPECT_EQ(memory_svg(busy_memory(), 0, std::nullopt).find("usable"), std::string::npos);
 }
 
 }  // namespace
