@@ -296,6 +296,12 @@ std::string typed_options(const Values& values) {
     if (value.defaulted() || name == "out" || name == "format") continue;
     const auto* on = boost::any_cast<bool>(&value.value());
     if (on != nullptr && !*on) continue;
+    if (const auto* several = boost::any_cast<std::vector<std::string>>(&value.value())) {
+      for (const std::string& one : *several) {
+        text += fmt::format("{}--{} {}", text.empty() ? "" : " ", name, shell_quoted(one));
+      }
+      continue;
+    }
     text += fmt::format("{}--{}", text.empty() ? "" : " ", name);
     if (on == nullptr) text += " " + shell_quoted(value_text(value.value()));
   }

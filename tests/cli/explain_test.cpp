@@ -124,6 +124,23 @@ TEST(Explain, WritesAPageThatNeedsNothingElse) {
   EXPECT_EQ(sandbox.run("simulate --pipeline p.json --html p.json").exit_code, 2);
 }
 
+// F0 of stage 0, with which the path begins, is held from 5 to 12 ms. The page says what was typed, options
+// that come several times too.
+TEST(Explain, TellsPausesApart) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  const std::string command =
+      "simulate --pipeline p.json --pause rank=0:0.005:0.007 --pause rank=0:5:1 --explain --html page.html ";
+  const RunResult result = sandbox.run(command + "--format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json explain = json::parse(result.out)["explain"];
+  EXPECT_DOUBLE_EQ(explain["makespan_s"].get<double>(), 0.103);
+  EXPECT_DOUBLE_EQ(explain["critical_path"][0]["pauses_s"].get<double>(), 0.007);
+  EXPECT_DOUBLE_EQ(explain["critical_path"][0]["forward_s"].get<double>(), 0.01);
+  const std::string page = testing::read_all(sandbox.path("page.html"));
+  EXPECT_NE(page.find("--pause rank=0:0.005:0.007 --pause rank=0:5:1"), std::string::npos);
+}
+
 /// A plan and schedule of two iterations in p.json and s.json, the second of which takes longer.
 void make_plan(const Sandbox& sandbox) {
   const std::string data = "--data traces/datasets/vision_mix.csv --gbs 48 --iterations 2 --seed 2 ";
