@@ -13,7 +13,7 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   const Plan& plan = *system.planned.plan;
   system.schedule = schedule_batches(plan, target, input.batches, system.scheduler, input.seed);
   Evaluation evaluation = evaluate(plan, target, system.schedule, 1);
-  if (const auto problem = out_of_memory(evaluation, target.cluster)) {
+  if (const auto problem = out_of_memory(evaluation.timelines, target.cluster)) {
     system.planned.infeasible_reason =
         fmt::format("{} with the {} scheduler: {}", describe(plan), system.scheduler.name, *problem);
     return;

@@ -285,8 +285,9 @@ int run(const Values& values) {
   files.commit();
   print_result(format, replays, plan.get());
   if (!plan) return 0;
-  const Bytes peak = summarize(replays, replays.front().size() - 1).peak_memory;
-  if (const auto problem = out_of_memory(peak, plan->target.cluster)) {
+  std::vector<Timeline> asked_for;
+  for (const std::vector<ReplayRun>& runs : replays) asked_for.push_back(runs.back().timeline);
+  if (const auto problem = out_of_memory(asked_for, plan->target.cluster)) {
     fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
     return 3;
   }

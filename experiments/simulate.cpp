@@ -173,21 +173,11 @@ int simulate_plan(const Values& values) {
   const auto schedule_path = values["schedule"].as<std::string>();
   const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
   const ScheduleFile schedule = parse_schedule(read_text_file(schedule_path), schedule_path);
-  if (schedule.model != plan.model) {
-    throw Error(
-        ErrorKind::input,
-        fmt::format("expected a schedule of the plan's model '{}', found '{}'", plan.model, schedule.model),
-        schedule_path);
-  }
   const WhatIf what_if = read_what_if(values);
   const Target target(plan.model, plan.cluster, plan_path,
                       [&](ClusterSpec& cluster) { what_if.apply(cluster); });
   validate(plan, target.model, target.cluster, plan_path);
-  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
-    const ScheduledIteration& iteration = schedule.iterations[k];
-    validate(iteration.assignment, plan, iteration.samples.size(),
-             fmt::format("{}: iteration {}", schedule_path, k));
-  }
+  validate(schedule, plan, schedule_path);
   const int traced = out || perfetto ? static_cast<int>(schedule.iterations.size()) : 0;
   RunOptions options;
   if (const auto path = read_text(values, "order")) {
@@ -217,7 +207,7 @@ int simulate_plan(const Values& values) {
   std::optional<Table> distribution;
   if (what_if.repeat > 1) distribution = repeat(what_if, plan, target, schedule, options);
   print_result(format, result, distribution, printed(values, explanation));
-  if (const auto problem = out_of_memory(result, target.cluster)) {
+  if (const auto problem = out_of_memory(result.timelines, target.cluster)) {
     fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
     return 3;
   }

@@ -184,10 +184,11 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
   return result;
 }
 
-std::optional<std::string> out_of_memory(const Evaluation& evaluation, const ClusterSpec& cluster) {
+std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster) {
   const Bytes usable = cluster.gpu.usable_memory();
-  if (evaluation.peak_memory <= usable) return std::nullopt;
-  return fmt::format("out of memory, {}; {:.1f} GiB are usable", describe_fullest_rank(evaluation.timelines),
+  const auto fits = [&](const Timeline& timeline) { return peak_memory(timeline) <= usable; };
+  if (std::all_of(timelines.begin(), timelines.end(), fits)) return std::nullopt;
+  return fmt::format("out of memory, {}; {:.1f} GiB are usable", describe_fullest_rank(timelines),
                      static_cast<double>(usable.count) * 0x1p-30);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,7 +87,7 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
 
 /// What to say of a plan that needs more memory in one of its iterations than a GPU has: which rank, when and
 /// what is live then. Nothing where it fits.
-std::optional<std::string> out_of_memory(const Evaluation& evaluation, const ClusterSpec& cluster);
+std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster);
 
 /// `file` is the schedule's place for errors.
 /// @throws Error (input) unless it is one of the plan's model, whose assignments fit the plan.
