@@ -11,6 +11,8 @@ namespace {
 constexpr std::int64_t kActivationBytes = 2;  // bf16
 constexpr std::int64_t kGradientBytes = 4;    // fp32, as accumulated over microbatches
 
+constexpr std::int64_t kMostBuckets = 1024;  // a stage; more say nothing and cost time
+
 constexpr std::int64_t kMostTokens = 100'000'000'000;  // bytes of activations stay inside 64 bits
 
 /// Bytes that go forward from one dp rank of a stage to one of the next for one microbatch; the gradients
@@ -177,21 +179,54 @@ class Lowering {
         first_rank += program_.stages[stage].tp;
       }
     }
-    for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reduction(s);
+    for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);
   }
 
-  /// The reduction of a stage's gradients over all groups that hold it, if there are several.
-  void add_reduction(std::size_t s) {
-    collective_of_stage_.push_back(-1);
+  /// The reductions of a stage's gradients over all groups that hold it, if there are several.
+  void add_reductions(std::size_t s) {
+    first_collective_.push_back(program_.collectives.size());
     if (program_.stages[s].dp == 1) return;
-    collective_of_stage_.back() = static_cast<std::int32_t>(program_.collectives.size());
-    Collective reduction{{}, Bytes{stage_parameters(program_.stages[s], model_) * kGradientBytes}};
+    Collective reduction;
     for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
       const std::vector<int>& stages = stages_of_ranks_[r];
       if (std::find(stages.begin(), stages.end(), static_cast<int>(s)) == stages.end()) continue;
       for (int d = 0; d < dp_of_rank(r); ++d) reduction.groups.push_back(first_group_[r] + d);
     }
-    program_.collectives.push_back(std::move(reduction));
+    const std::int64_t bytes = stage_parameters(program_.stages[s], model_) * kGradientBytes;
+    const std::int64_t buckets = overlaps(s) ? buckets_of(bytes) : 1;
+    for (std::int64_t k = 0; k < buckets; ++k) {
+      reduction.bytes = Bytes{bytes * (k + 1) / buckets - bytes * k / buckets};
+      if (overlaps(s)) reduction.ready = static_cast<double>(k + 1) / static_cast<double>(buckets);
+      program_.collectives.push_back(reduction);
+    }
+  }
+
+  std::int64_t buckets_of(std::int64_t bytes) const {
+    const std::int64_t bucket = plan_.gradient_bucket.count;
+    return std::clamp<std::int64_t>(bytes / bucket + (bytes % bucket > 0 ? 1 : 0), 1, kMostBuckets);
+  }
+
+  /// Whether a stage's gradients are reduced while its last backward runs. Not those of an encoder that is
+  /// spread over ranks, some of which may have no backward of it.
+  bool overlaps(std::size_t s) const {
+    return plan_.gradient_bucket.count > 0 && !(order_.shape.spreads_encoder() && s == 0);
+  }
+
+  std::size_t end_collective(std::size_t s) const {
+    return s + 1 < first_collective_.size() ? first_collective_[s + 1] : program_.collectives.size();
+  }
+
+  /// Per stage, the place in a rank's order of the step that completes its gradients.
+  std::vector<std::size_t> last_backwards(const std::vector<ScheduleStep>& steps) const {
+    std::vector<std::size_t> last(program_.stages.size(), steps.size());
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      if (steps[k].op == Op::backward || steps[k].op == Op::backward_weight) last[steps[k].stage] = k;
+    }
+    return last;
+  }
+
+  void add_collectives(Op op, std::size_t stage) {
+    for (std::size_t c = first_collective_[stage]; c < end_collective(stage); ++c) add(op, stage, -1, c);
   }
 
   void add_messages() {
@@ -232,16 +267,20 @@ class Lowering {
 
   void add_instructions(std::size_t rank, Group& group) {
     group.begin = static_cast<std::int64_t>(program_.instructions.size());
-    for (const ScheduleStep& step : order_.ranks[rank]) {
+    const std::vector<ScheduleStep>& steps = order_.ranks[rank];
+    const std::vector<std::size_t> last = last_backwards(steps);
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      const ScheduleStep& step = steps[k];
       const bool forward = step.op == Op::forward;
       const bool exchanges = step.op != Op::backward_weight;
       if (exchanges) add_exchange(step, group.dp_rank, forward ? step.stage - 1 : step.stage, forward);
+      if (k == last[step.stage] && overlaps(step.stage)) add_collectives(Op::all_reduce_start, step.stage);
       add(step.op, step.stage, step.microbatch, work_index(step.stage, group.dp_rank, step.microbatch));
       if (exchanges) add_exchange(step, group.dp_rank, forward ? step.stage : step.stage - 1, forward);
     }
     // Backwards end on the last stage first.
     for (auto s = stages_of_ranks_[rank].rbegin(); s != stages_of_ranks_[rank].rend(); ++s) {
-      if (collective_of_stage_[*s] >= 0) add(Op::all_reduce, *s, -1, collective_of_stage_[*s]);
+      add_collectives(overlaps(*s) ? Op::all_reduce_wait : Op::all_reduce, *s);
       program_.instructions.push_back({Op::optimizer_step, static_cast<std::uint16_t>(*s), -1, -1});
     }
     group.end = static_cast<std::int64_t>(program_.instructions.size());
@@ -255,8 +294,8 @@ class Lowering {
   SamplesOfBins bins_;
   std::vector<std::int64_t> output_tokens_;  // per work, where LLM dp ranks encode their own
   std::vector<Boundary> boundaries_;
-  std::vector<std::int32_t> first_group_;          // per pipeline rank
-  std::vector<std::int32_t> collective_of_stage_;  // -1: dp is 1
+  std::vector<std::int32_t> first_group_;      // per pipeline rank
+  std::vector<std::size_t> first_collective_;  // per stage; none where dp is 1
   Program program_;
 };
 

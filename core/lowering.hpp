@@ -19,7 +19,9 @@ namespace dflop {
 /// dp rank is. A colocated plan encodes microbatch j of an LLM dp rank on pipeline rank j mod pp of that dp
 /// rank. Messages without bytes and those of a group to itself are left out. After its last backward a group
 /// takes its stages from the last to the first, reduces the gradients of each over dp (fp32, 4 bytes a
-/// parameter) and takes its optimizer step.
+/// parameter) and takes its optimizer step. With Plan::gradient_bucket a stage's gradients are reduced in
+/// buckets of equal bytes while its last backward runs, bucket k of n being ready after k / n of it; a
+/// colocated encoder's are not.
 ///
 /// `order` is for the plan's shape, but for its placement, and runs to its end.
 /// @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11

@@ -52,6 +52,9 @@ struct ModulePlan {
   bool operator==(const ModulePlan&) const = default;
 };
 
+/// Bytes of a gradient bucket at most.
+inline constexpr std::int64_t kMostGradientBucket = std::int64_t{1} << 50;
+
 /// A complete training configuration. With Layout::uniform both modules have the same tp, pp and dp, and
 /// stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With Layout::colocated the
 /// encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp = llm.dp * llm.pp.
@@ -70,6 +73,9 @@ struct Plan {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int chunks = 1;  ///< stages of each pipeline rank: any for interleaved, 2 for zb-v, 1 for the others
   Recomputation recomputation = Recomputation::full;
+  /// Gradients are reduced in buckets of about so many bytes, each as soon as the stage's last backward has
+  /// made them; 0: all at once, after the last backward of the group.
+  Bytes gradient_bucket;
   bool zero1 = true;              ///< optimizer states split over dp
   bool sequence_parallel = true;  ///< activations between tp regions split over tp
 

@@ -139,7 +139,9 @@ void add_plan_options(Options& options) {
       ("chunks", po::value<std::int64_t>()->value_name("V"),
        "stages of each pipeline rank, for interleaved (zb-v has 2)")  //
       ("recompute", po::value<std::string>()->default_value("full")->value_name("none|selective|full"),
-       "activations computed again in the backward pass")                              //
+       "activations computed again in the backward pass")  //
+      ("gradient-bucket", po::value<std::int64_t>()->value_name("BYTES")->default_value(0),
+       "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards")  //
       ("no-zero1", po::bool_switch(), "keep whole optimizer states on every dp rank")  //
       ("no-sequence-parallel", po::bool_switch(), "keep whole activations on every tp rank");
 }
@@ -201,6 +203,7 @@ PlanOptions read_plan_options(const Values& values) {
   options.schedule = *known_schedule;
   options.recomputation = *known_recompute;
   options.zero1 = !values["no-zero1"].as<bool>();
+  options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMostGradientBucket)};
   options.sequence_parallel = !values["no-sequence-parallel"].as<bool>();
   return options;
 }

@@ -30,7 +30,7 @@ void add_data_options(Options& options);
 void add_target_options(Options& options);
 /// --gbs, --iterations, --seed.
 void add_batch_options(Options& options);
-/// --pipeline-schedule, --chunks, --recompute, --no-zero1, --no-sequence-parallel.
+/// --pipeline-schedule, --chunks, --recompute, --gradient-bucket, --no-zero1, --no-sequence-parallel.
 void add_plan_options(Options& options);
 /// --scheduler, --node-budget, --time-limit.
 void add_scheduler_options(Options& options);

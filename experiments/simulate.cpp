@@ -12,6 +12,7 @@
 #include "experiments/memory_table.hpp"
 #include "experiments/options.hpp"
 #include "experiments/simulate_pipeline.hpp"
+#include "experiments/stage_gpus.hpp"
 #include "experiments/study.hpp"
 #include "experiments/what_if.hpp"
 #include "sim/engine.hpp"
@@ -97,35 +98,42 @@ void print_result(Format format, const Evaluation& result, const std::optional<T
   }
 }
 
-/// Calls body(costs, conditions) with what a program costs on a cluster under a what-if.
-void on_cluster(const WhatIf& what_if, const Target& target, const Program& program, std::uint64_t run,
-                const ConditionedRun& body) {
-  const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
-    return cluster_network(program, target.cluster, bandwidth_factor);
-  };
-  what_if.prepare(program, target.cost.price(program),
-                  what_if.network.value_or(NetworkModel::latency_bandwidth), make_network, run, body);
-}
+/// Where and under which conditions programs run.
+struct Setting {
+  const WhatIf& what_if;
+  const Target& target;
+  const StageGpus& gpus;
 
-Timeline run_on_cluster(const WhatIf& what_if, const Target& target, const Program& program,
-                        std::uint64_t run, Detail detail) {
-  Timeline timeline;
-  on_cluster(what_if, target, program, run, [&](const ProgramCosts& costs, const Conditions& conditions) {
-    timeline = simulate(program, costs, detail, conditions);
-  });
-  return timeline;
-}
+  /// Calls body(costs, conditions) with what a program meets.
+  void prepare(const Program& program, std::uint64_t run, const ConditionedRun& body) const {
+    const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
+      return cluster_network(program, target.cluster, bandwidth_factor);
+    };
+    ProgramCosts costs = target.cost.price(program);
+    gpus.reprice(program, costs);
+    what_if.prepare(program, std::move(costs), what_if.network.value_or(NetworkModel::latency_bandwidth),
+                    make_network, run, body);
+  }
+
+  Timeline run(const Program& program, std::uint64_t run, Detail detail) const {
+    Timeline timeline;
+    prepare(program, run, [&](const ProgramCosts& costs, const Conditions& conditions) {
+      timeline = simulate(program, costs, detail, conditions);
+    });
+    return timeline;
+  }
+};
 
 /// The slowest iteration, explained.
-Explanation explain_slowest(const WhatIf& what_if, const Plan& plan, const Target& target,
-                            const ScheduleFile& schedule, const RunOptions& options,
-                            const Evaluation& result) {
+Explanation explain_slowest(const Setting& setting, const Plan& plan, const ScheduleFile& schedule,
+                            const RunOptions& options, const Evaluation& result) {
+  const Target& target = setting.target;
   const std::size_t slowest = slowest_iteration(result.timelines);
   const ScheduledIteration& iteration = schedule.iterations[slowest];
   const PipelineOrder order = iteration_order(plan, target, iteration, options);
   const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
   Explanation explanation;
-  on_cluster(what_if, target, program, slowest, [&](const ProgramCosts& costs, const Conditions& conditions) {
+  setting.prepare(program, slowest, [&](const ProgramCosts& costs, const Conditions& conditions) {
     explanation = explain(program, costs, conditions);
   });
   explanation.iteration = slowest;
@@ -134,8 +142,9 @@ Explanation explain_slowest(const WhatIf& what_if, const Plan& plan, const Targe
 }
 
 /// Iteration times of `what_if.repeat` runs of all iterations.
-Table repeat(const WhatIf& what_if, const Plan& plan, const Target& target, const ScheduleFile& schedule,
+Table repeat(const Setting& setting, const Plan& plan, const ScheduleFile& schedule,
              const RunOptions& options) {
+  const Target& target = setting.target;
   std::vector<Program> programs;
   for (const ScheduledIteration& iteration : schedule.iterations) {
     const PipelineOrder order = iteration_order(plan, target, iteration, options);
@@ -143,9 +152,9 @@ Table repeat(const WhatIf& what_if, const Plan& plan, const Target& target, cons
   }
   const auto run = [&](std::size_t i) {
     const Program& program = programs[i % programs.size()];
-    return Seconds(run_on_cluster(what_if, target, program, i, Detail::usage).makespan);
+    return Seconds(setting.run(program, i, Detail::usage).makespan);
   };
-  return distribution_table(run_all(what_if.repeat * programs.size(), run));
+  return distribution_table(run_all(setting.what_if.repeat * programs.size(), run));
 }
 
 /// Says who stalled in the last iteration that was run.
@@ -178,19 +187,21 @@ int simulate_plan(const Values& values) {
                       [&](ClusterSpec& cluster) { what_if.apply(cluster); });
   validate(plan, target.model, target.cluster, plan_path);
   validate(schedule, plan, schedule_path);
+  const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
+  const Setting setting{what_if, target, gpus};
   const int traced = out || perfetto ? static_cast<int>(schedule.iterations.size()) : 0;
   RunOptions options;
   if (const auto path = read_text(values, "order")) {
     options.order = parse_order(read_text_file(*path), *path, plan_shape(plan));
   }
   options.runner = [&](std::size_t k, const Program& program, Detail detail) {
-    return run_on_cluster(what_if, target, program, k, detail);
+    return setting.run(program, k, detail);
   };
   const Evaluation result = evaluate(plan, target, schedule, traced, options);
   const bool stalled = !result.timelines.back().stalls.empty();
   std::optional<Explanation> explanation;
   if (wants_explanation(values) && !stalled) {
-    explanation = explain_slowest(what_if, plan, target, schedule, options, result);
+    explanation = explain_slowest(setting, plan, schedule, options, result);
   }
   StagedOutputs files;
   if (order_out) files.add(*order_out, to_json(result.order));
@@ -205,9 +216,10 @@ int simulate_plan(const Values& values) {
   files.commit();
   if (stalled) return report_stall(format, result);
   std::optional<Table> distribution;
-  if (what_if.repeat > 1) distribution = repeat(what_if, plan, target, schedule, options);
+  if (what_if.repeat > 1) distribution = repeat(setting, plan, schedule, options);
   print_result(format, result, distribution, printed(values, explanation));
-  if (const auto problem = out_of_memory(result.timelines, target.cluster)) {
+  if (const auto problem = gpus.empty() ? out_of_memory(result.timelines, target.cluster)
+                                        : gpus.out_of_memory(result.timelines)) {
     fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
     return 3;
   }
@@ -283,6 +295,7 @@ Command simulate_command() {
        "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)");
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
+  add_stage_gpu_option(command.options);
   add_explain_options(command.options);
   add_format_option(command.options);
   return command;

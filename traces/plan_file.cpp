@@ -63,6 +63,7 @@ std::string to_json(const Plan& plan) {
   writer.field("schedule", to_string(plan.schedule));
   if (plan.chunks != 1) writer.field("chunks", plan.chunks);
   writer.field("recomputation", to_string(plan.recomputation));
+  if (plan.gradient_bucket.count > 0) writer.field("gradient_bucket_bytes", plan.gradient_bucket.count);
   writer.field("zero1", plan.zero1);
   writer.field("sequence_parallel", plan.sequence_parallel);
   return writer.finish();
@@ -73,7 +74,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonValue root = document.root(kSchema, kVersion);
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
                      "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
-                    {"chunks"});
+                    {"chunks", "gradient_bucket_bytes"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
@@ -96,6 +97,9 @@ Plan parse_plan(std::string_view json, const std::string& file) {
                    PipelineSchedule::eager_1f1b, PipelineSchedule::encoder_in_bubbles});
   plan.recomputation =
       root.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
+  if (root.has("gradient_bucket_bytes")) {
+    plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMostGradientBucket)};
+  }
   plan.zero1 = root.at("zero1").boolean();
   plan.sequence_parallel = root.at("sequence_parallel").boolean();
   return plan;

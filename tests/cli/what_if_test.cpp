@@ -136,6 +136,15 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   const RunResult failed = box.run("simulate --plan plan.json --schedule s.json --fail rank=0:0.5");
   EXPECT_EQ(failed.exit_code, 3);
   EXPECT_NE(failed.err.find("iteration 0 does not end"), std::string::npos) << failed.err;
+  EXPECT_LT(mean("--stage-gpu 0=h100 --stage-gpu 1=h100"), mean("--stage-gpu 1=h100"));
+  EXPECT_LT(mean("--stage-gpu 1=h100"), usual);
+  EXPECT_EQ(mean("--stage-gpu 0=a100-80g"), usual);
+  const RunResult no_stage = box.run("simulate --plan plan.json --schedule s.json --stage-gpu 9=h100");
+  EXPECT_EQ(no_stage.exit_code, 2);
+  EXPECT_NE(no_stage.err.find("'--stage-gpu': expected a stage from 0 to 1, found '9=h100'"),
+            std::string::npos)
+      << no_stage.err;
+  EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --stage-gpu h100").exit_code, 2);
   EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --leaf 2").exit_code, 2);
   EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --collectives star").exit_code, 2);
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/error.hpp"
@@ -204,6 +205,43 @@ TEST(Lower, EncoderRanksGetEqualFlopToWithinOneSequence) {
     for (int e = 0; e < 4; ++e) {
       EXPECT_NEAR(weight(program.works[e * plan.microbatches + j].encoder), total / 4, largest);
     }
+  }
+}
+
+// An LLM stage of 2 dp ranks, its gradients in buckets of a third of them: 3 starts before its last backward,
+// ready after 1/3, 2/3 and all of it, and 3 waits before the optimizer step; the bytes add up.
+TEST(Lower, BucketsAreStartedBeforeTheLastBackwardAndAwaitedBeforeTheStep) {
+  Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 2, {6}}, 2, 4);
+  const ModelSpec model = tiny_model();
+  const std::int64_t bytes = 4 * stage_parameters(plan_stages(plan, model)[1], model);
+  plan.gradient_bucket = {bytes / 3 + 1};
+  Random random(8);
+  const Batch batch = random_batch(random, 4);
+  const Program program = lower(plan, model, batch, random_assignment(random, plan, batch.size()));
+  verify(program);
+  ASSERT_EQ(program.collectives.size(), 3u);
+  std::int64_t sum = 0;
+  for (std::size_t k = 0; k < 3; ++k) {
+    EXPECT_EQ(program.collectives[k].groups, (std::vector<std::int32_t>{1, 2}));
+    EXPECT_DOUBLE_EQ(program.collectives[k].ready, static_cast<double>(k + 1) / 3);
+    sum += program.collectives[k].bytes.count;
+  }
+  EXPECT_EQ(sum, bytes);
+  for (const std::size_t g : {1, 2}) {
+    std::vector<Instruction> tail(program.instructions.begin() + program.groups[g].begin,
+                                  program.instructions.begin() + program.groups[g].end);
+    const auto first_start = std::find_if(tail.begin(), tail.end(), [](const Instruction& instruction) {
+      return instruction.op == Op::all_reduce_start;
+    });
+    tail.erase(tail.begin(), first_start);
+    std::vector<Op> ops;
+    for (const Instruction& instruction : tail) {
+      if (instruction.op != Op::reshard_send) ops.push_back(instruction.op);
+    }
+    EXPECT_EQ(ops, (std::vector<Op>{Op::all_reduce_start, Op::all_reduce_start, Op::all_reduce_start,
+                                    Op::backward, Op::all_reduce_wait, Op::all_reduce_wait,
+                                    Op::all_reduce_wait, Op::optimizer_step}));
+    EXPECT_EQ(tail[3].microbatch, 1);
   }
 }
 

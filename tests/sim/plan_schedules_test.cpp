@@ -78,6 +78,7 @@ Plan random_plan(Random& random, PipelineSchedule schedule, Layout layout) {
     }
   }
   plan.gbs = plan.bins() + static_cast<int>(random.below(20));
+  if (random.below(2) == 0) plan.gradient_bucket = Bytes{pick(random, 400'000)};
   return plan;
 }
 
@@ -199,15 +200,17 @@ TEST(PlanSchedules, HoldTheStateOfAllTheirStages) {
 TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
   for_each_case([](const Case& c) {
     std::vector<int> steps(c.program.stages.size(), 0);
-    std::vector<int> reductions(c.program.stages.size(), 0);
+    std::vector<std::int64_t> reduced(c.program.stages.size(), 0);  // bytes, over all groups
     for (const Instruction& instruction : c.program.instructions) {
       if (instruction.op == Op::optimizer_step) ++steps[instruction.stage];
-      if (enters_collective(instruction.op)) ++reductions[instruction.stage];
+      if (enters_collective(instruction.op)) {
+        reduced[instruction.stage] += c.program.collectives[instruction.index].bytes.count;
+      }
     }
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const int dp = c.program.stages[s].dp;
       EXPECT_EQ(steps[s], dp);
-      EXPECT_EQ(reductions[s], dp > 1 ? dp : 0);
+      EXPECT_EQ(reduced[s], dp > 1 ? dp * 4 * stage_parameters(c.program.stages[s], tiny_model()) : 0);
     }
   });
 }

@@ -56,7 +56,14 @@ struct Case {
       for (const ModulePlan& llm : modules(model.llm.layers)) {
         if (encoder.ranks() + llm.ranks() != cluster.gpus()) continue;
         for (int m = 1; m * llm.dp <= gbs; ++m) {
-          Plan plan{"dflop", model.name, cluster.name, gbs, Layout::disaggregated, encoder, llm, m};
+          Plan plan;
+          plan.planner = "dflop";
+          plan.model = model.name;
+          plan.cluster = cluster.name;
+          plan.gbs = gbs;
+          plan.encoder = encoder;
+          plan.llm = llm;
+          plan.microbatches = m;
           all.push_back(plan);
         }
       }
@@ -139,7 +146,11 @@ TEST(DflopPlanner, TakesMoreMicrobatchesWhereFewerDoNotFit) {
 TEST(DflopPlanner, CarriesTheOptions) {
   const Case c(1, 20);
   PlanRequest request = c.request();
-  request.options = {PipelineSchedule::gpipe, Recomputation::selective, false, false};
+  request.options.schedule = PipelineSchedule::gpipe;
+  request.options.recomputation = Recomputation::selective;
+  request.options.zero1 = false;
+  request.options.sequence_parallel = false;
+  request.options.gradient_bucket = Bytes{1'000};
   const PlanResult result = DflopPlanner().plan(request);
   ASSERT_TRUE(result.plan.has_value());
   EXPECT_EQ(result.plan->planner, "dflop");
@@ -148,6 +159,7 @@ TEST(DflopPlanner, CarriesTheOptions) {
   EXPECT_EQ(result.plan->gbs, 12);
   EXPECT_EQ(result.plan->schedule, PipelineSchedule::gpipe);
   EXPECT_EQ(result.plan->recomputation, Recomputation::selective);
+  EXPECT_EQ(result.plan->gradient_bucket, Bytes{1'000});
   EXPECT_FALSE(result.plan->zero1);
   EXPECT_FALSE(result.plan->sequence_parallel);
 }

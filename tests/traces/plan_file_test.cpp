@@ -78,6 +78,7 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.cluster = "c:" + std::to_string(random.below(9));
     plan.layout = static_cast<Layout>(random.below(3));
     plan.chunks = 1 + static_cast<int>(random.below(3));
+    plan.gradient_bucket = {static_cast<std::int64_t>(random.below(3)) * 1'000'000};
     plan.encoder = random_module(random, plan.layout == Layout::uniform ? plan.chunks : 1);
     plan.llm = random_module(random, plan.chunks);
     plan.microbatches = 1 + static_cast<int>(random.below(64));
@@ -103,6 +104,7 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
   refused("[16,16]", "[16,16,0]", "llm.layers", {"each of 2 stages", "an array of 3"});
   refused("[16,16]", "[16,-16]", "llm.layers[1]", {"found -16"});
   refused("\"1f1b\"", "\"1f1b\", \"chunks\": 0", "chunks", {"found 0"});
+  refused("\"1f1b\"", "\"1f1b\", \"gradient_bucket_bytes\": -1", "gradient_bucket_bytes", {"found -1"});
   refused("\"1f1b\"", "\"1f1b\", \"chunks\": 2", "llm.layers", {"each of 4 stages", "an array of 2"});
   refused("\"disaggregated\"", "\"together\"", "layout", {"disaggregated, uniform, colocated"});
   refused("\"1f1b\"", "\"2f2b\"", "schedule", {"gpipe, 1f1b", "2f2b"});
