@@ -1,0 +1,18 @@
+// What dflop replay prints.
+#pragma once
+
+#include <vector>
+
+#include "experiments/replay_runs.hpp"
+#include "experiments/table.hpp"
+
+namespace dflop {
+
+/// The runs of all iterations that are replayed; replays[i][k] has the same name for each i.
+using Replays = std::vector<std::vector<ReplayRun>>;
+
+/// Prints a row for each run, how the groups of the first iteration spent the first two, and where the prices
+/// of another plan come from, if there is one.
+void print_replays(Format format, const Replays& replays, const PricedParts* prices);
+
+}  // namespace dflop
