@@ -139,7 +139,8 @@ class Rebuild {
       if (position == kNone) {
         refuse_span("position", static_cast<std::int64_t>(row),
                     "expected the place of the span's instruction in its rank's list, found -1, which is "
-                    "unknown; 'dflop simulate --out FILE' records it, a profiler does not");
+                    "unknown; give a timeline of 'dflop simulate --out FILE', which has it; one of 'dflop "
+                    "import' has not, because no profiler records it");
       }
       const std::int64_t count = group.end - group.begin;
       if (position < 0 || position >= count) {
