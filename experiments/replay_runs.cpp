@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "core/verify.hpp"
 #include "sim/engine.hpp"
+#include "sim/topology.hpp"
+#include "traces/order_file.hpp"
 
 namespace dflop {
 namespace {
@@ -21,8 +24,9 @@ void add(PriceSources& sum, const PriceSources& sources) {
 
 /// Runs a program in place of the recorded one. Names and shapes of stages that the recording does not know
 /// stay unknown.
-Timeline run(const PricedPipeline& priced, const Timeline& recording, Detail detail) {
-  Timeline timeline = simulate(priced.program, priced.costs, detail);
+Timeline run(const Program& program, const ProgramCosts& costs, const Timeline& recording, Detail detail,
+             const Conditions& conditions = {}) {
+  Timeline timeline = simulate(program, costs, detail, conditions);
   if (recording.stage_shapes.empty() && timeline.stages.size() == recording.stages.size()) {
     timeline.stages = recording.stages;
     timeline.stage_shapes.clear();
@@ -47,6 +51,88 @@ bool has_activations(const ProgramCosts& costs) {
 bool has_whole_backwards(const Program& program) {
   return std::any_of(program.instructions.begin(), program.instructions.end(),
                      [](const Instruction& instruction) { return instruction.op == Op::backward; });
+}
+
+bool splits_backward(const StepOrder& order) {
+  for (const std::vector<ScheduleStep>& steps : order) {
+    for (const ScheduleStep& step : steps) {
+      if (step.op == Op::backward_input || step.op == Op::backward_weight) return true;
+    }
+  }
+  return false;
+}
+
+/// Of an order that splits backwards. `name`: what the order is of.
+void require_weight_share(const std::string& name, const Program& program, const Reordering& reordering) {
+  if (reordering.weight_share || !has_whole_backwards(program)) return;
+  throw Error(
+      ErrorKind::input,
+      fmt::format("{} splits backwards, which are whole here; '--weight-share' has to say how much of "
+                  "one is for the weights",
+                  name));
+}
+
+std::string order_name(std::string name, const Reordering& reordering) {
+  if (reordering.microbatches == 0) return name;
+  return fmt::format("{}{}{} microbatches", name, name.empty() ? "" : ", ", reordering.microbatches);
+}
+
+/// Whether the rank of the first chunk's last stage has that of the second chunk's first one, too.
+bool turns_at_last_rank(const Program& program, int ranks) {
+  for (const Group& group : program.groups) {
+    if (group.stage != ranks - 1) continue;
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      if (program.instructions[i].stage == ranks) return true;
+    }
+  }
+  return false;
+}
+
+/// The shape for which an order of the user's is read.
+PipelineShape order_shape(const Program& program, const Reordering& reordering) {
+  std::set<std::int32_t> ranks;
+  for (const Group& group : program.groups) ranks.insert(group.stage);
+  if (ranks.empty() || program.stages.size() % ranks.size() != 0) {
+    throw Error(ErrorKind::input,
+                fmt::format("expected as many stages on each pipeline rank as on the others, "
+                            "found {} stages on {} ranks",
+                            program.stages.size(), ranks.size()));
+  }
+  PipelineShape shape;
+  shape.ranks = static_cast<int>(ranks.size());
+  shape.chunks = static_cast<int>(program.stages.size() / ranks.size());
+  shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
+  if (shape.chunks > 1) {
+    shape.kind = PipelineSchedule::interleaved;
+    shape.placement = turns_at_last_rank(program, shape.ranks) ? Placement::v : Placement::round_robin;
+  }
+  return shape;
+}
+
+/// Calls body(costs, conditions) with what a program meets under the conditions.
+void under(const ReplayConditions& conditions, const PricedPipeline& priced, std::uint64_t run,
+           const ConditionedRun& body) {
+  const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
+  const Program& program = priced.program;
+  if (network == NetworkModel::contention && program.ranks() > conditions.cluster->gpus()) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--cluster': expected the {} GPUs of the recording at least, found '{}' "
+                            "with {}",
+                            program.ranks(), conditions.cluster->name, conditions.cluster->gpus()));
+  }
+  const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
+    return cluster_network(program, *conditions.cluster, bandwidth_factor);
+  };
+  conditions.what_if.prepare(program, priced.costs, network, make_network, run, body);
+}
+
+Timeline run_under(const ReplayConditions& conditions, const PricedPipeline& priced, std::uint64_t number,
+                   const Timeline& recording, Detail detail) {
+  Timeline timeline;
+  under(conditions, priced, number, [&](const ProgramCosts& costs, const Conditions& met) {
+    timeline = run(priced.program, costs, recording, detail, met);
+  });
+  return timeline;
 }
 
 }  // namespace
@@ -75,24 +161,26 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
 }
 
 ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering) {
-  std::string name = schedule ? std::string(to_string(*schedule)) : "";
-  if (reordering.microbatches > 0) {
-    name += fmt::format("{}{} microbatches", name.empty() ? "" : ", ", reordering.microbatches);
-  }
-  return {name, [=](const PricedPipeline& before, const RecordedProgram&, int) {
+  return {order_name(schedule ? std::string(to_string(*schedule)) : "", reordering),
+          [=](const PricedPipeline& before, const RecordedProgram&, int) {
             const auto kind = schedule ? schedule : schedule_of(before.program, before.costs);
             if (!kind) {
               throw Error(ErrorKind::input,
                           "the order is that of no known schedule; '--pipeline-schedule' has to name one");
             }
-            if (splits_backward(*kind) && !reordering.weight_share && has_whole_backwards(before.program)) {
-              throw Error(
-                  ErrorKind::input,
-                  fmt::format("{} splits backwards, which are whole here; '--weight-share' has to say "
-                              "how much of one is for the weights",
-                              to_string(*kind)));
+            if (splits_backward(*kind)) {
+              require_weight_share(std::string(to_string(*kind)), before.program, reordering);
             }
             const StepOrder order = scheduled_order(before.program, before.costs, *kind, reordering);
+            return reorder(before.program, before.costs, order, reordering);
+          }};
+}
+
+ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering) {
+  return {order_name("order " + file, reordering),
+          [=](const PricedPipeline& before, const RecordedProgram&, int) {
+            const StepOrder order = parse_order(json, file, order_shape(before.program, reordering)).ranks;
+            if (splits_backward(order)) require_weight_share(file, before.program, reordering);
             return reorder(before.program, before.costs, order, reordering);
           }};
 }
@@ -107,19 +195,34 @@ ReplayChange other_links(double latency_scale, double bandwidth_scale,
           }};
 }
 
-std::vector<ReplayRun> replay_iteration(const Timeline& recording, const std::string& file, int iteration,
-                                        const std::vector<ReplayChange>& changes, Detail detail) {
+ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
+                                   const std::vector<ReplayChange>& changes,
+                                   const ReplayConditions& conditions, Detail detail) {
   const RecordedProgram recorded = recorded_program(recording, file, iteration);
-  const auto detail_of = [&](std::size_t k) { return k == changes.size() ? detail : Detail::usage; };
-  std::vector<ReplayRun> runs = {{"recorded", recording, true}};
+  const bool conditioned = !conditions.name.empty();
+  const auto detail_of = [&](std::size_t k) {
+    return k == changes.size() && !conditioned ? detail : Detail::usage;
+  };
+  ReplayedIteration result;
+  std::vector<ReplayRun>& runs = result.runs;
+  runs.push_back({"recorded", recording, true});
   PricedPipeline priced{recorded.program, recorded.costs};
-  runs.push_back({"replayed", run(priced, recording, detail_of(0)), recorded.memory});
+  runs.push_back({"replayed", run(priced.program, priced.costs, recording, detail_of(0)), recorded.memory});
   for (std::size_t k = 0; k < changes.size(); ++k) {
     priced = apply(changes[k], priced, recorded, iteration);
     const bool memory = recorded.memory || has_activations(priced.costs);
-    runs.push_back({changes[k].name, run(priced, recording, detail_of(k + 1)), memory});
+    runs.push_back({changes[k].name, run(priced.program, priced.costs, recording, detail_of(k + 1)), memory});
   }
-  return runs;
+  const auto conditioned_run = [&](std::size_t repetition, Detail kept) {
+    return run_under(conditions, priced, repetition * conditions.iterations + iteration, recording, kept);
+  };
+  if (conditioned) runs.push_back({conditions.name, conditioned_run(0, detail), runs.back().memory});
+  if (conditions.what_if.repeat > 1 && runs.back().timeline.stalls.empty()) {
+    result.repeated = run_all(conditions.what_if.repeat, [&](std::size_t repetition) {
+      return Seconds(conditioned_run(repetition, Detail::usage).makespan);
+    });
+  }
+  return result;
 }
 
 }  // namespace dflop

@@ -11,6 +11,7 @@
 #include "costmodel/recorded.hpp"
 #include "costmodel/recorded_program.hpp"
 #include "experiments/study.hpp"
+#include "experiments/what_if.hpp"
 
 namespace dflop {
 
@@ -30,6 +31,10 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
 /// schedule it is the one that the program has.
 ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering);
 
+/// The same work in an order of the user's: the text of a file of schema "dflop.order", read for as many
+/// pipeline ranks as the program has and an equal number of stages on each.
+ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering);
+
 /// Links of another latency and bandwidth; see rescale_links().
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster);
@@ -40,10 +45,25 @@ struct ReplayRun {
   bool memory = true;  ///< whether the timeline's memory is more than the model state
 };
 
-/// The recording, its replay, and each what-if on top of those before it. Spans (`detail`) are kept of the
-/// last run alone.
-/// @throws Error (input) as recorded_program(), or naming the what-if that is not possible.
-std::vector<ReplayRun> replay_iteration(const Timeline& recording, const std::string& file, int iteration,
-                                        const std::vector<ReplayChange>& changes, Detail detail);
+/// What the program meets when all changes are made.
+struct ReplayConditions {
+  std::string name;  ///< of its row; empty: nothing, and no row
+  WhatIf what_if;
+  std::optional<ClusterSpec> cluster;  ///< whose links are shared; needed for NetworkModel::contention
+  std::size_t iterations = 1;          ///< recorded; run r of iteration k is run r * iterations + k of a seed
+};
+
+struct ReplayedIteration {
+  std::vector<ReplayRun> runs;
+  std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, where there are several
+};
+
+/// The recording, its replay, each what-if on top of those before it, and then the conditions. Spans
+/// (`detail`) are kept of the last run alone. A run that stalls is not repeated.
+/// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
+/// WhatIf::prepare(), or if the cluster has fewer GPUs than the program has ranks.
+ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
+                                   const std::vector<ReplayChange>& changes,
+                                   const ReplayConditions& conditions, Detail detail);
 
 }  // namespace dflop

@@ -133,12 +133,17 @@ Table price_table(const PricedParts& parts) {
 
 }  // namespace
 
-void print_replays(Format format, const Replays& replays, const PricedParts* prices) {
+void print_replays(Format format, const Replays& replays, const PricedParts* prices,
+                   const std::optional<Table>& distribution) {
   const Table runs = run_table(replays);
   const Table groups = group_table(replays.front());
   switch (format) {
     case Format::table:
       fmt::print("{}", to_text(runs, terminal_width()));
+      if (distribution) {
+        fmt::print("\nmakespans of all runs of the last row:\n\n{}",
+                   to_text(*distribution, terminal_width()));
+      }
       if (prices != nullptr) {
         fmt::print("\nprices of the other plan:\n\n{}", to_text(price_table(*prices), terminal_width()));
       }
@@ -148,13 +153,16 @@ void print_replays(Format format, const Replays& replays, const PricedParts* pri
       nlohmann::ordered_json out = nlohmann::ordered_json::object();
       out["iterations"] = replays.size();
       out["runs"] = nlohmann::ordered_json::parse(to_json(runs, -1));
+      if (distribution) {
+        out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
+      }
       if (prices != nullptr) out["prices"] = nlohmann::ordered_json::parse(to_json(price_table(*prices), -1));
       out["groups"] = nlohmann::ordered_json::parse(to_json(groups, -1));
       fmt::print("{}\n", out.dump(2));
       break;
     }
     case Format::csv:
-      fmt::print("{}", to_csv(runs));
+      fmt::print("{}", to_csv(distribution ? *distribution : runs));
   }
 }
 

@@ -1,6 +1,7 @@
 // What dflop replay prints.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "experiments/replay_runs.hpp"
@@ -12,7 +13,8 @@ namespace dflop {
 using Replays = std::vector<std::vector<ReplayRun>>;
 
 /// Prints a row for each run, how the groups of the first iteration spent the first two, and where the prices
-/// of another plan come from, if there is one.
-void print_replays(Format format, const Replays& replays, const PricedParts* prices);
+/// of another plan come from, if there is one. `distribution`: of the last row, where it was repeated.
+void print_replays(Format format, const Replays& replays, const PricedParts* prices,
+                   const std::optional<Table>& distribution);
 
 }  // namespace dflop
