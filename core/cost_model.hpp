@@ -1,6 +1,7 @@
 // CostModel: durations of compute and communication, bytes of memory. Implementations live in costmodel/.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "core/model_state.hpp"
@@ -17,7 +18,11 @@ struct ProgramCosts {
   /// Per instruction, each rank: kept from a forward to the last backward of its microbatch and stage (the
   /// same number at the forward that takes it and at the backward that frees it); zero elsewhere.
   std::vector<Bytes> activation;
-  std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs
+  std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs. Both may be
+  /// empty, which is zero everywhere
+
+  Bytes activation_of(std::size_t i) const { return activation.empty() ? Bytes{} : activation[i]; }
+  Bytes workspace_of(std::size_t i) const { return workspace.empty() ? Bytes{} : workspace[i]; }
 };
 
 class CostModel {

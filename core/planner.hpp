@@ -24,7 +24,7 @@ struct PlanOptions {
   Recomputation recomputation = Recomputation::full;
   bool zero1 = true;
   bool sequence_parallel = true;
-  int chunks = 1;  ///< stages of each pipeline rank; more than 1 only for planners of uniform plans
+  int chunks = 1;         ///< stages of each pipeline rank; more than 1 only for planners of uniform plans
   Bytes gradient_bucket;  ///< see Plan
 };
 

@@ -212,6 +212,7 @@ class Builder {
     program.microbatches = shape_.microbatches;
     program.stages.assign(shape_.stages(), Stage{});
     program.works.assign(1, Work{});
+    reserve();
     add_messages();
     const std::vector<std::vector<int>> stages = stages_of_ranks(shape_);
     for (int rank = 0; rank < shape_.ranks; ++rank) {
@@ -230,6 +231,19 @@ class Builder {
     if (!shape_.spreads_encoder()) return pipeline_.message.at(boundary, microbatch);
     return boundary == 0 ? pipeline_.encoder->message.at(0, microbatch)
                          : pipeline_.message.at(boundary - 1, microbatch);
+  }
+
+  /// Room for all steps and, for each boundary and microbatch, two messages with a send and a receive each:
+  /// tables that grow by doubling would take twice the memory.
+  void reserve() {
+    const std::size_t messages = 2 * cell(shape_.stages() - 1, 0);
+    std::size_t instructions = 2 * messages;
+    for (const std::vector<ScheduleStep>& steps : order_.ranks) instructions += steps.size();
+    result_.program.messages.reserve(messages);
+    result_.costs.message.reserve(messages);
+    result_.program.instructions.reserve(instructions);
+    result_.costs.instruction.reserve(instructions);
+    if (pipeline_.activation) result_.costs.activation.reserve(instructions);
   }
 
   void add_messages() {
@@ -298,8 +312,7 @@ class Builder {
     result_.program.instructions.push_back(
         {op, static_cast<std::uint16_t>(step.stage), step.microbatch, index});
     result_.costs.instruction.push_back(duration);
-    result_.costs.activation.push_back(activation);
-    result_.costs.workspace.push_back(Bytes{});
+    if (pipeline_.activation) result_.costs.activation.push_back(activation);
   }
 
   const RawPipeline& pipeline_;

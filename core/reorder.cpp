@@ -157,7 +157,7 @@ class Reorderer {
     if (const Block* block = find(step.op, step)) {
       add_messages(block->receives, step);
       const std::int64_t i = block->compute;
-      add_compute(step, i, costs_.instruction[i], costs_.activation[i], costs_.workspace[i]);
+      add_compute(step, i, costs_.instruction[i], costs_.activation_of(i), costs_.workspace_of(i));
       add_messages(block->sends, step);
     } else if (step.op == Op::backward) {
       join(*find(Op::backward_input, step), *find(Op::backward_weight, step), step);
@@ -170,8 +170,8 @@ class Reorderer {
     add_messages(input.receives, step);
     add_messages(weight.receives, step);
     add_compute(step, input.compute, costs_.instruction[input.compute] + costs_.instruction[weight.compute],
-                costs_.activation[weight.compute],
-                std::max(costs_.workspace[input.compute], costs_.workspace[weight.compute]));
+                costs_.activation_of(weight.compute),
+                std::max(costs_.workspace_of(input.compute), costs_.workspace_of(weight.compute)));
     add_messages(input.sends, step);
     add_messages(weight.sends, step);
   }
@@ -180,10 +180,10 @@ class Reorderer {
     const std::int64_t i = whole.compute;
     const Nanoseconds weight = weight_part(costs_.instruction[i], *weight_share_);
     if (step.op == Op::backward_weight) {
-      return add_compute(step, i, weight, costs_.activation[i], costs_.workspace[i]);
+      return add_compute(step, i, weight, costs_.activation_of(i), costs_.workspace_of(i));
     }
     add_messages(whole.receives, step);
-    add_compute(step, i, costs_.instruction[i] - weight, Bytes{}, costs_.workspace[i]);
+    add_compute(step, i, costs_.instruction[i] - weight, Bytes{}, costs_.workspace_of(i));
     add_messages(whole.sends, step);
   }
 
@@ -205,14 +205,14 @@ class Reorderer {
   }
 
   void copy(std::int64_t i) {
-    add(old_.instructions[i], costs_.instruction[i], costs_.activation[i], costs_.workspace[i]);
+    add(old_.instructions[i], costs_.instruction[i], costs_.activation_of(i), costs_.workspace_of(i));
   }
 
   void add(const Instruction& instruction, Nanoseconds duration, Bytes activation, Bytes workspace) {
     new_.program.instructions.push_back(instruction);
     new_.costs.instruction.push_back(duration);
-    new_.costs.activation.push_back(activation);
-    new_.costs.workspace.push_back(workspace);
+    if (!costs_.activation.empty()) new_.costs.activation.push_back(activation);
+    if (!costs_.workspace.empty()) new_.costs.workspace.push_back(workspace);
   }
 
   const Program& old_;

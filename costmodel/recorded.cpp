@@ -110,13 +110,14 @@ void RecordedCostModel::learn_instructions(const RecordedProgram& recording) {
       const Work work = compute ? program.works[instruction.index] : Work{};
       const Nanoseconds duration = recording.costs.instruction[i];
       const ShapeKey key = shape_key(instruction.op, stage, work);
-      instructions_.emplace(place_of(group, instruction), Priced{key, duration, recording.costs.activation[i],
-                                                                 recording.costs.workspace[i]});
+      instructions_.emplace(
+          place_of(group, instruction),
+          Priced{key, duration, recording.costs.activation_of(i), recording.costs.workspace_of(i)});
       Mean& mean = shapes_[key];
       mean.total_s += Seconds(duration).count();
       mean.count += 1;
-      mean.activation = std::max(mean.activation, recording.costs.activation[i]);
-      mean.workspace = std::max(mean.workspace, recording.costs.workspace[i]);
+      mean.activation = std::max(mean.activation, recording.costs.activation_of(i));
+      mean.workspace = std::max(mean.workspace, recording.costs.workspace_of(i));
       learn_ratio(instruction.op, kind_of(stage), duration,
                   compute ? fallback_.compute(instruction.op, stage, work) : fallback_.optimizer_step(stage));
     }

@@ -64,10 +64,10 @@ GroupMemory group_memory(const Plan& plan, const Program& program, const Program
   GroupMemory memory;
   for (std::int64_t i = group.begin; i < group.end; ++i) {
     const Instruction& instruction = program.instructions[i];
-    memory.workspace = std::max(memory.workspace, costs.workspace[i]);
+    memory.workspace = std::max(memory.workspace, costs.workspace_of(i));
     const bool is_encoder = plan.layout == Layout::colocated && instruction.stage == 0;
     Bytes& largest = is_encoder ? memory.encoder_activation : memory.activation;
-    largest = std::max(largest, costs.activation[i]);
+    largest = std::max(largest, costs.activation_of(i));
   }
   return memory;
 }

@@ -133,15 +133,15 @@ class ReferenceBuilder {
       const Nanoseconds end = reference_.end[i];
       if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) {
         usage.busy += end - begin;
-        if (instruction.op == Op::forward) memory += costs_.activation[i];
-        if (usage.model_state.total() + memory + costs_.workspace[i] > usage.peak_memory) {
-          usage.peak_memory = usage.model_state.total() + memory + costs_.workspace[i];
+        if (instruction.op == Op::forward) memory += costs_.activation_of(i);
+        if (usage.model_state.total() + memory + costs_.workspace_of(i) > usage.peak_memory) {
+          usage.peak_memory = usage.model_state.total() + memory + costs_.workspace_of(i);
           usage.peak_time = begin;
           usage.peak_activations = memory;
-          usage.peak_buffers = costs_.workspace[i];
+          usage.peak_buffers = costs_.workspace_of(i);
         }
         if (instruction.op == Op::backward || instruction.op == Op::backward_weight) {
-          memory -= costs_.activation[i];
+          memory -= costs_.activation_of(i);
         }
         continue;
       }
