@@ -13,7 +13,9 @@
 namespace dflop {
 namespace {
 
-// A softmax in single steps (to fp32, scale, mask, softmax, to fp16) adds two fifths to a layer's kernels.
+// A softmax in single steps (to fp32, scale, mask, softmax, to fp16) launches more kernels than a fused one.
+// By how much that lengthens the launching of a layer was set by hand from a fit to the single-node A100
+// rows; it is not a count of kernels.
 constexpr double kSingleStepLaunches = 1.4;
 
 }  // namespace

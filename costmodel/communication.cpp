@@ -40,8 +40,13 @@ Seconds ring_all_reduce(const Link& link, int ranks, double bytes) {
 Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes) {
   const int nodes = (tp + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
   const int on_node = (tp + nodes - 1) / nodes;
-  return ring_all_reduce(cluster.intra_node, on_node, bytes) +
-         ring_all_reduce(cluster.inter_node, nodes, bytes / on_node);
+  const Link& inside = cluster.intra_node;
+  const Link& between = cluster.inter_node;
+  const double inside_bytes = 2 * bytes * (on_node - 1) / on_node;
+  const double network_bytes = 2 * bytes / on_node * (nodes - 1) / nodes;
+  return 2 * ((on_node - 1) * inside.latency + (nodes - 1) * between.latency) +
+         Seconds(std::max(inside_bytes / inside.bandwidth_bytes_per_s,
+                          network_bytes / between.bandwidth_bytes_per_s));
 }
 
 Seconds message_latency(const ClusterSpec& cluster, const Message& message, const Program& program) {

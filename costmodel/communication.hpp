@@ -14,7 +14,8 @@ namespace dflop {
 Seconds ring_all_reduce(const Link& link, int ranks, double bytes);
 
 /// All-reduce of one tensor over a tp group: a ring in its node; where tp is more than a node's GPUs, rings
-/// in each node and between the nodes as for gradients.
+/// in each node and between the nodes, a part of the tensor between each GPU and its likes. NCCL sends in
+/// chunks, the rings work at the same time on different ones, and the slower link decides.
 Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes);
 
 /// Whether all ranks of both groups of a message are on one node.

@@ -54,7 +54,8 @@ double or_first(Seconds time) {
 struct RowIndex {
   std::size_t set;
   std::size_t row;
-  double weight;  ///< square root of the row's share of its set
+  double weight;          ///< square root of the row's share of its set
+  double correction = 1;  ///< of the estimate, to the simulation
 };
 
 std::vector<RowIndex> masked_rows(const std::vector<PreparedSet>& sets, const RowMask& mask) {
@@ -80,10 +81,21 @@ std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::
   parallel_for(rows.size(), [&](std::size_t i) {
     const PreparedSet& set = sets[rows[i].set];
     const std::size_t r = rows[i].row;
-    const Seconds predicted = estimate(set.runs[r], set.skeletons[r], cluster);
+    const Seconds predicted = rows[i].correction * estimate(set.runs[r], set.skeletons[r], cluster);
     errors[i] = rows[i].weight * std::log(predicted / set.set.rows[r].iteration);
   });
   return errors;
+}
+
+/// Makes the rows' estimates equal to simulations at `cluster`, and so nearly equal to them around it.
+void correct_estimates(const std::vector<PreparedSet>& sets, const ClusterSpec& cluster,
+                       std::vector<RowIndex>& rows) {
+  parallel_for(rows.size(), [&](std::size_t i) {
+    const PreparedSet& set = sets[rows[i].set];
+    const std::size_t r = rows[i].row;
+    rows[i].correction = predict(set.runs[r], set.programs[r], cluster).iteration /
+                         estimate(set.runs[r], set.skeletons[r], cluster);
+  });
 }
 
 /// Those parameters that change any of the rows' predictions where the fit starts. The others stay as they
@@ -176,7 +188,7 @@ std::vector<Prediction> predict(const PreparedSet& set, const ClusterSpec& clust
 }
 
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster) {
-  const std::vector<RowIndex> rows = masked_rows(sets, mask);
+  std::vector<RowIndex> rows = masked_rows(sets, mask);
   const std::vector<FitParameter> parameters = parameters_that_matter(sets, rows, cluster);
   if (parameters.empty()) return cluster;
   const auto with = [&](const std::vector<double>& logs) {
@@ -191,15 +203,18 @@ ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& mask, const
     problem.start.push_back(
         std::clamp(std::log(parameter.get(cluster)), problem.lower.back(), problem.upper.back()));
   }
+  const std::vector<double> first = problem.start;
   const double prior = kPriorShare * kNoise * std::sqrt(static_cast<double>(rows.size()));
   problem.residuals = [&](const std::vector<double>& logs) {
     std::vector<double> residuals = log_errors(sets, rows, with(logs));
     for (std::size_t i = 0; i < logs.size(); ++i) {
-      residuals.push_back(prior * (logs[i] - problem.start[i]) / std::log(kPriorFactor));
+      residuals.push_back(prior * (logs[i] - first[i]) / std::log(kPriorFactor));
     }
     return residuals;
   };
   problem.robust_scale = kNoise;
+  problem.start = minimize(problem).point;
+  correct_estimates(sets, with(problem.start), rows);
   return with(minimize(problem).point);
 }
 

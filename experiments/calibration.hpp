@@ -42,7 +42,8 @@ using RowMask = std::vector<std::vector<bool>>;
 /// The cluster whose parameters minimise the robust sum of squares of log(predicted / measured) over the rows
 /// of the mask, every set weighing the same whatever its rows, plus a weak pull towards the values of
 /// `cluster` that decides what the rows leave open. One set of parameters serves all rows. Predictions inside
-/// the fit are estimate()'s; errors are reported of simulations.
+/// the fit are estimate()'s, at first as they are, then again each multiplied by what the simulation differs
+/// by at the first result; errors are reported of simulations.
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster);
 
 /// Time errors of each row of each set, predicted by a fit that has not seen the row.
