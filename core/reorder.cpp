@@ -141,15 +141,15 @@ class Reorderer {
       const bool weights = steps[k].op == Op::backward || steps[k].op == Op::backward_weight;
       if (weights) last_backward[steps[k].stage] = k;
     }
+    std::vector<std::vector<std::int64_t>> starts(steps.size() + 1);  // per step; at the end the rest
+    for (const std::int64_t start : blocks_.starts) {
+      starts[last_backward[old_.instructions[start].stage]].push_back(start);
+    }
     for (std::size_t k = 0; k < steps.size(); ++k) {
-      for (const std::int64_t start : blocks_.starts) {
-        if (last_backward[old_.instructions[start].stage] == k) copy(start);
-      }
+      starts_ = std::move(starts[k]);
       add_step(steps[k]);
     }
-    for (const std::int64_t start : blocks_.starts) {
-      if (last_backward[old_.instructions[start].stage] == steps.size()) copy(start);
-    }
+    for (const std::int64_t i : starts.back()) copy(i);
     for (const std::int64_t i : blocks_.tail) copy(i);
   }
 
@@ -196,8 +196,10 @@ class Reorderer {
     }
   }
 
+  /// After the starts that come into force while it runs: nothing may come between them and it.
   void add_compute(const ScheduleStep& step, std::int64_t of, Nanoseconds duration, Bytes activation,
                    Bytes workspace) {
+    for (const std::int64_t i : starts_) copy(i);
     Instruction instruction = old_.instructions[of];
     instruction.op = step.op;
     instruction.microbatch = step.microbatch;
@@ -222,6 +224,7 @@ class Reorderer {
   const int microbatches_;
   std::size_t rank_ = 0;  ///< of the group that is made, as blocks_
   GroupBlocks blocks_;
+  std::vector<std::int64_t> starts_;                      ///< of the step that is added
   std::vector<std::vector<std::int32_t>> message_place_;  ///< per repetition and old message
   PricedPipeline new_;
 };

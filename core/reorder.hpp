@@ -23,9 +23,9 @@ struct Reordering {
 
 /// Every group's list in a new order of its compute. A list is taken apart into blocks: each compute
 /// instruction with the receives and sends of its stage and microbatch. The blocks follow one another as
-/// `order` says; then comes what is left (collectives, optimizer step), but an all_reduce_start is put before
-/// the last backward of its stage if compute came after it. With the order that the program has it stays as
-/// it is.
+/// `order` says; then comes what is left (collectives, optimizer step), but an all_reduce_start is put right
+/// before the last backward of its stage, after that one's receives, if compute came after it. With the order
+/// that the program has it stays as it is, if its starts are there.
 ///
 /// Of a backward that is split, the sends go with the input part, and the weight part keeps the activations.
 /// Split ones are joined where the order has whole ones.
