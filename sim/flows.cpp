@@ -1,13 +1,11 @@
 #include "sim/flows.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace dflop {
 namespace {
 
-constexpr double kNanosecondsPerSecond = 1e9;
 /// A link is full when less than this part of it is left: sums of rates are not exact.
 constexpr double kFull = 1 - 1e-9;
 constexpr double kOverfull = 1 + 1e-12;
@@ -196,11 +194,10 @@ bool Flows::settle_those(Which which, Rate rate) {
 void Flows::set_rate(std::int32_t id, double rate) {
   Flow& flow = flows_[id];
   if (rate == flow.rate) return;
-  const double seconds = static_cast<double>((now_ - flow.since).count()) / kNanosecondsPerSecond;
-  flow.bytes_left = std::max(0.0, flow.bytes_left - flow.rate * seconds);
+  flow.bytes_left = std::max(0.0, flow.bytes_left - flow.rate * Seconds(now_ - flow.since).count());
   flow.since = now_;
   flow.rate = rate;
-  flow.event = now_ + Nanoseconds(std::llround(flow.bytes_left / rate * kNanosecondsPerSecond));
+  flow.event = now_ + to_nanoseconds(Seconds(flow.bytes_left / rate));
   heap_.update(id);
 }
 
