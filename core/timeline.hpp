@@ -80,7 +80,7 @@ struct Stall {
 
 struct Timeline {
   std::string source;       ///< "simulated" or the device
-  Nanoseconds makespan{0};  ///< of a run that stalled: when the last group stopped
+  Nanoseconds makespan{0};  ///< of a run that stalled: when the last group or transfer stopped
   std::vector<GroupUsage> groups;
   std::vector<Span> spans;          ///< empty when only usage was asked for
   std::vector<MemoryPoint> memory;  ///< likewise

@@ -10,6 +10,7 @@
 namespace dflop {
 
 /// A group that computes nothing for a while. What it has sent and what others do goes on.
+/// Pauses of one group may overlap, as those of two of its ranks.
 struct Pause {
   static constexpr Nanoseconds kForever{std::numeric_limits<std::int64_t>::max()};
 

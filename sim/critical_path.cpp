@@ -129,13 +129,12 @@ class PathWalk {
     Nanoseconds covered = begin;
     Nanoseconds end = begin + amount;
     for (const Pause& pause : pauses_) {
-      if (pause.group != group || pause.start >= end || pause.start + pause.duration <= begin) continue;
+      if (pause.group != group || pause.start >= end || pause.start + pause.duration <= covered) continue;
       const Nanoseconds held = std::max(covered, pause.start);
-      const Nanoseconds lost = pause.duration - std::max(begin - pause.start, Nanoseconds(0));
       if (held > covered) add(PathLinkKind::compute, covered, held);
-      add(PathLinkKind::pause, held, held + lost);
-      covered = held + lost;
-      end += lost;
+      covered = pause.start + pause.duration;
+      add(PathLinkKind::pause, held, covered);
+      end += covered - held;
     }
     if (end > covered || parts.empty()) add(PathLinkKind::compute, covered, end);
     return parts;

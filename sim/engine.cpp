@@ -11,13 +11,6 @@
 #include "sim/engine_run.hpp"
 
 namespace dflop {
-namespace {
-
-/// Instructions, about what runs on a rank during one memory access.
-constexpr std::int64_t kPrefetch = 16;
-
-}  // namespace
-
 Engine::Engine(const Program& program, const ProgramCosts& costs, Detail detail, const Conditions& conditions)
     : program_(program),
       costs_(costs),
@@ -164,24 +157,29 @@ void Engine::start_compute(std::int32_t group, const Instruction& instruction) {
 /// When compute that takes `duration` ends, pauses included; never if the group fails before.
 std::optional<Nanoseconds> Engine::end_of_compute(std::int32_t group, Nanoseconds duration) const {
   Nanoseconds end = now_ + duration;
+  Nanoseconds held_until = now_;        // by the pauses so far, which may overlap
   for (const Pause& pause : pauses_) {  // in order of start
     if (pause.group != group || pause.start >= end) continue;
     if (pause.duration == Pause::kForever) return std::nullopt;
-    if (pause.start + pause.duration <= now_) continue;
-    end += pause.duration - std::max(now_ - pause.start, Nanoseconds(0));
+    const Nanoseconds from = std::max(pause.start, held_until);
+    held_until = std::max(held_until, pause.start + pause.duration);
+    end += std::max(held_until - from, Nanoseconds(0));
   }
   return end;
 }
 
+/// The compute that starts now never ends. Until the group fails it is busy, but for other pauses.
 void Engine::fail(std::int32_t group) {
   GroupState& state = groups_[group];
   state.failed = true;
-  for (const Pause& pause : pauses_) {
-    if (pause.group != group || pause.duration != Pause::kForever) continue;
+  Nanoseconds held_until = now_;
+  for (const Pause& pause : pauses_) {  // in order of start
+    if (pause.group != group) continue;
+    timeline_.groups[group].busy += std::max(pause.start - held_until, Nanoseconds(0));
     state.waiting_since = std::max(now_, pause.start);
-    break;
+    if (pause.duration == Pause::kForever) break;
+    held_until = std::max(held_until, pause.start + pause.duration);
   }
-  timeline_.groups[group].busy += state.waiting_since - now_;
   record_span(group, Stream::compute, state.next, state.waiting_since - now_, Bytes{});
 }
 
@@ -204,10 +202,13 @@ void Engine::record_stalls() {
     }
     timeline_.stalls.push_back(stall);
     failed = failed || state.failed;
-    now_ = std::max(now_, state.failed ? state.waiting_since : Nanoseconds(0));
+    // A failure and the end of a transfer that nobody is left to wait for are no events.
+    now_ = std::max({now_, state.waiting_since, state.links_busy_until});
   }
   if (!timeline_.stalls.empty() && !failed) throw_deadlock();
 }
+
+namespace {
 
 /// "group 3 (stage 3, dp rank 0) waits for message 42 (microbatch 5) of group 2".
 std::string describe_wait(const Program& program, std::int32_t group, const Instruction& instruction) {
@@ -221,6 +222,8 @@ std::string describe_wait(const Program& program, std::int32_t group, const Inst
   return text + "message " + std::to_string(instruction.index) + " (microbatch " +
          std::to_string(message.microbatch) + ") of group " + std::to_string(message.source);
 }
+
+}  // namespace
 
 void Engine::throw_deadlock() const {
   constexpr std::size_t kNamed = 8;  // a line to read, not a listing of a cluster

@@ -16,6 +16,9 @@
 
 namespace dflop {
 
+/// Instructions, about what runs on a rank during one memory access.
+inline constexpr std::int64_t kPrefetch = 16;
+
 /// What changes about a group while it runs; its sums are kept in its GroupUsage.
 struct GroupState {
   std::int64_t next = 0;            ///< the instruction that it runs or waits in

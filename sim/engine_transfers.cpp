@@ -7,7 +7,6 @@ namespace dflop {
 namespace {
 
 constexpr Nanoseconds kNotPosted{-1};
-constexpr std::int64_t kPrefetch = 16;
 constexpr Nanoseconds kInFlight{-2};  ///< posted; only the network knows when it arrives
 
 }  // namespace

@@ -59,6 +59,16 @@ TEST(Pauses, AddUp) {
             milliseconds(108));
 }
 
+// As those of two ranks of a group: B0 (23 to 43) stands still from 25 to 37, and not for 7 and 10. The third
+// lies inside the second.
+TEST(Pauses, ThatOverlapCountOnce) {
+  const Timeline timeline = run({{1, milliseconds(25), milliseconds(7)},
+                                 {1, milliseconds(27), milliseconds(10)},
+                                 {1, milliseconds(28), milliseconds(3)}});
+  EXPECT_EQ(timeline.makespan, milliseconds(108));
+  EXPECT_EQ(timeline.groups[1].busy, milliseconds(60));
+}
+
 // Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of 0.
 TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
   const Timeline timeline = run({{1, milliseconds(30), Pause::kForever}});
@@ -71,6 +81,25 @@ TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
     EXPECT_EQ(usage.busy + usage.bubble + usage.wait, timeline.makespan);
     EXPECT_GE(usage.bubble, Nanoseconds(0));
   }
+}
+
+// B0 of stage 1 begins at 23, stands still from 25 to 28 and fails at 30: 10 of F0, 2 and 2 of B0.
+TEST(Failures, AfterPausesCountTheComputeBetweenThem) {
+  const Timeline timeline = run({{1, milliseconds(1), milliseconds(2)},
+                                 {1, milliseconds(25), milliseconds(3)},
+                                 {1, milliseconds(30), Pause::kForever}});
+  EXPECT_EQ(timeline.groups[1].busy, milliseconds(14));
+  EXPECT_EQ(timeline.makespan, milliseconds(30));
+}
+
+// Stage 1 fails at 5. Stage 0 sends until 20; what it sent then arrives 3 later, to nobody. Messages are in
+// flight from 10 to 13 and from 20 to 23.
+TEST(Failures, EndWhenTheLastTransferHasEnded) {
+  const Timeline timeline = run({{1, milliseconds(5), Pause::kForever}});
+  EXPECT_EQ(timeline.makespan, milliseconds(23));
+  for (const GroupUsage& usage : timeline.groups) EXPECT_EQ(usage.transfer, milliseconds(6));
+  EXPECT_EQ(timeline.groups[0].busy, milliseconds(20));
+  EXPECT_EQ(timeline.groups[1].wait, milliseconds(3));  // for its first message, from 10 to 13
 }
 
 // It fails when all of its work is done: nothing stalls.
