@@ -60,6 +60,10 @@ void check_ranges(const Program& program) {
       }
     }
   }
+  if (expected_begin != static_cast<std::int64_t>(program.instructions.size())) {
+    throw Error(ErrorKind::input,
+                "instructions from " + std::to_string(expected_begin) + " on belong to no group", "program");
+  }
   for (const Message& message : program.messages) {
     if (message.microbatch < 0 || message.microbatch >= program.microbatches) {
       throw Error(ErrorKind::input, "a message names microbatch " + std::to_string(message.microbatch),

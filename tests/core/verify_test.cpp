@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
@@ -29,8 +31,8 @@ std::size_t find(const Program& program, Op op, int n = 0) {
   return 0;
 }
 
-void expect_refused(const std::string& part, const std::function<void(Program&)>& damage) {
-  Program program = valid_program();
+void expect_refused(const std::string& part, const std::function<void(Program&)>& damage,
+                    Program program = valid_program()) {
   verify(program);
   damage(program);
   try {
@@ -57,6 +59,42 @@ TEST(Verify, FindsWhatIsBroken) {
   expect_refused("not entered once", [](Program& p) { p.collectives[0].groups.push_back(3); });
   expect_refused("names group", [](Program& p) { p.messages[0].destination = 77; });
   expect_refused("do not follow", [](Program& p) { p.groups[1].begin += 1; });
+  expect_refused("belong to no group", [](Program& p) { p.instructions.push_back(p.instructions.back()); });
+}
+
+/// One group whose two reductions come into force while its backward runs.
+Program program_with_late_entries() {
+  Program program;
+  program.microbatches = 1;
+  program.stages.resize(1);
+  program.works.resize(1);
+  program.collectives = {{{0}, Bytes{8}, 0.5}, {{0}, Bytes{8}, 1}};
+  program.instructions = {{Op::forward, 0, 0, 0},           {Op::all_reduce_start, 0, -1, 0},
+                          {Op::all_reduce_start, 0, -1, 1}, {Op::backward, 0, 0, 0},
+                          {Op::all_reduce_wait, 0, -1, 0},  {Op::all_reduce_wait, 0, -1, 1},
+                          {Op::optimizer_step, 0, -1, -1}};
+  program.groups = {{0, 1, 0, 0, 0, 7}};
+  return program;
+}
+
+TEST(Verify, FindsBrokenLateEntries) {
+  const auto refused = [](const std::string& part, const std::function<void(Program&)>& damage) {
+    expect_refused(part, damage, program_with_late_entries());
+  };
+  const std::string out_of_order = "not ready in order from 0 to 1";
+  refused(out_of_order, [](Program& p) { std::swap(p.collectives[0], p.collectives[1]); });
+  refused(out_of_order, [](Program& p) { p.collectives[1].ready = 1.001; });
+  refused(out_of_order, [](Program& p) { p.collectives[0].ready = -0.001; });
+  refused(out_of_order, [](Program& p) { p.collectives[0].ready = std::nan(""); });
+  refused("expected compute after the all_reduce_start before it",
+          [](Program& p) { std::swap(p.instructions[3], p.instructions[4]); });
+  refused("expected compute after its last all_reduce_start", [](Program& p) {
+    std::swap(p.instructions[1], p.instructions[3]);
+    p.instructions = {p.instructions[0], p.instructions[1], p.instructions[2]};
+    p.groups[0].end = 3;
+  });
+  refused("waits for a collective that it has not started", [](Program& p) { p.instructions[5].index = 0; });
+  refused("never waits for collective 1", [](Program& p) { p.instructions[5] = p.instructions[6]; });
 }
 
 // Two groups of one dp rank share the microbatches of stage 0: each is done by one of them.
