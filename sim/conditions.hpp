@@ -1,6 +1,7 @@
 // Conditions: what else a simulated run meets beside its costs.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <vector>
 

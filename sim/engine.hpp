@@ -10,7 +10,7 @@
 namespace dflop {
 
 /// Runs every group's instruction list in order, in whole nanoseconds, events ordered by (time, insertion
-/// number).
+/// number); what a shared network does at an instant comes before all else of that instant.
 ///
 /// Compute and optimizer instructions occupy their group for costs.instruction. A send posts its message and
 /// the group goes on at once; the message is there costs.message later, whatever else is on the links

@@ -1,6 +1,7 @@
 // Flows: transfers that share links, in virtual time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -120,8 +120,6 @@ TEST(ClusterNetwork, ADegradedGroupIsSlower) {
 
 // Four ranks on one node: 2 * 3 steps of 10 ns; 2 * 3/4 * 1000 bytes through each port. A message from one of
 // them to a rank outside the collective, posted together, shares its port: 1500 and 1000 bytes.
-//   both at half rate until the message is through, 2000 ns after 10; the rest of the collective, which began
-//   50 ns later: 1950 ns at half rate leave 525 bytes, alone.
 TEST(ClusterNetwork, CollectivesShareWithMessages) {
   Program program = groups_of(1, 5);
   program.messages = {{0, 4, 0, Bytes{1000}, Bytes{1000}}};
