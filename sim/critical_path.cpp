@@ -129,12 +129,14 @@ class PathWalk {
     Nanoseconds covered = begin;
     Nanoseconds end = begin + amount;
     for (const Pause& pause : pauses_) {
-      if (pause.group != group || pause.start >= end || pause.start + pause.duration <= covered) continue;
+      if (pause.group != group || pause.start >= end) continue;
       const Nanoseconds held = std::max(covered, pause.start);
+      const Nanoseconds until = pause.start + pause.duration;
+      if (until <= held) continue;
       if (held > covered) add(PathLinkKind::compute, covered, held);
-      covered = pause.start + pause.duration;
-      add(PathLinkKind::pause, held, covered);
-      end += covered - held;
+      add(PathLinkKind::pause, held, until);
+      covered = until;
+      end += until - held;
     }
     if (end > covered || parts.empty()) add(PathLinkKind::compute, covered, end);
     return parts;

@@ -141,6 +141,24 @@ TEST(CriticalPath, TellsPausesFromCompute) {
               Nanoseconds(1), conditions);
 }
 
+// The second pause goes on for 4 ns after the first; the third lies inside it, and the last takes no time.
+TEST(CriticalPath, CountsPausesThatOverlapOnce) {
+  PricedProgram priced = make_program({{kForward, kBackward}}, {}, {});
+  priced.costs.instruction = {Nanoseconds(10), Nanoseconds(5)};
+  Conditions conditions;
+  conditions.pauses = {{0, Nanoseconds(4), Nanoseconds(7)},
+                       {0, Nanoseconds(6), Nanoseconds(9)},
+                       {0, Nanoseconds(7), Nanoseconds(2)},
+                       {0, Nanoseconds(18), Nanoseconds(0)}};
+  expect_path(priced,
+              {{kCompute, Op::forward, 0, 0, 0, 0, 4},
+               {PathLinkKind::pause, Op::forward, 0, 0, 0, 4, 7},
+               {PathLinkKind::pause, Op::forward, 0, 0, 0, 11, 4},
+               {kCompute, Op::forward, 0, 0, 0, 15, 6},
+               {kCompute, Op::backward, 0, 0, 0, 21, 5}},
+              Nanoseconds(1), conditions);
+}
+
 // Two messages of 1000 bytes share a link of 10^9 bytes/s from 5 on and both arrive at 5 + 2000 ns.
 TEST(CriticalPath, TakesMessagesAsLongAsTheNetworkDoes) {
   const Instruction receive{Op::receive, 0, 0, 0};
