@@ -17,7 +17,7 @@ namespace po = boost::program_options;
 constexpr std::string_view kTitle =
     "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
 constexpr std::string_view kExitCodes =
-    "0 done, 1 failure, 2 bad usage or input, 3 infeasible (no plan fits), 4 no device";
+    "0 done, 1 failure, 2 bad usage or input, 3 infeasible (no plan fits, a run does not end), 4 no device";
 
 std::string overview() {
   std::string text = fmt::format("{}\n\nusage: dflop <command> [options]\n\n", kTitle);

@@ -171,14 +171,6 @@ void note_unknown_shapes(const Timeline& recording, const std::string& file) {
              file);
 }
 
-/// Says who stalled in the last row of an iteration.
-int report_stall(Format format, const Timeline& stalled, int iteration) {
-  print_table(stall_table(stalled), format);
-  fmt::print(stderr, "dflop: iteration {} does not end: {} of {} tp groups stall\n", iteration,
-             stalled.stalls.size(), stalled.groups.size());
-  return 3;
-}
-
 int run(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
@@ -208,7 +200,8 @@ int run(const Values& values) {
   if (perfetto) files.add(*perfetto, to_perfetto(last));
   files.commit();
   if (!last.back().stalls.empty()) {
-    return report_stall(format, last.back(), first + static_cast<int>(last.size()) - 1);
+    const std::string iteration = fmt::format("iteration {}", first + last.size() - 1);
+    return report_stall(format, last.back(), iteration, "tp groups");
   }
   std::optional<Table> distribution;
   if (!repeated.empty()) distribution = distribution_table(std::move(repeated));

@@ -219,7 +219,7 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   if (conditioned) runs.push_back({conditions.name, conditioned_run(0, detail), runs.back().memory});
   if (conditions.what_if.repeat > 1 && runs.back().timeline.stalls.empty()) {
     result.repeated = run_all(conditions.what_if.repeat, [&](std::size_t repetition) {
-      return Seconds(conditioned_run(repetition, Detail::usage).makespan);
+      return time_to_end(conditioned_run(repetition, Detail::usage));
     });
   }
   return result;

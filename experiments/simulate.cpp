@@ -11,6 +11,7 @@
 #include "experiments/explain_report.hpp"
 #include "experiments/memory_table.hpp"
 #include "experiments/options.hpp"
+#include "experiments/simulate_outputs.hpp"
 #include "experiments/simulate_pipeline.hpp"
 #include "experiments/stage_gpus.hpp"
 #include "experiments/study.hpp"
@@ -18,12 +19,9 @@
 #include "sim/engine.hpp"
 #include "sim/topology.hpp"
 #include "traces/order_file.hpp"
-#include "traces/output_file.hpp"
-#include "traces/perfetto.hpp"
 #include "traces/plan_file.hpp"
 #include "traces/schedule_file.hpp"
 #include "traces/text_file.hpp"
-#include "traces/timeline_file.hpp"
 
 namespace dflop {
 namespace {
@@ -152,32 +150,34 @@ Table repeat(const Setting& setting, const Plan& plan, const ScheduleFile& sched
   }
   const auto run = [&](std::size_t i) {
     const Program& program = programs[i % programs.size()];
-    return Seconds(setting.run(program, i, Detail::usage).makespan);
+    return time_to_end(setting.run(program, i, Detail::usage));
   };
   return distribution_table(run_all(setting.what_if.repeat * programs.size(), run));
 }
 
-/// Says who stalled in the last iteration that was run.
-int report_stall(Format format, const Evaluation& result) {
-  const Timeline& stalled = result.timelines.back();
-  print_table(stall_table(stalled), format);
-  fmt::print(stderr, "dflop: iteration {} does not end: {} of {} tp groups stall\n",
-             result.timelines.size() - 1, stalled.stalls.size(), stalled.groups.size());
-  return 3;
-}
-
-int simulate_plan(const Values& values) {
+void require_plan_options(const Values& values) {
   for (const char* needed : {"plan", "schedule"}) {
     if (values.count(needed) > 0) continue;
     throw Error(
         ErrorKind::usage,
         fmt::format("option '--{}': required without '--pipeline'; see 'dflop simulate --help'", needed));
   }
+}
+
+/// The page of an explained iteration of a plan.
+std::string plan_page(const Values& values, const Plan& plan, const Evaluation& result, const StageGpus& gpus,
+                      const Explanation& explanation) {
+  const Timeline& timeline = explanation.timeline;
+  const int fullest = timeline.groups[fullest_rank(std::span(&timeline, 1)).group].stage;
+  return explain_report(fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)),
+                        "dflop simulate " + typed_options(values), summary_table(result), explanation,
+                        gpus.usable_memory(fullest));
+}
+
+int simulate_plan(const Values& values) {
+  require_plan_options(values);
   const Format format = read_format(values);
-  const auto out = read_output(values, "out");
-  const auto perfetto = read_output(values, "perfetto");
-  const auto order_out = read_output(values, "order-out");
-  const auto html = read_output(values, "html");
+  const SimulateOutputs outputs = read_simulate_outputs(values);
   const auto plan_path = values["plan"].as<std::string>();
   const auto schedule_path = values["schedule"].as<std::string>();
   const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
@@ -189,7 +189,7 @@ int simulate_plan(const Values& values) {
   validate(schedule, plan, schedule_path);
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
   const Setting setting{what_if, target, gpus};
-  const int traced = out || perfetto ? static_cast<int>(schedule.iterations.size()) : 0;
+  const int traced = outputs.need_spans() ? static_cast<int>(schedule.iterations.size()) : 0;
   RunOptions options;
   if (const auto path = read_text(values, "order")) {
     options.order = parse_order(read_text_file(*path), *path, plan_shape(plan));
@@ -203,18 +203,13 @@ int simulate_plan(const Values& values) {
   if (wants_explanation(values) && !stalled) {
     explanation = explain_slowest(setting, plan, schedule, options, result);
   }
-  StagedOutputs files;
-  if (order_out) files.add(*order_out, to_json(result.order));
-  if (out) files.add(*out, to_json(TimelineFile{result.timelines}));
-  if (perfetto)
-    files.add(*perfetto, to_perfetto(result.timelines, kMostTraceEvents, path_slices(explanation)));
-  if (html && explanation) {
-    const std::string title = fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan));
-    files.add(*html, explain_report(title, "dflop simulate " + typed_options(values), summary_table(result),
-                                    *explanation, target.cluster.gpu.usable_memory()));
+  outputs.write(result.timelines, result.order, explanation, [&](const Explanation& explained) {
+    return plan_page(values, plan, result, gpus, explained);
+  });
+  if (stalled) {
+    const std::string iteration = fmt::format("iteration {}", result.timelines.size() - 1);
+    return report_stall(format, result.timelines.back(), iteration, "tp groups");
   }
-  files.commit();
-  if (stalled) return report_stall(format, result);
   std::optional<Table> distribution;
   if (what_if.repeat > 1) distribution = repeat(setting, plan, schedule, options);
   print_result(format, result, distribution, printed(values, explanation));
@@ -230,53 +225,58 @@ int run(const Values& values) {
   return values.count("pipeline") > 0 ? simulate_pipeline(values) : simulate_plan(values);
 }
 
+constexpr const char* kDescription =
+    "Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how "
+    "each tp\n"
+    "group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the\n"
+    "awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations\n"
+    "holds when it is fullest. Exit code 3 if memory is not enough or, with --fail, the run does not end; the\n"
+    "result is then a table of what stalls.\n"
+    "\n"
+    "With --explain it also prints, for the slowest iteration, the critical path, which is the chain of\n"
+    "compute, messages and collectives without a gap that makes the iteration as long as it is, in % of it\n"
+    "by stage (messages count for the stage that sends them), and what the iteration would gain if a part\n"
+    "took no time or compute were even, each simulated anew: equal dp ranks take in each microbatch the mean\n"
+    "of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the busiest rank's busy time.\n"
+    "A --perfetto trace then has the path as a track of its own.\n"
+    "\n"
+    "With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and\n"
+    "the same shares and the peak bytes of activations for each stage. The file, as those in\n"
+    "traces/pipelines, is JSON with these keys:\n"
+    "  schema, version       \"dflop.pipeline\", 1\n"
+    "  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, eager-1f1b or encoder-in-bubbles\n"
+    "  stages, microbatches  pipeline ranks; microbatches of an iteration\n"
+    "  chunks                stages of the model on each rank, for interleaved (zb-v always has 2)\n"
+    "  forward_s             seconds of one forward of one of the stages x chunks stages of the model:\n"
+    "                        a number for all, or an array with one row per stage in model order, a row\n"
+    "                        being a number or an array of one per microbatch\n"
+    "  backward_s            likewise; the input part where there is a backward_weight_s\n"
+    "  backward_weight_s     likewise; required by the zb schedules, added to backward_s by the others\n"
+    "  activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward\n"
+    "  p2p_bytes             likewise, a row per boundary between stages: of one message, either way\n"
+    "  link                  {\"latency_s\": ..., \"bandwidth_bytes_per_s\": ...}, no sharing; without it and\n"
+    "                        shared_link messages take no time\n"
+    "  shared_link           likewise, one bus that all messages share, max-min fairly\n"
+    "  activation_limit      microbatches that a stage may hold at once: a number for all, or an array; for\n"
+    "                        eager-1f1b, and for the encoder's microbatches of encoder-in-bubbles\n"
+    "  encoder_forward_s, encoder_backward_s, encoder_bytes\n"
+    "                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of\n"
+    "                        all stages, and bytes of its message to the first one, either way; a number or\n"
+    "                        an array of one per microbatch\n"
+    "\n"
+    "--order runs steps of your own in place of those of the schedule, as --order-out writes them and\n"
+    "traces/pipelines/1f1b-order.json shows: \"ranks\" lists the steps of each pipeline rank, F3 being the\n"
+    "forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the\n"
+    "rank's second chunk and F3.e on the encoder of encoder-in-bubbles. \"placement\", where ranks have chunks,\n"
+    "is round-robin, or v for down the ranks and up again.";
+
 }  // namespace
 
 Command simulate_command() {
   Command command{
       "simulate",
       "run a plan and its schedule, or a raw pipeline, in virtual time",
-      "Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how "
-      "each tp\n"
-      "group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the\n"
-      "awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations\n"
-      "holds when it is fullest. Exit code 3 if memory is not enough.\n"
-      "\n"
-      "With --explain it also prints, for the slowest iteration, the critical path, which is the chain of\n"
-      "compute, messages and collectives without a gap that makes the iteration as long as it is, in % of it\n"
-      "by stage (messages count for the stage that sends them), and what the iteration would gain if a part\n"
-      "took no time or compute were even, each simulated anew: equal dp ranks take in each microbatch the mean\n"
-      "of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the busiest rank's busy time.\n"
-      "A --perfetto trace then has the path as a track of its own.\n"
-      "\n"
-      "With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and\n"
-      "the same shares and the peak bytes of activations for each stage. The file, as those in\n"
-      "traces/pipelines, is JSON with these keys:\n"
-      "  schema, version       \"dflop.pipeline\", 1\n"
-      "  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, eager-1f1b or encoder-in-bubbles\n"
-      "  stages, microbatches  pipeline ranks; microbatches of an iteration\n"
-      "  chunks                stages of the model on each rank, for interleaved (zb-v always has 2)\n"
-      "  forward_s             seconds of one forward of one of the stages x chunks stages of the model:\n"
-      "                        a number for all, or an array with one row per stage in model order, a row\n"
-      "                        being a number or an array of one per microbatch\n"
-      "  backward_s            likewise; the input part where there is a backward_weight_s\n"
-      "  backward_weight_s     likewise; required by the zb schedules, added to backward_s by the others\n"
-      "  activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward\n"
-      "  p2p_bytes             likewise, a row per boundary between stages: of one message, either way\n"
-      "  link                  {\"latency_s\": ..., \"bandwidth_bytes_per_s\": ...}, no sharing; without it\n"
-      "                        messages take no time\n"
-      "  activation_limit      microbatches that a stage may hold at once: a number for all, or an array; for\n"
-      "                        eager-1f1b, and for the encoder's microbatches of encoder-in-bubbles\n"
-      "  encoder_forward_s, encoder_backward_s, encoder_bytes\n"
-      "                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of\n"
-      "                        all stages, and bytes of its message to the first one, either way; a number or\n"
-      "                        an array of one per microbatch\n"
-      "\n"
-      "--order runs steps of your own in place of those of the schedule, as --order-out writes them and\n"
-      "traces/pipelines/1f1b-order.json shows: \"ranks\" lists the steps of each pipeline rank, F3 being the\n"
-      "forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the\n"
-      "rank's second chunk and F3.e on the encoder of encoder-in-bubbles. \"placement\", where ranks have chunks,\n"
-      "is round-robin, or v for down the ranks and up again.",
+      kDescription,
       "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
       command_options(),
       run};
@@ -286,13 +286,8 @@ Command simulate_command() {
       ("pipeline", po::value<std::string>()->value_name("FILE"),
        "a raw pipeline, in place of a plan and its schedule")  //
       ("order", po::value<std::string>()->value_name("FILE"),
-       "run the steps of this file in place of the schedule's")  //
-      ("order-out", po::value<std::string>()->value_name("FILE"),
-       "write the steps, of the first iteration, in the form of --order")  //
-      ("out", po::value<std::string>()->value_name("FILE"),
-       "write the timeline of all iterations (.json, .json.gz)")  //
-      ("perfetto", po::value<std::string>()->value_name("FILE"),
-       "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)");
+       "run the steps of this file in place of the schedule's");
+  add_simulate_outputs(command.options);
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
   add_stage_gpu_option(command.options);

@@ -9,14 +9,12 @@
 #include "experiments/explain.hpp"
 #include "experiments/explain_report.hpp"
 #include "experiments/memory_table.hpp"
+#include "experiments/simulate_outputs.hpp"
 #include "experiments/what_if.hpp"
 #include "sim/engine.hpp"
 #include "traces/order_file.hpp"
-#include "traces/output_file.hpp"
-#include "traces/perfetto.hpp"
 #include "traces/pipeline_file.hpp"
 #include "traces/text_file.hpp"
-#include "traces/timeline_file.hpp"
 
 namespace dflop {
 namespace {
@@ -101,21 +99,22 @@ Timeline run_pipeline(const WhatIf& what_if, const RawPipeline& pipeline, const 
   return timeline;
 }
 
-}  // namespace
-
-int simulate_pipeline(const Values& values) {
+void refuse_plan_options(const Values& values) {
   for (const char* other : {"plan", "schedule"}) {
     if (values.count(other) == 0) continue;
     throw Error(ErrorKind::usage,
                 fmt::format("option '--pipeline': takes the place of '--plan' and '--schedule', found '--{}'",
                             other));
   }
+}
+
+}  // namespace
+
+int simulate_pipeline(const Values& values) {
+  refuse_plan_options(values);
   const Format format = read_format(values);
-  const auto out = read_output(values, "out");
-  const auto perfetto = read_output(values, "perfetto");
-  const auto order_out = read_output(values, "order-out");
+  const SimulateOutputs outputs = read_simulate_outputs(values);
   const WhatIf what_if = read_what_if(values);
-  const auto html = read_output(values, "html");
   const auto path = values["pipeline"].as<std::string>();
   const RawPipeline pipeline = parse_pipeline(read_text_file(path), path);
   if (what_if.network == NetworkModel::contention && !pipeline.shared_link) {
@@ -129,7 +128,7 @@ int simulate_pipeline(const Values& values) {
                                   : pipeline_order(pipeline);
   const PricedPipeline priced = make_program(pipeline, order, path);
   verify(priced.program);
-  const Detail detail = out || perfetto ? Detail::spans : Detail::usage;
+  const Detail detail = outputs.need_spans() ? Detail::spans : Detail::usage;
   const auto run = [&](std::uint64_t number, Detail kept) {
     return run_pipeline(what_if, pipeline, priced, number, kept);
   };
@@ -141,26 +140,15 @@ int simulate_pipeline(const Values& values) {
     });
   }
   const std::string schedule = order_path ? *order_path : std::string(to_string(pipeline.shape.kind));
-  StagedOutputs files;
-  if (order_out) files.add(*order_out, to_json(order));
-  if (out) files.add(*out, to_json(TimelineFile{{timeline}}));
-  if (perfetto)
-    files.add(*perfetto, to_perfetto(std::span(&timeline, 1), kMostTraceEvents, path_slices(explanation)));
-  if (html && explanation) {
-    files.add(*html, explain_report("Pipeline " + path, "dflop simulate " + typed_options(values),
-                                    summary_table(pipeline, schedule, timeline), *explanation, std::nullopt));
-  }
-  files.commit();
-  if (!timeline.stalls.empty()) {
-    print_table(stall_table(timeline), format);
-    fmt::print(stderr, "dflop: the pipeline does not end: {} of {} stages stall\n", timeline.stalls.size(),
-               timeline.groups.size());
-    return 3;
-  }
+  outputs.write(std::span(&timeline, 1), order, explanation, [&](const Explanation& explained) {
+    return explain_report("Pipeline " + path, "dflop simulate " + typed_options(values),
+                          summary_table(pipeline, schedule, timeline), explained, std::nullopt);
+  });
+  if (!timeline.stalls.empty()) return report_stall(format, timeline, "the pipeline", "stages");
   std::optional<Table> distribution;
   if (what_if.repeat > 1) {
     distribution = distribution_table(
-        run_all(what_if.repeat, [&](std::size_t i) { return Seconds(run(i, Detail::usage).makespan); }));
+        run_all(what_if.repeat, [&](std::size_t i) { return time_to_end(run(i, Detail::usage)); }));
   }
   print_result(format, pipeline, schedule, timeline, distribution, printed(values, explanation));
   return 0;

@@ -61,12 +61,17 @@ void StageGpus::reprice(const Program& program, ProgramCosts& costs) const {
   }
 }
 
+Bytes StageGpus::usable_memory(int stage) const {
+  const auto other = costs_.find(stage);
+  return other != costs_.end() ? other->second.usable : cluster_.gpu.usable_memory();
+}
+
 std::optional<std::string> StageGpus::out_of_memory(std::span<const Timeline> timelines) const {
   for (const Timeline& timeline : timelines) {
     for (const GroupUsage& group : timeline.groups) {
       const auto other = costs_.find(group.stage);
       const GpuSpec& usual = cluster_.gpu;
-      const Bytes usable = other != costs_.end() ? other->second.usable : usual.usable_memory();
+      const Bytes usable = usable_memory(group.stage);
       if (group.peak_memory <= usable) continue;
       return fmt::format("out of memory, rank {} ({}, {}) needs {:.1f} GiB; {:.1f} GiB are usable",
                          group.first_rank, timeline.stages[group.stage],

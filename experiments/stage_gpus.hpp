@@ -28,6 +28,9 @@ class StageGpus {
   /// What to say of a rank of any stage that needs more memory than its GPU has; nothing where all fit.
   std::optional<std::string> out_of_memory(std::span<const Timeline> timelines) const;
 
+  /// Of the GPUs that a stage runs on.
+  Bytes usable_memory(int stage) const;
+
   bool empty() const { return costs_.empty(); }
 
  private:

@@ -173,6 +173,24 @@ std::vector<Pause> pauses_of(const Program& program, const std::vector<PausedRan
   return pauses;
 }
 
+/// What stands where in a run that did not end.
+Table stall_table(const Timeline& timeline) {
+  Table table;
+  table.columns = {{"rank", "rank"},          {"stage", "stage"},  {"op", "in"}, {"microbatch", "microbatch"},
+                   {"since_s", "since s", 4}, {"reason", "reason"}};
+  for (const Stall& stall : timeline.stalls) {
+    const std::string reason = stall.failed ? "failed"
+                               : stall.awaited_rank >= 0
+                                   ? fmt::format("waits for rank {}", stall.awaited_rank)
+                                   : "waits for the other participants";
+    table.rows.push_back({static_cast<std::int64_t>(stall.rank), timeline.stages[stall.stage],
+                          std::string(to_string(stall.op)),
+                          stall.microbatch < 0 ? Cell() : Cell(static_cast<std::int64_t>(stall.microbatch)),
+                          Seconds(stall.since).count(), reason});
+  }
+  return table;
+}
+
 }  // namespace
 
 void WhatIf::apply(ClusterSpec& cluster) const {
@@ -223,7 +241,7 @@ void add_what_if_options(Options& options) {
       ("jitter", po::value<double>()->value_name("S")->default_value(0, "0"),
        "multiply every operation's duration by a log-normal factor of mean 1 and this sigma")  //
       ("repeat", po::value<std::int64_t>()->value_name("K")->default_value(1),
-       "run K times and print the distribution of iteration times")  //
+       "run K times and print the distribution of iteration times, of the runs that end")  //
       ("seed", po::value<std::int64_t>()->value_name("N")->default_value(1), "of the jitter");
 }
 
@@ -268,39 +286,39 @@ std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std:
   return makespans;
 }
 
+Seconds time_to_end(const Timeline& timeline) {
+  return timeline.stalls.empty() ? Seconds(timeline.makespan) : kNever;
+}
+
 Table distribution_table(std::vector<Seconds> makespans) {
+  const auto stalled = static_cast<std::int64_t>(std::erase(makespans, kNever));
   std::sort(makespans.begin(), makespans.end());
   const auto count = static_cast<double>(makespans.size());
   const Seconds mean = std::accumulate(makespans.begin(), makespans.end(), Seconds(0)) / count;
   const auto percentile = [&](double p) {  // nearest rank
     return makespans[static_cast<std::size_t>(std::max(std::ceil(p * count), 1.0)) - 1].count();
   };
-  return {{{"runs", "runs"},
-           {"mean_s", "mean s", 4},
-           {"p50_s", "p50 s", 4},
-           {"p95_s", "p95 s", 4},
-           {"p99_s", "p99 s", 4},
-           {"least_s", "least s", 4},
-           {"most_s", "most s", 4}},
-          {{static_cast<std::int64_t>(makespans.size()), mean.count(), percentile(0.50), percentile(0.95),
-            percentile(0.99), makespans.front().count(), makespans.back().count()}}};
-}
-
-Table stall_table(const Timeline& timeline) {
-  Table table;
-  table.columns = {{"rank", "rank"},          {"stage", "stage"},  {"op", "in"}, {"microbatch", "microbatch"},
-                   {"since_s", "since s", 4}, {"reason", "reason"}};
-  for (const Stall& stall : timeline.stalls) {
-    const std::string reason = stall.failed ? "failed"
-                               : stall.awaited_rank >= 0
-                                   ? fmt::format("waits for rank {}", stall.awaited_rank)
-                                   : "waits for the other participants";
-    table.rows.push_back({static_cast<std::int64_t>(stall.rank), timeline.stages[stall.stage],
-                          std::string(to_string(stall.op)),
-                          stall.microbatch < 0 ? Cell() : Cell(static_cast<std::int64_t>(stall.microbatch)),
-                          Seconds(stall.since).count(), reason});
+  Table table{{{"runs", "runs"},
+               {"mean_s", "mean s", 4},
+               {"p50_s", "p50 s", 4},
+               {"p95_s", "p95 s", 4},
+               {"p99_s", "p99 s", 4},
+               {"least_s", "least s", 4},
+               {"most_s", "most s", 4}},
+              {{static_cast<std::int64_t>(makespans.size()), mean.count(), percentile(0.50), percentile(0.95),
+                percentile(0.99), makespans.front().count(), makespans.back().count()}}};
+  if (stalled > 0) {
+    table.columns.push_back({"stalled", "stalled"});
+    table.rows[0].emplace_back(stalled);
   }
   return table;
+}
+
+int report_stall(Format format, const Timeline& timeline, const std::string& run, const std::string& groups) {
+  print_table(stall_table(timeline), format);
+  fmt::print(stderr, "dflop: {} does not end: {} of {} {} stall\n", run, timeline.stalls.size(),
+             timeline.groups.size(), groups);
+  return 3;
 }
 
 }  // namespace dflop

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,13 +70,21 @@ void add_cluster_what_if_options(Options& options);
 /// Reads them. @throws Error (usage) naming the option, what was expected and what was found.
 WhatIf read_what_if(const Values& values);
 
+/// Stands for the makespan of a run that stalls.
+inline constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
+
+/// The makespan of a run, kNever if it stalled.
+Seconds time_to_end(const Timeline& timeline);
+
 /// Runs `count` things on all cores and returns their makespans in order: run(i) gives the i-th.
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
 
-/// Runs, mean, p50, p95, p99, least and most.
+/// Runs that end, their mean, p50, p95, p99, least and most; and how many stall, where some do.
+/// @pre at least one ends
 Table distribution_table(std::vector<Seconds> makespans);
 
-/// What stands where in a run that did not end.
-Table stall_table(const Timeline& timeline);
+/// Prints what stands where in a run that stalled, and says so of `run` and its `groups`, as "tp groups".
+/// Returns the exit code.
+int report_stall(Format format, const Timeline& timeline, const std::string& run, const std::string& groups);
 
 }  // namespace dflop

@@ -174,6 +174,15 @@ TEST(Explain, TakesTheSlowestIterationOfASchedule) {
   expect_self_contained(page);
 }
 
+// An H200 has 136.4 GiB usable, and the all stages run on them.
+TEST(Explain, DrawsTheMemoryOfTheStagesOwnGpu) {
+  const Sandbox sandbox;
+  make_plan(sandbox);
+  const RunResult result = sandbox.run("simulate --plan p.json --schedule s.json --html h.html --stage-gpu 0=h200 --stage-gpu 1=h200");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(testing::read_all(sandbox.path("h.html")).find("usable 136.4 GiB"), std::string::npos);
+}
+
 std::int64_t sum(const json& row, const std::vector<const char*>& keys) {
   std::int64_t total = 0;
   for (const char* key : keys) total += row[key].get<std::int64_t>();

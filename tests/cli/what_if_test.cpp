@@ -90,6 +90,20 @@ TEST_F(WhatIfCommand, RepeatsWithJitterTheSameForASeed) {
   EXPECT_LE(spread["p99_s"], spread["most_s"]);
 }
 
+// Without jitter rank 1 is done at 73 ms, so that a failure at 80 ms stops just those runs that jitter makes
+// slow.
+TEST_F(WhatIfCommand, CountsRunsThatStallApart) {
+  const RunResult result = run("--jitter 0.1 --fail rank=1:0.08 --repeat 50 --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json spread = json::parse(result.out)["distribution"];
+  EXPECT_GT(spread["stalled"], 0);
+  EXPECT_GT(spread["runs"], 0);
+  EXPECT_EQ(spread["runs"].get<int>() + spread["stalled"].get<int>(), 50);
+  const json all = json::parse(run("--jitter 0.1 --repeat 50 --format json").out)["distribution"];
+  EXPECT_EQ(spread["least_s"], all["least_s"]);
+  EXPECT_LT(spread["most_s"], all["most_s"]);
+}
+
 TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
   expect_refused("--slow rank=2:2", "'--slow': expected a rank from 0 to 1, found 'rank=2'");
   expect_refused("--slow stage=9:2", "'--slow': expected a stage from 0 to 1, found 'stage=9'");
