@@ -197,7 +197,9 @@ int simulate_plan(const Values& values) {
   options.runner = [&](std::size_t k, const Program& program, Detail detail) {
     return setting.run(program, k, detail);
   };
-  const Evaluation result = evaluate(plan, target, schedule, traced, options);
+  Evaluation result = evaluate(plan, target, schedule, traced, options);
+  result.mfu *= target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s /
+                gpus.peak_flop_per_s(result.timelines.front());
   const bool stalled = !result.timelines.back().stalls.empty();
   std::optional<Explanation> explanation;
   if (wants_explanation(values) && !stalled) {

@@ -43,8 +43,8 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
     }
     ClusterSpec mixed = cluster;
     mixed.gpu = find_cluster(text.substr(equals + 1)).gpu;
-    const auto [place, is_new] = costs_.try_emplace(
-        stage, StageCost{mixed.gpu.name, mixed.gpu.usable_memory(), AnalyticCostModel(model, mixed)});
+    const auto [place, is_new] =
+        costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});
     if (!is_new) refuse(fmt::format("stage {} once", stage), text);
   }
 }
@@ -61,21 +61,26 @@ void StageGpus::reprice(const Program& program, ProgramCosts& costs) const {
   }
 }
 
-Bytes StageGpus::usable_memory(int stage) const {
+const GpuSpec& StageGpus::gpu_of(int stage) const {
   const auto other = costs_.find(stage);
-  return other != costs_.end() ? other->second.usable : cluster_.gpu.usable_memory();
+  return other != costs_.end() ? other->second.gpu : cluster_.gpu;
+}
+
+double StageGpus::peak_flop_per_s(const Timeline& timeline) const {
+  double sum = cluster_.gpus() * cluster_.gpu.peak_flop_per_s;
+  for (const GroupUsage& group : timeline.groups) {
+    sum += group.ranks * (gpu_of(group.stage).peak_flop_per_s - cluster_.gpu.peak_flop_per_s);
+  }
+  return sum;
 }
 
 std::optional<std::string> StageGpus::out_of_memory(std::span<const Timeline> timelines) const {
   for (const Timeline& timeline : timelines) {
     for (const GroupUsage& group : timeline.groups) {
-      const auto other = costs_.find(group.stage);
-      const GpuSpec& usual = cluster_.gpu;
       const Bytes usable = usable_memory(group.stage);
       if (group.peak_memory <= usable) continue;
       return fmt::format("out of memory, rank {} ({}, {}) needs {:.1f} GiB; {:.1f} GiB are usable",
-                         group.first_rank, timeline.stages[group.stage],
-                         other != costs_.end() ? other->second.gpu : usual.name,
+                         group.first_rank, timeline.stages[group.stage], gpu_of(group.stage).name,
                          static_cast<double>(group.peak_memory.count) * 0x1p-30,
                          static_cast<double>(usable.count) * 0x1p-30);
     }

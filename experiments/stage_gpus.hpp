@@ -29,16 +29,20 @@ class StageGpus {
   std::optional<std::string> out_of_memory(std::span<const Timeline> timelines) const;
 
   /// Of the GPUs that a stage runs on.
-  Bytes usable_memory(int stage) const;
+  Bytes usable_memory(int stage) const { return gpu_of(stage).usable_memory(); }
+
+  /// Sum over all GPUs of the cluster, those without a rank included, for a run of the plan.
+  double peak_flop_per_s(const Timeline& timeline) const;
 
   bool empty() const { return costs_.empty(); }
 
  private:
   struct StageCost {
-    std::string gpu;
-    Bytes usable;
+    GpuSpec gpu;
     AnalyticCostModel cost;
   };
+
+  const GpuSpec& gpu_of(int stage) const;
 
   const ClusterSpec& cluster_;
   std::map<int, StageCost> costs_;  ///< by stage

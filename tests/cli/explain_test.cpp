@@ -178,7 +178,8 @@ TEST(Explain, TakesTheSlowestIterationOfASchedule) {
 TEST(Explain, DrawsTheMemoryOfTheStagesOwnGpu) {
   const Sandbox sandbox;
   make_plan(sandbox);
-  const RunResult result = sandbox.run("simulate --plan p.json --schedule s.json --html h.html --stage-gpu 0=h200 --stage-gpu 1=h200");
+  const RunResult result = sandbox.run(
+      "simulate --plan p.json --schedule s.json --html h.html --stage-gpu 0=h200 --stage-gpu 1=h200");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(testing::read_all(sandbox.path("h.html")).find("usable 136.4 GiB"), std::string::npos);
 }
