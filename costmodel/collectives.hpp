@@ -24,13 +24,11 @@ struct CollectivePhase {
 ///   ring          2 (n - 1) steps over all ranks, in as many rings as a node has participants, each of which
 ///                 leaves the node by another card (Thakur et al. 2005; NCCL): 2 (n - 1) / n B inside the
 ///                 node, 1 / e of that between nodes
-///   tree          reduction and broadcast in a chain inside each node and, between nodes, in two binary
-///   trees
-///                 that each carry half (Sanders et al. 2009; NCCL): 2 B inside a node, 2 B / e between
-///                 nodes, 2 (g - 1) steps inside and 2 ceil(log2 k) between
-///   hierarchical  reduce-scatter inside each node, ring all-reduce of each participant's share B / e over
-///   the
-///                 nodes, all-gather inside each node
+///   tree          reduction and broadcast in a chain inside each node and, between nodes, in two
+///                 binary trees that each carry half (Sanders et al. 2009; NCCL): 2 B inside a node,
+///                 2 B / e between nodes, 2 (g - 1) steps inside and 2 ceil(log2 k) between
+///   hierarchical  reduce-scatter inside each node, ring all-reduce of each participant's share B / e
+///                 over the nodes, all-gather inside each node
 ///   fastest       that of these which takes least
 /// Fewer than two participants: no phases.
 std::vector<CollectivePhase> all_reduce_phases(const ClusterSpec& cluster, const Collective& collective,

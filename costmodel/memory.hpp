@@ -16,8 +16,8 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 /// What one rank keeps of a microbatch from its forward to its backward (Korthikanti et al. 2022 with flash
 /// attention, that is without the terms in s²). Bytes per token and layer, hidden h, query and KV widths q
 /// and k and MLP width f of the rank:
-///   none       8 h = inputs of two norms (4), of QKV (2) and of the MLP (2); with dropout 2 h more, two
-///   masks
+///   none       8 h = inputs of two norms (4), of QKV (2) and of the MLP (2); with dropout 2 h
+///              more, two masks
 ///              4 q + 4 k = Q, K, V and the attention output, which the output projection reads
 ///              6 f gated (gate, up, their product), 4 f else (before and after the activation)
 ///              34 h in all for q = k = h, f = 4 h and dropout

@@ -16,7 +16,7 @@ Placement placement_of(const PipelineShape& shape) {
   return shape.kind == PipelineSchedule::zb_v ? Placement::v : Placement::round_robin;
 }
 
-/// "F, B, I or W and a microbatch from 0 to 7, with .0 to .1 for the chunk".
+/// "F, B, I or W with a microbatch from 0 to 7, as F0; on later chunks with .1 to .1".
 std::string expected_step(const PipelineShape& shape) {
   std::string text =
       fmt::format("F, B, I or W with a microbatch from 0 to {}, as F0", shape.microbatches - 1);

@@ -13,7 +13,8 @@ struct TimelineFile {
   std::vector<Timeline> iterations;
 };
 
-/// Writes groups, spans and memory points as columns, one array per field, times in whole nanoseconds.
+/// Writes groups, spans, memory points, shapes of stages, works and stalls as columns, one array per field,
+/// times in whole nanoseconds.
 /// Streams and operations are indices into the file's own lists of names.
 std::string to_json(const TimelineFile& file);
 
