@@ -239,7 +239,7 @@ void add_what_if_options(Options& options) {
       ("fail", several("rank=R:T"),
        "the rank fails after T seconds; the result says who stalls, exit code 3")  //
       ("jitter", po::value<double>()->value_name("S")->default_value(0, "0"),
-       "multiply every operation's duration by a log-normal factor of mean 1 and this sigma")  //
+       "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma")  //
       ("repeat", po::value<std::int64_t>()->value_name("K")->default_value(1),
        "run K times and print the distribution of iteration times, of the runs that end")  //
       ("seed", po::value<std::int64_t>()->value_name("N")->default_value(1), "of the jitter");
