@@ -80,6 +80,14 @@ std::string shell_quoted(const std::string& text) {
   return quoted + '\'';
 }
 
+/// "mine.json" of "mine.json:4".
+std::string without_nodes(const std::string& cluster) {
+  const std::size_t colon = cluster.rfind(':');
+  if (colon == std::string::npos) return cluster;
+  const bool number = cluster.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  return number ? cluster.substr(0, colon) : cluster;  // a colon inside a path
+}
+
 int read_chunks(const Values& values, PipelineSchedule schedule) {
   constexpr int kMostChunks = 1000;
   const bool given = values.count("chunks") > 0;
@@ -260,8 +268,14 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
     }
   };
   for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "trace", "out", "rows",
-                            "perfetto", "order-out", "samples-out", "profile-out"}) {
+                            "perfetto", "order-out", "samples-out", "profile-out", "html", "model"}) {
     if (other != name && values.count(other) > 0) refuse_same(other, values[other].as<std::string>());
+  }
+  if (values.count("cluster") > 0) refuse_same("cluster", without_nodes(values["cluster"].as<std::string>()));
+  if (values.count("stage-gpu") > 0) {
+    for (const std::string& text : values["stage-gpu"].as<std::vector<std::string>>()) {
+      refuse_same("stage-gpu", without_nodes(text.substr(text.find('=') + 1)));
+    }
   }
   if (values.count("truth") > 0) {
     for (const std::string& file : read_truth_files(values)) refuse_same("truth", file);

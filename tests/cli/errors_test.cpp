@@ -160,6 +160,13 @@ TEST(Errors, Outputs) {
   expect_error(sandbox.run("compare " + data + target + "--out file/inside"), {"file/inside"});
   expect_error(sandbox.run(simulate + "--out plan.json"), {"--plan", "--out"});
   expect_error(sandbox.run(simulate + "--out x.json --perfetto x.json"), {"x.json", "--perfetto", "--out"});
+  const std::string presets = std::string(DFLOP_SOURCE_DIR) + "/experiments/presets/";
+  testing::write_all(sandbox.path("m.json"), testing::read_all(presets + "models/llava-ov-llama3-8b.json"));
+  testing::write_all(sandbox.path("c.json"), testing::read_all(presets + "clusters/h100.json"));
+  const std::string own = "plan " + data + "--model m.json --cluster c.json:1 --gbs 2 --iterations 1 --out ";
+  expect_error(sandbox.run(own + "m.json"), {"'--out'", "m.json", "'--model'"});
+  expect_error(sandbox.run(own + "./c.json"), {"'--out'", "c.json", "'--cluster'"});
+  expect_error(sandbox.run(simulate + "--stage-gpu 0=c.json --html c.json"), {"'--html'", "'--stage-gpu'"});
   for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("."))) {
     EXPECT_EQ(entry.path().string().find(".part-"), std::string::npos) << entry.path();
   }
