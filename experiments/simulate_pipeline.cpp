@@ -106,6 +106,10 @@ void refuse_plan_options(const Values& values) {
                 fmt::format("option '--pipeline': takes the place of '--plan' and '--schedule', found '--{}'",
                             other));
   }
+  for (const char* option : {"stage-gpu", "collectives", "leaf"}) {
+    if (values.count(option) == 0) continue;
+    throw Error(ErrorKind::usage, fmt::format("option '--{}': of plans, found with '--pipeline'", option));
+  }
 }
 
 }  // namespace
