@@ -140,7 +140,7 @@ void require_rank(const Program& program, const std::string& option, int rank) {
   refuse(option, fmt::format("a rank from 0 to {}", program.ranks() - 1), fmt::format("rank={}", rank));
 }
 
-/// Product of the factors that hold for each group.
+/// Product of the factors that hold for each group; bounded, so that many cannot underflow or overflow.
 std::vector<double> factors(const Program& program, const std::string& option,
                             const std::vector<Affected>& affected) {
   std::vector<double> factor(program.groups.size(), 1);
@@ -157,6 +157,12 @@ std::vector<double> factors(const Program& program, const std::string& option,
     for (std::size_t g = 0; g < factor.size(); ++g) {
       if (program.groups[g].stage == a.index) factor[g] *= a.factor;
     }
+  }
+  for (const double product : factor) {
+    // A rounded product of 1e-3 and 1e-3 may be a little below 1e-6.
+    if (product >= 0.999 / kMostFactor && product <= 1.001 * kMostFactor) continue;
+    refuse(option, fmt::format("factors from {} to {}, multiplied on a rank", 1 / kMostFactor, kMostFactor),
+           fmt::format("{:g}", product));
   }
   return factor;
 }
@@ -191,6 +197,36 @@ Table stall_table(const Timeline& timeline) {
   return table;
 }
 
+/// How long a run takes at most: everything in it one after the other.
+Seconds longest(const ProgramCosts& costs, const Conditions& conditions) {
+  Seconds sum(0);
+  for (const Nanoseconds duration : costs.instruction) sum += duration;
+  for (const Pause& pause : conditions.pauses) {
+    sum += Seconds(pause.start) + (pause.duration == Pause::kForever ? Seconds(0) : Seconds(pause.duration));
+  }
+  if (conditions.network == nullptr) {
+    for (const Nanoseconds duration : costs.message) sum += duration;
+    for (const Nanoseconds duration : costs.collective) sum += duration;
+    return sum;
+  }
+  for (const TransferPhase& phase : conditions.network->phases) {
+    sum += phase.latency;
+    if (phase.bytes > 0) {
+      sum += Seconds(phase.bytes / conditions.network->routes[phase.route].most_bytes_per_s);
+    }
+  }
+  return sum;
+}
+
+/// The engine counts nanoseconds in 64 bits.
+void require_countable(const ProgramCosts& costs, const Conditions& conditions) {
+  const Seconds most = longest(costs, conditions);
+  if (most <= kLongestRun) return;
+  throw Error(ErrorKind::usage,
+              fmt::format("conditions: expected a run of at most {:g} s, found durations of {:g} s together",
+                          kLongestRun.count(), most.count()));
+}
+
 }  // namespace
 
 void WhatIf::apply(ClusterSpec& cluster) const {
@@ -213,6 +249,7 @@ void WhatIf::prepare(const Program& program, ProgramCosts costs, NetworkModel mo
   if (model == NetworkModel::contention) {
     const Network links = make_network(bandwidth);
     conditions.network = &links;
+    require_countable(costs, conditions);
     return body(costs, conditions);
   }
   if (model == NetworkModel::none) {
@@ -220,6 +257,7 @@ void WhatIf::prepare(const Program& program, ProgramCosts costs, NetworkModel mo
   } else if (!slow_links.empty()) {
     dflop::slow_links(costs, program, bandwidth);
   }
+  require_countable(costs, conditions);
   body(costs, conditions);
 }
 

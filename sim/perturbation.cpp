@@ -3,12 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <sstream>
+
+#include "core/error.hpp"
 
 namespace dflop {
 namespace {
 
+/// @throws Error (usage): factors that are each allowed may be too much together.
 Nanoseconds times(Nanoseconds duration, double factor) {
-  return to_nanoseconds(Seconds(duration) * factor);
+  const Seconds changed = Seconds(duration) * factor;
+  if (!(changed <= kLongestRun)) {
+    std::ostringstream message;  // std::to_string would write 1e300 s in full
+    message << "conditions: expected operations of at most " << kLongestRun.count() << " s, found one of "
+            << changed.count() << " s";
+    throw Error(ErrorKind::usage, message.str());
+  }
+  return to_nanoseconds(changed);
 }
 
 /// Box and Muller 1958; one of the two values.

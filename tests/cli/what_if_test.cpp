@@ -122,6 +122,25 @@ TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
   expect_refused("--repeat 0", "'--repeat'");
 }
 
+// Each number is allowed; together they are more than 64 bits of nanoseconds, 292 years.
+TEST_F(WhatIfCommand, RefusesConditionsThatAreTooMuchTogether) {
+  expect_refused("--slow rank=0:1e6 --slow stage=0:1e6", "'--slow': expected factors from 1e-06 to 1000000");
+  expect_refused("--slow-link rank=0:1e-6 --slow-link rank=0:0.1", "'--slow-link': expected factors");
+  std::string pauses;
+  for (int i = 0; i < 1001; ++i) pauses += "--pause rank=0:0:1e6 ";
+  expect_refused(pauses, "conditions: expected a run of at most 1e+09 s, found durations of 1.001e+09 s");
+  const RunResult allowed = sandbox_.run("simulate --pipeline p.json --slow rank=0:1e3 --slow rank=0:1e3");
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
+}
+
+// Of 200,000 s of forwards, all 1e6 times as long: 2e11 s.
+TEST_F(WhatIfCommand, RefusesOperationsThatAreTooLong) {
+  testing::write_all(sandbox_.path("p.json"), R"({"schema": "dflop.pipeline", "version": 1,
+      "schedule": "gpipe", "stages": 1, "microbatches": 2, "forward_s": 100000, "backward_s": 1})");
+  expect_refused("--slow rank=0:1e6", "conditions: expected operations of at most 1e+09 s");
+  expect_refused("--slow rank=0:9e3", "conditions: expected a run of at most 1e+09 s");  // of 1.8e9
+}
+
 TEST_F(WhatIfCommand, ReachesPlans) {
   const Sandbox& box = sandbox_;
   ASSERT_EQ(
