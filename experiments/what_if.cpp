@@ -140,31 +140,39 @@ void require_rank(const Program& program, const std::string& option, int rank) {
   refuse(option, fmt::format("a rank from 0 to {}", program.ranks() - 1), fmt::format("rank={}", rank));
 }
 
-/// Product of the factors that hold for each group; bounded, so that many cannot underflow or overflow.
+/// Per group the worst of its ranks' factors, which sets its pace: `worse` chooses between two. Factors of
+/// one rank multiply; they are bounded, so that many cannot underflow or overflow.
+template <typename Worse>
 std::vector<double> factors(const Program& program, const std::string& option,
-                            const std::vector<Affected>& affected) {
-  std::vector<double> factor(program.groups.size(), 1);
+                            const std::vector<Affected>& affected, Worse worse) {
+  std::vector<double> of_rank(program.ranks(), 1);
   for (const Affected& a : affected) {
     if (!a.stage) {
       require_rank(program, option, a.index);
-      factor[group_of_rank(program, a.index)] *= a.factor;
+      of_rank[a.index] *= a.factor;
       continue;
     }
     if (static_cast<std::size_t>(a.index) >= program.stages.size()) {
       refuse(option, fmt::format("a stage from 0 to {}", program.stages.size() - 1),
              fmt::format("stage={}", a.index));
     }
-    for (std::size_t g = 0; g < factor.size(); ++g) {
-      if (program.groups[g].stage == a.index) factor[g] *= a.factor;
+    for (const Group& group : program.groups) {
+      if (group.stage != a.index) continue;
+      for (int r = 0; r < group.ranks; ++r) of_rank[group.first_rank + r] *= a.factor;
     }
   }
-  for (const double product : factor) {
+  for (const double product : of_rank) {
     // A rounded product of 1e-3 and 1e-3 may be a little below 1e-6.
     if (product >= 0.999 / kMostFactor && product <= 1.001 * kMostFactor) continue;
     refuse(option, fmt::format("factors from {} to {}, multiplied on a rank", 1 / kMostFactor, kMostFactor),
            fmt::format("{:g}", product));
   }
-  return factor;
+  std::vector<double> of_group;
+  for (const Group& group : program.groups) {
+    const auto begin = of_rank.begin() + group.first_rank;
+    of_group.push_back(std::accumulate(begin, begin + group.ranks, *begin, worse));
+  }
+  return of_group;
 }
 
 std::vector<Pause> pauses_of(const Program& program, const std::vector<PausedRank>& ranks) {
@@ -236,7 +244,8 @@ void WhatIf::apply(ClusterSpec& cluster) const {
 
 void WhatIf::prepare(const Program& program, ProgramCosts costs, NetworkModel model,
                      const NetworkMaker& make_network, std::uint64_t run, const ConditionedRun& body) const {
-  const std::vector<double> slower = factors(program, "slow", slow);
+  const std::vector<double> slower =
+      factors(program, "slow", slow, [](double a, double b) { return std::max(a, b); });
   for (std::size_t g = 0; g < slower.size(); ++g) {
     if (slower[g] != 1) slow_down(costs, program, static_cast<std::int32_t>(g), slower[g]);
   }
@@ -244,7 +253,8 @@ void WhatIf::prepare(const Program& program, ProgramCosts costs, NetworkModel mo
     Random random(seed, kJitterStream + run);
     add_jitter(costs, jitter, random);
   }
-  const std::vector<double> bandwidth = factors(program, "slow-link", slow_links);
+  const std::vector<double> bandwidth =
+      factors(program, "slow-link", slow_links, [](double a, double b) { return std::min(a, b); });
   Conditions conditions{nullptr, pauses_of(program, pauses)};
   if (model == NetworkModel::contention) {
     const Network links = make_network(bandwidth);
