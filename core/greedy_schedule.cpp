@@ -105,7 +105,7 @@ class GreedyRun {
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
 };
 
-/// The rule of greedy_steps().
+/// The first rule of zb_v_steps().
 class SplitRun final : public GreedyRun {
  public:
   SplitRun(const PipelineShape& shape, const StepTimes& times, int most_held)
@@ -179,6 +179,89 @@ class SplitRun final : public GreedyRun {
   std::vector<int> held_;  ///< per rank, chunks of microbatches
 };
 
+/// The steps of one operation on both chunks of a rank of zb-v, each chunk's microbatches in order.
+struct TwoChunkOrder {
+  Op op;
+  std::vector<int> stages;
+  int microbatches;
+  std::vector<int> next = {0, 0};
+  std::vector<ScheduleStep> steps = {};
+
+  /// The next microbatches of a chunk, as many as there are.
+  void add(int chunk, int count = 1) {
+    for (; count > 0 && next[chunk] < microbatches; --count) {
+      steps.push_back({op, stages[chunk], next[chunk]++});
+    }
+  }
+
+  void alternate_to_the_end() {
+    while (next[0] < microbatches || next[1] < microbatches) {
+      add(0);
+      add(1);
+    }
+  }
+};
+
+/// The second rule of zb_v_steps().
+class RhythmRun final : public GreedyRun {
+ public:
+  RhythmRun(const PipelineShape& shape, const StepTimes& times) : GreedyRun(shape, times) {
+    const std::vector<std::vector<int>> stages = stages_of_ranks(shape);
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      const int here_and_after = shape.ranks - rank;
+      TwoChunkOrder forwards{Op::forward, stages[rank], shape.microbatches};
+      forwards.add(0, 2 * here_and_after - 1);
+      for (int before = 0; before < rank; ++before) {
+        forwards.add(1);
+        forwards.add(0);
+      }
+      forwards.add(1, here_and_after);
+      forwards.alternate_to_the_end();
+      TwoChunkOrder backwards{Op::backward_input, stages[rank], shape.microbatches};
+      backwards.add(1, here_and_after);
+      backwards.alternate_to_the_end();
+      ranks_.push_back({std::move(forwards.steps), std::move(backwards.steps)});
+    }
+  }
+
+ private:
+  struct RankState {
+    std::vector<ScheduleStep> forwards;
+    std::vector<ScheduleStep> backwards;  ///< input parts; the weight parts follow in the same order
+    std::size_t next_forward = 0;
+    std::size_t next_backward = 0;
+    std::size_t next_weight = 0;
+  };
+
+  bool may_forward(const RankState& rank, Nanoseconds now) const {
+    if (rank.next_forward == rank.forwards.size()) return false;
+    const ScheduleStep& step = rank.forwards[rank.next_forward];
+    return forward_ready(step.stage, step.microbatch, now);
+  }
+
+  bool may_backward(const RankState& rank, Nanoseconds now) const {
+    if (rank.next_backward == rank.backwards.size()) return false;
+    const ScheduleStep& step = rank.backwards[rank.next_backward];
+    return backward_ready(step.stage, step.microbatch, now);
+  }
+
+  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
+    RankState& rank = ranks_[r];
+    const bool has_forward = may_forward(rank, now);
+    const bool is_full = rank.next_forward - rank.next_weight == 2 * ranks_.size();
+    if (has_forward && !is_full) return rank.forwards[rank.next_forward++];
+    const bool has_weight = rank.next_weight < rank.next_backward;
+    const bool makes_room = has_forward && has_weight;
+    if (!makes_room && may_backward(rank, now)) return rank.backwards[rank.next_backward++];
+    if (!has_weight) return std::nullopt;
+    ScheduleStep step = rank.backwards[rank.next_weight++];
+    step.op = Op::backward_weight;
+    return step;
+  }
+
+  std::vector<RankState> ranks_;
+};
+
 /// The rules of bubble_steps().
 enum class EncoderRule : std::uint8_t { in_idle_time, before_and_after };
 
@@ -245,9 +328,12 @@ class BubbleRun final : public GreedyRun {
 
 }  // namespace
 
-std::vector<std::vector<ScheduleStep>> greedy_steps(const PipelineShape& shape, const StepTimes& times,
-                                                    int most_held) {
-  return SplitRun(shape, times, most_held).run();
+std::vector<std::vector<ScheduleStep>> zb_v_steps(const PipelineShape& shape, const StepTimes& times) {
+  SplitRun oldest_first(shape, times, 2 * shape.ranks);
+  RhythmRun rhythm(shape, times);
+  std::vector<std::vector<ScheduleStep>> oldest_first_steps = oldest_first.run();
+  std::vector<std::vector<ScheduleStep>> steps = rhythm.run();
+  return rhythm.makespan() <= oldest_first.makespan() ? steps : oldest_first_steps;
 }
 
 std::vector<std::vector<ScheduleStep>> bubble_steps(const PipelineShape& shape, const ScheduleTables& tables,

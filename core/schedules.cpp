@@ -120,7 +120,7 @@ std::vector<ScheduleStep> rank_steps(const PipelineShape& shape, int rank) {
 /// The steps of all ranks of a shape without leading stages.
 std::vector<std::vector<ScheduleStep>> chunked_steps(const PipelineShape& shape,
                                                      const ScheduleTables& tables) {
-  if (shape.kind == PipelineSchedule::zb_v) return greedy_steps(shape, tables.times, 2 * shape.ranks);
+  if (shape.kind == PipelineSchedule::zb_v) return zb_v_steps(shape, tables.times);
   if (shape.kind == PipelineSchedule::eager_1f1b) return eager(shape, tables.most_held);
   std::vector<std::vector<ScheduleStep>> steps;
   for (int rank = 0; rank < shape.ranks; ++rank) steps.push_back(rank_steps(shape, rank));

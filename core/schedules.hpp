@@ -109,8 +109,9 @@ struct ScheduleTables {
 /// holds more than `ranks` microbatches, as much as the first rank of 1f1b.
 /// zb-h2 (same): 2 (ranks - rank - 1) warm-up forwards and a lag of 2 rank; at most 2 ranks - 1 microbatches
 /// held. With fewer than these, which leave holes in the deeper warm-up, it is zb-h1.
-/// zb-v (same): the greedy order of greedy_steps() with at most 2 ranks chunks of microbatches, again the
-/// memory of 1f1b.
+/// zb-v (same): at most 2 ranks chunks of microbatches, again the memory of 1f1b; without a bubble between a
+/// rank's first and last step where all steps take the same and there are 2 ranks - 1 microbatches or more.
+/// See zb_v_steps().
 /// eager-1f1b (Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism"): 1f1b in which a
 /// rank holds up to 2 (ranks - rank) - 1 microbatches in place of ranks - rank, so that messages have a whole
 /// step to travel in. It holds no more than its limit, nor than the ranks before it: a rank that ran further

@@ -114,16 +114,18 @@ TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
 }
 
 // Chunks of half a unit. Rank p - 1 gets its first input after p - 1 of them, so no order is shorter than
-// 3m + (p - 1) / 2. From 2p microbatches on greedy stays within one unit of it, however many there are: it
-// has no bubble in its steady state. It needs no more memory than 1F1B: 2p chunks.
-TEST(RawPipeline, ZbVIsWithinAUnitOfTheShortestPossible) {
+// 3m + (p - 1) / 2. It needs no more memory than 1F1B, 2p chunks. The first microbatch comes down and up the
+// V to the first rank in 2p chunks, of which it fills 2p - 1 with first chunks: from 2p - 1 microbatches on
+// no rank pauses between its first and its last step, and the makespan is the shortest possible.
+TEST(RawPipeline, ZbVHasNoBubbleInsideAnyRankWithTheMemoryOfOneFOneB) {
   for_each_size([](int p, int m) {
-    const Timeline timeline = run_units(PipelineSchedule::zb_v, p, m);
+    const Timeline timeline = run_units(PipelineSchedule::zb_v, p, m, Detail::spans);
     EXPECT_LE(timeline.makespan, run_units(PipelineSchedule::zb_h1, p, m).makespan);
     EXPECT_LE(peak_memory(timeline), Bytes{std::min(2 * p, 2 * m)});
     EXPECT_GE(timeline.makespan, (6 * m + p - 1) * kUnit);
-    if (m < 2 * p) return;
-    EXPECT_LE(timeline.makespan, (6 * m + p + 1) * kUnit);
+    if (m < 2 * p - 1) return;
+    for (int r = 0; r < p; ++r) EXPECT_EQ(span_of_rank(timeline, r), timeline.groups[r].busy);
+    EXPECT_EQ(timeline.makespan, (6 * m + p - 1) * kUnit);
   });
 }
 

@@ -22,14 +22,14 @@ const std::string kGood = file_of(R"([["F0", "F1", "B0", "B1"], ["F0", "B0", "F1
 TEST(OrderFile, HasADocumentedForm) {
   const PipelineShape shape{PipelineSchedule::zb_v, 2, 2, 1};
   const PipelineOrder order{shape, pipeline_steps(shape)};
-  // Stages 0 and 3 are on rank 0, 1 and 2 on rank 1.
+  // Stages 0 and 3 are on rank 0, 1 and 2 on rank 1; weight parts in the order of the input parts.
   EXPECT_EQ(to_json(order), R"({
   "schema": "dflop.order",
   "version": 1,
   "placement": "v",
   "ranks": [
     ["F0","F0.1","I0.1","W0.1","I0","W0"],
-    ["F0","F0.1","I0.1","I0","W0","W0.1"]
+    ["F0","F0.1","I0.1","I0","W0.1","W0"]
   ]
 }
 )");
