@@ -21,7 +21,7 @@ namespace dflop {
 ///   backwards  p - r of B1, then B0 and B1 in turn;
 /// and merges them: its next forward if that is ready, for which it makes room with a weight part; else its
 /// next input part; else a weight part. With equal steps and m >= 2p - 1 microbatches no rank pauses between
-/// its first and its last step, as in ZB-V (Qi et al. 2023, section 6): in units of a step
+/// its first and its last step, as in ZB-V (Qi et al. 2023): in units of a step
 ///   * the first F0 comes down the V and up again in time for rank r to run 2p forwards from r on; then its
 ///     memory is full, and its first B1 is ready: F1 up a rank a unit, B1 down again;
 ///   * from then on it runs a backward, its weight part, a forward, every 3 units. F1 go on alone until p of

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "experiments/progress.hpp"
 #include "sim/engine.hpp"
 #include "solver/parallel.hpp"
 
@@ -126,9 +127,16 @@ Explanation explain(const Program& program, const ProgramCosts& costs, const Con
   out.path = critical_path(program, costs, out.timeline, conditions);
   const std::vector<Relaxation> items = relaxations(program);
   out.gains.resize(items.size());
-  parallel_for(items.size(), [&](std::size_t i) {
-    out.gains[i] = {items[i], relaxed_makespan(program, costs, items[i], conditions)};
-  });
+  constexpr std::size_t kBlock = 16;  // between steps of the progress bar
+  Progress progress("explaining");
+  for (std::size_t begin = 0; begin < items.size(); begin += kBlock) {
+    const std::size_t size = std::min(kBlock, items.size() - begin);
+    parallel_for(size, [&](std::size_t k) {
+      const std::size_t i = begin + k;
+      out.gains[i] = {items[i], relaxed_makespan(program, costs, items[i], conditions)};
+    });
+    progress.update(static_cast<std::int64_t>(begin + size), static_cast<std::int64_t>(items.size()));
+  }
   std::stable_sort(out.gains.begin(), out.gains.end(),
                    [](const Gain& a, const Gain& b) { return a.makespan < b.makespan; });
   return out;
