@@ -26,7 +26,7 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
   out["schema"] = "dflop.compare";
   out["version"] = 1;
   out["options"] = nlohmann::ordered_json::parse(options_json(values));
-  out["systems"] = nlohmann::ordered_json::parse(to_json(table, -1));
+  out["systems"] = json_of(table);
   for (std::size_t i = 0; i < systems.size(); ++i) {
     nlohmann::ordered_json& system = out["systems"][i];
     system["plan_description"] = system["plan"];

@@ -209,13 +209,13 @@ std::string explanation_text(const Explanation& explanation) {
                      to_text(gains_table(explanation), terminal_width()));
 }
 
-std::string explanation_json(const Explanation& explanation) {
+nlohmann::ordered_json explanation_json(const Explanation& explanation) {
   nlohmann::ordered_json out;
   out["iteration"] = explanation.iteration;
   out["makespan_s"] = seconds(explanation.timeline.makespan);
-  out["critical_path"] = nlohmann::ordered_json::parse(to_json(path_table(explanation), -1));
-  out["gains"] = nlohmann::ordered_json::parse(to_json(gains_table(explanation), -1));
-  return out.dump();
+  out["critical_path"] = json_of(path_table(explanation));
+  out["gains"] = json_of(gains_table(explanation));
+  return out;
 }
 
 std::vector<PathSlice> path_slices(const std::optional<Explanation>& explanation) {

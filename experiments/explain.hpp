@@ -58,7 +58,7 @@ Table gains_table(const Explanation& explanation);
 std::string explanation_text(const Explanation& explanation);
 
 /// {"iteration", "makespan_s", "critical_path": [...], "gains": [...]} as JSON text.
-std::string explanation_json(const Explanation& explanation);
+nlohmann::ordered_json explanation_json(const Explanation& explanation);
 
 /// What --explain prints: the explanation, or null where only --html was given.
 const Explanation* printed(const Values& values, const std::optional<Explanation>& explanation);

@@ -22,16 +22,18 @@ void add(PriceSources& sum, const PriceSources& sources) {
   sum.scaled += sources.scaled;
 }
 
-/// Runs a program in place of the recorded one. Names and shapes of stages that the recording does not know
-/// stay unknown.
-Timeline run(const Program& program, const ProgramCosts& costs, const Timeline& recording, Detail detail,
-             const Conditions& conditions = {}) {
-  Timeline timeline = simulate(program, costs, detail, conditions);
+/// A run in place of the recorded one: names and shapes of stages that the recording does not know stay
+/// unknown.
+Timeline named_as(const Timeline& recording, Timeline timeline) {
   if (recording.stage_shapes.empty() && timeline.stages.size() == recording.stages.size()) {
     timeline.stages = recording.stages;
     timeline.stage_shapes.clear();
   }
   return timeline;
+}
+
+Timeline run(const PricedPipeline& priced, const Timeline& recording, Detail detail) {
+  return named_as(recording, simulate(priced.program, priced.costs, detail));
 }
 
 PricedPipeline apply(const ReplayChange& change, const PricedPipeline& before,
@@ -109,9 +111,7 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   return shape;
 }
 
-/// Calls body(costs, conditions) with what a program meets under the conditions.
-void under(const ReplayConditions& conditions, const PricedPipeline& priced, std::uint64_t run,
-           const ConditionedRun& body) {
+ConditionedProgram condition(const ReplayConditions& conditions, const PricedPipeline& priced) {
   const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
   const Program& program = priced.program;
   if (network == NetworkModel::contention && program.ranks() > conditions.cluster->gpus()) {
@@ -123,16 +123,7 @@ void under(const ReplayConditions& conditions, const PricedPipeline& priced, std
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
     return cluster_network(program, *conditions.cluster, bandwidth_factor);
   };
-  conditions.what_if.prepare(program, priced.costs, network, make_network, run, body);
-}
-
-Timeline run_under(const ReplayConditions& conditions, const PricedPipeline& priced, std::uint64_t number,
-                   const Timeline& recording, Detail detail) {
-  Timeline timeline;
-  under(conditions, priced, number, [&](const ProgramCosts& costs, const Conditions& met) {
-    timeline = run(priced.program, costs, recording, detail, met);
-  });
-  return timeline;
+  return {conditions.what_if, program, priced.costs, network, make_network};
 }
 
 }  // namespace
@@ -148,7 +139,8 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
             }
             const ScheduledIteration& scheduled = schedule.iterations[iteration];
             PricedPipeline result;
-            result.program = lower(plan, target.model, scheduled.samples, scheduled.assignment);
+            result.program = lower(plan, target.model, scheduled.samples, scheduled.assignment,
+                                   iteration_order(plan, target, scheduled));
             verify(result.program);
             PricedParts found;
             const RecordedCostModel cost(recorded, target.cost, target.cluster);
@@ -207,19 +199,25 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   std::vector<ReplayRun>& runs = result.runs;
   runs.push_back({"recorded", recording, true});
   PricedPipeline priced{recorded.program, recorded.costs};
-  runs.push_back({"replayed", run(priced.program, priced.costs, recording, detail_of(0)), recorded.memory});
+  runs.push_back({"replayed", run(priced, recording, detail_of(0)), recorded.memory});
   for (std::size_t k = 0; k < changes.size(); ++k) {
     priced = apply(changes[k], priced, recorded, iteration);
     const bool memory = recorded.memory || has_activations(priced.costs);
-    runs.push_back({changes[k].name, run(priced.program, priced.costs, recording, detail_of(k + 1)), memory});
+    runs.push_back({changes[k].name, run(priced, recording, detail_of(k + 1)), memory});
   }
-  const auto conditioned_run = [&](std::size_t repetition, Detail kept) {
-    return run_under(conditions, priced, repetition * conditions.iterations + iteration, recording, kept);
+  const bool repeats = conditions.what_if.repeat > 1;
+  if (!conditioned && !repeats) return result;
+  const ConditionedProgram program = condition(conditions, priced);
+  const auto run_again = [&](std::size_t repetition, Detail kept) {
+    return program.run(repetition * conditions.iterations + iteration, kept);
   };
-  if (conditioned) runs.push_back({conditions.name, conditioned_run(0, detail), runs.back().memory});
-  if (conditions.what_if.repeat > 1 && runs.back().timeline.stalls.empty()) {
+  if (conditioned) {
+    const bool memory = runs.back().memory;
+    runs.push_back({conditions.name, named_as(recording, run_again(0, detail)), memory});
+  }
+  if (repeats && runs.back().timeline.stalls.empty()) {
     result.repeated = run_all(conditions.what_if.repeat, [&](std::size_t repetition) {
-      return time_to_end(conditioned_run(repetition, Detail::usage));
+      return time_to_end(run_again(repetition, Detail::usage));
     });
   }
   return result;

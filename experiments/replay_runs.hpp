@@ -61,7 +61,7 @@ struct ReplayedIteration {
 /// The recording, its replay, each what-if on top of those before it, and then the conditions. Spans
 /// (`detail`) are kept of the last run alone. A run that stalls is not repeated.
 /// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
-/// WhatIf::prepare(), or if the cluster has fewer GPUs than the program has ranks.
+/// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.
 ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
                                    const std::vector<ReplayChange>& changes,
                                    const ReplayConditions& conditions, Detail detail);

@@ -152,12 +152,12 @@ void print_replays(Format format, const Replays& replays, const PricedParts* pri
     case Format::json: {
       nlohmann::ordered_json out = nlohmann::ordered_json::object();
       out["iterations"] = replays.size();
-      out["runs"] = nlohmann::ordered_json::parse(to_json(runs, -1));
+      out["runs"] = json_of(runs);
       if (distribution) {
-        out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
+        out["distribution"] = json_of(*distribution)[0];
       }
-      if (prices != nullptr) out["prices"] = nlohmann::ordered_json::parse(to_json(price_table(*prices), -1));
-      out["groups"] = nlohmann::ordered_json::parse(to_json(groups, -1));
+      if (prices != nullptr) out["prices"] = json_of(price_table(*prices));
+      out["groups"] = json_of(groups);
       fmt::print("{}\n", out.dump(2));
       break;
     }

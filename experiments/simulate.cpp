@@ -1,6 +1,8 @@
 // dflop simulate: runs a plan and its schedule, or a pipeline without a model, in virtual time.
 #include <fmt/format.h>
 
+#include <list>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -76,18 +78,17 @@ void print_result(Format format, const Evaluation& result, const std::optional<T
       if (explanation != nullptr) fmt::print("{}", explanation_text(*explanation));
       break;
     case Format::json: {
-      nlohmann::ordered_json out = nlohmann::ordered_json::parse(to_json(summary, -1))[0];
+      nlohmann::ordered_json out = json_of(summary)[0];
       out["iterations_s"] = nlohmann::ordered_json::array();
       for (const Timeline& timeline : result.timelines)
         out["iterations_s"].push_back(Seconds(timeline.makespan).count());
       if (distribution) {
-        out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
+        out["distribution"] = json_of(*distribution)[0];
       }
       add_memory_columns(groups, result.timelines.front());
-      out["fullest_rank"] = nlohmann::ordered_json::parse(to_json(fullest, -1))[0];
-      out["groups"] = nlohmann::ordered_json::parse(to_json(groups, -1));
-      if (explanation != nullptr)
-        out["explain"] = nlohmann::ordered_json::parse(explanation_json(*explanation));
+      out["fullest_rank"] = json_of(fullest)[0];
+      out["groups"] = json_of(groups);
+      if (explanation != nullptr) out["explain"] = explanation_json(*explanation);
       fmt::print("{}\n", out.dump(2));
       break;
     }
@@ -102,23 +103,14 @@ struct Setting {
   const Target& target;
   const StageGpus& gpus;
 
-  /// Calls body(costs, conditions) with what a program meets.
-  void prepare(const Program& program, std::uint64_t run, const ConditionedRun& body) const {
+  ConditionedProgram condition(const Program& program) const {
     const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
       return cluster_network(program, target.cluster, bandwidth_factor);
     };
     ProgramCosts costs = target.cost.price(program);
     gpus.reprice(program, costs);
-    what_if.prepare(program, std::move(costs), what_if.network.value_or(NetworkModel::latency_bandwidth),
-                    make_network, run, body);
-  }
-
-  Timeline run(const Program& program, std::uint64_t run, Detail detail) const {
-    Timeline timeline;
-    prepare(program, run, [&](const ProgramCosts& costs, const Conditions& conditions) {
-      timeline = simulate(program, costs, detail, conditions);
-    });
-    return timeline;
+    return {what_if, program, std::move(costs), what_if.network.value_or(NetworkModel::latency_bandwidth),
+            make_network};
   }
 };
 
@@ -130,10 +122,8 @@ Explanation explain_slowest(const Setting& setting, const Plan& plan, const Sche
   const ScheduledIteration& iteration = schedule.iterations[slowest];
   const PipelineOrder order = iteration_order(plan, target, iteration, options);
   const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
-  Explanation explanation;
-  setting.prepare(program, slowest, [&](const ProgramCosts& costs, const Conditions& conditions) {
-    explanation = explain(program, costs, conditions);
-  });
+  const ConditionedProgram conditioned = setting.condition(program);
+  Explanation explanation = explain(program, conditioned.costs(slowest), conditioned.conditions());
   explanation.iteration = slowest;
   explanation.iterations = schedule.iterations.size();
   return explanation;
@@ -143,14 +133,15 @@ Explanation explain_slowest(const Setting& setting, const Plan& plan, const Sche
 Table repeat(const Setting& setting, const Plan& plan, const ScheduleFile& schedule,
              const RunOptions& options) {
   const Target& target = setting.target;
-  std::vector<Program> programs;
+  std::list<Program> programs;  // that stay where they are
+  std::vector<std::unique_ptr<ConditionedProgram>> conditioned;
   for (const ScheduledIteration& iteration : schedule.iterations) {
     const PipelineOrder order = iteration_order(plan, target, iteration, options);
     programs.push_back(lower(plan, target.model, iteration.samples, iteration.assignment, order));
+    conditioned.emplace_back(new ConditionedProgram(setting.condition(programs.back())));
   }
   const auto run = [&](std::size_t i) {
-    const Program& program = programs[i % programs.size()];
-    return time_to_end(setting.run(program, i, Detail::usage));
+    return time_to_end(conditioned[i % conditioned.size()]->run(i, Detail::usage));
   };
   return distribution_table(run_all(setting.what_if.repeat * programs.size(), run));
 }
@@ -195,7 +186,7 @@ int simulate_plan(const Values& values) {
     options.order = parse_order(read_text_file(*path), *path, plan_shape(plan));
   }
   options.runner = [&](std::size_t k, const Program& program, Detail detail) {
-    return setting.run(program, k, detail);
+    return setting.condition(program).run(k, detail);
   };
   Evaluation result = evaluate(plan, target, schedule, traced, options);
   result.mfu *= target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s /

@@ -60,14 +60,13 @@ void print_result(Format format, const RawPipeline& pipeline, const std::string&
       if (explanation != nullptr) fmt::print("{}", explanation_text(*explanation));
       break;
     case Format::json: {
-      nlohmann::ordered_json out = nlohmann::ordered_json::parse(to_json(summary, -1))[0];
+      nlohmann::ordered_json out = json_of(summary)[0];
       if (distribution) {
-        out["distribution"] = nlohmann::ordered_json::parse(to_json(*distribution, -1))[0];
+        out["distribution"] = json_of(*distribution)[0];
       }
       add_memory_columns(stages, timeline);
-      out["stages"] = nlohmann::ordered_json::parse(to_json(stages, -1));
-      if (explanation != nullptr)
-        out["explain"] = nlohmann::ordered_json::parse(explanation_json(*explanation));
+      out["stages"] = json_of(stages);
+      if (explanation != nullptr) out["explain"] = explanation_json(*explanation);
       fmt::print("{}\n", out.dump(2));
       break;
     }
@@ -76,10 +75,9 @@ void print_result(Format format, const RawPipeline& pipeline, const std::string&
   }
 }
 
-/// Calls body(costs, conditions) with what a pipeline costs under a what-if. A shared link is shared unless
-/// another network is asked for.
-void on_links(const WhatIf& what_if, const RawPipeline& pipeline, const PricedPipeline& priced,
-              std::uint64_t run, const ConditionedRun& body) {
+/// A pipeline under a what-if. A shared link is shared unless another network is asked for.
+ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline,
+                             const PricedPipeline& priced) {
   const NetworkModel usual =
       pipeline.shared_link ? NetworkModel::contention : NetworkModel::latency_bandwidth;
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
@@ -87,16 +85,7 @@ void on_links(const WhatIf& what_if, const RawPipeline& pipeline, const PricedPi
     return shared_link(priced.program, to_nanoseconds(path.latency), pipeline.shared_link->bytes_per_second,
                        path.bytes_per_second, bandwidth_factor);
   };
-  what_if.prepare(priced.program, priced.costs, what_if.network.value_or(usual), make_network, run, body);
-}
-
-Timeline run_pipeline(const WhatIf& what_if, const RawPipeline& pipeline, const PricedPipeline& priced,
-                      std::uint64_t run, Detail detail) {
-  Timeline timeline;
-  on_links(what_if, pipeline, priced, run, [&](const ProgramCosts& costs, const Conditions& conditions) {
-    timeline = simulate(priced.program, costs, detail, conditions);
-  });
-  return timeline;
+  return {what_if, priced.program, priced.costs, what_if.network.value_or(usual), make_network};
 }
 
 void refuse_plan_options(const Values& values) {
@@ -133,15 +122,11 @@ int simulate_pipeline(const Values& values) {
   const PricedPipeline priced = make_program(pipeline, order, path);
   verify(priced.program);
   const Detail detail = outputs.need_spans() ? Detail::spans : Detail::usage;
-  const auto run = [&](std::uint64_t number, Detail kept) {
-    return run_pipeline(what_if, pipeline, priced, number, kept);
-  };
-  const Timeline timeline = run(0, detail);
+  const ConditionedProgram conditioned = condition(what_if, pipeline, priced);
+  const Timeline timeline = conditioned.run(0, detail);
   std::optional<Explanation> explanation;
   if (wants_explanation(values) && timeline.stalls.empty()) {
-    on_links(what_if, pipeline, priced, 0, [&](const ProgramCosts& costs, const Conditions& conditions) {
-      explanation = explain(priced.program, costs, conditions);
-    });
+    explanation = explain(priced.program, conditioned.costs(0), conditioned.conditions());
   }
   const std::string schedule = order_path ? *order_path : std::string(to_string(pipeline.shape.kind));
   outputs.write(std::span(&timeline, 1), order, explanation, [&](const Explanation& explained) {
@@ -151,8 +136,8 @@ int simulate_pipeline(const Values& values) {
   if (!timeline.stalls.empty()) return report_stall(format, timeline, "the pipeline", "stages");
   std::optional<Table> distribution;
   if (what_if.repeat > 1) {
-    distribution = distribution_table(
-        run_all(what_if.repeat, [&](std::size_t i) { return time_to_end(run(i, Detail::usage)); }));
+    distribution = distribution_table(run_all(
+        what_if.repeat, [&](std::size_t i) { return time_to_end(conditioned.run(i, Detail::usage)); }));
   }
   print_result(format, pipeline, schedule, timeline, distribution, printed(values, explanation));
   return 0;

@@ -118,6 +118,10 @@ std::string to_json(const Table& table, int indent) {
   return rows.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+nlohmann::ordered_json json_of(const Table& table) {
+  return nlohmann::ordered_json::parse(to_json(table, -1));
+}
+
 void print_table(const Table& table, Format format) {
   switch (format) {
     case Format::table:

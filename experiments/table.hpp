@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,9 @@ std::string to_csv(const Table& table);
 
 /// A JSON array with one object per row.
 std::string to_json(const Table& table, int indent);
+
+/// The same as a value, for documents that hold more than one table. Text that is not UTF-8 is made so.
+nlohmann::ordered_json json_of(const Table& table);
 
 /// Prints in one of the three renderings, the table as wide as the terminal allows.
 void print_table(const Table& table, Format format);

@@ -126,7 +126,7 @@ void print_result(Format format, const std::vector<Validated>& all) {
       break;
     case Format::json: {
       nlohmann::ordered_json out;
-      out["sets"] = nlohmann::ordered_json::parse(to_json(sets, -1));
+      out["sets"] = json_of(sets);
       fmt::print("{}\n", out.dump(2));
       break;
     }

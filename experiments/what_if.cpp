@@ -242,33 +242,41 @@ void WhatIf::apply(ClusterSpec& cluster) const {
   if (leaf) cluster.leaf = *leaf;
 }
 
-void WhatIf::prepare(const Program& program, ProgramCosts costs, NetworkModel model,
-                     const NetworkMaker& make_network, std::uint64_t run, const ConditionedRun& body) const {
+ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
+                                       NetworkModel model, const NetworkMaker& make_network)
+    : what_if_(what_if), program_(program), costs_(std::move(costs)) {
   const std::vector<double> slower =
-      factors(program, "slow", slow, [](double a, double b) { return std::max(a, b); });
+      factors(program, "slow", what_if.slow, [](double a, double b) { return std::max(a, b); });
   for (std::size_t g = 0; g < slower.size(); ++g) {
-    if (slower[g] != 1) slow_down(costs, program, static_cast<std::int32_t>(g), slower[g]);
-  }
-  if (jitter > 0) {
-    Random random(seed, kJitterStream + run);
-    add_jitter(costs, jitter, random);
+    if (slower[g] != 1) slow_down(costs_, program, static_cast<std::int32_t>(g), slower[g]);
   }
   const std::vector<double> bandwidth =
-      factors(program, "slow-link", slow_links, [](double a, double b) { return std::min(a, b); });
-  Conditions conditions{nullptr, pauses_of(program, pauses)};
+      factors(program, "slow-link", what_if.slow_links, [](double a, double b) { return std::min(a, b); });
+  conditions_.pauses = pauses_of(program, what_if.pauses);
   if (model == NetworkModel::contention) {
-    const Network links = make_network(bandwidth);
-    conditions.network = &links;
-    require_countable(costs, conditions);
-    return body(costs, conditions);
+    network_ = make_network(bandwidth);
+    conditions_.network = &*network_;
+  } else if (model == NetworkModel::none) {
+    free_communication(costs_);
+  } else if (!what_if.slow_links.empty()) {
+    slow_links(costs_, program, bandwidth);
   }
-  if (model == NetworkModel::none) {
-    free_communication(costs);
-  } else if (!slow_links.empty()) {
-    dflop::slow_links(costs, program, bandwidth);
+  require_countable(costs_, conditions_);
+}
+
+ProgramCosts ConditionedProgram::costs(std::uint64_t run) const {
+  ProgramCosts costs = costs_;
+  if (what_if_.jitter > 0) {
+    Random random(what_if_.seed, kJitterStream + run);
+    add_jitter(costs, what_if_.jitter, random);
+    require_countable(costs, conditions_);
   }
-  require_countable(costs, conditions);
-  body(costs, conditions);
+  return costs;
+}
+
+Timeline ConditionedProgram::run(std::uint64_t run, Detail detail) const {
+  if (what_if_.jitter == 0) return simulate(program_, costs_, detail, conditions_);
+  return simulate(program_, costs(run), detail, conditions_);
 }
 
 void add_what_if_options(Options& options) {

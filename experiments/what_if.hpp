@@ -38,9 +38,6 @@ struct PausedRank {
 /// Makes the links of a program, each group's bandwidth scaled.
 using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
 
-/// A run, or several, with what they cost and meet; both live as long as the call.
-using ConditionedRun = std::function<void(const ProgramCosts&, const Conditions&)>;
-
 struct WhatIf {
   std::optional<NetworkModel> network;  ///< none: as the input says
   std::optional<CollectiveAlgorithm> collectives;
@@ -54,12 +51,32 @@ struct WhatIf {
 
   /// The cluster with another network.
   void apply(ClusterSpec& cluster) const;
+};
 
-  /// Calls body(costs, conditions) with what a run meets under these conditions. `run` tells apart runs of
-  /// one seed. Safe from several threads.
-  /// @throws Error (usage) naming the option whose rank or stage the program has not.
-  void prepare(const Program& program, ProgramCosts costs, NetworkModel network,
-               const NetworkMaker& make_network, std::uint64_t run, const ConditionedRun& body) const;
+/// A program under the conditions of a what-if. What all of its runs share is made once.
+class ConditionedProgram {
+ public:
+  /// `what_if` and `program` must outlive it.
+  /// @throws Error (usage) naming the option whose rank or stage the program has not, or where durations are
+  /// together too long.
+  ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs, NetworkModel network,
+                     const NetworkMaker& make_network);
+  ConditionedProgram(const ConditionedProgram&) = delete;  // the conditions refer to the network
+
+  /// What a run costs; `run` tells apart runs of one seed, which differ in their jitter.
+  /// @throws Error (usage) where durations are together too long.
+  ProgramCosts costs(std::uint64_t run) const;
+  const Conditions& conditions() const { return conditions_; }
+
+  /// Safe from several threads.
+  Timeline run(std::uint64_t run, Detail detail) const;
+
+ private:
+  const WhatIf& what_if_;
+  const Program& program_;
+  ProgramCosts costs_;  ///< without jitter
+  std::optional<Network> network_;
+  Conditions conditions_;
 };
 
 /// --network, --slow, --slow-link, --jitter, --pause, --fail, --repeat, --seed.
