@@ -17,6 +17,10 @@ std::vector<std::int32_t> stages_of(const Program& program, const Group& group) 
 
 }  // namespace
 
+std::optional<Seconds> CostModel::convex_floor(Op, const Stage&, const Work&) const {
+  return std::nullopt;
+}
+
 ProgramCosts CostModel::price(const Program& program) const {
   ProgramCosts costs;
   const std::size_t count = program.instructions.size();

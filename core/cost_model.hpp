@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "core/model_state.hpp"
@@ -32,6 +33,11 @@ class CostModel {
   /// Time of one compute instruction on one stage, tensor-parallel communication included. Zero for empty
   /// work.
   virtual Seconds compute(Op op, const Stage& stage, const Work& work) const = 0;
+
+  /// A time that compute() is never below and that, as a function of the work's counts, is convex and does
+  /// not fall, as long as each module's work is either always or never empty. Bounds on what any schedule or
+  /// plan can reach rest on it. None where the model knows no such function.
+  virtual std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const;
 
   /// Time from send to arrival of a message between two groups, with nothing else on the links.
   virtual Seconds message(const Message& message, const Program& program) const = 0;

@@ -25,6 +25,11 @@ class AnalyticCostModel final : public CostModel {
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
+  /// compute() itself: sums and maxima of functions that are affine in the counts.
+  std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
+    return compute(op, stage, work);
+  }
+
   Seconds message(const Message& message, const Program& program) const override;
   Seconds all_reduce(const Collective& collective, const Program& program) const override;
 

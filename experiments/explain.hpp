@@ -57,7 +57,7 @@ Table gains_table(const Explanation& explanation);
 /// Both tables with their headings, as wide as the terminal allows.
 std::string explanation_text(const Explanation& explanation);
 
-/// {"iteration", "makespan_s", "critical_path": [...], "gains": [...]} as JSON text.
+/// {"iteration", "makespan_s", "critical_path": [...], "gains": [...]}.
 nlohmann::ordered_json explanation_json(const Explanation& explanation);
 
 /// What --explain prints: the explanation, or null where only --html was given.
