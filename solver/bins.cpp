@@ -1,5 +1,7 @@
 #include "solver/bins.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -21,26 +23,30 @@ double bound_of(const std::vector<double>& weights, int bins) {
 }  // namespace
 
 double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin) {
-  std::vector<double> encoder(problem.bins, 0.0);
+  const int share = problem.shared_encoder ? problem.dp : 1;  // bins that carry an encoder load together
+  std::vector<double> encoder(problem.bins / share, 0.0);
   std::vector<double> llm(problem.bins, 0.0);
   for (std::size_t i = 0; i < problem.items(); ++i) {
-    encoder[bin[i]] += problem.encoder_s[i];
+    encoder[bin[i] / share] += problem.encoder_s[i];
     llm[bin[i]] += problem.llm_s[i];
   }
-  return std::max(*std::max_element(encoder.begin(), encoder.end()),
+  return std::max(*std::max_element(encoder.begin(), encoder.end()) / share,
                   *std::max_element(llm.begin(), llm.end()));
 }
 
 double lower_bound(const BinProblem& problem) {
   double bound = 0;
   std::vector<double> weights(problem.items());
-  for (const double encoder_part : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+  const auto weigh = [&](double encoder_part, int share) {
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      weights[i] = encoder_part * problem.encoder_s[i] + (1.0 - encoder_part) * problem.llm_s[i];
+      weights[i] = (encoder_part * problem.encoder_s[i] + (1.0 - encoder_part) * problem.llm_s[i]) / share;
     }
     std::sort(weights.begin(), weights.end(), std::greater<>());
-    bound = std::max(bound, bound_of(weights, problem.bins));
-  }
+    bound = std::max(bound, bound_of(weights, problem.bins / share));
+  };
+  const int share = problem.shared_encoder ? problem.dp : 1;
+  weigh(0.0, 1);
+  for (const double encoder_part : {0.25, 0.5, 0.75, 1.0}) weigh(encoder_part, share);
   return bound;
 }
 
@@ -54,6 +60,41 @@ std::vector<std::int32_t> by_falling_size(const BinProblem& problem) {
 
 bool meets_bound(double c_max_s, double bound_s) {
   return c_max_s <= bound_s * (1.0 + 1e-9);
+}
+
+namespace {
+
+/// Sums of a cap's weight: per dp rank and microbatch, or per microbatch.
+std::vector<double> held(const BinProblem& problem, const Cap& cap, std::span<const std::int32_t> bin) {
+  std::vector<double> sums(cap.of_microbatch ? problem.microbatches() : problem.bins, 0.0);
+  for (std::size_t i = 0; i < bin.size(); ++i) {
+    const int microbatch = bin[i] / problem.dp;
+    const int rank = bin[i] % problem.dp;
+    sums[cap.of_microbatch ? microbatch : rank * problem.microbatches() + microbatch] += cap.weight[i];
+  }
+  return sums;
+}
+
+}  // namespace
+
+std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const std::int32_t> bin) {
+  const int microbatches = problem.microbatches();
+  for (const Cap& cap : problem.caps) {
+    const std::vector<double> sums = held(problem, cap, bin);
+    const int window = std::min(cap.window, microbatches);
+    for (std::size_t first = 0; first < sums.size(); ++first) {
+      const int microbatch = static_cast<int>(first) % microbatches;
+      if (microbatch + window > microbatches) continue;
+      const auto begin = sums.begin() + static_cast<std::ptrdiff_t>(first);
+      const double sum = std::accumulate(begin, begin + window, 0.0);
+      if (sum <= cap.most) continue;
+      const std::string rank =
+          cap.of_microbatch ? "" : " on dp rank " + std::to_string(static_cast<int>(first) / microbatches);
+      return fmt::format("{} of microbatches {} to {}{}: {:.6g}, at most {:.6g}", cap.what, microbatch,
+                         microbatch + window - 1, rank, sum, cap.most);
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace dflop

@@ -4,19 +4,38 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/scheduler.hpp"
 
 namespace dflop {
 
-/// Items and bins. Both spans have one finite, non-negative time per item, in seconds.
+/// A limit on what some bins hold together, as LLM tokens or bytes of activations.
+struct Cap {
+  std::string what;                ///< "LLM tokens", for messages
+  std::span<const double> weight;  ///< per item, finite and non-negative
+  double most = 0;                 ///< of any `window` microbatches in a row
+  int window = 1;                  ///< microbatches that are in flight together
+  bool of_microbatch = false;      ///< the sum over all bins of a microbatch; else of one dp rank
+};
+
+/// Items and bins. Both spans have one finite, non-negative time per item, in seconds. bin = microbatch * dp
+/// + dp rank.
 struct BinProblem {
   std::span<const double> encoder_s;
   std::span<const double> llm_s;
   int bins = 1;
+  int dp = 1;
+  /// The encoder's load of a bin is the mean over all bins of its microbatch, as its ranks share that work;
+  /// else each bin carries its own (published).
+  bool shared_encoder = false;
+  bool allow_empty = false;  ///< bins without items
+  std::vector<Cap> caps = {};
 
+  int microbatches() const { return bins / dp; }
   std::size_t items() const { return encoder_s.size(); }
   /// The larger of an item's two times.
   double size_s(std::size_t item) const {
@@ -31,13 +50,13 @@ struct BinSolution {
   ScheduleStatus status = ScheduleStatus::heuristic;
 };
 
-/// The largest load of any bin, encoder or LLM, in seconds.
+/// The largest load of any bin, encoder or LLM, in seconds. Caps are not looked at.
 double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin);
 
-/// A number of seconds that no assignment goes below. The largest of, over both dimensions and three mixtures
-/// of them (a bin's larger load is at least any weighted mean of its loads): the sum over the bins; the
-/// largest item; and the k + 1 smallest of the k * bins + 1 largest items, as some bin must hold that many of
-/// them.
+/// A number of seconds that no assignment goes below, caps or not. The largest of, over both dimensions and
+/// three mixtures of them (a bin's larger load is at least any weighted mean of its loads): the sum over the
+/// bins; the largest item; and the k + 1 smallest of the k * bins + 1 largest items, as some bin must hold
+/// that many of them.
 double lower_bound(const BinProblem& problem);
 
 /// Items from the largest to the smallest, equal ones in their order.
@@ -45,5 +64,9 @@ std::vector<std::int32_t> by_falling_size(const BinProblem& problem);
 
 /// True if `c_max_s` meets the bound to within rounding, which proves the assignment optimal.
 bool meets_bound(double c_max_s, double bound_s);
+
+/// The first cap that an assignment breaks, as "LLM tokens of microbatches 3 to 6 on dp rank 1: 9000, at most
+/// 8192"; nothing where it obeys all.
+std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const std::int32_t> bin);
 
 }  // namespace dflop

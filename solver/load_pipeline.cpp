@@ -1,0 +1,174 @@
+#include "solver/load_pipeline.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+/// Puts the steps of all ranks into one list and finds what each waits for.
+class StepList {
+ public:
+  StepList(const PipelineOrder& order, std::span<const StageLoadTimes> stages)
+      : order_(order),
+        stages_(stages),
+        forward_(stages.size() * order.shape.microbatches, -1),
+        backward_(forward_.size(), -1) {}
+
+  /// Takes from every rank in turn what can run.
+  std::vector<LoadStep> take() {
+    std::vector<std::size_t> next(order_.ranks.size(), 0);
+    std::size_t total = 0;
+    for (const auto& steps : order_.ranks) total += steps.size();
+    while (steps_.size() < total) {
+      const std::size_t before = steps_.size();
+      for (std::size_t r = 0; r < next.size(); ++r) {
+        while (next[r] < order_.ranks[r].size() && add(static_cast<int>(r), order_.ranks[r][next[r]]))
+          ++next[r];
+      }
+      if (steps_.size() == before) throw Error(ErrorKind::internal, "an order that does not run to its end");
+    }
+    return std::move(steps_);
+  }
+
+ private:
+  std::int32_t& forward(int stage, int microbatch) { return forward_[cell(stage, microbatch)]; }
+  std::int32_t& backward(int stage, int microbatch) { return backward_[cell(stage, microbatch)]; }
+  std::size_t cell(int stage, int microbatch) const {
+    return static_cast<std::size_t>(stage) * order_.shape.microbatches + microbatch;
+  }
+
+  /// Adds a step, or returns false where what it waits for is not there yet.
+  bool add(int rank, const ScheduleStep& step) {
+    const int s = step.stage;
+    const int j = step.microbatch;
+    LoadStep out;
+    out.rank = rank;
+    out.microbatch = j;
+    bool first = false;  // of all stages, in its direction
+    if (step.op == Op::forward) {
+      out.duration = stages_[s].forward;
+      first = s == 0;
+      if (!first) {
+        out.after = forward(s - 1, j);
+        out.message = stages_[s - 1].message_forward;
+      }
+    } else if (step.op == Op::backward_weight) {
+      out.duration = stages_[s].backward_weight;
+      first = true;  // its input part came before it on the rank
+    } else {
+      out.duration = stages_[s].backward;
+      first = s + 1 == static_cast<int>(stages_.size());
+      if (!first) {
+        out.after = backward(s + 1, j);
+        out.message = stages_[s].message_backward;
+      }
+    }
+    if (!first && out.after < 0) return false;
+    if (out.after >= 0 && steps_[out.after].rank == rank) {
+      out.after = -1;  // the rank's own order says it
+      out.message = {};
+    }
+    const auto index = static_cast<std::int32_t>(steps_.size());
+    if (step.op == Op::forward) forward(s, j) = index;
+    if (step.op == Op::backward || step.op == Op::backward_input) backward(s, j) = index;
+    steps_.push_back(out);
+    return true;
+  }
+
+  const PipelineOrder& order_;
+  std::span<const StageLoadTimes> stages_;
+  std::vector<std::int32_t> forward_;  // [stage, microbatch]: its step
+  std::vector<std::int32_t> backward_;
+  std::vector<LoadStep> steps_;
+};
+
+}  // namespace
+
+LoadPipeline make_load_pipeline(const PipelineOrder& order, int dp, std::vector<Load> loads,
+                                std::span<const StageLoadTimes> stages, std::vector<double> tail_s) {
+  LoadPipeline pipeline;
+  pipeline.microbatches = order.shape.microbatches;
+  pipeline.dp = dp;
+  pipeline.loads = std::move(loads);
+  for (const std::vector<int>& of_rank : stages_of_ranks(order.shape)) {
+    pipeline.shared.push_back(stages[of_rank.back()].shared ? 1 : 0);
+  }
+  pipeline.tail_s = std::move(tail_s);
+  pipeline.steps = StepList(order, stages).take();
+  return pipeline;
+}
+
+LoadPipeline simple_load_pipeline(const PipelineShape& shape, int encoder_stages, int dp, int encoder_dp,
+                                  double backward_ratio) {
+  if (reads_tables(shape.kind)) {
+    throw Error(ErrorKind::usage, "expected a schedule with one order for all durations, found " +
+                                      std::string(to_string(shape.kind)));
+  }
+  const bool shared = encoder_dp > 0;
+  std::vector<Load> loads = {{{1, 0}, shared}, {{0, 1}, false}};
+  const double backward_part = splits_backward(shape.kind) ? backward_ratio / 2 : backward_ratio;
+  std::vector<StageLoadTimes> stages(shape.stages());
+  for (int s = 0; s < shape.stages(); ++s) {
+    const bool encodes = s < encoder_stages;
+    const double scale = encodes && shared ? 1.0 / encoder_dp : 1.0;
+    const int load = encodes ? 0 : 1;
+    stages[s].forward = {0, scale, load};
+    stages[s].backward = {0, backward_part * scale, load};
+    stages[s].backward_weight = stages[s].backward;
+    stages[s].shared = encodes && shared;
+  }
+  return make_load_pipeline({shape, pipeline_steps(shape)}, dp, std::move(loads), stages,
+                            std::vector<double>(shape.all_ranks(), 0.0));
+}
+
+LoadTable load_table(const LoadPipeline& pipeline, const Features& features,
+                     std::span<const std::int32_t> bin) {
+  LoadTable table;
+  for (const Load& load : pipeline.loads) {
+    const int per = load.of_microbatch ? pipeline.dp : 1;
+    std::vector<double>& sums = table.emplace_back(pipeline.bins() / per, 0.0);
+    for (std::size_t f = 0; f < load.mix.size(); ++f) {
+      if (load.mix[f] == 0) continue;
+      for (std::size_t i = 0; i < bin.size(); ++i) sums[bin[i] / per] += load.mix[f] * features[f][i];
+    }
+  }
+  return table;
+}
+
+double makespan(const LoadPipeline& pipeline, const LoadTable& loads) {
+  const int dp = pipeline.dp;
+  std::vector<double> end(pipeline.steps.size() * dp, 0.0);  // [step, dp rank]; of a shared step all alike
+  std::vector<double> last(static_cast<std::size_t>(pipeline.ranks()) * dp, 0.0);
+  const auto time = [&](const LoadTime& t, int microbatch, int d) {
+    if (t.scale == 0) return t.fixed_s;
+    const std::vector<double>& values = loads[t.load];
+    return t.at(pipeline.loads[t.load].of_microbatch ? values[microbatch] : values[microbatch * dp + d]);
+  };
+  for (std::size_t i = 0; i < pipeline.steps.size(); ++i) {
+    const LoadStep& step = pipeline.steps[i];
+    double* ends = &end[i * dp];
+    double* lasts = &last[static_cast<std::size_t>(step.rank) * dp];
+    for (int d = 0; d < dp; ++d) {
+      ends[d] = lasts[d];
+      if (step.after >= 0) {
+        const double arrival =
+            end[static_cast<std::size_t>(step.after) * dp + d] + time(step.message, step.microbatch, d);
+        ends[d] = std::max(ends[d], arrival);
+      }
+    }
+    if (pipeline.shared[step.rank] != 0) std::fill_n(ends, dp, *std::max_element(ends, ends + dp));
+    for (int d = 0; d < dp; ++d) lasts[d] = ends[d] += time(step.duration, step.microbatch, d);
+  }
+  double makespan = 0;
+  for (int r = 0; r < pipeline.ranks(); ++r) {
+    const double* lasts = &last[static_cast<std::size_t>(r) * dp];
+    makespan = std::max(makespan, *std::max_element(lasts, lasts + dp) + pipeline.tail_s[r]);
+  }
+  return makespan;
+}
+
+}  // namespace dflop

@@ -1,0 +1,89 @@
+#include "solver/load_pipeline.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/random.hpp"
+#include "core/raw_pipeline.hpp"
+#include "sim/engine.hpp"
+
+namespace dflop {
+namespace {
+
+// 1F1B of equal microbatches (Narayanan et al. 2021): (M + p - 1) (forward + backward), here (6 + 3 - 1) (1 +
+// 2).
+TEST(LoadPipeline, EqualMicrobatchesTakeTheClosedForm) {
+  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 3, 1, 6}, 1, 1, 1, 2.0);
+  EXPECT_DOUBLE_EQ(makespan(pipeline, {std::vector<double>(6, 1.0), std::vector<double>(6, 1.0)}), 24.0);
+}
+
+// One encoder chain for two dp ranks, two encoder ranks, one LLM stage, one microbatch. Encoder load 2 + 4
+// over two ranks takes 3 forward and 6 backward; LLM rank 1 is the slower with 5 and 10: 3 + 5 + 10 + 6.
+TEST(LoadPipeline, SharedEncoderWaitsForEveryDpRank) {
+  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 1}, 1, 2, 2, 2.0);
+  const std::vector<double> encoder_s = {2, 4};
+  const std::vector<double> llm_s = {1, 5};
+  const std::vector<std::int32_t> bin = {0, 1};
+  const LoadTable loads = load_table(pipeline, {encoder_s, llm_s}, bin);
+  EXPECT_EQ(loads, (LoadTable{{6}, {1, 5}}));
+  EXPECT_DOUBLE_EQ(makespan(pipeline, loads), 24.0);
+}
+
+// With an encoder in each replica the makespan is that of the slowest: rank 0 takes (2 + 1) * 3, rank 1 (4 +
+// 5) * 3.
+TEST(LoadPipeline, ReplicasAreIndependent) {
+  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 1}, 1, 2, 0, 2.0);
+  EXPECT_DOUBLE_EQ(makespan(pipeline, {{2, 4}, {1, 5}}), 27.0);
+}
+
+// Times in whole nanoseconds, which the engine and a double both hold exactly.
+TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
+  Random random(1);
+  for (int round = 0; round < 300; ++round) {
+    const auto kind =
+        static_cast<PipelineSchedule>(random.below(5));  // those before zb-v, which reads tables
+    PipelineShape shape{kind, 1 + static_cast<int>(random.below(5)), 1,
+                        1 + static_cast<int>(random.below(9))};
+    if (kind == PipelineSchedule::interleaved) {
+      shape.chunks = 1 + static_cast<int>(random.below(3));
+      shape.microbatches = shape.ranks * (1 + static_cast<int>(random.below(3)));
+    }
+    const int stages = shape.stages();
+    std::vector<StageLoadTimes> times(stages);
+    LoadTable loads(2, std::vector<double>(shape.microbatches));
+    for (auto& load : loads) {
+      for (double& value : load) value = static_cast<double>(random.below(1000));
+    }
+    RawPipeline raw;
+    raw.shape = shape;
+    if (splits_backward(kind)) raw.backward_weight.emplace();
+    for (StageLoadTimes& stage : times) {
+      const auto time = [&] {
+        return LoadTime{static_cast<double>(random.below(50)), static_cast<double>(1 + random.below(3)),
+                        static_cast<std::int32_t>(random.below(2))};
+      };
+      stage.forward = time();
+      stage.backward = time();
+      stage.backward_weight = time();
+      const auto row = [&](const LoadTime& t) {
+        std::vector<Seconds> values;
+        for (int j = 0; j < shape.microbatches; ++j) values.emplace_back(t.at(loads[t.load][j]) * 1e-9);
+        return values;
+      };
+      raw.forward.rows.push_back(row(stage.forward));
+      raw.backward.rows.push_back(row(stage.backward));
+      if (raw.backward_weight) raw.backward_weight->rows.push_back(row(stage.backward_weight));
+    }
+    const LoadPipeline pipeline =
+        make_load_pipeline({shape, pipeline_steps(shape)}, 1, {{{}, false}, {{}, false}}, times,
+                           std::vector<double>(shape.all_ranks(), 0.0));
+    const PricedPipeline priced = make_program(raw);
+    const Timeline timeline = simulate(priced.program, priced.costs, Detail::usage);
+    EXPECT_EQ(makespan(pipeline, loads), static_cast<double>(timeline.makespan.count())) << to_string(kind);
+  }
+}
+
+}  // namespace
+}  // namespace dflop
