@@ -1,7 +1,6 @@
 // Bad input: one clear error that names the place, exit code 2, and no output file.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "tests/cli/run.hpp"
@@ -9,6 +8,7 @@
 namespace dflop {
 namespace {
 
+using testing::expect_error;
 using testing::RunResult;
 using testing::Sandbox;
 
@@ -16,14 +16,6 @@ constexpr const char* kHeader =
     "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,n_texts,"
     "prompt_tokens,answer_tokens,text_tokens\n";
 constexpr const char* kGoodRow = "x,s,,image,m,1,640x480,,,,,,2,10,7,17\n";
-
-void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code = 2) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_EQ(result.out, "");
-  for (const std::string& part : parts)
-    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << "one line, found:\n" << result.err;
-}
 
 TEST(Errors, Usage) {
   const Sandbox sandbox;

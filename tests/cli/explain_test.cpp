@@ -15,14 +15,10 @@ namespace {
 using nlohmann::json;
 using testing::RunResult;
 using testing::Sandbox;
+using testing::two_stages;
 
-/// 1F1B, 2 stages, 2 microbatches, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms:
-///   stage 0: F0 0-10, F1 10-20, idle, B0 46-66, idle, B1 76-96
-///   stage 1: idle, F0 13-23, B0 23-43, F1 43-53, B1 53-73
 /// The path: F0 of stage 0, message, all of stage 1, message, B1 of stage 0.
-constexpr const char* kSmall = R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 2,
-  "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "activation_bytes": 100, "p2p_bytes": 1000000,
-  "link": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e9}})";
+const std::string kSmall = two_stages("1f1b", 2, R"(, "activation_bytes": 100)");
 
 TEST(Explain, TellsWhereThePathRunsAndWhatIsGained) {
   const Sandbox sandbox;

@@ -10,6 +10,7 @@ namespace dflop {
 namespace {
 
 using nlohmann::json;
+using testing::expect_error;
 using testing::RunResult;
 using testing::Sandbox;
 
@@ -94,14 +95,6 @@ TEST(Import, FilesWithoutARankGetTheLowestFreeOnes) {
   EXPECT_EQ(out["traces"][1]["rank"], 0);
   EXPECT_EQ(out["traces"][2]["rank"], 2);
   EXPECT_TRUE(out["steps"][0]["step"].is_null());
-}
-
-void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_EQ(result.out, "");
-  for (const std::string& part : parts)
-    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
 }
 
 TEST(Import, RefusesBadUsageAndInput) {

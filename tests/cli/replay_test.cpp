@@ -1,7 +1,6 @@
 // dflop replay, as a user runs it.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run.hpp"
@@ -10,16 +9,13 @@ namespace dflop {
 namespace {
 
 using nlohmann::json;
+using testing::expect_error;
 using testing::RunResult;
 using testing::Sandbox;
+using testing::two_stages;
 
-/// 1F1B, 2 stages, 4 microbatches, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms.
 std::string pipeline(const std::string& schedule, int microbatches, const std::string& extra = "") {
-  return R"({"schema": "dflop.pipeline", "version": 1, "schedule": ")" + schedule +
-         R"(", "stages": 2, "microbatches": )" + std::to_string(microbatches) +
-         R"(, "forward_s": 0.01, "backward_s": 0.02, "activation_bytes": 1048576, "p2p_bytes": 1000000,
-         "link": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e9})" +
-         extra + "}";
+  return two_stages(schedule, microbatches, R"(, "activation_bytes": 1048576)" + extra);
 }
 
 json run_json(const Sandbox& sandbox, const std::string& arguments) {
@@ -46,7 +42,7 @@ TEST(Replay, PrintsWhatWasRecordedAndItsErrorAndWhereEachGroupsTimeWent) {
   EXPECT_EQ(out["iterations"], 1);
   ASSERT_EQ(out["runs"].size(), 2u);
   EXPECT_EQ(out["runs"][0]["run"], "recorded");
-  // As derived in simulate_pipeline_test.cpp.
+  // As derived in two_stages().
   EXPECT_DOUBLE_EQ(out["runs"][0]["makespan_s"].get<double>(), 0.096);
   EXPECT_TRUE(out["runs"][0]["difference_s"].is_null());
   EXPECT_EQ(out["runs"][1]["run"], "replayed");
@@ -168,14 +164,6 @@ TEST(Replay, AnotherPlanTakesAsLongAsItWouldInTheSimulator) {
     EXPECT_EQ(parts["by_shape"], 0);
     EXPECT_EQ(parts["scaled"], 0);
   }
-}
-
-void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_EQ(result.out, "");
-  for (const std::string& part : parts)
-    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
 }
 
 TEST(Replay, RefusesBadUsageAndInput) {

@@ -13,17 +13,7 @@ namespace {
 using nlohmann::json;
 using testing::RunResult;
 using testing::Sandbox;
-
-/// 1F1B, 2 stages, 2 microbatches, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms:
-///   stage 0: F0 0-10, F1 10-20, idle, B0 46-66, idle, B1 76-96
-///   stage 1: idle, F0 13-23, B0 23-43, F1 43-53, B1 53-73
-std::string pipeline(const std::string& schedule, int microbatches, const std::string& extra = "") {
-  return R"({"schema": "dflop.pipeline", "version": 1, "schedule": ")" + schedule +
-         R"(", "stages": 2, "microbatches": )" + std::to_string(microbatches) +
-         R"(, "forward_s": 0.01, "backward_s": 0.02, "p2p_bytes": 1000000,
-         "link": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e9})" +
-         extra + "}";
-}
+using testing::two_stages;
 
 class ReplayWhatIf : public ::testing::Test {
  protected:
@@ -80,7 +70,7 @@ class ReplayWhatIf : public ::testing::Test {
 };
 
 TEST_F(ReplayWhatIf, ConditionsAreTheLastRow) {
-  record(pipeline("1f1b", 2));
+  record(two_stages("1f1b", 2));
   EXPECT_DOUBLE_EQ(makespan("--network none"), 0.090);  // two messages of 3 ms on the longest chain
   EXPECT_DOUBLE_EQ(makespan("--network latency-bandwidth"), 0.096);
   EXPECT_DOUBLE_EQ(makespan("--slow-link rank=1:0.5"), 0.102);  // both take 6 ms
@@ -101,7 +91,7 @@ TEST_F(ReplayWhatIf, ConditionsAreTheLastRow) {
 
 // GPipe with stage 1 twice as slow: F0 13-33, F1 33-53, B0 53-93, B1 93-133, there at 136, B1 136-156.
 TEST_F(ReplayWhatIf, ConditionsComeOnTopOfChanges) {
-  record(pipeline("1f1b", 2));
+  record(two_stages("1f1b", 2));
   const json runs =
       run_json("replay --trace t.json --pipeline-schedule gpipe --slow rank=1:2 --out last.json")["runs"];
   ASSERT_EQ(runs.size(), 4u);
@@ -117,7 +107,7 @@ TEST_F(ReplayWhatIf, ConditionsComeOnTopOfChanges) {
 // get half of the link: F0's arrives at 40, and F1's, of which half is left then, at 50. On stage 1 F0 40-50,
 // B0 50-70, F1 70-80, B1 80-100; B0's gradient is there at 90, B1's at 120; stage 0 ends with B1, 120-140.
 TEST_F(ReplayWhatIf, ContentionSharesTheLinksOfACluster) {
-  record(pipeline("1f1b", 2));
+  record(two_stages("1f1b", 2));
   write_cluster(8);
   EXPECT_DOUBLE_EQ(makespan("--network contention --cluster ./slow.json"), 0.140);
   EXPECT_EQ(last_run("--network contention --cluster ./slow.json")["run"], "network contention");
@@ -133,7 +123,7 @@ TEST_F(ReplayWhatIf, ContentionSharesTheLinksOfACluster) {
 }
 
 TEST_F(ReplayWhatIf, SaysWhoStalls) {
-  record(pipeline("1f1b", 2));
+  record(two_stages("1f1b", 2));
   const RunResult result = replay("--fail rank=1:0.03 --out f.json --format json --repeat 3");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.err, "dflop: iteration 0 does not end: 2 of 2 tp groups stall\n");
@@ -149,7 +139,7 @@ TEST_F(ReplayWhatIf, SaysWhoStalls) {
 // The recorded program has the instructions of the simulated one in the same places, so that the same seed
 // gives them the same factors.
 TEST_F(ReplayWhatIf, RepeatsAsTheSimulatorDoes) {
-  record(pipeline("1f1b", 2));
+  record(two_stages("1f1b", 2));
   const std::string options = " --jitter 0.1 --repeat 50";
   const json spread = run_json("replay --trace t.json" + options)["distribution"];
   EXPECT_EQ(spread["runs"], 50);
@@ -202,23 +192,23 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
 }
 
 TEST_F(ReplayWhatIf, RunsAnOrderOfTheUsers) {
-  record(pipeline("1f1b", 4));
-  const double gpipe = simulated(pipeline("gpipe", 4));
+  record(two_stages("1f1b", 4));
+  const double gpipe = simulated(two_stages("gpipe", 4));
   const json last = last_run("--order o.json");
   EXPECT_EQ(last["run"], "order o.json");
   EXPECT_EQ(last["compared_with"], "replayed");
   EXPECT_DOUBLE_EQ(last["makespan_s"].get<double>(), gpipe);
-  const double longer = simulated(pipeline("gpipe", 6));
+  const double longer = simulated(two_stages("gpipe", 6));
   EXPECT_EQ(last_run("--order o.json --microbatches 6")["run"], "order o.json, 6 microbatches");
   EXPECT_DOUBLE_EQ(makespan("--order o.json --microbatches 6"), longer);
   // Half of each backward of 20 ms for the weights.
-  std::string split = pipeline("zb-h1", 4, R"(, "backward_weight_s": 0.01)");
+  std::string split = two_stages("zb-h1", 4, R"(, "backward_weight_s": 0.01)");
   split.replace(split.find("\"backward_s\": 0.02"), 18, "\"backward_s\": 0.01");
   const double zero_bubble = simulated(split);
   EXPECT_DOUBLE_EQ(makespan("--order o.json --weight-share 0.5"), zero_bubble);
   expect_refused("--order o.json", {"what-if 'order o.json'", "'--weight-share'"});
   // One rank after the other: stage 0 F0 0-10, B0 46-66, F1 66-76, B1 112-132.
-  record(pipeline("1f1b", 2));
+  record(two_stages("1f1b", 2));
   testing::write_all(sandbox_.path("o.json"), R"({"schema": "dflop.order", "version": 1,
     "ranks": [["F0", "B0", "F1", "B1"], ["F0", "B0", "F1", "B1"]]})");
   EXPECT_DOUBLE_EQ(makespan("--order o.json"), 0.132);
@@ -227,7 +217,7 @@ TEST_F(ReplayWhatIf, RunsAnOrderOfTheUsers) {
 // Where stages are is in the recording; an order without a placement is read for it.
 TEST_F(ReplayWhatIf, OrdersKnowTheChunksOfTheRecording) {
   for (const char* schedule : {"interleaved", "zb-v"}) {
-    record(pipeline(schedule, 4, R"(, "chunks": 2, "backward_weight_s": 0.01)"));
+    record(two_stages(schedule, 4, R"(, "chunks": 2, "backward_weight_s": 0.01)"));
     EXPECT_EQ(last_run("--order o.json")["difference_s"], 0.0) << schedule;
     json order = json::parse(testing::read_all(sandbox_.path("o.json")));
     ASSERT_EQ(order.erase("placement"), 1u);
@@ -237,7 +227,7 @@ TEST_F(ReplayWhatIf, OrdersKnowTheChunksOfTheRecording) {
 }
 
 TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
-  record(pipeline("1f1b", 2));
+  record(two_stages("1f1b", 2));
   expect_refused("--order o.json --pipeline-schedule gpipe", {"'--order'", "'--pipeline-schedule'", "both"});
   expect_refused("--order none.json", {"none.json"});
   expect_refused("--order o.json --microbatches 3", {"what-if 'order o.json, 3 microbatches'", "o.json"});

@@ -1,8 +1,10 @@
 #include "tests/cli/run.hpp"
 
+#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -41,6 +43,22 @@ RunResult Sandbox::run(const std::string& arguments) const {
                               out + "' 2>'" + err + "' </dev/null";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_all(out), read_all(err)};
+}
+
+void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  for (const std::string& part : parts)
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << "one line, found:\n" << result.err;
+}
+
+std::string two_stages(const std::string& schedule, int microbatches, const std::string& extra) {
+  return R"({"schema": "dflop.pipeline", "version": 1, "schedule": ")" + schedule +
+         R"(", "stages": 2, "microbatches": )" + std::to_string(microbatches) +
+         R"(, "forward_s": 0.01, "backward_s": 0.02, "p2p_bytes": 1000000,
+         "link": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e9})" +
+         extra + "}";
 }
 
 }  // namespace dflop::testing

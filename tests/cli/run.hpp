@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace dflop::testing {
 
@@ -32,5 +33,16 @@ class Sandbox {
  private:
   std::filesystem::path directory_;
 };
+
+/// One line on standard error with all of `parts`, nothing on standard output.
+void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code = 2);
+
+/// A pipeline file of 2 stages, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms.
+/// `extra` is JSON text of further keys, as ", \"activation_bytes\": 100". 1F1B with 2 microbatches takes 96
+/// ms:
+///   stage 0: F0 0-10, F1 10-20, idle, B0 46-66, idle, B1 76-96
+///   stage 1: idle, F0 13-23, B0 23-43, F1 43-53, B1 53-73
+std::string two_stages(const std::string& schedule = "1f1b", int microbatches = 2,
+                       const std::string& extra = "");
 
 }  // namespace dflop::testing

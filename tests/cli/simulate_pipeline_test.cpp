@@ -10,15 +10,12 @@ namespace dflop {
 namespace {
 
 using nlohmann::json;
+using testing::expect_error;
 using testing::RunResult;
 using testing::Sandbox;
+using testing::two_stages;
 
-/// 1F1B, 2 stages, 2 microbatches, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms:
-///   stage 0: F0 0-10, F1 10-20, idle, B0 46-66, idle, B1 76-96
-///   stage 1: idle, F0 13-23, B0 23-43, F1 43-53, B1 53-73
-constexpr const char* kSmall = R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 2,
-  "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "activation_bytes": 100, "p2p_bytes": 1000000,
-  "link": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e9}})";
+const std::string kSmall = two_stages("1f1b", 2, R"(, "activation_bytes": 100)");
 
 TEST(SimulatePipeline, PrintsMakespanAndWhereEachStagesTimeWent) {
   const Sandbox sandbox;
@@ -103,14 +100,6 @@ TEST(SimulatePlan, RunsAPlanOfOnesOwnAndItsOrderAgain) {
   EXPECT_EQ(order["ranks"][1][0], "F1.e");
   EXPECT_EQ(order["ranks"][0].size(), 2u * (8 + 4));
   EXPECT_EQ(sandbox.run(run + " --order o.json").out, built_in.out);
-}
-
-void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_EQ(result.out, "");
-  for (const std::string& part : parts)
-    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
 }
 
 TEST(SimulatePipeline, RefusesBadUsageAndInput) {
