@@ -169,14 +169,14 @@ class Lowering {
   }
 
   void add_groups() {
-    int first_rank = 0;
+    const std::vector<std::int32_t> first_rank = first_ranks(plan_);
     for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
       first_group_.push_back(static_cast<std::int32_t>(program_.groups.size()));
       // The first of its stages, but that of the LLM in a colocated plan: every group holds the encoder.
       const int stage = stages_of_ranks_[r][order_.shape.spreads_encoder() ? 1 : 0];
       for (int d = 0; d < dp_of_rank(r); ++d) {
-        program_.groups.push_back({first_rank, program_.stages[stage].tp, stage, d, 0, 0});
-        first_rank += program_.stages[stage].tp;
+        program_.groups.push_back(
+            {first_rank[program_.groups.size()], program_.stages[stage].tp, stage, d, 0, 0});
       }
     }
     for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);

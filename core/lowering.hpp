@@ -21,7 +21,8 @@ namespace dflop {
 /// takes its stages from the last to the first, reduces the gradients of each over dp (fp32, 4 bytes a
 /// parameter) and takes its optimizer step. With Plan::gradient_bucket a stage's gradients are reduced in
 /// buckets of equal bytes while its last backward runs, bucket k of n being ready after k / n of it; a
-/// colocated encoder's are not.
+/// colocated encoder's are not. Groups are in the order of first_ranks(), that is by rank of the pipeline and
+/// dp rank, whatever the placement.
 ///
 /// `order` is for the plan's shape, but for its placement, and runs to its end.
 /// @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11

@@ -13,6 +13,7 @@ constexpr std::array<std::string_view, 3> kLayouts = {"disaggregated", "uniform"
 constexpr std::array<std::string_view, kPipelineSchedules> kSchedules = {
     "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "eager-1f1b", "encoder-in-bubbles"};
 constexpr std::array<std::string_view, 3> kRecomputations = {"none", "selective", "full"};
+constexpr std::array<std::string_view, kRankOrders> kRankOrderNames = {"stage-major", "replica-major"};
 
 template <typename Enum, std::size_t N>
 std::optional<Enum> find(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -36,8 +37,7 @@ class PlanCheck {
     check_order();
     check_ranks();
     if (plan_.layout == Layout::colocated) check_colocated();
-    if (plan_.layout == Layout::disaggregated) check_placement("encoder", plan_.encoder, 0);
-    check_placement("llm", plan_.llm, plan_.layout == Layout::disaggregated ? plan_.encoder.ranks() : 0);
+    check_placement();
     if (plan_.gbs < std::int64_t{plan_.microbatches} * plan_.llm.dp) {
       refuse("gbs", "a global batch of " + std::to_string(plan_.gbs) + " samples cannot fill dp " +
                         std::to_string(plan_.llm.dp) + " x " + std::to_string(plan_.microbatches) +
@@ -158,14 +158,16 @@ class PlanCheck {
   }
 
   /// Tensor parallelism talks in every layer and is priced on the links inside a node.
-  void check_placement(const std::string& name, const ModulePlan& module, int first_rank) const {
-    for (int group = 0; group < module.pp * module.dp; ++group) {
-      const int first = first_rank + group * module.tp;
-      if (cluster_.node_of(first) != cluster_.node_of(first + module.tp - 1)) {
-        refuse(name + ".tp", "the tp group of ranks " + std::to_string(first) + " to " +
-                                 std::to_string(first + module.tp - 1) + " lies on two nodes of " +
-                                 std::to_string(cluster_.gpus_per_node) + " GPUs");
-      }
+  void check_placement() const {
+    const std::vector<std::int32_t> ranks = first_ranks(plan_);
+    const int encoders = plan_.layout == Layout::disaggregated ? plan_.encoder.pp * plan_.encoder.dp : 0;
+    for (std::size_t group = 0; group < ranks.size(); ++group) {
+      const bool is_encoder = static_cast<int>(group) < encoders;
+      const int last = ranks[group] + (is_encoder ? plan_.encoder : plan_.llm).tp - 1;
+      if (cluster_.node_of(ranks[group]) == cluster_.node_of(last)) continue;
+      refuse(is_encoder ? "encoder.tp" : "llm.tp",
+             "the tp group of ranks " + std::to_string(ranks[group]) + " to " + std::to_string(last) +
+                 " lies on two nodes of " + std::to_string(cluster_.gpus_per_node) + " GPUs");
     }
   }
 
@@ -179,6 +181,16 @@ class PlanCheck {
   const std::string& where_;
 };
 
+/// The pieces of RankOrder::replica_major.
+int replica_pieces(const ModulePlan& encoder, const ModulePlan& llm) {
+  const int common = std::gcd(encoder.dp, llm.dp);
+  for (int pieces = common; pieces > 1; --pieces) {
+    if (common % pieces != 0) continue;
+    if (encoder.ranks() / pieces % llm.tp == 0 && llm.ranks() / pieces % encoder.tp == 0) return pieces;
+  }
+  return 1;
+}
+
 }  // namespace
 
 std::string_view to_string(Layout layout) {
@@ -190,6 +202,9 @@ std::string_view to_string(PipelineSchedule schedule) {
 std::string_view to_string(Recomputation recomputation) {
   return kRecomputations[static_cast<std::size_t>(recomputation)];
 }
+std::string_view to_string(RankOrder order) {
+  return kRankOrderNames[static_cast<std::size_t>(order)];
+}
 std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name) {
   return find<PipelineSchedule>(kSchedules, name);
 }
@@ -197,10 +212,40 @@ std::optional<Recomputation> recomputation_from_string(std::string_view name) {
   return find<Recomputation>(kRecomputations, name);
 }
 
+std::optional<RankOrder> rank_order_from_string(std::string_view name) {
+  return find<RankOrder>(kRankOrderNames, name);
+}
+
 std::vector<int> split_layers(int layers, int stages) {
   std::vector<int> split(stages, layers / stages);
   for (int s = 0; s < layers % stages; ++s) ++split[s];
   return split;
+}
+
+std::vector<std::int32_t> first_ranks(const Plan& plan) {
+  const bool stage_major = plan.placement == RankOrder::stage_major;
+  std::vector<const ModulePlan*> modules = {&plan.llm};
+  int pieces = 1;
+  if (plan.layout == Layout::disaggregated) {
+    modules = {&plan.encoder, &plan.llm};
+    if (!stage_major) pieces = replica_pieces(plan.encoder, plan.llm);
+  }
+  std::vector<std::int32_t> ranks;
+  for (const ModulePlan* module : modules) ranks.resize(ranks.size() + module->pp * module->dp);
+  std::int32_t next = 0;
+  for (int piece = 0; piece < pieces; ++piece) {
+    int first_group = 0;
+    for (const ModulePlan* module : modules) {
+      const int replicas = module->dp / pieces;
+      for (int k = 0; k < replicas * module->pp; ++k, next += module->tp) {
+        const int stage = stage_major ? k / replicas : k % module->pp;
+        const int replica = stage_major ? k % replicas : k / module->pp;
+        ranks[first_group + stage * module->dp + piece * replicas + replica] = next;
+      }
+      first_group += module->pp * module->dp;
+    }
+  }
+  return ranks;
 }
 
 void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
@@ -215,6 +260,7 @@ std::string describe(const Plan& plan) {
   std::string tail = " mb" + std::to_string(plan.microbatches);
   if (plan.schedule > PipelineSchedule::one_f_one_b) tail += " " + std::string(to_string(plan.schedule));
   if (plan.chunks > 1) tail += " x" + std::to_string(plan.chunks);
+  if (plan.placement != RankOrder::stage_major) tail += " " + std::string(to_string(plan.placement));
   if (plan.layout != Layout::disaggregated) return shape(plan.llm) + tail;
   return "E " + shape(plan.encoder) + " | L " + shape(plan.llm) + tail;
 }

@@ -31,6 +31,23 @@ enum class PipelineSchedule : std::uint8_t {
 };
 inline constexpr int kPipelineSchedules = 8;
 
+/// How the pipelines' ranks are numbered, and so which of them share a node, as ranks fill one node after the
+/// other. tp is always innermost.
+enum class RankOrder : std::uint8_t {
+  /// The dp ranks of a stage follow each other: gradient reductions stay inside nodes as far as they can. In
+  /// a
+  /// disaggregated plan the encoder comes first.
+  stage_major,
+  /// The stages of a dp rank follow each other: messages of the pipeline stay inside nodes as far as they
+  /// can.
+  /// A disaggregated plan is cut into as many equal pieces as both dp's allow with every tp group at a
+  /// multiple
+  /// of its tp, and in each piece the encoder's dp ranks come before those of the LLM, so that most of the
+  /// reshard is inside pieces.
+  replica_major,
+};
+inline constexpr int kRankOrders = 2;
+
 /// How much of a layer's activations is computed again in the backward pass.
 enum class Recomputation : std::uint8_t { none, selective, full };
 
@@ -38,8 +55,11 @@ std::string_view to_string(Layout layout);
 /// "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "eager-1f1b", "encoder-in-bubbles".
 std::string_view to_string(PipelineSchedule schedule);
 std::string_view to_string(Recomputation recomputation);
+/// "stage-major", "replica-major".
+std::string_view to_string(RankOrder order);
 std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name);
 std::optional<Recomputation> recomputation_from_string(std::string_view name);
+std::optional<RankOrder> rank_order_from_string(std::string_view name);
 
 /// Parallelism of one module.
 struct ModulePlan {
@@ -76,6 +96,7 @@ struct Plan {
   /// Gradients are reduced in buckets of about so many bytes, each as soon as the stage's last backward has
   /// made them; 0: all at once, after the last backward of the group.
   Bytes gradient_bucket;
+  RankOrder placement = RankOrder::stage_major;
   bool zero1 = true;              ///< optimizer states split over dp
   bool sequence_parallel = true;  ///< activations between tp regions split over tp
 
@@ -88,6 +109,9 @@ struct Plan {
 /// 27 over 2 is {14, 13}.
 std::vector<int> split_layers(int layers, int stages);
 
+/// The first rank of every tp group: for each rank of the pipeline, encoder before LLM, its dp ranks.
+std::vector<std::int32_t> first_ranks(const Plan& plan);
+
 /// Checks a plan against itself, its model and its cluster. `where` is the plan's place for errors, as the
 /// name of its file.
 /// @throws Error (input) naming the key, what was expected and what was found.
@@ -95,7 +119,8 @@ void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& clust
               const std::string& where = "plan");
 
 /// "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, uniform, "tp4 pp2 dp4 mb16"; schedules other than gpipe and 1f1b
-/// are named, as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks.
+/// are named, as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks, and so is a placement that is not
+/// stage-major.
 std::string describe(const Plan& plan);
 
 /// Samples of one global batch to bins. bin = microbatch * dp + dp rank, dp being that of the LLM.

@@ -26,6 +26,7 @@ struct PlanOptions {
   bool sequence_parallel = true;
   int chunks = 1;         ///< stages of each pipeline rank; more than 1 only for planners of uniform plans
   Bytes gradient_bucket;  ///< see Plan
+  RankOrder placement = RankOrder::stage_major;
 };
 
 struct PlanRequest {

@@ -122,7 +122,8 @@ struct Program {
   std::vector<Message> messages;
   std::vector<Collective> collectives;
 
-  int ranks() const { return groups.empty() ? 0 : groups.back().first_rank + groups.back().ranks; }
+  /// One more than the last rank of any group.
+  int ranks() const;
 };
 
 }  // namespace dflop

@@ -150,7 +150,10 @@ void add_plan_options(Options& options) {
        "activations computed again in the backward pass")  //
       ("gradient-bucket", po::value<std::int64_t>()->value_name("BYTES")->default_value(0),
        "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards")  //
-      ("no-zero1", po::bool_switch(), "keep whole optimizer states on every dp rank")  //
+      ("placement",
+       po::value<std::string>()->default_value("stage-major")->value_name("stage-major|replica-major"),
+       "which ranks are neighbours: the dp ranks of a stage, or the stages of a dp rank")  //
+      ("no-zero1", po::bool_switch(), "keep whole optimizer states on every dp rank")      //
       ("no-sequence-parallel", po::bool_switch(), "keep whole activations on every tp rank");
 }
 
@@ -208,6 +211,10 @@ PlanOptions read_plan_options(const Values& values) {
   }
   options.chunks = read_chunks(values, *known_schedule);
   if (!known_recompute) refuse("recompute", "none, selective or full", recompute);
+  const auto placement = values["placement"].as<std::string>();
+  const auto known_placement = rank_order_from_string(placement);
+  if (!known_placement) refuse("placement", "stage-major or replica-major", placement);
+  options.placement = *known_placement;
   options.schedule = *known_schedule;
   options.recomputation = *known_recompute;
   options.zero1 = !values["no-zero1"].as<bool>();

@@ -31,10 +31,11 @@ double standard_normal(Random& random) {
 }  // namespace
 
 std::int32_t group_of_rank(const Program& program, std::int32_t rank) {
-  const auto after =
-      std::upper_bound(program.groups.begin(), program.groups.end(), rank,
-                       [](std::int32_t r, const Group& group) { return r < group.first_rank; });
-  return static_cast<std::int32_t>(after - program.groups.begin()) - 1;
+  const auto holds = [rank](const Group& group) {
+    return rank >= group.first_rank && rank < group.first_rank + group.ranks;
+  };
+  const auto group = std::find_if(program.groups.begin(), program.groups.end(), holds);
+  return static_cast<std::int32_t>(group - program.groups.begin());
 }
 
 void slow_down(ProgramCosts& costs, const Program& program, std::int32_t group, double factor) {

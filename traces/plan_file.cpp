@@ -64,6 +64,7 @@ std::string to_json(const Plan& plan) {
   if (plan.chunks != 1) writer.field("chunks", plan.chunks);
   writer.field("recomputation", to_string(plan.recomputation));
   if (plan.gradient_bucket.count > 0) writer.field("gradient_bucket_bytes", plan.gradient_bucket.count);
+  if (plan.placement != RankOrder::stage_major) writer.field("placement", to_string(plan.placement));
   writer.field("zero1", plan.zero1);
   writer.field("sequence_parallel", plan.sequence_parallel);
   return writer.finish();
@@ -74,7 +75,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonValue root = document.root(kSchema, kVersion);
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
                      "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
-                    {"chunks", "gradient_bucket_bytes"});
+                    {"chunks", "gradient_bucket_bytes", "placement"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
@@ -99,6 +100,9 @@ Plan parse_plan(std::string_view json, const std::string& file) {
       root.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
   if (root.has("gradient_bucket_bytes")) {
     plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMostGradientBucket)};
+  }
+  if (root.has("placement")) {
+    plan.placement = root.at("placement").choice({RankOrder::stage_major, RankOrder::replica_major});
   }
   plan.zero1 = root.at("zero1").boolean();
   plan.sequence_parallel = root.at("sequence_parallel").boolean();

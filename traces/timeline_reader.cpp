@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <iterator>
 #include <limits>
+#include <map>
 #include <unordered_set>
 
 #include "core/error.hpp"
@@ -97,19 +99,20 @@ std::vector<GroupUsage> read_groups(const JsonValue& json, std::int64_t stages, 
   return rows;
 }
 
-/// Groups come in rank order, each rank in at most one.
+/// Each rank is in one group at most. Groups come in any order: which ranks are neighbours is a plan's
+/// choice.
 void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) {
-  std::int64_t next_rank = 0;
+  std::map<std::int64_t, std::int64_t> end_of;  // by first rank
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i].first_rank < next_rank) {
-      json.at("first_rank")
-          .elements()[i]
-          .refuse_type(fmt::format("at least {}, the rank after the group before it", next_rank));
-    }
-    next_rank = std::int64_t{groups[i].first_rank} + groups[i].ranks;
+    const std::int64_t first = groups[i].first_rank;
+    const std::int64_t end = first + groups[i].ranks;
+    const auto after = end_of.lower_bound(first);
+    const bool overlaps = (after != end_of.end() && after->first < end) ||
+                          (after != end_of.begin() && std::prev(after)->second > first);
+    if (overlaps) json.at("first_rank").elements()[i].refuse_type("a rank that is in no group before it");
+    if (end > kMostRanks) json.refuse(fmt::format("expected at most {} ranks, found {}", kMostRanks, end));
+    end_of.emplace(first, end);
   }
-  if (next_rank > kMostRanks)
-    json.refuse(fmt::format("expected at most {} ranks, found {}", kMostRanks, next_rank));
 }
 
 /// None, or one for each stage.

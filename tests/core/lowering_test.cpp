@@ -149,6 +149,7 @@ TEST(Lower, RandomPlansVerifyAndLoseNothing) {
     plan.encoder.layers = split_layers(4, plan.encoder.pp);
     plan.llm.layers = split_layers(6, plan.llm.pp);
     if (random.below(2) == 0) plan.schedule = PipelineSchedule::gpipe;
+    if (random.below(2) == 0) plan.placement = RankOrder::replica_major;
     if (random.below(3) == 0) {
       plan.layout = Layout::uniform;
       plan.encoder = plan.llm;

@@ -157,6 +157,9 @@ TEST(Names, RoundTrip) {
   for (const auto r : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
     EXPECT_EQ(recomputation_from_string(to_string(r)), r);
   }
+  for (const auto order : {RankOrder::stage_major, RankOrder::replica_major}) {
+    EXPECT_EQ(rank_order_from_string(to_string(order)), order);
+  }
   for (int m = 0; m < kModalities; ++m) {
     EXPECT_EQ(modality_from_string(to_string(static_cast<Modality>(m))), static_cast<Modality>(m));
   }

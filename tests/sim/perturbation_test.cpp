@@ -23,6 +23,8 @@ TEST(Perturbation, FindsTheGroupOfARank) {
   program.groups = {{0, 2, 0, 0, 0, 0}, {2, 4, 1, 0, 0, 0}, {6, 1, 2, 0, 0, 0}};
   const std::vector<std::int32_t> expected = {0, 0, 1, 1, 1, 1, 2};
   for (std::int32_t rank = 0; rank < 7; ++rank) EXPECT_EQ(group_of_rank(program, rank), expected[rank]);
+  std::swap(program.groups[0], program.groups[2]);  // groups need not be in the order of their ranks
+  for (std::int32_t rank = 0; rank < 7; ++rank) EXPECT_EQ(group_of_rank(program, rank), 2 - expected[rank]);
 }
 
 // Stage 1 twice as slow: F0 13-33, B0 33-73, F1 73-93, B1 93-133; stage 0's B1 136-156.

@@ -53,6 +53,7 @@ Plan random_plan(Random& random, PipelineSchedule schedule, Layout layout) {
   Plan plan;
   plan.layout = layout;
   plan.schedule = schedule;
+  plan.placement = static_cast<RankOrder>(random.below(kRankOrders));
   const bool chunked = has_chunks(schedule);
   plan.llm.tp = pick(random, 2);
   plan.llm.pp = pick(random, chunked ? 3 : 5);

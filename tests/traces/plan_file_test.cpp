@@ -59,6 +59,15 @@ TEST(PlanFile, WritesChunksWhereThereAreSeveral) {
   EXPECT_EQ(to_json(example()).find("chunks"), std::string::npos);
 }
 
+TEST(PlanFile, WritesAPlacementThatIsNotTheDefault) {
+  Plan plan = example();
+  plan.placement = RankOrder::replica_major;
+  const std::string text = to_json(plan);
+  EXPECT_NE(text.find("  \"placement\": \"replica-major\",\n"), std::string::npos) << text;
+  EXPECT_EQ(parse_plan(text, "p.json"), plan);
+  EXPECT_EQ(to_json(example()).find("placement"), std::string::npos);
+}
+
 ModulePlan random_module(Random& random, int chunks) {
   ModulePlan module;
   module.tp = 1 + static_cast<int>(random.below(8));
@@ -85,6 +94,7 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.gbs = plan.bins() + static_cast<int>(random.below(64));
     plan.schedule = static_cast<PipelineSchedule>(random.below(kPipelineSchedules));
     plan.recomputation = static_cast<Recomputation>(random.below(3));
+    plan.placement = static_cast<RankOrder>(random.below(kRankOrders));
     plan.zero1 = random.below(2) == 1;
     plan.sequence_parallel = random.below(2) == 1;
     EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
@@ -108,6 +118,8 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
   refused("\"1f1b\"", "\"1f1b\", \"chunks\": 2", "llm.layers", {"each of 4 stages", "an array of 2"});
   refused("\"disaggregated\"", "\"together\"", "layout", {"disaggregated, uniform, colocated"});
   refused("\"1f1b\"", "\"2f2b\"", "schedule", {"gpipe, 1f1b", "2f2b"});
+  refused("\"1f1b\"", "\"1f1b\", \"placement\": \"snake\"", "placement",
+          {"stage-major, replica-major", "snake"});
   refused("\"gbs\": 512", "\"gbs\": 47", "gbs", {"at least 48", "16 microbatches x dp 3", "found 47"});
   refused("\"zero1\": true", "\"zero1\": true, \"zero3\": true", "zero3", {"unknown key", "zero1"});
   refused("  \"zero1\": true,\n", "", "zero1", {"found none"});

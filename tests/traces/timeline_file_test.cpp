@@ -46,7 +46,7 @@ TEST(TimelineFileFormat, ContradictionsAreRefused) {
           {"first rank of a group", "found 2"});
   refused("\"rank\": [0,1]", "\"rank\": [0,7]", it + "memory.rank[1]", {"first rank of a group", "found 7"});
   refused("\"first_rank\": [0,1]", "\"first_rank\": [0,0]", it + "groups.first_rank[1]",
-          {"at least 1", "found 0"});
+          {"in no group before it", "found 0"});
   refused("\"stage\": [0,0,1,1]", "\"stage\": [0,0,1,2]", it + "spans.stage[3]", {"from 0 to 1", "found 2"});
   refused("\"stream\": [0,1,2,0]", "\"stream\": [0,1,2,4]", it + "spans.stream[3]",
           {"from 0 to 3", "found 4"});

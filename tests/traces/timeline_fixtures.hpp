@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "core/random.hpp"
 #include "core/timeline.hpp"
@@ -75,6 +76,7 @@ inline Timeline random_timeline(Random& random) {
     next_rank += group.ranks;
     timeline.groups.push_back(group);
   }
+  random.shuffle(std::span(timeline.groups));  // ranks are where a plan's placement puts them
   const auto number = [&](std::uint64_t below) { return static_cast<std::int64_t>(random.below(below)); };
   const auto any_group = [&]() -> const GroupUsage& { return timeline.groups[random.below(4)]; };
   std::int32_t message = 0;
