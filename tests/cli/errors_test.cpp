@@ -41,6 +41,8 @@ TEST(Errors, Options) {
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 1e9"), {"--gbs", "1e9"});
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --planner best"), {"best", "megatron"});
   expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --recompute some"), {"--recompute", "some"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --placement snake"),
+               {"--placement", "stage-major or replica-major", "snake"});
   const std::string schedule = plan + "--cluster a100-80g:1 --gbs 8 --pipeline-schedule ";
   expect_error(sandbox.run(schedule + "2f2b"), {"--pipeline-schedule", "zb-h1", "2f2b"});
   expect_error(sandbox.run(schedule + "encoder-in-bubbles"), {"--pipeline-schedule", "encoder-in-bubbles"});

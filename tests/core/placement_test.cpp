@@ -138,6 +138,12 @@ TEST(Placement, MovesGroupsToOtherRanksAndNothingElse) {
   EXPECT_GT(valid, 0);
 }
 
+TEST(Placement, ProgramsCountTheRanksOfAllGroups) {
+  Program program;
+  program.groups = {{4, 2, 0, 0, 0, 0}, {0, 4, 1, 0, 0, 0}};
+  EXPECT_EQ(program.ranks(), 6);
+}
+
 TEST(Placement, IsNamedWhereItIsNotTheDefault) {
   Plan plan = uniform_plan(4, 2, 3);
   EXPECT_EQ(describe(plan), "tp4 pp2 dp3 mb1");
