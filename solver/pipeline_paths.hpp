@@ -1,0 +1,99 @@
+// Paths through the steps of a pipeline, as lower bounds on its makespan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "solver/load_pipeline.hpp"
+
+namespace dflop {
+
+/// A lower bound on the makespan that is a sum over items: constant_s, and for each item the least of
+/// weight . features over the rows of `weight`, one row for each microbatch at first.
+///
+/// Any path of steps from the start of an iteration to its end is such a bound, and so is any weighted mean
+/// of paths: its length is affine in the microbatches' sums of features, and each item is in some microbatch.
+struct PathBound {
+  double constant_s = 0;
+  std::size_t features = 0;
+  std::vector<double> weight;  ///< [row, feature], not negative
+
+  PathBound() = default;
+  PathBound(std::size_t row_count, std::size_t feature_count)
+      : features(feature_count), weight(row_count * feature_count, 0.0) {}
+
+  std::size_t rows() const { return features == 0 ? 0 : weight.size() / features; }
+  std::span<const double> row(std::size_t r) const { return {&weight[r * features], features}; }
+
+  /// Adds a multiple of another one with as many rows.
+  void add(const PathBound& other, double times);
+
+  /// Drops rows that are nowhere below another one; no value changes.
+  void reduce();
+
+  /// In seconds, less what rounding may have added. Features are not negative.
+  double at(const Features& items) const;
+};
+
+/// One path's time at the features' sums of each microbatch.
+double path_time(const PathBound& path, std::span<const double> sums);
+
+/// The pipeline of mean loads over dp ranks, which ends no later than the real one: ends of steps are made of
+/// maxima and sums, and a mean of maxima is at least the maximum of means, with a step that replicas share
+/// (which waits for the latest of them) as with one that each has.
+class MeanPipeline {
+ public:
+  explicit MeanPipeline(const LoadPipeline& pipeline);
+
+  int microbatches() const { return microbatches_; }
+  std::size_t features() const { return features_; }
+  int ranks() const { return static_cast<int>(last_.size()); }
+
+  /// Runs microbatches of these sums [microbatch, feature], over all bins.
+  /// @return the makespan
+  double run(std::span<const double> sums);
+
+  /// When a rank was done in the last run, its tail included.
+  double end_of(int rank) const;
+
+  /// The path that this end came from. Only where it has steps.
+  PathBound path_to(int rank) const;
+
+  /// Work, fill and drain of each rank that has steps, as they are in any order of its steps, and the mean of
+  /// all ranks: the fill is what comes before any of its steps with empty microbatches, the drain likewise.
+  std::vector<PathBound> rank_bounds() const;
+
+ private:
+  struct Step {
+    std::int32_t rank;
+    std::int32_t microbatch;
+    std::int32_t duration;  ///< into times_
+    std::int32_t after;
+    std::int32_t message;    ///< into times_
+    std::int32_t same_rank;  ///< the step before on its rank, -1: none
+  };
+  struct Time {
+    double fixed_s;
+    std::vector<double> weight;  ///< per feature
+  };
+
+  std::int32_t time_of(const LoadTime& time, const LoadPipeline& pipeline);
+  double value(std::int32_t time, int microbatch) const { return values_[time * microbatches_ + microbatch]; }
+  void add(PathBound& path, std::int32_t time, int microbatch) const;
+
+  int microbatches_;
+  std::size_t features_;
+  std::vector<LoadTime> keys_;  ///< of times_
+  std::vector<Time> times_;
+  std::vector<Step> steps_;
+  std::vector<std::int32_t> last_;  ///< per rank, its last step; -1: none
+  std::vector<double> tail_s_;
+  // Of the last run.
+  std::vector<double> values_;  ///< [time, microbatch]
+  std::vector<double> ends_;    ///< per step
+  std::vector<char> waited_;    ///< per step: for `after`, not for its rank
+};
+
+}  // namespace dflop
