@@ -1,0 +1,264 @@
+#include "solver/makespan_kernel.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "core/error.hpp"
+
+// Where the processor has wide vectors they are used; additions and maxima in a fixed order give the same
+// bytes with any. Sanitizers do not get along with the resolvers that choose a clone while the program is
+// loaded.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define DFLOP_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#undef DFLOP_VECTOR_CLONES
+#define DFLOP_VECTOR_CLONES
+#endif
+#endif
+#else
+#define DFLOP_VECTOR_CLONES
+#endif
+
+namespace dflop {
+
+/// Unrolls a pipeline into nodes, sorted by how many nodes come before each.
+class MakespanKernel::Builder {
+ public:
+  Builder(MakespanKernel& kernel, const LoadPipeline& pipeline)
+      : kernel_(kernel), pipeline_(pipeline), last_(pipeline.shared.size() * kernel.width_, 0) {
+    kernel_.times_.push_back({{}, -1});
+    nodes_.push_back({});
+    depth_.push_back(0);
+  }
+
+  void build() {
+    for (const LoadStep& step : pipeline_.steps) {
+      if (pipeline_.shared[step.rank] != 0) {
+        add_shared(step);
+      } else {
+        add_replicated(step);
+      }
+    }
+    sort();
+    for (int r = 0; r < pipeline_.ranks(); ++r) {
+      for (int d = 0; d < (pipeline_.shared[r] != 0 ? 1 : kernel_.width_); ++d) {
+        kernel_.lasts_.push_back({renamed_[last(r, d)], 0, pipeline_.tail_s[r]});
+      }
+    }
+  }
+
+ private:
+  std::int32_t& last(int rank, int d) { return last_[static_cast<std::size_t>(rank) * kernel_.width_ + d]; }
+
+  std::int32_t end_of(std::int32_t step, int d) const {
+    return step < 0 ? 0 : ends_[static_cast<std::size_t>(step) * kernel_.width_ + d];
+  }
+
+  void add_replicated(const LoadStep& step) {
+    for (int d = 0; d < kernel_.width_; ++d) {
+      const int bin = step.microbatch * pipeline_.dp + d;
+      const std::int32_t message = step.after < 0 ? 0 : time(step.message, bin);
+      last(step.rank, d) =
+          add({last(step.rank, d), end_of(step.after, d), message, time(step.duration, bin), 0});
+      ends_.push_back(last(step.rank, d));
+    }
+  }
+
+  /// Joins the dp ranks that it waits for, one after the other, and then takes its time.
+  void add_shared(const LoadStep& step) {
+    const int bin = step.microbatch * pipeline_.dp;
+    const std::int32_t duration = time(step.duration, bin);
+    if (kernel_.width_ > 1 && duration != time(step.duration, bin + 1)) {
+      throw Error(ErrorKind::internal, "a shared rank with a load of its own for each dp rank");
+    }
+    const auto message = [&](int d) { return step.after < 0 ? 0 : time(step.message, bin + d); };
+    for (int d = 0; d < kernel_.width_; ++d) {
+      const bool takes = d + 1 == kernel_.width_;
+      if (!takes && end_of(step.after, d) == end_of(step.after, d + 1) && message(d) == message(d + 1))
+        continue;
+      last(step.rank, 0) =
+          add({last(step.rank, 0), end_of(step.after, d), message(d), takes ? duration : 0, 0});
+    }
+    ends_.insert(ends_.end(), kernel_.width_, last(step.rank, 0));
+  }
+
+  std::int32_t add(const MakespanNode& node) {
+    depth_.push_back(1 + std::max(depth_[node.previous], depth_[node.after]));
+    nodes_.push_back(node);
+    return static_cast<std::int32_t>(nodes_.size()) - 1;
+  }
+
+  std::int32_t time(const LoadTime& time, int bin) {
+    const int column = time.scale == 0 ? -1 : kernel_.column(time.load, bin);
+    const auto key = std::tuple(time.fixed_s, time.scale, column);
+    const auto [place, fresh] = known_.try_emplace(key, static_cast<std::int32_t>(kernel_.times_.size()));
+    if (fresh) kernel_.times_.push_back({time, column});
+    return place->second;
+  }
+
+  void sort() {
+    std::vector<std::int32_t> order(nodes_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return depth_[a] < depth_[b]; });
+    renamed_.resize(nodes_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) renamed_[order[i]] = static_cast<std::int32_t>(i);
+    for (const std::int32_t i : order) {
+      MakespanNode node = nodes_[i];
+      node.previous = renamed_[node.previous];
+      node.after = renamed_[node.after];
+      node.end = renamed_[i];
+      kernel_.nodes_.push_back(node);
+    }
+  }
+
+  MakespanKernel& kernel_;
+  const LoadPipeline& pipeline_;
+  std::vector<std::int32_t> last_;  // [rank, dp rank]: its last node so far
+  std::vector<std::int32_t> ends_;  // [step, dp rank]: its node
+  std::vector<MakespanNode> nodes_;
+  std::vector<std::int32_t> depth_;
+  std::vector<std::int32_t> renamed_;
+  std::map<std::tuple<double, double, int>, std::int32_t> known_;
+};
+
+MakespanKernel::MakespanKernel(const LoadPipeline& pipeline)
+    : dp_(pipeline.dp), microbatches_(pipeline.microbatches) {
+  const auto set = [](char c) { return c != 0; };
+  for (const Load& load : pipeline.loads) of_microbatch_.push_back(load.of_microbatch ? 1 : 0);
+  if (std::any_of(pipeline.shared.begin(), pipeline.shared.end(), set) ||
+      std::any_of(of_microbatch_.begin(), of_microbatch_.end(), set)) {
+    width_ = dp_;
+  }
+  for (const char of_microbatch : of_microbatch_) {
+    first_column_.push_back(columns_);
+    columns_ += of_microbatch != 0 ? microbatches_ : microbatches_ * width_;
+  }
+  Builder(*this, pipeline).build();
+
+  std::vector<std::vector<std::int32_t>> times_of(columns_);
+  for (std::size_t t = 0; t < times_.size(); ++t) {
+    if (times_[t].column >= 0) times_of[times_[t].column].push_back(static_cast<std::int32_t>(t));
+  }
+  for (const auto& times : times_of) {
+    column_times_.insert(column_times_.end(), times.begin(), times.end());
+    column_ends_.push_back(static_cast<std::int32_t>(column_times_.size()));
+  }
+  place_ends();
+}
+
+/// Ends that nobody reads any more give their places to new ones, so that all of them stay in the nearest
+/// cache.
+void MakespanKernel::place_ends() {
+  const std::size_t always = nodes_.size();
+  std::vector<std::size_t> last_read(nodes_.size(), 0);
+  for (std::size_t i = 1; i < nodes_.size(); ++i)
+    last_read[nodes_[i].previous] = last_read[nodes_[i].after] = i;
+  for (const Last& last : lasts_) last_read[last.node] = always;
+  last_read[0] = always;
+
+  std::vector<std::int32_t> place(nodes_.size(), 0);
+  std::vector<std::int32_t> free;
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    const MakespanNode& node = nodes_[i];
+    for (const std::int32_t read : {node.previous, node.after}) {
+      if (last_read[read] != i) continue;
+      free.push_back(place[read]);
+      last_read[read] = always;  // both may be the same
+    }
+    if (free.empty()) free.push_back(places_++);
+    place[i] = free.back();
+    free.pop_back();
+    lane_nodes_.push_back({place[node.previous], place[node.after], node.message, node.duration, place[i]});
+  }
+  for (Last& last : lasts_) last.place = place[last.node];
+}
+
+void MakespanKernel::evaluate(std::span<const double> values, CriticalPath& path) const {
+  thread_local std::vector<double> times;
+  thread_local std::vector<double> ends;
+  thread_local std::vector<char> waited;  // for the one after, not the one before on the rank
+  times.resize(times_.size());
+  ends.resize(nodes_.size());
+  waited.resize(nodes_.size());
+  for (std::size_t t = 0; t < times.size(); ++t) times[t] = times_[t].at(values);
+  ends[0] = 0;
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    const MakespanNode& node = nodes_[i];
+    const double before = ends[node.previous];
+    const double arrival = ends[node.after] + times[node.message];
+    waited[i] = arrival > before ? 1 : 0;
+    ends[i] = (arrival > before ? arrival : before) + times[node.duration];
+  }
+  const auto end = [&](const Last& last) { return ends[last.node] + last.tail_s; };
+  const auto last = std::max_element(lasts_.begin(), lasts_.end(),
+                                     [&](const Last& a, const Last& b) { return end(a) < end(b); });
+  path.makespan_s = end(*last);
+  path.fixed_s = last->tail_s;
+  path.gradient.assign(columns_, 0.0);
+  const auto walk = [&](const Time& time) {
+    path.fixed_s += time.time.fixed_s;
+    if (time.column >= 0) path.gradient[time.column] += time.time.scale;
+  };
+  for (std::int32_t i = last->node; i != 0;) {
+    const MakespanNode& node = nodes_[i];
+    walk(times_[node.duration]);
+    if (waited[i] != 0) walk(times_[node.message]);
+    i = waited[i] != 0 ? node.after : node.previous;
+  }
+}
+
+namespace {
+
+DFLOP_VECTOR_CLONES void run(const MakespanNode* nodes, std::size_t count, const Lanes* times, Lanes* ends) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const MakespanNode& node = nodes[i];
+    auto begin = ends[node.after].value + times[node.message].value;
+    const auto before = ends[node.previous].value;
+    begin = before > begin ? before : begin;
+    ends[node.end].value = begin + times[node.duration].value;
+  }
+}
+
+}  // namespace
+
+MakespanLanes::MakespanLanes(const MakespanKernel& kernel)
+    : kernel_(&kernel), base_(kernel.times_.size()), times_(kernel.times_.size()), ends_(kernel.places_) {}
+
+void MakespanLanes::set(std::span<const double> values) {
+  changed_.clear();
+  for (std::size_t t = 0; t < times_.size(); ++t) {
+    base_[t] = static_cast<float>(kernel_->times_[t].at(values));
+    times_[t].value = Lanes{}.value + base_[t];
+  }
+}
+
+void MakespanLanes::change(int lane, int column, double value) {
+  const std::int32_t begin = column == 0 ? 0 : kernel_->column_ends_[column - 1];
+  for (std::int32_t k = begin; k < kernel_->column_ends_[column]; ++k) {
+    const std::int32_t t = kernel_->column_times_[k];
+    const LoadTime& time = kernel_->times_[t].time;
+    times_[t].value[lane] = static_cast<float>(time.fixed_s + time.scale * value);
+    changed_.emplace_back(t, lane);
+  }
+}
+
+void MakespanLanes::reset() {
+  for (const auto& [t, lane] : changed_) times_[t].value[lane] = base_[t];
+  changed_.clear();
+}
+
+Lanes MakespanLanes::evaluate() {
+  run(kernel_->lane_nodes_.data(), kernel_->lane_nodes_.size(), times_.data(), ends_.data());
+  Lanes longest;
+  for (const MakespanKernel::Last& last : kernel_->lasts_) {
+    const auto end = ends_[last.place].value + static_cast<float>(last.tail_s);
+    longest.value = end > longest.value ? end : longest.value;
+  }
+  return longest;
+}
+
+}  // namespace dflop

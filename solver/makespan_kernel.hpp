@@ -1,0 +1,119 @@
+// A LoadPipeline compiled for a search: makespans of many candidates at once, and from which loads one comes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "solver/load_pipeline.hpp"
+
+namespace dflop {
+
+/// One value for each of the candidates that are evaluated together.
+struct alignas(64) Lanes {
+  static constexpr int count = 16;
+  float value __attribute__((vector_size(64))) = {};
+};
+
+/// A maximum over paths, each of which takes fixed_s + the sum of gradient * value.
+struct CriticalPath {
+  double makespan_s = 0;
+  double fixed_s = 0;
+  std::vector<double> gradient;  ///< per column
+};
+
+/// A step, or what a shared one waits for on one of the dp ranks: end = max(end of previous, end of after +
+/// message) + duration. Ends and times are indices.
+struct MakespanNode {
+  std::int32_t previous;
+  std::int32_t after;
+  std::int32_t message;
+  std::int32_t duration;
+  std::int32_t end;
+};
+
+/// The replicas of a pipeline, evaluated one by one where nothing couples them, else all together. What is
+/// evaluated together is a group; its loads are a list of values, the columns.
+class MakespanKernel {
+ public:
+  /// @throws Error (internal) if a shared rank computes something that is not the same for all dp ranks
+  explicit MakespanKernel(const LoadPipeline& pipeline);
+
+  int dp() const { return dp_; }
+  int microbatches() const { return microbatches_; }
+  int loads() const { return static_cast<int>(first_column_.size()); }
+  /// The pipeline's dp, or 1 where a shared rank or a load of whole microbatches couples the replicas.
+  int groups() const { return dp_ / width_; }
+  int columns() const { return columns_; }
+  int group(int bin) const { return width_ == 1 ? bin % dp_ : 0; }
+  /// Where a load of a bin is in its group; bins of a microbatch have a load of microbatches in common.
+  int column(int load, int bin) const {
+    const int place = width_ == 1 || of_microbatch_[load] != 0 ? bin / dp_ : bin;
+    return first_column_[load] + place;
+  }
+
+  /// The makespan of one group, and a longest path: for any other values v the makespan is at least
+  /// fixed_s + gradient * v, since that path is still one of the paths.
+  void evaluate(std::span<const double> values, CriticalPath& path) const;
+
+ private:
+  friend class MakespanLanes;
+
+  struct Time {
+    LoadTime time;
+    std::int32_t column;  ///< -1: fixed
+    double at(std::span<const double> values) const {
+      return column < 0 ? time.fixed_s : time.fixed_s + time.scale * values[column];
+    }
+  };
+  struct Last {
+    std::int32_t node;
+    std::int32_t place;
+    double tail_s;
+  };
+  class Builder;
+
+  void place_ends();
+
+  int dp_;
+  int microbatches_;
+  int width_ = 1;  ///< dp ranks of a group
+  int columns_ = 0;
+  int places_ = 1;
+  std::vector<char> of_microbatch_;
+  std::vector<std::int32_t> first_column_;
+  std::vector<Time> times_;  ///< the first is zero
+  std::vector<std::int32_t>
+      column_ends_;  ///< per column: its times are from the column before's end to its own
+  std::vector<std::int32_t> column_times_;
+  std::vector<MakespanNode>
+      nodes_;  ///< so that nodes that follow each other rarely wait for each other; the first ends at 0
+  std::vector<MakespanNode> lane_nodes_;  ///< the same with ends in a buffer of `places_`
+  std::vector<Last> lasts_;
+};
+
+/// Candidates that differ from one state of a group in a few columns.
+class MakespanLanes {
+ public:
+  explicit MakespanLanes(const MakespanKernel& kernel);
+
+  /// All lanes hold these values.
+  void set(std::span<const double> values);
+  /// One lane differs from set() in one column, until the next reset().
+  void change(int lane, int column, double value);
+  /// Undoes all change()s.
+  void reset();
+  /// The makespans of all lanes, to within float rounding. The same bytes on every machine.
+  Lanes evaluate();
+
+ private:
+  const MakespanKernel* kernel_;
+  std::vector<float> base_;  ///< per time
+  std::vector<Lanes> times_;
+  std::vector<Lanes> ends_;
+  std::vector<std::pair<std::int32_t, int>> changed_;  ///< time and lane
+};
+
+}  // namespace dflop

@@ -1,0 +1,56 @@
+// Pipelines and items at random, of every schedule with one order for all loads.
+#pragma once
+
+#include <vector>
+
+#include "core/random.hpp"
+#include "solver/assignment_solver.hpp"
+
+namespace dflop::testing {
+
+/// Up to 4 ranks and 6 microbatches, up to 3 dp ranks whose encoder, the first stage, is shared or not;
+/// messages, fixed times and tails. Loads: encoder (of microbatches where it is shared), LLM, and both mixed.
+inline LoadPipeline random_load_pipeline(Random& random) {
+  const auto kind = static_cast<PipelineSchedule>(random.below(5));  // those before zb-v, which reads tables
+  PipelineShape shape{kind, 1 + static_cast<int>(random.below(3)), 1, 1 + static_cast<int>(random.below(6))};
+  shape.leading = static_cast<int>(random.below(2));
+  if (kind == PipelineSchedule::interleaved) {
+    shape.chunks = 1 + static_cast<int>(random.below(2));
+    shape.microbatches = shape.ranks * (1 + static_cast<int>(random.below(2)));
+  }
+  const int dp = 1 + static_cast<int>(random.below(3));
+  const bool shared = shape.leading > 0 && random.below(2) == 0;
+  std::vector<Load> loads = {{{1, 0}, shared}, {{0, 1}, false}, {{0.5, 0.25}, false}};
+  std::vector<StageLoadTimes> stages(shape.stages());
+  for (int s = 0; s < shape.stages(); ++s) {
+    const auto time = [&](std::int32_t load) {
+      return LoadTime{random.below(2) == 0 ? 0.0 : random.uniform(), random.uniform(), load};
+    };
+    const bool encodes = s < shape.leading;
+    const auto compute = [&] { return time(encodes ? 0 : 1 + static_cast<std::int32_t>(random.below(2))); };
+    stages[s] = {compute(), compute(), compute(), {}, {}, encodes && shared};
+    if (random.below(2) == 0) {
+      stages[s].message_forward = time(static_cast<std::int32_t>(random.below(3)));
+      stages[s].message_backward = time(static_cast<std::int32_t>(random.below(3)));
+    }
+  }
+  std::vector<double> tail_s(shape.all_ranks());
+  for (double& tail : tail_s) tail = random.below(2) == 0 ? 0.0 : 3 * random.uniform();
+  return make_load_pipeline({shape, pipeline_steps(shape)}, dp, std::move(loads), stages, std::move(tail_s));
+}
+
+/// The values of a group's columns, from the loads of all bins.
+template <typename Kernel>
+std::vector<double> group_values(const Kernel& kernel, const LoadPipeline& pipeline, const LoadTable& table,
+                                 int group) {
+  std::vector<double> values(kernel.columns());
+  for (int b = 0; b < pipeline.bins(); ++b) {
+    if (kernel.group(b) != group) continue;
+    for (int l = 0; l < kernel.loads(); ++l) {
+      values[kernel.column(l, b)] = table[l][pipeline.loads[l].of_microbatch ? b / pipeline.dp : b];
+    }
+  }
+  return values;
+}
+
+}  // namespace dflop::testing

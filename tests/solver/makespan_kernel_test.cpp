@@ -1,0 +1,104 @@
+#include "solver/makespan_kernel.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "makespan_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::group_values;
+using testing::random_load_pipeline;
+
+LoadTable random_loads(const LoadPipeline& pipeline, Random& random) {
+  LoadTable table;
+  for (const Load& load : pipeline.loads) {
+    std::vector<double>& sums =
+        table.emplace_back(load.of_microbatch ? pipeline.microbatches : pipeline.bins());
+    for (double& sum : sums) sum = random.below(4) == 0 ? 0.0 : 10 * random.uniform();
+  }
+  return table;
+}
+
+TEST(MakespanKernel, TakesTheSlowestGroupAsMakespanDoes) {
+  Random random(1);
+  for (int round = 0; round < 500; ++round) {
+    const LoadPipeline pipeline = random_load_pipeline(random);
+    const LoadTable loads = random_loads(pipeline, random);
+    const MakespanKernel kernel(pipeline);
+    CriticalPath path;
+    double slowest = 0;
+    for (int q = 0; q < kernel.groups(); ++q) {
+      kernel.evaluate(group_values(kernel, pipeline, loads, q), path);
+      slowest = std::max(slowest, path.makespan_s);
+    }
+    // The same additions and maxima in the same order.
+    ASSERT_EQ(slowest, makespan(pipeline, loads)) << round;
+  }
+}
+
+// The path is one of those of which the makespan is the longest: exact where it was found, no more elsewhere.
+TEST(MakespanKernel, PathBoundsAllOtherLoads) {
+  Random random(2);
+  for (int round = 0; round < 500; ++round) {
+    const LoadPipeline pipeline = random_load_pipeline(random);
+    const MakespanKernel kernel(pipeline);
+    const auto values = [&] { return group_values(kernel, pipeline, random_loads(pipeline, random), 0); };
+    const std::vector<double> here = values();
+    CriticalPath path;
+    kernel.evaluate(here, path);
+    const auto length = [&](const std::vector<double>& v) {
+      double sum = path.fixed_s;
+      for (std::size_t c = 0; c < v.size(); ++c) sum += path.gradient[c] * v[c];
+      return sum;
+    };
+    ASSERT_NEAR(length(here), path.makespan_s, 1e-9 * path.makespan_s);
+    for (int other = 0; other < 20; ++other) {
+      const std::vector<double> there = values();
+      CriticalPath elsewhere;
+      kernel.evaluate(there, elsewhere);
+      ASSERT_LE(length(there), elsewhere.makespan_s * (1 + 1e-12));
+    }
+  }
+}
+
+// A path has at most as many additions as there are steps and messages, below 1000, and each rounds by 2^-24.
+TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
+  Random random(3);
+  for (int round = 0; round < 200; ++round) {
+    const LoadPipeline pipeline = random_load_pipeline(random);
+    const MakespanKernel kernel(pipeline);
+    MakespanLanes lanes(kernel);
+    const std::vector<double> base = group_values(kernel, pipeline, random_loads(pipeline, random), 0);
+    lanes.set(base);
+    for (int batch = 0; batch < 3; ++batch) {
+      std::vector<std::vector<double>> values(Lanes::count, base);
+      for (int z = 0; z < Lanes::count; ++z) {
+        for (int change = 0; change < 3; ++change) {
+          const int column = static_cast<int>(random.below(base.size()));
+          values[z][column] = 10 * random.uniform();
+          lanes.change(z, column, values[z][column]);
+        }
+      }
+      const Lanes result = lanes.evaluate();
+      lanes.reset();
+      for (int z = 0; z < Lanes::count; ++z) {
+        CriticalPath path;
+        kernel.evaluate(values[z], path);
+        ASSERT_NEAR(result.value[z], path.makespan_s, 1e-4 * path.makespan_s) << round;
+      }
+    }
+  }
+}
+
+TEST(MakespanKernel, OnlyWhatSharesSomethingIsOneGroup) {
+  const PipelineShape shape{PipelineSchedule::one_f_one_b, 3, 1, 4};
+  EXPECT_EQ(MakespanKernel(simple_load_pipeline(shape, 1, 3, 0, 2.0)).groups(), 3);
+  EXPECT_EQ(MakespanKernel(simple_load_pipeline(shape, 1, 3, 2, 2.0)).groups(), 1);
+}
+
+}  // namespace
+}  // namespace dflop
