@@ -29,6 +29,34 @@ struct PlanOptions {
   RankOrder placement = RankOrder::stage_major;
 };
 
+/// Which number stands for a plan's iterations.
+enum class PlanObjective : std::uint8_t {
+  mean,
+  p95,   ///< nearest rank
+  cvar,  ///< mean of the slowest quarter, of at least one
+};
+
+std::string_view to_string(PlanObjective objective);  ///< "mean", "p95", "cvar"
+std::optional<PlanObjective> plan_objective_from_string(std::string_view name);
+
+/// Seconds of a plan whose iterations took these.
+/// @pre there is at least one
+Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
+
+/// What planners that choose more than tp, pp, dp and microbatches may choose from, and how. Empty lists:
+/// everything that they know.
+struct SearchOptions {
+  std::vector<Layout> layouts;
+  std::vector<PipelineSchedule> schedules;
+  std::vector<Recomputation> recomputations;
+  PlanObjective objective = PlanObjective::mean;
+  std::string scheduler = "lpt";  ///< that makes the microbatches in the end
+  std::int64_t budget = 0;        ///< instructions to simulate; 0: the planner's own
+  /// Ends the search; the result then depends on the machine.
+  std::optional<Seconds> time_limit = {};
+  int listed = 10;  ///< plans in PlanResult::best
+};
+
 struct PlanRequest {
   const ModelSpec& model;
   const ClusterSpec& cluster;
@@ -42,6 +70,20 @@ struct PlanRequest {
   /// Called now and then with done and total; may be empty. May be called from several threads, never at
   /// once.
   std::function<void(std::int64_t, std::int64_t)> progress;
+  SearchOptions search = {};
+};
+
+/// One of the best plans that a search has run, and where its time goes: means over ranks and iterations of
+/// seconds an iteration, that sum to the mean iteration.
+struct RankedPlan {
+  Plan plan;
+  Seconds objective{0};
+  Seconds bound{0};  ///< under no assignment of the iterations' samples is its objective smaller
+  Bytes peak_memory;
+  Seconds busy{0};
+  Seconds imbalance{0};      ///< what the mean rank computes less than the busiest
+  Seconds bubble{0};         ///< other idle time with nothing in flight
+  Seconds communication{0};  ///< idle while an awaited message or collective is in flight
 };
 
 struct PlanResult {
@@ -49,6 +91,14 @@ struct PlanResult {
   Seconds objective{0};           ///< in the planner's own terms; see its header
   std::string infeasible_reason;  ///< which constraint fails, and by how much it is missed at best
   std::int64_t candidates = 0;    ///< configurations looked at
+  /// No plan of the planner's space that fits has a smaller objective, whatever the assignment of the
+  /// iterations' samples. None: the planner, or the cost model, proves nothing.
+  std::optional<Seconds> bound = {};
+  bool exhausted = true;              ///< false: a budget or time limit ended the search
+  std::vector<RankedPlan> best = {};  ///< the plan and those that come next, best first
+
+  /// (objective - bound) / bound, proven; 0 without a bound.
+  double gap() const { return bound && bound->count() > 0 ? (objective - *bound) / *bound : 0.0; }
 };
 
 class Planner {

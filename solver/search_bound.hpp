@@ -1,0 +1,87 @@
+// What no assignment of samples to microbatches can go below, in time and in memory.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+#include "core/planner.hpp"
+#include "solver/search_space.hpp"
+
+namespace dflop {
+
+/// What is known of a plan before it is run.
+struct PlanFloor {
+  double bound_s = 0;     ///< no assignment makes the objective smaller
+  double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
+  Bytes memory;           ///< that some rank needs at least, in some iteration
+};
+
+/// The same of all plans of a shape with some recomputation and from `fewest` to `most` microbatches, with any
+/// layer split and schedule.
+struct ShapeFloor {
+  double bound_s = 0;
+  Bytes memory;
+};
+
+/// Bounds on the objective of a request.
+///
+/// They rest on convexity (CostModel::convex_floor): the work of a batch is what it is, and N microbatches of
+/// a stage take least when they are equal, N times f(work / N) together (Jensen's inequality); a rank is busy
+/// as long as the mean of the dp ranks of its stage. Microbatches without encoder work are taken out at what
+/// a pass over one encoder token takes. Before a rank's first step the smallest sample must have passed the
+/// stages before it, and after its last one come those stages' backwards, its gradient reductions and its
+/// optimizer steps. A microbatch passes the stages one after the other, the mean one like the largest.
+/// Messages and pipeline bubbles beyond these are not in the bounds.
+///
+/// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
+/// work of both modules no longer than each apart, and a stage no longer than its layers cut into two.
+///
+/// Several iterations have the bound of their mean work (Jensen again); for p95 and cvar that of the heaviest
+/// iterations, as many as the objective cannot leave out (p95: of the least of their counts).
+class SearchBounds {
+ public:
+  explicit SearchBounds(const PlanRequest& request);
+
+  /// Whether the cost model knows bounds; without them all are zero.
+  bool known() const { return known_; }
+
+  /// Not safe to call from several threads.
+  ShapeFloor shape_floor(const SearchShape& shape, Recomputation time_of, Recomputation memory_of, int fewest,
+                         int most);
+
+  /// Safe to call from several threads.
+  PlanFloor plan_floor(const Plan& plan) const;
+
+ private:
+  enum class Kind : std::uint8_t { encoder, llm, both };
+
+  /// What the iterations that a bound hangs on have in common.
+  struct FloorBatch {
+    Work work;                     // of an iteration
+    Work most_work;                // of the heaviest
+    double with_encoder = 1;       // part of the iterations that have encoder work
+    std::int64_t no_encoder = 0;   // samples without, at most
+    std::int64_t no_llm = 0;       // samples without LLM tokens, at most
+    Workload smallest;             // of the LLM
+    Sample largest;                // of the LLM, in any iteration
+  };
+
+  static FloorBatch floor_batch(const PlanRequest& request);
+  double passes(const Stage& stage, const Work& work, bool split) const;
+  double total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const;
+  double whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins);
+  Bytes whole_module_memory(Kind kind, const SearchShape& shape, Recomputation recomputation,
+                            std::int64_t bins) const;
+  Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
+  std::vector<double> reductions(const Plan& plan, const std::vector<Stage>& stages) const;
+  Bytes memory_of(const Plan& plan, const std::vector<Stage>& stages) const;
+
+  const PlanRequest& request_;
+  bool known_ = true;
+  FloorBatch batch_;
+  std::unordered_map<std::uint64_t, double> totals_;
+};
+
+}  // namespace dflop
