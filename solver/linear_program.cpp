@@ -1,54 +1,39 @@
 #include "solver/linear_program.hpp"
 
 #include <ClpSimplex.hpp>
-#include <algorithm>
 
 namespace dflop {
 
-class LinearProgram::Clp {
- public:
-  ClpSimplex simplex;
-};
-
-namespace {
-
-double coin(double bound) {
-  return std::clamp(bound, -COIN_DBL_MAX, COIN_DBL_MAX);
+int LinearProgram::add_column(double cost) {
+  cost_.push_back(cost);
+  return static_cast<int>(cost_.size()) - 1;
 }
 
-}  // namespace
+void LinearProgram::add_row(std::span<const int> column, std::span<const double> value, double least,
+                            bool equal) {
+  column_.insert(column_.end(), column.begin(), column.end());
+  value_.insert(value_.end(), value.begin(), value.end());
+  begin_.push_back(static_cast<int>(column_.size()));
+  least_.push_back(least);
+  equal_.push_back(equal ? 1 : 0);
+}
 
-LinearProgram::LinearProgram(std::span<const LinearProgramColumn> columns) : clp_(std::make_unique<Clp>()) {
-  ClpSimplex& simplex = clp_->simplex;
-  simplex.setLogLevel(0);
-  simplex.resize(0, static_cast<int>(columns.size()));
-  for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
-    simplex.setObjectiveCoefficient(c, columns[c].cost);
-    simplex.setColumnBounds(c, coin(columns[c].lower), coin(columns[c].upper));
+std::optional<std::vector<double>> LinearProgram::duals(int most_iterations) const {
+  const int rows = static_cast<int>(least_.size());
+  const int columns = static_cast<int>(cost_.size());
+  const CoinPackedMatrix matrix(false, columns, rows, static_cast<CoinBigIndex>(value_.size()), value_.data(),
+                                column_.data(), begin_.data(), nullptr);
+  std::vector<double> most(rows, COIN_DBL_MAX);
+  for (int r = 0; r < rows; ++r) {
+    if (equal_[r] != 0) most[r] = least_[r];
   }
-}
-
-LinearProgram::~LinearProgram() = default;
-
-void LinearProgram::add_row(std::span<const int> column, std::span<const double> value, double lower,
-                            double upper) {
-  clp_->simplex.addRow(static_cast<int>(column.size()), column.data(), value.data(), coin(lower),
-                       coin(upper));
-}
-
-bool LinearProgram::solve(int most_iterations) {
-  ClpSimplex& simplex = clp_->simplex;
-  simplex.setMaximumIterations(simplex.numberIterations() + most_iterations);
+  ClpSimplex simplex;
+  simplex.setLogLevel(0);
+  simplex.loadProblem(matrix, nullptr, nullptr, cost_.data(), least_.data(), most.data());
+  simplex.setMaximumIterations(most_iterations);
   simplex.dual();
-  return simplex.isProvenOptimal();
-}
-
-std::span<const double> LinearProgram::columns() const {
-  return {clp_->simplex.primalColumnSolution(), static_cast<std::size_t>(clp_->simplex.numberColumns())};
-}
-
-std::span<const double> LinearProgram::duals() const {
-  return {clp_->simplex.dualRowSolution(), static_cast<std::size_t>(clp_->simplex.numberRows())};
+  if (!simplex.isProvenOptimal()) return std::nullopt;
+  return std::vector<double>(simplex.dualRowSolution(), simplex.dualRowSolution() + rows);
 }
 
 }  // namespace dflop

@@ -1,38 +1,33 @@
-// A linear program to which rows are added between solutions, on Clp.
+// Linear programs, on Clp.
 #pragma once
 
-#include <memory>
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace dflop {
 
-struct LinearProgramColumn {
-  double cost = 0;
-  double lower = 0;
-  double upper = 0;  ///< infinity allowed, as for `lower`
-};
-
-/// Least cost . x with lower <= x <= upper and rows lower <= a . x <= upper. One thread at a time. What it
-/// returns is as good as the solver: who needs a proof checks it.
+/// Least cost . x with x >= 0 and rows a . x >= `least`, in parts equal to it.
 class LinearProgram {
  public:
-  explicit LinearProgram(std::span<const LinearProgramColumn> columns);
-  ~LinearProgram();
+  /// @return the column
+  int add_column(double cost);
 
-  /// `value` per entry of `column`.
-  void add_row(std::span<const int> column, std::span<const double> value, double lower, double upper);
+  void add_row(std::span<const int> column, std::span<const double> value, double least, bool equal = false);
 
-  /// Dual simplex from where the last call ended. False if it did not reach an optimum.
-  bool solve(int most_iterations);
-
-  std::span<const double> columns() const;
-  /// Per row; not negative for rows with a lower side only.
-  std::span<const double> duals() const;
+  /// Value of each row in an optimal solution of the dual; not negative for rows that are not equalities.
+  /// None if the dual simplex method did not end within `most_iterations`. As good as the solver: who needs a
+  /// proof checks it.
+  std::optional<std::vector<double>> duals(int most_iterations) const;
 
  private:
-  class Clp;
-  std::unique_ptr<Clp> clp_;
+  std::vector<double> cost_;
+  std::vector<double> least_;
+  std::vector<char> equal_;
+  std::vector<int> begin_ = {0};  // of each row's entries, and their end
+  std::vector<int> column_;
+  std::vector<double> value_;
 };
 
 }  // namespace dflop

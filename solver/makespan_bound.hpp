@@ -25,10 +25,9 @@ class MakespanBounds {
   /// choose: then only what holds in every order is used; or none.
   explicit MakespanBounds(LoadPipeline pipeline, BoundKind best = BoundKind::linear_program);
 
-  /// Solves the linear program over fractional items for this batch, in at most `rounds` rounds, and keeps
-  /// its dual solution for bound(): a few milliseconds for tens of microbatches. Does nothing where `best`
-  /// is not linear_program.
-  void prepare(const Features& features, int rounds = 60);
+  /// Solves the linear program over fractional items for this batch, and keeps its dual solution for bound():
+  /// a few milliseconds for tens of microbatches. Does nothing where `best` is not linear_program.
+  void prepare(const Features& features, std::size_t classes = 4);
 
   /// The largest bound that is known for these items: work, fill and drain of each rank, the way of the
   /// largest items, and the dual solutions of all prepared batches. It depends on what was prepared and on

@@ -1,21 +1,26 @@
 // The linear program of the makespan over fractional items.
 #pragma once
 
+#include <cstddef>
+
 #include "solver/pipeline_paths.hpp"
 
 namespace dflop {
 
-/// The weighted mean of paths that bounds the makespan of these items best, nearly: the dual solution of
+/// The weighted mean of paths that bounds the makespan of these items best: from the dual solution of
 ///
-///   min T  with  T >= length of each path,  each item's parts in all microbatches together being the item.
+///   min T  with  T >= end of each rank's last step + its tail,
+///                end of a step >= end of the one before on its rank + its duration,
+///                end of a step >= end of the one that it waits for + message + its duration,
+///                durations affine in what is in their microbatch, and
+///                each class of items in parts over all microbatches.
 ///
-/// Found by cutting planes (Kelley 1960): fractions that are best for the paths known so far are run through
-/// the pipeline, whose critical paths are added, until the run is no longer than what the linear program
-/// says or `rounds` runs were made. Items of like shape are taken together, and the weights are only what the
-/// solver says; PathBound::at() is a bound whatever they are.
+/// Items of like shape make a class. A dual solution is a flow of one unit from the end of the iteration back
+/// to its start, a weight on every path. Here the solver's flow is walked from the end and at each step split
+/// anew in its proportions, so that whatever the solver returned, or with nothing returned, the result is a
+/// flow, and PathBound::at() of it a bound.
 ///
-/// Rows are those of the microbatches. The pipeline must have features. Not the same pipeline on two threads:
-/// it is copied.
-PathBound best_path_mix(MeanPipeline pipeline, const Features& items, int rounds);
+/// Rows of the result are those of the microbatches. The pipeline must have features.
+PathBound best_path_mix(const MeanPipeline& pipeline, const Features& items, std::size_t classes);
 
 }  // namespace dflop

@@ -65,10 +65,6 @@ double PathBound::at(const Features& items) const {
   return constant_s + sum - kRounding * (std::abs(constant_s) + sum);
 }
 
-double path_time(const PathBound& path, std::span<const double> sums) {
-  return std::inner_product(path.weight.begin(), path.weight.end(), sums.begin(), path.constant_s);
-}
-
 MeanPipeline::MeanPipeline(const LoadPipeline& pipeline)
     : microbatches_(pipeline.microbatches),
       features_(pipeline.loads.empty() ? 0 : pipeline.loads[0].mix.size()),
@@ -76,8 +72,8 @@ MeanPipeline::MeanPipeline(const LoadPipeline& pipeline)
       tail_s_(pipeline.tail_s) {
   for (const LoadStep& step : pipeline.steps) {
     const std::int32_t message = step.after < 0 ? 0 : time_of(step.message, pipeline);
-    steps_.push_back({step.rank, step.microbatch, time_of(step.duration, pipeline), step.after, message,
-                      last_[step.rank]});
+    steps_.push_back({step.microbatch, time_of(step.duration, pipeline), last_[step.rank], step.after,
+                      message, step.rank});
     last_[step.rank] = static_cast<std::int32_t>(steps_.size()) - 1;
   }
 }
@@ -100,51 +96,10 @@ std::int32_t MeanPipeline::time_of(const LoadTime& time, const LoadPipeline& pip
   return static_cast<std::int32_t>(keys_.size()) - 1;
 }
 
-double MeanPipeline::run(std::span<const double> sums) {
-  values_.resize(times_.size() * microbatches_);
-  for (std::size_t t = 0; t < times_.size(); ++t) {
-    for (int j = 0; j < microbatches_; ++j) {
-      values_[t * microbatches_ + j] = std::inner_product(times_[t].weight.begin(), times_[t].weight.end(),
-                                                          &sums[j * features_], times_[t].fixed_s);
-    }
-  }
-  ends_.resize(steps_.size());
-  waited_.assign(steps_.size(), 0);
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const Step& step = steps_[i];
-    double begin = step.same_rank < 0 ? 0.0 : ends_[step.same_rank];
-    if (step.after >= 0) {
-      const double arrival = ends_[step.after] + value(step.message, step.microbatch);
-      waited_[i] = arrival > begin ? 1 : 0;
-      begin = std::max(begin, arrival);
-    }
-    ends_[i] = begin + value(step.duration, step.microbatch);
-  }
-  double makespan = 0;
-  for (int r = 0; r < ranks(); ++r) makespan = std::max(makespan, end_of(r));
-  return makespan;
-}
-
-double MeanPipeline::end_of(int rank) const {
-  return (last_[rank] < 0 ? 0.0 : ends_[last_[rank]]) + tail_s_[rank];
-}
-
-void MeanPipeline::add(PathBound& path, std::int32_t time, int microbatch) const {
-  path.constant_s += times_[time].fixed_s;
-  double* weight = &path.weight[microbatch * features_];
-  for (std::size_t k = 0; k < features_; ++k) weight[k] += times_[time].weight[k];
-}
-
-PathBound MeanPipeline::path_to(int rank) const {
-  PathBound path(microbatches_, features_);
-  path.constant_s = tail_s_[rank];
-  for (std::int32_t i = last_[rank]; i >= 0;) {
-    const Step& step = steps_[i];
-    add(path, step.duration, step.microbatch);
-    if (waited_[i] != 0) add(path, step.message, step.microbatch);
-    i = waited_[i] != 0 ? step.after : step.same_rank;
-  }
-  return path;
+void MeanPipeline::add(PathBound& bound, std::int32_t time, int microbatch, double part) const {
+  bound.constant_s += part * times_[time].fixed_s;
+  double* weight = &bound.weight[microbatch * features_];
+  for (std::size_t k = 0; k < features_; ++k) weight[k] += part * times_[time].weight[k];
 }
 
 std::vector<PathBound> MeanPipeline::rank_bounds() const {

@@ -37,9 +37,6 @@ struct PathBound {
   double at(const Features& items) const;
 };
 
-/// One path's time at the features' sums of each microbatch.
-double path_time(const PathBound& path, std::span<const double> sums);
-
 /// The pipeline of mean loads over dp ranks, which ends no later than the real one: ends of steps are made of
 /// maxima and sums, and a mean of maxima is at least the maximum of means, with a step that replicas share
 /// (which waits for the latest of them) as with one that each has.
@@ -47,42 +44,38 @@ class MeanPipeline {
  public:
   explicit MeanPipeline(const LoadPipeline& pipeline);
 
+  struct Step {
+    std::int32_t microbatch;
+    std::int32_t duration;   ///< into times()
+    std::int32_t same_rank;  ///< the step before on its rank, -1: none
+    std::int32_t after;      ///< the step whose message it waits for, -1: none
+    std::int32_t message;    ///< into times(), where it waits
+    std::int32_t rank;
+  };
+
+  struct Time {
+    double fixed_s;
+    std::vector<double> weight;  ///< per feature
+  };
+
+  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<Time>& times() const { return times_; }
+  /// Its last step, -1: none.
+  std::int32_t last_step(int rank) const { return last_[rank]; }
+  double tail_s(int rank) const { return tail_s_[rank]; }
   int microbatches() const { return microbatches_; }
   std::size_t features() const { return features_; }
   int ranks() const { return static_cast<int>(last_.size()); }
 
-  /// Runs microbatches of these sums [microbatch, feature], over all bins.
-  /// @return the makespan
-  double run(std::span<const double> sums);
-
-  /// When a rank was done in the last run, its tail included.
-  double end_of(int rank) const;
-
-  /// The path that this end came from. Only where it has steps.
-  PathBound path_to(int rank) const;
+  /// Adds a time, taken by a part of all paths, to a bound with a row for each microbatch.
+  void add(PathBound& bound, std::int32_t time, int microbatch, double part = 1) const;
 
   /// Work, fill and drain of each rank that has steps, as they are in any order of its steps, and the mean of
   /// all ranks: the fill is what comes before any of its steps with empty microbatches, the drain likewise.
   std::vector<PathBound> rank_bounds() const;
 
  private:
-  struct Step {
-    std::int32_t rank;
-    std::int32_t microbatch;
-    std::int32_t duration;  ///< into times_
-    std::int32_t after;
-    std::int32_t message;    ///< into times_
-    std::int32_t same_rank;  ///< the step before on its rank, -1: none
-  };
-  struct Time {
-    double fixed_s;
-    std::vector<double> weight;  ///< per feature
-  };
-
   std::int32_t time_of(const LoadTime& time, const LoadPipeline& pipeline);
-  double value(std::int32_t time, int microbatch) const { return values_[time * microbatches_ + microbatch]; }
-  void add(PathBound& path, std::int32_t time, int microbatch) const;
-
   int microbatches_;
   std::size_t features_;
   std::vector<LoadTime> keys_;  ///< of times_
@@ -90,10 +83,6 @@ class MeanPipeline {
   std::vector<Step> steps_;
   std::vector<std::int32_t> last_;  ///< per rank, its last step; -1: none
   std::vector<double> tail_s_;
-  // Of the last run.
-  std::vector<double> values_;  ///< [time, microbatch]
-  std::vector<double> ends_;    ///< per step
-  std::vector<char> waited_;    ///< per step: for `after`, not for its rank
 };
 
 }  // namespace dflop
