@@ -25,9 +25,9 @@ MakespanBounds::MakespanBounds(LoadPipeline pipeline, BoundKind best)
   }
 }
 
-void MakespanBounds::prepare(const Features& features, std::size_t classes) {
+void MakespanBounds::prepare(const Features& features, std::size_t shapes) {
   if (best_ != BoundKind::linear_program || mean_.features() == 0) return;
-  PathBound dual = best_path_mix(mean_, features, classes);
+  PathBound dual = best_path_mix(mean_, features, shapes);
   dual.reduce();
   const std::lock_guard lock(mutex_);
   duals_.push_back(std::make_shared<const PathBound>(std::move(dual)));

@@ -11,43 +11,113 @@ namespace dflop {
 namespace {
 
 constexpr int kMostIterations = 200'000;
+constexpr double kWindow = 0.125;  // of the work between two shapes, that makes a shape
 
-/// Sums of features of items taken together: [class, feature].
-std::vector<double> class_sums(const std::vector<PathBound>& ranks, const Features& items,
-                               std::size_t most_classes) {
-  const std::size_t features = items.size();
-  const std::size_t count = items[0].size();
-  // By their part of the work on the first rank and on the last: in most pipelines encoder and LLM.
-  const PathBound& first = ranks.front();
-  const PathBound& last = ranks[ranks.size() - 2];
-  std::vector<double> key(count);
-  std::vector<double> weight(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    double f = 0;
-    double l = 0;
-    for (std::size_t k = 0; k < features; ++k) {
-      f += first.weight[k] * items[k][i];
-      l += last.weight[k] * items[k][i];
-    }
-    weight[i] = f + l;
-    key[i] = weight[i] > 0 ? f / weight[i] : 0.0;
+/// What the items come to on a rank, by feature.
+std::vector<double> rank_work(const PathBound& rank, const Features& items) {
+  std::vector<double> work;
+  for (std::size_t k = 0; k < items.size(); ++k) {
+    double weight = 0;
+    for (std::size_t r = 0; r < rank.rows(); ++r) weight += rank.row(r)[k] / static_cast<double>(rank.rows());
+    work.push_back(weight * std::accumulate(items[k].begin(), items[k].end(), 0.0));
   }
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key[a] < key[b]; });
-  const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
-  const std::size_t classes = std::min(most_classes, count);
-  std::vector<double> sums(classes * features, 0.0);
-  double done = 0;
-  for (const std::size_t i : order) {
-    const double middle = total > 0 ? (done + weight[i] / 2) / total : 0.0;
-    const std::size_t c =
-        std::min(classes - 1, static_cast<std::size_t>(middle * static_cast<double>(classes)));
-    for (std::size_t k = 0; k < features; ++k) sums[c * features + k] += items[k][i];
-    done += weight[i];
-  }
-  return sums;
+  return work;
 }
+
+/// The rank whose work is made of other features than that of the first: one of the LLM, where that is one of
+/// the encoder.
+const PathBound& least_like_first(const std::vector<PathBound>& ranks, const Features& items) {
+  const std::vector<double> first = rank_work(ranks.front(), items);
+  const PathBound* least = &ranks.front();
+  double least_like = 2;
+  for (const PathBound& rank : ranks) {
+    const std::vector<double> work = rank_work(rank, items);
+    const auto product = [](const std::vector<double>& a, const std::vector<double>& b) {
+      return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+    };
+    const double norm = product(first, first) * product(work, work);
+    const double like = norm > 0 ? product(first, work) / std::sqrt(norm) : 1.0;
+    if (like >= least_like) continue;
+    least = &rank;
+    least_like = like;
+  }
+  return *least;
+}
+
+/// Items as mixtures of a few shapes. An item's key is its part of work on the first rank in that on the
+/// first and the one least like it: in most pipelines encoder and LLM.
+class Shapes {
+ public:
+  Shapes(const std::vector<PathBound>& ranks, const Features& items, std::size_t shapes)
+      : items_(items), weight_(items[0].size()), key_(items[0].size()) {
+    const PathBound& first = ranks.front();
+    const PathBound& last = least_like_first(ranks, items);
+    for (std::size_t i = 0; i < key_.size(); ++i) {
+      double f = 0;
+      for (std::size_t k = 0; k < items.size(); ++k) {
+        f += first.weight[k] * items[k][i];
+        weight_[i] += (first.weight[k] + last.weight[k]) * items[k][i];
+      }
+      key_[i] = weight_[i] > 0 ? f / weight_[i] : 0.0;
+    }
+    order_.resize(key_.size());
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](std::size_t a, std::size_t b) { return key_[a] < key_[b]; });
+    pick(shapes);
+  }
+
+  /// Sums of features of all items, by shape: [shape, feature]. An item is the mixture of the two shapes
+  /// around it that has its work on both ranks. Items all lie between shapes, not around them, so that a
+  /// bound that holds for the shapes nearly holds for each item.
+  std::vector<double> sums() const {
+    const std::size_t features = items_.size();
+    std::vector<double> sums(shapes_.size(), 0.0);
+    std::vector<double> amount(shape_key_.size(), 0.0);
+    std::size_t s = 0;
+    for (const std::size_t i : order_) {
+      while (s + 2 < amount.size() && key_[i] > shape_key_[s + 1]) ++s;
+      const std::size_t next = std::min(s + 1, amount.size() - 1);
+      const double width = shape_key_[next] - shape_key_[s];
+      const double part = width > 0 ? std::clamp((key_[i] - shape_key_[s]) / width, 0.0, 1.0) : 0.0;
+      amount[s] += (1 - part) * weight_[i];
+      amount[next] += part * weight_[i];
+    }
+    for (std::size_t k = 0; k < sums.size(); ++k) sums[k] = amount[k / features] * shapes_[k];
+    return sums;
+  }
+
+ private:
+  /// Shapes of the items around quantiles of the work, from the least key to the largest.
+  void pick(std::size_t shapes) {
+    const double total = std::accumulate(weight_.begin(), weight_.end(), 0.0);
+    for (std::size_t s = 0; s < shapes; ++s) {
+      const double quantile = static_cast<double>(s) / static_cast<double>(shapes - 1);
+      std::vector<double> sum(items_.size(), 0.0);
+      double weight = 0;
+      double key = 0;
+      double done = 0;
+      for (const std::size_t i : order_) {
+        const double middle = (done + weight_[i] / 2) / total;
+        done += weight_[i];
+        if (std::abs(middle - quantile) > kWindow / static_cast<double>(shapes)) continue;
+        for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += items_[k][i];
+        weight += weight_[i];
+        key += weight_[i] * key_[i];
+      }
+      if (!(weight > 0)) continue;
+      for (const double value : sum) shapes_.push_back(value / weight);
+      shape_key_.push_back(key / weight);
+    }
+  }
+
+  const Features& items_;
+  std::vector<double> weight_;  // per item: work on both ranks
+  std::vector<double> key_;     // per item
+  std::vector<std::size_t> order_;
+  std::vector<double> shapes_;  // [shape, feature], of unit weight
+  std::vector<double> shape_key_;
+};
 
 /// Rows: for each step, what it waits for on its rank and elsewhere; then the ends of ranks; then the
 /// classes.
@@ -169,11 +239,11 @@ class MakespanProgram {
 
 }  // namespace
 
-PathBound best_path_mix(const MeanPipeline& pipeline, const Features& items, std::size_t classes) {
+PathBound best_path_mix(const MeanPipeline& pipeline, const Features& items, std::size_t shapes) {
   const std::vector<PathBound> ranks = pipeline.rank_bounds();
   double unit_s = 0;
   for (const PathBound& rank : ranks) unit_s = std::max(unit_s, rank.at(items));
-  return MakespanProgram(pipeline, class_sums(ranks, items, classes), unit_s > 0 ? unit_s : 1.0).solve();
+  return MakespanProgram(pipeline, Shapes(ranks, items, shapes).sums(), unit_s > 0 ? unit_s : 1.0).solve();
 }
 
 }  // namespace dflop

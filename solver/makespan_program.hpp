@@ -13,14 +13,14 @@ namespace dflop {
 ///                end of a step >= end of the one before on its rank + its duration,
 ///                end of a step >= end of the one that it waits for + message + its duration,
 ///                durations affine in what is in their microbatch, and
-///                each class of items in parts over all microbatches.
+///                each shape's items in parts over all microbatches.
 ///
-/// Items of like shape make a class. A dual solution is a flow of one unit from the end of the iteration back
-/// to its start, a weight on every path. Here the solver's flow is walked from the end and at each step split
-/// anew in its proportions, so that whatever the solver returned, or with nothing returned, the result is a
-/// flow, and PathBound::at() of it a bound.
+/// Each item is taken as a mixture of two of `shapes` shapes, which may go apart. A dual solution is a flow
+/// of one unit from the end of the iteration back to its start, a weight on every path. Here the solver's
+/// flow is walked from the end and at each step split anew in its proportions, so that whatever the solver
+/// returned, or with nothing returned, the result is a flow, and PathBound::at() of it a bound.
 ///
 /// Rows of the result are those of the microbatches. The pipeline must have features.
-PathBound best_path_mix(const MeanPipeline& pipeline, const Features& items, std::size_t classes);
+PathBound best_path_mix(const MeanPipeline& pipeline, const Features& items, std::size_t shapes);
 
 }  // namespace dflop
