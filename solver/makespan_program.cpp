@@ -125,11 +125,11 @@ class MakespanProgram {
  public:
   MakespanProgram(const MeanPipeline& pipeline, std::vector<double> sums, double unit_s)
       : pipeline_(pipeline), sums_(std::move(sums)), unit_s_(unit_s) {
-    classes_ = sums_.size() / pipeline.features();
+    shapes_ = sums_.size() / pipeline.features();
     first_part_ = static_cast<int>(1 + pipeline.steps().size());
     program_.add_column(1);
     for (std::size_t i = 0; i < pipeline.steps().size(); ++i) program_.add_column(0);
-    for (std::size_t c = 0; c < classes_ * pipeline.microbatches(); ++c) program_.add_column(0);
+    for (std::size_t c = 0; c < shapes_ * pipeline.microbatches(); ++c) program_.add_column(0);
     for (std::size_t i = 0; i < pipeline.steps().size(); ++i) add_step(i);
     for (int r = 0; r < pipeline.ranks(); ++r) {
       const std::int32_t last = pipeline.last_step(r);
@@ -138,7 +138,7 @@ class MakespanProgram {
       if (last >= 0) entry(1 + last, -1);
       finish(pipeline.tail_s(r));
     }
-    for (std::size_t c = 0; c < classes_; ++c) {
+    for (std::size_t c = 0; c < shapes_; ++c) {
       column_.clear();
       for (int j = 0; j < pipeline.microbatches(); ++j) column_.push_back(part(c, j));
       program_.add_row(column_, std::vector<double>(column_.size(), 1.0), 1, true);
@@ -217,7 +217,7 @@ class MakespanProgram {
   }
 
   void add_work(int microbatch, const std::vector<double>& weight) {
-    for (std::size_t c = 0; c < classes_; ++c) {
+    for (std::size_t c = 0; c < shapes_; ++c) {
       const double work = std::inner_product(weight.begin(), weight.end(), &sums_[c * weight.size()], 0.0);
       if (work != 0) entry(part(c, microbatch), -work / unit_s_);
     }
@@ -226,7 +226,7 @@ class MakespanProgram {
   const MeanPipeline& pipeline_;
   std::vector<double> sums_;  // [class, feature]
   double unit_s_;
-  std::size_t classes_;
+  std::size_t shapes_;
   int first_part_;
   int rows_ = 0;
   std::vector<int> rank_rows_;   // per step
