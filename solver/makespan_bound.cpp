@@ -27,10 +27,22 @@ MakespanBounds::MakespanBounds(LoadPipeline pipeline, BoundKind best)
 
 void MakespanBounds::prepare(const Features& features, std::size_t shapes) {
   if (best_ != BoundKind::linear_program || mean_.features() == 0) return;
-  PathBound dual = best_path_mix(mean_, features, shapes);
+  use(best_paths(mean_, features, shapes));
+}
+
+void MakespanBounds::use(const PathFlow& flow) {
+  if (best_ != BoundKind::linear_program || flow.waits.size() != mean_.steps().size()) return;
+  if (flow.ends.size() != static_cast<std::size_t>(mean_.ranks())) return;
+  PathBound dual = mean_.bound(flow);
   dual.reduce();
   const std::lock_guard lock(mutex_);
+  flows_.push_back(flow);
   duals_.push_back(std::make_shared<const PathBound>(std::move(dual)));
+}
+
+std::vector<PathFlow> MakespanBounds::flows() const {
+  const std::lock_guard lock(mutex_);
+  return flows_;
 }
 
 double MakespanBounds::way_of(const Features& features, std::size_t item) const {

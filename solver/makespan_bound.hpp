@@ -34,6 +34,14 @@ class MakespanBounds {
   /// nothing else.
   MakespanBound bound(const Features& features) const;
 
+  /// The dual solutions of all prepared batches, as paths.
+  std::vector<PathFlow> flows() const;
+
+  /// Adds paths to bound(): those of another pipeline with as many ranks and steps are as valid, though not
+  /// as good if its durations are others. Does nothing where there are more or fewer, or where `best` is not
+  /// linear_program.
+  void use(const PathFlow& flow);
+
   const LoadPipeline& pipeline() const { return pipeline_; }
 
  private:
@@ -47,7 +55,8 @@ class MakespanBounds {
   std::vector<PathBound> ranks_;           ///< of each rank and of their mean
   std::vector<std::int32_t> same_before_;  ///< per step, the one before of its rank and microbatch; -1: none
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<const PathBound>> duals_;  ///< of the prepared batches
+  std::vector<PathFlow> flows_;
+  std::vector<std::shared_ptr<const PathBound>> duals_;  ///< of the flows
 };
 
 }  // namespace dflop

@@ -72,6 +72,7 @@ class Shapes {
   /// bound that holds for the shapes nearly holds for each item.
   std::vector<double> sums() const {
     const std::size_t features = items_.size();
+    if (shapes_.empty()) return std::vector<double>(features, 0.0);
     std::vector<double> sums(shapes_.size(), 0.0);
     std::vector<double> amount(shape_key_.size(), 0.0);
     std::size_t s = 0;
@@ -91,6 +92,7 @@ class Shapes {
   /// Shapes of the items around quantiles of the work, from the least key to the largest.
   void pick(std::size_t shapes) {
     const double total = std::accumulate(weight_.begin(), weight_.end(), 0.0);
+    const double window = kWindow / static_cast<double>(shapes);
     for (std::size_t s = 0; s < shapes; ++s) {
       const double quantile = static_cast<double>(s) / static_cast<double>(shapes - 1);
       std::vector<double> sum(items_.size(), 0.0);
@@ -98,9 +100,9 @@ class Shapes {
       double key = 0;
       double done = 0;
       for (const std::size_t i : order_) {
-        const double middle = (done + weight_[i] / 2) / total;
+        const double begin = done / total;
         done += weight_[i];
-        if (std::abs(middle - quantile) > kWindow / static_cast<double>(shapes)) continue;
+        if (begin > quantile + window || done / total < quantile - window) continue;
         for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += items_[k][i];
         weight += weight_[i];
         key += weight_[i] * key_[i];
@@ -145,33 +147,18 @@ class MakespanProgram {
     }
   }
 
-  PathBound solve() const {
+  PathFlow solve() const {
     const std::vector<double> duals =
         program_.duals(kMostIterations).value_or(std::vector<double>(rows_, 1.0));
-    const auto dual = [&](int row) { return row < 0 ? 0.0 : std::max(duals[row], 0.0); };
-    PathBound bound(pipeline_.microbatches(), pipeline_.features());
-    std::vector<double> flow(pipeline_.steps().size(), 0.0);  // that leaves each step's end
-    double total = 0;
-    for (const int row : rank_row_) total += dual(row);
-    for (int r = 0; r < pipeline_.ranks(); ++r) {
-      const double part = total > 0 ? dual(rank_row_[r]) / total : 1.0 / pipeline_.ranks();
-      bound.constant_s += part * pipeline_.tail_s(r);
-      if (pipeline_.last_step(r) >= 0) flow[pipeline_.last_step(r)] += part;
+    const auto dual = [&](int row) { return row < 0 ? 0.0 : duals[row]; };
+    PathFlow flow;
+    for (const int row : rank_row_) flow.ends.push_back(dual(row));
+    for (std::size_t i = 0; i < rank_rows_.size(); ++i) {
+      const double here = std::max(dual(rank_rows_[i]), 0.0);
+      const double there = std::max(dual(after_rows_[i]), 0.0);
+      flow.waits.push_back(here + there > 0 ? there / (here + there) : 0.0);
     }
-    for (std::size_t i = flow.size(); i-- > 0;) {
-      if (flow[i] <= 0) continue;
-      const MeanPipeline::Step& step = pipeline_.steps()[i];
-      const double here = dual(rank_rows_[i]);
-      const double there = dual(after_rows_[i]);
-      double waiting = here + there > 0 ? there / (here + there) : 0.0;
-      if (step.after < 0) waiting = 0;
-      pipeline_.add(bound, step.duration, step.microbatch, flow[i]);
-      if (step.same_rank >= 0) flow[step.same_rank] += (1 - waiting) * flow[i];
-      if (step.after < 0 || waiting == 0) continue;
-      pipeline_.add(bound, step.message, step.microbatch, waiting * flow[i]);
-      flow[step.after] += waiting * flow[i];
-    }
-    return bound;
+    return flow;
   }
 
  private:
@@ -239,7 +226,7 @@ class MakespanProgram {
 
 }  // namespace
 
-PathBound best_path_mix(const MeanPipeline& pipeline, const Features& items, std::size_t shapes) {
+PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, std::size_t shapes) {
   const std::vector<PathBound> ranks = pipeline.rank_bounds();
   double unit_s = 0;
   for (const PathBound& rank : ranks) unit_s = std::max(unit_s, rank.at(items));

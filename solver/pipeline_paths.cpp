@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -100,6 +101,30 @@ void MeanPipeline::add(PathBound& bound, std::int32_t time, int microbatch, doub
   bound.constant_s += part * times_[time].fixed_s;
   double* weight = &bound.weight[microbatch * features_];
   for (std::size_t k = 0; k < features_; ++k) weight[k] += part * times_[time].weight[k];
+}
+
+PathBound MeanPipeline::bound(const PathFlow& flow) const {
+  const auto weight = [](double value) { return std::isfinite(value) ? std::max(value, 0.0) : 0.0; };
+  double total = 0;
+  for (const double end : flow.ends) total += weight(end);
+  PathBound bound(microbatches_, features_);
+  std::vector<double> part(steps_.size(), 0.0);  // of all paths, that go through a step
+  for (int r = 0; r < ranks(); ++r) {
+    const double end = total > 0 ? weight(flow.ends[r]) / total : 1.0 / ranks();
+    bound.constant_s += end * tail_s_[r];
+    if (last_[r] >= 0) part[last_[r]] += end;
+  }
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    if (part[i] == 0) continue;
+    const Step& step = steps_[i];
+    const double waiting = step.after < 0 ? 0.0 : std::min(weight(flow.waits[i]), 1.0) * part[i];
+    add(bound, step.duration, step.microbatch, part[i]);
+    if (step.same_rank >= 0) part[step.same_rank] += part[i] - waiting;
+    if (waiting == 0) continue;
+    add(bound, step.message, step.microbatch, waiting);
+    part[step.after] += waiting;
+  }
+  return bound;
 }
 
 std::vector<PathBound> MeanPipeline::rank_bounds() const {

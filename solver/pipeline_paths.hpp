@@ -37,6 +37,12 @@ struct PathBound {
   double at(const Features& items) const;
 };
 
+/// Weights of all paths through a pipeline's steps, as a flow from its end back to its start.
+struct PathFlow {
+  std::vector<double> ends;   ///< per rank: the part of paths that end with its last step, in any unit
+  std::vector<double> waits;  ///< per step: of the paths through it, the part that comes by its message
+};
+
 /// The pipeline of mean loads over dp ranks, which ends no later than the real one: ends of steps are made of
 /// maxima and sums, and a mean of maxima is at least the maximum of means, with a step that replicas share
 /// (which waits for the latest of them) as with one that each has.
@@ -67,8 +73,10 @@ class MeanPipeline {
   std::size_t features() const { return features_; }
   int ranks() const { return static_cast<int>(last_.size()); }
 
-  /// Adds a time, taken by a part of all paths, to a bound with a row for each microbatch.
-  void add(PathBound& bound, std::int32_t time, int microbatch, double part = 1) const;
+  /// The mean of paths, a row for each microbatch. A bound whatever the numbers: those that are no weights
+  /// are made some, and the paths' durations are this pipeline's own.
+  /// @pre as many ranks and steps as this pipeline has
+  PathBound bound(const PathFlow& flow) const;
 
   /// Work, fill and drain of each rank that has steps, as they are in any order of its steps, and the mean of
   /// all ranks: the fill is what comes before any of its steps with empty microbatches, the drain likewise.
@@ -76,6 +84,9 @@ class MeanPipeline {
 
  private:
   std::int32_t time_of(const LoadTime& time, const LoadPipeline& pipeline);
+  /// Adds a time, taken by a part of all paths, to a bound with a row for each microbatch.
+  void add(PathBound& bound, std::int32_t time, int microbatch, double part = 1) const;
+
   int microbatches_;
   std::size_t features_;
   std::vector<LoadTime> keys_;  ///< of times_

@@ -11,6 +11,7 @@
 #include "costmodel/schedule_tables.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
+#include "tests/core/random_plan.hpp"
 
 namespace dflop::testing {
 namespace {
@@ -36,52 +37,6 @@ class TokenCosts final : public CostModel {
   }
   Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{7}; }
 };
-
-int pick(Random& random, int most) {
-  return static_cast<int>(1 + random.below(most));
-}
-
-/// `layers` cut into `stages` parts of at least one at random places.
-std::vector<int> random_split(Random& random, int layers, int stages) {
-  std::vector<int> parts(stages, 1);
-  for (int left = layers - stages; left > 0; --left) ++parts[random.below(stages)];
-  return parts;
-}
-
-/// Of the model of 4 encoder and 6 LLM layers.
-Plan random_plan(Random& random, PipelineSchedule schedule, Layout layout) {
-  Plan plan;
-  plan.layout = layout;
-  plan.schedule = schedule;
-  plan.placement = static_cast<RankOrder>(random.below(kRankOrders));
-  const bool chunked = has_chunks(schedule);
-  plan.llm.tp = pick(random, 2);
-  plan.llm.pp = pick(random, chunked ? 3 : 5);
-  plan.llm.dp = pick(random, 3);
-  if (chunked) plan.chunks = schedule == PipelineSchedule::zb_v ? 2 : pick(random, 6 / plan.llm.pp);
-  plan.microbatches = pick(random, 9);
-  if (schedule == PipelineSchedule::interleaved) plan.microbatches = plan.llm.pp * pick(random, 3);
-  const int stages = plan.llm.pp * plan.chunks;
-  plan.llm.layers = random_split(random, 6, stages);
-  if (layout == Layout::disaggregated) {
-    const int pp = pick(random, 3);
-    plan.encoder = {pick(random, 2), pp, pick(random, 3), random_split(random, 4, pp)};
-  } else if (layout == Layout::colocated) {
-    plan.encoder = {plan.llm.tp, 1, plan.llm.dp * plan.llm.pp, {4}};
-  } else {
-    plan.encoder = plan.llm;
-    int encoder_left = 4;
-    const std::vector<int> both = random_split(random, 10, stages);
-    for (int s = 0; s < stages; ++s) {
-      plan.encoder.layers[s] = std::min(encoder_left, both[s]);
-      plan.llm.layers[s] = both[s] - plan.encoder.layers[s];
-      encoder_left -= plan.encoder.layers[s];
-    }
-  }
-  plan.gbs = plan.bins() + static_cast<int>(random.below(20));
-  if (random.below(2) == 0) plan.gradient_bucket = Bytes{pick(random, 400'000)};
-  return plan;
-}
 
 struct Case {
   Plan plan;
