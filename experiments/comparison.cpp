@@ -11,14 +11,14 @@ namespace {
 void run_system(System& system, const Target& target, const ComparisonInput& input) {
   if (!system.planned.plan) return;
   const Plan& plan = *system.planned.plan;
-  system.schedule = schedule_batches(plan, target, input.batches, system.scheduler, input.seed);
-  Evaluation evaluation = evaluate(plan, target, system.schedule, 1);
-  if (const auto problem = out_of_memory(evaluation.timelines, target.cluster)) {
+  ScheduledRun run = schedule_and_evaluate(plan, target, input.batches, system.scheduler, input.seed, 1);
+  system.schedule = std::move(run.schedule);
+  if (const auto problem = out_of_memory(run.evaluation.timelines, target.cluster)) {
     system.planned.infeasible_reason =
         fmt::format("{} with the {} scheduler: {}", describe(plan), system.scheduler.name, *problem);
     return;
   }
-  system.evaluation = std::move(evaluation);
+  system.evaluation = std::move(run.evaluation);
 }
 
 /// The system before `system` that has the same planner, or none.

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -20,6 +20,7 @@
 #include "experiments/progress.hpp"
 #include "solver/planners.hpp"
 #include "solver/schedulers.hpp"
+#include "solver/scheduling_service.hpp"
 #include "traces/records.hpp"
 
 namespace dflop {
@@ -64,6 +65,93 @@ ClusterSpec changed(ClusterSpec cluster, const std::function<void(ClusterSpec&)>
   return cluster;
 }
 
+/// A pointer to what somebody else owns.
+template <typename T>
+std::shared_ptr<const T> borrowed(const T& value) {
+  return {std::shared_ptr<const T>(), &value};
+}
+
+/// A service of these batches. Everything is borrowed: it is for deterministic services, whose threads end
+/// with them.
+ServiceInput service_input(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+                           const SchedulerChoice& choice) {
+  SchedulerOptions options;
+  if (choice.node_budget) options.node_budget = *choice.node_budget;
+  const auto draw = [&batches](std::uint64_t k) {
+    return k < batches.size() ? borrowed(batches[k]) : nullptr;
+  };
+  const CostModel& cost = target.cost;
+  return {draw, make_scheduler(choice.name, options), plan, target.model, borrowed(cost)};
+}
+
+ServiceOptions service_options(const SchedulerChoice& choice, std::uint64_t seed) {
+  ServiceOptions options;
+  options.seed = seed;
+  options.time_limit = choice.time_limit;
+  return options;
+}
+
+ScheduleFile empty_schedule(const Plan& plan, const std::vector<Batch>& batches,
+                            const SchedulerChoice& choice, std::uint64_t seed) {
+  return {choice.name, plan.model, static_cast<int>(batches.empty() ? 0 : batches[0].size()), seed, {}};
+}
+
+/// Passes on what another source gives, and keeps it; tells of events.
+class RecordedAssignments final : public AssignmentSource {
+ public:
+  /// `seconds`, where given, receives the time that the scheduler took for each.
+  RecordedAssignments(AssignmentSource& source, ScheduleFile& file, std::vector<Seconds>* seconds = nullptr)
+      : source_(source), file_(file), seconds_(seconds) {}
+
+  std::optional<ScheduledBatch> next() override {
+    std::optional<ScheduledBatch> batch = source_.next();
+    if (!batch) return batch;
+    const ScheduleResult& result = batch->result;
+    file_.iterations.push_back(
+        {*batch->samples, result.assignment, result.c_max, result.bound, result.status});
+    if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
+    for (const ScheduleEvent& event : batch->events) {
+      fmt::print(stderr, "dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind),
+                 event.message);
+    }
+    return batch;
+  }
+
+ private:
+  AssignmentSource& source_;
+  ScheduleFile& file_;
+  std::vector<Seconds>* seconds_;
+};
+
+/// Gives what a schedule holds.
+class StoredAssignments final : public AssignmentSource {
+ public:
+  explicit StoredAssignments(const ScheduleFile& file) : file_(file) {}
+
+  std::optional<ScheduledBatch> next() override {
+    if (next_ == file_.iterations.size()) return std::nullopt;
+    const ScheduledIteration& stored = file_.iterations[next_];
+    ScheduledBatch batch;
+    batch.iteration = next_++;
+    batch.samples = borrowed(stored.samples);
+    batch.result.assignment = stored.assignment;
+    batch.result.c_max = stored.c_max;
+    batch.result.bound = stored.bound;
+    batch.result.status = stored.status;
+    return batch;
+  }
+
+ private:
+  const ScheduleFile& file_;
+  std::size_t next_ = 0;
+};
+
+PipelineOrder iteration_order(const Plan& plan, const Target& target, std::span<const Sample> samples,
+                              const Assignment& assignment, const RunOptions& options) {
+  if (options.order) return *options.order;
+  return order_for_batch(plan, target.model, target.cluster, target.cost, samples, assignment);
+}
+
 Work total_work(const std::vector<Sample>& samples) {
   Work work;
   for (const Sample& sample : samples) {
@@ -71,6 +159,54 @@ Work total_work(const std::vector<Sample>& samples) {
     work.llm += sample.llm();
   }
   return work;
+}
+
+/// Runs what a source gives, `iterations` in all, up to the first that stalls.
+Evaluation run_iterations(const Plan& plan, const Target& target, AssignmentSource& source,
+                          std::size_t iterations, int traced, const RunOptions& options) {
+  Evaluation result;
+  std::vector<Seconds> times;
+  double samples = 0;
+  double tokens = 0;
+  double flop = 0;
+  double idle_time = 0;
+  Progress progress("simulating");
+  while (const std::optional<ScheduledBatch> batch = source.next()) {
+    const std::size_t k = result.timelines.size();
+    const Assignment& assignment = batch->result.assignment;
+    PipelineOrder order = iteration_order(plan, target, *batch->samples, assignment, options);
+    const Program program = lower(plan, target.model, *batch->samples, assignment, order);
+    if (k == 0) result.order = std::move(order);
+    verify(program);
+    const Detail detail = static_cast<int>(k) < traced ? Detail::spans : Detail::usage;
+    Timeline timeline =
+        options.runner ? options.runner(k, program, detail) : target.executor.run(program, detail);
+    if (!timeline.stalls.empty()) {
+      result.timelines.push_back(std::move(timeline));
+      return result;
+    }
+    const Seconds time = timeline.makespan;
+    const Work work = total_work(*batch->samples);
+    times.push_back(time);
+    samples += static_cast<double>(batch->samples->size());
+    tokens += static_cast<double>(work.llm.tokens);
+    flop += model_flop(target.model, work.encoder, work.llm).count;
+    idle_time += idle_fraction(timeline) * time.count();
+    result.peak_memory = std::max(result.peak_memory, peak_memory(timeline));
+    result.timelines.push_back(std::move(timeline));
+    progress.update(static_cast<std::int64_t>(k) + 1, static_cast<std::int64_t>(iterations));
+  }
+  const Seconds total = std::accumulate(times.begin(), times.end(), Seconds(0));
+  if (total.count() <= 0) throw Error(ErrorKind::input, "the schedule has no iteration that takes time");
+  std::sort(times.begin(), times.end());
+  const auto count = static_cast<double>(times.size());
+  result.mean = total / count;
+  result.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  result.samples_per_s = samples / total.count();
+  result.llm_tokens_per_s = tokens / total.count();
+  result.mfu = flop / (total.count() * target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s);
+  result.idle_fraction = idle_time / total.count();
+  return result;
 }
 
 }  // namespace
@@ -113,75 +249,35 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds) {
-  SchedulerOptions options;
-  if (choice.node_budget) options.node_budget = *choice.node_budget;
-  const std::unique_ptr<Scheduler> scheduler = make_scheduler(choice.name, options);
+  SchedulingService service(service_input(plan, target, batches, choice), service_options(choice, seed));
+  ScheduleFile file = empty_schedule(plan, batches, choice, seed);
+  RecordedAssignments source(service, file, seconds);
   Progress progress("scheduling");
-  ScheduleFile file{
-      choice.name, plan.model, static_cast<int>(batches.empty() ? 0 : batches[0].size()), seed, {}};
-  for (std::size_t k = 0; k < batches.size(); ++k) {
-    const auto start = std::chrono::steady_clock::now();
-    const ScheduleRequest request{batches[k], plan, target.model, target.cost, seed, k, choice.time_limit};
-    ScheduleResult result = scheduler->schedule(request);
-    if (seconds != nullptr) seconds->push_back(std::chrono::steady_clock::now() - start);
-    file.iterations.push_back(
-        {batches[k], std::move(result.assignment), result.c_max, result.bound, result.status});
-    progress.update(static_cast<std::int64_t>(k) + 1, static_cast<std::int64_t>(batches.size()));
+  while (source.next()) {
+    progress.update(static_cast<std::int64_t>(file.iterations.size()),
+                    static_cast<std::int64_t>(batches.size()));
   }
   return file;
 }
 
 PipelineOrder iteration_order(const Plan& plan, const Target& target, const ScheduledIteration& iteration,
                               const RunOptions& options) {
-  if (options.order) return *options.order;
-  return order_for_batch(plan, target.model, target.cluster, target.cost, iteration.samples,
-                         iteration.assignment);
+  return iteration_order(plan, target, iteration.samples, iteration.assignment, options);
 }
 
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const RunOptions& options) {
-  Evaluation result;
-  std::vector<Seconds> times;
-  double samples = 0;
-  double tokens = 0;
-  double flop = 0;
-  double idle_time = 0;
-  Progress progress("simulating");
-  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
-    const ScheduledIteration& iteration = schedule.iterations[k];
-    PipelineOrder order = iteration_order(plan, target, iteration, options);
-    const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
-    if (k == 0) result.order = std::move(order);
-    verify(program);
-    const Detail detail = static_cast<int>(k) < traced ? Detail::spans : Detail::usage;
-    Timeline timeline =
-        options.runner ? options.runner(k, program, detail) : target.executor.run(program, detail);
-    if (!timeline.stalls.empty()) {
-      result.timelines.push_back(std::move(timeline));
-      return result;
-    }
-    const Seconds time = timeline.makespan;
-    const Work work = total_work(iteration.samples);
-    times.push_back(time);
-    samples += static_cast<double>(iteration.samples.size());
-    tokens += static_cast<double>(work.llm.tokens);
-    flop += model_flop(target.model, work.encoder, work.llm).count;
-    idle_time += idle_fraction(timeline) * time.count();
-    result.peak_memory = std::max(result.peak_memory, peak_memory(timeline));
-    result.timelines.push_back(std::move(timeline));
-    progress.update(static_cast<std::int64_t>(k) + 1, static_cast<std::int64_t>(schedule.iterations.size()));
-  }
-  const Seconds total = std::accumulate(times.begin(), times.end(), Seconds(0));
-  if (total.count() <= 0) throw Error(ErrorKind::input, "the schedule has no iteration that takes time");
-  std::sort(times.begin(), times.end());
-  const auto count = static_cast<double>(times.size());
-  result.mean = total / count;
-  result.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
-  result.samples_per_s = samples / total.count();
-  result.llm_tokens_per_s = tokens / total.count();
-  result.mfu = flop / (total.count() * target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s);
-  result.idle_fraction = idle_time / total.count();
-  return result;
+  StoredAssignments source(schedule);
+  return run_iterations(plan, target, source, schedule.iterations.size(), traced, options);
+}
+
+ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+                                   const SchedulerChoice& choice, std::uint64_t seed, int traced) {
+  SchedulingService service(service_input(plan, target, batches, choice), service_options(choice, seed));
+  ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
+  RecordedAssignments source(service, run.schedule);
+  run.evaluation = run_iterations(plan, target, source, batches.size(), traced, {});
+  return run;
 }
 
 std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster) {

@@ -50,7 +50,7 @@ struct SchedulerChoice {
   std::optional<Seconds> time_limit;
 };
 
-/// Schedules every batch. `seconds`, where given, receives the measured time of each call.
+/// Schedules every batch. `seconds`, where given, receives the measured time of each.
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds = nullptr);
@@ -84,6 +84,17 @@ PipelineOrder iteration_order(const Plan& plan, const Target& target, const Sche
 /// the first iteration that stalls.
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const RunOptions& options = {});
+
+/// A schedule and what it comes to.
+struct ScheduledRun {
+  ScheduleFile schedule;
+  Evaluation evaluation;
+};
+
+/// schedule_batches(), then evaluate(), in less time: each batch is scheduled while the one before is
+/// evaluated.
+ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+                                   const SchedulerChoice& choice, std::uint64_t seed, int traced);
 
 /// What to say of a plan that needs more memory in one of its iterations than a GPU has: which rank, when and
 /// what is live then. Nothing where it fits.

@@ -1,0 +1,83 @@
+// SchedulingService: the AssignmentSource that schedules the iterations to come while one is executed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/assignment_source.hpp"
+
+namespace dflop {
+
+enum class ServiceMode : std::uint8_t {
+  /// next() waits until the scheduler is done: same seed, same bytes. For studies.
+  deterministic,
+  /// next() takes what there is: LPT's assignment, or a better one that the scheduler has found by then. For
+  /// training.
+  live,
+};
+
+/// What is scheduled and how. All of it is owned, as a scheduler that never returns may outlive the service.
+struct ServiceInput {
+  /// The samples of an iteration, null after the last. Called once for each, in order, from a thread of the
+  /// service, which waits for it to return.
+  std::function<std::shared_ptr<const std::vector<Sample>>(std::uint64_t iteration)> draw;
+  std::shared_ptr<const Scheduler> scheduler;
+  Plan plan;
+  ModelSpec model;
+  std::shared_ptr<const CostModel> cost;
+};
+
+struct ServiceOptions {
+  ServiceMode mode = ServiceMode::deterministic;
+  /// Iterations that are drawn and scheduled ahead of the one that is executed, at most. At least 1.
+  int depth = 1;
+  // As in ScheduleRequest:
+  std::uint64_t seed = 0;
+  std::optional<Seconds> time_limit = {};
+  std::optional<Objective> objective = {};
+  std::optional<std::int64_t> token_cap = {};
+  std::optional<Bytes> memory = {};
+  // In live mode:
+  Seconds late_after{1e-3};   ///< a longer wait in next() is an event
+  Seconds stall_after{0.25};  ///< a scheduler is left behind so long after it should have ended
+  int most_stalled = 4;       ///< threads left behind; beyond that there is no scheduler but LPT
+};
+
+/// One thread draws batches, and in live mode has LPT's assignment of each ready at once; another runs the
+/// scheduler on them, one after the other. Neither goes further ahead of next() than `depth` iterations.
+///
+/// In live mode a scheduler is asked to stop when its iteration is taken. One that does not return
+/// `stall_after` later (or so long after its time limit) is left behind in its thread, with what it refers
+/// to, and a new thread goes on with the next iteration. Whatever a scheduler throws, or returns against the
+/// rules, is an event, and LPT's assignment is taken, with status `fallback`. Only in deterministic mode are
+/// its errors of usage and input passed on: a study should say what is wrong with what it was asked.
+///
+/// An assignment that a scheduler found replaces LPT's, unless both have one objective and LPT's is smaller.
+class SchedulingService final : public AssignmentSource {
+ public:
+  /// @throws Error (usage) if the depth is not positive.
+  SchedulingService(ServiceInput input, const ServiceOptions& options);
+
+  /// As stop().
+  ~SchedulingService() override;
+  SchedulingService(const SchedulingService&) = delete;
+  SchedulingService& operator=(const SchedulingService&) = delete;
+
+  /// For one thread at a time. Nothing after stop().
+  /// @throws what draw() threw, or Error (input) where LPT cannot schedule the batch either; the same again
+  /// when it is called again.
+  std::optional<ScheduledBatch> next() override;
+
+  /// Ends all work; may be called from any thread, once or more. Returns as soon as draw() does and, in
+  /// deterministic mode, the scheduler, which is asked to stop; in live mode it is waited for `stall_after`.
+  void stop();
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace dflop
