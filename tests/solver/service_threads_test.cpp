@@ -43,7 +43,8 @@ std::vector<std::int64_t> placed_tokens(const Batch& batch, const Assignment& as
 
 std::vector<std::int64_t> drawn_tokens(std::uint64_t iteration) {
   std::vector<std::int64_t> tokens;
-  for (const Sample& sample : *service_batch(iteration)) tokens.push_back(sample.llm_tokens);
+  const auto batch = service_batch(iteration);
+  for (const Sample& sample : *batch) tokens.push_back(sample.llm_tokens);
   std::sort(tokens.begin(), tokens.end());
   return tokens;
 }
