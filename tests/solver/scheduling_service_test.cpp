@@ -71,11 +71,11 @@ TEST(SchedulingService, GoesAheadAsFarAsItsDepthAndNoFarther) {
         return service_batch(k);
       };
       SchedulingService service(input, options);
-      wait_for([&] { return drawn == static_cast<std::uint64_t>(depth); });
+      wait_for([&] { return drawn >= static_cast<std::uint64_t>(depth); });
       for (std::uint64_t k = 0; k < 40; ++k) {
         ++asked;
         EXPECT_EQ(service.next()->iteration, k);
-        if (k % 10 == 0) wait_for([&] { return drawn == asked + static_cast<std::uint64_t>(depth); });
+        if (k % 10 == 0) wait_for([&] { return drawn >= asked + static_cast<std::uint64_t>(depth); });
       }
       service.stop();
       EXPECT_FALSE(too_far);
