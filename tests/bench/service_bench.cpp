@@ -57,7 +57,7 @@ void service_next(benchmark::State& state) {
   SchedulingService service({[&](std::uint64_t k) { return loop.batch(k); }, make_scheduler(name), loop.plan,
                              loop.target->model, loop.cost()},
                             options);
-  double most_s = 0;
+  std::vector<double> held_s;
   double events = 0;
   benchmark::DoNotOptimize(service.next());  // the first finds nothing ready
   for (auto _ : state) {
@@ -66,10 +66,12 @@ void service_next(benchmark::State& state) {
     const auto batch = service.next();
     const Seconds held = Clock::now() - begin;
     state.SetIterationTime(held.count());
-    most_s = std::max(most_s, held.count());
+    held_s.push_back(held.count());
     events += static_cast<double>(batch->events.size());
   }
-  state.counters["max_us"] = 1e6 * most_s;
+  std::sort(held_s.begin(), held_s.end());
+  state.counters["median_us"] = 1e6 * held_s[held_s.size() / 2];
+  state.counters["max_us"] = 1e6 * held_s.back();
   state.counters["events"] = events;
   state.SetLabel(std::string(name));
 }

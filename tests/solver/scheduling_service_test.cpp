@@ -146,6 +146,8 @@ TEST(SchedulingService, LiveTakesTheBestFoundSoFar) {
     EXPECT_EQ(batch->result.c_max, direct(*lpt, k).c_max * 0.75);
     EXPECT_TRUE(batch->events.empty());
   }
+  // The destructor ends the search of the eleventh.
+  wait_for([&] { return published == 11; });
 }
 
 TEST(SchedulingService, LptIsReplacedByOtherObjectivesButNotByWorseValues) {
@@ -247,7 +249,7 @@ TEST(SchedulingService, WaitingIsAnEvent) {
   SchedulingService service(input, options);
   std::jthread executor([&] {
     const auto batch = service.next();
-    EXPECT_EQ(count(batch->events, ScheduleEventKind::late), 1);
+    ASSERT_EQ(count(batch->events, ScheduleEventKind::late), 1);
     EXPECT_EQ(batch->events[0].iteration, 0U);
     EXPECT_GT(batch->waited, options.late_after);
   });
