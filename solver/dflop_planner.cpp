@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <optional>
 #include <queue>
 #include <string>
 #include <tuple>
@@ -10,11 +12,9 @@
 
 #include "core/error.hpp"
 #include "core/schedules.hpp"
-#include "solver/duration_table.hpp"
-#include "solver/module_choices.hpp"
+#include "solver/module_durations.hpp"
 #include "solver/parallel.hpp"
 #include "solver/plan_trial.hpp"
-#include "solver/published_objective.hpp"
 #include "solver/random_scheduler.hpp"
 #include "solver/schedulers.hpp"
 
@@ -22,16 +22,24 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kMostItems = 256;
-constexpr std::size_t kFirstItems = 8;       // that every candidate is looked at with
-constexpr std::size_t kItemsGrowth = 4;      // and then so many times more
-constexpr std::size_t kRefinedAtOnce = 512;  // enough to keep the threads busy
+constexpr std::size_t kPricedAtOnce = 64;      // enough to keep the threads busy
+constexpr double kWithoutRounding = 1 - 1e-9;  // times a bound: its rounding errors are below that
 
 /// Encoder and LLM that use all GPUs together.
 struct Pair {
-  ModuleChoice encoder;
-  ModuleChoice llm;
-  int fewest = 1;           // microbatches that may still fit
-  bool most_tried = false;  // whether the most microbatches have been tried for memory
+  std::int32_t encoder = 0;  // choice
+  std::int32_t llm = 0;      // choice
+  int fewest = 1;            // microbatches that may still fit
+  bool most_tried = false;   // whether the most microbatches have been tried for memory
+};
+
+/// How closely a candidate has been looked at.
+enum class View : std::uint8_t {
+  modules,  // each module by itself with its best number of microbatches
+  pair,     // coarse sums of both, with their best number of microbatches
+  range,    // the same for the candidate's own numbers of microbatches
+  bundles,  // one number of microbatches, items in bundles
+  items,    // one number of microbatches, all items: the objective itself
 };
 
 /// Configurations that differ in the number of microbatches only, and a number of seconds below which none of
@@ -41,63 +49,79 @@ struct Candidate {
   std::int32_t pair = 0;
   std::int32_t fewest = 1;  // microbatches
   std::int32_t most = 1;    // microbatches
-  std::size_t items = 0;    // looked at
+  View view = View::modules;
 
   bool operator>(const Candidate& other) const {
     return std::tie(bound_s, pair, fewest) > std::tie(other.bound_s, other.pair, other.fewest);
   }
 };
 
-DurationTable durations_of(const PlanRequest& request, const ModuleChoices& choices, Module module,
-                           std::span<const Sample> items) {
-  const bool is_encoder = module == Module::encoder;
-  std::vector<Workload> workloads;
-  for (const Sample& item : items) workloads.push_back(is_encoder ? item.encoder() : item.llm());
-  return DurationTable(
-      workloads, [&request, &choices, is_encoder](int pipeline, std::int64_t shares, const Workload& item) {
-        const Workload share = share_of_batch(item, request.gbs, shares);
-        const Work work = is_encoder ? Work{share, {}} : Work{{}, share};
-        return slowest_stage(request.cost, choices.pipelines[pipeline].stages, work).count();
-      });
+/// Calls visit(fewest, most) for the numbers of microbatches from 1 to `most`, cut where the grid of shares
+/// is, until it returns false.
+template <typename Visit>
+void for_each_range(int most, const Visit& visit) {
+  int before = 0;
+  for (int index = 1; before < most; ++index) {
+    const int last = static_cast<int>(std::min<std::int64_t>(most, share_grid::value(index)));
+    if (!visit(before + 1, last)) return;
+    before = last;
+  }
 }
 
-/// Best-first branch and bound over pairs, numbers of microbatches and items. The candidate with the smallest
-/// bound is looked at with more items or cut in two; the first that is one configuration with all items has
-/// the smallest objective.
+/// Best-first branch and bound over pairs and numbers of microbatches. The candidate with the smallest bound
+/// is looked at more closely or cut in two; the first that is one configuration with all items has the
+/// smallest objective.
 class DflopSearch {
  public:
   explicit DflopSearch(const PlanRequest& request)
       : request_(request),
-        items_(planning_items(request.profile)),
-        encoder_(module_choices(request, Module::encoder)),
-        llm_(module_choices(request, Module::llm)),
-        encoder_seconds_(durations_of(request, encoder_, Module::encoder, items_)),
-        llm_seconds_(durations_of(request, llm_, Module::llm, items_)),
+        items_(planning_items(request.profile), request.cost),
+        encoder_(request, items_, Module::encoder),
+        llm_(request, items_, Module::llm),
         lpt_(make_scheduler("lpt")) {}
 
   PlanResult run();
 
  private:
+  /// A candidate whose bound waits for durations.
+  struct Task {
+    Candidate candidate;
+    const DurationTable::Row* encoder;
+    const DurationTable::Row* llm;
+  };
+
   void add_pairs();
+  /// Per choice of a module, a bound of all pairs with it.
+  std::vector<double> bounds_alone(const ModuleDurations& module) const;
   /// Takes the most promising candidates, up to the first that is decided, and looks at them more closely.
-  /// Returns how many of them nothing was known of.
+  /// Returns how many pairs were looked at for the first time.
   std::int64_t refine();
-  double bound(const Candidate& candidate, const DurationTable::Row& encoder,
-               const DurationTable::Row& llm) const;
+  void look_at_pair(Candidate candidate);
+  void add_ranges(const Candidate& candidate);
+  void halve(const Candidate& candidate);
+  Task task(Candidate candidate);
+  double coarse_bound(const Pair& pair, int fewest, int most) const;
+  double bound(const Task& task);
+  double mean_over_items(double sum, int steps) const {
+    return sum * (static_cast<double>(steps) / static_cast<double>(items_.single.size()));
+  }
+
   bool accept(const Candidate& candidate);
   /// Tries a plan on all iterations, with random and with LPT microbatches.
   bool fits(const Plan& plan);
   Plan plan_of(const Pair& pair, int microbatches) const;
-  bool decided(const Candidate& candidate) const {
-    return candidate.fewest == candidate.most && candidate.items == items_.size();
+  const ModuleChoice& encoder(const Pair& pair) const { return encoder_.all().choices[pair.encoder]; }
+  const ModuleChoice& llm(const Pair& pair) const { return llm_.all().choices[pair.llm]; }
+  int most_microbatches(const Pair& pair) const { return request_.gbs / llm(pair).dp; }
+  /// Pipeline steps of so many microbatches.
+  int steps(const Pair& pair, int microbatches) const {
+    return microbatches + encoder_.pipeline(encoder(pair)).pp + llm_.pipeline(llm(pair)).pp - 1;
   }
 
   const PlanRequest& request_;
-  std::vector<Sample> items_;
-  ModuleChoices encoder_;
-  ModuleChoices llm_;
-  DurationTable encoder_seconds_;
-  DurationTable llm_seconds_;
+  PlanningItems items_;
+  ModuleDurations encoder_;
+  ModuleDurations llm_;
   std::unique_ptr<Scheduler> lpt_;
   std::vector<Pair> pairs_;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> front_;
@@ -107,87 +131,147 @@ class DflopSearch {
 
 void DflopSearch::add_pairs() {
   const Bytes usable = request_.cluster.gpu.usable_memory();
-  std::vector<std::vector<ModuleChoice>> llm_of_ranks(request_.cluster.gpus());
-  for (const ModuleChoice& llm : llm_.choices) llm_of_ranks[llm.ranks].push_back(llm);
-  for (const ModuleChoice& encoder : encoder_.choices) {
-    for (const ModuleChoice& llm : llm_of_ranks[request_.cluster.gpus() - encoder.ranks]) {
-      const Pair pair{encoder, llm};
-      const int most = request_.gbs / llm.dp;
+  const std::vector<double> encoder_bounds = bounds_alone(encoder_);
+  const std::vector<double> llm_bounds = bounds_alone(llm_);
+  std::vector<std::vector<std::int32_t>> llm_of_ranks(request_.cluster.gpus());
+  const std::vector<ModuleChoice>& llms = llm_.all().choices;
+  for (std::size_t l = 0; l < llms.size(); ++l) {
+    llm_of_ranks[llms[l].ranks].push_back(static_cast<std::int32_t>(l));
+  }
+  std::optional<Bytes> least_missed;
+  std::vector<Candidate> candidates;
+  const std::vector<ModuleChoice>& encoders = encoder_.all().choices;
+  for (std::size_t e = 0; e < encoders.size(); ++e) {
+    for (const std::int32_t l : llm_of_ranks[request_.cluster.gpus() - encoders[e].ranks]) {
+      const Pair pair{static_cast<std::int32_t>(e), l};
+      const int most = most_microbatches(pair);
       configurations_ += most;
-      const Bytes needed = std::max(encoder.model_state, llm.model_state);
+      const Bytes needed = std::max(encoders[e].model_state, llms[l].model_state);
       if (needed <= usable) {
-        front_.push({0.0, static_cast<std::int32_t>(pairs_.size()), 1, most, 0});
+        candidates.push_back({std::max(encoder_bounds[e], llm_bounds[l]),
+                              static_cast<std::int32_t>(pairs_.size()), 1, most, View::modules});
         pairs_.push_back(pair);
-      } else {
+      } else if (!least_missed || needed < *least_missed) {
+        least_missed = needed;
         closest_.add(plan_of(pair, most), needed);
       }
     }
   }
+  front_ = decltype(front_)(std::greater<>(), std::move(candidates));
 }
 
-Plan DflopSearch::plan_of(const Pair& pair, int microbatches) const {
-  const ModulePipeline& encoder = encoder_.pipelines[pair.encoder.pipeline];
-  const ModulePipeline& llm = llm_.pipelines[pair.llm.pipeline];
-  Plan plan = blank_plan(request_, "dflop");
-  plan.layout = Layout::disaggregated;
-  plan.encoder = even_module(request_.model.encoder.layers, encoder.tp, encoder.pp, pair.encoder.dp);
-  plan.llm = even_module(request_.model.llm.layers, llm.tp, llm.pp, pair.llm.dp);
-  plan.microbatches = microbatches;
-  return plan;
-}
-
-std::int64_t DflopSearch::refine() {
-  struct Task {
-    Candidate candidate;
-    const DurationTable::Row* encoder;
-    const DurationTable::Row* llm;
-  };
-  std::int64_t news = 0;
-  std::vector<Task> tasks;
-  const auto look_at = [&](const Candidate& candidate) {
-    const ModuleChoice& encoder = pairs_[candidate.pair].encoder;
-    const ModuleChoice& llm = pairs_[candidate.pair].llm;
-    const std::int64_t most = candidate.most;
-    tasks.push_back({candidate,
-                     &encoder_seconds_.request(encoder.pipeline, most * encoder.dp, candidate.items),
-                     &llm_seconds_.request(llm.pipeline, most * llm.dp, candidate.items)});
-  };
-  while (tasks.size() < kRefinedAtOnce && !front_.empty() && !decided(front_.top())) {
-    Candidate candidate = front_.top();
-    front_.pop();
-    if (candidate.most < pairs_[candidate.pair].fewest) continue;
-    if (candidate.items == 0) ++news;
-    if (candidate.items < items_.size()) {
-      candidate.items = std::min(items_.size(), std::max(kFirstItems, kItemsGrowth * candidate.items));
-      look_at(candidate);
-      continue;
-    }
-    Candidate fewer = candidate;
-    Candidate more = candidate;
-    fewer.most = static_cast<std::int32_t>(std::sqrt(static_cast<double>(candidate.fewest) * candidate.most));
-    more.fewest = fewer.most + 1;
-    look_at(fewer);
-    look_at(more);
-  }
-  encoder_seconds_.fill();
-  llm_seconds_.fill();
-  parallel_for(tasks.size(), [&](std::size_t t) {
-    tasks[t].candidate.bound_s = bound(tasks[t].candidate, *tasks[t].encoder, *tasks[t].llm);
+std::vector<double> DflopSearch::bounds_alone(const ModuleDurations& module) const {
+  const std::vector<ModuleChoice>& choices = module.all().choices;
+  std::vector<double> bounds(choices.size());
+  parallel_for(choices.size(), [&](std::size_t c) {
+    const int pp = module.pipeline(choices[c]).pp;  // the other module has at least one stage
+    double best = std::numeric_limits<double>::infinity();
+    const int most = &module == &llm_ ? request_.gbs / choices[c].dp : request_.gbs;
+    for_each_range(most, [&](int fewest, int last) {
+      best = std::min(best, mean_over_items(module.coarse_sum(choices[c], last), fewest + pp));
+      return true;
+    });
+    bounds[c] = best * kWithoutRounding;
   });
-  for (const Task& task : tasks) front_.push(task.candidate);
-  return news;
+  return bounds;
 }
 
 /// The fewest microbatches make the fewest steps, the most make the shortest ones.
-double DflopSearch::bound(const Candidate& candidate, const DurationTable::Row& encoder,
-                          const DurationTable::Row& llm) const {
-  double sum = 0;
-  for (std::size_t i = 0; i < candidate.items; ++i) {
-    sum += std::max(encoder_seconds_.at(encoder, i), llm_seconds_.at(llm, i));
+double DflopSearch::coarse_bound(const Pair& pair, int fewest, int most) const {
+  const double sum = std::max(encoder_.coarse_sum(encoder(pair), most), llm_.coarse_sum(llm(pair), most));
+  return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
+}
+
+void DflopSearch::look_at_pair(Candidate candidate) {
+  const Pair& pair = pairs_[candidate.pair];
+  candidate.bound_s = std::numeric_limits<double>::infinity();
+  for_each_range(candidate.most, [&](int fewest, int most) {
+    candidate.bound_s = std::min(candidate.bound_s, coarse_bound(pair, fewest, most));
+    return coarse_bound(pair, fewest, candidate.most) < candidate.bound_s;  // else more are no better
+  });
+  candidate.view = View::pair;
+  front_.push(candidate);
+}
+
+void DflopSearch::add_ranges(const Candidate& candidate) {
+  for_each_range(candidate.most, [&](int fewest, int most) {
+    front_.push(
+        {coarse_bound(pairs_[candidate.pair], fewest, most), candidate.pair, fewest, most, View::range});
+    return true;
+  });
+}
+
+void DflopSearch::halve(const Candidate& candidate) {
+  const int middle = candidate.fewest + (candidate.most - candidate.fewest) / 2;
+  for (const auto& [fewest, most] : {std::pair{candidate.fewest, middle}, {middle + 1, candidate.most}}) {
+    front_.push(
+        {coarse_bound(pairs_[candidate.pair], fewest, most), candidate.pair, fewest, most, View::range});
   }
-  const int steps =
-      candidate.fewest + encoder_.pipelines[encoder.pipeline].pp + llm_.pipelines[llm.pipeline].pp - 1;
-  return sum * (static_cast<double>(steps) / static_cast<double>(items_.size()));
+}
+
+DflopSearch::Task DflopSearch::task(Candidate candidate) {
+  candidate.view = candidate.view == View::range ? View::bundles : View::items;
+  const auto row = [&](ModuleDurations& module, const ModuleChoice& choice) {
+    DurationTable& table = candidate.view == View::bundles ? module.bundles() : module.single();
+    return &table.request(module.pipeline(choice).kind, std::int64_t{candidate.most} * choice.dp);
+  };
+  const Pair& pair = pairs_[candidate.pair];
+  return {candidate, row(encoder_, encoder(pair)), row(llm_, llm(pair))};
+}
+
+std::int64_t DflopSearch::refine() {
+  std::int64_t news = 0;
+  std::vector<Task> tasks;
+  while (tasks.size() < kPricedAtOnce && !front_.empty() && front_.top().view != View::items) {
+    const Candidate candidate = front_.top();
+    front_.pop();
+    if (candidate.most < pairs_[candidate.pair].fewest) continue;
+    if (candidate.view == View::modules) {
+      look_at_pair(candidate);
+      ++news;
+    } else if (candidate.view == View::pair) {
+      add_ranges(candidate);
+    } else if (candidate.fewest < candidate.most) {
+      halve(candidate);
+    } else {
+      tasks.push_back(task(candidate));
+    }
+  }
+  for (ModuleDurations* module : {&encoder_, &llm_}) {
+    module->bundles().fill();
+    module->single().fill();
+  }
+  for (Task& priced : tasks) {
+    priced.candidate.bound_s = bound(priced);
+    front_.push(priced.candidate);
+  }
+  return news;
+}
+
+/// With all items this is the objective, and is summed up as published_objective() does.
+double DflopSearch::bound(const Task& task) {
+  const bool exact = task.candidate.view == View::items;
+  const std::vector<Bundle>& bundles = exact ? items_.single : items_.bundles;
+  const DurationTable& encoder = exact ? encoder_.single() : encoder_.bundles();
+  const DurationTable& llm = exact ? llm_.single() : llm_.bundles();
+  double sum = 0;
+  for (std::size_t b = 0; b < bundles.size(); ++b) {
+    sum += bundles[b].items * std::max(encoder.at(*task.encoder, b), llm.at(*task.llm, b));
+  }
+  const double mean = mean_over_items(sum, steps(pairs_[task.candidate.pair], task.candidate.most));
+  return exact ? mean : mean * kWithoutRounding;
+}
+
+Plan DflopSearch::plan_of(const Pair& pair, int microbatches) const {
+  const ModulePipeline& encoder_pipeline = encoder_.pipeline(encoder(pair));
+  const ModulePipeline& llm_pipeline = llm_.pipeline(llm(pair));
+  Plan plan = blank_plan(request_, "dflop");
+  plan.layout = Layout::disaggregated;
+  plan.encoder =
+      even_module(request_.model.encoder.layers, encoder_pipeline.tp, encoder_pipeline.pp, encoder(pair).dp);
+  plan.llm = even_module(request_.model.llm.layers, llm_pipeline.tp, llm_pipeline.pp, llm(pair).dp);
+  plan.microbatches = microbatches;
+  return plan;
 }
 
 bool DflopSearch::fits(const Plan& plan) {
@@ -212,7 +296,7 @@ bool DflopSearch::accept(const Candidate& candidate) {
   if (candidate.most < pair.fewest) return false;
   if (fits(plan_of(pair, candidate.most))) return true;
   pair.fewest = candidate.most + 1;
-  const int most = request_.gbs / pair.llm.dp;
+  const int most = most_microbatches(pair);
   if (!pair.most_tried && candidate.most < most && !fits(plan_of(pair, most))) pair.fewest = most + 1;
   pair.most_tried = true;
   return false;
@@ -225,7 +309,7 @@ PlanResult DflopSearch::run() {
   result.candidates = configurations_;
   while (!front_.empty()) {
     const Candidate best = front_.top();
-    if (!decided(best)) {
+    if (best.view != View::items) {
       progress.add(refine());
       continue;
     }

@@ -8,41 +8,46 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/cost_model.hpp"
+#include "core/sample.hpp"
 
 namespace dflop {
 
-/// Durations of microbatches that are filled with copies of one item, for every pipeline of a module and
-/// every number of shares (microbatches * dp) that the global batch is cut into. A row holds the durations of
-/// the first items, as many as were asked for so far; items with the same workload have one entry.
+/// Work that stands for each of so many items.
+struct Load {
+  int items = 1;
+  Workload work;
+
+  bool operator==(const Load&) const = default;
+};
+
+/// Durations of microbatches that are filled with copies of one load, for every kind of pipeline of a module
+/// and every number of shares (microbatches * dp) that the global batch is cut into. Equal loads have one
+/// entry.
 class DurationTable {
  public:
-  /// The duration of one workload on one pipeline. Called from several threads at once.
-  using Duration = std::function<double(int pipeline, std::int64_t shares, const Workload& item)>;
+  /// The duration of one load on one kind of pipeline. Called from several threads at once.
+  using Duration = std::function<double(int kind, std::int64_t shares, const Load& load)>;
 
   struct Row {
-    int pipeline = 0;
+    int kind = 0;
     std::int64_t shares = 0;
-    std::size_t wanted = 0;         // entries that have been asked for
-    std::vector<double> seconds{};  // per different workload, in the order of their first items
+    std::vector<double> seconds{};  // per different load, in the order of their first ones
   };
 
-  DurationTable(std::span<const Workload> items, Duration duration);
+  DurationTable(std::span<const Load> loads, Duration duration);
 
-  /// Asks for the durations of the first `items` items. They are there after fill(); the reference stays
-  /// valid.
-  const Row& request(int pipeline, std::int64_t shares, std::size_t items);
+  /// Asks for the durations of all loads. They are there after fill(); the reference stays valid.
+  const Row& request(int kind, std::int64_t shares);
 
   /// Works out, in parallel, all that has been asked for.
   void fill();
 
-  double at(const Row& row, std::size_t item) const { return row.seconds[entry_[item]]; }
+  double at(const Row& row, std::size_t load) const { return row.seconds[entry_[load]]; }
 
  private:
   Duration duration_;
-  std::vector<Workload> workloads_;            // different ones, in the order of their first items
-  std::vector<std::size_t> entry_;             // per item, into workloads_
-  std::vector<std::size_t> entries_of_first_;  // [n]: different workloads among the first n items
+  std::vector<Load> loads_;         // different ones
+  std::vector<std::size_t> entry_;  // per load, into loads_
   std::unordered_map<std::uint64_t, Row> rows_;
   std::vector<Row*> unfilled_;
 };

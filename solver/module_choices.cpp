@@ -26,14 +26,41 @@ std::vector<Stage> possibly_slowest(const std::vector<Stage>& stages) {
   return kept;
 }
 
-/// The stages of one module; the other one is a single stage that is not looked at.
-std::vector<Stage> module_stages(const PlanRequest& request, Module module, int tp, int pp, int dp) {
+/// Different stages of a pipeline, each once.
+std::vector<Stage> different(const std::vector<Stage>& stages) {
+  std::vector<Stage> kept;
+  for (const Stage& stage : stages) {
+    if (std::find(kept.begin(), kept.end(), stage) == kept.end()) kept.push_back(stage);
+  }
+  return kept;
+}
+
+/// The most model state of any of the stages under so many dp ranks.
+Bytes most_model_state(const CostModel& cost, std::vector<Stage> stages, int dp) {
+  Bytes most;
+  for (Stage& stage : stages) {
+    stage.dp = dp;
+    most = std::max(most, cost.model_state(stage).total());
+  }
+  return most;
+}
+
+/// The place of a kind of pipeline, which is added where it is new.
+int kind_of(std::vector<std::vector<Stage>>& kinds, const std::vector<Stage>& stages) {
+  const auto known = std::find(kinds.begin(), kinds.end(), stages);
+  if (known != kinds.end()) return static_cast<int>(known - kinds.begin());
+  kinds.push_back(stages);
+  return static_cast<int>(kinds.size()) - 1;
+}
+
+/// The stages of one module with dp 1; the other one is a single stage that is not looked at.
+std::vector<Stage> module_stages(const PlanRequest& request, Module module, int tp, int pp) {
   const int encoder_layers = request.model.encoder.layers;
   const int llm_layers = request.model.llm.layers;
   Plan plan = blank_plan(request, "");
   const bool is_encoder = module == Module::encoder;
-  plan.encoder = is_encoder ? even_module(encoder_layers, tp, pp, dp) : even_module(encoder_layers, 1, 1, 1);
-  plan.llm = is_encoder ? even_module(llm_layers, 1, 1, 1) : even_module(llm_layers, tp, pp, dp);
+  plan.encoder = is_encoder ? even_module(encoder_layers, tp, pp, 1) : even_module(encoder_layers, 1, 1, 1);
+  plan.llm = is_encoder ? even_module(llm_layers, 1, 1, 1) : even_module(llm_layers, tp, pp, 1);
   std::vector<Stage> stages = plan_stages(plan, request.model);
   if (is_encoder) {
     stages.pop_back();
@@ -58,13 +85,10 @@ ModuleChoices module_choices(const PlanRequest& request, Module module) {
     if (request.cluster.gpus_per_node % tp != 0) continue;
     for (int pp = 1; pp <= layers && tp * pp <= most_ranks; ++pp) {
       const int pipeline = static_cast<int>(all.pipelines.size());
-      all.pipelines.push_back({tp, pp, possibly_slowest(module_stages(request, module, tp, pp, 1))});
+      const std::vector<Stage> stages = different(module_stages(request, module, tp, pp));
+      all.pipelines.push_back({tp, pp, kind_of(all.kinds, possibly_slowest(stages))});
       for (int dp = 1; dp <= most_dp && tp * pp * dp <= most_ranks; ++dp) {
-        ModuleChoice choice{pipeline, dp, tp * pp * dp, {}};
-        for (const Stage& stage : module_stages(request, module, tp, pp, dp)) {
-          choice.model_state = std::max(choice.model_state, request.cost.model_state(stage).total());
-        }
-        all.choices.push_back(choice);
+        all.choices.push_back({pipeline, dp, tp * pp * dp, most_model_state(request.cost, stages, dp)});
       }
     }
   }

@@ -10,12 +10,11 @@ namespace dflop {
 
 enum class Module : std::uint8_t { encoder, llm };
 
-/// tp and pp of one module: what its durations depend on.
+/// tp and pp of one module.
 struct ModulePipeline {
   int tp = 1;
   int pp = 1;
-  /// Those that can be the slowest: a stage that holds no more than another is left out.
-  std::vector<Stage> stages;
+  int kind = 0;  ///< what its durations depend on: pipelines of one kind have the same slowest stage
 };
 
 /// A pipeline with dp.
@@ -27,6 +26,9 @@ struct ModuleChoice {
 };
 
 struct ModuleChoices {
+  /// Per kind of pipeline, the stages that can be the slowest: a stage that holds no more than another is
+  /// left out.
+  std::vector<std::vector<Stage>> kinds;
   std::vector<ModulePipeline> pipelines;
   std::vector<ModuleChoice> choices;
 };

@@ -26,6 +26,15 @@ Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, cons
   return slowest;
 }
 
+Seconds slowest_stage_floor(const CostModel& cost, std::span<const Stage> stages, const Work& work) {
+  Seconds slowest{0};
+  for (const Stage& stage : stages) {
+    slowest = std::max(slowest, cost.convex_floor(Op::forward, stage, work).value() +
+                                    cost.convex_floor(Op::backward, stage, work).value());
+  }
+  return slowest;
+}
+
 Seconds published_objective(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                             std::span<const Sample> items) {
   const std::vector<Stage> stages = plan_stages(plan, model);
