@@ -14,6 +14,7 @@
 #include "core/schedules.hpp"
 #include "solver/module_durations.hpp"
 #include "solver/parallel.hpp"
+#include "solver/plan_memory.hpp"
 #include "solver/plan_trial.hpp"
 #include "solver/random_scheduler.hpp"
 #include "solver/schedulers.hpp"
@@ -107,6 +108,8 @@ class DflopSearch {
   }
 
   bool accept(const Candidate& candidate);
+  /// Peak memory of a plan in iteration trial / 2, with random microbatches if even and LPT's if odd.
+  Bytes memory_of_trial(const Plan& plan, std::size_t trial) const;
   /// Tries a plan on all iterations, with random and with LPT microbatches.
   bool fits(const Plan& plan);
   Plan plan_of(const Pair& pair, int microbatches) const;
@@ -274,20 +277,31 @@ Plan DflopSearch::plan_of(const Pair& pair, int microbatches) const {
   return plan;
 }
 
-bool DflopSearch::fits(const Plan& plan) {
-  for (std::size_t iteration = 0; iteration < request_.batches.size(); ++iteration) {
-    const Batch& batch = request_.batches[iteration];
-    const Assignment random = random_assignment(batch.size(), plan, request_.seed, iteration);
-    const ScheduleRequest lpt_request{batch,     plan, request_.model, request_.cost, request_.seed,
-                                      iteration, {}};
-    for (const Assignment& assignment : {random, lpt_->schedule(lpt_request).assignment}) {
-      const Bytes needed = peak_memory(run_iteration(request_, plan, iteration, assignment));
-      if (needed <= request_.cluster.gpu.usable_memory()) continue;
-      closest_.add(plan, needed);
-      return false;
-    }
+Bytes DflopSearch::memory_of_trial(const Plan& plan, std::size_t trial) const {
+  const std::size_t iteration = trial / 2;
+  const Batch& batch = request_.batches[iteration];
+  const ScheduleRequest lpt_request{batch, plan, request_.model, request_.cost, request_.seed, iteration};
+  const Assignment assignment = trial % 2 == 0
+                                    ? random_assignment(batch.size(), plan, request_.seed, iteration)
+                                    : lpt_->schedule(lpt_request).assignment;
+  if (memory_needs_no_run(plan)) {
+    return peak_memory(plan, request_.model, request_.cost, batch, assignment);
   }
-  return true;
+  return peak_memory(run_iteration(request_, plan, iteration, assignment));
+}
+
+/// The first trial by itself, as most plans that do not fit fail there; then the others at once.
+bool DflopSearch::fits(const Plan& plan) {
+  std::vector<Bytes> needed(2 * request_.batches.size());
+  const Bytes usable = request_.cluster.gpu.usable_memory();
+  needed[0] = memory_of_trial(plan, 0);
+  if (needed[0] <= usable) {
+    parallel_for(needed.size() - 1, [&](std::size_t t) { needed[t + 1] = memory_of_trial(plan, t + 1); });
+  }
+  const auto miss = std::find_if(needed.begin(), needed.end(), [&](Bytes bytes) { return usable < bytes; });
+  if (miss == needed.end()) return true;
+  closest_.add(plan, *miss);
+  return false;
 }
 
 /// Whether a decided candidate fits the memory; if not, learns which others need not be tried.

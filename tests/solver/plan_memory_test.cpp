@@ -1,0 +1,66 @@
+#include "solver/plan_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/lowering.hpp"
+#include "core/schedules.hpp"
+#include "solver/random_scheduler.hpp"
+#include "tests/solver/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+/// Memory of which no two parts are alike: stages with embedding or head hold more, and every op needs its
+/// own.
+class UnevenMemory final : public testing::LinearCostModel {
+ public:
+  ModelState model_state(const Stage& stage) const override {
+    return {{100 * stage.encoder_layers + 130 * stage.llm_layers}, {stage.embedding ? 70 : 0}, {}};
+  }
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    return {stage.encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens};
+  }
+  Bytes workspace(Op op, const Stage& stage, const Work& work) const override {
+    return {(static_cast<int>(op) + 1) * 5 + (stage.head ? 9 * work.llm.tokens : 0)};
+  }
+};
+
+TEST(PlanMemory, IsThatOfARun) {
+  Random random(3);
+  const ModelSpec model = testing::small_model(4, 6);
+  const UnevenMemory cost;
+  const SimExecutor executor(cost);
+  const auto pick = [&](int most) { return static_cast<int>(1 + random.below(most)); };
+  int plans = 0;
+  for (int round = 0; round < 300; ++round) {
+    Plan plan = testing::disaggregated_plan(model, 0, pick(4), pick(4), pick(6));
+    plan.encoder = {1, pick(3), plan.encoder.dp, {}};
+    plan.llm = {2, pick(3), plan.llm.dp, {}};
+    plan.schedule = static_cast<PipelineSchedule>(random.below(kPipelineSchedules));
+    plan.chunks = plan.schedule == PipelineSchedule::interleaved ? 2 : 1;
+    if (plan.schedule == PipelineSchedule::interleaved) plan.microbatches *= plan.llm.pp;
+    if (!memory_needs_no_run(plan)) continue;
+    plan.encoder.layers = split_layers(4, plan.encoder.pp);
+    plan.llm.layers = split_layers(6, plan.llm.pp * plan.chunks);
+    plan.gbs = plan.bins() + pick(20);
+    const Batch batch = testing::random_batch(random, plan.gbs);
+    const Assignment assignment = random_assignment(batch.size(), plan, 1, round);
+    const Timeline timeline = executor.run(lower(plan, model, batch, assignment), Detail::usage);
+    EXPECT_EQ(peak_memory(plan, model, cost, batch, assignment), peak_memory(timeline)) << describe(plan);
+    ++plans;
+  }
+  EXPECT_GT(plans, 100);
+}
+
+TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
+  Plan plan;
+  EXPECT_TRUE(memory_needs_no_run(plan));
+  plan.schedule = PipelineSchedule::eager_1f1b;
+  EXPECT_FALSE(memory_needs_no_run(plan));
+  plan.schedule = PipelineSchedule::one_f_one_b;
+  plan.layout = Layout::uniform;
+  EXPECT_FALSE(memory_needs_no_run(plan));
+}
+
+}  // namespace
+}  // namespace dflop
