@@ -129,6 +129,7 @@ class DflopSearch {
   std::vector<Pair> pairs_;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> front_;
   ClosestMiss closest_;
+  std::size_t latest_miss_ = 0;  // trial that did not fit
   std::int64_t configurations_ = 0;
 };
 
@@ -290,16 +291,20 @@ Bytes DflopSearch::memory_of_trial(const Plan& plan, std::size_t trial) const {
   return peak_memory(run_iteration(request_, plan, iteration, assignment));
 }
 
-/// The first trial by itself, as most plans that do not fit fail there; then the others at once.
+/// First the trial that ruled out the plan before, as plans that do not fit mostly fail at the same one; then
+/// the others at once.
 bool DflopSearch::fits(const Plan& plan) {
-  std::vector<Bytes> needed(2 * request_.batches.size());
   const Bytes usable = request_.cluster.gpu.usable_memory();
-  needed[0] = memory_of_trial(plan, 0);
-  if (needed[0] <= usable) {
-    parallel_for(needed.size() - 1, [&](std::size_t t) { needed[t + 1] = memory_of_trial(plan, t + 1); });
+  std::vector<Bytes> needed(2 * request_.batches.size());
+  needed[latest_miss_] = memory_of_trial(plan, latest_miss_);
+  if (needed[latest_miss_] <= usable) {
+    parallel_for(needed.size(), [&](std::size_t t) {
+      if (t != latest_miss_) needed[t] = memory_of_trial(plan, t);
+    });
   }
   const auto miss = std::find_if(needed.begin(), needed.end(), [&](Bytes bytes) { return usable < bytes; });
   if (miss == needed.end()) return true;
+  latest_miss_ = static_cast<std::size_t>(miss - needed.begin());
   closest_.add(plan, *miss);
   return false;
 }
