@@ -27,13 +27,22 @@ struct Flow {
 /// All flows over one stage boundary, those of microbatch j in [begin[j], begin[j + 1]).
 struct Boundary {
   bool reshard = false;
-  std::vector<Flow> flows;
+  std::vector<Flow> flows;  // of one microbatch by source and, as that rises, by destination too
   std::vector<std::size_t> begin;
   std::size_t first_message =
       0;  // flow f has messages first_message + 2 f (forward) and + 2 f + 1 (backward)
 
   std::span<const Flow> of(int microbatch) const {
     return {flows.data() + begin[microbatch], begin[microbatch + 1] - begin[microbatch]};
+  }
+
+  /// Those of one microbatch whose `end` is dp rank `d`, which follow each other: pieces of a reshard are
+  /// contiguous.
+  std::span<const Flow> of(int microbatch, int Flow::*end, int d) const {
+    const std::span<const Flow> all = of(microbatch);
+    const auto less = [&](const Flow& flow, int rank) { return flow.*end < rank; };
+    const auto first = std::lower_bound(all.begin(), all.end(), d, less);
+    return {first, std::lower_bound(first, all.end(), d + 1, less)};
   }
 };
 
@@ -258,9 +267,8 @@ class Lowering {
     const bool sends = upstream == activations;
     const Op op = boundary.reshard ? (sends ? Op::reshard_send : Op::reshard_receive)
                                    : (sends ? Op::send : Op::receive);
-    for (std::size_t f = boundary.begin[step.microbatch]; f < boundary.begin[step.microbatch + 1]; ++f) {
-      const Flow& flow = boundary.flows[f];
-      if ((upstream ? flow.source : flow.destination) != d) continue;
+    for (const Flow& flow : boundary.of(step.microbatch, upstream ? &Flow::source : &Flow::destination, d)) {
+      const auto f = static_cast<std::size_t>(&flow - boundary.flows.data());
       add(op, step.stage, step.microbatch, boundary.first_message + 2 * f + (activations ? 0 : 1));
     }
   }

@@ -15,12 +15,14 @@ namespace dflop {
 /// objective, over planning_items().
 ///
 /// The search is exact for cost models whose durations do not fall when there is more work or a stage holds
-/// more: it bounds many numbers of microbatches, and the stages of a pipeline, at once.
+/// more: it bounds many numbers of microbatches, the stages of a pipeline, and many items at once. Where
+/// CostModel::convex_floor() is the duration itself, the mean item bounds all items (Jensen), and few
+/// configurations need more; elsewhere the smallest of several items stands for them, which takes longer.
 ///
 /// Differences from the published Algorithm 1. The mean over items of T is taken, not T at the mean item. The
 /// smallest objective wins, whatever the order of enumeration. Durations come from the cost model at each
 /// item's own shape, and are those of the slowest stage. Memory is that of the packed microbatches:
-/// configurations are taken in the order of the objective, and the first wins whose simulated peak fits in
+/// configurations are taken in the order of the objective, and the first wins whose peak fits in
 /// every iteration of the request, both with random and with LPT microbatches. A configuration that does not
 /// fit also rules out those that differ only in having fewer, and so larger, microbatches; if the one with
 /// the most microbatches does not fit either, all of them.

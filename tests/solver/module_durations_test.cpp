@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <cmath>
 
 #include "costmodel/analytic.hpp"
 #include "solver/published_objective.hpp"
@@ -99,9 +99,16 @@ TEST(ModuleDurations, BoundFromBelowWhereCostsAreConvex) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) expect_from_below(cost, seed);
 }
 
+/// The more work, the less the next token takes.
+class ConcaveCostModel final : public testing::LinearCostModel {
+ public:
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    return Seconds(std::sqrt(LinearCostModel::compute(op, stage, work).count()));
+  }
+};
+
 TEST(ModuleDurations, BoundFromBelowWhereNothingIsKnownOfCosts) {
-  testing::LinearCostModel cost;
-  cost.pass_s = 0.01;
+  const ConcaveCostModel cost;
   EXPECT_EQ(PlanningItems({}, cost).by, BundleBy::least);
   for (std::uint64_t seed = 0; seed < 10; ++seed) expect_from_below(cost, seed);
 }
