@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "costmodel/analytic.hpp"
@@ -28,7 +30,7 @@ struct Case {
   std::vector<Sample> profile;
   std::vector<Batch> batches;
 
-  Case(std::uint64_t seed, int profiled) {
+  Case(std::uint64_t seed, int profiled, int samples = 12) : gbs(samples) {
     Random random(seed);
     model.llm.layers += static_cast<int>(seed % 2);
     profile = testing::random_batch(random, profiled);
@@ -60,6 +62,7 @@ struct Case {
   std::vector<ModulePlan> modules(int layers) const {
     std::vector<ModulePlan> all;
     for (const int tp : {1, 2, 4}) {
+      if (cluster.gpus_per_node % tp != 0) continue;
       for (int pp = 1; pp <= layers; ++pp) {
         for (int dp = 1; tp * pp * dp < cluster.gpus(); ++dp)
           all.push_back({tp, pp, dp, split_layers(layers, pp)});
@@ -126,6 +129,29 @@ TEST(DflopPlanner, FindsTheSmallestObjective) {
     EXPECT_DOUBLE_EQ(result.objective.count(), c.objective(*best));
     EXPECT_EQ(result.candidates, static_cast<std::int64_t>(plans.size()));
     EXPECT_NO_THROW(validate(*result.plan, c.model, c.cluster));
+  }
+}
+
+// So many microbatches that the search bounds several numbers of them at once, and memory for three layers of
+// a module on a GPU, so that pipelines of several stages compete.
+TEST(DflopPlanner, FindsTheSmallestObjectiveOfManyMicrobatches) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Case c(seed, 3, 100 + static_cast<int>(seed % 100));
+    c.cluster = testing::small_cluster(2 + static_cast<int>(seed % 3), 1 + static_cast<int>(seed % 2), 30);
+    c.cost.layer_bytes = 10;
+    if (seed % 5 == 0) {  // the LLM alone decides
+      for (Sample& item : c.profile) item.encoder_sequences.clear();
+    }
+    std::vector<Plan> plans = c.plans();
+    const auto too_large = [](const ModulePlan& module) { return module.layers[0] * 10 / module.tp > 30; };
+    std::erase_if(plans, [&](const Plan& p) { return too_large(p.encoder) || too_large(p.llm); });
+    const PlanResult result = DflopPlanner().plan(c.request());
+    ASSERT_EQ(result.plan.has_value(), !plans.empty());
+    if (plans.empty()) continue;
+    const auto better = [&](const Plan& a, const Plan& b) { return c.objective(a) < c.objective(b); };
+    const Plan& best = *std::min_element(plans.begin(), plans.end(), better);
+    EXPECT_EQ(*result.plan, best) << describe(*result.plan) << " instead of " << describe(best);
+    EXPECT_DOUBLE_EQ(result.objective.count(), c.objective(best));
   }
 }
 
