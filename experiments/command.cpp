@@ -22,7 +22,7 @@ constexpr std::string_view kExitCodes =
 std::string overview() {
   std::string text = fmt::format("{}\n\nusage: dflop <command> [options]\n\n", kTitle);
   for (const Command& command : commands())
-    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    text += fmt::format("  {:<12} {}\n", command.name, command.summary);
   text +=
       fmt::format("\n'dflop <command> --help' shows options and an example.\nExit codes: {}.\n", kExitCodes);
   return text;
@@ -91,12 +91,17 @@ int run_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   const std::vector<Command> all = commands();
-  const auto command =
-      std::find_if(all.begin(), all.end(), [&](const Command& c) { return c.name == arguments[0]; });
+  const auto named = [&](const std::string& name) {
+    return std::find_if(all.begin(), all.end(), [&](const Command& c) { return c.name == name; });
+  };
+  // A name of two words goes before the first of them alone.
+  const auto longer = arguments.size() > 1 ? named(arguments[0] + ' ' + arguments[1]) : all.end();
+  const auto command = longer != all.end() ? longer : named(arguments[0]);
   if (command == all.end()) {
     throw Error(ErrorKind::usage, fmt::format("unknown command '{}'; see 'dflop --help'", arguments[0]));
   }
-  const po::variables_map values = parse(*command, {arguments.begin() + 1, arguments.end()});
+  const std::ptrdiff_t words = longer != all.end() ? 2 : 1;
+  const po::variables_map values = parse(*command, {arguments.begin() + words, arguments.end()});
   if (values.count("help") > 0) {
     fmt::print("{}", help_text(*command));
     return 0;
@@ -115,6 +120,9 @@ std::vector<Command> commands() {
   all.push_back(schedule_command());
   all.push_back(simulate_command());
   all.push_back(replay_command());
+  all.push_back(sweep_command());
+  all.push_back(sweep_export_command());
+  all.push_back(sweep_plot_command());
   all.push_back(validate_command());
   all.push_back(calibrate_command());
   all.push_back(models_command());

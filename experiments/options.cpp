@@ -15,7 +15,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::int64_t kMostSamplesInAll = 4'000'000;  // about a gigabyte
 constexpr std::int64_t kMostIterations = 100'000;
 
 [[noreturn]] void refuse(const std::string& option, const std::string& expected, const std::string& found) {

@@ -18,6 +18,9 @@ using Values = boost::program_options::variables_map;
 /// Samples in a global batch at most.
 inline constexpr std::int64_t kMostGbs = 65'536;
 
+/// Samples of all iterations at most: about a gigabyte.
+inline constexpr std::int64_t kMostSamplesInAll = 4'000'000;
+
 /// An empty list of options, as wide as the manual.
 Options command_options();
 

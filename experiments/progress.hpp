@@ -1,4 +1,6 @@
-// A progress bar on standard error for work that takes more than two seconds, on terminals only.
+// A progress bar on standard error for work that takes more than two seconds, on terminals only. Of those
+// that live at once the first draws: work inside other work, and beside it on other threads, has no bar of
+// its own.
 #pragma once
 
 #include <chrono>
@@ -21,7 +23,8 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   std::string label_;
-  bool terminal_;
+  bool first_;  ///< of those that live
+  bool visible_;
   bool drawn_ = false;
   Clock::time_point start_ = Clock::now();
   Clock::time_point last_ = start_;
