@@ -273,7 +273,7 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
                   fmt::format("option '--{}': '{}' is also the file of '--{}'", name, *path, other));
     }
   };
-  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "trace", "out", "rows",
+  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "trace", "spec", "out", "rows",
                             "perfetto", "order-out", "samples-out", "profile-out", "html", "model"}) {
     if (other != name && values.count(other) > 0) refuse_same(other, values[other].as<std::string>());
   }
@@ -282,6 +282,9 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
     for (const std::string& text : values["stage-gpu"].as<std::vector<std::string>>()) {
       refuse_same("stage-gpu", without_nodes(text.substr(text.find('=') + 1)));
     }
+  }
+  if (values.count("db") > 0) {
+    for (const std::string& file : values["db"].as<std::vector<std::string>>()) refuse_same("db", file);
   }
   if (values.count("truth") > 0) {
     for (const std::string& file : read_truth_files(values)) refuse_same("truth", file);

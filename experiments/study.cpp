@@ -218,9 +218,9 @@ Target::Target(const std::string& model_name, const std::string& cluster_name, c
       cost(model, cluster),
       executor(cost) {}
 
-std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options) {
+std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options, bool report) {
   Preprocessed data = preprocess(load_records(file), options, file);
-  report_assumptions(data, options);
+  if (report) report_assumptions(data, options);
   if (data.samples.empty())
     throw Error(ErrorKind::input, "no record has one of the modalities asked for", file);
   return std::move(data.samples);

@@ -35,9 +35,10 @@ struct Target {
   SimExecutor executor;
 };
 
-/// Loads and preprocesses a data set; counts assumptions and left-out records on stderr.
+/// Loads and preprocesses a data set; `report` counts assumptions and left-out records on stderr.
 /// @throws Error (input) where no sample is left.
-std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options);
+std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
+                                 bool report = true);
 
 /// Global batches 0 to iterations - 1: consecutive pieces of a seeded shuffle of the samples, shuffled anew
 /// each time all of them are used up. Every system that is compared sees the same ones.

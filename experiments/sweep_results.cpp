@@ -118,14 +118,15 @@ int run_plot(const Values& values) {
   const auto left_out = std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
   if (rows.empty())
     throw Error(ErrorKind::input, "no cell has a result to draw", texts(values, "db").front());
-  const std::vector<SweepPanel> panels = sweep_panels(rows, *x, y);
+  const SweepPicture picture = sweep_picture(rows, *x, y);
+  const std::vector<SweepPanel>& panels = picture.panels;
   if (panels.size() > kMostSweepPanels) {
     throw Error(ErrorKind::usage,
                 fmt::format("option '--where': required, as {} pictures would stand side by "
                             "side, and {} are the most",
                             panels.size(), kMostSweepPanels));
   }
-  write_file_atomically(out, sweep_svg(panels, *x, y));
+  write_file_atomically(out, sweep_svg(picture));
   std::int64_t points = 0;
   for (const SweepPanel& panel : panels) {
     for (const auto& [name, line] : panel.lines) points += static_cast<std::int64_t>(line.size());

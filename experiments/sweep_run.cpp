@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <exception>
-#include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "core/error.hpp"
 #include "costmodel/flops.hpp"
@@ -31,44 +34,46 @@ std::string cluster_name(const SweepRow& cell) {
   return fmt::format("{}:{}", cell.text(Axis::cluster), cell.whole(Axis::nodes));
 }
 
-/// Samples by what they depend on, each loaded once: cells have many more combinations than data sets.
+using Samples = std::shared_ptr<const std::vector<Sample>>;
+
+/// Loads samples, and keeps those used last: cells have many more combinations than there are data sets.
 class SampleSets {
  public:
-  explicit SampleSets(const std::vector<PlanGroup>& groups) {
-    for (const PlanGroup& group : groups) {
-      Entry& entry = entries_[key(group.front())];
-      if (!entry.samples.empty() || entry.problem) continue;
-      try {
-        entry.samples = load(group.front());
-      } catch (const std::exception&) {
-        entry.problem = std::current_exception();
-      }
-    }
-  }
-
-  /// @throws what loading threw
-  const std::vector<Sample>& of(const SweepRow& cell) const {
-    const Entry& entry = entries_.at(key(cell));
-    if (entry.problem) std::rethrow_exception(entry.problem);
-    return entry.samples;
+  /// From any thread. @throws Error as load_samples()
+  Samples of(const SweepRow& cell) {
+    const Key key{cell[Axis::data], cell[Axis::modalities], cell[Axis::model], cell[Axis::seed]};
+    if (Samples kept = find(key)) return kept;
+    const std::string& file = cell.text(Axis::data);
+    const PreprocessOptions options = sweep_preprocess_options(cell, find_model(cell.text(Axis::model)));
+    Samples loaded = std::make_shared<std::vector<Sample>>(load_samples(file, options, is_new(key)));
+    const std::lock_guard lock(mutex_);
+    kept_.emplace_front(key, loaded);
+    if (kept_.size() > kMostKept) kept_.pop_back();
+    return loaded;
   }
 
  private:
-  struct Entry {
-    std::vector<Sample> samples;
-    std::exception_ptr problem;
-  };
   using Key = std::array<Cell, 4>;
+  static constexpr std::size_t kMostKept = 8;
 
-  static Key key(const SweepRow& cell) {
-    return {cell[Axis::data], cell[Axis::modalities], cell[Axis::model], cell[Axis::seed]};
-  }
-  static std::vector<Sample> load(const SweepRow& cell) {
-    return load_samples(cell.text(Axis::data),
-                        sweep_preprocess_options(cell, find_model(cell.text(Axis::model))));
+  Samples find(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [of, samples] : kept_) {
+      if (of == key) return samples;
+    }
+    return nullptr;
   }
 
-  std::map<Key, Entry> entries_;
+  /// Whether these were never loaded, whatever the seed: one note of what was assumed is enough.
+  bool is_new(Key key) {
+    key.back() = {};
+    const std::lock_guard lock(mutex_);
+    return noted_.insert(key).second;
+  }
+
+  std::mutex mutex_;
+  std::deque<std::pair<Key, Samples>> kept_;
+  std::set<Key> noted_;
 };
 
 /// What the cells of a group share.
@@ -188,11 +193,11 @@ SweepRow attempted(SweepRow cell, const Run& run) {
   return cell;
 }
 
-void run_group(const PlanGroup& group, const SampleSets& samples,
+void run_group(const PlanGroup& group, SampleSets& samples,
                const std::function<void(const SweepRow&)>& done) {
   std::unique_ptr<Planned> planned;
   const SweepRow outcome = attempted(group.front(), [&](const SweepRow& cell) {
-    planned = std::make_unique<Planned>(cell, samples.of(cell));
+    planned = std::make_unique<Planned>(cell, *samples.of(cell));
   });
   parallel_for(group.size(), [&](std::size_t i) {
     SweepRow cell = group[i];
@@ -209,7 +214,7 @@ void run_group(const PlanGroup& group, const SampleSets& samples,
 }  // namespace
 
 void run_sweep(const std::vector<PlanGroup>& groups, const std::function<void(const SweepRow&)>& done) {
-  const SampleSets samples(groups);
+  SampleSets samples;
   parallel_for(groups.size(), [&](std::size_t g) {
     // Isolated: a thread that waits for the others in a group's loops must not begin another group meanwhile,
     // which would count as the first one's time and hold the memory of both.

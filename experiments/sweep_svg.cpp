@@ -22,6 +22,8 @@ constexpr double kGap = 24;
 constexpr double kHeadroom = 1.06;
 constexpr double kLegendLine = 18;
 constexpr std::size_t kColumns = 3;
+constexpr double kCellWidth = kLeft + kPanelWidth + kGap;
+constexpr double kCellHeight = kTop + kPanelHeight + kBottom;
 
 constexpr std::array<std::string_view, 8> kColours = {"#4c78a8", "#e8923a", "#54a24b", "#c0392b",
                                                       "#8e6bb0", "#8c6d4f", "#d977b0", "#6b7280"};
@@ -43,28 +45,28 @@ bool makes_x(std::size_t column, SweepX x) {
 std::string label_of(const SweepRow& row, std::size_t column) {
   const std::string text = plain_text(row.cells[column]);
   if (column == index_of(Axis::data)) return std::filesystem::path(text).stem().string();
-  if (std::holds_alternative<std::string>(row.cells[column])) return text;
+  if (is_one_of(column, {Axis::model, Axis::cluster, Axis::pipeline_schedule})) return text;
   return sweep_columns()[column].column.title + " " + text;
 }
 
-/// The columns below kAxes that `choose` takes and that have several values.
+/// The axes that `choose` takes.
 template <typename Choose>
-std::vector<std::size_t> varying(const std::vector<SweepRow>& rows, const Choose& choose) {
+std::vector<std::size_t> axes_where(const Choose& choose) {
   std::vector<std::size_t> columns;
   for (std::size_t c = 0; c < kAxes; ++c) {
-    const auto differs = [&](const SweepRow& row) { return row.cells[c] != rows.front().cells[c]; };
-    if (choose(c) && std::any_of(rows.begin(), rows.end(), differs)) columns.push_back(c);
+    if (choose(c)) columns.push_back(c);
   }
   return columns;
 }
 
-std::string joined_labels(const SweepRow& row, const std::vector<std::size_t>& columns,
-                          std::string_view between) {
+bool varies(const std::vector<SweepRow>& rows, std::size_t column) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const SweepRow& row) { return row.cells[column] != rows.front().cells[column]; });
+}
+
+std::string joined_labels(const SweepRow& row, const std::vector<std::size_t>& columns) {
   std::string text;
-  for (const std::size_t c : columns) {
-    if (!text.empty()) text += between;
-    text += label_of(row, c);
-  }
+  for (const std::size_t c : columns) text += (text.empty() ? "" : ", ") + label_of(row, c);
   return text;
 }
 
@@ -86,11 +88,28 @@ std::string name_of(SweepX x) {
   return x == SweepX::flop_ratio ? "encoder FLOP / LLM FLOP" : "coefficient of variation of a sample's FLOP";
 }
 
-/// Sums over the seeds of one point.
-struct Sum {
-  SweepPoint sum;
+/// One point, with the sums over its seeds.
+struct Seeds {
+  const SweepRow* first = nullptr;
+  double x = 0;
+  double y = 0;
   double count = 0;
 };
+
+/// By all axes but the seed. x would not do as a key: two data sets may have the same.
+std::map<std::vector<Cell>, Seeds> sums_over_seeds(const std::vector<SweepRow>& rows, SweepX x, Measure y) {
+  std::map<std::vector<Cell>, Seeds> points;
+  for (const SweepRow& row : rows) {
+    std::vector<Cell> key(row.axes().begin(), row.axes().end());
+    key[index_of(Axis::seed)] = {};
+    Seeds& point = points[key];
+    if (point.first == nullptr) point.first = &row;
+    point.x += x_of(row, x);
+    point.y += value_of(row, y);
+    ++point.count;
+  }
+  return points;
+}
 
 /// Data to pixels of one panel.
 struct Scale {
@@ -127,6 +146,30 @@ std::string grid(const Scale& scale, SweepX x) {
   return out;
 }
 
+/// The scale of all panels, which differ in where they are.
+Scale common_scale(const std::vector<SweepPanel>& panels) {
+  Scale scale{0, 0, 0, 0};
+  for (const SweepPanel& panel : panels) {
+    for (const auto& [name, points] : panel.lines) {
+      for (const SweepPoint& point : points) {
+        scale.most_x = std::max(scale.most_x, point.x * kHeadroom);
+        scale.most_y = std::max(scale.most_y, point.y * kHeadroom);
+      }
+    }
+  }
+  if (scale.most_x == 0) scale.most_x = 1;
+  if (scale.most_y == 0) scale.most_y = 1;
+  return scale;
+}
+
+std::vector<std::string> line_names(const std::vector<SweepPanel>& panels) {
+  std::set<std::string> names;
+  for (const SweepPanel& panel : panels) {
+    for (const auto& [name, points] : panel.lines) names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
+
 /// Colours repeat with another dash.
 std::string style_of(std::size_t line) {
   const std::size_t dash = 2 * (line / kColours.size());
@@ -147,13 +190,13 @@ std::string line_svg(const std::vector<SweepPoint>& points, const Scale& scale, 
   return fmt::format("<polyline points='{}' {}/>", path, style_of(line)) + marks;
 }
 
-std::string panel_svg(const SweepPanel& panel, const Scale& scale, SweepX x, Measure y,
+std::string panel_svg(const SweepPicture& picture, const SweepPanel& panel, const Scale& scale,
                       const std::vector<std::string>& names) {
-  std::string out = grid(scale, x);
+  std::string out = grid(scale, picture.x);
   out += text_at(scale.x0 + kPanelWidth / 2, scale.y0 - kPanelHeight - 10, "middle", panel.title);
-  out += text_at(scale.x0 + kPanelWidth / 2, scale.y0 + 32, "middle", name_of(x));
-  out +=
-      text_at(scale.x0 - 6, scale.y0 - kPanelHeight - 10, "end", sweep_columns()[index_of(y)].column.title);
+  out += text_at(scale.x0 + kPanelWidth / 2, scale.y0 + 32, "middle", name_of(picture.x));
+  out += text_at(scale.x0 - 6, scale.y0 - kPanelHeight - 10, "end",
+                 sweep_columns()[index_of(picture.y)].column.title);
   for (const auto& [name, points] : panel.lines) {
     const auto line = std::lower_bound(names.begin(), names.end(), name) - names.begin();
     out += line_svg(points, scale, static_cast<std::size_t>(line));
@@ -164,7 +207,7 @@ std::string panel_svg(const SweepPanel& panel, const Scale& scale, SweepX x, Mea
 std::string legend(const std::vector<std::string>& names) {
   std::string out;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const double y = 12 + kLegendLine * static_cast<double>(i);
+    const double y = 12 + kLegendLine * static_cast<double>(i + 1);
     out += fmt::format("<line x1='{:.0f}' y1='{:.0f}' x2='{:.0f}' y2='{:.0f}' {}/>", kLeft, y, kLeft + 26, y,
                        style_of(i));
     out += text_at(kLeft + 34, y + 4, "start", names[i]);
@@ -181,79 +224,51 @@ std::optional<SweepX> sweep_x_from_string(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<SweepPanel> sweep_panels(const std::vector<SweepRow>& rows, SweepX x, Measure y) {
-  const auto line_columns = varying(rows, [](std::size_t c) {
-    return makes_line(c) && c != index_of(Axis::planner) && c != index_of(Axis::scheduler);
-  });
-  const auto label_columns =
-      varying(rows, [&](std::size_t c) { return x != SweepX::nodes && makes_x(c, x); });
-  const auto panel_columns = varying(
-      rows, [&](std::size_t c) { return !makes_line(c) && !makes_x(c, x) && c != index_of(Axis::seed); });
-  // Panel, line and point, in the order of their first cells and of their names; x alone would not do, as two
-  // data sets may have the same.
-  std::vector<SweepPanel> panels;
-  std::map<std::vector<Cell>, std::map<std::string, std::map<std::vector<Cell>, Sum>>> sums;
-  std::vector<std::vector<Cell>> order;
-  for (const SweepRow& row : rows) {
-    std::vector<Cell> panel;
-    for (const std::size_t c : panel_columns) panel.push_back(row.cells[c]);
-    std::vector<Cell> point;
-    for (std::size_t c = 0; c < kAxes; ++c) {
-      if (makes_x(c, x)) point.push_back(row.cells[c]);
-    }
-    if (sums.count(panel) == 0) {
-      order.push_back(panel);
-      panels.push_back({joined_labels(row, panel_columns, ", "), {}});
-    }
-    std::string line = row.text(Axis::planner) + " + " + row.text(Axis::scheduler);
-    if (!line_columns.empty()) line += ", " + joined_labels(row, line_columns, ", ");
-    Sum& sum = sums[panel][line][point];
-    sum.sum.x += x_of(row, x);
-    sum.sum.y += value_of(row, y);
-    sum.sum.label = joined_labels(row, label_columns, ", ");
-    ++sum.count;
+SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure y) {
+  const auto makes_panel = [&](std::size_t c) {
+    return !makes_line(c) && !makes_x(c, x) && c != index_of(Axis::seed);
+  };
+  const auto panel_axes = axes_where([&](std::size_t c) { return makes_panel(c) && varies(rows, c); });
+  const auto common_axes = axes_where([&](std::size_t c) { return makes_panel(c) && !varies(rows, c); });
+  const auto point_axes = axes_where([&](std::size_t c) { return makes_x(c, x) && varies(rows, c); });
+  const bool schedules = varies(rows, index_of(Axis::pipeline_schedule));
+  SweepPicture picture{x, y, joined_labels(rows.front(), common_axes), {}};
+  std::map<std::string, std::size_t> panel_of;
+  for (const auto& [key, point] : sums_over_seeds(rows, x, y)) {
+    const SweepRow& row = *point.first;
+    const std::string title = joined_labels(row, panel_axes);
+    const auto [panel, is_new] = panel_of.try_emplace(title, picture.panels.size());
+    if (is_new) picture.panels.push_back({title, {}});
+    std::string name = row.text(Axis::planner) + " + " + row.text(Axis::scheduler);
+    if (schedules) name += ", " + row.text(Axis::pipeline_schedule);
+    picture.panels[panel->second].lines[name].push_back(
+        {point.x / point.count, point.y / point.count, joined_labels(row, point_axes)});
   }
-  for (std::size_t p = 0; p < panels.size(); ++p) {
-    for (const auto& [name, points] : sums[order[p]]) {
-      std::vector<SweepPoint>& line = panels[p].lines[name];
-      for (const auto& [key, sum] : points) {
-        line.push_back({sum.sum.x / sum.count, sum.sum.y / sum.count, sum.sum.label});
-      }
-      std::stable_sort(line.begin(), line.end(),
+  for (SweepPanel& panel : picture.panels) {
+    for (auto& [name, points] : panel.lines) {
+      std::stable_sort(points.begin(), points.end(),
                        [](const SweepPoint& a, const SweepPoint& b) { return a.x < b.x; });
     }
   }
-  return panels;
+  return picture;
 }
 
-std::string sweep_svg(const std::vector<SweepPanel>& panels, SweepX x, Measure y) {
-  std::set<std::string> unique;
-  double most_x = 0;
-  double most_y = 0;
-  for (const SweepPanel& panel : panels) {
-    for (const auto& [name, points] : panel.lines) {
-      unique.insert(name);
-      for (const SweepPoint& point : points) {
-        most_x = std::max(most_x, point.x);
-        most_y = std::max(most_y, point.y);
-      }
-    }
-  }
-  const std::vector<std::string> names(unique.begin(), unique.end());
-  const double head = 12 + kLegendLine * static_cast<double>(names.size());
+std::string sweep_svg(const SweepPicture& picture) {
+  const std::vector<SweepPanel>& panels = picture.panels;
+  const std::vector<std::string> names = line_names(panels);
+  const double head = kLegendLine * static_cast<double>(names.size() + 1) + 12;
   const std::size_t columns = std::min(kColumns, panels.size());
-  const std::size_t lines = (panels.size() + kColumns - 1) / kColumns;
-  const double cell_width = kLeft + kPanelWidth + kGap;
-  const double cell_height = kTop + kPanelHeight + kBottom;
-  const double width = cell_width * static_cast<double>(columns);
-  const double height = head + cell_height * static_cast<double>(lines);
+  const std::size_t rows = (panels.size() + kColumns - 1) / kColumns;
+  const double width = kCellWidth * static_cast<double>(columns);
+  const double height = head + kCellHeight * static_cast<double>(rows);
   std::string out = svg_open(width, height);
-  out += fmt::format("<rect width='{:.0f}' height='{:.0f}' fill='#fff'/>", width, height) + legend(names);
+  out += fmt::format("<rect width='{:.0f}' height='{:.0f}' fill='#fff'/>", width, height);
+  out += text_at(kLeft, 16, "start", picture.caption) + legend(names);
+  Scale scale = common_scale(panels);
   for (std::size_t p = 0; p < panels.size(); ++p) {
-    const Scale scale{cell_width * static_cast<double>(p % kColumns) + kLeft,
-                      head + cell_height * static_cast<double>(p / kColumns) + kTop + kPanelHeight,
-                      most_x > 0 ? most_x * kHeadroom : 1, most_y > 0 ? most_y * kHeadroom : 1};
-    out += panel_svg(panels[p], scale, x, y, names);
+    scale.x0 = kCellWidth * static_cast<double>(p % kColumns) + kLeft;
+    scale.y0 = head + kCellHeight * static_cast<double>(p / kColumns) + kTop + kPanelHeight;
+    out += panel_svg(picture, panels[p], scale, names);
   }
   return out + "</svg>\n";
 }

@@ -29,12 +29,19 @@ struct SweepPanel {
       lines;  ///< by planner and scheduler, points from left to right
 };
 
-/// Cells with status ok as lines: a panel for each combination of the axes that make neither the line
-/// (planner, scheduler, pipeline schedule) nor x (nodes, or model, data and modalities); points are means
-/// over seeds.
-std::vector<SweepPanel> sweep_panels(const std::vector<SweepRow>& rows, SweepX x, Measure y);
+struct SweepPicture {
+  SweepX x = SweepX::nodes;
+  Measure y = Measure::samples_per_s;
+  std::string caption;  ///< what all panels have in common
+  std::vector<SweepPanel> panels;
+};
 
-/// All panels with the same scales, as one picture that refers to nothing outside.
-std::string sweep_svg(const std::vector<SweepPanel>& panels, SweepX x, Measure y);
+/// Cells with status ok, at least one, as lines: a panel for each combination of the axes that make neither
+/// the line (planner, scheduler, pipeline schedule) nor x (nodes, or model, data and modalities). Points are
+/// means over seeds.
+SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure y);
+
+/// SVG that refers to nothing outside, all panels with the same scales.
+std::string sweep_svg(const SweepPicture& picture);
 
 }  // namespace dflop
