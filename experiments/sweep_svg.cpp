@@ -229,7 +229,7 @@ SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure 
     return !makes_line(c) && !makes_x(c, x) && c != index_of(Axis::seed);
   };
   const auto panel_axes = axes_where([&](std::size_t c) { return makes_panel(c) && varies(rows, c); });
-  const auto common_axes = axes_where([&](std::size_t c) { return makes_panel(c) && !varies(rows, c); });
+  const auto common_axes = axes_where([&](std::size_t c) { return !makes_line(c) && !varies(rows, c); });
   const auto point_axes = axes_where([&](std::size_t c) { return makes_x(c, x) && varies(rows, c); });
   const bool schedules = varies(rows, index_of(Axis::pipeline_schedule));
   SweepPicture picture{x, y, joined_labels(rows.front(), common_axes), {}};

@@ -1,0 +1,179 @@
+// Bad specs and databases: one error that names the place.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "experiments/sqlite.hpp"
+#include "experiments/sweep_store.hpp"
+#include "tests/cli/sweep_fixture.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+
+class SweepErrors : public testing::SweepTest {
+ protected:
+  static void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_EQ(result.out, "");
+    for (const std::string& part : parts) {
+      EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
+    }
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+
+  void expect_refused(const json& text, const std::vector<std::string>& parts) const {
+    write("spec.json", text);
+    expect_error(sandbox_.run("sweep --spec spec.json --out a.sqlite"), parts);
+    EXPECT_FALSE(sandbox_.has("a.sqlite"));
+  }
+
+  /// One axis with other values.
+  void expect_refused(const char* axis, const json& values, const std::vector<std::string>& parts) const {
+    std::vector<std::string> all = {"spec.json: key 'axes." + std::string(axis)};
+    all.insert(all.end(), parts.begin(), parts.end());
+    expect_refused(spec({{axis, values}}), all);
+  }
+
+  RunResult run_into(const std::string& file) const {
+    return sandbox_.run("sweep --spec spec.json --out " + file);
+  }
+};
+
+TEST_F(SweepErrors, InValues) {
+  expect_refused("model", {"gpt"}, {"axes.model[0]", "unknown model 'gpt'", "llava-ov-llama3-8b"});
+  expect_refused("model", {""}, {"not empty"});
+  expect_refused("cluster", {"a100-80g", "a100-80g:4"}, {"axes.cluster[1]", "a100-80g:4"});
+  expect_refused("nodes", {4097}, {"from 1 to 4096", "4097"});
+  expect_refused("nodes", {1, 2, 1}, {"axes.nodes[2]", "each value once", "1"});
+  expect_refused("nodes", json::array(), {"at least one value"});
+  expect_refused("nodes", 2, {"expected an array", "2"});
+  expect_refused("gbs", {0}, {"axes.gbs[0]", "found 0"});
+  expect_refused("gbs", {1.5}, {"1.5"});
+  expect_refused("iterations", {100000}, {"at most 4000000 samples"});  // of 16
+  expect_refused("seed", {-1}, {"axes.seed[0]", "-1"});
+  expect_refused("data", {"missing.csv"}, {"axes.data[0]", "missing.csv"});
+  expect_refused("modalities", {"image,sound"}, {"axes.modalities[0]", "image,sound"});
+  expect_refused("planner", {"best"}, {"axes.planner[0]", "best", "megatron"});
+  expect_refused("scheduler", {"best"}, {"axes.scheduler[0]", "best", "lpt"});
+  expect_refused("pipeline_schedule", {"2f2b"}, {"axes.pipeline_schedule[0]", "2f2b"});
+  expect_refused("pipeline_schedule", {"interleaved"}, {"--chunks"});
+  expect_refused("recompute", {"some"}, {"axes.recompute[0]", "some"});
+  expect_refused("inter_node_bandwidth", {0}, {"axes.inter_node_bandwidth[0]", "found 0"});
+  expect_refused("conditions", {"--slow rank=x:2"}, {"axes.conditions[0]", "--slow", "rank=x:2"});
+  expect_refused("conditions", {"--fast"}, {"axes.conditions[0]", "--fast"});
+  expect_refused("conditions", {"--repeat 2"}, {"--repeat", "not in a sweep"});
+}
+
+TEST_F(SweepErrors, InKeys) {
+  expect_refused("node", {1}, {"unknown key", "nodes"});
+  json text = spec();
+  text["axis"] = 1;
+  expect_refused(text, {"spec.json: key 'axis'", "unknown key"});
+  text = spec();
+  text["axes"].erase("gbs");
+  expect_refused(text, {"axes.gbs", "expected this key"});
+  text = spec();
+  text["version"] = 2;
+  expect_refused(text, {"newer"});
+  text = spec();
+  text["exclude"] = {{{"nodes", {1}}}};
+  expect_refused(text, {"exclude", "all excluded"});
+  text["exclude"] = {{{"nodes", {3}}}};
+  expect_refused(text, {"exclude[0].nodes[0]", "axis 'nodes'", "3"});
+  text["exclude"] = {{{"node", {3}}}};
+  expect_refused(text, {"exclude[0].node", "unknown key"});
+  text["exclude"] = {json::object()};
+  expect_refused(text, {"exclude[0]", "at least one axis"});
+  std::vector<int> many(400);
+  for (int i = 0; i < 400; ++i) many[static_cast<std::size_t>(i)] = i + 1;
+  expect_refused(spec({{"nodes", many}, {"seed", many}}), {"'axes'", "at most 100000 cells"});
+}
+
+TEST_F(SweepErrors, InOptions) {
+  write("spec.json", spec());
+  for (const char* bad : {"0/2", "3/2", "1", "1/", "/2", "1/2/3", "x/2"}) {
+    expect_error(sandbox_.run(std::string("sweep --spec spec.json --out a.sqlite --shard ") + bad),
+                 {"--shard", bad});
+  }
+  expect_error(sandbox_.run("sweep --spec spec.json --out spec.json"), {"--out", "--spec"});
+  expect_error(sandbox_.run("sweep export --db none.sqlite"), {"none.sqlite", "no such file"});
+  EXPECT_FALSE(sandbox_.has("none.sqlite"));
+  ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
+  expect_error(sandbox_.run("sweep export --db a.sqlite --where nodes=7"), {"--where", "nodes=7"});
+  expect_error(sandbox_.run("sweep export --db a.sqlite --where mfu=7"), {"--where", "mfu=7"});
+  const std::string plot = "sweep plot --db a.sqlite --out p.svg ";
+  expect_error(sandbox_.run(plot + "--x gbs"), {"--x", "gbs"});
+  expect_error(sandbox_.run(plot + "--y plan"), {"--y", "plan"});
+  expect_error(sandbox_.run("sweep plot --db a.sqlite --out a.sqlite"), {"--out", "--db"});
+  EXPECT_FALSE(sandbox_.has("p.svg"));
+}
+
+TEST_F(SweepErrors, InDatabases) {
+  write("spec.json", spec());
+  expect_error(run_into("missing/a.sqlite"), {"missing/a.sqlite"});
+  expect_error(run_into("."), {"directory"});
+  expect_error(run_into("/dev/null"), {"/dev/null", "regular file"});
+  const std::string text(5000, 'x');
+  testing::write_all(sandbox_.path("text"), text);
+  expect_error(run_into("text"), {"text", "found a file that is none"});
+  EXPECT_EQ(testing::read_all(sandbox_.path("text")), text);
+  expect_error(sandbox_.run("sweep export --db text"), {"text", "found a file that is none"});
+  testing::write_all(sandbox_.path("empty"), "");
+  expect_error(sandbox_.run("sweep export --db empty"), {"empty", "database of 'dflop sweep'"});
+
+  Database(sandbox_.path("other.sqlite").string(), Database::Mode::write).execute("CREATE TABLE t (x)");
+  expect_error(run_into("other.sqlite"), {"other.sqlite", "database of 'dflop sweep'"});
+
+  ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
+  const std::string path = sandbox_.path("a.sqlite").string();
+  Database(path, Database::Mode::write).execute("PRAGMA user_version = 2");
+  expect_error(run_into("a.sqlite"), {"a.sqlite", "version 1, found 2"});
+  Database(path, Database::Mode::write)
+      .execute(
+          "PRAGMA user_version = 1; UPDATE inputs SET fingerprint = 'old' "
+          "WHERE name = 'dflop'");
+  expect_error(run_into("a.sqlite"), {"a.sqlite", "of dflop old"});
+}
+
+TEST_F(SweepErrors, InAWriteProtectedDatabase) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write to everything";
+  write("spec.json", spec());
+  ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
+  std::filesystem::permissions(sandbox_.path("a.sqlite"), std::filesystem::perms::owner_read);
+  expect_error(run_into("a.sqlite"), {"a.sqlite", "write-protected"});
+  EXPECT_EQ(sandbox_.run("sweep export --db a.sqlite").exit_code, 0);
+}
+
+TEST_F(SweepErrors, WhereInputsHaveChanged) {
+  write("spec.json", spec());
+  ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
+  const std::string text = testing::read_all(sandbox_.path("small.csv"));
+  testing::write_all(sandbox_.path("small.csv"), text.substr(0, text.rfind('\n', text.size() - 2) + 1));
+  expect_error(run_into("a.sqlite"), {"a.sqlite", "another 'small.csv'"});
+  ASSERT_EQ(run_into("b.sqlite").exit_code, 0);
+  expect_error(sandbox_.run("sweep export --db a.sqlite b.sqlite"), {"b.sqlite", "another 'small.csv'"});
+}
+
+TEST_F(SweepErrors, WhereFilesContradictEachOther) {
+  write("spec.json", spec());
+  ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
+  ASSERT_EQ(run_into("b.sqlite").exit_code, 0);
+  const std::string path = sandbox_.path("b.sqlite").string();
+  // What is measured may differ.
+  Database(path, Database::Mode::write).execute("UPDATE cells SET wall_s = 100");
+  EXPECT_EQ(rows("a.sqlite b.sqlite").size(), 1U);
+  Database(path, Database::Mode::write).execute("UPDATE cells SET mfu = mfu + 1e-12");
+  expect_error(sandbox_.run("sweep export --db a.sqlite b.sqlite"),
+               {"b.sqlite", "its result of {\"model\":"});
+  // What failed in one file counts less than the result in another.
+  Database(path, Database::Mode::write).execute("UPDATE cells SET status = 'failed'");
+  EXPECT_EQ(csv("a.sqlite b.sqlite"), csv("a.sqlite"));
+  EXPECT_EQ(csv("b.sqlite a.sqlite"), csv("a.sqlite"));
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,234 @@
+// dflop sweep: cells against the commands that they stand for, shards, and what a longer spec adds.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/cli/sweep_fixture.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+
+class SweepCells : public testing::SweepTest {
+ protected:
+  json one_json(const std::string& arguments) const {
+    const RunResult result = sandbox_.run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << arguments << "\n" << result.err;
+    return json::parse(result.out);
+  }
+
+  /// a100-80g with slower links, as a user would write it.
+  void write_cluster(double intra, double inter) const {
+    json cluster = json::parse(
+        testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/experiments/presets/clusters/a100-80g.json"));
+    const auto scale = [&](const char* link, double factor) {
+      json& bandwidth = cluster[link]["bandwidth_bytes_per_s"];
+      bandwidth = bandwidth.get<double>() * factor;
+    };
+    scale("intra_node", intra);
+    scale("inter_node", inter);
+    if (cluster.contains("node_ring_bandwidth_bytes_per_s")) {
+      json& bandwidth = cluster["node_ring_bandwidth_bytes_per_s"];
+      bandwidth = bandwidth.get<double>() * inter;
+    }
+    write("slower.json", cluster);
+  }
+
+  /// The cell's row from plan, schedule and simulate.
+  void expect_as_by_hand(const json& row) const {
+    write_cluster(row["intra_node_bandwidth"], row["inter_node_bandwidth"]);
+    const auto text = [&](const char* key) { return row[key].get<std::string>(); };
+    const auto number = [&](const char* key) { return std::to_string(row[key].get<int>()); };
+    const std::string chunked = text("pipeline_schedule");
+    const std::size_t colon = chunked.find(':');
+    const std::string order = " --pipeline-schedule " + chunked.substr(0, colon) +
+                              (colon == std::string::npos ? "" : " --chunks " + chunked.substr(colon + 1));
+    const std::string data = " --data " + text("data") + " --iterations " + number("iterations") +
+                             " --seed " + number("seed") +
+                             (text("modalities") == "all" ? "" : " --modalities " + text("modalities"));
+    one_json("plan --format json --out p.json --model " + text("model") +
+             " --cluster ./slower.json:" + number("nodes") + " --gbs " + number("gbs") + " --planner " +
+             text("planner") + " --recompute " + text("recompute") + order + data);
+    const json schedule =
+        one_json("schedule --format json --plan p.json --out s.json --scheduler " + text("scheduler") + data);
+    const json result =
+        one_json("simulate --format json --plan p.json --schedule s.json --seed " + number("seed") + " " +
+                 (text("conditions") == "none" ? "" : text("conditions")));
+    for (const char* key : {"iteration_s_mean", "iteration_s_p95", "samples_per_s", "llm_tokens_per_s", "mfu",
+                            "idle_fraction", "peak_memory_bytes"}) {
+      EXPECT_EQ(row[key], result[key]) << key << " of " << row;
+    }
+    double gap = 0;
+    for (const json& iteration : schedule) gap += iteration["gap"].get<double>();
+    EXPECT_EQ(row["schedule_gap"].get<double>(), gap / static_cast<double>(schedule.size()));
+  }
+};
+
+TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
+  const json counts =
+      sweep(spec({{"nodes", {1, 2}},
+                  {"intra_node_bandwidth", {1, 0.5}},
+                  {"inter_node_bandwidth", {0.25}},
+                  {"modalities", {"all", "text,image"}},
+                  {"seed", {7}},
+                  {"planner", {"dflop", "megatron"}},
+                  {"pipeline_schedule", {"zb-h1", "interleaved:2"}},
+                  {"recompute", {"selective"}},
+                  {"scheduler", {"ilp"}},
+                  {"conditions",
+                   {"none", "--slow rank=0:1.5 --jitter 0.1 --network contention", "--collectives ring"}}}),
+            "a.sqlite");
+  EXPECT_EQ(counts["cells"], 96);
+  // The planner dflop has no interleaved plans.
+  std::size_t compared = 0;
+  for (const json& row : rows("a.sqlite")) {
+    EXPECT_EQ(row["status"],
+              row["planner"] == "dflop" && row["pipeline_schedule"] == "interleaved:2" ? "infeasible" : "ok")
+        << row;
+    if (row["status"] != "ok" || compared % 7 != 0) {  // some of them
+      compared += row["status"] == "ok" ? 1 : 0;
+      continue;
+    }
+    ++compared;
+    expect_as_by_hand(row);
+  }
+  EXPECT_EQ(compared, 72U);
+}
+
+// One iteration of 4 samples, by hand from what `dflop data` says of each: ratio = sum of encoder / sum of
+// LLM FLOP, heterogeneity = standard deviation / mean of their sum.
+TEST_F(SweepCells, SayWhatTheDataIsLike) {
+  sweep(spec({{"modalities", {"text", "all"}}}), "a.sqlite");
+  for (const json& row : rows("a.sqlite")) {
+    if (row["modalities"] == "text") {
+      EXPECT_EQ(row["flop_ratio"], 0.0);  // nothing to encode
+    } else {
+      EXPECT_GT(row["flop_ratio"], 0.0);
+    }
+    EXPECT_GT(row["heterogeneity"], 0.0);
+  }
+  // All samples alike: no variation but what rounding leaves.
+  std::istringstream lines(testing::read_all(sandbox_.path("small.csv")));
+  std::string header;
+  std::getline(lines, header);
+  testing::write_all(sandbox_.path("same.csv"), header + "\nx,s,,image,m,1,640x480,,,,,,2,10,7,17\n");
+  sweep(spec({{"data", {"same.csv"}}}), "b.sqlite");
+  EXPECT_NEAR(rows("b.sqlite")[0]["heterogeneity"].get<double>(), 0, 1e-6);
+}
+
+TEST_F(SweepCells, ThatDoNotFitOrFailAreResults) {
+  const json both = spec({{"model", {"llava-ov-llama3-8b", "llava-ov-qwen2.5-72b"}},
+                          {"conditions", {"none", "--slow rank=700:2", "--fail rank=0:0.001"}}});
+  write("spec.json", both);
+  const RunResult result = sandbox_.run("sweep --spec spec.json --out a.sqlite --format csv");
+  EXPECT_EQ(result.exit_code, 1);  // some failed
+  // 8B: one cell runs, one asks for a rank that is not there, one does not end. 72B: no plan, whatever else.
+  EXPECT_EQ(result.out, "cells,finished_before,run,ok,infeasible,failed\n6,0,6,1,4,1\n");
+  for (const json& row : rows("a.sqlite")) {
+    const bool large = row["model"] != "llava-ov-llama3-8b";
+    const std::string conditions = row["conditions"];
+    const std::string reason = row["reason"].is_null() ? "" : row["reason"];
+    if (large) {
+      EXPECT_EQ(row["status"], "infeasible");
+      EXPECT_NE(reason, "");
+      EXPECT_TRUE(row["plan"].is_null());
+    } else if (conditions == "none") {
+      EXPECT_EQ(row["status"], "ok");
+    } else if (conditions[2] == 's') {
+      EXPECT_EQ(row["status"], "failed");
+      EXPECT_NE(reason.find("rank=700"), std::string::npos) << reason;
+    } else {
+      EXPECT_EQ(row["status"], "infeasible");
+      EXPECT_NE(reason.find("does not end"), std::string::npos) << reason;
+    }
+    if (!(row["status"] == "ok")) {
+      EXPECT_TRUE(row["samples_per_s"].is_null());
+    }
+  }
+  EXPECT_EQ(sweep(both, "a.sqlite")["run"], 0);
+  EXPECT_EQ(sweep(both, "a.sqlite", "--retry-failed")["run"], 1);
+}
+
+TEST_F(SweepCells, AreExcludedWhereAllNamedAxesMatch) {
+  json text =
+      spec({{"planner", {"dflop", "megatron"}}, {"scheduler", {"lpt", "random"}}, {"seed", {1, 2, 3}}});
+  text["exclude"] = {{{"planner", {"megatron"}}, {"scheduler", {"lpt"}}}, {{"seed", {2, 3}}}};
+  EXPECT_EQ(sweep(text, "a.sqlite")["cells"], 3);  // of seed 1 the four but megatron with lpt
+  for (const json& row : rows("a.sqlite")) {
+    EXPECT_EQ(row["seed"], 1);
+    EXPECT_TRUE(row["planner"] == "dflop" || row["scheduler"] == "random");
+  }
+}
+
+TEST_F(SweepCells, OfALongerSpecAreAdded) {
+  EXPECT_EQ(sweep(spec({{"seed", {1, 3}}}), "a.sqlite")["run"], 2);
+  const json counts = sweep(spec({{"seed", {3, 2, 1}}, {"gbs", {16, 24}}}), "a.sqlite");
+  EXPECT_EQ(counts["cells"], 6);
+  EXPECT_EQ(counts["finished_before"], 2);
+  EXPECT_EQ(counts["run"], 4);
+  sweep(spec({{"seed", {1, 2, 3}}, {"gbs", {16, 24}}}), "b.sqlite");
+  EXPECT_EQ(csv("a.sqlite"), csv("b.sqlite"));
+}
+
+TEST_F(SweepCells, OfShardsMakeTheWhole) {
+  const json text = spec({{"seed", {1, 2, 3, 4, 5}}, {"scheduler", {"lpt", "random"}}, {"gbs", {16, 20}}});
+  sweep(text, "whole.sqlite");
+  std::string files;
+  int cells = 0;
+  for (int i = 1; i <= 3; ++i) {
+    const std::string part = std::to_string(i) + ".sqlite";
+    cells += sweep(text, part, "--shard " + std::to_string(i) + "/3")["run"].get<int>();
+    files += part + " ";
+  }
+  EXPECT_EQ(cells, 20);
+  EXPECT_EQ(rows(files).size(), 20U);
+  EXPECT_EQ(csv(files), csv("whole.sqlite"));
+  EXPECT_EQ(csv("whole.sqlite " + files), csv("whole.sqlite"));  // the same cell in two files is one
+  // All at once into one file that none of them has made.
+  const RunResult together =
+      sandbox_.run("--version; for i in 1 2 3; do " DFLOP_BINARY
+                   " sweep --spec spec.json --out one.sqlite --shard $i/3 & done; wait; true");
+  EXPECT_EQ(together.err.find("error"), std::string::npos) << together.err;
+  EXPECT_EQ(csv("one.sqlite"), csv("whole.sqlite"));
+}
+
+TEST_F(SweepCells, ReadBackFromCsvAsFromJson) {
+  sweep(spec({{"seed", {1, 2}}, {"modalities", {"text,image"}}}), "a.sqlite");
+  std::istringstream lines(csv("a.sqlite"));
+  std::vector<std::vector<std::string>> table;
+  for (std::string line; std::getline(lines, line);) {
+    table.emplace_back(1);
+    bool quoted = false;
+    for (const char c : line) {
+      if (c == '"') {
+        quoted = !quoted;
+      } else if (c == ',' && !quoted) {
+        table.back().emplace_back();
+      } else {
+        table.back().back() += c;
+      }
+    }
+  }
+  const json all = rows("a.sqlite");
+  ASSERT_EQ(table.size(), all.size() + 1);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    ASSERT_EQ(table[r + 1].size(), all[r].size());
+    for (std::size_t c = 0; c < table[0].size(); ++c) {
+      const json& value = all[r][table[0][c]];
+      const std::string& text = table[r + 1][c];
+      if (value.is_number()) {
+        EXPECT_EQ(std::stod(text), value.get<double>()) << table[0][c];
+      } else {
+        EXPECT_EQ(text, value.is_null() ? "" : value.get<std::string>()) << table[0][c];
+      }
+    }
+  }
+  EXPECT_FALSE(all[0].contains("wall_s"));
+  EXPECT_GT(rows("a.sqlite", "--measured")[0]["wall_s"], 0.0);
+  EXPECT_EQ(rows("a.sqlite", "--where seed=2").size(), 1U);
+}
+
+}  // namespace
+}  // namespace dflop
