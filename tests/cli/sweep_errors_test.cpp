@@ -53,7 +53,8 @@ TEST_F(SweepErrors, InValues) {
   expect_refused("nodes", 2, {"expected an array", "2"});
   expect_refused("gbs", {0}, {"axes.gbs[0]", "found 0"});
   expect_refused("gbs", {1.5}, {"1.5"});
-  expect_refused("iterations", {100000}, {"at most 4000000 samples"});  // of 16
+  expect_refused(spec({{"gbs", {16, 65536}}, {"iterations", {1, 62}}}),  // 65536 x 62 = 4,063,232
+                 {"key 'axes.iterations'", "at most 4000000 samples", "62 iterations of gbs 65536"});
   expect_refused("seed", {-1}, {"axes.seed[0]", "-1"});
   expect_refused("data", {"missing.csv"}, {"axes.data[0]", "missing.csv"});
   expect_refused("modalities", {"image,sound"}, {"axes.modalities[0]", "image,sound"});
