@@ -42,6 +42,7 @@ struct SolveLimits {
   std::stop_token stop = {};
   /// Called with each better assignment that obeys the caps, and its objective; may be empty.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
+  std::uint64_t stream = 0;  ///< tells apart problems of one seed, as iterations
 };
 
 struct AssignmentSolution {

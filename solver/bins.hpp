@@ -34,6 +34,7 @@ struct BinProblem {
   bool shared_encoder = false;
   bool allow_empty = false;  ///< bins without items
   std::vector<Cap> caps = {};
+  std::span<const std::string> names = {};  ///< per item, for messages; may be absent
 
   int microbatches() const { return bins / dp; }
   std::size_t items() const { return encoder_s.size(); }
@@ -48,6 +49,7 @@ struct BinSolution {
   std::vector<std::int32_t> bin;  ///< per item
   double bound_s = 0;             ///< no assignment has a smaller largest load
   ScheduleStatus status = ScheduleStatus::heuristic;
+  BoundKind bound_kind = BoundKind::simple;
 };
 
 /// The largest load of any bin, encoder or LLM, in seconds. Caps are not looked at.

@@ -2,7 +2,6 @@
 
 #include <CbcModel.hpp>
 #include <ClpSolve.hpp>
-#include <CoinError.hpp>
 #include <CoinPackedMatrix.hpp>
 #include <OsiClpSolverInterface.hpp>
 #include <algorithm>
@@ -10,22 +9,49 @@
 #include <limits>
 #include <vector>
 
+#include "solver/local_search.hpp"
 #include "solver/lpt.hpp"
+#include "solver/worker_process.hpp"
 
 namespace dflop {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// CBC looks at the clock between nodes only; what it overruns by more is cut off.
+constexpr Seconds kGrace(0.2);
+/// Of a call without a time limit: longer than any sensible node budget takes.
+constexpr Seconds kLongest(600);
+
+/// Of the local search before; small problems need no more.
+constexpr std::int64_t kSeedSteps = 100'000;
+
+/// Which bins an item of falling rank may be kept out of without losing a partition.
+enum class Symmetry { bins, microbatches, none };
+
+Symmetry symmetry_of(const BinProblem& problem) {
+  bool whole = problem.shared_encoder && problem.dp > 1;
+  for (const Cap& cap : problem.caps) {
+    if (cap.window > 1 && problem.microbatches() > 1) return Symmetry::none;
+    whole = whole || (cap.of_microbatch && problem.dp > 1);
+  }
+  return whole ? Symmetry::microbatches : Symmetry::bins;
+}
+
 /// The integer program with loads in units of the simple bound, so that C is just above one. Items are
-/// numbered by falling size; item r has a column for each of its bins 0 .. min(r, bins - 1).
+/// numbered by falling size.
 class IntegerProgram {
  public:
   IntegerProgram(const BinProblem& problem, double bound_s)
-      : problem_(problem), scale_(1.0 / bound_s), order_(by_falling_size(problem)) {
+      : problem_(problem),
+        scale_(1.0 / bound_s),
+        symmetry_(symmetry_of(problem)),
+        order_(by_falling_size(problem)),
+        column_(order_.size() * problem.bins, -1) {
     for (std::size_t r = 0; r < order_.size(); ++r) {
-      first_column_.push_back(columns_);
-      columns_ += bins_of(r);
+      for (int b = 0; b < problem.bins; ++b) {
+        if (allowed(static_cast<int>(r), b)) column_[r * problem.bins + b] = columns_++;
+      }
     }
   }
 
@@ -40,47 +66,83 @@ class IntegerProgram {
   std::vector<std::int32_t> decode(const double* values) const;
 
  private:
-  int bins_of(std::size_t r) const { return std::min(static_cast<int>(r) + 1, problem_.bins); }
+  /// Bins that are renamed together: those of a microbatch, or one.
+  int group() const { return symmetry_ == Symmetry::microbatches ? problem_.dp : 1; }
+  bool allowed(int r, int b) const {
+    return symmetry_ == Symmetry::none || (b / group() <= r && b % group() <= r);
+  }
 
   const BinProblem& problem_;
   double scale_;
+  Symmetry symmetry_;
   std::vector<std::int32_t> order_;
-  std::vector<int> first_column_;
-  int columns_ = 0;  // without C, which is the last
+  std::vector<int> column_;  // [rank, bin]; -1: not allowed
+  int columns_ = 0;          // without C, which is the last
+};
+
+/// Elements and limits of a linear program's rows.
+struct Rows {
+  std::vector<int> row;
+  std::vector<int> column;
+  std::vector<double> element;
+  std::vector<double> lower;
+  std::vector<double> upper;
+
+  void begin(double least, double most) {
+    lower.push_back(least);
+    upper.push_back(most);
+  }
+  void add(int c, double value) {
+    if (value == 0 || c < 0) return;
+    row.push_back(static_cast<int>(lower.size()) - 1);
+    column.push_back(c);
+    element.push_back(value);
+  }
 };
 
 OsiClpSolverInterface IntegerProgram::solver() const {
   const int items = static_cast<int>(order_.size());
   const int bins = problem_.bins;
-  // Rows: an item is in one bin; a bin has an item; encoder load; LLM load.
-  std::vector<int> row_indices;
-  std::vector<int> column_indices;
-  std::vector<double> elements;
-  const auto add = [&](int row, int column, double element) {
-    if (element == 0) return;
-    row_indices.push_back(row);
-    column_indices.push_back(column);
-    elements.push_back(element);
+  const int dp = problem_.dp;
+  const int share = problem_.shared_encoder ? dp : 1;
+  Rows rows;
+  // A row over bins first, first + step, ..., `count` of them, of `value(item)`.
+  const auto add_bins = [&](int first, int count, int step, const auto& value) {
+    for (int k = 0; k < count; ++k) {
+      for (int r = 0; r < items; ++r) rows.add(column_[r * bins + first + k * step], value(order_[r]));
+    }
   };
   for (int r = 0; r < items; ++r) {
-    for (int b = 0; b < bins_of(r); ++b) {
-      const int column = first_column_[r] + b;
-      add(r, column, 1.0);
-      add(items + b, column, 1.0);
-      add(items + bins + b, column, problem_.encoder_s[order_[r]] * scale_);
-      add(items + 2 * bins + b, column, problem_.llm_s[order_[r]] * scale_);
+    rows.begin(1, 1);
+    for (int b = 0; b < bins; ++b) rows.add(column_[r * bins + b], 1);
+  }
+  for (int b = 0; b < bins; ++b) {
+    rows.begin(problem_.allow_empty ? 0 : 1, COIN_DBL_MAX);
+    add_bins(b, 1, 1, [](std::int32_t) { return 1.0; });
+    rows.begin(-COIN_DBL_MAX, 0);
+    add_bins(b, 1, 1, [&](std::int32_t i) { return problem_.llm_s[i] * scale_; });
+    rows.add(columns_, -1);
+  }
+  for (int b = 0; b < bins; b += share) {
+    rows.begin(-COIN_DBL_MAX, 0);
+    add_bins(b, share, 1, [&](std::int32_t i) { return problem_.encoder_s[i] * scale_ / share; });
+    rows.add(columns_, -1);
+  }
+  for (const Cap& cap : problem_.caps) {
+    const int window = std::clamp(cap.window, 1, problem_.microbatches());
+    const double unit = cap.most > 0 ? cap.most : 1.0;
+    for (int first = 0; first + window <= problem_.microbatches(); ++first) {
+      for (int d = 0; d < (cap.of_microbatch ? 1 : dp); ++d) {
+        rows.begin(-COIN_DBL_MAX, cap.most / unit);
+        const auto weight = [&](std::int32_t i) { return cap.weight[i] / unit; };
+        if (cap.of_microbatch) add_bins(first * dp, window * dp, 1, weight);
+        if (!cap.of_microbatch) add_bins(first * dp + d, window, dp, weight);
+      }
     }
   }
-  for (int b = 0; b < 2 * bins; ++b) add(items + bins + b, columns_, -1.0);
-  const CoinPackedMatrix matrix(true, row_indices.data(), column_indices.data(), elements.data(),
-                                static_cast<CoinBigIndex>(elements.size()));
-
-  const int rows = items + 3 * bins;
-  std::vector<double> row_lower(rows, 1.0);
-  std::vector<double> row_upper(rows, COIN_DBL_MAX);
-  std::fill_n(row_upper.begin(), items, 1.0);
-  std::fill(row_lower.begin() + items + bins, row_lower.end(), -COIN_DBL_MAX);
-  std::fill(row_upper.begin() + items + bins, row_upper.end(), 0.0);
+  CoinPackedMatrix matrix(true, rows.row.data(), rows.column.data(), rows.element.data(),
+                          static_cast<CoinBigIndex>(rows.element.size()));
+  matrix.setDimensions(static_cast<int>(rows.lower.size()), columns());
   std::vector<double> column_lower(columns(), 0.0);
   std::vector<double> column_upper(columns(), 1.0);
   std::vector<double> objective(columns(), 0.0);
@@ -90,8 +152,8 @@ OsiClpSolverInterface IntegerProgram::solver() const {
 
   OsiClpSolverInterface solver;
   solver.messageHandler()->setLogLevel(0);
-  solver.loadProblem(matrix, column_lower.data(), column_upper.data(), objective.data(), row_lower.data(),
-                     row_upper.data());
+  solver.loadProblem(matrix, column_lower.data(), column_upper.data(), objective.data(), rows.lower.data(),
+                     rows.upper.data());
   for (int c = 0; c < columns_; ++c) solver.setInteger(c);
   // Clp's own choice of start for larger models crashes in its Idiot code (Debian 12's 1.17.6).
   ClpSolve dual;
@@ -103,30 +165,43 @@ OsiClpSolverInterface IntegerProgram::solver() const {
 }
 
 std::vector<double> IntegerProgram::encode(const std::vector<std::int32_t>& bin) const {
-  std::vector<int> renamed(problem_.bins, -1);
-  int used = 0;
+  const int size = group();
+  std::vector<int> new_group(problem_.bins / size, -1);
+  std::vector<int> new_rank(problem_.bins, -1);
+  std::vector<int> ranks(problem_.bins / size, 0);
+  int groups = 0;
   std::vector<double> values(columns(), 0.0);
   for (std::size_t r = 0; r < order_.size(); ++r) {
-    int& name = renamed[bin[order_[r]]];
-    if (name < 0) name = used++;
-    values[first_column_[r] + name] = 1.0;
+    const int b = bin[order_[r]];
+    int renamed = b;
+    if (symmetry_ != Symmetry::none) {
+      if (new_group[b / size] < 0) new_group[b / size] = groups++;
+      if (new_rank[b] < 0) new_rank[b] = ranks[b / size]++;
+      renamed = new_group[b / size] * size + new_rank[b];
+    }
+    values[column_[r * problem_.bins + renamed]] = 1.0;
   }
   values[columns_] = largest_load(problem_, bin) * scale_;
   return values;
 }
 
 std::vector<std::int32_t> IntegerProgram::decode(const double* values) const {
-  std::vector<std::int32_t> bin(order_.size());
+  std::vector<std::int32_t> bin(order_.size(), 0);
   for (std::size_t r = 0; r < order_.size(); ++r) {
-    const double* first = values + first_column_[r];
-    bin[order_[r]] = static_cast<std::int32_t>(std::max_element(first, first + bins_of(r)) - first);
+    double most = -1;
+    for (int b = 0; b < problem_.bins; ++b) {
+      const int c = column_[r * problem_.bins + b];
+      if (c < 0 || values[c] <= most) continue;
+      most = values[c];
+      bin[order_[r]] = b;
+    }
   }
   return bin;
 }
 
 /// Sets limits and tolerances. CbcMain1 would add cuts and heuristics but is not safe to call from several
 /// threads.
-void configure(CbcModel& model, const IlpLimits& limits, Clock::time_point begin) {
+void configure(CbcModel& model, const SolveLimits& limits, Clock::time_point begin) {
   model.setLogLevel(0);
   model.messageHandler()->setLogLevel(0);
   model.solver()->messageHandler()->setLogLevel(0);
@@ -139,51 +214,82 @@ void configure(CbcModel& model, const IlpLimits& limits, Clock::time_point begin
     model.setMaximumSeconds(std::max(0.0, left.count()));
   } else {
     constexpr std::int64_t most = std::numeric_limits<int>::max();
-    model.setMaximumNodes(static_cast<int>(std::min(limits.nodes, most)));
+    const std::int64_t nodes = limits.steps > 0 ? limits.steps : kDefaultNodes;
+    model.setMaximumNodes(static_cast<int>(std::min(nodes, most)));
   }
 }
 
-/// Improves `solution`, which is LPT's, as far as the limits allow.
-void branch_and_bound(const BinProblem& problem, const IlpLimits& limits, BinSolution& solution) {
-  const Clock::time_point begin = Clock::now();
-  const IntegerProgram program(problem, solution.bound_s);
+/// What the worker sends: CBC's verdict, its bound in units of the simple one, and its bins if it has any.
+enum class Verdict { optimal, limit, abandoned };
+
+std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimits& limits,
+                                     const BinSolution& seed, Clock::time_point begin) {
+  const IntegerProgram program(problem, seed.bound_s);
   CbcModel model(program.solver());
   configure(model, limits, begin);
-  std::vector<double> start = program.encode(solution.bin);
+  std::vector<double> start = program.encode(seed.bin);
   model.setBestSolution(start.data(), program.columns(), start.back(), true);
   model.branchAndBound();
-
+  Verdict verdict = Verdict::limit;
+  if (model.isAbandoned()) verdict = Verdict::abandoned;
+  if (model.isProvenOptimal()) verdict = Verdict::optimal;
+  std::vector<double> values = {static_cast<double>(verdict), model.getBestPossibleObjValue()};
   if (model.bestSolution() != nullptr) {
-    std::vector<std::int32_t> found = program.decode(model.bestSolution());
-    if (largest_load(problem, found) < largest_load(problem, solution.bin)) solution.bin = std::move(found);
+    const std::vector<std::int32_t> bin = program.decode(model.bestSolution());
+    values.insert(values.end(), bin.begin(), bin.end());
   }
-  if (model.isProvenOptimal()) {
-    solution.bound_s = largest_load(problem, solution.bin);
-    solution.status = ScheduleStatus::optimal;
+  return values;
+}
+
+/// Takes from the worker's message what is better than the seed.
+void take(const BinProblem& problem, const std::vector<double>& values, BinSolution& solution) {
+  const auto verdict = static_cast<Verdict>(static_cast<int>(values[0]));
+  if (verdict == Verdict::abandoned) {
+    solution.status = ScheduleStatus::fallback;
     return;
   }
-  if (model.isAbandoned()) return;  // and stays LPT's, with the simple bound
-  const double possible = model.getBestPossibleObjValue() / program.scale();
-  if (possible <= largest_load(problem, solution.bin))
-    solution.bound_s = std::max(solution.bound_s, possible);
-  solution.status = limits.time ? ScheduleStatus::time_limit : ScheduleStatus::node_limit;
+  const std::vector<std::int32_t> bin(values.begin() + 2, values.end());
+  if (!bin.empty() && !broken_cap(problem, bin) &&
+      largest_load(problem, bin) < largest_load(problem, solution.bin)) {
+    solution.bin = bin;
+  }
+  const double found = largest_load(problem, solution.bin);
+  const double possible = verdict == Verdict::optimal ? found : values[1] * solution.bound_s;
+  if (possible <= found && possible > solution.bound_s) {
+    solution.bound_s = possible;
+    solution.bound_kind = BoundKind::integer_program;
+  }
+  if (verdict == Verdict::optimal) solution.status = ScheduleStatus::optimal;
 }
 
 }  // namespace
 
-BinSolution solve_ilp(const BinProblem& problem, const IlpLimits& limits) {
-  BinSolution solution{lpt(problem), lower_bound(problem), ScheduleStatus::fallback};
-  if (meets_bound(largest_load(problem, solution.bin), solution.bound_s)) {
+BinSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits) {
+  const Clock::time_point begin = Clock::now();
+  const std::int64_t binaries = static_cast<std::int64_t>(problem.items()) * problem.bins;
+  if (binaries > (limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries)) {
+    return {lpt(problem), lower_bound(problem), ScheduleStatus::fallback};
+  }
+  SolveLimits seeding = limits;
+  seeding.steps = kSeedSteps;
+  if (limits.time) seeding.time = *limits.time / 4;
+  BinSolution solution = local_search(problem, seeding);
+  if (solution.bin.empty() || solution.status == ScheduleStatus::optimal) return solution;
+  const double seeded = largest_load(problem, solution.bin);
+  if (meets_bound(seeded, solution.bound_s)) {
     solution.status = ScheduleStatus::optimal;
     return solution;
   }
-  const std::int64_t binaries = static_cast<std::int64_t>(problem.items()) * problem.bins;
-  if (binaries > (limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries)) return solution;
-  try {
-    branch_and_bound(problem, limits, solution);
-  } catch (const CoinError&) {
-    solution.status = ScheduleStatus::fallback;
-  }
+  Seconds deadline = kLongest;
+  if (limits.time) deadline = *limits.time + kGrace - (Clock::now() - begin);
+  const WorkerResult result = run_in_worker(
+      [&] { return branch_and_bound(problem, limits, solution, begin); }, deadline, limits.stop);
+  solution.status = limits.time ? ScheduleStatus::time_limit : ScheduleStatus::node_limit;
+  if (result.end == WorkerEnd::late) solution.status = ScheduleStatus::time_limit;
+  if (result.end == WorkerEnd::died) solution.status = ScheduleStatus::fallback;
+  if (result.end == WorkerEnd::done) take(problem, result.values, solution);
+  const double found = largest_load(problem, solution.bin);
+  if (limits.improved && found < seeded) limits.improved(solution.bin, found);
   return solution;
 }
 

@@ -2,30 +2,32 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
-#include "solver/bins.hpp"
+#include "solver/assignment_solver.hpp"
 
 namespace dflop {
 
-struct IlpLimits {
-  /// Branch-and-bound nodes; the same answer on every run. Not used when there is a time limit.
-  std::int64_t nodes = 0;
-  /// Wall clock from the call on. CBC looks at it between nodes, which at the largest size overruns by 0.3 s.
-  std::optional<Seconds> time;
-};
-
-/// Largest items x bins that CBC is asked to solve. Within the default node budget one call then takes up to
-/// about 0.3 s; within a time limit the first linear program alone must leave time for anything else. LPT is
-/// hardly ever improved above either.
+/// Largest items x bins that CBC is asked to solve, with steps and with a time limit. Within the default
+/// steps one call then takes up to about 0.3 s; within a time limit the first linear program alone must leave
+/// time for anything else. LPT is hardly ever improved above either.
 inline constexpr std::int64_t kNodeBudgetBinaries = 512;
 inline constexpr std::int64_t kTimeLimitBinaries = 32768;
 
-/// min C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1, and both loads of every bin at most C.
-/// Starts from lpt() and is never worse; stops at once where that meets lower_bound(). Bins are
-/// interchangeable, so item i (by falling size) is kept out of the bins after i, which loses no partition.
-/// The bound is CBC's, to its tolerance. Status: optimal (proven), node_limit, time_limit, or fallback (the
-/// model is too large or CBC failed).
-BinSolution solve_ilp(const BinProblem& problem, const IlpLimits& limits);
+/// Branch-and-bound nodes of a call without steps.
+inline constexpr std::int64_t kDefaultNodes = 200;
+
+/// min C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1 unless bins may be empty, all loads of bins
+/// (of microbatches, where they share the encoder) at most C, and the caps. Starts from local_search() and is
+/// never worse; stops at once where that meets lower_bound(). Bins are interchangeable, so item i (by falling
+/// size) is kept out of the bins after i, which loses no partition; where the bins of a microbatch belong
+/// together, out of the microbatches after i and the ranks after i; where caps look at microbatches in a row,
+/// out of none. A step of `limits` is a branch-and-bound node.
+///
+/// CBC runs in a process of its own (solver/worker_process.hpp): it may crash or miss its limit, and is
+/// killed 0.2 s after it. The bound is CBC's, to its tolerance. Status: optimal (proven), node_limit,
+/// time_limit, or fallback: the model is too large and lpt()'s assignment stays, or CBC failed and the local
+/// search's does.
+/// @return no bins where none was found that obeys the caps.
+BinSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits);
 
 }  // namespace dflop

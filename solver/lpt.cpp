@@ -3,34 +3,73 @@
 #include <algorithm>
 #include <utility>
 
+#include "solver/cap_table.hpp"
+
 namespace dflop {
+namespace {
+
+/// Loads of the bins that are being filled.
+class Filling {
+ public:
+  explicit Filling(const BinProblem& problem)
+      : problem_(problem),
+        share_(problem.shared_encoder ? problem.dp : 1),
+        encoder_(problem.bins, 0.0),
+        llm_(problem.bins, 0.0),
+        filled_(problem.bins, 0),
+        empty_(problem.allow_empty ? 0 : problem.bins),
+        caps_(problem) {}
+
+  /// The best bin for an item of which `left` are still to place, this one among them; -1: none.
+  int best_bin(std::int32_t item, std::size_t left) const {
+    // Items without work fill no bin by themselves: the last ones go where nothing is yet.
+    const bool only_empty = left == static_cast<std::size_t>(empty_);
+    const double item_e = problem_.encoder_s[item] / share_;
+    const double item_l = problem_.llm_s[item];
+    int best = -1;
+    std::pair<double, double> least;
+    for (int b = 0; b < problem_.bins; ++b) {
+      if (only_empty && filled_[b] != 0) continue;
+      const double e = encoder_[b] + item_e;
+      const double l = llm_[b] + item_l;
+      const std::pair load(std::max(e, l), e + l);
+      if ((best >= 0 && !(load < least)) || !caps_.fits(item, b)) continue;
+      best = b;
+      least = load;
+    }
+    return best;
+  }
+
+  void add(std::int32_t item, int bin) {
+    const int first = bin / share_ * share_;
+    for (int b = first; b < first + share_; ++b) encoder_[b] += problem_.encoder_s[item] / share_;
+    llm_[bin] += problem_.llm_s[item];
+    if (filled_[bin] == 0 && empty_ > 0) --empty_;
+    filled_[bin] = 1;
+    caps_.add(item, bin);
+  }
+
+ private:
+  const BinProblem& problem_;
+  int share_;
+  std::vector<double> encoder_;  // per bin; of a shared encoder that of its microbatch
+  std::vector<double> llm_;
+  std::vector<char> filled_;
+  int empty_;  // bins that still need an item
+  CapTable caps_;
+};
+
+}  // namespace
 
 std::vector<std::int32_t> lpt(const BinProblem& problem) {
-  std::vector<double> encoder(problem.bins, 0.0);
-  std::vector<double> llm(problem.bins, 0.0);
-  std::vector<bool> filled(problem.bins, false);
-  int empty = problem.bins;
+  Filling filling(problem);
   std::vector<std::int32_t> bin(problem.items());
   std::size_t left = problem.items();
   for (const std::int32_t item : by_falling_size(problem)) {
-    const auto load_with_item = [&](int b) {
-      const double e = encoder[b] + problem.encoder_s[item];
-      const double l = llm[b] + problem.llm_s[item];
-      return std::pair(std::max(e, l), e + l);
-    };
-    // Items without work fill no bin by themselves: the last ones go where nothing is yet.
-    const bool only_empty = left == static_cast<std::size_t>(empty);
-    int best = -1;
-    for (int b = 0; b < problem.bins; ++b) {
-      if (only_empty && filled[b]) continue;
-      if (best < 0 || load_with_item(b) < load_with_item(best)) best = b;
-    }
+    const int best = filling.best_bin(item, left--);
+    if (best < 0) return {};
     bin[item] = best;
-    encoder[best] += problem.encoder_s[item];
-    llm[best] += problem.llm_s[item];
-    if (!filled[best]) --empty;
-    filled[best] = true;
-    --left;
+    filling.add(item, best);
   }
   return bin;
 }

@@ -20,7 +20,7 @@ class BinScheduler : public Scheduler {
   ScheduleResult schedule(const ScheduleRequest& request) const final {
     require_enough_samples(request.samples.size(), request.plan);
     const SampleCosts costs = sample_costs(request.cost, request.plan, request.model, request.samples);
-    const BinProblem problem{costs.encoder_s, costs.llm_s, request.plan.bins()};
+    const BinProblem problem{costs.encoder_s, costs.llm_s, request.plan.bins(), request.plan.llm.dp};
     BinSolution solution = solve(problem, request);
     const double c_max = largest_load(problem, solution.bin);
     ScheduleResult result;
@@ -53,9 +53,9 @@ class LptScheduler final : public BinScheduler {
   std::string_view name() const override { return "lpt"; }
 
  private:
-  BinSolution solve(const BinProblem& problem, const ScheduleRequest& request) const override {
+  BinSolution solve(const BinProblem& problem, const ScheduleRequest&) const override {
     BinSolution solution{lpt(problem), lower_bound(problem), ScheduleStatus::heuristic};
-    arrange_bins(problem, request.plan.llm.dp, solution.bin);
+    arrange_bins(problem, solution.bin);
     return solution;
   }
 };
@@ -67,8 +67,8 @@ class IlpScheduler final : public BinScheduler {
 
  private:
   BinSolution solve(const BinProblem& problem, const ScheduleRequest& request) const override {
-    BinSolution solution = solve_ilp(problem, {node_budget_, request.time_limit});
-    arrange_bins(problem, request.plan.llm.dp, solution.bin);
+    BinSolution solution = solve_ilp(problem, {0, node_budget_, request.time_limit});
+    arrange_bins(problem, solution.bin);
     return solution;
   }
 

@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-constexpr IlpLimits kManyNodes{1'000'000, {}};
+const SolveLimits kManyNodes{0, 1'000'000};
 
 /// An instance that LPT does not solve: see Ilp.BeatsLpt.
 struct Hard {
@@ -65,7 +65,7 @@ TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
     const int bins = 2 + static_cast<int>(random.below(2));
     const testing::RandomItems data(random, 9, false);
     const BinProblem problem = data.problem(bins);
-    const BinSolution solution = solve_ilp(problem, {static_cast<std::int64_t>(random.below(6)), {}});
+    const BinSolution solution = solve_ilp(problem, {0, 1 + static_cast<std::int64_t>(random.below(5))});
     ASSERT_TRUE(fills_every_bin(solution, problem));
     EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
     EXPECT_LE(solution.bound_s, testing::brute_force(problem) * (1 + 1e-7));
@@ -78,8 +78,8 @@ TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
 TEST(Ilp, NodeBudgetGivesTheSameAnswerAgain) {
   Random random(3);
   const testing::RandomItems data(random, 30, false);
-  const BinSolution first = solve_ilp(data.problem(6), {100, {}});
-  const BinSolution second = solve_ilp(data.problem(6), {100, {}});
+  const BinSolution first = solve_ilp(data.problem(6), {0, 100});
+  const BinSolution second = solve_ilp(data.problem(6), {0, 100});
   EXPECT_EQ(first.bin, second.bin);
   EXPECT_EQ(first.bound_s, second.bound_s);
   EXPECT_EQ(first.status, second.status);
@@ -89,7 +89,7 @@ TEST(Ilp, TimeLimitOfNothingLeavesLpt) {
   Random random(4);
   const testing::RandomItems data(random, 40, false);
   const BinProblem problem = data.problem(7);
-  const BinSolution solution = solve_ilp(problem, {0, Seconds(0)});
+  const BinSolution solution = solve_ilp(problem, {0, 0, Seconds(0)});
   EXPECT_EQ(solution.status, ScheduleStatus::time_limit);
   EXPECT_TRUE(fills_every_bin(solution, problem));
   EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
@@ -118,7 +118,7 @@ TEST(Ilp, PrintsNothing) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
   solve_ilp(hard.problem(), kManyNodes);
-  solve_ilp(hard.problem(), {0, Seconds(1)});
+  solve_ilp(hard.problem(), {0, 0, Seconds(1)});
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
@@ -129,14 +129,14 @@ TEST(Ilp, SeveralThreadsGetTheAnswersOfOne) {
   std::vector<std::vector<std::int32_t>> expected;
   for (int i = 0; i < 8; ++i) {
     data.emplace_back(random, 10, false);
-    expected.push_back(solve_ilp(data.back().problem(3), {200, {}}).bin);
+    expected.push_back(solve_ilp(data.back().problem(3), {0, 200}).bin);
   }
   std::vector<int> wrong(4, 0);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (std::size_t i = 0; i < data.size(); ++i) {
-        if (solve_ilp(data[i].problem(3), {200, {}}).bin != expected[i]) ++wrong[t];
+        if (solve_ilp(data[i].problem(3), {0, 200}).bin != expected[i]) ++wrong[t];
       }
     });
   }

@@ -1,0 +1,22 @@
+#include "solver/assignment_solvers.hpp"
+
+#include <string>
+
+#include "core/error.hpp"
+#include "solver/bin_solvers.hpp"
+
+namespace dflop {
+
+std::unique_ptr<AssignmentSolver> make_assignment_solver(std::string_view name) {
+  if (auto solver = make_bin_solver(name)) return solver;
+  std::string known;
+  for (const std::string_view other : assignment_solver_names())
+    known += (known.empty() ? "" : ", ") + std::string(other);
+  throw Error(ErrorKind::usage, "unknown method '" + std::string(name) + "', expected one of " + known);
+}
+
+std::vector<std::string_view> assignment_solver_names() {
+  return bin_solver_names();
+}
+
+}  // namespace dflop

@@ -1,0 +1,53 @@
+// What the bins of an assignment hold of each cap while it is being made or changed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "solver/bins.hpp"
+
+namespace dflop {
+
+/// Counts in whole numbers, so that sums are exact in any order and in float: weights that are whole stay as
+/// they are where the cap is at most 2^22, others are rounded up to 2^-22 of the cap.
+class CapTable {
+ public:
+  /// All bins empty. The problem must outlive the table.
+  explicit CapTable(const BinProblem& problem);
+
+  int caps() const { return static_cast<int>(caps_.size()); }
+  double weight(int cap, std::int32_t item) const { return caps_[cap].weight[item]; }
+
+  void add(std::int32_t item, std::int32_t bin) { change(item, bin, 1.0); }
+  void remove(std::int32_t item, std::int32_t bin) { change(item, bin, -1.0); }
+
+  bool fits(std::int32_t item, std::int32_t bin) const;
+
+  /// By how much the weight in `bin` may grow while that in `other` shrinks by as much (other < 0: nothing
+  /// shrinks). Negative where a cap is broken already.
+  double room(int cap, std::int32_t bin, std::int32_t other = -1) const;
+
+ private:
+  struct Counted {
+    std::vector<double> weight;  // per item
+    std::vector<double> held;    // per chain and first microbatch of a window
+    double most = 0;
+    int window = 1;
+    bool of_microbatch = false;
+  };
+
+  void change(std::int32_t item, std::int32_t bin, double sign);
+  int chain(const Counted& cap, std::int32_t bin) const { return cap.of_microbatch ? 0 : bin % dp_; }
+
+  int dp_;
+  int microbatches_;
+  std::vector<Counted> caps_;
+};
+
+/// Why no assignment can obey the caps, where that is plain: an item that is too large, or more of them than
+/// all bins hold. "item 17 ('id') has 9000 LLM tokens, the cap is 8192".
+std::optional<std::string> impossible_cap(const BinProblem& problem);
+
+}  // namespace dflop

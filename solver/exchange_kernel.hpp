@@ -1,0 +1,50 @@
+// The inner loop of local search: which offer of one bin to exchange for which of another.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace dflop {
+
+/// Offers are read sixteen at a time; their arrays are padded to a multiple of it.
+inline constexpr int kLanes = 16;
+/// Loads of a padding offer: an exchange for it is never the best.
+inline constexpr float kFar = 1e30F;
+/// Caps that one exchange can obey.
+inline constexpr int kMostCaps = 16;
+
+/// Parts of a bin that may leave it: items, pairs of items, nothing. Loads, and the weights of each cap.
+struct Offers {
+  const float* encoder = nullptr;
+  const float* llm = nullptr;
+  std::array<const float*, kMostCaps> weight = {};
+  int count = 0;  ///< without padding
+};
+
+/// Two bins and what each may give. An exchange is allowed if for each cap (weight of y's offer - weight of
+/// x's offer) lies between least and most.
+struct ExchangeQuery {
+  Offers x;
+  Offers y;
+  float encoder_x = 0;  ///< loads before the exchange
+  float llm_x = 0;
+  float encoder_y = 0;
+  float llm_y = 0;
+  int caps = 0;
+  std::array<float, kMostCaps> least = {};
+  std::array<float, kMostCaps> most = {};
+};
+
+/// The largest of the four loads after an exchange, and which offers change places.
+struct Exchange {
+  float load = 0;
+  std::int32_t x = -1;
+  std::int32_t y = -1;
+};
+
+/// The exchange with the smallest load below `best.load`, the first of equal ones; `best` unchanged if there
+/// is none. Only additions and comparisons of floats, so the same result on every processor.
+/// @return true if `best` is new.
+bool best_exchange(const ExchangeQuery& query, Exchange& best);
+
+}  // namespace dflop

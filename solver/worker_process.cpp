@@ -1,0 +1,138 @@
+#include "solver/worker_process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <mutex>
+
+namespace dflop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Seconds kLookForStop(0.005);
+
+bool write_all(int file, const void* data, std::size_t bytes) {
+  const auto* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = write(file, next, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    next += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+[[noreturn]] void be_child(const std::function<std::vector<double>()>& work, int out) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The caller's handlers clean up the caller's files.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) {
+    std::signal(signal, SIG_DFL);
+  }
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere >= 0) {
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+  }
+  try {
+    const std::vector<double> values = work();
+    const std::uint64_t count = values.size();
+    if (write_all(out, &count, sizeof(count)) && write_all(out, values.data(), count * sizeof(double)))
+      _exit(0);
+  } catch (...) {  // like a crash
+  }
+  _exit(1);
+}
+
+struct Child {
+  pid_t pid = -1;
+  int in = -1;
+};
+
+/// One at a time: a child forked between pipe() and close() of another would hold that pipe open.
+Child start(const std::function<std::vector<double>()>& work) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  const pid_t pid = fork();
+  if (pid == 0) be_child(work, ends[1]);
+  close(ends[1]);
+  return {pid, ends[0]};
+}
+
+/// What the child has sent so far.
+class Message {
+ public:
+  bool complete() const { return bytes_.size() >= sizeof(std::uint64_t) && bytes_.size() >= expected(); }
+
+  /// @return false at the end of the pipe.
+  bool read_some(int in) {
+    std::array<char, 65536> buffer;
+    const ssize_t count = read(in, buffer.data(), buffer.size());
+    if (count < 0) return errno == EINTR;
+    bytes_.insert(bytes_.end(), buffer.begin(), buffer.begin() + count);
+    return count > 0;
+  }
+
+  std::vector<double> values() const {
+    std::vector<double> values((expected() - sizeof(std::uint64_t)) / sizeof(double));
+    const auto* begin = reinterpret_cast<const char*>(bytes_.data()) + sizeof(std::uint64_t);
+    std::copy_n(begin, values.size() * sizeof(double), reinterpret_cast<char*>(values.data()));
+    return values;
+  }
+
+ private:
+  std::size_t expected() const {
+    std::uint64_t count = 0;
+    std::copy_n(bytes_.begin(), sizeof(count), reinterpret_cast<char*>(&count));
+    return sizeof(count) + count * sizeof(double);
+  }
+
+  std::vector<char> bytes_;
+};
+
+WorkerEnd receive(int in, Clock::time_point deadline, const std::stop_token& stop, Message& message) {
+  while (!message.complete()) {
+    if (stop.stop_requested()) return WorkerEnd::stopped;
+    Seconds wait = deadline - Clock::now();
+    if (wait.count() <= 0) return WorkerEnd::late;
+    if (stop.stop_possible()) wait = std::min(wait, kLookForStop);
+    pollfd ready{in, POLLIN, 0};
+    const int found = poll(&ready, 1, static_cast<int>(wait.count() * 1e3) + 1);
+    if (found < 0 && errno != EINTR) return WorkerEnd::died;
+    if (found > 0 && !message.read_some(in)) return WorkerEnd::died;
+  }
+  return WorkerEnd::done;
+}
+
+}  // namespace
+
+WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
+                           const std::stop_token& stop) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  const Child child = start(work);
+  if (child.in < 0) return {};
+  Message message;
+  WorkerResult result;
+  if (child.pid > 0) {
+    result.end = receive(child.in, deadline, stop, message);
+    kill(child.pid, SIGKILL);
+    while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  close(child.in);
+  if (result.end == WorkerEnd::done) result.values = message.values();
+  return result;
+}
+
+}  // namespace dflop
