@@ -118,6 +118,7 @@ std::vector<Command> commands() {
   all.push_back(import_command());
   all.push_back(plan_command());
   all.push_back(schedule_command());
+  all.push_back(partition_command());
   all.push_back(simulate_command());
   all.push_back(replay_command());
   all.push_back(sweep_command());

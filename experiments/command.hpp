@@ -19,6 +19,7 @@ struct Command {
 Command compare_command();
 Command data_command();
 Command import_command();
+Command partition_command();
 Command plan_command();
 Command schedule_command();
 Command simulate_command();

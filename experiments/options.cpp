@@ -156,16 +156,32 @@ void add_plan_options(Options& options) {
       ("no-sequence-parallel", po::bool_switch(), "keep whole activations on every tp rank");
 }
 
+void add_objective_option(Options& options) {
+  options.add_options()(
+      "objective", po::value<std::string>()->value_name("published|bins|makespan"),
+      "what is to be small: the largest bin, each with its own encoder work (published) or a "
+      "microbatch's shared (bins), or the iteration's duration; without it the method's own");
+}
+
 void add_scheduler_options(Options& options) {
   static const std::string names = joined(scheduler_names());
+  options.add_options()("scheduler", po::value<std::string>()->default_value("ilp")->value_name(names),
+                        "microbatch scheduler");
+  add_objective_option(options);
   options.add_options()  //
-      ("scheduler", po::value<std::string>()->default_value("ilp")->value_name(names),
-       "microbatch scheduler")  //
+      ("token-cap", po::value<std::int64_t>()->value_name("N"),
+       "LLM tokens of a microbatch on one dp rank at most")  //
+      ("respect-memory", po::bool_switch(),
+       "keep the microbatches that are in flight together within GPU memory")  //
+      ("steps", po::value<std::int64_t>()->value_name("N"),
+       "work of the searches other than ilp for each iteration, in their own steps; the same result on every "
+       "machine")  //
       ("node-budget", po::value<std::int64_t>()->value_name("N"),
        "branch-and-bound nodes of ilp, the same result on every machine; above 512 samples x bins it keeps "
        "LPT's")  //
       ("time-limit", po::value<double>()->value_name("SECONDS"),
-       "wall-clock limit of ilp for each iteration, in place of the node budget; up to 32768 samples x bins");
+       "wall-clock limit for each iteration, in place of steps and node budget; ilp: up to 32768 samples x "
+       "bins");
 }
 
 void add_truth_option(Options& options) {
@@ -229,13 +245,28 @@ Format read_format(const Values& values) {
   return *format;
 }
 
+std::optional<Objective> read_objective(const Values& values) {
+  const std::optional<std::string> name = read_text(values, "objective");
+  if (!name) return std::nullopt;
+  const std::optional<Objective> objective = objective_from_string(*name);
+  if (!objective) refuse("objective", "published, bins or makespan", *name);
+  return objective;
+}
+
 SchedulerChoice read_scheduler(const Values& values) {
-  SchedulerChoice choice{values["scheduler"].as<std::string>(), std::nullopt, std::nullopt};
-  make_scheduler(choice.name, SchedulerOptions{});  // refuses an unknown name
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
+  SchedulerChoice choice;
+  choice.name = values["scheduler"].as<std::string>();
+  make_scheduler(choice.name);  // refuses an unknown name
+  choice.objective = read_objective(values);
+  if (values.count("token-cap") > 0) choice.token_cap = read_integer(values, "token-cap", 1, kMostTokens);
+  choice.respect_memory = values["respect-memory"].as<bool>();
+  if (values.count("steps") > 0) choice.steps = read_integer(values, "steps", 1, INT64_MAX);
   if (values.count("node-budget") > 0) choice.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {
-    if (choice.node_budget)
-      throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--node-budget'");
+    if (choice.node_budget || choice.steps)
+      throw Error(ErrorKind::usage,
+                  "option '--time-limit': takes the place of '--node-budget' and '--steps'");
     choice.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
   return choice;

@@ -35,9 +35,13 @@ void add_target_options(Options& options);
 void add_batch_options(Options& options);
 /// --pipeline-schedule, --chunks, --recompute, --gradient-bucket, --no-zero1, --no-sequence-parallel.
 void add_plan_options(Options& options);
-/// --scheduler, --node-budget, --time-limit.
+/// --objective.
+void add_objective_option(Options& options);
+/// Nothing where it was not given. @throws Error (usage) for an unknown name.
+std::optional<Objective> read_objective(const Values& values);
+/// --scheduler, --objective, --token-cap, --respect-memory, --steps, --node-budget, --time-limit.
 void add_scheduler_options(Options& options);
-/// Reads what add_scheduler_options() declared. @throws Error (usage) for an unknown name or both limits.
+/// Reads what add_scheduler_options() declared. @throws Error (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
 /// --truth.
 void add_truth_option(Options& options);

@@ -20,15 +20,33 @@ namespace po = boost::program_options;
 
 Table schedule_table(const ScheduleFile& schedule) {
   Table table;
-  table.columns = {{"iteration", "iteration"}, {"samples", "samples"},   {"c_max_s", "C_max s", 4},
-                   {"bound_s", "bound s", 4},  {"gap", "gap %", 2, 100}, {"status", "status"}};
+  table.columns = {{"iteration", "iteration"}, {"samples", "samples"},    {"objective", "objective"},
+                   {"c_max_s", "C_max s", 4},  {"bound_s", "bound s", 4}, {"bound_kind", "kind of bound"},
+                   {"gap", "gap %", 2, 100},   {"status", "status"}};
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
     table.rows.push_back({static_cast<std::int64_t>(k), static_cast<std::int64_t>(iteration.samples.size()),
-                          iteration.c_max.count(), iteration.bound.count(), iteration.gap(),
-                          std::string(to_string(iteration.status))});
+                          std::string(to_string(iteration.objective)), iteration.c_max.count(),
+                          iteration.bound.count(), std::string(to_string(iteration.bound_kind)),
+                          iteration.gap(), std::string(to_string(iteration.status))});
   }
   return table;
+}
+
+/// Statistics over iterations, on standard error as they hold measured times.
+void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
+  const auto count = static_cast<double>(seconds.size());
+  Seconds objective(0);
+  double worst = 0;
+  for (const ScheduledIteration& iteration : schedule.iterations) {
+    objective += iteration.c_max;
+    worst = std::max(worst, iteration.gap());
+  }
+  const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));
+  fmt::print(stderr, "dflop: objective {:.4f} s (mean), gap {:.3f} % (mean), {:.3f} % at most; {}\n",
+             objective.count() / count, 100 * mean_gap(schedule), 100 * worst, status_counts(schedule));
+  fmt::print(stderr, "dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n",
+             1e3 * total.count() / count, 1e3 * std::max_element(seconds.begin(), seconds.end())->count());
 }
 
 int run(const Values& values) {
@@ -49,10 +67,13 @@ int run(const Values& values) {
 
   std::vector<Seconds> seconds;
   const ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
-  const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));
-  fmt::print(stderr, "dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n",
-             1e3 * total.count() / iterations,
-             1e3 * std::max_element(seconds.begin(), seconds.end())->count());
+  const ScheduledIteration& last = schedule.iterations.back();
+  if (!last.reason.empty()) {
+    fmt::print(stderr, "dflop: {}: iteration {}: {}\n", to_string(last.status),
+               schedule.iterations.size() - 1, last.reason);
+  }
+  if (last.status == ScheduleStatus::infeasible) return 3;
+  report(schedule, seconds);
   if (out) write_file_atomically(*out, to_json(schedule));
   print_table(schedule_table(schedule), format);
   return 0;
@@ -61,14 +82,16 @@ int run(const Values& values) {
 }  // namespace
 
 Command schedule_command() {
-  Command command{"schedule",
-                  "put the samples of global batches into microbatches",
-                  "Draws global batches from the data and assigns each sample to a microbatch and LLM dp "
-                  "rank of the plan.\n"
-                  "C_max is the largest load of any microbatch, encoder or LLM; bound and gap are proven.",
-                  "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
-                  command_options(),
-                  run};
+  Command command{
+      "schedule",
+      "put the samples of global batches into microbatches",
+      "Draws global batches from the data and assigns each sample to a microbatch and LLM dp "
+      "rank of the plan.\n"
+      "C_max is the objective: the largest load of any microbatch, encoder or LLM, or the makespan; "
+      "bound and gap are\nproven. Exit code 3 if no assignment obeys the caps.",
+      "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
+      command_options(),
+      run};
   command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
                                 "from 'dflop plan'");
   add_data_options(command.options);

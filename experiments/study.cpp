@@ -77,6 +77,7 @@ ServiceInput service_input(const Plan& plan, const Target& target, const std::ve
                            const SchedulerChoice& choice) {
   SchedulerOptions options;
   if (choice.node_budget) options.node_budget = *choice.node_budget;
+  if (choice.steps) options.steps = *choice.steps;
   const auto draw = [&batches](std::uint64_t k) {
     return k < batches.size() ? borrowed(batches[k]) : nullptr;
   };
@@ -84,10 +85,13 @@ ServiceInput service_input(const Plan& plan, const Target& target, const std::ve
   return {draw, make_scheduler(choice.name, options), plan, target.model, borrowed(cost)};
 }
 
-ServiceOptions service_options(const SchedulerChoice& choice, std::uint64_t seed) {
+ServiceOptions service_options(const Target& target, const SchedulerChoice& choice, std::uint64_t seed) {
   ServiceOptions options;
   options.seed = seed;
   options.time_limit = choice.time_limit;
+  options.objective = choice.objective;
+  options.token_cap = choice.token_cap;
+  if (choice.respect_memory) options.memory = target.cluster.gpu.usable_memory();
   return options;
 }
 
@@ -107,8 +111,8 @@ class RecordedAssignments final : public AssignmentSource {
     std::optional<ScheduledBatch> batch = source_.next();
     if (!batch) return batch;
     const ScheduleResult& result = batch->result;
-    file_.iterations.push_back(
-        {*batch->samples, result.assignment, result.c_max, result.bound, result.status});
+    file_.iterations.push_back({*batch->samples, result.assignment, result.c_max, result.bound, result.status,
+                                result.objective, result.bound_kind, result.reason});
     if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
     for (const ScheduleEvent& event : batch->events) {
       fmt::print(stderr, "dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind),
@@ -138,6 +142,8 @@ class StoredAssignments final : public AssignmentSource {
     batch.result.c_max = stored.c_max;
     batch.result.bound = stored.bound;
     batch.result.status = stored.status;
+    batch.result.objective = stored.objective;
+    batch.result.bound_kind = stored.bound_kind;
     return batch;
   }
 
@@ -249,13 +255,15 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds) {
-  SchedulingService service(service_input(plan, target, batches, choice), service_options(choice, seed));
+  SchedulingService service(service_input(plan, target, batches, choice),
+                            service_options(target, choice, seed));
   ScheduleFile file = empty_schedule(plan, batches, choice, seed);
   RecordedAssignments source(service, file, seconds);
   Progress progress("scheduling");
   while (source.next()) {
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
                     static_cast<std::int64_t>(batches.size()));
+    if (file.iterations.back().status == ScheduleStatus::infeasible) break;
   }
   return file;
 }
@@ -273,7 +281,8 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
 
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced) {
-  SchedulingService service(service_input(plan, target, batches, choice), service_options(choice, seed));
+  SchedulingService service(service_input(plan, target, batches, choice),
+                            service_options(target, choice, seed));
   ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
   RecordedAssignments source(service, run.schedule);
   run.evaluation = run_iterations(plan, target, source, batches.size(), traced, {});

@@ -47,11 +47,16 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 
 struct SchedulerChoice {
   std::string name;
-  std::optional<std::int64_t> node_budget;
-  std::optional<Seconds> time_limit;
+  std::optional<std::int64_t> node_budget = {};
+  std::optional<Seconds> time_limit = {};
+  std::optional<Objective> objective = {};
+  std::optional<std::int64_t> token_cap = {};
+  bool respect_memory = false;
+  std::optional<std::int64_t> steps = {};
 };
 
-/// Schedules every batch. `seconds`, where given, receives the measured time of each.
+/// Schedules every batch. `seconds`, where given, receives the measured time of each. An iteration whose caps
+/// cannot be obeyed, or were not, has status infeasible, its reason and no bins, and is the last.
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds = nullptr);

@@ -23,8 +23,8 @@ int padded(int slots) {
 }  // namespace
 
 BinSearch::BinSearch(const BinProblem& problem, double unit_s, std::span<const std::int32_t> bin,
-                     std::uint64_t seed)
-    : problem_(problem), share_(problem.shared_encoder ? problem.dp : 1), caps_(problem), random_(seed) {
+                     const Random& random)
+    : problem_(problem), share_(problem.shared_encoder ? problem.dp : 1), caps_(problem), random_(random) {
   item_.assign(kCaps + caps_.caps(), std::vector<float>(problem.items()));
   for (std::size_t i = 0; i < problem.items(); ++i) {
     item_[kEncoder][i] = static_cast<float>(problem.encoder_s[i] / (share_ * unit_s));

@@ -16,7 +16,8 @@ namespace dflop {
 class BinSearch {
  public:
   /// `unit_s` = 1.0 in the search's loads. The problem must outlive the search.
-  BinSearch(const BinProblem& problem, double unit_s, std::span<const std::int32_t> bin, std::uint64_t seed);
+  BinSearch(const BinProblem& problem, double unit_s, std::span<const std::int32_t> bin,
+            const Random& random);
 
   /// The largest load, in units.
   float largest() const { return load(fullest()); }

@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "solver/bin_bounds.hpp"
 #include "solver/bin_order.hpp"
 #include "solver/cap_table.hpp"
 #include "solver/ilp.hpp"
@@ -15,6 +14,7 @@
 #include "solver/karmarkar_karp.hpp"
 #include "solver/local_search.hpp"
 #include "solver/lpt.hpp"
+#include "solver/makespan_bound.hpp"
 
 namespace dflop {
 namespace {
@@ -85,12 +85,17 @@ class BinSolver : public AssignmentSolver {
   static void finish(const AssignmentProblem& problem, BinSolution found, AssignmentSolution& solution) {
     solution.objective_s = problem.objective(found.bin);
     if (problem.pipeline != nullptr) {
-      found.bound_s = work_bound(*problem.pipeline, problem.features);
+      const MakespanBound bound =
+          problem.bounds != nullptr
+              ? problem.bounds->bound(problem.features)
+              : MakespanBounds(*problem.pipeline, BoundKind::simple).bound(problem.features);
+      found.bound_s = bound.seconds;
+      found.bound_kind = bound.kind;
       if (found.status != ScheduleStatus::fallback) found.status = ScheduleStatus::heuristic;
     }
     // Sums in another order may round to above the objective.
     solution.bound_s = std::min(found.bound_s, solution.objective_s);
-    solution.bound_kind = problem.pipeline == nullptr ? found.bound_kind : BoundKind::simple;
+    solution.bound_kind = found.bound_kind;
     const bool proven = meets_bound(solution.objective_s, solution.bound_s);
     solution.status = proven ? ScheduleStatus::optimal : found.status;
     solution.bin = std::move(found.bin);

@@ -11,7 +11,7 @@ inline constexpr int kLanes = 16;
 /// Loads of a padding offer: an exchange for it is never the best.
 inline constexpr float kFar = 1e30F;
 /// Caps that one exchange can obey.
-inline constexpr int kMostCaps = 16;
+inline constexpr int kMostCaps = 24;
 
 /// Parts of a bin that may leave it: items, pairs of items, nothing. Loads, and the weights of each cap.
 struct Offers {

@@ -85,7 +85,7 @@ BinSolution local_search(const BinProblem& problem, const SolveLimits& limits) {
   if (limits.improved) limits.improved(solution.bin, least);
   if (problem.bins == 1 || meets_bound(least, solution.bound_s)) return solution;
 
-  BinSearch search(problem, solution.bound_s, solution.bin, limits.seed + limits.stream);
+  BinSearch search(problem, solution.bound_s, solution.bin, Random(limits.seed, limits.stream));
   search_on(search, kMet, budget, [&](const std::vector<std::int32_t>& bin) {
     const double load = largest_load(problem, bin);
     if (load < least) {
@@ -108,7 +108,7 @@ std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits
   if (!broken_cap(problem, bin)) return bin;
   if (problem.bins == 1) return {};
   bool obeyed = false;
-  BinSearch search(fill, 1.0, bin, limits.seed + limits.stream);
+  BinSearch search(fill, 1.0, bin, Random(limits.seed, limits.stream));
   search_on(search, 0, budget, [&](const std::vector<std::int32_t>& found) {
     obeyed = !broken_cap(problem, found);
     bin = found;

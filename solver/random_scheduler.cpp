@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "solver/in_order.hpp"
 #include "solver/schedulers.hpp"
 
 namespace dflop {
@@ -16,14 +17,10 @@ Assignment random_assignment(std::size_t samples, const Plan& plan, std::uint64_
   std::iota(order.begin(), order.end(), 0);
   Random(seed, iteration).shuffle(std::span(order));
 
-  Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(samples)};
-  const std::size_t bins = plan.bins();
-  std::size_t next = 0;
-  for (std::size_t b = 0; b < bins; ++b) {
-    const std::size_t count = samples / bins + (b < samples % bins ? 1 : 0);
-    for (std::size_t i = 0; i < count; ++i) assignment.bin[order[next++]] = static_cast<std::int32_t>(b);
-  }
-  return assignment;
+  BinProblem problem;
+  problem.bins = plan.bins();
+  problem.dp = plan.llm.dp;
+  return {plan.microbatches, plan.llm.dp, place_in_order(problem, order)};
 }
 
 }  // namespace dflop

@@ -1,94 +1,106 @@
 #include "solver/schedulers.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 #include "costmodel/sample_costs.hpp"
-#include "solver/bin_order.hpp"
-#include "solver/bins.hpp"
-#include "solver/ilp.hpp"
-#include "solver/lpt.hpp"
-#include "solver/random_scheduler.hpp"
+#include "solver/assignment_solvers.hpp"
+#include "solver/plan_caps.hpp"
+#include "solver/plan_makespan.hpp"
 
 namespace dflop {
 namespace {
 
-/// A scheduler that is one way of solving the partition problem.
-class BinScheduler : public Scheduler {
+/// A solver's problem made of a batch, with all that it refers to.
+struct BatchProblem {
+  SampleCosts costs;
+  CapSet caps;
+  std::vector<std::string> names;
+  AssignmentProblem problem;
+
+  BatchProblem(const ScheduleRequest& request, Objective objective)
+      : costs(sample_costs(request.cost, request.plan, request.model, request.samples)),
+        caps(plan_caps(request)) {
+    for (const Sample& sample : request.samples) names.push_back(sample.id);
+    BinProblem& bins = problem.bins;
+    bins.encoder_s = costs.encoder_s;
+    bins.llm_s = costs.llm_s;
+    bins.bins = request.plan.bins();
+    bins.dp = request.plan.llm.dp;
+    // In other layouts each dp rank encodes its own samples.
+    bins.shared_encoder = objective != Objective::published && request.plan.layout == Layout::disaggregated;
+    bins.caps = caps.caps;
+    bins.names = names;
+  }
+  BatchProblem(const BatchProblem&) = delete;  // the problem refers to the members
+};
+
+class AssignmentScheduler final : public Scheduler {
  public:
-  ScheduleResult schedule(const ScheduleRequest& request) const final {
+  AssignmentScheduler(std::unique_ptr<AssignmentSolver> solver, const SchedulerOptions& options)
+      : solver_(std::move(solver)), options_(options) {}
+  std::string_view name() const override { return solver_->name(); }
+
+  ScheduleResult schedule(const ScheduleRequest& request) const override {
     require_enough_samples(request.samples.size(), request.plan);
-    const SampleCosts costs = sample_costs(request.cost, request.plan, request.model, request.samples);
-    const BinProblem problem{costs.encoder_s, costs.llm_s, request.plan.bins(), request.plan.llm.dp};
-    BinSolution solution = solve(problem, request);
-    const double c_max = largest_load(problem, solution.bin);
-    ScheduleResult result;
-    result.c_max = Seconds(c_max);
-    // Sums in another order may round to above c_max.
-    result.bound = Seconds(std::min(solution.bound_s, c_max));
-    result.status = meets_bound(c_max, solution.bound_s) ? ScheduleStatus::optimal : solution.status;
-    result.assignment = {request.plan.microbatches, request.plan.llm.dp, std::move(solution.bin)};
-    return result;
+    const Objective objective = request.objective.value_or(default_objective());
+    BatchProblem batch(request, objective);
+    std::optional<PlanMakespan> makespan;
+    if (objective == Objective::makespan) {
+      makespan.emplace(request);
+      makespan->prepare(request, known_);
+      makespan->describe(batch.problem);
+    }
+    const auto result = [&](std::span<const std::int32_t> bin, double seconds) {
+      ScheduleResult made;
+      made.objective = objective;
+      made.c_max = Seconds(seconds);
+      made.bound_kind = BoundKind::none;
+      if (!bin.empty())
+        made.assignment = {request.plan.microbatches, request.plan.llm.dp, {bin.begin(), bin.end()}};
+      return made;
+    };
+    SolveLimits limits{request.seed, steps(), request.time_limit, request.stop};
+    limits.stream = request.iteration;
+    if (request.improved) {
+      limits.improved = [&](std::span<const std::int32_t> bin, double seconds) {
+        request.improved(result(bin, seconds));
+      };
+    }
+    AssignmentSolution solution = solver_->solve(batch.problem, limits);
+    ScheduleResult out = result(solution.bin, solution.objective_s);
+    out.bound = Seconds(solution.bound_s);
+    out.bound_kind = solution.bound_kind;
+    out.status = solution.status;
+    out.reason = std::move(solution.reason);
+    return out;
   }
 
  private:
-  virtual BinSolution solve(const BinProblem& problem, const ScheduleRequest& request) const = 0;
-};
-
-class RandomScheduler final : public BinScheduler {
- public:
-  std::string_view name() const override { return "random"; }
-
- private:
-  BinSolution solve(const BinProblem& problem, const ScheduleRequest& request) const override {
-    Assignment assignment =
-        random_assignment(request.samples.size(), request.plan, request.seed, request.iteration);
-    return {std::move(assignment.bin), lower_bound(problem), ScheduleStatus::heuristic};
+  Objective default_objective() const {
+    if (name() == "makespan" || name() == "auto") return Objective::makespan;
+    return name() == "local-search" ? Objective::bins : Objective::published;
   }
-};
-
-class LptScheduler final : public BinScheduler {
- public:
-  std::string_view name() const override { return "lpt"; }
-
- private:
-  BinSolution solve(const BinProblem& problem, const ScheduleRequest&) const override {
-    BinSolution solution{lpt(problem), lower_bound(problem), ScheduleStatus::heuristic};
-    arrange_bins(problem, solution.bin);
-    return solution;
-  }
-};
-
-class IlpScheduler final : public BinScheduler {
- public:
-  explicit IlpScheduler(std::int64_t node_budget) : node_budget_(node_budget) {}
-  std::string_view name() const override { return "ilp"; }
-
- private:
-  BinSolution solve(const BinProblem& problem, const ScheduleRequest& request) const override {
-    BinSolution solution = solve_ilp(problem, {0, node_budget_, request.time_limit});
-    arrange_bins(problem, solution.bin);
-    return solution;
+  std::int64_t steps() const {
+    return name() == "ilp" ? std::max<std::int64_t>(options_.node_budget, 1) : options_.steps;
   }
 
-  std::int64_t node_budget_;
+  std::unique_ptr<AssignmentSolver> solver_;
+  SchedulerOptions options_;
+  mutable KnownPaths known_;  // of the makespan's bounds
 };
 
 }  // namespace
 
 std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const SchedulerOptions& options) {
-  if (name == "random") return std::make_unique<RandomScheduler>();
-  if (name == "lpt") return std::make_unique<LptScheduler>();
-  if (name == "ilp") return std::make_unique<IlpScheduler>(options.node_budget);
-  std::string known;
-  for (const std::string_view other : scheduler_names())
-    known += (known.empty() ? "" : ", ") + std::string(other);
-  throw Error(ErrorKind::usage, "unknown scheduler '" + std::string(name) + "', expected one of " + known);
+  return std::make_unique<AssignmentScheduler>(make_assignment_solver(name), options);
 }
 
 std::vector<std::string_view> scheduler_names() {
-  return {"random", "lpt", "ilp"};
+  return assignment_solver_names();
 }
 
 void require_enough_samples(std::size_t samples, const Plan& plan) {

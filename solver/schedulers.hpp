@@ -14,11 +14,15 @@ namespace dflop {
 struct SchedulerOptions {
   /// Branch-and-bound nodes of one call of "ilp" without a time limit.
   std::int64_t node_budget = 200;
+  /// Steps of one call of the other searches without a time limit; 0: what they think fit.
+  std::int64_t steps = 0;
 };
 
-/// "random" is data-blind (solver/random_scheduler.hpp), "lpt" the two-dimensional heuristic
-/// (solver/lpt.hpp), "ilp" the integer program (solver/ilp.hpp). Samples cost what costmodel/sample_costs.hpp
-/// says. All are safe to call from several threads at once.
+/// The assignment solvers (solver/assignment_solvers.hpp) on the samples of a batch, which cost what
+/// costmodel/sample_costs.hpp says. An iteration is a stream of the seed of its own. Without an objective the
+/// methods of the published system and the data-blind ones take the published form, "local-search" bins,
+/// "makespan" and "auto" the makespan (solver/plan_makespan.hpp). All are safe to call from several threads
+/// at once.
 /// @throws Error (usage) for another name.
 std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const SchedulerOptions& options = {});
 

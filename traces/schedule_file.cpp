@@ -12,7 +12,7 @@ namespace dflop {
 namespace {
 
 constexpr std::string_view kSchema = "dflop.schedule";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 constexpr int kMostGbs = 1 << 24;
 constexpr std::int64_t kMostSequences = 1'000'000;
@@ -152,9 +152,19 @@ std::size_t memory_of(const Sample& sample) {
 }
 
 ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sample>& table, int gbs,
-                                  std::size_t& bytes_left) {
-  json.require_keys({"status", "c_max_s", "bound_s", "microbatches", "dp", "samples", "bins"});
+                                  std::int64_t version, std::size_t& bytes_left) {
   ScheduledIteration iteration;
+  if (version >= 2) {
+    json.require_keys(
+        {"objective", "status", "c_max_s", "bound_s", "bound_kind", "microbatches", "dp", "samples", "bins"});
+    iteration.objective =
+        json.at("objective").choice({Objective::published, Objective::bins, Objective::makespan});
+    iteration.bound_kind = json.at("bound_kind")
+                               .choice({BoundKind::none, BoundKind::simple, BoundKind::linear_program,
+                                        BoundKind::configuration_lp, BoundKind::integer_program});
+  } else {
+    json.require_keys({"status", "c_max_s", "bound_s", "microbatches", "dp", "samples", "bins"});
+  }
   iteration.status = json.at("status").choice({ScheduleStatus::heuristic, ScheduleStatus::optimal,
                                                ScheduleStatus::node_limit, ScheduleStatus::time_limit,
                                                ScheduleStatus::fallback});
@@ -201,9 +211,11 @@ std::string to_json(const ScheduleFile& schedule) {
   for (std::size_t i = 0; i < schedule.iterations.size(); ++i) {
     const ScheduledIteration& iteration = schedule.iterations[i];
     writer.begin_object();
+    writer.field("objective", to_string(iteration.objective));
     writer.field("status", to_string(iteration.status));
     writer.field("c_max_s", iteration.c_max.count());
     writer.field("bound_s", iteration.bound.count());
+    writer.field("bound_kind", to_string(iteration.bound_kind));
     writer.field("microbatches", iteration.assignment.microbatches);
     writer.field("dp", iteration.assignment.dp);
     writer.row("samples", indices[i]);
@@ -217,6 +229,7 @@ std::string to_json(const ScheduleFile& schedule) {
 ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
+  const auto version = root.at("version").integer<std::int64_t>(1, kVersion);
   root.require_keys({"schema", "version", "scheduler", "model", "gbs", "seed", "samples", "iterations"});
   ScheduleFile schedule;
   schedule.scheduler = root.at("scheduler").string();
@@ -228,7 +241,7 @@ ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
   if (table.empty()) root.at("samples").refuse_type("at least one sample");
   std::size_t bytes_left = kMostSampleBytes;
   for (const JsonValue& iteration : root.at("iterations").elements()) {
-    schedule.iterations.push_back(read_iteration(iteration, table, schedule.gbs, bytes_left));
+    schedule.iterations.push_back(read_iteration(iteration, table, schedule.gbs, version, bytes_left));
   }
   if (schedule.iterations.empty()) root.at("iterations").refuse_type("at least one iteration");
   return schedule;

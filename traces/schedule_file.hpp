@@ -1,4 +1,6 @@
-// Schedules of several iterations on disk, with the samples they place: schema "dflop.schedule", version 1.
+// Schedules of several iterations on disk, with the samples they place: schema "dflop.schedule", version 2.
+// Version 1, which had neither objective nor kind of bound, is read as the published form with a simple
+// bound.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,9 @@ struct ScheduledIteration {
   Seconds c_max{0};
   Seconds bound{0};
   ScheduleStatus status = ScheduleStatus::heuristic;
+  Objective objective = Objective::published;
+  BoundKind bound_kind = BoundKind::simple;
+  std::string reason;  ///< of status infeasible and fallback; not in files
 
   /// (c_max - bound) / bound, proven.
   double gap() const { return bound.count() > 0 ? (c_max - bound) / bound : 0.0; }

@@ -1,0 +1,27 @@
+// Items of a partition problem as CSV: columns id, encoder_s, llm_s and, if it is there, tokens.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dflop {
+
+struct ItemList {
+  std::vector<std::string> ids;
+  std::vector<double> encoder_s;
+  std::vector<double> llm_s;
+  std::vector<double> tokens;  ///< empty without the column
+};
+
+/// Longest time of an item, in seconds, and most tokens.
+inline constexpr double kLongestItem = 1e9;
+inline constexpr double kMostItemTokens = 1e12;
+
+/// Reads items in file order; the columns may be in any.
+/// @throws Error (input) naming file, row and column for a missing, unknown or repeated column, a row of
+/// another length, a time that is no finite number from 0 up, tokens that are no whole number from 0 up, an
+/// empty or repeated id; and for a file without items.
+ItemList parse_items(std::string_view csv, const std::string& file);
+
+}  // namespace dflop
