@@ -6,21 +6,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
-
-// Where the processor has wide vectors they are used; additions and maxima in a fixed order give the same
-// bytes with any. Sanitizers do not get along with the resolvers that choose a clone while the program is
-// loaded.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define DFLOP_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#undef DFLOP_VECTOR_CLONES
-#define DFLOP_VECTOR_CLONES
-#endif
-#endif
-#else
-#define DFLOP_VECTOR_CLONES
-#endif
+#include "solver/vector_clones.hpp"
 
 namespace dflop {
 
@@ -126,16 +112,21 @@ class MakespanKernel::Builder {
 };
 
 MakespanKernel::MakespanKernel(const LoadPipeline& pipeline)
-    : dp_(pipeline.dp), microbatches_(pipeline.microbatches) {
+    : dp_(pipeline.dp),
+      microbatches_(pipeline.microbatches),
+      loads_(static_cast<int>(pipeline.loads.size())),
+      columns_of_(pipeline.loads.size() * pipeline.bins()) {
   const auto set = [](char c) { return c != 0; };
-  for (const Load& load : pipeline.loads) of_microbatch_.push_back(load.of_microbatch ? 1 : 0);
+  const auto of_microbatch = [](const Load& load) { return load.of_microbatch; };
   if (std::any_of(pipeline.shared.begin(), pipeline.shared.end(), set) ||
-      std::any_of(of_microbatch_.begin(), of_microbatch_.end(), set)) {
+      std::any_of(pipeline.loads.begin(), pipeline.loads.end(), of_microbatch)) {
     width_ = dp_;
   }
-  for (const char of_microbatch : of_microbatch_) {
-    first_column_.push_back(columns_);
-    columns_ += of_microbatch != 0 ? microbatches_ : microbatches_ * width_;
+  for (int l = 0; l < loads_; ++l) {
+    const bool together = width_ == 1 || pipeline.loads[l].of_microbatch;
+    for (int b = 0; b < pipeline.bins(); ++b)
+      columns_of_[b * loads_ + l] = columns_ + (together ? b / dp_ : b);
+    columns_ += together ? microbatches_ : pipeline.bins();
   }
   Builder(*this, pipeline).build();
 
@@ -180,18 +171,13 @@ void MakespanKernel::place_ends() {
 void MakespanKernel::evaluate(std::span<const double> values, CriticalPath& path) const {
   thread_local std::vector<double> times;
   thread_local std::vector<double> ends;
-  thread_local std::vector<char> waited;  // for the one after, not the one before on the rank
   times.resize(times_.size());
   ends.resize(nodes_.size());
-  waited.resize(nodes_.size());
   for (std::size_t t = 0; t < times.size(); ++t) times[t] = times_[t].at(values);
   ends[0] = 0;
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     const MakespanNode& node = nodes_[i];
-    const double before = ends[node.previous];
-    const double arrival = ends[node.after] + times[node.message];
-    waited[i] = arrival > before ? 1 : 0;
-    ends[i] = (arrival > before ? arrival : before) + times[node.duration];
+    ends[i] = std::max(ends[node.previous], ends[node.after] + times[node.message]) + times[node.duration];
   }
   const auto end = [&](const Last& last) { return ends[last.node] + last.tail_s; };
   const auto last = std::max_element(lasts_.begin(), lasts_.end(),
@@ -205,9 +191,10 @@ void MakespanKernel::evaluate(std::span<const double> values, CriticalPath& path
   };
   for (std::int32_t i = last->node; i != 0;) {
     const MakespanNode& node = nodes_[i];
+    const bool waited = ends[node.after] + times[node.message] > ends[node.previous];
     walk(times_[node.duration]);
-    if (waited[i] != 0) walk(times_[node.message]);
-    i = waited[i] != 0 ? node.after : node.previous;
+    if (waited) walk(times_[node.message]);
+    i = waited ? node.after : node.previous;
   }
 }
 
@@ -228,6 +215,11 @@ DFLOP_VECTOR_CLONES void run(const MakespanNode* nodes, std::size_t count, const
 MakespanLanes::MakespanLanes(const MakespanKernel& kernel)
     : kernel_(&kernel), base_(kernel.times_.size()), times_(kernel.times_.size()), ends_(kernel.places_) {}
 
+std::span<const std::int32_t> MakespanLanes::times_of(int column) const {
+  const std::int32_t begin = column == 0 ? 0 : kernel_->column_ends_[column - 1];
+  return std::span(kernel_->column_times_).subspan(begin, kernel_->column_ends_[column] - begin);
+}
+
 void MakespanLanes::set(std::span<const double> values) {
   changed_.clear();
   for (std::size_t t = 0; t < times_.size(); ++t) {
@@ -236,10 +228,20 @@ void MakespanLanes::set(std::span<const double> values) {
   }
 }
 
+void MakespanLanes::set(int column, double value) {
+  for (const std::int32_t t : times_of(column)) {
+    const LoadTime& time = kernel_->times_[t].time;
+    base_[t] = static_cast<float>(time.fixed_s + time.scale * value);
+    times_[t].value = Lanes{}.value + base_[t];
+  }
+}
+
+void MakespanLanes::set_lane(int lane, const MakespanLanes& other) {
+  for (std::size_t t = 0; t < times_.size(); ++t) times_[t].value[lane] = other.base_[t];
+}
+
 void MakespanLanes::change(int lane, int column, double value) {
-  const std::int32_t begin = column == 0 ? 0 : kernel_->column_ends_[column - 1];
-  for (std::int32_t k = begin; k < kernel_->column_ends_[column]; ++k) {
-    const std::int32_t t = kernel_->column_times_[k];
+  for (const std::int32_t t : times_of(column)) {
     const LoadTime& time = kernel_->times_[t].time;
     times_[t].value[lane] = static_cast<float>(time.fixed_s + time.scale * value);
     changed_.emplace_back(t, lane);

@@ -43,15 +43,15 @@ class MakespanKernel {
 
   int dp() const { return dp_; }
   int microbatches() const { return microbatches_; }
-  int loads() const { return static_cast<int>(first_column_.size()); }
+  int loads() const { return loads_; }
   /// The pipeline's dp, or 1 where a shared rank or a load of whole microbatches couples the replicas.
   int groups() const { return dp_ / width_; }
   int columns() const { return columns_; }
   int group(int bin) const { return width_ == 1 ? bin % dp_ : 0; }
   /// Where a load of a bin is in its group; bins of a microbatch have a load of microbatches in common.
-  int column(int load, int bin) const {
-    const int place = width_ == 1 || of_microbatch_[load] != 0 ? bin / dp_ : bin;
-    return first_column_[load] + place;
+  int column(int load, int bin) const { return columns_of(bin)[load]; }
+  std::span<const std::int32_t> columns_of(int bin) const {
+    return {columns_of_.data() + static_cast<std::size_t>(bin) * loads_, static_cast<std::size_t>(loads_)};
   }
 
   /// The makespan of one group, and a longest path: for any other values v the makespan is at least
@@ -79,12 +79,12 @@ class MakespanKernel {
 
   int dp_;
   int microbatches_;
+  int loads_;
   int width_ = 1;  ///< dp ranks of a group
   int columns_ = 0;
   int places_ = 1;
-  std::vector<char> of_microbatch_;
-  std::vector<std::int32_t> first_column_;
-  std::vector<Time> times_;  ///< the first is zero
+  std::vector<std::int32_t> columns_of_;  ///< [bin][load]
+  std::vector<Time> times_;               ///< the first is zero
   std::vector<std::int32_t>
       column_ends_;  ///< per column: its times are from the column before's end to its own
   std::vector<std::int32_t> column_times_;
@@ -99,8 +99,11 @@ class MakespanLanes {
  public:
   explicit MakespanLanes(const MakespanKernel& kernel);
 
-  /// All lanes hold these values.
+  /// All lanes hold these values, or this one in one column.
   void set(std::span<const double> values);
+  void set(int column, double value);
+  /// One lane holds what was set() in others of the same pipeline; reset() must not follow.
+  void set_lane(int lane, const MakespanLanes& other);
   /// One lane differs from set() in one column, until the next reset().
   void change(int lane, int column, double value);
   /// Undoes all change()s.
@@ -109,6 +112,8 @@ class MakespanLanes {
   Lanes evaluate();
 
  private:
+  std::span<const std::int32_t> times_of(int column) const;
+
   const MakespanKernel* kernel_;
   std::vector<float> base_;  ///< per time
   std::vector<Lanes> times_;
