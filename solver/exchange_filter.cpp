@@ -65,11 +65,11 @@ ExchangeFilter::ExchangeFilter(const MakespanState& state)
 void ExchangeFilter::refresh(int group) {
   const MakespanKernel& kernel = state_.kernel();
   const std::span<const double> gradient = state_.gradient(group);
-  const auto makespan_s = static_cast<float>(state_.makespan_s(group));
+  const auto smooth_s = static_cast<float>(state_.smooth_s(group));
   const auto set = [&](std::size_t entry, int bin) {
     const std::size_t chunk = entry / Lanes::count;
     const std::size_t lane = entry % Lanes::count;
-    float rest = -makespan_s;
+    float rest = -smooth_s;
     for (std::size_t l = 0; l < loads_; ++l) {
       const auto slope = static_cast<float>(gradient[kernel.column(static_cast<int>(l), bin)]);
       slope_[l * chunks_ + chunk].value[lane] = slope;
@@ -101,7 +101,7 @@ void ExchangeFilter::offer(std::int32_t from, const Parcel& out) {
 
 void ExchangeFilter::scan(int chunk, double less_s, std::size_t most, std::vector<BinExchange>& found) const {
   const int group = state_.kernel().group(offer_.from);
-  const auto least = static_cast<float>(state_.makespan_s(group) - less_s);
+  const auto least = static_cast<float>(state_.smooth_s(group) - less_s);
   LaneGroups passes;
   pass({&weight_[chunk], &slope_[chunk], &rest_[chunk], &group_[chunk], chunks_, loads_, loss_.data(),
         out_.data(), offered_, least, static_cast<float>(less_s), group},

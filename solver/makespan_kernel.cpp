@@ -1,6 +1,7 @@
 #include "solver/makespan_kernel.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -168,34 +169,92 @@ void MakespanKernel::place_ends() {
   for (Last& last : lasts_) last.place = place[last.node];
 }
 
-void MakespanKernel::evaluate(std::span<const double> values, CriticalPath& path) const {
+namespace {
+
+/// A maximum that is smooth, and its derivative for the first.
+struct SmoothMax {
+  double value;
+  double slope;
+};
+
+SmoothMax smooth_max(double a, double b, double smoothing) {
+  const double near = smoothing - std::abs(a - b);
+  if (near <= 0) return {std::max(a, b), a >= b ? 1.0 : 0.0};
+  const double smaller = near / (2 * smoothing);
+  return {std::max(a, b) + near * near / (4 * smoothing), a >= b ? 1.0 - smaller : smaller};
+}
+
+}  // namespace
+
+void MakespanKernel::evaluate(std::span<const double> values, double smoothing_s, CriticalPath& path) const {
   thread_local std::vector<double> times;
   thread_local std::vector<double> ends;
+  thread_local std::vector<double> slopes;   // of a node's end for the end before it on its rank
+  thread_local std::vector<double> weights;  // derivative of the makespan for a node's end
   times.resize(times_.size());
-  ends.resize(nodes_.size());
   for (std::size_t t = 0; t < times.size(); ++t) times[t] = times_[t].at(values);
+  ends.resize(nodes_.size());
   ends[0] = 0;
+  path.makespan_s = latest(times, ends);
+  path.smooth_s = path.makespan_s;
+
+  slopes.resize(nodes_.size());
+  if (smoothing_s > 0) {
+    for (std::size_t i = 1; i < nodes_.size(); ++i) {
+      const MakespanNode& node = nodes_[i];
+      const SmoothMax begin =
+          smooth_max(ends[node.previous], ends[node.after] + times[node.message], smoothing_s);
+      slopes[i] = begin.slope;
+      ends[i] = begin.value + times[node.duration];
+    }
+  } else {
+    for (std::size_t i = 1; i < nodes_.size(); ++i) {
+      const MakespanNode& node = nodes_[i];
+      slopes[i] = ends[node.previous] >= ends[node.after] + times[node.message] ? 1.0 : 0.0;
+    }
+  }
+  weights.assign(nodes_.size(), 0.0);
+  path.smooth_s = weigh_lasts(ends, smoothing_s, weights);
+
+  path.gradient.assign(columns_, 0.0);
+  const auto add = [&](std::int32_t time, double weight) {
+    if (times_[time].column >= 0) path.gradient[times_[time].column] += weight * times_[time].time.scale;
+  };
+  for (std::size_t i = nodes_.size() - 1; i > 0; --i) {
+    if (weights[i] == 0) continue;
+    const MakespanNode& node = nodes_[i];
+    const double before = weights[i] * slopes[i];
+    add(node.duration, weights[i]);
+    add(node.message, weights[i] - before);
+    weights[node.previous] += before;
+    weights[node.after] += weights[i] - before;
+  }
+}
+
+double MakespanKernel::latest(std::span<const double> times, std::span<double> ends) const {
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     const MakespanNode& node = nodes_[i];
     ends[i] = std::max(ends[node.previous], ends[node.after] + times[node.message]) + times[node.duration];
   }
-  const auto end = [&](const Last& last) { return ends[last.node] + last.tail_s; };
-  const auto last = std::max_element(lasts_.begin(), lasts_.end(),
-                                     [&](const Last& a, const Last& b) { return end(a) < end(b); });
-  path.makespan_s = end(*last);
-  path.fixed_s = last->tail_s;
-  path.gradient.assign(columns_, 0.0);
-  const auto walk = [&](const Time& time) {
-    path.fixed_s += time.time.fixed_s;
-    if (time.column >= 0) path.gradient[time.column] += time.time.scale;
-  };
-  for (std::int32_t i = last->node; i != 0;) {
-    const MakespanNode& node = nodes_[i];
-    const bool waited = ends[node.after] + times[node.message] > ends[node.previous];
-    walk(times_[node.duration]);
-    if (waited) walk(times_[node.message]);
-    i = waited ? node.after : node.previous;
+  double latest = 0;
+  for (const Last& last : lasts_) latest = std::max(latest, ends[last.node] + last.tail_s);
+  return latest;
+}
+
+/// The (smooth) maximum over all ranks, and its derivative for each one's end.
+double MakespanKernel::weigh_lasts(std::span<const double> ends, double smoothing_s,
+                                   std::span<double> weights) const {
+  double latest = 0;
+  for (const Last& last : lasts_) {
+    const SmoothMax both = smooth_max(latest, ends[last.node] + last.tail_s, smoothing_s);
+    for (const Last& before : lasts_) {
+      if (&before == &last) break;
+      weights[before.node] *= both.slope;
+    }
+    weights[last.node] = 1 - both.slope;
+    latest = both.value;
   }
+  return latest;
 }
 
 namespace {
@@ -207,6 +266,21 @@ DFLOP_VECTOR_CLONES void run(const MakespanNode* nodes, std::size_t count, const
     const auto before = ends[node.previous].value;
     begin = before > begin ? before : begin;
     ends[node.end].value = begin + times[node.duration].value;
+  }
+}
+
+DFLOP_VECTOR_CLONES void run_smooth(const MakespanNode* nodes, std::size_t count, const Lanes* times,
+                                    float smoothing, Lanes* ends) {
+  const float part = 1 / (4 * smoothing);
+  for (std::size_t i = 0; i < count; ++i) {
+    const MakespanNode& node = nodes[i];
+    const auto arrival = ends[node.after].value + times[node.message].value;
+    const auto before = ends[node.previous].value;
+    const auto more = before > arrival ? before : arrival;
+    const auto less = before > arrival ? arrival : before;
+    auto near = smoothing - (more - less);
+    near = near > 0 ? near : Lanes{}.value;
+    ends[node.end].value = (more + near * near * part) + times[node.duration].value;
   }
 }
 
@@ -253,12 +327,23 @@ void MakespanLanes::reset() {
   changed_.clear();
 }
 
-Lanes MakespanLanes::evaluate() {
-  run(kernel_->lane_nodes_.data(), kernel_->lane_nodes_.size(), times_.data(), ends_.data());
+Lanes MakespanLanes::evaluate(double smoothing_s) {
+  const std::vector<MakespanNode>& nodes = kernel_->lane_nodes_;
+  const auto smoothing = static_cast<float>(smoothing_s);
+  if (smoothing > 0) {
+    run_smooth(nodes.data(), nodes.size(), times_.data(), smoothing, ends_.data());
+  } else {
+    run(nodes.data(), nodes.size(), times_.data(), ends_.data());
+  }
   Lanes longest;
   for (const MakespanKernel::Last& last : kernel_->lasts_) {
-    const auto end = ends_[last.place].value + static_cast<float>(last.tail_s);
-    longest.value = end > longest.value ? end : longest.value;
+    const auto tail = static_cast<float>(last.tail_s);
+    for (int z = 0; z < Lanes::count; ++z) {
+      const float end = ends_[last.place].value[z] + tail;
+      const float near = smoothing - std::abs(end - longest.value[z]);
+      const float more = std::max(end, longest.value[z]);
+      longest.value[z] = near > 0 ? more + near * near / (4 * smoothing) : more;
+    }
   }
   return longest;
 }

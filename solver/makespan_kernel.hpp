@@ -17,11 +17,11 @@ struct alignas(64) Lanes {
   float value __attribute__((vector_size(64))) = {};
 };
 
-/// A maximum over paths, each of which takes fixed_s + the sum of gradient * value.
+/// What the makespan is, and how it changes with the values: with no smoothing the columns of a longest path.
 struct CriticalPath {
   double makespan_s = 0;
-  double fixed_s = 0;
-  std::vector<double> gradient;  ///< per column
+  double smooth_s = 0;           ///< not below the makespan, the same without smoothing
+  std::vector<double> gradient;  ///< of smooth_s, per column
 };
 
 /// A step, or what a shared one waits for on one of the dp ranks: end = max(end of previous, end of after +
@@ -54,9 +54,11 @@ class MakespanKernel {
     return {columns_of_.data() + static_cast<std::size_t>(bin) * loads_, static_cast<std::size_t>(loads_)};
   }
 
-  /// The makespan of one group, and a longest path: for any other values v the makespan is at least
-  /// fixed_s + gradient * v, since that path is still one of the paths.
-  void evaluate(std::span<const double> values, CriticalPath& path) const;
+  /// The makespan of one group. With smoothing s > 0 each maximum of a and b is that, plus (s - |a - b|)^2 /
+  /// (4 s) where they are less than s apart: still convex and rising in both, but with a gradient that sees
+  /// all paths that are nearly critical. By convexity smooth_s at other values is at least smooth_s +
+  /// gradient * their difference.
+  void evaluate(std::span<const double> values, double smoothing_s, CriticalPath& path) const;
 
  private:
   friend class MakespanLanes;
@@ -76,6 +78,8 @@ class MakespanKernel {
   class Builder;
 
   void place_ends();
+  double latest(std::span<const double> times, std::span<double> ends) const;
+  double weigh_lasts(std::span<const double> ends, double smoothing_s, std::span<double> weights) const;
 
   int dp_;
   int microbatches_;
@@ -108,8 +112,8 @@ class MakespanLanes {
   void change(int lane, int column, double value);
   /// Undoes all change()s.
   void reset();
-  /// The makespans of all lanes, to within float rounding. The same bytes on every machine.
-  Lanes evaluate();
+  /// The (smooth) makespans of all lanes, to within float rounding. The same bytes on every machine.
+  Lanes evaluate(double smoothing_s);
 
  private:
   std::span<const std::int32_t> times_of(int column) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "core/random.hpp"
@@ -17,6 +18,9 @@ constexpr int kOffers = 32;
 constexpr std::size_t kOfOneOffer = 4;
 constexpr int kPatience = 200;
 constexpr int kKicks = 4;
+constexpr double kSmoothing = 1;
+constexpr double kSmoothPart = 0.7;
+constexpr double kPower = 2;
 #endif
 
 class MakespanSearch {
@@ -33,24 +37,50 @@ class MakespanSearch {
         filter_(state_),
         moved_(kernel.loads()) {
     for (int q = 0; q < kernel.groups(); ++q) lanes_[q].set(state_.values(q));
+    best_bin_.assign(bin.begin(), bin.end());
   }
 
   double run(std::vector<std::int32_t>& bin) {
     best_s_ = state_.makespan_s();
+    const double widest_s = kSmoothing * best_s_ / problem_.bins.microbatches();
     int failures = 0;
     for (std::int64_t step = 0; step < control_.steps && best_s_ > control_.enough_s; ++step) {
-      if (step % 8 == 0 && control_.stop && control_.stop()) break;
+      if (step % 8 == 0) {
+        const double used =
+            control_.used ? control_.used() : static_cast<double>(step) / static_cast<double>(control_.steps);
+        if (used >= 1) break;
+        if (!smooth(widest_s, used)) failures = 0;
+      }
       const bool better = random_.below(16) == 0 ? try_reorders() : try_exchanges();
       failures = better ? 0 : failures + 1;
       if (better) keep_best(bin);
       if (failures >= kPatience) {
         failures = 0;
+        if (state_.smoothing_s() > 0) {
+          floor_ = state_.smoothing_s() / widest_s * 0.5;
+          continue;
+        }
         kick(bin);
         ++kicks;
       }
     }
     return best_s_;
   }
+  double floor_ = 1e9;
+
+  /// Smooths less the more of the budget is used, and not at all at the end.
+  bool smooth(double widest_s, double used) {
+    double part = std::min(floor_, std::pow(std::max(0.0, 1 - used / kSmoothPart), kPower));
+    if (part < 0.01) part = 0;
+    const double next_s = widest_s * part;
+    const double now_s = state_.smoothing_s();
+    if (next_s == now_s || (next_s > 0 && now_s > 0 && next_s > 0.9 * now_s)) return true;
+    if (next_s == 0) state_.set(best_bin_);
+    state_.set_smoothing(next_s);
+    for (int q = 0; q < kernel_.groups(); ++q) renew(q);
+    return false;
+  }
+
   std::int64_t kicks = 0, evals = 0, evals2 = 0, tried = 0, checks = 0, accepted = 0, refused = 0;
 
  private:
@@ -68,6 +98,7 @@ class MakespanSearch {
     if (now_s >= best_s_) return;
     best_s_ = now_s;
     bin.assign(state_.bin().begin(), state_.bin().end());
+    best_bin_ = bin;
     if (control_.improved) control_.improved(bin, best_s_);
   }
 
@@ -117,7 +148,7 @@ class MakespanSearch {
       fall += state_.gradient(q)[kernel_.column(l, e.from)] * moved_[l];
       rise += state_.gradient(r)[kernel_.column(l, e.to)] * moved_[l];
     }
-    const double other = state_.makespan_s(r) + rise - (q == r ? fall : 0.0);
+    const double other = state_.smooth_s(r) + rise - (q == r ? fall : 0.0);
     if (other < less_s_ && (q == r || fall > margin_s_) && state_.allows(e)) found_.push_back(e);
   }
 
@@ -169,7 +200,7 @@ class MakespanSearch {
     }
     if (others == 0) return;
     ++evals2;
-    const Lanes other = mixed_.evaluate();
+    const Lanes other = mixed_.evaluate(state_.smoothing_s());
     for (int z = 0; z < others; ++z) {
       result.value[candidate[z]] = std::max(result.value[candidate[z]], other.value[z]);
     }
@@ -232,8 +263,8 @@ class MakespanSearch {
   }
 
   void set_limits(int slowest) {
-    margin_s_ = kLeast * state_.makespan_s(slowest);
-    less_s_ = state_.makespan_s(slowest) - margin_s_;
+    margin_s_ = kLeast * state_.smooth_s(slowest);
+    less_s_ = state_.smooth_s(slowest) - margin_s_;
   }
 
   void renew(const BinExchange& e) {
@@ -253,7 +284,7 @@ class MakespanSearch {
 
   Lanes evaluate(int group) {
     ++evals;
-    const Lanes result = lanes_[group].evaluate();
+    const Lanes result = lanes_[group].evaluate(state_.smoothing_s());
     lanes_[group].reset();
     return result;
   }
@@ -287,6 +318,7 @@ class MakespanSearch {
   std::vector<double> moved_;
   std::vector<std::pair<int, double>> moves_;
   std::vector<BinExchange> found_;
+  std::vector<std::int32_t> best_bin_;
   double margin_s_ = 0;
   double less_s_ = 0;
   double best_s_ = 0;
@@ -298,7 +330,7 @@ double makespan_search(const AssignmentProblem& problem, const MakespanKernel& k
                        const SearchControl& control, std::vector<std::int32_t>& bin) {
   MakespanSearch search(problem, kernel, seed, control, bin);
   const double r = search.run(bin);
-#ifdef TUNE
+#ifdef TUNEPRINT
   printf("   kicks %ld evals %ld %ld chunks %ld accepted %ld refused %ld\n", (long)search.kicks,
          (long)search.evals, (long)search.evals2, (long)search.checks, (long)search.accepted,
          (long)search.refused);

@@ -13,9 +13,10 @@ namespace dflop {
 
 /// When a search ends and whom it tells.
 struct SearchControl {
-  std::int64_t steps = 0;           ///< batches of candidates at most
-  std::function<bool()> stop = {};  ///< asked every few batches
-  double enough_s = 0;              ///< no need to go below
+  std::int64_t steps = 0;  ///< batches of candidates at most
+  /// Asked every few batches: which part of the budget is used; it ends at 1. Absent: that of the steps.
+  std::function<double()> used = {};
+  double enough_s = 0;  ///< no need to go below
   /// Called with each better assignment.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
 };

@@ -51,10 +51,19 @@ void MakespanState::moved_loads(const BinExchange& e, std::span<double> loads) c
 }
 
 int MakespanState::slowest() const {
-  const auto slower = [](const CriticalPath& a, const CriticalPath& b) {
-    return a.makespan_s < b.makespan_s;
-  };
+  const auto slower = [](const CriticalPath& a, const CriticalPath& b) { return a.smooth_s < b.smooth_s; };
   return static_cast<int>(std::max_element(paths_.begin(), paths_.end(), slower) - paths_.begin());
+}
+
+double MakespanState::makespan_s() const {
+  double latest = 0;
+  for (const CriticalPath& path : paths_) latest = std::max(latest, path.makespan_s);
+  return latest;
+}
+
+void MakespanState::set_smoothing(double smoothing_s) {
+  smoothing_s_ = smoothing_s;
+  for (int q = 0; q < kernel_.groups(); ++q) evaluate(q);
 }
 
 double MakespanState::moved_weight(int cap, const BinExchange& e) const {
@@ -145,7 +154,7 @@ void MakespanState::sum_loads(std::int32_t bin) {
 }
 
 void MakespanState::evaluate(int group) {
-  kernel_.evaluate(values_[group], paths_[group]);
+  kernel_.evaluate(values_[group], smoothing_s_, paths_[group]);
 }
 
 void MakespanState::evaluate_both(const BinExchange& exchange) {
@@ -163,7 +172,7 @@ void MakespanState::apply(const BinExchange& exchange) {
 bool MakespanState::apply_if(const BinExchange& exchange, double less_s) {
   put(exchange);
   evaluate_both(exchange);
-  if (makespan_s(kernel_.group(exchange.from)) < less_s && makespan_s(kernel_.group(exchange.to)) < less_s) {
+  if (smooth_s(kernel_.group(exchange.from)) < less_s && smooth_s(kernel_.group(exchange.to)) < less_s) {
     return true;
   }
   put(BinExchange{exchange.from, exchange.to, exchange.in, exchange.out, exchange.all});
@@ -174,7 +183,7 @@ bool MakespanState::apply_if(const BinExchange& exchange, double less_s) {
 bool MakespanState::apply_if(const Reorder& reorder, double less_s) {
   put(reorder);
   evaluate(reorder.group);
-  if (paths_[reorder.group].makespan_s < less_s && obeys_caps()) return true;
+  if (paths_[reorder.group].smooth_s < less_s && obeys_caps()) return true;
   put(Reorder{reorder.group, reorder.to, reorder.from, reorder.shift});
   evaluate(reorder.group);
   return false;

@@ -56,16 +56,21 @@ class MakespanState {
   /// Per column of a group, its loads and what the critical path takes for each.
   std::span<const double> values(int group) const { return values_[group]; }
   std::span<const double> gradient(int group) const { return paths_[group].gradient; }
-  double makespan_s(int group) const { return paths_[group].makespan_s; }
+  /// The makespan of a group, smooth if asked for; which group has the largest; and what is not smooth, of
+  /// all.
+  double smooth_s(int group) const { return paths_[group].smooth_s; }
   int slowest() const;
-  double makespan_s() const { return makespan_s(slowest()); }
+  double makespan_s() const;
+
+  double smoothing_s() const { return smoothing_s_; }
+  void set_smoothing(double smoothing_s);
 
   /// Whether caps are obeyed after an exchange, and no bin is empty that may not be. An assignment that obeys
   /// the caps is presumed.
   bool allows(const BinExchange& exchange) const;
   void apply(const BinExchange& exchange);
-  /// Applies a change if the makespans of its groups stay below `less_s` and caps are obeyed; else nothing
-  /// changes.
+  /// Applies a change if the smooth makespans of its groups stay below `less_s` and caps are obeyed; else
+  /// nothing changes.
   bool apply_if(const BinExchange& exchange, double less_s);
   bool apply_if(const Reorder& reorder, double less_s);
 
@@ -89,6 +94,7 @@ class MakespanState {
   const MakespanKernel& kernel_;
   std::size_t loads_;
   CapTable caps_;
+  double smoothing_s_ = 0;
   std::vector<double> item_loads_;  // [item][load]
   std::vector<double> bin_loads_;   // [bin][load]
   std::vector<std::int32_t> bin_;

@@ -32,7 +32,7 @@ TEST(MakespanKernel, TakesTheSlowestGroupAsMakespanDoes) {
     CriticalPath path;
     double slowest = 0;
     for (int q = 0; q < kernel.groups(); ++q) {
-      kernel.evaluate(group_values(kernel, pipeline, loads, q), path);
+      kernel.evaluate(group_values(kernel, pipeline, loads, q), 0, path);
       slowest = std::max(slowest, path.makespan_s);
     }
     // The same additions and maxima in the same order.
@@ -40,28 +40,49 @@ TEST(MakespanKernel, TakesTheSlowestGroupAsMakespanDoes) {
   }
 }
 
-// The path is one of those of which the makespan is the longest: exact where it was found, no more elsewhere.
-TEST(MakespanKernel, PathBoundsAllOtherLoads) {
+double smoothing_of(Random& random) {
+  return random.below(2) == 0 ? 0.0 : 3 * random.uniform();
+}
+
+// A maximum of sums is convex in their terms, smooth or not: nowhere below a tangent.
+TEST(MakespanKernel, GradientBoundsAllOtherLoads) {
   Random random(2);
   for (int round = 0; round < 500; ++round) {
     const LoadPipeline pipeline = random_load_pipeline(random);
     const MakespanKernel kernel(pipeline);
     const auto values = [&] { return group_values(kernel, pipeline, random_loads(pipeline, random), 0); };
     const std::vector<double> here = values();
+    const double smoothing = smoothing_of(random);
     CriticalPath path;
-    kernel.evaluate(here, path);
-    const auto length = [&](const std::vector<double>& v) {
-      double sum = path.fixed_s;
-      for (std::size_t c = 0; c < v.size(); ++c) sum += path.gradient[c] * v[c];
-      return sum;
-    };
-    ASSERT_NEAR(length(here), path.makespan_s, 1e-9 * path.makespan_s);
+    kernel.evaluate(here, smoothing, path);
+    ASSERT_GE(path.smooth_s, path.makespan_s);
+    if (smoothing == 0) ASSERT_EQ(path.smooth_s, path.makespan_s);
     for (int other = 0; other < 20; ++other) {
       const std::vector<double> there = values();
+      double tangent = path.smooth_s;
+      for (std::size_t c = 0; c < here.size(); ++c) tangent += path.gradient[c] * (there[c] - here[c]);
       CriticalPath elsewhere;
-      kernel.evaluate(there, elsewhere);
-      ASSERT_LE(length(there), elsewhere.makespan_s * (1 + 1e-12));
+      kernel.evaluate(there, smoothing, elsewhere);
+      ASSERT_LE(tangent, elsewhere.smooth_s * (1 + 1e-12));
     }
+  }
+}
+
+// Where it is smooth, to first order. Loads change by 1e-6, and the second derivative is 1 / (2 smoothing)
+// for each of fewer than 100 maxima.
+TEST(MakespanKernel, GradientIsTheDerivative) {
+  Random random(4);
+  for (int round = 0; round < 200; ++round) {
+    const LoadPipeline pipeline = random_load_pipeline(random);
+    const MakespanKernel kernel(pipeline);
+    std::vector<double> values = group_values(kernel, pipeline, random_loads(pipeline, random), 0);
+    const std::size_t column = random.below(values.size());
+    CriticalPath here;
+    CriticalPath there;
+    kernel.evaluate(values, 2.0, here);
+    values[column] += 1e-6;
+    kernel.evaluate(values, 2.0, there);
+    ASSERT_NEAR((there.smooth_s - here.smooth_s) / 1e-6, here.gradient[column], 1e-3) << round;
   }
 }
 
@@ -75,6 +96,7 @@ TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
     const std::vector<double> base = group_values(kernel, pipeline, random_loads(pipeline, random), 0);
     lanes.set(base);
     for (int batch = 0; batch < 3; ++batch) {
+      const double smoothing = smoothing_of(random);
       std::vector<std::vector<double>> values(Lanes::count, base);
       for (int z = 0; z < Lanes::count; ++z) {
         for (int change = 0; change < 3; ++change) {
@@ -83,12 +105,12 @@ TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
           lanes.change(z, column, values[z][column]);
         }
       }
-      const Lanes result = lanes.evaluate();
+      const Lanes result = lanes.evaluate(smoothing);
       lanes.reset();
       for (int z = 0; z < Lanes::count; ++z) {
         CriticalPath path;
-        kernel.evaluate(values[z], path);
-        ASSERT_NEAR(result.value[z], path.makespan_s, 1e-4 * path.makespan_s) << round;
+        kernel.evaluate(values[z], smoothing, path);
+        ASSERT_NEAR(result.value[z], path.smooth_s, 1e-4 * path.smooth_s) << round;
       }
     }
   }
