@@ -48,6 +48,12 @@ void add_truth_option(Options& options);
 /// --format.
 void add_format_option(Options& options);
 
+/// --objective, --layout, --budget: what the planner search is told beside add_plan_options().
+void add_search_options(Options& options);
+/// Reads what add_search_options() declared. Schedule and recomputation are the search's to choose unless
+/// they were given.
+SearchOptions read_search_options(const Values& values);
+
 /// Reads what add_data_options() declared; rule and maximum length come from the model.
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
 PlanOptions read_plan_options(const Values& values);

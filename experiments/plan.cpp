@@ -6,8 +6,10 @@
 #include "core/error.hpp"
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
+#include "experiments/plan_explanation.hpp"
 #include "experiments/study.hpp"
 #include "solver/planners.hpp"
+#include "solver/schedulers.hpp"
 #include "traces/output_file.hpp"
 #include "traces/plan_file.hpp"
 
@@ -15,6 +17,39 @@ namespace dflop {
 namespace {
 
 namespace po = boost::program_options;
+
+Table plan_table(const std::string& planner, const PlanResult& result) {
+  Table table{{{"planner", "planner"},
+               {"plan", "plan"},
+               {"objective_s", "objective s", 4},
+               {"bound_s", "bound s", 4},
+               {"gap", "gap %", 2, 100},
+               {"gpus", "GPUs"}},
+              {{planner, describe(*result.plan), result.objective.count(), Cell(), Cell(),
+                static_cast<std::int64_t>(result.plan->ranks())}}};
+  if (result.bound) {
+    table.rows[0][3] = result.bound->count();
+    table.rows[0][4] = result.gap();
+  }
+  return table;
+}
+
+/// Options of the planner search, which the others refuse.
+SearchOptions read_search(const Values& values, const std::string& planner) {
+  SearchOptions search = read_search_options(values);
+  search.scheduler = values["scheduler"].as<std::string>();
+  make_scheduler(search.scheduler);  // refuses an unknown name
+  if (values.count("time-limit") > 0)
+    search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
+  if (planner == "search") return search;
+  for (const char* name : {"objective", "layout", "budget", "scheduler", "time-limit", "explain"}) {
+    const auto& value = values[name];
+    if (value.empty() || value.defaulted()) continue;
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--{}': is of the planner search, found '--planner {}'", name, planner));
+  }
+  return search;
+}
 
 int run(const Values& values) {
   const auto planner = values["planner"].as<std::string>();
@@ -25,13 +60,14 @@ int run(const Values& values) {
   const std::uint64_t seed = read_seed(values);
   const PlanOptions plan_options = read_plan_options(values);
   make_planner(planner);  // refuses an unknown name before the long part
+  const SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
   const std::vector<Sample> samples =
       load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
 
   const auto start = std::chrono::steady_clock::now();
-  const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options);
+  const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search);
   const Seconds seconds = std::chrono::steady_clock::now() - start;
   fmt::print(stderr, "dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
   if (!result.plan) {
@@ -39,15 +75,18 @@ int run(const Values& values) {
     return 3;
   }
   if (out) write_file_atomically(*out, to_json(*result.plan));
-  if (format == Format::json) {
+  if (planner == "search") fmt::print(stderr, "dflop: {}\n", describe_proof(result));
+  if (values["explain"].as<bool>()) {
+    if (format == Format::json) {
+      fmt::print("{}", ranking_json(result));
+    } else {
+      print_table(plan_ranking(result), format);
+    }
+  } else if (format == Format::json) {
     fmt::print("{}", to_json(*result.plan));
-    return 0;
+  } else {
+    print_table(plan_table(planner, result), format);
   }
-  const Table table{
-      {{"planner", "planner"}, {"plan", "plan"}, {"objective_s", "objective s", 4}, {"gpus", "GPUs"}},
-      {{planner, describe(*result.plan), result.objective.count(),
-        static_cast<std::int64_t>(result.plan->ranks())}}};
-  print_table(table, format);
   return 0;
 }
 
@@ -59,7 +98,10 @@ Command plan_command() {
       "choose a plan for a model, a cluster and data",
       "Prints the plan and its planner's objective: for dflop the published estimate of the mean iteration\n"
       "time, for the baselines (the best of all their uniform configurations) the simulated mean over the\n"
-      "global batches with random microbatches. Exit code 3 if nothing fits, saying why.",
+      "global batches with random microbatches. search chooses layout, parallelism, layers of each stage,\n"
+      "microbatches, schedule and recomputation (those of the options where given) by simulating the global\n"
+      "batches with the microbatches of --scheduler; bound is proven for every plan of its space and all\n"
+      "microbatches. Exit code 3 if nothing fits, saying why.",
       "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
       "--gbs 512 --out plan.json",
       command_options(),
@@ -69,8 +111,15 @@ Command plan_command() {
   add_batch_options(command.options);
   command.options.add_options()  //
       ("planner", po::value<std::string>()->default_value("dflop")->value_name(joined(planner_names())),
-       "who chooses")  //
-      ("out", po::value<std::string>()->value_name("FILE"), "write the plan as JSON");
+       "who chooses")                                                                  //
+      ("out", po::value<std::string>()->value_name("FILE"), "write the plan as JSON")  //
+      ("explain", po::bool_switch(),
+       "list the ten best plans of the planner search and where their time goes")  //
+      ("scheduler", po::value<std::string>()->default_value("lpt")->value_name(joined(scheduler_names())),
+       "of the planner search: who makes the microbatches that its objective counts")  //
+      ("time-limit", po::value<double>()->value_name("SECONDS"),
+       "of the planner search, wall-clock, in place of the budget; the result depends on the machine");
+  add_search_options(command.options);
   add_plan_options(command.options);
   add_format_option(command.options);
   return command;

@@ -328,14 +328,15 @@ double mean_gap(const ScheduleFile& schedule) {
 
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
-                     const PlanOptions& options) {
+                     const PlanOptions& options, const SearchOptions& search) {
   Progress progress("planning " + planner);
   PlanRequest request{
       target.model, target.cluster,
       target.cost,  target.executor,
       gbs,          samples,
       batches,      seed,
-      options,      [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }};
+      options,      [&](std::int64_t done, std::int64_t total) { progress.update(done, total); },
+      search};
   return make_planner(planner)->plan(request);
 }
 

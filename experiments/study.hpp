@@ -119,6 +119,6 @@ double mean_gap(const ScheduleFile& schedule);
 /// Plans with the named planner, with a progress bar.
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
-                     const PlanOptions& options);
+                     const PlanOptions& options, const SearchOptions& search = {});
 
 }  // namespace dflop

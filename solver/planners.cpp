@@ -4,12 +4,14 @@
 
 #include "core/error.hpp"
 #include "solver/dflop_planner.hpp"
+#include "solver/search_planner.hpp"
 #include "solver/uniform_planner.hpp"
 
 namespace dflop {
 
 std::unique_ptr<Planner> make_planner(std::string_view name) {
   if (name == "dflop") return std::make_unique<DflopPlanner>();
+  if (name == "search") return std::make_unique<SearchPlanner>();
   if (name == "megatron") return std::make_unique<UniformPlanner>(UniformSplit::encoder_first);
   if (name == "pytorch") return std::make_unique<UniformPlanner>(UniformSplit::by_count);
   std::string known;
@@ -19,7 +21,7 @@ std::unique_ptr<Planner> make_planner(std::string_view name) {
 }
 
 std::vector<std::string_view> planner_names() {
-  return {"dflop", "megatron", "pytorch"};
+  return {"search", "dflop", "megatron", "pytorch"};
 }
 
 }  // namespace dflop

@@ -34,8 +34,8 @@ Work total_work(const Batch& batch) {
   return total;
 }
 
-/// The iterations that an objective cannot leave out, heaviest first: for any set of so many, the objective is
-/// at least the mean of their durations (p95: the least).
+/// The iterations that an objective cannot leave out, heaviest first: for any set of so many, the objective
+/// is at least the mean of their durations (p95: the least).
 std::vector<const Batch*> counted_batches(const PlanRequest& request) {
   std::vector<std::pair<std::int64_t, const Batch*>> falling;
   for (const Batch& batch : request.batches) falling.emplace_back(-total_work(batch).llm.tokens, &batch);
@@ -88,10 +88,13 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
     } else {
       floor.work = {least(floor.work.encoder, work.encoder), least(floor.work.llm, work.llm)};
     }
-    const auto count = [&](auto&& holds) { return std::count_if(batches[b]->begin(), batches[b]->end(), holds); };
+    const auto count = [&](auto&& holds) {
+      return std::count_if(batches[b]->begin(), batches[b]->end(), holds);
+    };
     floor.no_encoder =
         std::max<std::int64_t>(floor.no_encoder, count([](const Sample& s) { return s.encoder().empty(); }));
-    floor.no_llm = std::max<std::int64_t>(floor.no_llm, count([](const Sample& s) { return s.llm_tokens == 0; }));
+    floor.no_llm =
+        std::max<std::int64_t>(floor.no_llm, count([](const Sample& s) { return s.llm_tokens == 0; }));
     for (const Sample& sample : *batches[b]) {
       const bool first = b == 0 && &sample == &batches[b]->front();
       floor.smallest = first ? sample.llm() : least(floor.smallest, sample.llm());
@@ -160,10 +163,11 @@ Stage SearchBounds::whole_stage(Kind kind, int tp, int dp, Recomputation recompu
 /// total_of() all layers, whatever the schedule does with backwards.
 double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins) {
   const bool shared = kind == Kind::encoder;
-  const std::uint64_t key = ((static_cast<std::uint64_t>(shared ? 0 : bins) << 16 |
-                              static_cast<std::uint64_t>(tp)) << 2 |
-                             static_cast<std::uint64_t>(recomputation)) << 2 |
-                            static_cast<std::uint64_t>(kind);
+  const std::uint64_t key =
+      ((static_cast<std::uint64_t>(shared ? 0 : bins) << 16 | static_cast<std::uint64_t>(tp)) << 2 |
+       static_cast<std::uint64_t>(recomputation))
+          << 2 |
+      static_cast<std::uint64_t>(kind);
   const auto [entry, is_new] = totals_.try_emplace(key, 0.0);
   if (is_new) {
     const Stage stage = whole_stage(kind, tp, 1, recomputation);
@@ -208,8 +212,8 @@ ShapeFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation tim
   return floor;
 }
 
-/// Per stage, its gradient reduction, which begins after its last backward; nothing where it is in buckets, of
-/// which most are hidden.
+/// Per stage, its gradient reduction, which begins after its last backward; nothing where it is in buckets,
+/// of which most are hidden.
 std::vector<double> SearchBounds::reductions(const Plan& plan, const std::vector<Stage>& stages) const {
   std::vector<double> seconds(stages.size(), 0.0);
   if (plan.gradient_bucket.count > 0) return seconds;
@@ -324,8 +328,8 @@ PlanFloor SearchBounds::plan_floor(const Plan& plan) const {
       times.backward.push_back(times.backward[known]);
     } else {
       stage_busy.push_back(total_of(stages[s], bins, shared, split) / stages[s].dp);
-      stage_expected.push_back(
-          shared ? total_of(stages[s], bins, false, split) / stages[s].dp : stage_busy.back());
+      stage_expected.push_back(shared ? total_of(stages[s], bins, false, split) / stages[s].dp
+                                      : stage_busy.back());
       const auto floor = [&](Op op) {
         if (stages[s].llm_layers == 0) return 0.0;
         return request_.cost.convex_floor(op, stages[s], smallest).value_or(Seconds(0)).count();
@@ -363,9 +367,11 @@ PlanFloor SearchBounds::plan_floor(const Plan& plan) const {
   }
   PlanFloor floor;
   floor.memory = memory_of(plan, stages);
-  floor.bound_s = std::max(encoder_chain, llm_chain + (plan.layout == Layout::uniform ? times.end.front() : 0.0));
+  floor.bound_s =
+      std::max(encoder_chain, llm_chain + (plan.layout == Layout::uniform ? times.end.front() : 0.0));
   if (shape.spreads_encoder()) {
-    floor.bound_s = std::max(floor.bound_s, stage_busy[0] + sum / static_cast<double>(ranks.size()) + least_end);
+    floor.bound_s =
+        std::max(floor.bound_s, stage_busy[0] + sum / static_cast<double>(ranks.size()) + least_end);
   }
   const double fill = static_cast<double>(ranks.size() - 1) / (m * plan.chunks);
   for (std::size_t r = 0; r < ranks.size(); ++r) {

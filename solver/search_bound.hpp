@@ -18,8 +18,8 @@ struct PlanFloor {
   Bytes memory;           ///< that some rank needs at least, in some iteration
 };
 
-/// The same of all plans of a shape with some recomputation and from `fewest` to `most` microbatches, with any
-/// layer split and schedule.
+/// The same of all plans of a shape with some recomputation and from `fewest` to `most` microbatches, with
+/// any layer split and schedule.
 struct ShapeFloor {
   double bound_s = 0;
   Bytes memory;
@@ -59,13 +59,13 @@ class SearchBounds {
 
   /// What the iterations that a bound hangs on have in common.
   struct FloorBatch {
-    Work work;                     // of an iteration
-    Work most_work;                // of the heaviest
-    double with_encoder = 1;       // part of the iterations that have encoder work
-    std::int64_t no_encoder = 0;   // samples without, at most
-    std::int64_t no_llm = 0;       // samples without LLM tokens, at most
-    Workload smallest;             // of the LLM
-    Sample largest;                // of the LLM, in any iteration
+    Work work;                    // of an iteration
+    Work most_work;               // of the heaviest
+    double with_encoder = 1;      // part of the iterations that have encoder work
+    std::int64_t no_encoder = 0;  // samples without, at most
+    std::int64_t no_llm = 0;      // samples without LLM tokens, at most
+    Workload smallest;            // of the LLM
+    Sample largest;               // of the LLM, in any iteration
   };
 
   static FloorBatch floor_batch(const PlanRequest& request);

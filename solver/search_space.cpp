@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-constexpr int kChunks = 2;
+constexpr int kChunks = 2;  // of interleaved, unless asked for more
 constexpr PipelineSchedule kOneStageEach[] = {PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1,
                                               PipelineSchedule::zb_h2, PipelineSchedule::eager_1f1b,
                                               PipelineSchedule::gpipe};
@@ -199,7 +199,8 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   for (const PipelineSchedule schedule : kChunked) {
     if (shape.llm.pp == 1) continue;
     if (schedule == PipelineSchedule::interleaved && microbatches % shape.llm.pp != 0) continue;
-    add(schedule, kChunks);
+    const bool asked = schedule == PipelineSchedule::interleaved && request_.options.chunks > 1;
+    add(schedule, asked ? request_.options.chunks : kChunks);
   }
   return variants;
 }
@@ -212,9 +213,9 @@ void SearchSpace::set_layers(Plan& plan, LayerSplit split) const {
                   part_of(total_.llm, plan.bins())};
   const int stages = plan.llm.pp * plan.chunks;
   if (plan.layout == Layout::uniform) {
-    const std::vector<int> counts =
-        split == LayerSplit::even ? split_layers(encoder_layers + llm_layers, stages)
-                                  : cut_evenly(layer_seconds(request_, plan, mean, true, true), stages);
+    const std::vector<int> counts = split == LayerSplit::even
+                                        ? split_layers(encoder_layers + llm_layers, stages)
+                                        : cut_evenly(layer_seconds(request_, plan, mean, true, true), stages);
     plan.encoder.layers = before(counts, encoder_layers);
     for (int s = 0; s < stages; ++s) plan.llm.layers.push_back(counts[s] - plan.encoder.layers[s]);
     return;

@@ -1,0 +1,34 @@
+// The joint planner: layout, parallelism, layers, microbatches, pipeline schedule and recomputation at once.
+#pragma once
+
+#include "core/planner.hpp"
+
+namespace dflop {
+
+/// Searches solver/search_space.hpp best first by the bounds of solver/search_bound.hpp: the plans with the
+/// smallest bound are cut into fewer with larger bounds until they are single plans. Of these the ones with
+/// the smallest estimate are run on the first iteration with LPT microbatches, the best of them on all
+/// iterations, and the best of those with the microbatches of SearchOptions::scheduler, whose objective
+/// counts.
+///
+/// A plan fits if no rank needs more memory than a GPU has in any iteration that was run. Plans are given up
+/// when their bound is no smaller than the objective of one that fits, when some rank needs too much memory
+/// under any assignment, or when they do not fit on being run.
+///
+/// PlanResult::bound is the smallest bound of all plans that were not found not to fit, run or not: no plan
+/// of the space that fits, under any assignment of the samples to microbatches, has a smaller objective.
+/// PlanResult::gap() is thus proven whatever the scheduler and whenever the search ended.
+///
+/// Ends when no open bound is below the best objective, after SearchOptions::budget simulated instructions,
+/// or at the time limit. Without the latter the same request gives the same result, whatever the number of
+/// threads.
+class SearchPlanner final : public Planner {
+ public:
+  std::string_view name() const override { return "search"; }
+
+  /// @throws Error (input) unless there is at least one batch and each has gbs samples; Error (usage) for an
+  /// unknown scheduler.
+  PlanResult plan(const PlanRequest& request) const override;
+};
+
+}  // namespace dflop

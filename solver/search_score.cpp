@@ -1,0 +1,68 @@
+#include "solver/search_score.hpp"
+
+#include <algorithm>
+
+#include "core/plan_stages.hpp"
+#include "solver/plan_trial.hpp"
+
+namespace dflop {
+namespace {
+
+/// Adds what the mean rank does in one iteration.
+void add_shares(RankedPlan& shares, const Timeline& timeline) {
+  Seconds busy{0};
+  Seconds busiest{0};
+  Seconds idle{0};
+  Seconds wait{0};
+  int ranks = 0;
+  for (const GroupUsage& group : timeline.groups) {
+    ranks += group.ranks;
+    busiest = std::max(busiest, Seconds(group.busy));
+    busy += group.ranks * Seconds(group.busy);
+    idle += group.ranks * Seconds(group.bubble);
+    wait += group.ranks * Seconds(group.wait);
+  }
+  const Seconds imbalance = std::min(busiest - busy / ranks, idle / ranks);
+  shares.busy += busy / ranks;
+  shares.imbalance += imbalance;
+  shares.bubble += idle / ranks - imbalance;
+  shares.communication += wait / ranks;
+}
+
+}  // namespace
+
+PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
+                     std::size_t iterations) {
+  PlanScore score;
+  const Bytes usable = request.cluster.gpu.usable_memory();
+  for (std::size_t k = 0; k < iterations && score.fits; ++k) {
+    ScheduleRequest schedule{request.batches[k], plan, request.model, request.cost, request.seed, k};
+    schedule.memory = usable;
+    const ScheduleResult scheduled = scheduler.schedule(schedule);
+    if (scheduled.status == ScheduleStatus::infeasible) {
+      score.fits = false;
+      break;
+    }
+    const Timeline timeline = run_iteration(request, plan, k, scheduled.assignment);
+    score.peak_memory = std::max(score.peak_memory, peak_memory(timeline));
+    score.fits = score.peak_memory <= usable;
+    score.iterations.push_back(timeline.makespan);
+    add_shares(score.shares, timeline);
+  }
+  const double count = std::max<double>(1, static_cast<double>(score.iterations.size()));
+  score.shares.busy /= count;
+  score.shares.imbalance /= count;
+  score.shares.bubble /= count;
+  score.shares.communication /= count;
+  return score;
+}
+
+std::int64_t instructions_of(const Plan& plan) {
+  constexpr int kEachStep = 6;  // forward, backward and their messages
+  const int encoder_groups = plan.layout == Layout::disaggregated ? plan.encoder.pp * plan.encoder.dp : 0;
+  const std::int64_t steps =
+      std::int64_t{plan.microbatches} * (encoder_groups + plan.llm.pp * plan.llm.dp * plan.chunks);
+  return steps * kEachStep * (reads_tables(plan.schedule) ? 2 : 1);
+}
+
+}  // namespace dflop
