@@ -57,34 +57,6 @@ struct SearchOptions {
   int listed = 10;  ///< plans in PlanResult::best
 };
 
-/// Which number stands for a plan's iterations.
-enum class PlanObjective : std::uint8_t {
-  mean,
-  p95,   ///< nearest rank
-  cvar,  ///< mean of the slowest quarter, of at least one
-};
-
-std::string_view to_string(PlanObjective objective);  ///< "mean", "p95", "cvar"
-std::optional<PlanObjective> plan_objective_from_string(std::string_view name);
-
-/// Seconds of a plan whose iterations took these.
-/// @pre there is at least one
-Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
-
-/// What planners that choose more than tp, pp, dp and microbatches may choose from, and how. Empty lists:
-/// everything that they know.
-struct SearchOptions {
-  std::vector<Layout> layouts;
-  std::vector<PipelineSchedule> schedules;
-  std::vector<Recomputation> recomputations;
-  PlanObjective objective = PlanObjective::mean;
-  std::string scheduler = "lpt";  ///< that makes the microbatches in the end
-  std::int64_t budget = 0;        ///< instructions to simulate; 0: the planner's own
-  /// Ends the search; the result then depends on the machine.
-  std::optional<Seconds> time_limit = {};
-  int listed = 10;  ///< plans in PlanResult::best
-};
-
 struct PlanRequest {
   const ModelSpec& model;
   const ClusterSpec& cluster;
