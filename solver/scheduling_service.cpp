@@ -50,7 +50,9 @@ std::string current_message() {
 class SchedulingService::State : public std::enable_shared_from_this<State> {
  public:
   State(ServiceInput input, const ServiceOptions& options)
-      : input_(std::move(input)), options_(options), lpt_(make_scheduler("lpt")) {}
+      : input_(std::move(input)),
+        options_(options),
+        heuristic_(input_.heuristic ? input_.heuristic : make_scheduler("lpt")) {}
 
   void start();
   std::optional<ScheduledBatch> next();
@@ -66,7 +68,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
   // The keeper's thread.
   void keep();
   std::shared_ptr<AsyncItem> prepare(std::uint64_t iteration) const;
-  ScheduleResult lpt(const AsyncItem& item) const;
+  ScheduleResult run_heuristic(const AsyncItem& item) const;
   std::optional<Clock::time_point> overdue() const;
   void leave_behind(Lock& lock);
   void start_solver();
@@ -85,7 +87,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
 
   const ServiceInput input_;
   const ServiceOptions options_;
-  const std::unique_ptr<const Scheduler> lpt_;
+  const std::shared_ptr<const Scheduler> heuristic_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -145,7 +147,7 @@ std::shared_ptr<AsyncItem> SchedulingService::State::prepare(std::uint64_t itera
   try {
     item->samples = input_.draw(iteration);
     if (!item->samples) return nullptr;
-    if (live()) item->best = lpt(*item);
+    if (live()) item->best = run_heuristic(*item);
   } catch (...) {
     item->error = std::current_exception();
     item->claimed = true;
@@ -153,8 +155,8 @@ std::shared_ptr<AsyncItem> SchedulingService::State::prepare(std::uint64_t itera
   return item;
 }
 
-ScheduleResult SchedulingService::State::lpt(const AsyncItem& item) const {
-  ScheduleResult result = lpt_->schedule(request(item));
+ScheduleResult SchedulingService::State::run_heuristic(const AsyncItem& item) const {
+  ScheduleResult result = heuristic_->schedule(request(item));
   if (feasible(result)) validate(result.assignment, input_.plan, item.samples->size());
   return result;
 }
@@ -282,7 +284,7 @@ void SchedulingService::State::fail(const AsyncSolver& self, AsyncItem& item, co
   std::optional<ScheduleResult> instead;
   std::exception_ptr error;
   try {
-    if (!live()) instead = lpt(item);
+    if (!live()) instead = run_heuristic(item);
   } catch (...) {
     error = std::current_exception();
   }

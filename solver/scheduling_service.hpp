@@ -28,6 +28,8 @@ struct ServiceInput {
   Plan plan;
   ModelSpec model;
   std::shared_ptr<const CostModel> cost;
+  /// Quick and sure, for the assignment that is ready at once; null: "lpt".
+  std::shared_ptr<const Scheduler> heuristic = nullptr;
 };
 
 struct ServiceOptions {

@@ -170,6 +170,45 @@ TEST(SchedulingService, LptIsReplacedByOtherObjectivesButNotByWorseValues) {
   EXPECT_TRUE(replaces(seed, with(1, Objective::published, infeasible)));
 }
 
+/// Says that there is no assignment.
+std::shared_ptr<const Scheduler> blind() {
+  return stub([](const ScheduleRequest&) {
+    ScheduleResult result;
+    result.status = ScheduleStatus::infeasible;
+    result.reason = "none found";
+    return result;
+  });
+}
+
+TEST(SchedulingService, LiveWaitsForAnAssignmentWhereTheHeuristicFindsNone) {
+  const auto lpt = make_scheduler("lpt");
+  const auto scheduler = stub([&](const ScheduleRequest& request) {
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    request.improved(lpt->schedule(request));
+    wait_for_stop(request);
+    return lpt->schedule(request);
+  });
+  ServiceInput input = service_input(scheduler);
+  input.heuristic = blind();
+  SchedulingService service(input, live());
+  for (std::uint64_t k = 0; k < 10; ++k) {
+    EXPECT_EQ(service.next()->result.assignment, direct(*lpt, k).assignment);
+  }
+}
+
+TEST(SchedulingService, WhereNothingIsFoundTheResultSaysSo) {
+  for (const ServiceOptions& options : {deterministic(), live()}) {
+    ServiceInput input = service_input(blind());
+    input.heuristic = input.scheduler;
+    SchedulingService service(input, options);
+    const auto batch = service.next();
+    ASSERT_TRUE(batch);
+    EXPECT_EQ(batch->result.status, ScheduleStatus::infeasible);
+    EXPECT_EQ(batch->result.reason, "none found");
+    EXPECT_TRUE(batch->events.empty());
+  }
+}
+
 struct Misbehaviour {
   std::string what;
   testing::StubScheduler::Function schedule;
