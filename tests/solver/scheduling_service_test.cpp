@@ -93,7 +93,7 @@ TEST(SchedulingService, RunsTheSchedulerWhileAnIterationIsExecuted) {
   SchedulingService service(service_input(scheduler), deterministic());
   for (int k = 0; k < 10; ++k) {
     ASSERT_TRUE(service.next());
-    wait_for([&] { return solved == k + 2; });  // nobody has asked for it
+    wait_for([&] { return solved >= k + 2; });  // nobody has asked for it
   }
 }
 
