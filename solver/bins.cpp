@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 namespace dflop {
 namespace {
@@ -18,6 +20,44 @@ double bound_of(const std::vector<double>& weights, int bins) {
     bound = std::max(bound, std::accumulate(last - static_cast<std::ptrdiff_t>(k), last + 1, 0.0));
   }
   return bound;
+}
+
+/// The largest time of which both are multiples, by Euclid's algorithm; rests below `nothing` are rounding.
+double common_part(double a, double b, double nothing) {
+  while (b > nothing) {
+    const double rest = std::fmod(a, b);
+    a = std::exchange(b, b - rest > nothing ? rest : 0.0);
+  }
+  return a;
+}
+
+/// The time of one tile where all items take whole numbers of them, as encoder times often do; zero where
+/// there is no such time. Rounded down, so that no item takes less than its tiles.
+double tile_time(std::span<const double> times) {
+  constexpr double kMostTiles = 1e6;  // of an item
+  constexpr double kRounding = 1e-10;
+  const double largest = times.empty() ? 0.0 : *std::max_element(times.begin(), times.end());
+  double tile = largest;
+  for (const double time : times) {
+    tile = common_part(tile, time, largest * 1e-10);
+    if (tile * kMostTiles < largest) return 0;
+  }
+  double least = tile;
+  for (const double time : times) {
+    const double tiles = tile > 0 ? std::round(time / tile) : 0.0;
+    if (std::abs(time - tiles * tile) > kRounding * time) return 0;
+    if (tiles > 0) least = std::min(least, time / tiles);
+  }
+  return least;
+}
+
+/// Bound of items that are whole numbers of tiles: some bin has at least the mean, rounded up to whole ones.
+double tile_bound(std::span<const double> times, int bins) {
+  const double tile = tile_time(times);
+  if (tile <= 0) return 0;
+  double tiles = 0;
+  for (const double time : times) tiles += std::round(time / tile);
+  return std::ceil(tiles / bins) * tile;
 }
 
 }  // namespace
@@ -47,7 +87,8 @@ double lower_bound(const BinProblem& problem) {
   const int share = problem.shared_encoder ? problem.dp : 1;
   weigh(0.0, 1);
   for (const double encoder_part : {0.25, 0.5, 0.75, 1.0}) weigh(encoder_part, share);
-  return bound;
+  bound = std::max(bound, tile_bound(problem.encoder_s, problem.bins / share) / share);
+  return std::max(bound, tile_bound(problem.llm_s, problem.bins));
 }
 
 std::vector<std::int32_t> by_falling_size(const BinProblem& problem) {

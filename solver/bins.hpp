@@ -57,8 +57,9 @@ double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin
 
 /// A number of seconds that no assignment goes below, caps or not. The largest of, over both dimensions and
 /// three mixtures of them (a bin's larger load is at least any weighted mean of its loads): the sum over the
-/// bins; the largest item; and the k + 1 smallest of the k * bins + 1 largest items, as some bin must hold
-/// that many of them.
+/// bins, rounded up to whole tiles where all items of a dimension take whole multiples of one time; the
+/// largest item; and the k + 1 smallest of the k * bins + 1 largest items, as some bin must hold that many of
+/// them.
 double lower_bound(const BinProblem& problem);
 
 /// Items from the largest to the smallest, equal ones in their order.

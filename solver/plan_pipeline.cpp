@@ -239,9 +239,9 @@ PipelineOrder order_of(const Plan& plan, const ModelSpec& model, const CostModel
   PipelineOrder order = plan_order(plan);
   if (!reads_tables(plan.schedule)) return order;
   const SampleCosts costs = sample_costs(cost, plan, model, samples);
-  const BinProblem problem{costs.encoder_s, costs.llm_s, plan.bins()};
+  const BinProblem problem{costs.encoder_s, costs.llm_s, plan.bins(), plan.llm.dp};
   Assignment assignment{plan.microbatches, plan.llm.dp, lpt(problem)};
-  arrange_bins(problem, plan.llm.dp, assignment.bin);
+  arrange_bins(problem, assignment.bin);
   const Program program = lower(plan, model, samples, assignment, order);
   const Bytes usable = memory.value_or(Bytes{std::int64_t{1} << 60});
   return plan_order(plan, schedule_tables(plan, program, cost.price(program), usable));

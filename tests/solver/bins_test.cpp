@@ -40,6 +40,17 @@ TEST(Bins, BoundIsTwoItemsThatMustShareABin) {
   EXPECT_DOUBLE_EQ(lower_bound({encoder, llm, 2}), 6.0);
 }
 
+TEST(Bins, BoundIsAWholeNumberOfTiles) {
+  const std::vector<double> encoder = {0.3, 0.2, 0.1, 0.1};
+  const std::vector<double> llm = {0, 0, 0, 0};
+  // 7 tiles of 0.1 in two bins: 4 in one of them. The mean is 0.35, the largest 0.3, two of three 0.2 + 0.1.
+  EXPECT_NEAR(lower_bound({encoder, llm, 2}), 0.4, 1e-15);
+  // 0.3 and 0.25 are multiples of 0.05: 14 tiles.
+  EXPECT_NEAR(lower_bound({std::vector<double>{0.3, 0.25, 0.1, 0.1}, llm, 2}), 0.4, 1e-15);
+  // No common time: the mean.
+  EXPECT_NEAR(lower_bound({std::vector<double>{0.3, 0.2718281828, 0.1, 0.1}, llm, 2}), 0.3859140914, 1e-12);
+}
+
 TEST(Bins, BoundMixesTheDimensionsWhereNeitherAloneKnows) {
   const std::vector<double> encoder = {6, 4, 2};
   const std::vector<double> llm = {2, 4, 6};

@@ -40,6 +40,8 @@ ScheduleFile random_schedule(Random& random) {
     iteration.c_max = Seconds(random.uniform());
     iteration.bound = iteration.c_max * random.uniform();
     iteration.status = static_cast<ScheduleStatus>(random.below(5));
+    iteration.objective = static_cast<Objective>(random.below(3));
+    iteration.bound_kind = static_cast<BoundKind>(random.below(5));
     schedule.iterations.push_back(iteration);
   }
   return schedule;
@@ -70,6 +72,8 @@ TEST(ScheduleFileFormat, RandomSchedulesReadBackAsTheyWere) {
       EXPECT_EQ(a.c_max, b.c_max);
       EXPECT_EQ(a.bound, b.bound);
       EXPECT_EQ(a.status, b.status);
+      EXPECT_EQ(a.objective, b.objective);
+      EXPECT_EQ(a.bound_kind, b.bound_kind);
       ASSERT_EQ(a.samples.size(), b.samples.size());
       for (std::size_t s = 0; s < a.samples.size(); ++s) expect_same(a.samples[s], b.samples[s]);
     }
@@ -84,13 +88,19 @@ ScheduleFile small_schedule() {
           "m",
           3,
           7,
-          {{{image, text, image}, {2, 1, {0, 1, 1}}, Seconds(1.5), Seconds(1.2), ScheduleStatus::optimal}}};
+          {{{image, text, image},
+            {2, 1, {0, 1, 1}},
+            Seconds(1.5),
+            Seconds(1.2),
+            ScheduleStatus::optimal,
+            Objective::bins,
+            BoundKind::integer_program}}};
 }
 
 TEST(ScheduleFileFormat, EverySampleIsWrittenOnce) {
   EXPECT_EQ(to_json(small_schedule()), R"({
   "schema": "dflop.schedule",
-  "version": 1,
+  "version": 2,
   "scheduler": "ilp",
   "model": "m",
   "gbs": 3,
@@ -101,9 +111,11 @@ TEST(ScheduleFileFormat, EverySampleIsWrittenOnce) {
   ],
   "iterations": [
     {
+      "objective": "bins",
       "status": "optimal",
       "c_max_s": 1.5,
       "bound_s": 1.2,
+      "bound_kind": "integer_program",
       "microbatches": 2,
       "dp": 1,
       "samples": [0,1,0],
@@ -114,6 +126,19 @@ TEST(ScheduleFileFormat, EverySampleIsWrittenOnce) {
 )");
   // (1.5 - 1.2) / 1.2
   EXPECT_DOUBLE_EQ(small_schedule().iterations[0].gap(), 0.25);
+}
+
+TEST(ScheduleFileFormat, VersionOneIsThePublishedFormWithASimpleBound) {
+  std::string text = to_json(small_schedule());
+  for (const char* line :
+       {"      \"objective\": \"bins\",\n", "      \"bound_kind\": \"integer_program\",\n"})
+    text = replaced(text, line, "");
+  const ScheduleFile read = parse_schedule(replaced(text, "\"version\": 2", "\"version\": 1"), "s.json");
+  EXPECT_EQ(read.iterations[0].objective, Objective::published);
+  EXPECT_EQ(read.iterations[0].bound_kind, BoundKind::simple);
+  EXPECT_EQ(read.iterations[0].assignment, small_schedule().iterations[0].assignment);
+  // Version 2 without them is refused.
+  expect_refused([&] { parse_schedule(text, "s.json"); }, "s.json", {"objective"});
 }
 
 TEST(ScheduleFileFormat, ContradictionsAreRefused) {
@@ -147,7 +172,10 @@ TEST(ScheduleFileFormat, ContradictionsAreRefused) {
   refused("\"image\"", "\"smell\"", "samples[0].modality", {"audio", "smell"});
   refused("\"optimal\"", "\"best\"", "iterations[0].status", {"node_limit", "best"});
   refused("\"bound_s\": 1.2", "\"bound_s\": -1", "iterations[0].bound_s", {"found -1"});
-  refused("\"version\": 1", "\"version\": 3", "version", {"newer version"});
+  refused("\"version\": 2", "\"version\": 3", "version", {"newer version"});
+  refused("\"objective\": \"bins\"", "\"objective\": \"time\"", "iterations[0].objective",
+          {"makespan", "time"});
+  refused("\"integer_program\"", "\"guess\"", "iterations[0].bound_kind", {"simple", "guess"});
 }
 
 TEST(ScheduleFileFormat, WhateverPreprocessingMakesIsAccepted) {

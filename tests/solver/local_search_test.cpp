@@ -1,0 +1,90 @@
+#include "solver/local_search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "solver/lpt.hpp"
+#include "tests/solver/fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+/// Heavy-tailed items as those of multimodal data: tiles of one encoder time, LLM times that grow with them.
+struct HeavyTail {
+  std::vector<double> encoder_s;
+  std::vector<double> llm_s;
+  std::vector<double> tokens;
+
+  HeavyTail(std::uint64_t seed, int items) {
+    Random random(seed);
+    for (int i = 0; i < items; ++i) {
+      const double tiles = std::floor(std::pow(30.0, random.uniform())) - 1;
+      tokens.push_back(std::floor(700 * tiles + 100 + 900 * random.uniform()));
+      encoder_s.push_back(tiles * 0.01);
+      llm_s.push_back(tokens.back() * 1e-5 * (1 + tokens.back() / 57220));
+    }
+  }
+};
+
+TEST(LocalSearch, ReachesTheBoundWhereBinsHoldManyItems) {
+  for (const bool shared : {false, true}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      const HeavyTail items(seed, 1024);
+      const BinProblem problem{items.encoder_s, items.llm_s, 64, 4, shared};
+      const BinSolution solution = local_search(problem, {seed});
+      const double found = largest_load(problem, solution.bin);
+      EXPECT_LE(found, solution.bound_s * 1.0005) << shared << " " << seed;
+      EXPECT_LT(found, largest_load(problem, lpt(problem)));
+    }
+  }
+}
+
+TEST(LocalSearch, ATightTokenCapCostsLittle) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const HeavyTail items(seed, 1024);
+    BinProblem problem{items.encoder_s, items.llm_s, 64, 4, true};
+    double sum = 0;
+    for (const double t : items.tokens) sum += t;
+    problem.caps.push_back({"LLM tokens", items.tokens, std::floor(1.05 * sum / 64)});
+    const BinSolution solution = local_search(problem, {seed});
+    ASSERT_FALSE(solution.bin.empty());
+    EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
+    EXPECT_LE(largest_load(problem, solution.bin), solution.bound_s * 1.001) << seed;
+  }
+}
+
+// A cap that LPT runs into: by load the items go 10 | 9 8, tokens 1 | 6 6 of a cap of 8.
+TEST(LocalSearch, ObeysCapsWhereLptFindsNoBin) {
+  const std::vector<double> zeros(4, 0.0);
+  const std::vector<double> llm = {10, 9, 2, 1};
+  const std::vector<double> tokens = {4, 4, 6, 2};
+  BinProblem problem{zeros, llm, 2};
+  problem.caps.push_back({"tokens", tokens, 8});
+  EXPECT_TRUE(lpt(problem).empty());  // 10 | 9, and 6 fits nowhere
+  const BinSolution solution = local_search(problem, {});
+  ASSERT_EQ(solution.bin.size(), 4u);
+  EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
+  EXPECT_DOUBLE_EQ(largest_load(problem, solution.bin), 19.0);  // 10 9 | 2 1 is the only way
+}
+
+TEST(LocalSearch, WindowsOfMicrobatchesStayUnderTheirCap) {
+  Random random(8);
+  int found = 0;
+  for (int round = 0; round < 30; ++round) {
+    const HeavyTail items(round, 64);
+    BinProblem problem{items.encoder_s, items.llm_s, 16, 2, round % 2 == 0};
+    double sum = 0;
+    for (const double t : items.tokens) sum += t;
+    problem.caps.push_back({"bytes", items.tokens, 1.25 * sum / 16 * 3, 3});
+    problem.caps.push_back({"encoder bytes", items.encoder_s, 2.0 * 30 * 0.01 * 64 / 8, 2, true});
+    const BinSolution solution = local_search(problem, {1, 200'000});
+    if (solution.bin.empty()) continue;
+    ++found;
+    EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
+  }
+  EXPECT_GT(found, 20);
+}
+
+}  // namespace
+}  // namespace dflop
