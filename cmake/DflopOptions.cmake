@@ -17,7 +17,7 @@ endif()
 
 add_library(dflop_options INTERFACE)
 target_compile_features(dflop_options INTERFACE cxx_std_20)
-target_compile_options(dflop_options INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+target_compile_options(dflop_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlaps in `"text" + std::string` (bug 105329) and uninitialised members of std::variant and std::regex
   # (bug 105562) that are not there. Clang checks the same code with its own analysis.

@@ -4,11 +4,13 @@
 
 #include "core/error.hpp"
 #include "solver/bin_solvers.hpp"
+#include "solver/makespan_solver.hpp"
 
 namespace dflop {
 
 std::unique_ptr<AssignmentSolver> make_assignment_solver(std::string_view name) {
   if (auto solver = make_bin_solver(name)) return solver;
+  if (auto solver = make_makespan_solver(name)) return solver;
   std::string known;
   for (const std::string_view other : assignment_solver_names())
     known += (known.empty() ? "" : ", ") + std::string(other);
@@ -16,7 +18,9 @@ std::unique_ptr<AssignmentSolver> make_assignment_solver(std::string_view name) 
 }
 
 std::vector<std::string_view> assignment_solver_names() {
-  return bin_solver_names();
+  std::vector<std::string_view> names = bin_solver_names();
+  for (const std::string_view name : makespan_solver_names()) names.push_back(name);
+  return names;
 }
 
 }  // namespace dflop

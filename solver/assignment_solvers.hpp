@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// Those of solver/bin_solvers.hpp.
+/// Those of solver/bin_solvers.hpp and solver/makespan_solver.hpp.
 /// @throws Error (usage) for another name.
 std::unique_ptr<AssignmentSolver> make_assignment_solver(std::string_view name);
 

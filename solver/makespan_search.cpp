@@ -3,85 +3,70 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 
-#include "core/random.hpp"
 #include "solver/exchange_filter.hpp"
 #include "solver/makespan_state.hpp"
 
 namespace dflop {
 namespace {
 
-#ifndef TUNE
+/// A makespan counts as smaller from this part of it on, well above what is lost in float.
 constexpr double kLeast = 1e-6;
+/// Parcels that are offered for one batch of candidates at most, and candidates of one offer.
 constexpr int kOffers = 32;
 constexpr std::size_t kOfOneOffer = 4;
+/// Batches without a better candidate before something else is tried.
 constexpr int kPatience = 200;
+/// Exchanges of a kick at most.
 constexpr int kKicks = 4;
-constexpr double kSmoothing = 1;
+/// The widest smoothing, in parts of the makespan over the microbatches: about a microbatch's time on a
+/// stage. It falls with the square of what is left of this part of the budget, and ends at kNarrowest of the
+/// widest.
+constexpr double kWidest = 1.0;
 constexpr double kSmoothPart = 0.7;
-constexpr double kPower = 2;
-#endif
+constexpr double kNarrowest = 0.01;
 
 class MakespanSearch {
  public:
-  MakespanSearch(const AssignmentProblem& problem, const MakespanKernel& kernel, std::uint64_t seed,
+  MakespanSearch(const AssignmentProblem& problem, const MakespanKernel& kernel, Random& random,
                  const SearchControl& control, std::span<const std::int32_t> bin)
       : problem_(problem),
         kernel_(kernel),
         control_(control),
-        random_(seed),
+        random_(random),
         state_(problem, kernel, bin),
         lanes_(kernel.groups(), MakespanLanes(kernel)),
         mixed_(kernel),
         filter_(state_),
         moved_(kernel.loads()) {
-    for (int q = 0; q < kernel.groups(); ++q) lanes_[q].set(state_.values(q));
-    best_bin_.assign(bin.begin(), bin.end());
+    for (int q = 0; q < kernel.groups(); ++q) renew(q);
   }
 
-  double run(std::vector<std::int32_t>& bin) {
+  double run(std::vector<std::int32_t>& best) {
     best_s_ = state_.makespan_s();
-    const double widest_s = kSmoothing * best_s_ / problem_.bins.microbatches();
+    const double widest_s = kWidest * best_s_ / problem_.bins.microbatches();
     int failures = 0;
     for (std::int64_t step = 0; step < control_.steps && best_s_ > control_.enough_s; ++step) {
       if (step % 8 == 0) {
-        const double used =
-            control_.used ? control_.used() : static_cast<double>(step) / static_cast<double>(control_.steps);
+        const double used = control_.used ? control_.used() : 0.0;
         if (used >= 1) break;
-        if (!smooth(widest_s, used)) failures = 0;
+        const double left =
+            1 - std::max(used, static_cast<double>(step) / static_cast<double>(control_.steps));
+        if (smooth(std::max(0.0, 1 - (1 - left) / kSmoothPart), widest_s, best)) failures = 0;
       }
       const bool better = random_.below(16) == 0 ? try_reorders() : try_exchanges();
       failures = better ? 0 : failures + 1;
-      if (better) keep_best(bin);
-      if (failures >= kPatience) {
-        failures = 0;
-        if (state_.smoothing_s() > 0) {
-          floor_ = state_.smoothing_s() / widest_s * 0.5;
-          continue;
-        }
-        kick(bin);
-        ++kicks;
+      if (better) keep(best);
+      if (failures < kPatience) continue;
+      failures = 0;
+      if (state_.smoothing_s() > 0) {
+        most_part_ /= 2;  // all is found at this smoothing
+      } else {
+        kick(best);
       }
     }
     return best_s_;
   }
-  double floor_ = 1e9;
-
-  /// Smooths less the more of the budget is used, and not at all at the end.
-  bool smooth(double widest_s, double used) {
-    double part = std::min(floor_, std::pow(std::max(0.0, 1 - used / kSmoothPart), kPower));
-    if (part < 0.01) part = 0;
-    const double next_s = widest_s * part;
-    const double now_s = state_.smoothing_s();
-    if (next_s == now_s || (next_s > 0 && now_s > 0 && next_s > 0.9 * now_s)) return true;
-    if (next_s == 0) state_.set(best_bin_);
-    state_.set_smoothing(next_s);
-    for (int q = 0; q < kernel_.groups(); ++q) renew(q);
-    return false;
-  }
-
-  std::int64_t kicks = 0, evals = 0, evals2 = 0, tried = 0, checks = 0, accepted = 0, refused = 0;
 
  private:
   int pick(int count) {
@@ -93,13 +78,26 @@ class MakespanSearch {
     return groups == 1 ? pick(problem_.bins.bins) : pick(problem_.bins.microbatches()) * groups + group;
   }
 
-  void keep_best(std::vector<std::int32_t>& bin) {
+  /// Smooths less the less is left of the budget. The last phase, without smoothing, starts from the best.
+  /// @return true if it changed
+  bool smooth(double left, double widest_s, std::span<const std::int32_t> best) {
+    double part = std::min(most_part_, left * left);
+    if (part < kNarrowest) part = 0;
+    const double next_s = widest_s * part;
+    const double now_s = state_.smoothing_s();
+    if (next_s == now_s || (next_s > 0 && now_s > 0 && next_s > 0.9 * now_s)) return false;
+    if (next_s == 0) state_.set(best);
+    state_.set_smoothing(next_s);
+    for (int q = 0; q < kernel_.groups(); ++q) renew(q);
+    return true;
+  }
+
+  void keep(std::vector<std::int32_t>& best) {
     const double now_s = state_.makespan_s();
     if (now_s >= best_s_) return;
     best_s_ = now_s;
-    bin.assign(state_.bin().begin(), state_.bin().end());
-    best_bin_ = bin;
-    if (control_.improved) control_.improved(bin, best_s_);
+    best.assign(state_.bin().begin(), state_.bin().end());
+    if (control_.improved) control_.improved(best, best_s_);
   }
 
   Parcel pick_parcel(std::int32_t bin) {
@@ -130,7 +128,6 @@ class MakespanSearch {
       const int first = pick(chunks);
       for (int k = 0; k < chunks && found_.size() < most; ++k) {
         filter_.scan(first + k < chunks ? first + k : first + k - chunks, less_s_, most, found_);
-        ++checks;
       }
     }
   }
@@ -167,7 +164,6 @@ class MakespanSearch {
     if (result.value[best] >= static_cast<float>(less_s_) || !state_.apply_if(found_[best], less_s_))
       return false;
     renew(found_[best]);
-    ++accepted;
     return true;
   }
 
@@ -199,7 +195,6 @@ class MakespanSearch {
       candidate[others++] = z;
     }
     if (others == 0) return;
-    ++evals2;
     const Lanes other = mixed_.evaluate(state_.smoothing_s());
     for (int z = 0; z < others; ++z) {
       result.value[candidate[z]] = std::max(result.value[candidate[z]], other.value[z]);
@@ -247,7 +242,9 @@ class MakespanSearch {
     for (int d = 0; d < dp; ++d) {
       if (kernel_.group(d) != reorder.group) continue;
       for (int l = 0; l < kernel_.loads(); ++l) {
-        if (d > 0 && kernel_.column(l, d) == kernel_.column(l, d - 1)) continue;
+        const bool together =
+            kernel_.groups() == 1 && d > 0 && kernel_.column(l, d) == kernel_.column(l, d - 1);
+        if (together) continue;  // of the microbatch, and done
         for (int j = low; j <= high; ++j) {
           if (source(j) == j) continue;
           const int column = kernel_.column(l, j * dp + d);
@@ -283,17 +280,16 @@ class MakespanSearch {
   }
 
   Lanes evaluate(int group) {
-    ++evals;
     const Lanes result = lanes_[group].evaluate(state_.smoothing_s());
     lanes_[group].reset();
     return result;
   }
 
-  void kick(const std::vector<std::int32_t>& best) {
+  /// Goes on from the best with some items exchanged at random.
+  void kick(std::span<const std::int32_t> best) {
     state_.set(best);
     const int q = state_.slowest();
-    const int kicks_now = 1 + pick(kKicks);
-    for (int k = 0; k < kicks_now; ++k) {
+    for (int k = 1 + pick(kKicks); k > 0; --k) {
       const BinExchange e = random_exchange(pick_bin(pick(2) == 0 ? q : pick(kernel_.groups())));
       if (e.from != e.to && state_.allows(e)) state_.apply(e);
     }
@@ -302,15 +298,13 @@ class MakespanSearch {
 
   BinExchange random_exchange(std::int32_t from) {
     const std::int32_t item = pick(static_cast<int>(problem_.bins.items()));
-    BinExchange e{from, state_.bin()[item], pick_parcel(from), {item, -1}};
-    e.out[1] = -1;
-    return e;
+    return {from, state_.bin()[item], {pick_parcel(from)[0], -1}, {item, -1}};
   }
 
   const AssignmentProblem& problem_;
   const MakespanKernel& kernel_;
   const SearchControl& control_;
-  Random random_;
+  Random& random_;
   MakespanState state_;
   std::vector<MakespanLanes> lanes_;  // per group
   MakespanLanes mixed_;               // of candidates' other groups
@@ -318,7 +312,7 @@ class MakespanSearch {
   std::vector<double> moved_;
   std::vector<std::pair<int, double>> moves_;
   std::vector<BinExchange> found_;
-  std::vector<std::int32_t> best_bin_;
+  double most_part_ = 1;  ///< of the widest smoothing
   double margin_s_ = 0;
   double less_s_ = 0;
   double best_s_ = 0;
@@ -326,16 +320,9 @@ class MakespanSearch {
 
 }  // namespace
 
-double makespan_search(const AssignmentProblem& problem, const MakespanKernel& kernel, std::uint64_t seed,
+double makespan_search(const AssignmentProblem& problem, const MakespanKernel& kernel, Random& random,
                        const SearchControl& control, std::vector<std::int32_t>& bin) {
-  MakespanSearch search(problem, kernel, seed, control, bin);
-  const double r = search.run(bin);
-#ifdef TUNEPRINT
-  printf("   kicks %ld evals %ld %ld chunks %ld accepted %ld refused %ld\n", (long)search.kicks,
-         (long)search.evals, (long)search.evals2, (long)search.checks, (long)search.accepted,
-         (long)search.refused);
-#endif
-  return r;
+  return MakespanSearch(problem, kernel, random, control, bin).run(bin);
 }
 
 }  // namespace dflop

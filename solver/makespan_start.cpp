@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "solver/bin_order.hpp"
 #include "solver/lpt.hpp"
@@ -10,10 +11,8 @@
 namespace dflop {
 namespace {
 
-#ifndef TUNE
 /// Cells of a microbatch, about: enough to shape it, few enough to be quick.
 constexpr std::size_t kCellsPerMicrobatch = 16;
-#endif
 
 /// Room that is left below caps for the difference between an item and the mean of its cell.
 constexpr double kCapPart = 0.98;
@@ -125,7 +124,7 @@ bool obeys(const BinProblem& problem, std::span<const std::int32_t> bin) {
 
 }  // namespace
 
-std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, std::uint64_t seed,
+std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, Random& random,
                                              const SearchControl& control) {
   const BinProblem& bins = problem.bins;
   const auto dp = static_cast<std::size_t>(bins.dp);
@@ -138,9 +137,11 @@ std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, s
 
   const MeanReplica mean(problem, cells);
   std::vector<std::int32_t> microbatch = lpt(mean.problem().bins);
-  arrange_bins(mean.problem().bins, 1, microbatch);
-  if (broken_cap(mean.problem().bins, microbatch)) return {};
-  makespan_search(mean.problem(), MakespanKernel(mean.problem().pipeline[0]), seed, control, microbatch);
+  if (microbatch.empty() || broken_cap(mean.problem().bins, microbatch)) return {};
+  std::vector<std::int32_t> arranged = microbatch;
+  arrange_bins(mean.problem().bins, arranged);
+  if (!broken_cap(mean.problem().bins, arranged)) microbatch = std::move(arranged);
+  makespan_search(mean.problem(), MakespanKernel(mean.problem().pipeline[0]), random, control, microbatch);
 
   std::vector<std::size_t> order(cells.size());
   std::iota(order.begin(), order.end(), 0);

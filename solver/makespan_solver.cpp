@@ -1,0 +1,167 @@
+#include "solver/makespan_solver.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "core/random.hpp"
+#include "solver/bin_bounds.hpp"
+#include "solver/bin_solvers.hpp"
+#include "solver/makespan_bound.hpp"
+#include "solver/makespan_kernel.hpp"
+#include "solver/makespan_search.hpp"
+#include "solver/makespan_start.hpp"
+
+namespace dflop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Steps without limits.
+constexpr std::int64_t kSteps = 16384;
+/// Part of the budget for the mean replica, and of all for the balancing of bins before.
+constexpr double kStartPart = 0.5;
+constexpr double kBinsPart = 0.1;
+/// Items x bins up to which an integer program of balanced bins is solved in moments.
+constexpr std::size_t kSmallCells = 512;
+
+/// One call: the best so far, and what is left of the budget.
+class Run {
+ public:
+  Run(const AssignmentProblem& problem, const SolveLimits& limits)
+      : problem_(problem), limits_(limits), random_(limits.seed, limits.stream) {}
+
+  AssignmentSolution solve(bool balance) {
+    AssignmentSolution solution = make_bin_solver("lpt")->solve(problem_, part(1.0));
+    if (solution.status != ScheduleStatus::infeasible) {
+      solution.reason.clear();
+      improve(std::move(solution.bin), balance);
+      finish(solution);
+    }
+    solution.time = Clock::now() - begin_;
+    return solution;
+  }
+
+ private:
+  void improve(std::vector<std::int32_t> first, bool balance) {
+    take(std::move(first));
+    set_bound();
+    if (balance && !met()) take(make_bin_solver("local-search")->solve(problem_, part(kBinsPart)).bin);
+    const MakespanKernel kernel(*problem_.pipeline);
+    if (!met() && problem_.bins.dp > 1) {
+      std::vector<std::int32_t> start = mean_replica_start(problem_, random_, control(kStartPart));
+      if (start.empty()) used_ = 0;
+      take(std::move(start));
+    }
+    if (met()) return;
+    std::vector<std::int32_t> bin = best_;
+    SearchControl search = control(1.0);
+    search.improved = [&](std::span<const std::int32_t> better, double) {
+      if (limits_.improved) take({better.begin(), better.end()});
+    };
+    makespan_search(problem_, kernel, random_, search, bin);
+    take(std::move(bin));
+  }
+
+  void take(std::vector<std::int32_t> bin) {
+    if (bin.empty() && problem_.bins.items() > 0) return;
+    const double objective_s = problem_.objective(bin);
+    if (objective_s >= best_s_) return;
+    best_s_ = objective_s;
+    best_ = std::move(bin);
+    if (limits_.improved) limits_.improved(best_, best_s_);
+  }
+
+  void set_bound() {
+    bound_ = {work_bound(*problem_.pipeline, problem_.features), BoundKind::simple};
+    if (problem_.bounds == nullptr) return;
+    const MakespanBound known = problem_.bounds->bound(problem_.features);
+    if (known.seconds >= bound_.seconds) bound_ = known;
+  }
+
+  bool met() const { return meets_bound(best_s_, bound_.seconds) || stopped(); }
+
+  bool stopped() const {
+    return limits_.stop.stop_requested() || (limits_.time && Clock::now() - begin_ >= *limits_.time);
+  }
+
+  std::int64_t steps() const { return limits_.steps > 0 ? limits_.steps : kSteps; }
+
+  /// Limits of a solver that may use this part of the budget.
+  SolveLimits part(double used) const {
+    SolveLimits limits = limits_;
+    limits.improved = nullptr;
+    limits.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(used * static_cast<double>(steps())));
+    if (limits.time) *limits.time *= used;
+    return limits;
+  }
+
+  /// From now until this part of the budget is used.
+  SearchControl control(double until) {
+    SearchControl control;
+    control.enough_s = bound_.seconds * (1 + 1e-9);
+    control.used = [this, until, from = Clock::now()] {
+      if (stopped()) return 1.0;
+      if (!limits_.time) return 0.0;
+      const Seconds all = *limits_.time * until - (from - begin_);
+      return all.count() > 0 ? (Clock::now() - from) / all : 1.0;
+    };
+    const auto part = static_cast<std::int64_t>(until * static_cast<double>(steps()));
+    control.steps = limits_.time ? std::numeric_limits<std::int64_t>::max() : part - used_;
+    used_ = part;
+    return control;
+  }
+
+  void finish(AssignmentSolution& solution) {
+    solution.bin = best_;
+    solution.objective_s = best_s_;
+    solution.bound_s = std::min(bound_.seconds, best_s_);
+    solution.bound_kind = bound_.kind;
+    solution.status = meets_bound(best_s_, bound_.seconds) ? ScheduleStatus::optimal
+                      : limits_.time                       ? ScheduleStatus::time_limit
+                                                           : ScheduleStatus::node_limit;
+  }
+
+  const AssignmentProblem& problem_;
+  const SolveLimits& limits_;
+  Clock::time_point begin_ = Clock::now();
+  Random random_;
+  std::int64_t used_ = 0;  ///< steps given away
+  std::vector<std::int32_t> best_;
+  double best_s_ = std::numeric_limits<double>::infinity();
+  MakespanBound bound_;
+};
+
+class MakespanSolver final : public AssignmentSolver {
+ public:
+  std::string_view name() const override { return "makespan"; }
+  AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const override {
+    if (problem.pipeline == nullptr) return make_bin_solver("local-search")->solve(problem, limits);
+    return Run(problem, limits).solve(false);
+  }
+};
+
+class AutoSolver final : public AssignmentSolver {
+ public:
+  std::string_view name() const override { return "auto"; }
+  AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const override {
+    if (problem.pipeline != nullptr) return Run(problem, limits).solve(true);
+    const bool small = problem.bins.items() * problem.bins.bins <= kSmallCells;
+    return make_bin_solver(small && !limits.time ? "ilp" : "local-search")->solve(problem, limits);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AssignmentSolver> make_makespan_solver(std::string_view name) {
+  if (name == "makespan") return std::make_unique<MakespanSolver>();
+  if (name == "auto") return std::make_unique<AutoSolver>();
+  return nullptr;
+}
+
+std::vector<std::string_view> makespan_solver_names() {
+  return {"makespan", "auto"};
+}
+
+}  // namespace dflop
