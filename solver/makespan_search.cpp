@@ -22,7 +22,7 @@ constexpr int kKicks = 4;
 /// The widest smoothing, in parts of the makespan over the microbatches: about a microbatch's time on a
 /// stage. It falls with the square of what is left of this part of the budget, and ends at kNarrowest of the
 /// widest.
-constexpr double kWidest = 1.0;
+constexpr double kWidest = 0.5;
 constexpr double kSmoothPart = 0.7;
 constexpr double kNarrowest = 0.01;
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/random.hpp"
-#include "solver/bin_bounds.hpp"
 #include "solver/bin_solvers.hpp"
 #include "solver/makespan_bound.hpp"
 #include "solver/makespan_kernel.hpp"
@@ -74,10 +73,9 @@ class Run {
   }
 
   void set_bound() {
-    bound_ = {work_bound(*problem_.pipeline, problem_.features), BoundKind::simple};
-    if (problem_.bounds == nullptr) return;
-    const MakespanBound known = problem_.bounds->bound(problem_.features);
-    if (known.seconds >= bound_.seconds) bound_ = known;
+    bound_ = problem_.bounds != nullptr
+                 ? problem_.bounds->bound(problem_.features)
+                 : MakespanBounds(*problem_.pipeline, BoundKind::simple).bound(problem_.features);
   }
 
   bool met() const { return meets_bound(best_s_, bound_.seconds) || stopped(); }
