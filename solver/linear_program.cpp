@@ -18,7 +18,7 @@ void LinearProgram::add_row(std::span<const int> column, std::span<const double>
   equal_.push_back(equal ? 1 : 0);
 }
 
-std::optional<std::vector<double>> LinearProgram::duals(int most_iterations) const {
+std::vector<double> LinearProgram::duals(int most_iterations) const {
   const int rows = static_cast<int>(least_.size());
   const int columns = static_cast<int>(cost_.size());
   const CoinPackedMatrix matrix(false, columns, rows, static_cast<CoinBigIndex>(value_.size()), value_.data(),
@@ -32,7 +32,6 @@ std::optional<std::vector<double>> LinearProgram::duals(int most_iterations) con
   simplex.loadProblem(matrix, nullptr, nullptr, cost_.data(), least_.data(), most.data());
   simplex.setMaximumIterations(most_iterations);
   simplex.dual();
-  if (!simplex.isProvenOptimal()) return std::nullopt;
   return std::vector<double>(simplex.dualRowSolution(), simplex.dualRowSolution() + rows);
 }
 

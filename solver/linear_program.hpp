@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,10 +15,9 @@ class LinearProgram {
 
   void add_row(std::span<const int> column, std::span<const double> value, double least, bool equal = false);
 
-  /// Value of each row in an optimal solution of the dual; not negative for rows that are not equalities.
-  /// None if the dual simplex method did not end within `most_iterations`. As good as the solver: who needs a
-  /// proof checks it.
-  std::optional<std::vector<double>> duals(int most_iterations) const;
+  /// Value of each row in the dual after at most `most_iterations` of the dual simplex method; optimal if it
+  /// ended before. As good as the solver: who needs a proof checks it.
+  std::vector<double> duals(int most_iterations) const;
 
  private:
   std::vector<double> cost_;

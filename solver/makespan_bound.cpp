@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "solver/makespan_program.hpp"
-
 namespace dflop {
 
 MakespanBounds::MakespanBounds(LoadPipeline pipeline, BoundKind best)
@@ -25,9 +23,9 @@ MakespanBounds::MakespanBounds(LoadPipeline pipeline, BoundKind best)
   }
 }
 
-void MakespanBounds::prepare(const Features& features, std::size_t shapes) {
+void MakespanBounds::prepare(const Features& features, const ProgramLimits& limits) {
   if (best_ != BoundKind::linear_program || mean_.features() == 0) return;
-  use(best_paths(mean_, features, shapes));
+  use(best_paths(mean_, features, limits));
 }
 
 void MakespanBounds::use(const PathFlow& flow) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/scheduler.hpp"
+#include "solver/makespan_program.hpp"
 #include "solver/pipeline_paths.hpp"
 
 namespace dflop {
@@ -27,7 +28,7 @@ class MakespanBounds {
 
   /// Solves the linear program over fractional items for this batch, and keeps its dual solution for bound():
   /// a few milliseconds for tens of microbatches. Does nothing where `best` is not linear_program.
-  void prepare(const Features& features, std::size_t shapes = 3);
+  void prepare(const Features& features, const ProgramLimits& limits = {});
 
   /// The largest bound that is known for these items: work, fill and drain of each rank, the way of the
   /// largest items, and the dual solutions of all prepared batches. It depends on what was prepared and on

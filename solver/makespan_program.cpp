@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
+#include <utility>
 
 #include "solver/linear_program.hpp"
 
 namespace dflop {
 namespace {
 
-constexpr int kMostIterations = 200'000;
 constexpr double kWindow = 0.125;  // of the work between two shapes, that makes a shape
 
 /// What the items come to on a rank, by feature.
@@ -147,9 +146,8 @@ class MakespanProgram {
     }
   }
 
-  PathFlow solve() const {
-    const std::vector<double> duals =
-        program_.duals(kMostIterations).value_or(std::vector<double>(rows_, 1.0));
+  PathFlow solve(int most_iterations) const {
+    const std::vector<double> duals = program_.duals(most_iterations);
     const auto dual = [&](int row) { return row < 0 ? 0.0 : duals[row]; };
     PathFlow flow;
     for (const int row : rank_row_) flow.ends.push_back(dual(row));
@@ -226,11 +224,12 @@ class MakespanProgram {
 
 }  // namespace
 
-PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, std::size_t shapes) {
+PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, const ProgramLimits& limits) {
   const std::vector<PathBound> ranks = pipeline.rank_bounds();
   double unit_s = 0;
   for (const PathBound& rank : ranks) unit_s = std::max(unit_s, rank.at(items));
-  return MakespanProgram(pipeline, Shapes(ranks, items, shapes).sums(), unit_s > 0 ? unit_s : 1.0).solve();
+  std::vector<double> sums = Shapes(ranks, items, limits.shapes).sums();
+  return MakespanProgram(pipeline, std::move(sums), unit_s > 0 ? unit_s : 1.0).solve(limits.iterations);
 }
 
 }  // namespace dflop

@@ -7,6 +7,11 @@
 
 namespace dflop {
 
+struct ProgramLimits {
+  std::size_t shapes = 3;   ///< that items are mixtures of, at least 2
+  int iterations = 50'000;  ///< of the simplex method, 10 to 60 us each
+};
+
 /// The paths that bound the makespan of these items best together, from the dual solution of
 ///
 ///   min T  with  T >= end of each rank's last step + its tail,
@@ -15,9 +20,9 @@ namespace dflop {
 ///                durations affine in what is in their microbatch, and
 ///                each shape's items in parts over all microbatches.
 ///
-/// Each item is taken as a mixture of two of `shapes` shapes (at least 2), which may go apart. A dual
+/// Each item is taken as a mixture of two shapes, which may go apart. A dual
 /// solution is a flow of one unit from the end of the iteration back to its start, a weight on every path;
-/// MeanPipeline::bound() makes one of whatever the solver returned.
-PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, std::size_t shapes);
+/// MeanPipeline::bound() makes one of whatever the solver returned, at its end or before.
+PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, const ProgramLimits& limits);
 
 }  // namespace dflop

@@ -157,6 +157,7 @@ TEST(MakespanBound, NeedsNoTrustInTheSolver) {
     for (std::size_t i = 0; i < c.pipeline.steps.size(); ++i) flow.waits.push_back(draw());
     bounds.use(flow);
     EXPECT_EQ(bounds.flows().size(), 1u);
+    bounds.prepare(c.features(), {2, static_cast<int>(random.below(20))});  // and one that is cut short
     EXPECT_LE(bounds.bound(c.features()).seconds, c.best());
   }
 }
