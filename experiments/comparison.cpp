@@ -13,11 +13,12 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   const Plan& plan = *system.planned.plan;
   ScheduledRun run = schedule_and_evaluate(plan, target, input.batches, system.scheduler, input.seed, 1);
   system.schedule = std::move(run.schedule);
-  if (const auto problem = out_of_memory(run.evaluation.timelines, target.cluster)) {
+  const auto refuse = [&](const std::string& why) {
     system.planned.infeasible_reason =
-        fmt::format("{} with the {} scheduler: {}", describe(plan), system.scheduler.name, *problem);
-    return;
-  }
+        fmt::format("{} with the {} scheduler: {}", describe(plan), system.scheduler.name, why);
+  };
+  if (!run.evaluation) return refuse(system.schedule.iterations.back().reason);
+  if (const auto problem = out_of_memory(run.evaluation->timelines, target.cluster)) return refuse(*problem);
   system.evaluation = std::move(run.evaluation);
 }
 

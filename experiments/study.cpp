@@ -167,9 +167,10 @@ Work total_work(const std::vector<Sample>& samples) {
   return work;
 }
 
-/// Runs what a source gives, `iterations` in all, up to the first that stalls.
-Evaluation run_iterations(const Plan& plan, const Target& target, AssignmentSource& source,
-                          std::size_t iterations, int traced, const RunOptions& options) {
+/// Runs what a source gives, `iterations` in all, up to the first that stalls. Nothing where one is
+/// infeasible.
+std::optional<Evaluation> run_iterations(const Plan& plan, const Target& target, AssignmentSource& source,
+                                         std::size_t iterations, int traced, const RunOptions& options) {
   Evaluation result;
   std::vector<Seconds> times;
   double samples = 0;
@@ -178,6 +179,7 @@ Evaluation run_iterations(const Plan& plan, const Target& target, AssignmentSour
   double idle_time = 0;
   Progress progress("simulating");
   while (const std::optional<ScheduledBatch> batch = source.next()) {
+    if (batch->result.status == ScheduleStatus::infeasible) return std::nullopt;
     const std::size_t k = result.timelines.size();
     const Assignment& assignment = batch->result.assignment;
     PipelineOrder order = iteration_order(plan, target, *batch->samples, assignment, options);
@@ -276,7 +278,9 @@ PipelineOrder iteration_order(const Plan& plan, const Target& target, const Sche
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const RunOptions& options) {
   StoredAssignments source(schedule);
-  return run_iterations(plan, target, source, schedule.iterations.size(), traced, options);
+  auto evaluation = run_iterations(plan, target, source, schedule.iterations.size(), traced, options);
+  if (!evaluation) throw Error(ErrorKind::input, "the schedule ends with an iteration that is infeasible");
+  return std::move(*evaluation);
 }
 
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,

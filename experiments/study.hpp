@@ -91,10 +91,10 @@ PipelineOrder iteration_order(const Plan& plan, const Target& target, const Sche
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const RunOptions& options = {});
 
-/// A schedule and what it comes to.
+/// A schedule and what it comes to; nothing where an iteration, the schedule's last, is infeasible.
 struct ScheduledRun {
   ScheduleFile schedule;
-  Evaluation evaluation;
+  std::optional<Evaluation> evaluation;
 };
 
 /// schedule_batches(), then evaluate(), in less time: each batch is scheduled while the one before is

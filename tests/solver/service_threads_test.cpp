@@ -26,6 +26,7 @@ constexpr int kTimes = 1000;
 std::shared_ptr<const Scheduler> quick_scheduler(std::string_view name) {
   SchedulerOptions options;
   options.node_budget = 1;
+  options.steps = 20;
   return make_scheduler(name, options);
 }
 
