@@ -1,7 +1,6 @@
 #include "solver/dflop_planner.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
