@@ -16,7 +16,7 @@ inline constexpr int kSteps = 8;  // an octave
 /// Place of the first number of the grid that is at least `shares`; 0 for 0.
 constexpr int index_at_least(std::int64_t shares) {
   if (shares <= kSteps) return static_cast<int>(shares);
-  const int zeros = std::bit_width(static_cast<std::uint64_t>(shares - 1)) - 4;
+  const int zeros = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(shares - 1))) - 4;
   const std::int64_t step = std::int64_t{1} << zeros;
   return zeros * kSteps + static_cast<int>((shares + step - 1) >> zeros);
 }
