@@ -113,6 +113,7 @@ TEST_F(SweepCells, SayWhatTheDataIsLike) {
       header + "\nx,s,,image,m,1,640x480,,,,,,2,10,7,17\ny,s,,image,m,1,640x480,,,,,,2,10,7,17\n");
   sweep(spec({{"data", {"images.csv", "text.csv"}}}), "a.sqlite");
   const json all = rows("a.sqlite");
+  ASSERT_EQ(all.size(), 2U);
   const ModelSpec model = find_model("llava-ov-llama3-8b");
   const double a = llm_flop(model, Workload{1, 100, 100 * 100}).count;
   const double b = llm_flop(model, Workload{1, 700, 700 * 700}).count;
