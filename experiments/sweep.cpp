@@ -89,8 +89,8 @@ int run(const Values& values) {
   const Shard part = read_shard(values);
   const auto spec_path = values["spec"].as<std::string>();
   const std::string out = read_output(values, "out").value();
-  const SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path);
-  std::vector<PlanGroup> groups = shard(plan_groups(spec.cells), part.index, part.count);
+  SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path);
+  std::vector<PlanGroup> groups = shard(plan_groups(std::move(spec.cells)), part.index, part.count);
   const std::size_t cells = cells_of(groups);
   SweepStore store(out, spec);
   remove_finished(groups, store.finished(!values["retry-failed"].as<bool>()));

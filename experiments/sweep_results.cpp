@@ -52,11 +52,6 @@ void add_result_options(Options& options) {
        "only cells with this value; may be given several times");
 }
 
-bool varies(const std::vector<SweepRow>& rows, std::size_t column) {
-  return std::any_of(rows.begin(), rows.end(),
-                     [&](const SweepRow& row) { return row.cells[column] != rows.front().cells[column]; });
-}
-
 bool any_value(const std::vector<SweepRow>& rows, std::size_t column) {
   return std::any_of(rows.begin(), rows.end(), [&](const SweepRow& row) {
     return !std::holds_alternative<std::monostate>(row.cells[column]);

@@ -82,6 +82,11 @@ bool before(const SweepRow& a, const SweepRow& b) {
   return std::ranges::lexicographical_compare(a.axes(), b.axes());
 }
 
+bool varies(std::span<const SweepRow> rows, std::size_t column) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const SweepRow& row) { return row.cells[column] != rows.front().cells[column]; });
+}
+
 std::string plain_text(const Cell& cell) {
   if (const auto* text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* whole = std::get_if<std::int64_t>(&cell)) return std::to_string(*whole);

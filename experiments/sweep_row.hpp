@@ -106,6 +106,9 @@ std::string sweep_key(const SweepRow& row);
 /// Orders rows by their axes.
 bool before(const SweepRow& a, const SweepRow& b);
 
+/// Whether the rows have several values in a column.
+bool varies(std::span<const SweepRow> rows, std::size_t column);
+
 /// Text of a cell, as CSV has it, without quotes.
 std::string plain_text(const Cell& cell);
 

@@ -281,21 +281,22 @@ SweepSpec parse_sweep_spec(std::string_view json, const std::string& file) {
   return spec;
 }
 
-std::vector<PlanGroup> plan_groups(const std::vector<SweepRow>& cells) {
+std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells) {
   std::vector<PlanGroup> groups;
-  for (const SweepRow& cell : cells) {
+  for (SweepRow& cell : cells) {
     const bool same =
         !groups.empty() && std::ranges::equal(groups.back().front().plan_axes(), cell.plan_axes());
     if (!same) groups.emplace_back();
-    groups.back().push_back(cell);
+    groups.back().push_back(std::move(cell));
   }
   return groups;
 }
 
-std::vector<PlanGroup> shard(const std::vector<PlanGroup>& groups, int index, int count) {
+std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count) {
   std::vector<PlanGroup> part;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (g % static_cast<std::size_t>(count) == static_cast<std::size_t>(index - 1)) part.push_back(groups[g]);
+  for (std::size_t g = static_cast<std::size_t>(index - 1); g < groups.size();
+       g += static_cast<std::size_t>(count)) {
+    part.push_back(std::move(groups[g]));
   }
   return part;
 }

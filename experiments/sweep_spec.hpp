@@ -30,10 +30,10 @@ SweepSpec parse_sweep_spec(std::string_view json, const std::string& file);
 using PlanGroup = std::vector<SweepRow>;
 
 /// The groups of the cells, in their order.
-std::vector<PlanGroup> plan_groups(const std::vector<SweepRow>& cells);
+std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells);
 
 /// Part `index` of `count`, from 1; together they are all groups, each once.
-std::vector<PlanGroup> shard(const std::vector<PlanGroup>& groups, int index, int count);
+std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count);
 
 /// The options of `dflop plan` that a cell stands for. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);

@@ -59,11 +59,6 @@ std::vector<std::size_t> axes_where(const Choose& choose) {
   return columns;
 }
 
-bool varies(const std::vector<SweepRow>& rows, std::size_t column) {
-  return std::any_of(rows.begin(), rows.end(),
-                     [&](const SweepRow& row) { return row.cells[column] != rows.front().cells[column]; });
-}
-
 std::string joined_labels(const SweepRow& row, const std::vector<std::size_t>& columns) {
   std::string text;
   for (const std::size_t c : columns) text += (text.empty() ? "" : ", ") + label_of(row, c);
