@@ -21,6 +21,10 @@ std::optional<Seconds> CostModel::convex_floor(Op, const Stage&, const Work&) co
   return std::nullopt;
 }
 
+Seconds CostModel::sample_excess(Op, const Stage&, const Sample&) const {
+  return Seconds(0);
+}
+
 ProgramCosts CostModel::price(const Program& program) const {
   ProgramCosts costs;
   const std::size_t count = program.instructions.size();

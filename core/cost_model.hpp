@@ -39,6 +39,11 @@ class CostModel {
   /// plan can reach rest on it. None where the model knows no such function.
   virtual std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const;
 
+  /// By how much one sample lengthens compute() of the microbatch that it is in, beyond its share of the
+  /// work: the sums of a Work do not show which shapes are in them. Negative where it takes less. Of an
+  /// encoder apart, the sum over the dp ranks that share the sample. Zero for models that see sums alone.
+  virtual Seconds sample_excess(Op op, const Stage& stage, const Sample& sample) const;
+
   /// Time from send to arrival of a message between two groups, with nothing else on the links.
   virtual Seconds message(const Message& message, const Program& program) const = 0;
 

@@ -35,6 +35,16 @@ struct RankStages {
     }
     return seconds;
   }
+  /// What the sample adds beyond its work.
+  double excess(const CostModel& cost, const Sample& sample) const {
+    double seconds = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const Seconds whole = cost.sample_excess(Op::forward, stages[s], sample) +
+                            cost.sample_excess(Op::backward, stages[s], sample);
+      seconds += parts[s] * whole.count();
+    }
+    return seconds;
+  }
 };
 
 /// The encoder of a colocated plan sees one microbatch in pp on each rank.
@@ -71,7 +81,8 @@ class MarginalCost {
                     rank_->holds_llm() ? sample.llm() : Workload{}};
     if (work.encoder.empty() && work.llm.empty()) return 0;
     const Work with_sample{mean_.encoder + work.encoder, mean_.llm + work.llm};
-    return std::max(rank_->both_passes(cost_, with_sample) - base_, kSmallestCost);
+    const double added = rank_->both_passes(cost_, with_sample) - base_;
+    return std::max(added + rank_->excess(cost_, sample), kSmallestCost);
   }
 
  private:

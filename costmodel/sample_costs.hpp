@@ -21,7 +21,8 @@ struct SampleCosts {
 /// The marginal cost of every sample: what it adds to a microbatch that already carries the mean load, the
 /// mean over plan.bins() for the LLM and over microbatches * encoder.dp for an encoder apart. Marginal and
 /// not alone, because the fixed overheads and the low efficiency of small shapes are paid once a microbatch:
-/// counted per sample they would make many small samples look heavier than they are together.
+/// counted per sample they would make many small samples look heavier than they are together. What a cost
+/// model knows of a sample beyond its work (CostModel::sample_excess()) comes on top.
 ///
 /// encoder_s is the published per-bin value: the duration on one encoder dp rank times llm.dp / encoder.dp,
 /// as a microbatch's encoder work is shared by all encoder ranks and a scheduler sees one bin for each LLM dp
