@@ -1,0 +1,90 @@
+#include "costmodel/correction_drift.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "costmodel/correction.hpp"
+#include "costmodel/flops.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::uint64_t kDriftStream = 0x6472696674;
+constexpr double kTail = 0.0005;  // on either side
+/// A quarter of an octave: a sixteenth would leave most buckets of a batch empty.
+constexpr int kCoarser = 4;
+
+/// In the order of DriftAdvice::measures.
+enum Measure : std::size_t { kEncoder, kLlm, kRatio, kDistance, kMeasures };
+constexpr const char* kNames[kMeasures] = {"encoder_flop", "llm_flop", "flop_ratio", "shape_distance"};
+
+std::vector<ShapeBucket> key_of(const Sample& sample) {
+  std::vector<ShapeBucket> key = buckets_of(StageKind::both, sample);
+  for (ShapeBucket& bucket : key) bucket = {bucket.encoder, bucket.tokens / kCoarser, 0};
+  return key;
+}
+
+}  // namespace
+
+ShapeDrift::ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options)
+    : model_(model), options_(options) {
+  if (profile.empty()) throw Error(ErrorKind::input, "drift: expected a profile with samples, found none");
+  for (const Sample& sample : profile) buckets_.try_emplace(key_of(sample), buckets_.size());
+  histogram_.assign(buckets_.size() + 1, 0.0);
+  for (const Sample& sample : profile) profile_.push_back(shape_of(sample));
+  for (const Shape& shape : profile_) histogram_[shape.bucket] += 1.0 / static_cast<double>(profile.size());
+}
+
+ShapeDrift::Shape ShapeDrift::shape_of(const Sample& sample) const {
+  const auto found = buckets_.find(key_of(sample));
+  return {encoder_flop(model_, sample.encoder()).count, llm_flop(model_, sample.llm()).count,
+          found == buckets_.end() ? buckets_.size() : found->second};
+}
+
+std::vector<double> ShapeDrift::measure(const std::vector<Shape>& shapes) const {
+  const auto count = static_cast<double>(shapes.size());
+  std::vector<double> measures(kMeasures, 0.0);
+  std::vector<double> histogram(histogram_.size(), 0.0);
+  for (const Shape& shape : shapes) {
+    measures[kEncoder] += shape.encoder_flop / count;
+    measures[kLlm] += shape.llm_flop / count;
+    histogram[shape.bucket] += 1 / count;
+  }
+  measures[kRatio] = measures[kLlm] > 0 ? measures[kEncoder] / measures[kLlm] : 0.0;
+  for (std::size_t b = 0; b < histogram.size(); ++b) {
+    measures[kDistance] += std::abs(histogram[b] - histogram_[b]) / 2;
+  }
+  return measures;
+}
+
+DriftAdvice ShapeDrift::advise(std::span<const Sample> recent) const {
+  if (recent.empty()) throw Error(ErrorKind::input, "drift: expected recent samples, found none");
+  std::vector<Shape> shapes;
+  for (const Sample& sample : recent) shapes.push_back(shape_of(sample));
+  const std::vector<double> now = measure(shapes);
+  const std::vector<double> planned = measure(profile_);
+  std::vector<std::vector<double>> drawn(kMeasures);
+  Random random(options_.seed, kDriftStream);
+  for (int r = 0; r < options_.resamples; ++r) {
+    for (Shape& shape : shapes) shape = profile_[random.below(profile_.size())];
+    const std::vector<double> measures = measure(shapes);
+    for (std::size_t m = 0; m < kMeasures; ++m) drawn[m].push_back(measures[m]);
+  }
+  DriftAdvice advice;
+  const auto tail = static_cast<std::size_t>(kTail * options_.resamples);
+  for (std::size_t m = 0; m < kMeasures; ++m) {
+    std::sort(drawn[m].begin(), drawn[m].end());
+    DriftMeasure measure{kNames[m], planned[m], now[m], drawn[m][tail], drawn[m][drawn[m].size() - 1 - tail]};
+    if (m == kDistance) measure.least = 0;
+    const double change = m == kDistance ? measure.recent - measure.most
+                                         : std::abs(measure.recent - measure.profile) / measure.profile;
+    const bool matters = !(change < options_.least_change);
+    advice.replan = advice.replan || (measure.drifted() && matters);
+    advice.measures.push_back(std::move(measure));
+  }
+  return advice;
+}
+
+}  // namespace dflop
