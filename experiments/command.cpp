@@ -124,6 +124,7 @@ std::vector<Command> commands() {
   all.push_back(sweep_command());
   all.push_back(sweep_export_command());
   all.push_back(sweep_plot_command());
+  all.push_back(correction_command());
   all.push_back(validate_command());
   all.push_back(calibrate_command());
   all.push_back(models_command());

@@ -27,6 +27,7 @@ Command replay_command();
 Command sweep_command();
 Command sweep_export_command();
 Command sweep_plot_command();
+Command correction_command();
 Command validate_command();
 Command calibrate_command();
 Command models_command();
