@@ -117,6 +117,26 @@ void forget(Eigen::Index column, double value, Matrix& information, Vector& mome
   moment(column) = 0;
 }
 
+/// Takes this iteration's deviations into the detectors and forgets the columns whose detector passes its
+/// limit. Returns how many.
+std::int64_t forget_changed(CorrectionFit& fit, const Vector& off, const std::vector<double>& solution,
+                            const CorrectionOptions& options, Matrix& information, Vector& moment) {
+  std::int64_t changes = 0;
+  for (Eigen::Index c = 0; c < off.size(); ++c) {
+    const auto column = static_cast<std::size_t>(c);
+    double& rise = fit.rise[column];
+    double& fall = fit.fall[column];
+    const double z = std::clamp(off(c), -kMostDeviations, kMostDeviations);
+    rise = std::max(0.0, rise + z - options.slack);
+    fall = std::max(0.0, fall - z - options.slack);
+    if (std::max(rise, fall) <= options.limit) continue;
+    forget(c, solution[column], information, moment);
+    rise = fall = 0;
+    ++changes;
+  }
+  return changes;
+}
+
 void check(const CorrectionRow& row) {
   const bool good = std::isfinite(row.observed_s) && row.observed_s >= 0 && std::isfinite(row.predicted_s) &&
                     row.predicted_s >= 0 && std::isfinite(row.unit_s) && row.unit_s > 0;
@@ -187,15 +207,7 @@ void Correction::learn(CorrectionFit& fit, std::span<const CorrectionRow* const>
     const double variance = std::max(fit.variance, kLeastNoise * kLeastNoise);
     const Vector off = deviations(sums, information, Eigen::Map<const Vector>(solution.data(), size),
                                   options_.prior, variance);
-    for (Eigen::Index c = 0; c < size; ++c) {
-      const double z = std::clamp(off(c), -kMostDeviations, kMostDeviations);
-      fit.rise[c] = std::max(0.0, fit.rise[c] + z - options_.slack);
-      fit.fall[c] = std::max(0.0, fit.fall[c] - z - options_.slack);
-      if (std::max(fit.rise[c], fit.fall[c]) <= options_.limit) continue;
-      forget(c, solution[c], information, moment);
-      fit.rise[c] = fit.fall[c] = 0;
-      ++changes_;
-    }
+    changes_ += forget_changed(fit, off, solution, options_, information, moment);
   }
   store(options_.memory * information + sums.information, fit);
   Eigen::Map<Vector>(fit.moment.data(), size) = options_.memory * moment + sums.moment;
