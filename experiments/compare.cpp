@@ -114,6 +114,7 @@ int run(const Values& values) {
   input.gbs = read_gbs(values);
   input.seed = read_seed(values);
   input.options = read_plan_options(values);
+  input.search = read_search_options(values);
   if (has_chunks(input.options.schedule)) {
     throw Error(
         ErrorKind::usage,
@@ -157,6 +158,8 @@ Command compare_command() {
       "  megatron         one tp, pp, dp for all; encoder on the first stage; random microbatches\n"
       "  dflop-optimizer  the published data-aware optimizer; random microbatches\n"
       "  dflop            the same plan with the microbatch scheduler\n"
+      "  search           layout, parallelism, layers of stages, microbatches, schedule and recomputation chosen\n"
+      "                   together by simulation; the latter two are fixed for all systems where they are given\n"
       "Both baselines are the best of all their configurations and microbatch counts on these very batches.\n"
       "gap is how far the schedule's largest bin may be from the best possible, and status how it was "
       "found;\n"
@@ -170,6 +173,7 @@ Command compare_command() {
   add_target_options(command.options);
   add_batch_options(command.options);
   add_plan_options(command.options);
+  add_search_options(command.options);
   add_scheduler_options(command.options);
   command.options.add_options()  //
       ("train-samples", po::value<std::int64_t>()->value_name("N"),

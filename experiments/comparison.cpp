@@ -50,7 +50,8 @@ std::vector<System> systems_to_compare(const SchedulerChoice& scheduler) {
   return {{"pytorch", "pytorch", random},
           {"megatron", "megatron", random},
           {"dflop-optimizer", "dflop", random},
-          {"dflop", "dflop", scheduler}};
+          {"dflop", "dflop", scheduler},
+          {"search", "search", {SearchOptions{}.scheduler, std::nullopt, std::nullopt}}};
 }
 
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input) {
@@ -61,7 +62,7 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
     } else {
       const auto start = std::chrono::steady_clock::now();
       system.planned = make_plan(system.planner, target, input.samples, input.batches, input.gbs, input.seed,
-                                 input.options);
+                                 input.options, input.search);
       system.planning = std::chrono::steady_clock::now() - start;
     }
     run_system(system, target, input);

@@ -28,6 +28,7 @@ struct ComparisonInput {
   int gbs = 0;
   std::uint64_t seed = 0;
   PlanOptions options;
+  SearchOptions search;  ///< of the system "search"
 };
 
 /// What a training run costs its owner.
@@ -37,7 +38,7 @@ struct Training {
   std::optional<double> gpu_power_w;
 };
 
-/// The two baselines, the data-aware optimizer alone, and with `scheduler`.
+/// The two baselines, the data-aware optimizer alone and with `scheduler`, and the joint search with its own.
 std::vector<System> systems_to_compare(const SchedulerChoice& scheduler);
 
 /// Plans, schedules and simulates every system; each planner runs once.

@@ -95,6 +95,9 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
         std::max<std::int64_t>(floor.no_encoder, count([](const Sample& s) { return s.encoder().empty(); }));
     floor.no_llm =
         std::max<std::int64_t>(floor.no_llm, count([](const Sample& s) { return s.llm_tokens == 0; }));
+    const auto smaller = [](const Sample& x, const Sample& y) { return x.llm_tokens < y.llm_tokens; };
+    const Sample& largest = *std::max_element(batches[b]->begin(), batches[b]->end(), smaller);
+    floor.largest_of_each.push_back({largest.encoder(), largest.llm()});
     for (const Sample& sample : *batches[b]) {
       const bool first = b == 0 && &sample == &batches[b]->front();
       floor.smallest = first ? sample.llm() : least(floor.smallest, sample.llm());
@@ -114,11 +117,40 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
   return floor;
 }
 
+double SearchBounds::floor_of(Op op, const Stage& stage, const Work& work) const {
+  return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();
+}
+
+/// The way of a batch's largest sample forward and backward through all stages, whatever their number.
+double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputation) const {
+  const Stage stage = whole_stage(kind, tp, 1, recomputation);
+  double sum = 0;
+  double least = std::numeric_limits<double>::max();
+  for (const Work& largest : batch_.largest_of_each) {
+    const Work work{kind == Kind::both ? largest.encoder : Workload{}, largest.llm};
+    const double backward =
+        std::min(floor_of(Op::backward, stage, work), floor_of(Op::backward_input, stage, work));
+    const double seconds = floor_of(Op::forward, stage, work) + backward;
+    sum += seconds;
+    least = std::min(least, seconds);
+  }
+  if (request_.search.objective == PlanObjective::p95) return least;
+  return sum / static_cast<double>(batch_.largest_of_each.size());
+}
+
+/// The mean microbatch of a stage.
+Work SearchBounds::mean_work(const Stage& stage, const Plan& plan) const {
+  const Work work = divided(batch_.most_work, std::int64_t{plan.microbatches} * stage.dp);
+  return {stage.encoder_layers > 0 ? work.encoder : Workload{}, stage.llm_layers > 0 ? work.llm : Workload{}};
+}
+
+Bytes SearchBounds::mean_activation(const Stage& stage, const Plan& plan) const {
+  return request_.cost.activation(stage, mean_work(stage, plan));
+}
+
 /// Forward and backward of one microbatch at the least.
 double SearchBounds::passes(const Stage& stage, const Work& work, bool split) const {
-  const auto floor = [&](Op op) {
-    return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();
-  };
+  const auto floor = [&](Op op) { return floor_of(op, stage, work); };
   if (split) return floor(Op::forward) + floor(Op::backward_input) + floor(Op::backward_weight);
   return floor(Op::forward) + floor(Op::backward);
 }
@@ -176,6 +208,16 @@ double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation
   return entry->second;
 }
 
+/// largest_chain(), worked out once.
+double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation) {
+  const std::uint64_t key = (static_cast<std::uint64_t>(tp) << 2 | static_cast<std::uint64_t>(recomputation))
+                                << 2 |
+                            static_cast<std::uint64_t>(kind);
+  const auto [entry, is_new] = ways_.try_emplace(key, 0.0);
+  if (is_new) entry->second = largest_chain(kind, tp, recomputation);
+  return entry->second;
+}
+
 /// The mean rank's part of the model state and of a microbatch of mean size: some rank needs as much.
 Bytes SearchBounds::whole_module_memory(Kind kind, const SearchShape& shape, Recomputation recomputation,
                                         std::int64_t bins) const {
@@ -196,12 +238,13 @@ ShapeFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation tim
   const std::int64_t fewest_bins = std::int64_t{fewest} * llm.dp;
   const std::int64_t most_bins = std::int64_t{most} * llm.dp;
   const double pipeline = whole_module(kind, llm.tp, time_of, fewest_bins);
+  const double way = largest_way(kind, llm.tp, time_of);
   ShapeFloor floor;
-  floor.bound_s = pipeline / llm.dp / std::min(most, llm.pp);
+  floor.bound_s = std::max(pipeline / llm.dp / llm.pp, way);
   floor.memory = whole_module_memory(kind, shape, memory_of, most_bins);
   if (shape.layout == Layout::disaggregated) {
     const double alone = whole_module(Kind::encoder, encoder.tp, time_of, fewest_bins);
-    floor.bound_s = std::max(floor.bound_s, alone / encoder.dp / std::min(most, encoder.pp));
+    floor.bound_s = std::max(floor.bound_s, alone / encoder.dp / encoder.pp);
     const std::int64_t pieces = std::int64_t{most} * encoder.dp;
     floor.memory = std::max(floor.memory, whole_module_memory(Kind::encoder, shape, memory_of, pieces));
   } else if (shape.layout == Layout::colocated) {
@@ -219,16 +262,14 @@ std::vector<double> SearchBounds::reductions(const Plan& plan, const std::vector
   if (plan.gradient_bucket.count > 0) return seconds;
   Program program;
   program.stages = stages;
+  const std::vector<std::int32_t> first_rank = first_ranks(plan);
   std::vector<std::vector<std::int32_t>> groups_of_stage(stages.size());
-  int first_rank = 0;
   for (const std::vector<int>& of_rank : stages_of_ranks(plan_shape(plan))) {
     const Stage& stage = stages[of_rank.back()];
     for (int d = 0; d < stage.dp; ++d) {
-      for (const int s : of_rank) {
-        groups_of_stage[s].push_back(static_cast<std::int32_t>(program.groups.size()));
-      }
-      program.groups.push_back({first_rank, stage.tp, of_rank.back(), d, 0, 0});
-      first_rank += stage.tp;
+      const std::size_t group = program.groups.size();
+      for (const int s : of_rank) groups_of_stage[s].push_back(static_cast<std::int32_t>(group));
+      program.groups.push_back({first_rank[group], stage.tp, of_rank.back(), d, 0, 0});
     }
   }
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -273,116 +314,210 @@ Bytes SearchBounds::memory_of(const Plan& plan, const std::vector<Stage>& stages
 
 namespace {
 
-/// What a plan's ranks take at the least, in seconds.
-struct RankTimes {
-  std::vector<double> busy;      // per rank: all microbatches
-  std::vector<double> expected;  // the same if no microbatch is without encoder work
-  std::vector<double> end;       // per rank: reductions and optimizer steps
-  std::vector<double> forward;   // per stage: of the smallest sample
-  std::vector<double> backward;  // per stage: of the smallest sample, the input part where it is split
+/// How many microbatches of a stage a rank holds at most, if memory lets it; of its chunks together.
+int expected_held(const PipelineShape& shape, int rank) {
+  const int m = shape.microbatches;
+  const int from_end = shape.all_ranks() - rank;
+  const int place = rank - shape.leading;
+  switch (shape.kind) {
+    case PipelineSchedule::gpipe:
+      return m;
+    case PipelineSchedule::zb_h1:
+      return std::min(m, shape.ranks);
+    case PipelineSchedule::zb_h2:
+      return std::min(m, m < 2 * shape.ranks - 1 ? shape.ranks : 2 * shape.ranks - 1);
+    case PipelineSchedule::interleaved:
+      if (place < 0) return std::min(m, from_end + shape.ranks);
+      return std::min(m * shape.chunks, 2 * (shape.ranks - place - 1) + (shape.chunks - 1) * shape.ranks + 1);
+    case PipelineSchedule::zb_v:
+      return place < 0 ? std::min(m, from_end + shape.ranks) : std::min(m, shape.ranks) * shape.chunks;
+    case PipelineSchedule::eager_1f1b:
+      return 1;  // as many as there is memory for
+    default:
+      return std::min(m, from_end);
+  }
+}
+
+/// The part of the pipeline's filling and draining in which a rank idles.
+double idle_part(const Plan& plan) {
+  const double of_chunks = 1.0 / plan.chunks;
+  return splits_backward(plan.schedule) ? 0.6 * of_chunks : of_chunks;
+}
+
+}  // namespace
+
+/// Prices one plan. Times in seconds; of stages, those of the mean dp rank.
+class SearchBounds::PlanPrice {
+ public:
+  PlanPrice(const SearchBounds& bounds, const Plan& plan)
+      : bounds_(bounds),
+        plan_(plan),
+        stages_(plan_stages(plan, bounds.request_.model)),
+        shape_(plan_shape(plan)),
+        ranks_(stages_of_ranks(shape_)),
+        split_(splits_backward(plan.schedule)) {
+    for (std::size_t s = 0; s < stages_.size(); ++s) price_stage(s);
+    price_ends();
+  }
+
+  PlanFloor floor() const;
+
+ private:
+  bool shared_encoder(std::size_t s) const {
+    return stages_[s].llm_layers == 0 && plan_.layout != Layout::uniform;
+  }
+  int first_llm() const {
+    const auto holds = [](const Stage& stage) { return stage.llm_layers > 0; };
+    return static_cast<int>(std::find_if(stages_.begin(), stages_.end(), holds) - stages_.begin());
+  }
+  void price_stage(std::size_t s);
+  void price_ends();
+  double outside(int rank) const;
+  double bound() const;
+  double estimate() const;
+  Bytes expected_memory() const;
+
+  const SearchBounds& bounds_;
+  const Plan& plan_;
+  std::vector<Stage> stages_;
+  PipelineShape shape_;
+  std::vector<std::vector<int>> ranks_;
+  bool split_;
+  std::vector<double> busy_;      // per stage: all microbatches, at the least
+  std::vector<double> expected_;  // per stage: the same if all microbatches have encoder work
+  std::vector<double> forward_;   // per stage: of the smallest sample
+  std::vector<double> backward_;  // per stage: of the smallest sample, the input part where it is split
+  std::vector<double> end_;       // per rank: reductions and optimizer steps
 };
 
+void SearchBounds::PlanPrice::price_stage(std::size_t s) {
+  // Stages that do the same are priced once.
+  const auto same = std::find(stages_.begin(), stages_.begin() + static_cast<std::ptrdiff_t>(s), stages_[s]);
+  const auto known = static_cast<std::size_t>(same - stages_.begin());
+  if (known < s) {
+    for (auto* table : {&busy_, &expected_, &forward_, &backward_}) table->push_back((*table)[known]);
+    return;
+  }
+  const Stage& stage = stages_[s];
+  const std::int64_t bins = std::int64_t{plan_.microbatches} * stage.dp;
+  busy_.push_back(bounds_.total_of(stage, bins, shared_encoder(s), split_) / stage.dp);
+  expected_.push_back(shared_encoder(s) ? bounds_.total_of(stage, bins, false, split_) / stage.dp
+                                        : busy_.back());
+  const Work smallest{{}, bounds_.batch_.smallest};
+  const bool has_llm = stage.llm_layers > 0;
+  forward_.push_back(has_llm ? bounds_.floor_of(Op::forward, stage, smallest) : 0);
+  backward_.push_back(has_llm ? bounds_.floor_of(split_ ? Op::backward_input : Op::backward, stage, smallest)
+                              : 0);
+}
+
+void SearchBounds::PlanPrice::price_ends() {
+  const std::vector<double> reduction = bounds_.reductions(plan_, stages_);
+  for (const std::vector<int>& of_rank : ranks_) {
+    double end = 0;
+    for (const int s : of_rank) {
+      end += reduction[s] + bounds_.request_.cost.optimizer_step(stages_[s]).count();
+    }
+    end_.push_back(end);
+  }
+}
+
 /// Before the first step and after the last one of a rank.
-double outside(const RankTimes& times, const PipelineShape& shape, const std::vector<int>& stages, int rank) {
+double SearchBounds::PlanPrice::outside(int rank) const {
   double least = std::numeric_limits<double>::max();
-  for (const int s : stages) {
-    const double before = std::accumulate(times.forward.begin(), times.forward.begin() + s, 0.0);
-    double after = times.end[rank];
+  for (const int s : ranks_[rank]) {
+    const double before = std::accumulate(forward_.begin(), forward_.begin() + s, 0.0);
+    double after = end_[rank];
     double backwards = 0;
-    for (int k = s - 1; k >= (shape.spreads_encoder() ? 1 : 0); --k) {
-      backwards += times.backward[k];
-      after = std::max(after, backwards + times.end[rank_of_stage(shape, k)]);
+    for (int k = s - 1; k >= (shape_.spreads_encoder() ? 1 : 0); --k) {
+      backwards += backward_[k];
+      after = std::max(after, backwards + end_[rank_of_stage(shape_, k)]);
     }
     least = std::min(least, before + after);
   }
   return least;
 }
 
-}  // namespace
-
-PlanFloor SearchBounds::plan_floor(const Plan& plan) const {
-  const std::vector<Stage> stages = plan_stages(plan, request_.model);
-  const PipelineShape shape = plan_shape(plan);
-  const std::vector<std::vector<int>> ranks = stages_of_ranks(shape);
-  const bool split = splits_backward(plan.schedule);
-  const std::vector<double> reduction = reductions(plan, stages);
-  const int m = plan.microbatches;
-  RankTimes times;
-  std::vector<double> stage_busy;  // per stage: a dp rank's mean
-  double encoder_chain = 0;
-  double llm_chain = 0;
-  double slowest = 0;
-  double excess = 0;
-  std::vector<double> stage_expected;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    // Stages that do the same are priced once.
-    const auto same = std::find(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(s), stages[s]);
-    const auto known = static_cast<std::size_t>(same - stages.begin());
-    const bool shared = stages[s].llm_layers == 0 && plan.layout != Layout::uniform;
-    const std::int64_t bins = std::int64_t{m} * stages[s].dp;
-    const Work smallest{{}, batch_.smallest};
-    if (known < s) {
-      stage_busy.push_back(stage_busy[known]);
-      stage_expected.push_back(stage_expected[known]);
-      times.forward.push_back(times.forward[known]);
-      times.backward.push_back(times.backward[known]);
-    } else {
-      stage_busy.push_back(total_of(stages[s], bins, shared, split) / stages[s].dp);
-      stage_expected.push_back(shared ? total_of(stages[s], bins, false, split) / stages[s].dp
-                                      : stage_busy.back());
-      const auto floor = [&](Op op) {
-        if (stages[s].llm_layers == 0) return 0.0;
-        return request_.cost.convex_floor(op, stages[s], smallest).value_or(Seconds(0)).count();
-      };
-      times.forward.push_back(floor(Op::forward));
-      times.backward.push_back(floor(split ? Op::backward_input : Op::backward));
-    }
-    (shared ? encoder_chain : llm_chain) += stage_busy.back() / m;
-    if (stage_busy.back() > slowest && stages[s].llm_layers > 0) {
-      slowest = stage_busy.back();
-      const Work largest{stages[s].encoder_layers > 0 ? batch_.largest.encoder() : Workload{},
-                         batch_.largest.llm()};
-      excess = std::max(0.0, passes(stages[s], largest, split) - slowest / m);
-    }
-  }
+double SearchBounds::PlanPrice::bound() const {
+  const double last_end = end_[rank_of_stage(shape_, first_llm())];
+  const Kind kind = plan_.layout == Layout::uniform ? Kind::both : Kind::llm;
+  double bound = bounds_.largest_chain(kind, plan_.llm.tp, plan_.recomputation) + last_end;
   double sum = 0;
-  double least_end = std::numeric_limits<double>::max();
-  for (const std::vector<int>& of_rank : ranks) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
     double busy = 0;
-    double expected = 0;
-    double end = 0;
-    for (const int s : of_rank) {
-      busy += stage_busy[s];
-      expected += stage_expected[s];
-      if (shape.spreads_encoder() && s == 0) {
-        busy -= stage_busy[s];
-      }
-      end += reduction[s] + request_.cost.optimizer_step(stages[s]).count();
+    for (const int s : ranks_[r]) {
+      if (!shape_.spreads_encoder() || s > 0) busy += busy_[s];
     }
     sum += busy;
-    times.busy.push_back(busy);
-    times.expected.push_back(expected);
-    times.end.push_back(end);
-    least_end = std::min(least_end, end);
+    bound = std::max(bound, busy + outside(static_cast<int>(r)));
   }
+  if (shape_.spreads_encoder()) {
+    const double mean = busy_[0] + sum / static_cast<double>(ranks_.size());
+    bound = std::max(bound, mean + *std::min_element(end_.begin(), end_.end()));
+  }
+  const auto stages = static_cast<double>(stages_.size());
+  return std::max(0.0, bound - kRounding * (3.0 * plan_.microbatches * plan_.chunks + 8 * stages + 8));
+}
+
+/// Equal microbatches that fill and drain the pipeline, beside the way of the largest sample.
+double SearchBounds::PlanPrice::estimate() const {
+  const double chain = std::accumulate(expected_.begin(), expected_.end(), 0.0) / plan_.microbatches;
+  const Kind kind = plan_.layout == Layout::uniform ? Kind::both : Kind::llm;
+  const double largest = bounds_.largest_chain(kind, plan_.llm.tp, plan_.recomputation);
+  const Bytes usable = bounds_.request_.cluster.gpu.usable_memory();
+  double estimate = 0;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    double busy = 0;
+    Bytes left = usable;
+    Bytes one{1};
+    for (const int s : ranks_[r]) {
+      busy += expected_[s];
+      left -= bounds_.request_.cost.model_state(stages_[s]).total();
+      one = std::max(one, bounds_.mean_activation(stages_[s], plan_));
+    }
+    if (plan_.schedule == PipelineSchedule::eager_1f1b) {
+      const auto held = static_cast<double>(std::max<std::int64_t>(1, left.count / one.count));
+      const auto deep = static_cast<double>(std::min<std::size_t>(ranks_.size() - r, plan_.microbatches));
+      busy *= std::max(1.0, deep / held);
+    }
+    const double others = std::max(0.0, chain - busy / plan_.microbatches);
+    estimate =
+        std::max(estimate, busy + idle_part(plan_) * others + std::max(0.0, largest - chain) + end_[r]);
+  }
+  return estimate;
+}
+
+/// What the fullest rank needs if microbatches are equal.
+Bytes SearchBounds::PlanPrice::expected_memory() const {
+  const Op backward = split_ ? Op::backward_input : Op::backward;
+  Bytes most;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    Bytes state;
+    Bytes activations;
+    Bytes workspace;
+    for (const int s : ranks_[r]) {
+      state += bounds_.request_.cost.model_state(stages_[s]).total();
+      activations += bounds_.mean_activation(stages_[s], plan_);
+      workspace = std::max(workspace, bounds_.request_.cost.workspace(backward, stages_[s],
+                                                                      bounds_.mean_work(stages_[s], plan_)));
+    }
+    const auto stages = static_cast<std::int64_t>(ranks_[r].size());
+    const Bytes held{activations.count / stages * expected_held(shape_, static_cast<int>(r))};
+    most = std::max(most, state + held + workspace);
+  }
+  return most;
+}
+
+PlanFloor SearchBounds::PlanPrice::floor() const {
   PlanFloor floor;
-  floor.memory = memory_of(plan, stages);
-  floor.bound_s =
-      std::max(encoder_chain, llm_chain + (plan.layout == Layout::uniform ? times.end.front() : 0.0));
-  if (shape.spreads_encoder()) {
-    floor.bound_s =
-        std::max(floor.bound_s, stage_busy[0] + sum / static_cast<double>(ranks.size()) + least_end);
-  }
-  const double fill = static_cast<double>(ranks.size() - 1) / (m * plan.chunks);
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const double around = outside(times, shape, ranks[r], static_cast<int>(r));
-    floor.bound_s = std::max(floor.bound_s, times.busy[r] + around);
-    floor.estimate_s = std::max(floor.estimate_s, times.expected[r] * (1 + fill) + excess + times.end[r]);
-  }
-  floor.bound_s -= kRounding * (3.0 * m * plan.chunks + 8.0 * static_cast<double>(stages.size()) + 8);
-  floor.bound_s = std::max(floor.bound_s, 0.0);
-  floor.estimate_s = std::max(floor.estimate_s, floor.bound_s);
+  floor.bound_s = bound();
+  floor.estimate_s = std::max(estimate(), floor.bound_s);
+  floor.memory = bounds_.memory_of(plan_, stages_);
+  floor.expected_memory = std::max(floor.memory, expected_memory());
   return floor;
+}
+
+PlanFloor SearchBounds::plan_floor(const Plan& plan) const {
+  return PlanPrice(*this, plan).floor();
 }
 
 }  // namespace dflop

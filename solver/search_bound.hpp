@@ -16,6 +16,7 @@ struct PlanFloor {
   double bound_s = 0;     ///< no assignment makes the objective smaller
   double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
   Bytes memory;           ///< that some rank needs at least, in some iteration
+  Bytes expected_memory;  ///< the same with equal microbatches
 };
 
 /// The same of all plans of a shape with some recomputation and from `fewest` to `most` microbatches, with
@@ -32,7 +33,7 @@ struct ShapeFloor {
 /// as long as the mean of the dp ranks of its stage. Microbatches without encoder work are taken out at what
 /// a pass over one encoder token takes. Before a rank's first step the smallest sample must have passed the
 /// stages before it, and after its last one come those stages' backwards, its gradient reductions and its
-/// optimizer steps. A microbatch passes the stages one after the other, the mean one like the largest.
+/// optimizer steps. The largest sample passes the stages one after the other, forward and backward.
 /// Messages and pipeline bubbles beyond these are not in the bounds.
 ///
 /// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
@@ -57,31 +58,40 @@ class SearchBounds {
  private:
   enum class Kind : std::uint8_t { encoder, llm, both };
 
+  class PlanPrice;
+
   /// What the iterations that a bound hangs on have in common.
   struct FloorBatch {
-    Work work;                    // of an iteration
-    Work most_work;               // of the heaviest
-    double with_encoder = 1;      // part of the iterations that have encoder work
-    std::int64_t no_encoder = 0;  // samples without, at most
-    std::int64_t no_llm = 0;      // samples without LLM tokens, at most
-    Workload smallest;            // of the LLM
-    Sample largest;               // of the LLM, in any iteration
+    Work work;                          // of an iteration
+    Work most_work;                     // of the heaviest
+    double with_encoder = 1;            // part of the iterations that have encoder work
+    std::int64_t no_encoder = 0;        // samples without, at most
+    std::int64_t no_llm = 0;            // samples without LLM tokens, at most
+    Workload smallest;                  // of the LLM
+    std::vector<Work> largest_of_each;  // the sample with the most LLM tokens of each iteration
+    Sample largest;                     // of the LLM, in any iteration
   };
 
   static FloorBatch floor_batch(const PlanRequest& request);
+  double floor_of(Op op, const Stage& stage, const Work& work) const;
   double passes(const Stage& stage, const Work& work, bool split) const;
   double total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const;
+  double largest_chain(Kind kind, int tp, Recomputation recomputation) const;
+  double largest_way(Kind kind, int tp, Recomputation recomputation);
   double whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins);
   Bytes whole_module_memory(Kind kind, const SearchShape& shape, Recomputation recomputation,
                             std::int64_t bins) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
   std::vector<double> reductions(const Plan& plan, const std::vector<Stage>& stages) const;
   Bytes memory_of(const Plan& plan, const std::vector<Stage>& stages) const;
+  Work mean_work(const Stage& stage, const Plan& plan) const;
+  Bytes mean_activation(const Stage& stage, const Plan& plan) const;
 
   const PlanRequest& request_;
   bool known_ = true;
   FloorBatch batch_;
   std::unordered_map<std::uint64_t, double> totals_;
+  std::unordered_map<std::uint64_t, double> ways_;
 };
 
 }  // namespace dflop

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <queue>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "solver/parallel.hpp"
 #include "solver/plan_trial.hpp"
@@ -18,13 +22,17 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kBudget = 20'000'000;
+constexpr std::int64_t kBudgetOfGpu = 400'000;  // about a second on two cores for 32 GPUs
+constexpr std::int64_t kLeastBudget = 3'000'000;
+constexpr std::int64_t kMostBudget = 60'000'000;
 constexpr std::size_t kOpenedAtOnce = 512;  // nodes, between runs
 constexpr std::size_t kRunAtOnce = 32;      // plans, enough to keep the threads busy
 constexpr std::size_t kOfLeastBound = 8;    // of these, for the proof
 constexpr std::size_t kTriedInFull = 2;     // of each round's plans
+constexpr std::size_t kFamiliesAtOnce = 4;  // whose other variants are made, after a round
+constexpr double kTooLarge = 2;             // on estimates of plans that are expected not to fit
 
-/// Plans of one shape: a range of recomputations and one of microbatch counts, or one plan.
+/// Plans of one shape: a range of recomputations and one of microbatch counts.
 struct Node {
   double bound_s = 0;
   std::int32_t number = 0;  // in the order of making
@@ -33,16 +41,23 @@ struct Node {
   std::int8_t last_recomputation = 0;
   std::int16_t first_count = 0;  // of microbatches, into the shape's list
   std::int16_t last_count = 0;
-  std::int16_t variant = -1;  // of the shape's list
 
   bool operator>(const Node& other) const {
     return std::tie(bound_s, number) > std::tie(other.bound_s, other.number);
   }
 };
 
+/// A node of one recomputation and count: its plainest variant is made first, the others if that does well or
+/// nothing that fits has a smaller bound.
+struct Family {
+  Node node;
+  bool whole = false;  // all variants are made
+};
+
 /// A single plan.
 struct Leaf {
   Plan plan;
+  std::size_t family = 0;
   PlanFloor floor;
   bool run = false;
   bool fits = true;
@@ -50,10 +65,19 @@ struct Leaf {
   std::optional<double> objective_s{};  // of all iterations, both under LPT
 };
 
+/// By how much plans of a kind were slower than estimated.
+struct Experience {
+  double sum = 1;
+  double count = 1;
+
+  double ratio() const { return sum / count; }
+};
+
 /// A time limit takes the place of a budget that was not asked for.
-std::int64_t budget_of(const SearchOptions& options) {
-  if (options.budget > 0) return options.budget;
-  return options.time_limit ? std::numeric_limits<std::int64_t>::max() : kBudget;
+std::int64_t budget_of(const PlanRequest& request) {
+  if (request.search.budget > 0) return request.search.budget;
+  if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
+  return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
 }
 
 class PlanSearch {
@@ -64,7 +88,7 @@ class PlanSearch {
         bounds_(request),
         lpt_(make_scheduler("lpt")),
         scheduler_(make_scheduler(request.search.scheduler)),
-        budget_(budget_of(request.search)) {}
+        budget_(budget_of(request)) {}
 
   PlanResult run();
 
@@ -72,14 +96,16 @@ class PlanSearch {
   using Clock = std::chrono::steady_clock;
 
   void add_shapes();
-  void push(Node node);
+  void cut(const Node& node);
   void open_nodes();
   void open(const Node& node);
-  void cut(const Node& node);
-  void add_leaves(const std::vector<Node>& nodes);
+  void add_leaves(const std::vector<std::size_t>& families, bool plainest);
+  void complete_families();
+  double promise(const Leaf& leaf) const;
   std::vector<std::size_t> next_to_run() const;
   void run_first_iterations();
   void run_all_iterations();
+  double known_bound() const;
   bool ended() const;
   double open_bound() const;
   PlanResult result();
@@ -93,17 +119,13 @@ class PlanSearch {
   std::int64_t spent_ = 0;
   Clock::time_point start_ = Clock::now();
   std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
-  std::vector<Node> single_;  // opened in this round
   std::int32_t nodes_ = 0;
+  std::vector<Family> families_;
   std::vector<Leaf> leaves_;
+  std::map<std::pair<Layout, PipelineSchedule>, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
   ClosestMiss closest_;
 };
-
-void PlanSearch::push(Node node) {
-  node.number = nodes_++;
-  if (node.bound_s < incumbent_s_) open_.push(node);
-}
 
 void PlanSearch::add_shapes() {
   for (std::size_t s = 0; s < space_.shapes().size(); ++s) {
@@ -131,7 +153,8 @@ void PlanSearch::cut(const Node& node) {
   }
   Node kept = node;
   kept.bound_s = std::max(node.bound_s, floor.bound_s);
-  push(kept);
+  kept.number = nodes_++;
+  if (kept.bound_s < incumbent_s_) open_.push(kept);
 }
 
 void PlanSearch::open(const Node& node) {
@@ -148,38 +171,43 @@ void PlanSearch::open(const Node& node) {
     part.first_count = static_cast<std::int16_t>((node.first_count + node.last_count) / 2 + 1);
     cut(part);
   } else {
-    single_.push_back(node);
+    families_.push_back({node});
   }
 }
 
 void PlanSearch::open_nodes() {
-  single_.clear();
+  const std::size_t first = families_.size();
   for (std::size_t opened = 0; opened < kOpenedAtOnce && !open_.empty(); ++opened) {
     const Node node = open_.top();
     if (node.bound_s >= incumbent_s_) break;
     open_.pop();
     open(node);
   }
-  add_leaves(single_);
+  std::vector<std::size_t> made(families_.size() - first);
+  std::iota(made.begin(), made.end(), first);
+  add_leaves(made, true);
 }
 
-/// Makes and bounds all variants of the nodes.
-void PlanSearch::add_leaves(const std::vector<Node>& nodes) {
-  std::vector<std::vector<Leaf>> made(nodes.size());
-  parallel_for(nodes.size(), [&](std::size_t n) {
-    const SearchShape& shape = space_.shapes()[nodes[n].shape];
-    const int m = space_.microbatches(shape)[nodes[n].first_count];
-    const Recomputation recomputation = space_.recomputations()[nodes[n].first_recomputation];
-    for (const SearchVariant& variant : space_.variants(shape, m)) {
-      std::optional<Plan> plan = space_.plan(shape, recomputation, m, variant);
+/// Makes and bounds the plainest variants of families, or all others.
+void PlanSearch::add_leaves(const std::vector<std::size_t>& families, bool plainest) {
+  std::vector<std::vector<Leaf>> made(families.size());
+  parallel_for(families.size(), [&](std::size_t f) {
+    const Node& node = families_[families[f]].node;
+    const SearchShape& shape = space_.shapes()[node.shape];
+    const int m = space_.microbatches(shape)[node.first_count];
+    const std::vector<SearchVariant> variants = space_.variants(shape, m);
+    for (std::size_t v = plainest ? 0 : 1;
+         v < (plainest ? std::min<std::size_t>(1, variants.size()) : variants.size()); ++v) {
+      std::optional<Plan> plan =
+          space_.plan(shape, space_.recomputations()[node.first_recomputation], m, variants[v]);
       if (!plan) continue;
-      const PlanFloor floor = bounds_.plan_floor(*plan);
-      made[n].push_back({*std::move(plan), floor});
-      made[n].back().floor.bound_s = std::max(floor.bound_s, nodes[n].bound_s);
+      PlanFloor floor = bounds_.plan_floor(*plan);
+      floor.bound_s = std::max(floor.bound_s, node.bound_s);
+      made[f].push_back({*std::move(plan), families[f], floor});
     }
   });
-  for (std::vector<Leaf>& of_node : made) {
-    for (Leaf& leaf : of_node) {
+  for (std::vector<Leaf>& of_family : made) {
+    for (Leaf& leaf : of_family) {
       if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) {
         closest_.add(leaf.plan, leaf.floor.memory);
       } else {
@@ -187,9 +215,39 @@ void PlanSearch::add_leaves(const std::vector<Node>& nodes) {
       }
     }
   }
+  for (const std::size_t f : families) families_[f].whole = !plainest;
 }
 
-/// Those with the smallest estimates and those with the smallest bounds.
+/// Makes the other variants of the best families, and of those whose bound is below all that is known.
+void PlanSearch::complete_families() {
+  std::vector<std::pair<double, std::size_t>> best;
+  std::vector<std::pair<double, std::size_t>> least;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.run && leaf.fits && !families_[leaf.family].whole) best.emplace_back(leaf.first_s, leaf.family);
+  }
+  const double known = known_bound();
+  for (std::size_t f = 0; f < families_.size(); ++f) {
+    if (!families_[f].whole && families_[f].node.bound_s < std::min(known, incumbent_s_))
+      least.emplace_back(families_[f].node.bound_s, f);
+  }
+  std::set<std::size_t> chosen;
+  for (auto* list : {&best, &least}) {
+    const std::size_t count = std::min(kFamiliesAtOnce, list->size());
+    std::partial_sort(list->begin(), list->begin() + static_cast<std::ptrdiff_t>(count), list->end());
+    for (std::size_t i = 0; i < count; ++i) chosen.insert((*list)[i].second);
+  }
+  add_leaves({chosen.begin(), chosen.end()}, false);
+}
+
+/// What a plan may well take, by what was seen of its kind.
+double PlanSearch::promise(const Leaf& leaf) const {
+  const auto seen = experience_.find({leaf.plan.layout, leaf.plan.schedule});
+  const double ratio = seen == experience_.end() ? 1.0 : seen->second.ratio();
+  const bool fits = leaf.floor.expected_memory <= request_.cluster.gpu.usable_memory();
+  return leaf.floor.estimate_s * ratio * (fits ? 1.0 : kTooLarge);
+}
+
+/// Those of the most promise and those with the smallest bounds.
 std::vector<std::size_t> PlanSearch::next_to_run() const {
   std::vector<std::size_t> waiting;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
@@ -206,11 +264,10 @@ std::vector<std::size_t> PlanSearch::next_to_run() const {
     return taken;
   };
   std::vector<std::size_t> next =
-      take_first(kRunAtOnce - kOfLeastBound, [](const Leaf& leaf) { return leaf.floor.estimate_s; });
-  const double known_to_fit = open_bound();
-  const auto of_bound = take_first(kOfLeastBound, [](const Leaf& leaf) { return leaf.floor.bound_s; });
-  for (const std::size_t i : of_bound) {
-    if (leaves_[i].floor.bound_s <= known_to_fit) next.push_back(i);
+      take_first(kRunAtOnce - kOfLeastBound, [&](const Leaf& leaf) { return promise(leaf); });
+  const double known = known_bound();
+  for (const std::size_t i : take_first(kOfLeastBound, [](const Leaf& leaf) { return leaf.floor.bound_s; })) {
+    if (leaves_[i].floor.bound_s < known) next.push_back(i);
   }
   return next;
 }
@@ -226,8 +283,15 @@ void PlanSearch::run_first_iterations() {
     leaf.first_s = score.iterations.empty() ? 0 : score.iterations.front().count();
   });
   for (const std::size_t i : next) {
-    spent_ += instructions_of(leaves_[i].plan);
-    if (!leaves_[i].fits) closest_.add(leaves_[i].plan, leaves_[i].floor.memory);
+    const Leaf& leaf = leaves_[i];
+    spent_ += instructions_of(leaf.plan);
+    if (!leaf.fits) {
+      closest_.add(leaf.plan, leaf.floor.memory);
+      continue;
+    }
+    Experience& seen = experience_[{leaf.plan.layout, leaf.plan.schedule}];
+    seen.sum += leaf.first_s / leaf.floor.estimate_s;
+    seen.count += 1;
   }
 }
 
@@ -257,10 +321,22 @@ void PlanSearch::run_all_iterations() {
   }
 }
 
+/// The smallest bound of a plan that has been run and fits: looking into larger ones proves nothing more.
+double PlanSearch::known_bound() const {
+  double bound = std::numeric_limits<double>::max();
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.run && leaf.fits) bound = std::min(bound, leaf.floor.bound_s);
+  }
+  return bound;
+}
+
 /// The smallest bound of what is not known not to fit.
 double PlanSearch::open_bound() const {
   double bound = incumbent_s_;
   if (!open_.empty()) bound = std::min(bound, open_.top().bound_s);
+  for (const Family& family : families_) {
+    if (!family.whole) bound = std::min(bound, family.node.bound_s);
+  }
   for (const Leaf& leaf : leaves_) {
     if (leaf.fits) bound = std::min(bound, leaf.floor.bound_s);
   }
@@ -317,6 +393,7 @@ PlanResult PlanSearch::run() {
     const std::int64_t before = spent_;
     const std::size_t leaves = leaves_.size();
     open_nodes();
+    complete_families();
     run_first_iterations();
     run_all_iterations();
     progress.add(spent_ - before);

@@ -181,26 +181,33 @@ std::vector<int> SearchSpace::microbatches(const SearchShape& shape) const {
 }
 
 std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int microbatches) const {
-  if (shape.layout == Layout::colocated) {
-    return {{PipelineSchedule::encoder_in_bubbles, 1, LayerSplit::balanced},
-            {PipelineSchedule::encoder_in_bubbles, 1, LayerSplit::even}};
-  }
   std::vector<SearchVariant> variants;
   const bool one_rank = shape.layout == Layout::uniform && shape.llm.pp == 1;
   const auto add = [&](PipelineSchedule schedule, int chunks) {
-    if (!has(schedule)) return;
-    variants.push_back({schedule, chunks, LayerSplit::balanced});
-    if (!one_rank) variants.push_back({schedule, chunks, LayerSplit::even});
+    for (const LayerSplit split : {LayerSplit::balanced, LayerSplit::even}) {
+      for (const RankOrder placement : {RankOrder::stage_major, RankOrder::replica_major}) {
+        const bool plain = split == LayerSplit::balanced && placement == RankOrder::stage_major;
+        if (plain || !one_rank) variants.push_back({schedule, chunks, split, placement});
+      }
+    }
   };
+  if (shape.layout == Layout::colocated) {
+    add(PipelineSchedule::encoder_in_bubbles, 1);
+    return variants;
+  }
+  const int ranks = shape.llm.pp + (shape.layout == Layout::disaggregated ? shape.encoder.pp : 0);
   for (const PipelineSchedule schedule : kOneStageEach) {
+    if (!has(schedule)) continue;
+    const bool is_zb_h1 = schedule == PipelineSchedule::zb_h2 && microbatches < 2 * ranks - 1;
+    if (is_zb_h1 && has(PipelineSchedule::zb_h1)) continue;
     add(schedule, 1);
-    if (one_rank && !variants.empty()) return variants;  // they are all the same
+    if (one_rank) return variants;  // they are all the same
   }
   for (const PipelineSchedule schedule : kChunked) {
-    if (shape.llm.pp == 1) continue;
-    if (schedule == PipelineSchedule::interleaved && microbatches % shape.llm.pp != 0) continue;
-    const bool asked = schedule == PipelineSchedule::interleaved && request_.options.chunks > 1;
-    add(schedule, asked ? request_.options.chunks : kChunks);
+    if (!has(schedule) || shape.llm.pp == 1) continue;
+    const bool interleaved = schedule == PipelineSchedule::interleaved;
+    if (interleaved && microbatches % shape.llm.pp != 0) continue;
+    add(schedule, interleaved && request_.options.chunks > 1 ? request_.options.chunks : kChunks);
   }
   return variants;
 }
@@ -241,6 +248,7 @@ std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation re
   plan.microbatches = microbatches;
   plan.schedule = variant.schedule;
   plan.chunks = variant.chunks;
+  plan.placement = variant.placement;
   plan.recomputation = recomputation;
   Plan other = plan;
   set_layers(plan, variant.split);

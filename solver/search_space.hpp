@@ -29,6 +29,7 @@ struct SearchVariant {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int chunks = 1;
   LayerSplit split = LayerSplit::balanced;
+  RankOrder placement = RankOrder::stage_major;
 };
 
 /// Every combination of
@@ -41,6 +42,7 @@ struct SearchVariant {
 ///                   two chunks for an LLM (or uniform) pipeline of at least two ranks, interleaved and zb-v;
 ///                   gpipe only where it is asked for; encoder-in-bubbles for colocated plans alone
 ///   layers          the two splits of LayerSplit
+///   placement       stage-major; replica-major where the pipeline is more than one rank
 ///   recomputation   none, selective, full
 /// ZeRO-1, sequence parallelism and gradient buckets are the request's. An optimizer state that ZeRO-1 splits
 /// is never larger, nor its step slower, so that nothing is lost by not trying it without.

@@ -25,13 +25,16 @@ void expect_steps_to_agree(const std::string& data, const std::string& target,
   const RunResult compared = sandbox.run("compare " + data + target + plan_options + "--format json");
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
   const json systems = json::parse(compared.out)["systems"];
-  ASSERT_EQ(systems.size(), 4u);
+  ASSERT_EQ(systems.size(), 5u);
   const struct {
     int row;
     std::string planner;
     std::string scheduler;
-  } steps[] = {
-      {0, "pytorch", "random"}, {1, "megatron", "random"}, {2, "dflop", "random"}, {3, "dflop", "ilp"}};
+  } steps[] = {{0, "pytorch", "random"},
+               {1, "megatron", "random"},
+               {2, "dflop", "random"},
+               {3, "dflop", "ilp"},
+               {4, "search", "lpt"}};
   for (const auto& step : steps) {
     ASSERT_EQ(
         sandbox.run("plan " + data + target + plan_options + "--planner " + step.planner + " --out p.json")
@@ -82,7 +85,7 @@ TEST(Compare, SameSeedSameBytes) {
     EXPECT_EQ(testing::read_all(entry.path()), testing::read_all(sandbox.path("b") / name)) << name;
     ++files;
   }
-  EXPECT_EQ(files, 3 + 4 * 3);  // report, JSON, CSV; plan, schedule and trace of each of four systems
+  EXPECT_EQ(files, 3 + 5 * 3);  // report, JSON, CSV; plan, schedule and trace of each of five systems
 }
 
 TEST(Compare, AnotherSeedIsAnotherResult) {

@@ -1,0 +1,57 @@
+// The joint planner, on 32 and on 1,024 GPUs; its bounds alone.
+#include <benchmark/benchmark.h>
+
+#include "experiments/study.hpp"
+#include "solver/search_bound.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr int kGbs = 1024;
+constexpr std::uint64_t kSeed = 1;
+
+/// A model on nodes of eight, with global batches of vision_mix.
+struct Case {
+  Target target;
+  std::vector<Sample> samples;
+  std::vector<Batch> batches;
+
+  explicit Case(std::int64_t nodes) : target("llava-ov-llama3-8b", "a100-80g:" + std::to_string(nodes)) {
+    PreprocessOptions options;
+    options.rule = target.model.preprocess;
+    options.max_tokens = target.model.max_tokens;
+    samples = load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", options);
+    batches = make_batches(samples, kGbs, 8, kSeed);
+  }
+};
+
+/// Argument: nodes. Counters: the proven gap in percent and the simulated seconds of the plan.
+void plan_search(benchmark::State& state) {
+  const Case c(state.range(0));
+  for (auto _ : state) {
+    const PlanResult result =
+        make_plan("search", c.target, c.samples, c.batches, kGbs, kSeed, PlanOptions{}, SearchOptions{});
+    state.counters["gap_percent"] = 100 * result.gap();
+    state.counters["objective_s"] = result.objective.count();
+  }
+}
+
+/// One bound, of plans with one of each kind of stage.
+void plan_bound(benchmark::State& state) {
+  const Case c(4);
+  const PlanRequest request{c.target.model, c.target.cluster, c.target.cost, c.target.executor,
+                            kGbs,           c.samples,        c.batches,     kSeed};
+  const SearchBounds bounds(request);
+  Plan plan;
+  plan.gbs = kGbs;
+  plan.encoder = {1, 1, 8, {c.target.model.encoder.layers}};
+  plan.llm = {2, 4, 3, split_layers(c.target.model.llm.layers, 4)};
+  plan.microbatches = 32;
+  for (auto _ : state) benchmark::DoNotOptimize(bounds.plan_floor(plan));
+}
+
+BENCHMARK(plan_search)->Arg(4)->Arg(128)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(plan_bound)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace dflop

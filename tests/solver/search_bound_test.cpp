@@ -1,0 +1,143 @@
+#include "solver/search_bound.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "solver/random_scheduler.hpp"
+#include "solver/schedulers.hpp"
+#include "tests/solver/search_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::PresetSearch;
+using testing::SmallSearch;
+
+std::vector<int> positions(const std::vector<int>& list, int value) {
+  return {static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin())};
+}
+
+/// A plan drawn from a space, with its shape.
+struct Drawn {
+  SearchShape shape;
+  Plan plan;
+};
+
+std::optional<Drawn> draw(const SearchSpace& space, Random& random) {
+  const SearchShape& shape = space.shapes()[random.below(space.shapes().size())];
+  const std::vector<int> counts = space.microbatches(shape);
+  const int m = counts[random.below(counts.size())];
+  const std::vector<SearchVariant> variants = space.variants(shape, m);
+  const Recomputation r = space.recomputations()[random.below(space.recomputations().size())];
+  auto plan = space.plan(shape, r, m, variants[random.below(variants.size())]);
+  if (!plan) return std::nullopt;
+  return Drawn{shape, *std::move(plan)};
+}
+
+/// Runs all iterations under an assignment each, and expects neither time nor memory below the floors.
+void expect_above(const PlanRequest& request, const PlanFloor& floor, const Plan& plan,
+                  const std::vector<Assignment>& assignments) {
+  std::vector<Seconds> times;
+  Bytes peak;
+  for (std::size_t k = 0; k < request.batches.size(); ++k) {
+    const Timeline timeline = testing::run_plan(request, plan, request.batches[k], assignments[k]);
+    times.push_back(timeline.makespan);
+    peak = std::max(peak, peak_memory(timeline));
+  }
+  const double objective = objective_value(request.search.objective, times).count();
+  EXPECT_GE(objective, floor.bound_s) << describe(plan) << " " << to_string(plan.recomputation);
+  EXPECT_GE(peak, floor.memory) << describe(plan) << " " << to_string(plan.recomputation);
+}
+
+void expect_floors_hold(PlanRequest request, int rounds, std::uint64_t seed) {
+  const auto lpt = make_scheduler("lpt");
+  Random random(seed);
+  for (const PlanObjective objective : {PlanObjective::mean, PlanObjective::p95, PlanObjective::cvar}) {
+    request.search.objective = objective;
+    const SearchSpace space(request);
+    SearchBounds bounds(request);
+    ASSERT_TRUE(bounds.known());
+    for (int round = 0; round < rounds; ++round) {
+      const auto drawn = draw(space, random);
+      if (!drawn) continue;
+      const Plan& plan = drawn->plan;
+      PlanFloor floor = bounds.plan_floor(plan);
+      const std::vector<int> counts = space.microbatches(drawn->shape);
+      const int place = positions(counts, plan.microbatches).front();
+      const int fewest = counts[random.below(place + 1)];
+      const int most = counts[place + random.below(counts.size() - place)];
+      const ShapeFloor shape =
+          bounds.shape_floor(drawn->shape, Recomputation::none, Recomputation::full, fewest, most);
+      floor.bound_s = std::max(floor.bound_s, shape.bound_s);
+      floor.memory = std::max(floor.memory, shape.memory);
+      std::vector<Assignment> blind;
+      std::vector<Assignment> packed;
+      for (std::size_t k = 0; k < request.batches.size(); ++k) {
+        blind.push_back(random_assignment(request.gbs, plan, random.bits(), k));
+        packed.push_back(
+            lpt->schedule({request.batches[k], plan, request.model, request.cost, 1, k}).assignment);
+      }
+      expect_above(request, floor, plan, blind);
+      expect_above(request, floor, plan, packed);
+    }
+  }
+}
+
+TEST(SearchBounds, HoldOnSmallRandomModels) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SmallSearch c(3, 5, 2, 4, 24, 3, seed);
+    c.cost.linear.layer_bytes = 1000;
+    c.cost.linear.token_bytes = 7;
+    if (seed == 4) {
+      for (Sample& sample : c.batches[1]) sample.encoder_sequences.clear();
+    }
+    if (seed == 5) c.batches[2][0].llm_tokens = 0;
+    expect_floors_hold(c.request(), 60, seed);
+  }
+}
+
+TEST(SearchBounds, HoldOnPresets) {
+  for (const char* model : {"llava-ov-llama3-8b", "internvl2.5-72b", "qwen2.5-vl-7b"}) {
+    const PresetSearch c(model, "vision_mix", 2, 64, 3);
+    expect_floors_hold(c.request(), 25, 11);
+  }
+}
+
+// One iteration, where a bound on the mean is one on the iteration: no assignment whatever is below it.
+TEST(SearchBounds, HoldForEveryAssignment) {
+  double tightest = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const SmallSearch c(2, 3, 1, 2, 5, 1, seed);
+    const PlanRequest request = c.request();
+    const SearchSpace space(request);
+    const SearchBounds bounds(request);
+    for (const Plan& plan : testing::all_plans(space)) {
+      if (plan.recomputation != Recomputation::none || plan.bins() > 3) continue;
+      const PlanFloor floor = bounds.plan_floor(plan);
+      double best = std::numeric_limits<double>::max();
+      Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(c.gbs, 0)};
+      const auto next = [&] {
+        for (std::int32_t& bin : assignment.bin) {
+          if (++bin < plan.bins()) return true;
+          bin = 0;
+        }
+        return false;
+      };
+      do {
+        const std::set<std::int32_t> filled(assignment.bin.begin(), assignment.bin.end());
+        if (static_cast<int>(filled.size()) < plan.bins()) continue;
+        const Timeline timeline = testing::run_plan(request, plan, c.batches[0], assignment);
+        best = std::min(best, Seconds(timeline.makespan).count());
+      } while (next());
+      EXPECT_LE(floor.bound_s, best) << describe(plan);
+      tightest = std::max(tightest, floor.bound_s / best);
+    }
+  }
+  EXPECT_GT(tightest, 0.98) << "a bound of zero would also hold";
+}
+
+}  // namespace
+}  // namespace dflop

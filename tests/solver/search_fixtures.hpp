@@ -1,0 +1,139 @@
+// Requests for the joint planner: small ones worked out by enumeration, and real presets.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/lowering.hpp"
+#include "costmodel/analytic.hpp"
+#include "costmodel/schedule_tables.hpp"
+#include "solver/search_space.hpp"
+#include "tests/solver/fixtures.hpp"
+#include "traces/preprocess.hpp"
+#include "traces/records.hpp"
+#include "traces/specs.hpp"
+#include "traces/text_file.hpp"
+
+namespace dflop::testing {
+
+/// The linear model with what a joint planner weighs: recomputation costs time and saves memory, reductions
+/// and optimizer steps take time. Affine in the work, so that it is its own convex floor.
+class SearchCostModel final : public CostModel {
+ public:
+  LinearCostModel linear;
+  double reduction_s = 0;  ///< of each participant
+  double step_s = 0;       ///< of each layer
+
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    const bool again = op == Op::backward || op == Op::backward_input;
+    const double factor = again ? 1 + 0.25 * static_cast<int>(stage.recomputation) : 1;
+    return factor * linear.compute(op, stage, work);
+  }
+  std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
+    return compute(op, stage, work);
+  }
+  Seconds message(const Message&, const Program&) const override { return Seconds(0); }
+  Seconds all_reduce(const Collective& collective, const Program&) const override {
+    return Seconds(reduction_s * static_cast<double>(collective.groups.size()));
+  }
+  Seconds optimizer_step(const Stage& stage) const override {
+    return Seconds(step_s * (stage.encoder_layers + stage.llm_layers) / stage.tp);
+  }
+  ModelState model_state(const Stage& stage) const override { return linear.model_state(stage); }
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    return {linear.activation(stage, work).count / (1 + static_cast<int>(stage.recomputation))};
+  }
+  Bytes workspace(Op, const Stage&, const Work&) const override { return {}; }
+};
+
+/// A small model on a few GPUs.
+struct SmallSearch {
+  ModelSpec model;
+  ClusterSpec cluster;
+  SearchCostModel cost;
+  SimExecutor executor{cost};
+  int gbs;
+  std::vector<Batch> batches;
+  SearchOptions search;
+
+  SmallSearch(int encoder_layers, int llm_layers, int nodes, int gpus_per_node, int batch, int iterations,
+              std::uint64_t seed)
+      : model(small_model(encoder_layers, llm_layers)),
+        cluster(small_cluster(nodes, gpus_per_node, std::int64_t{1} << 30)),
+        gbs(batch) {
+    Random random(seed);
+    for (int i = 0; i < iterations; ++i) batches.push_back(random_batch(random, gbs));
+    cost.linear.pass_s = 1e-2 * static_cast<double>(random.below(5));
+    cost.linear.head_layers = static_cast<int>(random.below(3));
+    cost.reduction_s = 1e-2 * static_cast<double>(random.below(20));
+    cost.step_s = 1e-2 * static_cast<double>(random.below(5));
+  }
+
+  PlanRequest request() const {
+    return {model, cluster, cost, executor, gbs, {}, batches, 1, {}, {}, search};
+  }
+};
+
+/// A preset on a cluster, with global batches of a data set.
+struct PresetSearch {
+  ModelSpec model;
+  ClusterSpec cluster;
+  AnalyticCostModel cost;
+  SimExecutor executor;
+  int gbs;
+  std::vector<Batch> batches;
+
+  static std::string preset(const std::string& name) {
+    return read_text_file(DFLOP_SOURCE_DIR "/experiments/presets/" + name + ".json");
+  }
+  static ClusterSpec nodes_of(const std::string& name, int nodes) {
+    ClusterSpec cluster = parse_cluster(preset("clusters/" + name), name);
+    cluster.nodes = nodes;
+    return cluster;
+  }
+
+  PresetSearch(const std::string& model_name, const std::string& data, int nodes, int batch, int iterations)
+      : model(parse_model(preset("models/" + model_name), model_name)),
+        cluster(nodes_of("a100-80g", nodes)),
+        cost(model, cluster),
+        executor(cost),
+        gbs(batch) {
+    const std::string file = DFLOP_SOURCE_DIR "/traces/datasets/" + data + ".csv";
+    PreprocessOptions options;
+    options.rule = model.preprocess;
+    options.max_tokens = model.max_tokens;
+    const std::vector<Sample> samples = preprocess(load_records(file), options, file).samples;
+    Random random(7);
+    for (int i = 0; i < iterations; ++i) {
+      Batch& drawn = batches.emplace_back();
+      for (int k = 0; k < gbs; ++k) drawn.push_back(samples[random.below(samples.size())]);
+    }
+  }
+
+  PlanRequest request() const { return {model, cluster, cost, executor, gbs, {}, batches, 1}; }
+};
+
+/// One iteration under an assignment, in the order that planners use.
+inline Timeline run_plan(const PlanRequest& request, const Plan& plan, const Batch& batch,
+                         const Assignment& assignment) {
+  const PipelineOrder order =
+      order_for_batch(plan, request.model, request.cluster, request.cost, batch, assignment);
+  return request.executor.run(lower(plan, request.model, batch, assignment, order), Detail::usage);
+}
+
+/// All plans of a space.
+inline std::vector<Plan> all_plans(const SearchSpace& space) {
+  std::vector<Plan> plans;
+  for (const SearchShape& shape : space.shapes()) {
+    for (const int m : space.microbatches(shape)) {
+      for (const Recomputation r : space.recomputations()) {
+        for (const SearchVariant& variant : space.variants(shape, m)) {
+          if (auto plan = space.plan(shape, r, m, variant)) plans.push_back(*std::move(plan));
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+}  // namespace dflop::testing

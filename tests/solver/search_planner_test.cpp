@@ -1,0 +1,171 @@
+#include "solver/search_planner.hpp"
+
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "core/error.hpp"
+#include "solver/schedulers.hpp"
+#include "solver/search_bound.hpp"
+#include "tests/solver/search_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::PresetSearch;
+using testing::SmallSearch;
+
+/// The objective of a plan under LPT; nothing if it does not fit.
+std::optional<Seconds> objective_of(const PlanRequest& request, const Plan& plan) {
+  const auto lpt = make_scheduler("lpt");
+  std::vector<Seconds> times;
+  for (std::size_t k = 0; k < request.batches.size(); ++k) {
+    const Assignment assignment =
+        lpt->schedule({request.batches[k], plan, request.model, request.cost, request.seed, k}).assignment;
+    const Timeline timeline = testing::run_plan(request, plan, request.batches[k], assignment);
+    if (peak_memory(timeline) > request.cluster.gpu.usable_memory()) return std::nullopt;
+    times.push_back(timeline.makespan);
+  }
+  return objective_value(request.search.objective, times);
+}
+
+TEST(SearchPlanner, FindsTheBestOfItsSpace) {
+  std::set<Layout> layouts;
+  int out_of_memory = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SmallSearch c(3, 4, 1, 4, 8, 2, seed);
+    c.search.objective = static_cast<PlanObjective>(seed % 3);
+    c.search.budget = 1'000'000'000;
+    c.cost.linear.layer_bytes = 100;
+    c.cost.linear.token_bytes = 2;
+    if (seed >= 3) c.cluster.gpu.memory = Bytes{900};
+    const PlanRequest request = c.request();
+    Seconds best{1e9};
+    for (const Plan& plan : testing::all_plans(SearchSpace(request))) {
+      const auto objective = objective_of(request, plan);
+      if (objective && *objective < best) best = *objective;
+      if (!objective) ++out_of_memory;
+    }
+    const PlanResult result = SearchPlanner().plan(request);
+    ASSERT_TRUE(result.plan) << result.infeasible_reason;
+    EXPECT_TRUE(result.exhausted);
+    EXPECT_DOUBLE_EQ(result.objective.count(), best.count()) << describe(*result.plan);
+    EXPECT_EQ(objective_of(request, *result.plan), result.objective);
+    layouts.insert(result.plan->layout);
+    ASSERT_TRUE(result.bound);
+    EXPECT_LE(*result.bound, result.objective);
+    EXPECT_GT(result.bound->count(), 0.3 * best.count());
+    for (std::size_t i = 1; i < result.best.size(); ++i) {
+      EXPECT_LE(result.best[i - 1].objective, result.best[i].objective);
+    }
+  }
+  EXPECT_GT(out_of_memory, 0);
+  EXPECT_GE(layouts.size(), 1u);
+}
+
+// Every assignment of every plan of two GPUs that fits, by brute force.
+TEST(SearchPlanner, NoAssignmentOfAnyPlanIsBelowItsBound) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    SmallSearch c(2, 2, 1, 2, 4, 1, seed);
+    c.search.recomputations = {Recomputation::none};
+    const PlanRequest request = c.request();
+    const PlanResult result = SearchPlanner().plan(request);
+    ASSERT_TRUE(result.plan && result.bound);
+    double best = result.objective.count();
+    for (const Plan& plan : testing::all_plans(SearchSpace(request))) {
+      for (int code = 0; code < 256; ++code) {
+        Assignment assignment{plan.microbatches, plan.llm.dp, {}};
+        for (int i = 0, rest = code; i < 4; ++i, rest /= 4) assignment.bin.push_back(rest % 4);
+        const std::set<std::int32_t> filled(assignment.bin.begin(), assignment.bin.end());
+        if (static_cast<int>(filled.size()) != plan.bins() || *filled.rbegin() >= plan.bins()) continue;
+        const Timeline timeline = testing::run_plan(request, plan, c.batches[0], assignment);
+        best = std::min(best, Seconds(timeline.makespan).count());
+      }
+    }
+    EXPECT_LE(result.bound->count(), best);
+    EXPECT_GE(result.gap(), (result.objective.count() - best) / best - 1e-12);
+  }
+}
+
+TEST(SearchPlanner, GivesTheSameOnOneThread) {
+  const PresetSearch c("llava-ov-llama3-8b", "vision_mix", 1, 48, 2);
+  PlanRequest request = c.request();
+  request.search.budget = 300'000;
+  const PlanResult many = SearchPlanner().plan(request);
+  const tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
+  const PlanResult single = SearchPlanner().plan(request);
+  ASSERT_TRUE(many.plan);
+  EXPECT_EQ(many.plan, single.plan);
+  EXPECT_EQ(many.objective, single.objective);
+  EXPECT_EQ(many.bound, single.bound);
+  ASSERT_EQ(many.best.size(), single.best.size());
+  for (std::size_t i = 0; i < many.best.size(); ++i) EXPECT_EQ(many.best[i].plan, single.best[i].plan);
+}
+
+TEST(SearchPlanner, SharesSumToTheMeanIteration) {
+  const PresetSearch c("llava-ov-llama3-8b", "vision_mix", 1, 48, 2);
+  PlanRequest request = c.request();
+  request.search.budget = 300'000;
+  const PlanResult result = SearchPlanner().plan(request);
+  ASSERT_FALSE(result.best.empty());
+  for (const RankedPlan& plan : result.best) {
+    const Seconds sum = plan.busy + plan.imbalance + plan.bubble + plan.communication;
+    EXPECT_NEAR(sum.count(), plan.objective.count(), 1e-6);
+    EXPECT_GE(plan.objective, plan.bound);
+    EXPECT_LE(plan.peak_memory, c.cluster.gpu.usable_memory());
+  }
+}
+
+TEST(SearchPlanner, MoreBudgetIsNoWorse) {
+  const PresetSearch c("llava-ov-llama3-8b", "vision_mix", 1, 48, 2);
+  PlanRequest request = c.request();
+  Seconds last{1e9};
+  Seconds last_bound{0};
+  for (const std::int64_t budget : {1, 100'000, 1'000'000}) {
+    request.search.budget = budget;
+    const PlanResult result = SearchPlanner().plan(request);
+    ASSERT_TRUE(result.plan && result.bound);
+    EXPECT_LE(result.objective, last);
+    EXPECT_GE(*result.bound, last_bound);
+    last = result.objective;
+    last_bound = *result.bound;
+  }
+}
+
+TEST(SearchPlanner, SaysHowMuchMemoryIsMissing) {
+  SmallSearch c(2, 4, 1, 2, 4, 1, 1);
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  c.cost.linear.layer_bytes = 2 * kGiB;
+  c.cluster.gpu.memory = Bytes{5 * kGiB};
+  // 6 layers of 2 GiB on two GPUs: 6 GiB on one of them at the least.
+  const PlanResult result = SearchPlanner().plan(c.request());
+  EXPECT_FALSE(result.plan.has_value());
+  EXPECT_NE(result.infeasible_reason.find("needs at least 6.0 GiB on one rank, 5.0 GiB are usable"),
+            std::string::npos)
+      << result.infeasible_reason;
+}
+
+TEST(SearchPlanner, KeepsAboutToItsTimeLimit) {
+  const PresetSearch c("llava-ov-llama3-8b", "vision_mix", 4, 256, 4);
+  PlanRequest request = c.request();
+  request.search.time_limit = Seconds(0.2);
+  const PlanResult result = SearchPlanner().plan(request);
+  EXPECT_FALSE(result.exhausted);
+  ASSERT_TRUE(result.plan && result.bound);
+  EXPECT_LE(*result.bound, result.objective);
+}
+
+TEST(SearchPlanner, RefusesBatchesOfAnotherSizeAndUnknownSchedulers) {
+  SmallSearch c(2, 4, 1, 2, 4, 1, 1);
+  c.search.scheduler = "best";
+  EXPECT_THROW(SearchPlanner().plan(c.request()), Error);
+  c.search.scheduler = "lpt";
+  c.gbs = 5;
+  EXPECT_THROW(SearchPlanner().plan(c.request()), Error);
+}
+
+}  // namespace
+}  // namespace dflop
