@@ -137,18 +137,20 @@ int run_plot(const Values& values) {
 }  // namespace
 
 Command sweep_export_command() {
-  Command command{"sweep export",
-                  "results of sweeps as a table",
-                  "Prints one row for each cell, ordered by its axes. Databases of several shards make one\n"
-                  "table. status is ok, infeasible or failed, and reason says why.\n"
-                  "  gap            how far a schedule may be from the best possible, mean over iterations\n"
-                  "  flop_ratio     encoder FLOP / LLM FLOP of all samples\n"
-                  "  heterogeneity  standard deviation / mean of a sample's FLOP in both modules\n"
-                  "The table for people leaves out axes with one value. Plans are in the databases:\n"
-                  "  sqlite3 sweep.sqlite 'SELECT plan_json FROM cells'",
-                  "dflop sweep export --db sweep.sqlite --format csv",
-                  command_options(),
-                  run_export};
+  Command command{
+      "sweep export",
+      "results of sweeps as a table",
+      "Prints one row for each cell, ordered by its axes. Databases of several shards make one\n"
+      "table. status is ok, infeasible or failed, and reason says why.\n"
+      "  schedule_gap   how far a schedule may be from the best possible in schedule_objective, mean over\n"
+      "                 iterations\n"
+      "  flop_ratio     encoder FLOP / LLM FLOP of all samples\n"
+      "  heterogeneity  standard deviation / mean of a sample's FLOP in both modules\n"
+      "The table for people leaves out axes with one value. Plans are in the databases:\n"
+      "  sqlite3 sweep.sqlite 'SELECT plan_json FROM cells'",
+      "dflop sweep export --db sweep.sqlite --format csv",
+      command_options(),
+      run_export};
   add_result_options(command.options);
   command.options.add_options()(
       "measured", po::bool_switch(),

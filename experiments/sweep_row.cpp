@@ -34,6 +34,7 @@ const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns() {
       {{"mfu", "MFU %", 1, 100}, real},
       {{"idle_fraction", "idle %", 1, 100}, real},
       {{"peak_memory_bytes", "peak GiB", 1, 0x1p-30}, whole},
+      {{"schedule_objective", "objective"}, text},
       {{"schedule_gap", "gap %", 2, 100}, real},
       {{"schedule_status", "how found"}, text},
       {{"flop_ratio", "encoder/LLM FLOP", 3}, real},

@@ -45,6 +45,7 @@ enum class Measure : std::uint8_t {
   mfu,
   idle_fraction,
   peak_memory_bytes,
+  schedule_objective,
   schedule_gap,
   schedule_status,
   flop_ratio,
@@ -54,8 +55,8 @@ enum class Measure : std::uint8_t {
   scheduling_s,
   wall_s,
 };
-inline constexpr std::size_t kMeasures = 18;
-inline constexpr std::size_t kFirstMeasured = 15;
+inline constexpr std::size_t kMeasures = 19;
+inline constexpr std::size_t kFirstMeasured = 16;
 
 /// How the values of a column are kept.
 enum class CellKind : std::uint8_t { text, whole, real };

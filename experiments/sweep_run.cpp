@@ -83,8 +83,9 @@ struct Planned {
         batches(make_batches(samples, static_cast<int>(cell.whole(Axis::gbs)),
                              static_cast<int>(cell.whole(Axis::iterations)), seed_of(cell))) {
     const auto start = Clock::now();
-    result = make_plan(cell.text(Axis::planner), target, samples, batches,
-                       static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell), sweep_plan_options(cell));
+    result =
+        make_plan(cell.text(Axis::planner), target, samples, batches, static_cast<int>(cell.whole(Axis::gbs)),
+                  seed_of(cell), sweep_plan_options(cell), sweep_search_options(cell));
     seconds = Clock::now() - start;
   }
 
@@ -168,9 +169,12 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   cell[Measure::plan_json] = to_json(plan);
   const auto start = Clock::now();
   std::vector<Seconds> seconds;
-  const SchedulerChoice choice{cell.text(Axis::scheduler), std::nullopt, std::nullopt};
+  const SchedulerChoice choice{cell.text(Axis::scheduler)};
   const ScheduleFile schedule =
       schedule_batches(plan, planned.target, planned.batches, choice, seed_of(cell), &seconds);
+  const ScheduledIteration& last = schedule.iterations.back();
+  if (last.status == ScheduleStatus::infeasible) return set_infeasible(cell, last.reason);
+  cell[Measure::schedule_objective] = std::string(to_string(last.objective));
   cell[Measure::schedule_gap] = mean_gap(schedule);
   cell[Measure::schedule_status] = status_counts(schedule);
   const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));

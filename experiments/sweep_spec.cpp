@@ -22,8 +22,9 @@ constexpr std::int64_t kMostIterations = 100'000;
 constexpr std::int64_t kMostNodes = 4096;
 constexpr double kLeastBandwidth = 1e-6;
 constexpr double kMostBandwidth = 1e6;
-constexpr const char* kAll = "all";    // modalities
-constexpr const char* kNone = "none";  // conditions
+constexpr const char* kAll = "all";          // modalities
+constexpr const char* kNone = "none";        // conditions
+constexpr const char* kDefault = "default";  // pipeline schedule and recomputation: as without the option
 
 /// Reads options as a command would.
 Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
@@ -45,6 +46,27 @@ void add_conditions(Options& options) {
   add_cluster_what_if_options(options);
 }
 
+void add_planning(Options& options) {
+  add_plan_options(options);
+  add_search_options(options);
+}
+
+/// The options of planners.
+Values plan_values(const SweepRow& cell) {
+  std::vector<std::string> arguments;
+  const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" has 2 chunks
+  if (schedule != kDefault) {
+    const std::size_t colon = schedule.find(':');
+    arguments = {"--pipeline-schedule", schedule.substr(0, colon)};
+    if (colon != std::string::npos) {
+      arguments.insert(arguments.end(), {"--chunks", schedule.substr(colon + 1)});
+    }
+  }
+  const std::string& recompute = cell.text(Axis::recompute);
+  if (recompute != kDefault) arguments.insert(arguments.end(), {"--recompute", recompute});
+  return parse_options(add_planning, arguments);
+}
+
 /// What an axis has where the file does not name it; nothing where the file must.
 std::optional<Cell> usual_value(Axis axis) {
   switch (axis) {
@@ -59,9 +81,8 @@ std::optional<Cell> usual_value(Axis axis) {
     case Axis::modalities:
       return Cell(std::string(kAll));
     case Axis::pipeline_schedule:
-      return Cell(std::string("1f1b"));
     case Axis::recompute:
-      return Cell(std::string("full"));
+      return Cell(std::string(kDefault));
     case Axis::conditions:
       return Cell(std::string(kNone));
     default:
@@ -302,12 +323,11 @@ std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count
 }
 
 PlanOptions sweep_plan_options(const SweepRow& cell) {
-  const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" has 2 chunks
-  const std::size_t colon = schedule.find(':');
-  std::vector<std::string> arguments{"--pipeline-schedule", schedule.substr(0, colon), "--recompute",
-                                     cell.text(Axis::recompute)};
-  if (colon != std::string::npos) arguments.insert(arguments.end(), {"--chunks", schedule.substr(colon + 1)});
-  return read_plan_options(parse_options(add_plan_options, arguments));
+  return read_plan_options(plan_values(cell));
+}
+
+SearchOptions sweep_search_options(const SweepRow& cell) {
+  return read_search_options(plan_values(cell));
 }
 
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model) {

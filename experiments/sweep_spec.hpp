@@ -37,6 +37,7 @@ std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count
 
 /// The options of `dflop plan` that a cell stands for. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);
+SearchOptions sweep_search_options(const SweepRow& cell);
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
 
 /// Scales the links of the cell's cluster.
