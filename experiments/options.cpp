@@ -213,35 +213,6 @@ SearchOptions read_search_options(const Values& values) {
   return options;
 }
 
-void add_search_options(Options& options) {
-  options.add_options()  //
-      ("objective", po::value<std::string>()->default_value("mean")->value_name("mean|p95|cvar"),
-       "of the planner search, over iterations; cvar is the mean of the slowest quarter")  //
-      ("layout", po::value<std::string>()->value_name("disaggregated|uniform|colocated"),
-       "of the planner search: only such plans")  //
-      ("budget", po::value<std::int64_t>()->value_name("N"),
-       "instructions that the planner search simulates, about; the same result on every machine");
-}
-
-SearchOptions read_search_options(const Values& values) {
-  SearchOptions options;
-  const auto objective = values["objective"].as<std::string>();
-  const auto known = plan_objective_from_string(objective);
-  if (!known) refuse("objective", "mean, p95 or cvar", objective);
-  options.objective = *known;
-  if (const auto name = read_text(values, "layout")) {
-    for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
-      if (to_string(layout) == *name) options.layouts = {layout};
-    }
-    if (options.layouts.empty()) refuse("layout", "disaggregated, uniform or colocated", *name);
-  }
-  if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
-  const PlanOptions fixed = read_plan_options(values);
-  if (!values["pipeline-schedule"].defaulted()) options.schedules = {fixed.schedule};
-  if (!values["recompute"].defaulted()) options.recomputations = {fixed.recomputation};
-  return options;
-}
-
 void add_truth_option(Options& options) {
   options.add_options()(
       "truth",
