@@ -114,7 +114,8 @@ class Builder {
     const std::int64_t encoder_dp = apart_ ? plan.encoder.dp : plan.llm.dp;
     mean_ = {mean_of(total.encoder, plan.microbatches * encoder_dp), mean_of(total.llm, plan.bins())};
     avoidable_ = !all_encode_ || (apart_ && plan.encoder.dp > 1);
-    has_floor_ = llm_always_ && cost.convex_floor(Op::forward, stages_.back(), {{}, mean_.llm}).has_value();
+    has_floor_ = llm_always_ && !any_takes_less(samples) &&
+                 cost.convex_floor(Op::forward, stages_.back(), {{}, mean_.llm}).has_value();
   }
 
   PlanPipeline make(const PipelineOrder& order) {
@@ -150,6 +151,21 @@ class Builder {
  private:
   bool encoder_apart(std::size_t stage) const {
     return apart_ && stage < static_cast<std::size_t>(plan_.encoder.pp);
+  }
+
+  /// Whether the cost model knows of a sample with which a microbatch takes less than its work says.
+  bool any_takes_less(std::span<const Sample> samples) const {
+    const bool split = splits_backward(plan_.schedule);
+    for (const Stage& stage : stages_) {
+      for (const Op op : {Op::forward, split ? Op::backward_input : Op::backward, Op::backward_weight}) {
+        if (op == Op::backward_weight && !split) continue;
+        const auto takes_less = [&](const Sample& sample) {
+          return cost_.sample_excess(op, stage, sample) < Seconds(0);
+        };
+        if (std::any_of(samples.begin(), samples.end(), takes_less)) return true;
+      }
+    }
+    return false;
   }
 
   /// Whether what crosses from a stage to the next depends on the encoder's work.

@@ -25,7 +25,7 @@ struct PlanPipeline {
   /// any assignment, in the same order. It has the steps of `pipeline`.
   LoadPipeline floor;
   /// What `floor` is good for: linear_program where every assignment runs in one order, else simple; none
-  /// where the cost model has no convex floor.
+  /// where the cost model has no convex floor, or knows of a sample that takes less than its work says.
   BoundKind bound = BoundKind::none;
   std::vector<std::vector<double>> values;  ///< [feature][sample]
 
@@ -36,6 +36,7 @@ struct PlanPipeline {
 /// that read tables take the order of a balanced assignment. The tangent planes are those of
 /// CostModel::convex_floor, or of compute() where there is none. Messages cost their latency and their bytes
 /// at the end that receives them, gradients what cannot overlap with the last backward: the last bucket.
+/// CostModel::sample_excess() is not in the durations.
 ///
 /// Where `floor` differs: (1) a bin without encoder output gets no message from the encoder and neither waits
 /// the other for it, and of several encoder dp ranks some may have no part of a microbatch, and each serves
@@ -44,7 +45,7 @@ struct PlanPipeline {
 /// stage without work takes no time, so that its duration has no fixed part. What remains is the mean over dp
 /// ranks, as convex durations allow: the mean of their durations is at least the duration of their mean.
 ///
-/// The plan must be valid. @throws Error (input) if the batch has fewer samples than the plan has bins.
+/// The plan must be valid, and the batch have a sample for each of its bins.
 PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                            std::span<const Sample> samples, std::optional<Bytes> memory = {});
 

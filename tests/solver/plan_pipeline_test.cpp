@@ -122,5 +122,53 @@ TEST(PlanPipeline, IsNearTheSimulation) {
   EXPECT_LT(error / runs, 0.1);
 }
 
+/// The analytic model, but that one kind of sample takes longer or less than its work.
+class OddSamples final : public CostModel {
+ public:
+  OddSamples(const CostModel& base, double excess_s) : base_(base), excess_s_(excess_s) {}
+
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    return base_.compute(op, stage, work);
+  }
+  std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
+    return base_.convex_floor(op, stage, work);
+  }
+  Seconds sample_excess(Op op, const Stage&, const Sample& sample) const override {
+    return Seconds(op == Op::backward && sample.llm_tokens == 7 ? excess_s_ : 0);
+  }
+  Seconds message(const Message& message, const Program& program) const override {
+    return base_.message(message, program);
+  }
+  Seconds all_reduce(const Collective& collective, const Program& program) const override {
+    return base_.all_reduce(collective, program);
+  }
+  Seconds optimizer_step(const Stage& stage) const override { return base_.optimizer_step(stage); }
+  ModelState model_state(const Stage& stage) const override { return base_.model_state(stage); }
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    return base_.activation(stage, work);
+  }
+  Bytes workspace(Op op, const Stage& stage, const Work& work) const override {
+    return base_.workspace(op, stage, work);
+  }
+
+ private:
+  const CostModel& base_;
+  double excess_s_;
+};
+
+TEST(PlanPipeline, HasNoBoundWhereSamplesMayTakeLessThanTheirWork) {
+  const AnalyticCostModel cost(tiny_model(), slow_cluster());
+  Random random(3);
+  const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {3, 3}}, 2, 8);
+  Batch batch = random_batch(random, 8);
+  const auto kind = [&](double excess_s) {
+    return plan_pipeline(plan, tiny_model(), OddSamples(cost, excess_s), batch).bound;
+  };
+  EXPECT_EQ(kind(-1e-6), BoundKind::linear_program);  // no such sample
+  batch[5].llm_tokens = 7;
+  EXPECT_EQ(kind(-1e-6), BoundKind::none);
+  EXPECT_EQ(kind(1e-6), BoundKind::linear_program);
+}
+
 }  // namespace
 }  // namespace dflop::testing
