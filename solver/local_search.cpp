@@ -78,8 +78,7 @@ BinSolution local_search(const BinProblem& problem, const SolveLimits& limits) {
   const Budget budget(limits, Clock::now());
   if (static_cast<int>(problem.caps.size()) > kMostCaps)
     throw Error(ErrorKind::usage, "local search obeys at most " + std::to_string(kMostCaps) + " caps");
-  BinSolution solution{lpt(problem), lower_bound(problem)};
-  if (solution.bin.empty()) solution.bin = obey_caps(problem, limits);
+  BinSolution solution{obey_caps(problem, limits), lower_bound(problem)};
   if (solution.bin.empty()) return solution;
   double least = largest_load(problem, solution.bin);
   if (limits.improved) limits.improved(solution.bin, least);
@@ -101,10 +100,12 @@ BinSolution local_search(const BinProblem& problem, const SolveLimits& limits) {
 
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits) {
   const Budget budget(limits, Clock::now());
+  std::vector<std::int32_t> bin = lpt(problem);
+  if (!bin.empty()) return bin;
   const std::vector<double> of_microbatch = shares(problem, true);
   const std::vector<double> of_bin = shares(problem, false);
   BinProblem fill{of_microbatch, of_bin, problem.bins, problem.dp, true, problem.allow_empty};
-  std::vector<std::int32_t> bin = lpt(fill);
+  bin = lpt(fill);
   if (!broken_cap(problem, bin)) return bin;
   if (problem.bins == 1) return {};
   bool obeyed = false;

@@ -17,8 +17,8 @@ namespace dflop {
 /// @return no bins where no assignment was found that obeys the caps.
 BinSolution local_search(const BinProblem& problem, const SolveLimits& limits);
 
-/// Some assignment that obeys the caps, found by the same search on what bins hold of them; empty where none
-/// was found within the limits. Windows of microbatches are filled evenly.
+/// Some assignment that obeys the caps: lpt()'s, or one found by the same search on what bins hold of them;
+/// empty where none was found within the limits. Windows of microbatches are filled evenly.
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits);
 
 }  // namespace dflop

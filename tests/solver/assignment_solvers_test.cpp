@@ -203,7 +203,9 @@ TEST(AssignmentSolvers, ReportOnlyBetterAssignments) {
       least = objective;
     };
     const double found = make_assignment_solver(name)->solve(data.problem, limits).objective_s;
-    if (least < 1e300) EXPECT_NEAR(found, least, 1e-12) << name;
+    if (least < 1e300) {
+      EXPECT_NEAR(found, least, 1e-12) << name;
+    }
   }
 }
 

@@ -21,7 +21,7 @@ struct HeavyTail {
     for (int i = 0; i < items; ++i) {
       const double tiles = std::floor(std::pow(30.0, random.uniform())) - 1;
       tokens.push_back(std::floor(700 * tiles + 100 + 900 * random.uniform()));
-      encoder_s.push_back(tiles * 0.01);
+      encoder_s.push_back(tiles * 0.006);
       llm_s.push_back(tokens.back() * 1e-5 * (1 + tokens.back() / 57220));
     }
   }
@@ -77,7 +77,7 @@ TEST(LocalSearch, WindowsOfMicrobatchesStayUnderTheirCap) {
     double sum = 0;
     for (const double t : items.tokens) sum += t;
     problem.caps.push_back({"bytes", items.tokens, 1.25 * sum / 16 * 3, 3});
-    problem.caps.push_back({"encoder bytes", items.encoder_s, 2.0 * 30 * 0.01 * 64 / 8, 2, true});
+    problem.caps.push_back({"encoder bytes", items.encoder_s, 2.0 * 30 * 0.006 * 64 / 8, 2, true});
     const BinSolution solution = local_search(problem, {1, 200'000});
     if (solution.bin.empty()) continue;
     ++found;

@@ -94,7 +94,7 @@ ScheduleFile small_schedule() {
             Seconds(1.2),
             ScheduleStatus::optimal,
             Objective::bins,
-            BoundKind::integer_program}}};
+            BoundKind::integer_program, ""}}};
 }
 
 TEST(ScheduleFileFormat, EverySampleIsWrittenOnce) {
