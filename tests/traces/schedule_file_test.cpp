@@ -94,7 +94,8 @@ ScheduleFile small_schedule() {
             Seconds(1.2),
             ScheduleStatus::optimal,
             Objective::bins,
-            BoundKind::integer_program, ""}}};
+            BoundKind::integer_program,
+            ""}}};
 }
 
 TEST(ScheduleFileFormat, EverySampleIsWrittenOnce) {
@@ -138,7 +139,8 @@ TEST(ScheduleFileFormat, VersionOneIsThePublishedFormWithASimpleBound) {
   EXPECT_EQ(read.iterations[0].bound_kind, BoundKind::simple);
   EXPECT_EQ(read.iterations[0].assignment, small_schedule().iterations[0].assignment);
   // Version 2 without them is refused.
-  expect_refused([&] { parse_schedule(text, "s.json"); }, "s.json", {"objective"});
+  expect_refused([&] { parse_schedule(text, "s.json"); }, "s.json: key 'iterations[0].objective'",
+                 {"found none"});
 }
 
 TEST(ScheduleFileFormat, ContradictionsAreRefused) {
