@@ -22,9 +22,9 @@ constexpr int kKicks = 4;
 /// The widest smoothing, in parts of the makespan over the microbatches: about a microbatch's time on a
 /// stage. It falls with the square of what is left of this part of the budget, and ends at kNarrowest of the
 /// widest.
-constexpr double kWidest = 0.5;
+constexpr double kWidest = 0.75;
 constexpr double kSmoothPart = 0.7;
-constexpr double kNarrowest = 0.01;
+constexpr double kNarrowest = 0.003;
 
 class MakespanSearch {
  public:

@@ -19,9 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 /// Steps without limits.
 constexpr std::int64_t kSteps = 16384;
-/// Part of the budget for the mean replica, and of all for the balancing of bins before.
+/// Part of the budget for the mean replica.
 constexpr double kStartPart = 0.5;
-constexpr double kBinsPart = 0.1;
 /// Items x bins up to which an integer program of balanced bins is solved in moments.
 constexpr std::size_t kSmallCells = 512;
 
@@ -31,11 +30,13 @@ class Run {
   Run(const AssignmentProblem& problem, const SolveLimits& limits)
       : problem_(problem), limits_(limits), random_(limits.seed, limits.stream) {}
 
-  AssignmentSolution solve(bool balance) {
-    AssignmentSolution solution = make_bin_solver("lpt")->solve(problem_, part(1.0));
+  AssignmentSolution solve() {
+    SolveLimits quick = limits_;
+    quick.improved = nullptr;
+    AssignmentSolution solution = make_bin_solver("lpt")->solve(problem_, quick);
     if (solution.status != ScheduleStatus::infeasible) {
       solution.reason.clear();
-      improve(std::move(solution.bin), balance);
+      improve(std::move(solution.bin));
       finish(solution);
     }
     solution.time = Clock::now() - begin_;
@@ -43,10 +44,9 @@ class Run {
   }
 
  private:
-  void improve(std::vector<std::int32_t> first, bool balance) {
+  void improve(std::vector<std::int32_t> first) {
     take(std::move(first));
     set_bound();
-    if (balance && !met()) take(make_bin_solver("local-search")->solve(problem_, part(kBinsPart)).bin);
     const MakespanKernel kernel(*problem_.pipeline);
     if (!met() && problem_.bins.dp > 1) {
       std::vector<std::int32_t> start = mean_replica_start(problem_, random_, control(kStartPart));
@@ -85,15 +85,6 @@ class Run {
   }
 
   std::int64_t steps() const { return limits_.steps > 0 ? limits_.steps : kSteps; }
-
-  /// Limits of a solver that may use this part of the budget.
-  SolveLimits part(double used) const {
-    SolveLimits limits = limits_;
-    limits.improved = nullptr;
-    limits.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(used * static_cast<double>(steps())));
-    if (limits.time) *limits.time *= used;
-    return limits;
-  }
 
   /// From now until this part of the budget is used.
   SearchControl control(double until) {
@@ -136,7 +127,7 @@ class MakespanSolver final : public AssignmentSolver {
   std::string_view name() const override { return "makespan"; }
   AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const override {
     if (problem.pipeline == nullptr) return make_bin_solver("local-search")->solve(problem, limits);
-    return Run(problem, limits).solve(false);
+    return Run(problem, limits).solve();
   }
 };
 
@@ -144,7 +135,7 @@ class AutoSolver final : public AssignmentSolver {
  public:
   std::string_view name() const override { return "auto"; }
   AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const override {
-    if (problem.pipeline != nullptr) return Run(problem, limits).solve(true);
+    if (problem.pipeline != nullptr) return Run(problem, limits).solve();
     const bool small = problem.bins.items() * problem.bins.bins <= kSmallCells;
     return make_bin_solver(small && !limits.time ? "ilp" : "local-search")->solve(problem, limits);
   }

@@ -12,10 +12,9 @@ namespace dflop {
 /// "makespan": LPT, then the search for the smallest makespan of the problem's pipeline
 /// (solver/makespan_search.hpp), half of it on one replica that stands for all (solver/makespan_start.hpp).
 ///
-/// "auto": has the result of LPT ready at once and improves it until the budget ends. For the makespan of a
-/// pipeline it balances bins by local search, which takes a few milliseconds at most, and goes on as
-/// "makespan" from the better of the two. For the largest load of bins it is the local search, and on small
-/// problems without a time limit the integer program.
+/// "auto": "makespan" where there is a pipeline; it has the result of LPT at once, and to balance the bins
+/// better first does not pay. For the largest load of bins it is the local search, or the integer program
+/// where the problem is small and no time limit given.
 ///
 /// Both obey caps; where neither LPT nor a search for caps finds an assignment, they are infeasible. Without
 /// a pipeline "makespan" is "local-search". The bound is that of problem.bounds where there is one. Without

@@ -34,15 +34,22 @@ struct Case {
   std::vector<double> llm_s;
   AssignmentProblem problem;
 
-  explicit Case(const benchmark::State& state, std::uint64_t draw = 1) {
+  explicit Case(const benchmark::State& state) {
     const int ranks = static_cast<int>(state.range(1));
-    const int microbatches = static_cast<int>(state.range(2));
+    const int encoders = ranks / 4;
     const int dp = static_cast<int>(state.range(3));
     const int encoder_dp = static_cast<int>(state.range(6));
-    const auto kind = static_cast<PipelineSchedule>(state.range(5));
-    PipelineShape shape{kind, ranks, kind == PipelineSchedule::interleaved ? 2 : 1, microbatches};
-    pipeline = simple_load_pipeline(shape, shape.stages() / 4, dp, encoder_dp, 2.0);
-    Random random(draw);
+    PipelineShape shape{static_cast<PipelineSchedule>(state.range(5)), ranks, 1,
+                        static_cast<int>(state.range(2))};
+    if (shape.kind == PipelineSchedule::interleaved) {  // two chunks of the LLM on its ranks
+      shape.ranks -= encoders;
+      shape.chunks = 2;
+      shape.leading = encoders;
+      shape.microbatches = (shape.microbatches + shape.ranks - 1) / shape.ranks * shape.ranks;
+    }
+    const int microbatches = shape.microbatches;
+    pipeline = simple_load_pipeline(shape, encoders, dp, encoder_dp, 2.0);
+    Random random(1);
     double tiles = 0;
     double llm = 0;
     for (std::int64_t i = 0; i < state.range(0); ++i) {

@@ -124,7 +124,7 @@ TEST(MakespanSolver, IsBetterThanBalancedBinsForEverySchedule) {
                           PipelineSchedule::interleaved, PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
     for (const int encoder_dp : {0, 2}) {
       const RandomMakespan data(random, simple(kind, 2, encoder_dp, 8), 128, true);
-      const AssignmentSolution bins = make_bin_solver("local-search")->solve(data.problem, {});
+      const AssignmentSolution bins = make_bin_solver("local-search")->solve(data.problem, {1, 2000});
       for (const std::string_view name : makespan_solver_names()) {
         const AssignmentSolution solution = make_makespan_solver(name)->solve(data.problem, {1, 2000});
         expect_valid(data.problem, solution);
