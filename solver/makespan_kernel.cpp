@@ -177,42 +177,44 @@ struct SmoothMax {
   double slope;
 };
 
-SmoothMax smooth_max(double a, double b, double smoothing) {
-  const double near = smoothing - std::abs(a - b);
-  if (near <= 0) return {std::max(a, b), a >= b ? 1.0 : 0.0};
-  const double smaller = near / (2 * smoothing);
-  return {std::max(a, b) + near * near / (4 * smoothing), a >= b ? 1.0 - smaller : smaller};
+/// `inverse_s` = 1 / (2 smoothing_s), and 0 without smoothing.
+SmoothMax smooth_max(double a, double b, double smoothing_s, double inverse_s) {
+  const double near = std::max(0.0, smoothing_s - std::abs(a - b));
+  const double smaller = near * inverse_s;
+  return {std::max(a, b) + near * smaller / 2, a >= b ? 1.0 - smaller : smaller};
+}
+
+double inverse_of(double smoothing_s) {
+  return smoothing_s > 0 ? 1 / (2 * smoothing_s) : 0.0;
 }
 
 }  // namespace
 
 void MakespanKernel::evaluate(std::span<const double> values, double smoothing_s, CriticalPath& path) const {
   thread_local std::vector<double> times;
+  thread_local std::vector<double> true_ends;
   thread_local std::vector<double> ends;
   thread_local std::vector<double> slopes;   // of a node's end for the end before it on its rank
   thread_local std::vector<double> weights;  // derivative of the makespan for a node's end
   times.resize(times_.size());
   for (std::size_t t = 0; t < times.size(); ++t) times[t] = times_[t].at(values);
+  true_ends.resize(nodes_.size());
   ends.resize(nodes_.size());
-  ends[0] = 0;
-  path.makespan_s = latest(times, ends);
-  path.smooth_s = path.makespan_s;
-
   slopes.resize(nodes_.size());
-  if (smoothing_s > 0) {
-    for (std::size_t i = 1; i < nodes_.size(); ++i) {
-      const MakespanNode& node = nodes_[i];
-      const SmoothMax begin =
-          smooth_max(ends[node.previous], ends[node.after] + times[node.message], smoothing_s);
-      slopes[i] = begin.slope;
-      ends[i] = begin.value + times[node.duration];
-    }
-  } else {
-    for (std::size_t i = 1; i < nodes_.size(); ++i) {
-      const MakespanNode& node = nodes_[i];
-      slopes[i] = ends[node.previous] >= ends[node.after] + times[node.message] ? 1.0 : 0.0;
-    }
+  true_ends[0] = ends[0] = 0;
+  const double inverse_s = inverse_of(smoothing_s);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    const MakespanNode& node = nodes_[i];
+    const double message = times[node.message];
+    const SmoothMax begin =
+        smooth_max(ends[node.previous], ends[node.after] + message, smoothing_s, inverse_s);
+    slopes[i] = begin.slope;
+    ends[i] = begin.value + times[node.duration];
+    true_ends[i] = std::max(true_ends[node.previous], true_ends[node.after] + message) + times[node.duration];
   }
+  path.makespan_s = 0;
+  for (const Last& last : lasts_)
+    path.makespan_s = std::max(path.makespan_s, true_ends[last.node] + last.tail_s);
   weights.assign(nodes_.size(), 0.0);
   path.smooth_s = weigh_lasts(ends, smoothing_s, weights);
 
@@ -231,22 +233,13 @@ void MakespanKernel::evaluate(std::span<const double> values, double smoothing_s
   }
 }
 
-double MakespanKernel::latest(std::span<const double> times, std::span<double> ends) const {
-  for (std::size_t i = 1; i < nodes_.size(); ++i) {
-    const MakespanNode& node = nodes_[i];
-    ends[i] = std::max(ends[node.previous], ends[node.after] + times[node.message]) + times[node.duration];
-  }
-  double latest = 0;
-  for (const Last& last : lasts_) latest = std::max(latest, ends[last.node] + last.tail_s);
-  return latest;
-}
-
 /// The (smooth) maximum over all ranks, and its derivative for each one's end.
 double MakespanKernel::weigh_lasts(std::span<const double> ends, double smoothing_s,
                                    std::span<double> weights) const {
   double latest = 0;
   for (const Last& last : lasts_) {
-    const SmoothMax both = smooth_max(latest, ends[last.node] + last.tail_s, smoothing_s);
+    const SmoothMax both =
+        smooth_max(latest, ends[last.node] + last.tail_s, smoothing_s, inverse_of(smoothing_s));
     for (const Last& before : lasts_) {
       if (&before == &last) break;
       weights[before.node] *= both.slope;

@@ -78,7 +78,6 @@ class MakespanKernel {
   class Builder;
 
   void place_ends();
-  double latest(std::span<const double> times, std::span<double> ends) const;
   double weigh_lasts(std::span<const double> ends, double smoothing_s, std::span<double> weights) const;
 
   int dp_;

@@ -196,6 +196,20 @@ TEST(MeanReplicaStart, DealsLikeItemsToTheReplicas) {
   EXPECT_NE(bin[1] % 2, bin[3] % 2);
 }
 
+// One microbatch, two replicas: 64 items make cells of four. The largest is in a cell with three small ones,
+// and its replica gets one of these as well, so that both have 32.
+TEST(MeanReplicaStart, DealsAsManyOfACellToEachReplica) {
+  const LoadPipeline pipeline = simple(PipelineSchedule::one_f_one_b, 2, 0, 1);
+  const std::vector<double> encoder_s(64, 0.0);
+  std::vector<double> llm_s(64, 1.0);
+  llm_s[5] = 10;
+  const AssignmentProblem problem{{encoder_s, llm_s, 2, 2}, &pipeline, {encoder_s, llm_s}};
+  Random random(1);
+  const std::vector<std::int32_t> bin = mean_replica_start(problem, random, {100});
+  EXPECT_EQ(std::count(bin.begin(), bin.end(), 0), 32);
+  EXPECT_EQ(std::count(bin.begin(), bin.end(), 1), 32);
+}
+
 // Every exchange that the filter leaves out would not make both groups faster than asked, to within float
 // rounding.
 TEST(ExchangeFilter, RulesOutNothingThatHelps) {
