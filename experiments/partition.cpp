@@ -172,7 +172,7 @@ Command partition_command() {
       "forward. With --encoder-dp E\na microbatch's encoder work is split over E ranks; without it each dp rank "
       "encodes its own items. The bound is\nproven. 'seconds' is measured; all else is the same on every run "
       "unless there is a time limit. Exit code 3 if\nno assignment obeys the cap.",
-      "dflop partition --costs items.csv --bins 16 --dp 4 --encoder-dp 2 --time-limit 0.01 --format json",
+      "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 --format json",
       command_options(),
       run};
   command.options.add_options()                                                                         //
