@@ -6,8 +6,8 @@ namespace dflop {
 namespace {
 
 constexpr std::array<std::string_view, 3> kObjectives = {"published", "bins", "makespan"};
-constexpr std::array<std::string_view, 5> kBoundKinds = {"none", "simple", "linear_program",
-                                                         "configuration_lp", "integer_program"};
+constexpr std::array<std::string_view, 4> kBoundKinds = {"none", "simple", "linear_program",
+                                                         "integer_program"};
 constexpr std::array<std::string_view, 6> kStatuses = {"heuristic",  "optimal",  "node_limit",
                                                        "time_limit", "fallback", "infeasible"};
 

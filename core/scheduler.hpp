@@ -27,7 +27,6 @@ enum class BoundKind : std::uint8_t {
   none,
   simple,            ///< sums, largest items, counts; for the makespan: the work of each stage
   linear_program,    ///< of the pipeline's makespan over fractional loads
-  configuration_lp,  ///< of fractional bins
   integer_program,   ///< branch and bound
 };
 
@@ -48,7 +47,9 @@ std::optional<Objective> objective_from_string(std::string_view name);
 struct ScheduleResult {
   Assignment assignment;  ///< without bins if infeasible
   Objective objective = Objective::published;
-  Seconds c_max{0};  ///< the objective's value
+  /// The objective's value. Of a makespan as the scheduler sees it, whose durations are affine in the work; a
+  /// run of the assignment says what it is.
+  Seconds c_max{0};
   Seconds bound{0};  ///< no assignment has a smaller one
   BoundKind bound_kind = BoundKind::simple;
   ScheduleStatus status = ScheduleStatus::heuristic;

@@ -87,8 +87,8 @@ Command schedule_command() {
       "put the samples of global batches into microbatches",
       "Draws global batches from the data and assigns each sample to a microbatch and LLM dp "
       "rank of the plan.\n"
-      "C_max is the objective: the largest load of any microbatch, encoder or LLM, or the makespan; "
-      "bound and gap are\nproven. Exit code 3 if no assignment obeys the caps.",
+      "C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated "
+      "makespan; bound and gap are\nproven. Exit code 3 if no assignment obeys the caps.",
       "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       command_options(),
       run};

@@ -18,6 +18,7 @@
 #include "experiments/memory_table.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
+#include "solver/bins.hpp"
 #include "solver/planners.hpp"
 #include "solver/schedulers.hpp"
 #include "solver/scheduling_service.hpp"
@@ -100,12 +101,35 @@ ScheduleFile empty_schedule(const Plan& plan, const std::vector<Batch>& batches,
   return {choice.name, plan.model, static_cast<int>(batches.empty() ? 0 : batches[0].size()), seed, {}};
 }
 
+PipelineOrder iteration_order(const Plan& plan, const Target& target, std::span<const Sample> samples,
+                              const Assignment& assignment, const RunOptions& options) {
+  if (options.order) return *options.order;
+  return order_for_batch(plan, target.model, target.cluster, target.cost, samples, assignment);
+}
+
+/// A scheduler searches with durations that are affine in the work and may not be those of the cost model:
+/// what counts is the run.
+void measure_makespan(const Plan& plan, const Target& target, ScheduledIteration& iteration) {
+  if (iteration.objective != Objective::makespan || iteration.status == ScheduleStatus::infeasible) return;
+  const PipelineOrder order = iteration_order(plan, target, iteration.samples, iteration.assignment, {});
+  const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
+  iteration.c_max = target.executor.run(program, Detail::usage).makespan;
+  if (!meets_bound(iteration.bound.count(), iteration.c_max.count())) {
+    throw Error(ErrorKind::internal, fmt::format("a makespan of {} s below its bound of {} s",
+                                                 iteration.c_max.count(), iteration.bound.count()));
+  }
+  iteration.bound = std::min(iteration.bound, iteration.c_max);  // as rounded
+  const bool met = meets_bound(iteration.c_max.count(), iteration.bound.count());
+  if (iteration.status == ScheduleStatus::optimal && !met) iteration.status = ScheduleStatus::heuristic;
+}
+
 /// Passes on what another source gives, and keeps it; tells of events.
 class RecordedAssignments final : public AssignmentSource {
  public:
   /// `seconds`, where given, receives the time that the scheduler took for each.
-  RecordedAssignments(AssignmentSource& source, ScheduleFile& file, std::vector<Seconds>* seconds = nullptr)
-      : source_(source), file_(file), seconds_(seconds) {}
+  RecordedAssignments(const Plan& plan, const Target& target, AssignmentSource& source, ScheduleFile& file,
+                      std::vector<Seconds>* seconds = nullptr)
+      : plan_(plan), target_(target), source_(source), file_(file), seconds_(seconds) {}
 
   std::optional<ScheduledBatch> next() override {
     std::optional<ScheduledBatch> batch = source_.next();
@@ -113,6 +137,7 @@ class RecordedAssignments final : public AssignmentSource {
     const ScheduleResult& result = batch->result;
     file_.iterations.push_back({*batch->samples, result.assignment, result.c_max, result.bound, result.status,
                                 result.objective, result.bound_kind, result.reason});
+    measure_makespan(plan_, target_, file_.iterations.back());
     if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
     for (const ScheduleEvent& event : batch->events) {
       fmt::print(stderr, "dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind),
@@ -122,6 +147,8 @@ class RecordedAssignments final : public AssignmentSource {
   }
 
  private:
+  const Plan& plan_;
+  const Target& target_;
   AssignmentSource& source_;
   ScheduleFile& file_;
   std::vector<Seconds>* seconds_;
@@ -151,12 +178,6 @@ class StoredAssignments final : public AssignmentSource {
   const ScheduleFile& file_;
   std::size_t next_ = 0;
 };
-
-PipelineOrder iteration_order(const Plan& plan, const Target& target, std::span<const Sample> samples,
-                              const Assignment& assignment, const RunOptions& options) {
-  if (options.order) return *options.order;
-  return order_for_batch(plan, target.model, target.cluster, target.cost, samples, assignment);
-}
 
 Work total_work(const std::vector<Sample>& samples) {
   Work work;
@@ -260,7 +281,7 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
   SchedulingService service(service_input(plan, target, batches, choice),
                             service_options(target, choice, seed));
   ScheduleFile file = empty_schedule(plan, batches, choice, seed);
-  RecordedAssignments source(service, file, seconds);
+  RecordedAssignments source(plan, target, service, file, seconds);
   Progress progress("scheduling");
   while (source.next()) {
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
@@ -288,7 +309,7 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
   SchedulingService service(service_input(plan, target, batches, choice),
                             service_options(target, choice, seed));
   ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
-  RecordedAssignments source(service, run.schedule);
+  RecordedAssignments source(plan, target, service, run.schedule);
   run.evaluation = run_iterations(plan, target, source, batches.size(), traced, {});
   return run;
 }

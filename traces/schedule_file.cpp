@@ -161,7 +161,7 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
         json.at("objective").choice({Objective::published, Objective::bins, Objective::makespan});
     iteration.bound_kind = json.at("bound_kind")
                                .choice({BoundKind::none, BoundKind::simple, BoundKind::linear_program,
-                                        BoundKind::configuration_lp, BoundKind::integer_program});
+                                        BoundKind::integer_program});
   } else {
     json.require_keys({"status", "c_max_s", "bound_s", "microbatches", "dp", "samples", "bins"});
   }
