@@ -218,40 +218,45 @@ double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation)
   return entry->second;
 }
 
-/// The mean rank's part of the model state and of a microbatch of mean size: some rank needs as much.
-Bytes SearchBounds::whole_module_memory(Kind kind, const SearchShape& shape, Recomputation recomputation,
-                                        std::int64_t bins) const {
-  const ModulePlan& module = kind == Kind::encoder ? shape.encoder : shape.llm;
+/// The mean rank's part of the model state and of a microbatch of mean size, which some rank needs, and of as
+/// many as its first rank holds.
+void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module,
+                                    Recomputation recomputation, int microbatches, int held) const {
   const Stage stage = whole_stage(kind, module.tp, module.dp, recomputation);
-  Work work = divided(batch_.most_work, bins);
+  Work work = divided(batch_.most_work, std::int64_t{microbatches} * module.dp);
   if (kind == Kind::llm) work.encoder = {};
   if (kind == Kind::encoder) work.llm = {};
-  const Bytes all = request_.cost.model_state(stage).total() + request_.cost.activation(stage, work);
-  return {all.count / module.pp};
+  const std::int64_t state = request_.cost.model_state(stage).total().count;
+  const std::int64_t activation = request_.cost.activation(stage, work).count;
+  floor.memory = std::max(floor.memory, Bytes{(state + activation) / module.pp});
+  const std::int64_t most = std::min(held, microbatches);
+  floor.expected_memory = std::max(floor.expected_memory, Bytes{(state + most * activation) / module.pp});
 }
 
-ShapeFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation time_of, Recomputation memory_of,
-                                     int fewest, int most) {
+PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches) {
   const ModulePlan& encoder = shape.encoder;
   const ModulePlan& llm = shape.llm;
   const Kind kind = shape.layout == Layout::uniform ? Kind::both : Kind::llm;
-  const std::int64_t fewest_bins = std::int64_t{fewest} * llm.dp;
-  const std::int64_t most_bins = std::int64_t{most} * llm.dp;
-  const double pipeline = whole_module(kind, llm.tp, time_of, fewest_bins);
-  const double way = largest_way(kind, llm.tp, time_of);
-  ShapeFloor floor;
-  floor.bound_s = std::max(pipeline / llm.dp / llm.pp, way);
-  floor.memory = whole_module_memory(kind, shape, memory_of, most_bins);
-  if (shape.layout == Layout::disaggregated) {
-    const double alone = whole_module(Kind::encoder, encoder.tp, time_of, fewest_bins);
-    floor.bound_s = std::max(floor.bound_s, alone / encoder.dp / encoder.pp);
-    const std::int64_t pieces = std::int64_t{most} * encoder.dp;
-    floor.memory = std::max(floor.memory, whole_module_memory(Kind::encoder, shape, memory_of, pieces));
-  } else if (shape.layout == Layout::colocated) {
-    const double alone = whole_module(Kind::encoder, encoder.tp, time_of, fewest_bins);
-    floor.bound_s = std::max(floor.bound_s, (pipeline + alone) / llm.dp / llm.pp);
+  const bool apart = shape.layout == Layout::disaggregated;
+  const double whole = whole_module(kind, llm.tp, recomputation, std::int64_t{microbatches} * llm.dp);
+  const double way = largest_way(kind, llm.tp, recomputation);
+  double busy = whole / llm.dp / llm.pp;
+  double chain = whole / llm.dp / microbatches;
+  PlanFloor floor;
+  set_whole_memory(floor, kind, llm, recomputation, microbatches, llm.pp);
+  if (kind != Kind::both) {
+    const double alone = whole_module(Kind::encoder, encoder.tp, recomputation, 0);
+    chain += alone / encoder.dp / microbatches;
+    const double encoder_busy = alone / encoder.dp / (apart ? encoder.pp : 1);
+    busy = apart ? std::max(busy, encoder_busy) : busy + encoder_busy;
+    if (apart) {
+      set_whole_memory(floor, Kind::encoder, encoder, recomputation, microbatches, encoder.pp + llm.pp);
+    }
   }
-  floor.bound_s = std::max(0.0, floor.bound_s - kRounding * (6.0 * most + 16));
+  const double others = std::max(0.0, chain - busy / microbatches);
+  floor.estimate_s = busy + others + std::max(0.0, way - chain);
+  floor.bound_s = std::max(0.0, std::max(busy, way) - kRounding * (6.0 * microbatches + 16));
+  floor.expected_memory = std::max(floor.expected_memory, floor.memory);
   return floor;
 }
 

@@ -19,13 +19,6 @@ struct PlanFloor {
   Bytes expected_memory;  ///< the same with equal microbatches
 };
 
-/// The same of all plans of a shape with some recomputation and from `fewest` to `most` microbatches, with
-/// any layer split and schedule.
-struct ShapeFloor {
-  double bound_s = 0;
-  Bytes memory;
-};
-
 /// Bounds on the objective of a request.
 ///
 /// They rest on convexity (CostModel::convex_floor): the work of a batch is what it is, and N microbatches of
@@ -48,9 +41,10 @@ class SearchBounds {
   /// Whether the cost model knows bounds; without them all are zero.
   bool known() const { return known_; }
 
-  /// Not safe to call from several threads.
-  ShapeFloor shape_floor(const SearchShape& shape, Recomputation time_of, Recomputation memory_of, int fewest,
-                         int most);
+  /// The same of all plans of a shape with this recomputation and count of microbatches, with any layer
+  /// split, schedule and placement; reductions and optimizer steps are left out. Not safe to call from
+  /// several threads.
+  PlanFloor shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches);
 
   /// Safe to call from several threads.
   PlanFloor plan_floor(const Plan& plan) const;
@@ -79,8 +73,8 @@ class SearchBounds {
   double largest_chain(Kind kind, int tp, Recomputation recomputation) const;
   double largest_way(Kind kind, int tp, Recomputation recomputation);
   double whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins);
-  Bytes whole_module_memory(Kind kind, const SearchShape& shape, Recomputation recomputation,
-                            std::int64_t bins) const;
+  void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
+                        int microbatches, int held) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
   std::vector<double> reductions(const Plan& plan, const std::vector<Stage>& stages) const;
   Bytes memory_of(const Plan& plan, const std::vector<Stage>& stages) const;

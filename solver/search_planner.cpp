@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
-#include <queue>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -25,32 +24,22 @@ namespace {
 constexpr std::int64_t kBudgetOfGpu = 400'000;  // about a second on two cores for 32 GPUs
 constexpr std::int64_t kLeastBudget = 3'000'000;
 constexpr std::int64_t kMostBudget = 60'000'000;
-constexpr std::size_t kOpenedAtOnce = 512;  // nodes, between runs
-constexpr std::size_t kRunAtOnce = 32;      // plans, enough to keep the threads busy
-constexpr std::size_t kOfLeastBound = 8;    // of these, for the proof
-constexpr std::size_t kTriedInFull = 2;     // of each round's plans
-constexpr std::size_t kFamiliesAtOnce = 4;  // whose other variants are made, after a round
-constexpr double kTooLarge = 2;             // on estimates of plans that are expected not to fit
+constexpr std::size_t kOpenedAtOnce = 64;    // families, between runs
+constexpr std::size_t kRunAtOnce = 32;       // plans, enough to keep the threads busy
+constexpr std::size_t kOfLeastBound = 8;     // of both, for the proof
+constexpr std::size_t kTriedInFull = 2;      // of each round's plans
+constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
+constexpr double kTooLarge = 2;              // on estimates of plans that are expected not to fit
 
-/// Plans of one shape: a range of recomputations and one of microbatch counts.
-struct Node {
-  double bound_s = 0;
-  std::int32_t number = 0;  // in the order of making
-  std::int32_t shape = 0;
-  std::int8_t first_recomputation = 0;
-  std::int8_t last_recomputation = 0;
-  std::int16_t first_count = 0;  // of microbatches, into the shape's list
-  std::int16_t last_count = 0;
-
-  bool operator>(const Node& other) const {
-    return std::tie(bound_s, number) > std::tie(other.bound_s, other.number);
-  }
-};
-
-/// A node of one recomputation and count: its plainest variant is made first, the others if that does well or
-/// nothing that fits has a smaller bound.
+/// All plans of one shape, recomputation and count of microbatches. The plainest variant is made first, the
+/// others if that does well or if nothing that fits is known to have a smaller bound.
 struct Family {
-  Node node;
+  double bound_s = 0;
+  double estimate_s = 0;
+  std::int32_t shape = 0;
+  Recomputation recomputation = Recomputation::none;
+  std::int32_t microbatches = 1;
+  bool begun = false;  // the plainest variant is made
   bool whole = false;  // all variants are made
 };
 
@@ -95,12 +84,11 @@ class PlanSearch {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void add_shapes();
-  void cut(const Node& node);
-  void open_nodes();
-  void open(const Node& node);
+  void add_families();
+  void open_families();
   void add_leaves(const std::vector<std::size_t>& families, bool plainest);
-  void complete_families();
+  void keep(Leaf leaf);
+  std::vector<std::size_t> best_families() const;
   double promise(const Leaf& leaf) const;
   std::vector<std::size_t> next_to_run() const;
   void run_first_iterations();
@@ -118,125 +106,119 @@ class PlanSearch {
   std::int64_t budget_;
   std::int64_t spent_ = 0;
   Clock::time_point start_ = Clock::now();
-  std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
-  std::int32_t nodes_ = 0;
   std::vector<Family> families_;
+  std::vector<std::size_t> by_estimate_;  // families, rising
+  std::vector<std::size_t> by_bound_;     // families, rising
+  std::size_t next_by_estimate_ = 0;      // those before are opened
+  std::size_t next_by_bound_ = 0;         // those before are whole
   std::vector<Leaf> leaves_;
   std::map<std::pair<Layout, PipelineSchedule>, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
   ClosestMiss closest_;
 };
 
-void PlanSearch::add_shapes() {
+void PlanSearch::add_families() {
+  const Bytes usable = request_.cluster.gpu.usable_memory();
   for (std::size_t s = 0; s < space_.shapes().size(); ++s) {
-    const std::vector<int> counts = space_.microbatches(space_.shapes()[s]);
-    Node node;
-    node.shape = static_cast<std::int32_t>(s);
-    node.last_recomputation = static_cast<std::int8_t>(space_.recomputations().size() - 1);
-    node.last_count = static_cast<std::int16_t>(counts.size() - 1);
-    cut(node);
-  }
-}
-
-/// Gives a range its bound and keeps it if it may hold something.
-void PlanSearch::cut(const Node& node) {
-  const SearchShape& shape = space_.shapes()[node.shape];
-  const std::vector<int> counts = space_.microbatches(shape);
-  const ShapeFloor floor = bounds_.shape_floor(shape, space_.recomputations()[node.first_recomputation],
-                                               space_.recomputations()[node.last_recomputation],
-                                               counts[node.first_count], counts[node.last_count]);
-  if (floor.memory > request_.cluster.gpu.usable_memory()) {
-    const auto plan = space_.plan(shape, space_.recomputations()[node.last_recomputation],
-                                  counts[node.last_count], SearchVariant{});
-    if (plan) closest_.add(*plan, floor.memory);
-    return;
-  }
-  Node kept = node;
-  kept.bound_s = std::max(node.bound_s, floor.bound_s);
-  kept.number = nodes_++;
-  if (kept.bound_s < incumbent_s_) open_.push(kept);
-}
-
-void PlanSearch::open(const Node& node) {
-  Node part = node;
-  if (node.first_recomputation < node.last_recomputation) {
-    for (auto r = node.first_recomputation; r <= node.last_recomputation; ++r) {
-      part.first_recomputation = part.last_recomputation = r;
-      cut(part);
+    const SearchShape& shape = space_.shapes()[s];
+    for (const int m : space_.microbatches(shape)) {
+      for (const Recomputation recomputation : space_.recomputations()) {
+        const PlanFloor floor = bounds_.shape_floor(shape, recomputation, m);
+        if (floor.memory > usable) {
+          if (const auto plan = space_.plan(shape, recomputation, m, SearchVariant{}))
+            closest_.add(*plan, floor.memory);
+          continue;
+        }
+        const double estimate = floor.estimate_s * (floor.expected_memory > usable ? kTooLarge : 1);
+        families_.push_back({floor.bound_s, estimate, static_cast<std::int32_t>(s), recomputation, m});
+      }
     }
-  } else if (node.first_count < node.last_count) {
-    part.last_count = static_cast<std::int16_t>((node.first_count + node.last_count) / 2);
-    cut(part);
-    part = node;
-    part.first_count = static_cast<std::int16_t>((node.first_count + node.last_count) / 2 + 1);
-    cut(part);
-  } else {
-    families_.push_back({node});
   }
+  by_estimate_.resize(families_.size());
+  std::iota(by_estimate_.begin(), by_estimate_.end(), std::size_t{0});
+  by_bound_ = by_estimate_;
+  const auto rising = [&](auto member) {
+    return [this, member](std::size_t a, std::size_t b) {
+      return std::tie(families_[a].*member, a) < std::tie(families_[b].*member, b);
+    };
+  };
+  std::sort(by_estimate_.begin(), by_estimate_.end(), rising(&Family::estimate_s));
+  std::sort(by_bound_.begin(), by_bound_.end(), rising(&Family::bound_s));
 }
 
-void PlanSearch::open_nodes() {
-  const std::size_t first = families_.size();
-  for (std::size_t opened = 0; opened < kOpenedAtOnce && !open_.empty(); ++opened) {
-    const Node node = open_.top();
-    if (node.bound_s >= incumbent_s_) break;
-    open_.pop();
-    open(node);
+/// Makes plans of the families of the smallest estimates, and all of those that did best or have the smallest
+/// bounds.
+void PlanSearch::open_families() {
+  std::vector<std::size_t> begun;
+  while (begun.size() < kOpenedAtOnce && next_by_estimate_ < by_estimate_.size()) {
+    const std::size_t f = by_estimate_[next_by_estimate_++];
+    if (!families_[f].begun && families_[f].bound_s < incumbent_s_) begun.push_back(f);
   }
-  std::vector<std::size_t> made(families_.size() - first);
-  std::iota(made.begin(), made.end(), first);
-  add_leaves(made, true);
+  add_leaves(begun, true);
+  std::vector<std::size_t> completed = best_families();
+  const double least = std::min(known_bound(), incumbent_s_);
+  for (std::size_t i = 0; i < kOfLeastBound && next_by_bound_ < by_bound_.size(); ++i) {
+    const std::size_t f = by_bound_[next_by_bound_];
+    if (families_[f].bound_s >= least) break;
+    ++next_by_bound_;
+    completed.push_back(f);
+  }
+  std::sort(completed.begin(), completed.end());
+  completed.erase(std::unique(completed.begin(), completed.end()), completed.end());
+  const auto is_whole = [&](std::size_t f) { return families_[f].whole; };
+  completed.erase(std::remove_if(completed.begin(), completed.end(), is_whole), completed.end());
+  std::vector<std::size_t> not_begun;
+  std::copy_if(completed.begin(), completed.end(), std::back_inserter(not_begun),
+               [&](std::size_t f) { return !families_[f].begun; });
+  add_leaves(not_begun, true);
+  add_leaves(completed, false);
+}
+
+/// Keeps a plan that may fit.
+void PlanSearch::keep(Leaf leaf) {
+  if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) {
+    closest_.add(leaf.plan, leaf.floor.memory);
+  } else {
+    leaves_.push_back(std::move(leaf));
+  }
 }
 
 /// Makes and bounds the plainest variants of families, or all others.
 void PlanSearch::add_leaves(const std::vector<std::size_t>& families, bool plainest) {
   std::vector<std::vector<Leaf>> made(families.size());
   parallel_for(families.size(), [&](std::size_t f) {
-    const Node& node = families_[families[f]].node;
-    const SearchShape& shape = space_.shapes()[node.shape];
-    const int m = space_.microbatches(shape)[node.first_count];
-    const std::vector<SearchVariant> variants = space_.variants(shape, m);
-    for (std::size_t v = plainest ? 0 : 1;
-         v < (plainest ? std::min<std::size_t>(1, variants.size()) : variants.size()); ++v) {
-      std::optional<Plan> plan =
-          space_.plan(shape, space_.recomputations()[node.first_recomputation], m, variants[v]);
+    const Family& family = families_[families[f]];
+    const SearchShape& shape = space_.shapes()[family.shape];
+    std::vector<SearchVariant> variants = space_.variants(shape, family.microbatches);
+    if (variants.empty()) return;
+    const auto first = variants.begin();
+    plainest ? variants.erase(first + 1, variants.end()) : variants.erase(first);
+    for (const SearchVariant& variant : variants) {
+      std::optional<Plan> plan = space_.plan(shape, family.recomputation, family.microbatches, variant);
       if (!plan) continue;
       PlanFloor floor = bounds_.plan_floor(*plan);
-      floor.bound_s = std::max(floor.bound_s, node.bound_s);
+      floor.bound_s = std::max(floor.bound_s, family.bound_s);
       made[f].push_back({*std::move(plan), families[f], floor});
     }
   });
   for (std::vector<Leaf>& of_family : made) {
-    for (Leaf& leaf : of_family) {
-      if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) {
-        closest_.add(leaf.plan, leaf.floor.memory);
-      } else {
-        leaves_.push_back(std::move(leaf));
-      }
-    }
+    for (Leaf& leaf : of_family) keep(std::move(leaf));
   }
-  for (const std::size_t f : families) families_[f].whole = !plainest;
+  for (const std::size_t f : families) (plainest ? families_[f].begun : families_[f].whole) = true;
 }
 
-/// Makes the other variants of the best families, and of those whose bound is below all that is known.
-void PlanSearch::complete_families() {
-  std::vector<std::pair<double, std::size_t>> best;
-  std::vector<std::pair<double, std::size_t>> least;
+/// Those not yet whole whose plainest plan did best.
+std::vector<std::size_t> PlanSearch::best_families() const {
+  std::vector<std::pair<double, std::size_t>> rising;
   for (const Leaf& leaf : leaves_) {
-    if (leaf.run && leaf.fits && !families_[leaf.family].whole) best.emplace_back(leaf.first_s, leaf.family);
+    if (leaf.run && leaf.fits && !families_[leaf.family].whole)
+      rising.emplace_back(leaf.first_s, leaf.family);
   }
-  const double known = known_bound();
-  for (std::size_t f = 0; f < families_.size(); ++f) {
-    if (!families_[f].whole && families_[f].node.bound_s < std::min(known, incumbent_s_))
-      least.emplace_back(families_[f].node.bound_s, f);
-  }
-  std::set<std::size_t> chosen;
-  for (auto* list : {&best, &least}) {
-    const std::size_t count = std::min(kFamiliesAtOnce, list->size());
-    std::partial_sort(list->begin(), list->begin() + static_cast<std::ptrdiff_t>(count), list->end());
-    for (std::size_t i = 0; i < count; ++i) chosen.insert((*list)[i].second);
-  }
-  add_leaves({chosen.begin(), chosen.end()}, false);
+  const std::size_t count = std::min(kCompletedAtOnce, rising.size());
+  std::partial_sort(rising.begin(), rising.begin() + static_cast<std::ptrdiff_t>(count), rising.end());
+  std::vector<std::size_t> best;
+  for (std::size_t i = 0; i < count; ++i) best.push_back(rising[i].second);
+  return best;
 }
 
 /// What a plan may well take, by what was seen of its kind.
@@ -333,9 +315,11 @@ double PlanSearch::known_bound() const {
 /// The smallest bound of what is not known not to fit.
 double PlanSearch::open_bound() const {
   double bound = incumbent_s_;
-  if (!open_.empty()) bound = std::min(bound, open_.top().bound_s);
-  for (const Family& family : families_) {
-    if (!family.whole) bound = std::min(bound, family.node.bound_s);
+  for (std::size_t i = next_by_bound_; i < by_bound_.size(); ++i) {
+    const Family& family = families_[by_bound_[i]];
+    if (family.whole) continue;
+    bound = std::min(bound, family.bound_s);
+    break;
   }
   for (const Leaf& leaf : leaves_) {
     if (leaf.fits) bound = std::min(bound, leaf.floor.bound_s);
@@ -387,18 +371,18 @@ PlanResult PlanSearch::result() {
 
 PlanResult PlanSearch::run() {
   TrialProgress progress(request_, budget_);
-  add_shapes();
+  add_families();
   bool done = false;
   while (!done && !ended()) {
     const std::int64_t before = spent_;
     const std::size_t leaves = leaves_.size();
-    open_nodes();
-    complete_families();
+    const auto places = std::pair(next_by_estimate_, next_by_bound_);
+    open_families();
     run_first_iterations();
     run_all_iterations();
     progress.add(spent_ - before);
-    const bool opened = !open_.empty() && open_.top().bound_s < incumbent_s_;
-    done = spent_ == before && leaves == leaves_.size() && !opened;
+    done = spent_ == before && leaves == leaves_.size() &&
+           places == std::pair(next_by_estimate_, next_by_bound_);
   }
   PlanResult found = result();
   found.exhausted = done;

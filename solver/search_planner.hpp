@@ -5,11 +5,11 @@
 
 namespace dflop {
 
-/// Searches solver/search_space.hpp best first by the bounds of solver/search_bound.hpp: the plans with the
-/// smallest bound are cut into fewer with larger bounds until they are single plans. Of these the ones with
-/// the smallest estimate are run on the first iteration with LPT microbatches, the best of them on all
-/// iterations, and the best of those with the microbatches of SearchOptions::scheduler, whose objective
-/// counts.
+/// Prices all shapes, recomputations and counts of microbatches of solver/search_space.hpp by the bounds and
+/// estimates of solver/search_bound.hpp. Of those with the smallest estimate the plainest plan is made and
+/// run on the first iteration with LPT microbatches; the best of these get all schedules, layer splits and
+/// placements, and the best plans run all iterations. Meanwhile those with the smallest bound are looked into
+/// for the proof. The best in the end are scheduled by SearchOptions::scheduler, whose objective counts.
 ///
 /// A plan fits if no rank needs more memory than a GPU has in any iteration that was run. Plans are given up
 /// when their bound is no smaller than the objective of one that fits, when some rank needs too much memory

@@ -16,10 +16,6 @@ namespace {
 using testing::PresetSearch;
 using testing::SmallSearch;
 
-std::vector<int> positions(const std::vector<int>& list, int value) {
-  return {static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin())};
-}
-
 /// A plan drawn from a space, with its shape.
 struct Drawn {
   SearchShape shape;
@@ -65,12 +61,7 @@ void expect_floors_hold(PlanRequest request, int rounds, std::uint64_t seed) {
       if (!drawn) continue;
       const Plan& plan = drawn->plan;
       PlanFloor floor = bounds.plan_floor(plan);
-      const std::vector<int> counts = space.microbatches(drawn->shape);
-      const int place = positions(counts, plan.microbatches).front();
-      const int fewest = counts[random.below(place + 1)];
-      const int most = counts[place + random.below(counts.size() - place)];
-      const ShapeFloor shape =
-          bounds.shape_floor(drawn->shape, Recomputation::none, Recomputation::full, fewest, most);
+      const PlanFloor shape = bounds.shape_floor(drawn->shape, plan.recomputation, plan.microbatches);
       floor.bound_s = std::max(floor.bound_s, shape.bound_s);
       floor.memory = std::max(floor.memory, shape.memory);
       std::vector<Assignment> blind;
