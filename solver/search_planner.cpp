@@ -26,7 +26,8 @@ constexpr std::int64_t kLeastBudget = 3'000'000;
 constexpr std::int64_t kMostBudget = 60'000'000;
 constexpr std::size_t kOpenedAtOnce = 64;    // families, between runs
 constexpr std::size_t kRunAtOnce = 32;       // plans, enough to keep the threads busy
-constexpr std::size_t kOfLeastBound = 8;     // of both, for the proof
+constexpr std::size_t kRunForProof = 8;      // of these
+constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
 constexpr double kTooLarge = 2;              // on estimates of plans that are expected not to fit
@@ -157,7 +158,7 @@ void PlanSearch::open_families() {
   add_leaves(begun, true);
   std::vector<std::size_t> completed = best_families();
   const double least = std::min(known_bound(), incumbent_s_);
-  for (std::size_t i = 0; i < kOfLeastBound && next_by_bound_ < by_bound_.size(); ++i) {
+  for (std::size_t i = 0; i < kOpenedForProof && next_by_bound_ < by_bound_.size(); ++i) {
     const std::size_t f = by_bound_[next_by_bound_];
     if (families_[f].bound_s >= least) break;
     ++next_by_bound_;
@@ -246,9 +247,9 @@ std::vector<std::size_t> PlanSearch::next_to_run() const {
     return taken;
   };
   std::vector<std::size_t> next =
-      take_first(kRunAtOnce - kOfLeastBound, [&](const Leaf& leaf) { return promise(leaf); });
+      take_first(kRunAtOnce - kRunForProof, [&](const Leaf& leaf) { return promise(leaf); });
   const double known = known_bound();
-  for (const std::size_t i : take_first(kOfLeastBound, [](const Leaf& leaf) { return leaf.floor.bound_s; })) {
+  for (const std::size_t i : take_first(kRunForProof, [](const Leaf& leaf) { return leaf.floor.bound_s; })) {
     if (leaves_[i].floor.bound_s < known) next.push_back(i);
   }
   return next;
@@ -346,7 +347,8 @@ PlanResult PlanSearch::result() {
   std::vector<std::optional<RankedPlan>> ranked(finalists.size());
   parallel_for(finalists.size(), [&](std::size_t n) {
     const Leaf& leaf = leaves_[finalists[n]];
-    const PlanScore score = score_plan(request_, leaf.plan, *scheduler_, request_.batches.size());
+    const PlanScore score = score_plan(request_, leaf.plan, *scheduler_, request_.batches.size(),
+                                       request_.cluster.gpu.usable_memory());
     if (!score.fits) return;
     ranked[n] = score.shares;
     ranked[n]->plan = leaf.plan;

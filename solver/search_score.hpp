@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "core/planner.hpp"
@@ -17,9 +18,9 @@ struct PlanScore {
   RankedPlan shares;  ///< only the four shares of the mean iteration
 };
 
-/// Schedules and simulates the first `iterations` iterations.
+/// Schedules and simulates the first `iterations` iterations. `memory` as in ScheduleRequest.
 PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                     std::size_t iterations);
+                     std::size_t iterations, std::optional<Bytes> memory = {});
 
 /// About how many instructions score_plan() simulates for one iteration.
 std::int64_t instructions_of(const Plan& plan);

@@ -183,10 +183,13 @@ std::vector<int> SearchSpace::microbatches(const SearchShape& shape) const {
 std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int microbatches) const {
   std::vector<SearchVariant> variants;
   const bool one_rank = shape.layout == Layout::uniform && shape.llm.pp == 1;
+  // Where a tp group fills a node all placements are alike.
+  const bool fills_nodes = std::min(shape.encoder.tp, shape.llm.tp) == request_.cluster.gpus_per_node;
   const auto add = [&](PipelineSchedule schedule, int chunks) {
     for (const LayerSplit split : {LayerSplit::balanced, LayerSplit::even}) {
       for (const RankOrder placement : {RankOrder::stage_major, RankOrder::replica_major}) {
         const bool plain = split == LayerSplit::balanced && placement == RankOrder::stage_major;
+        if (fills_nodes && placement != RankOrder::stage_major) continue;
         if (plain || !one_rank) variants.push_back({schedule, chunks, split, placement});
       }
     }

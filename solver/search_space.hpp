@@ -42,7 +42,8 @@ struct SearchVariant {
 ///                   two chunks for an LLM (or uniform) pipeline of at least two ranks, interleaved and zb-v;
 ///                   gpipe only where it is asked for; encoder-in-bubbles for colocated plans alone
 ///   layers          the two splits of LayerSplit
-///   placement       stage-major; replica-major where the pipeline is more than one rank
+///   placement       stage-major; replica-major where the pipeline is more than one rank and a node more than
+///                   one tp group
 ///   recomputation   none, selective, full
 /// ZeRO-1, sequence parallelism and gradient buckets are the request's. An optimizer state that ZeRO-1 splits
 /// is never larger, nor its step slower, so that nothing is lost by not trying it without.

@@ -110,7 +110,7 @@ struct PresetSearch {
     }
   }
 
-  PlanRequest request() const { return {model, cluster, cost, executor, gbs, {}, batches, 1}; }
+  PlanRequest request() const { return {model, cluster, cost, executor, gbs, {}, batches, 1, {}, {}, {}}; }
 };
 
 /// One iteration under an assignment, in the order that planners use.
