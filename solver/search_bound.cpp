@@ -433,7 +433,8 @@ double SearchBounds::PlanPrice::outside(int rank) const {
     const double before = std::accumulate(forward_.begin(), forward_.begin() + s, 0.0);
     double after = end_[rank];
     double backwards = 0;
-    for (int k = s - 1; k >= (shape_.spreads_encoder() ? 1 : 0); --k) {
+    // Where backwards are split a rank's last step is a weight part, for which nobody waits.
+    for (int k = s - 1; k >= (shape_.spreads_encoder() ? 1 : 0) && !split_; --k) {
       backwards += backward_[k];
       after = std::max(after, backwards + end_[rank_of_stage(shape_, k)]);
     }

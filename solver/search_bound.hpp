@@ -25,9 +25,9 @@ struct PlanFloor {
 /// a stage take least when they are equal, N times f(work / N) together (Jensen's inequality); a rank is busy
 /// as long as the mean of the dp ranks of its stage. Microbatches without encoder work are taken out at what
 /// a pass over one encoder token takes. Before a rank's first step the smallest sample must have passed the
-/// stages before it, and after its last one come those stages' backwards, its gradient reductions and its
-/// optimizer steps. The largest sample passes the stages one after the other, forward and backward.
-/// Messages and pipeline bubbles beyond these are not in the bounds.
+/// stages before it, and after its last one come those stages' backwards (unless its last one is a weight
+/// part), its gradient reductions and its optimizer steps. The largest sample passes the stages one after the
+/// other, forward and backward. Messages and pipeline bubbles beyond these are not in the bounds.
 ///
 /// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
 /// work of both modules no longer than each apart, and a stage no longer than its layers cut into two.

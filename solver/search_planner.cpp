@@ -30,6 +30,7 @@ constexpr std::size_t kRunForProof = 8;      // of these
 constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
+constexpr int kPatience = 5;                 // times the budget, where nothing fits yet
 constexpr double kTooLarge = 2;              // on estimates of plans that are expected not to fit
 
 /// All plans of one shape, recomputation and count of microbatches. The plainest variant is made first, the
@@ -328,9 +329,11 @@ double PlanSearch::open_bound() const {
   return bound;
 }
 
+/// Until a plan is found that fits, limits are so many times wider.
 bool PlanSearch::ended() const {
-  if (spent_ >= budget_) return true;
-  return request_.search.time_limit && Clock::now() - start_ >= *request_.search.time_limit;
+  const int wider = incumbent_s_ < std::numeric_limits<double>::max() ? 1 : kPatience;
+  if (spent_ / wider >= budget_) return true;
+  return request_.search.time_limit && Clock::now() - start_ >= wider * *request_.search.time_limit;
 }
 
 PlanResult PlanSearch::result() {
@@ -388,6 +391,10 @@ PlanResult PlanSearch::run() {
   }
   PlanResult found = result();
   found.exhausted = done;
+  if (!found.plan && !done) {
+    found.infeasible_reason = "no plan that fits was found before the search ended; of those looked into, " +
+                              found.infeasible_reason;
+  }
   return found;
 }
 

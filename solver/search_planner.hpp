@@ -20,8 +20,8 @@ namespace dflop {
 /// PlanResult::gap() is thus proven whatever the scheduler and whenever the search ended.
 ///
 /// Ends when no open bound is below the best objective, after SearchOptions::budget simulated instructions,
-/// or at the time limit. Without the latter the same request gives the same result, whatever the number of
-/// threads.
+/// or at the time limit (five times these while nothing fits). Without the latter the same request gives the
+/// same result, whatever the number of threads.
 class SearchPlanner final : public Planner {
  public:
   std::string_view name() const override { return "search"; }
