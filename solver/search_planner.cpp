@@ -56,12 +56,21 @@ struct Leaf {
   std::optional<double> objective_s{};  // of all iterations, both under LPT
 };
 
-/// By how much plans of a kind were slower than estimated.
-struct Experience {
+/// By how much plans of a kind were slower, or larger, than expected.
+struct Ratio {
   double sum = 1;
   double count = 1;
 
-  double ratio() const { return sum / count; }
+  void add(double ratio) {
+    sum += ratio;
+    count += 1;
+  }
+  double mean() const { return sum / count; }
+};
+
+struct Experience {
+  Ratio time;
+  Ratio memory;
 };
 
 /// A time limit takes the place of a budget that was not asked for.
@@ -225,10 +234,11 @@ std::vector<std::size_t> PlanSearch::best_families() const {
 
 /// What a plan may well take, by what was seen of its kind.
 double PlanSearch::promise(const Leaf& leaf) const {
-  const auto seen = experience_.find({leaf.plan.layout, leaf.plan.schedule});
-  const double ratio = seen == experience_.end() ? 1.0 : seen->second.ratio();
-  const bool fits = leaf.floor.expected_memory <= request_.cluster.gpu.usable_memory();
-  return leaf.floor.estimate_s * ratio * (fits ? 1.0 : kTooLarge);
+  const auto found = experience_.find({leaf.plan.layout, leaf.plan.schedule});
+  const Experience seen = found == experience_.end() ? Experience{} : found->second;
+  const double memory = static_cast<double>(leaf.floor.expected_memory.count) * seen.memory.mean();
+  const bool fits = memory <= static_cast<double>(request_.cluster.gpu.usable_memory().count);
+  return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
 }
 
 /// Those of the most promise and those with the smallest bounds.
@@ -269,13 +279,14 @@ void PlanSearch::run_first_iterations() {
   for (const std::size_t i : next) {
     const Leaf& leaf = leaves_[i];
     spent_ += instructions_of(leaf.plan);
-    if (!leaf.fits) {
-      closest_.add(leaf.plan, leaf.floor.memory);
-      continue;
-    }
     Experience& seen = experience_[{leaf.plan.layout, leaf.plan.schedule}];
-    seen.sum += leaf.first_s / leaf.floor.estimate_s;
-    seen.count += 1;
+    seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
+                    static_cast<double>(leaf.floor.expected_memory.count));
+    if (leaf.fits) {
+      seen.time.add(leaf.first_s / leaf.floor.estimate_s);
+    } else {
+      closest_.add(leaf.plan, leaf.floor.memory);
+    }
   }
 }
 
