@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/schedules.hpp"
+#include "solver/dflop_planner.hpp"
 #include "solver/parallel.hpp"
 #include "solver/plan_trial.hpp"
 #include "solver/schedulers.hpp"
@@ -31,7 +33,7 @@ constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
 constexpr int kPatience = 5;                 // times the budget, where nothing fits yet
-constexpr double kTooLarge = 2;              // on estimates of plans that are expected not to fit
+constexpr double kTooLarge = 10;             // on estimates of plans that are expected not to fit
 
 /// All plans of one shape, recomputation and count of microbatches. The plainest variant is made first, the
 /// others if that does well or if nothing that fits is known to have a smaller bound.
@@ -96,6 +98,7 @@ class PlanSearch {
   using Clock = std::chrono::steady_clock;
 
   void add_families();
+  void add_published();
   void open_families();
   void add_leaves(const std::vector<std::size_t>& families, bool plainest);
   void keep(Leaf leaf);
@@ -155,6 +158,23 @@ void PlanSearch::add_families() {
   };
   std::sort(by_estimate_.begin(), by_estimate_.end(), rising(&Family::estimate_s));
   std::sort(by_bound_.begin(), by_bound_.end(), rising(&Family::bound_s));
+}
+
+/// The published planner's choice, where there is one: the search is never worse, and knows a plan that fits.
+void PlanSearch::add_published() {
+  const bool allowed =
+      request_.search.layouts.empty() ||
+      std::count(request_.search.layouts.begin(), request_.search.layouts.end(), Layout::disaggregated) > 0;
+  if (!allowed || request_.profile.empty() || has_chunks(request_.options.schedule)) return;
+  PlanRequest quiet = request_;
+  quiet.progress = {};
+  std::optional<Plan> plan = DflopPlanner().plan(quiet).plan;
+  if (!plan) return;
+  plan->planner = "search";
+  PlanFloor floor = bounds_.plan_floor(*plan);
+  floor.estimate_s = 0;  // so that it is run first
+  families_.push_back({floor.bound_s, 0, 0, plan->recomputation, plan->microbatches, true, true});
+  leaves_.push_back({*std::move(plan), families_.size() - 1, floor});
 }
 
 /// Makes plans of the families of the smallest estimates, and all of those that did best or have the smallest
@@ -283,7 +303,7 @@ void PlanSearch::run_first_iterations() {
     seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
                     static_cast<double>(leaf.floor.expected_memory.count));
     if (leaf.fits) {
-      seen.time.add(leaf.first_s / leaf.floor.estimate_s);
+      if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s / leaf.floor.estimate_s);
     } else {
       closest_.add(leaf.plan, leaf.floor.memory);
     }
@@ -388,6 +408,7 @@ PlanResult PlanSearch::result() {
 PlanResult PlanSearch::run() {
   TrialProgress progress(request_, budget_);
   add_families();
+  add_published();
   bool done = false;
   while (!done && !ended()) {
     const std::int64_t before = spent_;

@@ -11,6 +11,9 @@ namespace dflop {
 /// placements, and the best plans run all iterations. Meanwhile those with the smallest bound are looked into
 /// for the proof. The best in the end are scheduled by SearchOptions::scheduler, whose objective counts.
 ///
+/// The plan of solver/dflop_planner.hpp is run first, though its count of microbatches may be none of the
+/// space.
+///
 /// A plan fits if no rank needs more memory than a GPU has in any iteration that was run. Plans are given up
 /// when their bound is no smaller than the objective of one that fits, when some rank needs too much memory
 /// under any assignment, or when they do not fit on being run.
