@@ -381,8 +381,7 @@ PlanResult PlanSearch::result() {
   std::vector<std::optional<RankedPlan>> ranked(finalists.size());
   parallel_for(finalists.size(), [&](std::size_t n) {
     const Leaf& leaf = leaves_[finalists[n]];
-    const PlanScore score = score_plan(request_, leaf.plan, *scheduler_, request_.batches.size(),
-                                       request_.cluster.gpu.usable_memory());
+    const PlanScore score = score_plan(request_, leaf.plan, *scheduler_, request_.batches.size());
     if (!score.fits) return;
     ranked[n] = score.shares;
     ranked[n]->plan = leaf.plan;

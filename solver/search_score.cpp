@@ -32,12 +32,11 @@ void add_shares(RankedPlan& shares, const Timeline& timeline) {
 }  // namespace
 
 PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                     std::size_t iterations, std::optional<Bytes> memory) {
+                     std::size_t iterations) {
   PlanScore score;
   const Bytes usable = request.cluster.gpu.usable_memory();
   for (std::size_t k = 0; k < iterations && score.fits; ++k) {
-    ScheduleRequest schedule{request.batches[k], plan, request.model, request.cost, request.seed, k};
-    schedule.memory = memory;
+    const ScheduleRequest schedule{request.batches[k], plan, request.model, request.cost, request.seed, k};
     const ScheduleResult scheduled = scheduler.schedule(schedule);
     if (scheduled.status == ScheduleStatus::infeasible) {
       score.fits = false;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "core/planner.hpp"
@@ -18,9 +17,9 @@ struct PlanScore {
   RankedPlan shares;  ///< only the four shares of the mean iteration
 };
 
-/// Schedules and simulates the first `iterations` iterations. `memory` as in ScheduleRequest.
+/// Schedules and simulates the first `iterations` iterations.
 PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                     std::size_t iterations, std::optional<Bytes> memory = {});
+                     std::size_t iterations);
 
 /// About how many instructions score_plan() simulates for one iteration.
 std::int64_t instructions_of(const Plan& plan);
