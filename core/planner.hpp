@@ -50,8 +50,9 @@ struct SearchOptions {
   std::vector<PipelineSchedule> schedules;
   std::vector<Recomputation> recomputations;
   PlanObjective objective = PlanObjective::mean;
-  std::string scheduler = "lpt";  ///< that makes the microbatches in the end
-  std::int64_t budget = 0;        ///< instructions to simulate; 0: the planner's own
+  /// That makes the microbatches of the best plans in the end, within memory.
+  std::string scheduler = "auto";
+  std::int64_t budget = 0;  ///< instructions to simulate; 0: the planner's own
   /// Ends the search; the result then depends on the machine.
   std::optional<Seconds> time_limit = {};
   int listed = 10;  ///< plans in PlanResult::best
@@ -77,6 +78,7 @@ struct PlanRequest {
 /// seconds an iteration, that sum to the mean iteration.
 struct RankedPlan {
   Plan plan;
+  std::string scheduler;  ///< the one asked for, or "lpt" where its microbatches do not fit or are no better
   Seconds objective{0};
   Seconds bound{0};  ///< under no assignment of the iterations' samples is its objective smaller
   Bytes peak_memory;

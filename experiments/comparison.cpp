@@ -38,6 +38,13 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
   return 0;
 }
 
+/// The search says with which scheduler its plan did best: its own within memory, or LPT.
+SchedulerChoice searched_scheduler(const RankedPlan& best) {
+  SchedulerChoice choice{best.scheduler};
+  choice.respect_memory = best.scheduler != "lpt";
+  return choice;
+}
+
 /// value / reference, or nothing where there is no reference.
 Cell speedup(double value, double reference) {
   return reference > 0 ? Cell(value / reference) : Cell();
@@ -51,7 +58,7 @@ std::vector<System> systems_to_compare(const SchedulerChoice& scheduler) {
           {"megatron", "megatron", random},
           {"dflop-optimizer", "dflop", random},
           {"dflop", "dflop", scheduler},
-          {"search", "search", {SearchOptions{}.scheduler, std::nullopt, std::nullopt}}};
+          {"search", "search", {SearchOptions{}.scheduler}}};
 }
 
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input) {
@@ -65,6 +72,7 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
                                  input.options, input.search);
       system.planning = std::chrono::steady_clock::now() - start;
     }
+    if (!system.planned.best.empty()) system.scheduler = searched_scheduler(system.planned.best.front());
     run_system(system, target, input);
   }
 }

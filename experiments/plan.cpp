@@ -100,7 +100,7 @@ Command plan_command() {
       "time, for the baselines (the best of all their uniform configurations) the simulated mean over the\n"
       "global batches with random microbatches. search chooses layout, parallelism, layers of each stage,\n"
       "microbatches, schedule and recomputation (those of the options where given) by simulating the global\n"
-      "batches with the microbatches of --scheduler; bound is proven for every plan of its space and all\n"
+      "batches with LPT, the best few in the end with --scheduler; bound is proven for every plan of its space and all\n"
       "microbatches. Exit code 3 if nothing fits, saying why.",
       "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
       "--gbs 512 --out plan.json",
@@ -115,8 +115,11 @@ Command plan_command() {
       ("out", po::value<std::string>()->value_name("FILE"), "write the plan as JSON")  //
       ("explain", po::bool_switch(),
        "list the ten best plans of the planner search and where their time goes")  //
-      ("scheduler", po::value<std::string>()->default_value("lpt")->value_name(joined(scheduler_names())),
-       "of the planner search: who makes the microbatches that its objective counts")  //
+      ("scheduler",
+       po::value<std::string>()
+           ->default_value(SearchOptions{}.scheduler)
+           ->value_name(joined(scheduler_names())),
+       "of the planner search: who makes the microbatches of the best plans in the end, within memory")  //
       ("time-limit", po::value<double>()->value_name("SECONDS"),
        "of the planner search, wall-clock, in place of the budget; the result depends on the machine");
   add_search_options(command.options);

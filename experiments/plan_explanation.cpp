@@ -53,6 +53,7 @@ Table plan_ranking(const PlanResult& result) {
                    {"plan", "plan"},
                    {"recomputation", "recompute"},
                    {"layers", "layers E | L"},
+                   {"scheduler", "scheduler"},
                    {"objective_s", "objective s", 3},
                    {"bound_s", "bound s", 3},
                    {"peak_memory_bytes", "peak GiB", 1, 0x1p-30},
@@ -70,7 +71,7 @@ Table plan_ranking(const PlanResult& result) {
     table.rows.push_back({static_cast<std::int64_t>(i + 1), describe(p.plan),
                           std::string(to_string(p.plan.recomputation)),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
-                          p.objective.count(), bound, p.peak_memory.count, p.busy.count(),
+                          p.scheduler, p.objective.count(), bound, p.peak_memory.count, p.busy.count(),
                           p.imbalance.count(), p.bubble.count(), p.communication.count(),
                           p.objective / best.objective - 1, i == 0 ? std::string("best") : loss(p, best)});
   }

@@ -327,7 +327,9 @@ PlanOptions sweep_plan_options(const SweepRow& cell) {
 }
 
 SearchOptions sweep_search_options(const SweepRow& cell) {
-  return read_search_options(plan_values(cell));
+  SearchOptions options = read_search_options(plan_values(cell));
+  options.scheduler = "lpt";  // the cells of a plan differ in the scheduler
+  return options;
 }
 
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model) {

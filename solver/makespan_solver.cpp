@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Steps without limits.
-constexpr std::int64_t kSteps = 16384;
+constexpr std::int64_t kSteps = 4096;
 /// Part of the budget for the mean replica.
 constexpr double kStartPart = 0.5;
 /// Items x bins up to which an integer program of balanced bins is solved in moments.

@@ -51,7 +51,7 @@ class AssignmentScheduler final : public Scheduler {
     std::optional<PlanMakespan> makespan;
     if (objective == Objective::makespan) {
       makespan.emplace(request);
-      makespan->prepare(request, known_);
+      if (options_.prove) makespan->prepare(request, known_);
       makespan->describe(batch.problem);
     }
     const auto result = [&](std::span<const std::int32_t> bin, double seconds) {

@@ -16,6 +16,8 @@ struct SchedulerOptions {
   std::int64_t node_budget = 200;
   /// Steps of one call of the other searches without a time limit; 0: what they think fit.
   std::int64_t steps = 0;
+  /// Whether the makespan's linear program is solved for the bound; else it is the simple one.
+  bool prove = true;
 };
 
 /// The assignment solvers (solver/assignment_solvers.hpp) on the samples of a batch, which cost what

@@ -32,6 +32,8 @@ constexpr std::size_t kRunForProof = 8;      // of these
 constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
+constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
+constexpr std::int64_t kFinalSteps = 512;    // of its search
 constexpr int kPatience = 5;                 // times the budget, where nothing fits yet
 constexpr double kTooLarge = 10;             // on estimates of plans that are expected not to fit
 
@@ -89,7 +91,7 @@ class PlanSearch {
         space_(request),
         bounds_(request),
         lpt_(make_scheduler("lpt")),
-        scheduler_(make_scheduler(request.search.scheduler)),
+        scheduler_(make_scheduler(request.search.scheduler, {.steps = kFinalSteps, .prove = false})),
         budget_(budget_of(request)) {}
 
   PlanResult run();
@@ -110,6 +112,7 @@ class PlanSearch {
   double known_bound() const;
   bool ended() const;
   double open_bound() const;
+  std::optional<RankedPlan> rank(const Leaf& leaf, const Scheduler& scheduler, bool within_memory) const;
   PlanResult result();
 
   const PlanRequest& request_;
@@ -367,6 +370,20 @@ bool PlanSearch::ended() const {
   return request_.search.time_limit && Clock::now() - start_ >= wider * *request_.search.time_limit;
 }
 
+/// A plan under one scheduler, if it fits.
+std::optional<RankedPlan> PlanSearch::rank(const Leaf& leaf, const Scheduler& scheduler,
+                                           bool within_memory) const {
+  const PlanScore score = score_plan(request_, leaf.plan, scheduler, request_.batches.size(), within_memory);
+  if (!score.fits) return std::nullopt;
+  RankedPlan ranked = score.shares;
+  ranked.plan = leaf.plan;
+  ranked.scheduler = scheduler.name();
+  ranked.objective = objective_value(request_.search.objective, score.iterations);
+  ranked.bound = Seconds(leaf.floor.bound_s);
+  ranked.peak_memory = score.peak_memory;
+  return ranked;
+}
+
 PlanResult PlanSearch::result() {
   PlanResult result;
   result.candidates = space_.size();
@@ -381,13 +398,10 @@ PlanResult PlanSearch::result() {
   std::vector<std::optional<RankedPlan>> ranked(finalists.size());
   parallel_for(finalists.size(), [&](std::size_t n) {
     const Leaf& leaf = leaves_[finalists[n]];
-    const PlanScore score = score_plan(request_, leaf.plan, *scheduler_, request_.batches.size());
-    if (!score.fits) return;
-    ranked[n] = score.shares;
-    ranked[n]->plan = leaf.plan;
-    ranked[n]->objective = objective_value(request_.search.objective, score.iterations);
-    ranked[n]->bound = Seconds(leaf.floor.bound_s);
-    ranked[n]->peak_memory = score.peak_memory;
+    ranked[n] = rank(leaf, *lpt_, false);
+    if (n >= kFinalists || scheduler_->name() == lpt_->name()) return;
+    std::optional<RankedPlan> scheduled = rank(leaf, *scheduler_, true);
+    if (scheduled && (!ranked[n] || scheduled->objective < ranked[n]->objective)) ranked[n] = scheduled;
   });
   for (std::optional<RankedPlan>& plan : ranked) {
     if (plan) result.best.push_back(*std::move(plan));

@@ -9,7 +9,8 @@ namespace dflop {
 /// estimates of solver/search_bound.hpp. Of those with the smallest estimate the plainest plan is made and
 /// run on the first iteration with LPT microbatches; the best of these get all schedules, layer splits and
 /// placements, and the best plans run all iterations. Meanwhile those with the smallest bound are looked into
-/// for the proof. The best in the end are scheduled by SearchOptions::scheduler, whose objective counts.
+/// for the proof. The best in the end are scheduled by SearchOptions::scheduler within memory, and count
+/// with what that gains over LPT.
 ///
 /// The plan of solver/dflop_planner.hpp is run first, though its count of microbatches may be none of the
 /// space.

@@ -32,11 +32,12 @@ void add_shares(RankedPlan& shares, const Timeline& timeline) {
 }  // namespace
 
 PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                     std::size_t iterations) {
+                     std::size_t iterations, bool within_memory) {
   PlanScore score;
   const Bytes usable = request.cluster.gpu.usable_memory();
   for (std::size_t k = 0; k < iterations && score.fits; ++k) {
-    const ScheduleRequest schedule{request.batches[k], plan, request.model, request.cost, request.seed, k};
+    ScheduleRequest schedule{request.batches[k], plan, request.model, request.cost, request.seed, k};
+    if (within_memory) schedule.memory = usable;
     const ScheduleResult scheduled = scheduler.schedule(schedule);
     if (scheduled.status == ScheduleStatus::infeasible) {
       score.fits = false;

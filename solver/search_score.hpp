@@ -17,9 +17,9 @@ struct PlanScore {
   RankedPlan shares;  ///< only the four shares of the mean iteration
 };
 
-/// Schedules and simulates the first `iterations` iterations.
+/// Schedules and simulates the first `iterations` iterations; `within_memory` has the scheduler keep to it.
 PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                     std::size_t iterations);
+                     std::size_t iterations, bool within_memory = false);
 
 /// About how many instructions score_plan() simulates for one iteration.
 std::int64_t instructions_of(const Plan& plan);
