@@ -222,6 +222,8 @@ Command correction_command() {
   command.options.add_options()  //
       ("scheduler", po::value<std::string>()->default_value("lpt")->value_name(schedulers),
        "microbatch scheduler")  //
+      ("steps", po::value<std::int64_t>()->value_name("N"),
+       "work of its search for each iteration, in its own steps")  //
       ("out", po::value<std::string>()->value_name("FILE"),
        "write what was learned, of one fraction and latency, as JSON")  //
       ("html", po::value<std::string>()->value_name("FILE"), "write a page with pictures");

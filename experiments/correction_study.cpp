@@ -36,6 +36,7 @@ class Laboratory {
   explicit Laboratory(const CorrectionStudy& study) : study_(study) {
     SchedulerOptions options;
     if (study.scheduler.node_budget) options.node_budget = *study.scheduler.node_budget;
+    if (study.scheduler.steps) options.steps = *study.scheduler.steps;
     scheduler_ = make_scheduler(study.scheduler.name, options);
     uncorrected_.resize(study.batches.size());
     parallel_for(uncorrected_.size(),

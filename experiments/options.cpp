@@ -289,7 +289,7 @@ SchedulerChoice read_scheduler(const Values& values) {
   make_scheduler(choice.name);  // refuses an unknown name
   choice.objective = read_objective(values);
   if (values.count("token-cap") > 0) choice.token_cap = read_integer(values, "token-cap", 1, kMostTokens);
-  choice.respect_memory = values["respect-memory"].as<bool>();
+  choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
   if (values.count("steps") > 0) choice.steps = read_integer(values, "steps", 1, INT64_MAX);
   if (values.count("node-budget") > 0) choice.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {

@@ -41,7 +41,8 @@ void add_objective_option(Options& options);
 std::optional<Objective> read_objective(const Values& values);
 /// --scheduler, --objective, --token-cap, --respect-memory, --steps, --node-budget, --time-limit.
 void add_scheduler_options(Options& options);
-/// Reads what add_scheduler_options() declared. @throws Error (usage) for an unknown name or several limits.
+/// Reads what add_scheduler_options() declared, of which but `scheduler` may be missing. @throws Error
+/// (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
 /// --truth.
 void add_truth_option(Options& options);

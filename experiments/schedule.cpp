@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/error.hpp"
+#include "costmodel/corrected.hpp"
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
 #include "experiments/study.hpp"
+#include "traces/correction_file.hpp"
 #include "traces/output_file.hpp"
 #include "traces/plan_file.hpp"
 #include "traces/schedule_file.hpp"
@@ -49,10 +52,25 @@ void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
              1e3 * total.count() / count, 1e3 * std::max_element(seconds.begin(), seconds.end())->count());
 }
 
+/// What runs have taught about the plan's model on its cluster; nothing where no file is given.
+Correction read_correction(const Values& values, const Plan& plan) {
+  const std::optional<std::string> path = read_text(values, "correction");
+  if (!path) return Correction();
+  CorrectionFile file = parse_correction(read_text_file(*path), *path);
+  const auto require = [&](const char* key, const std::string& found, const std::string& expected) {
+    if (found == expected) return;
+    throw Error(ErrorKind::input,
+                fmt::format("{}: expected the plan's '{}', found '{}'", key, expected, found), *path);
+  };
+  require("model", file.model, plan.model);
+  require("cluster", file.cluster, plan.cluster);
+  return Correction(std::move(file.fits));
+}
+
 int run(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
-  const SchedulerChoice choice = read_scheduler(values);
+  SchedulerChoice choice = read_scheduler(values);
   const std::uint64_t seed = read_seed(values);
   const auto plan_path = values["plan"].as<std::string>();
   Plan plan = parse_plan(read_text_file(plan_path), plan_path);
@@ -61,6 +79,9 @@ int run(const Values& values) {
   const int iterations = read_iterations(values, plan.gbs);
   const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);
+  const Correction correction = read_correction(values, plan);
+  const CorrectedCostModel corrected(target.cost, correction);
+  if (!correction.fits().empty()) choice.cost = &corrected;
   const std::vector<Sample> samples =
       load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
   const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
@@ -103,6 +124,8 @@ Command schedule_command() {
        "global batches to schedule")  //
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
   add_scheduler_options(command.options);
+  command.options.add_options()("correction", po::value<std::string>()->value_name("FILE"),
+                                "from 'dflop correction': loads and C_max count what was learned there");
   command.options.add_options()("out", po::value<std::string>()->value_name("FILE"),
                                 "write all iterations as JSON");
   add_format_option(command.options);

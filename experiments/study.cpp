@@ -82,7 +82,7 @@ ServiceInput service_input(const Plan& plan, const Target& target, const std::ve
   const auto draw = [&batches](std::uint64_t k) {
     return k < batches.size() ? borrowed(batches[k]) : nullptr;
   };
-  const CostModel& cost = target.cost;
+  const CostModel& cost = choice.cost != nullptr ? *choice.cost : target.cost;
   return {draw, make_scheduler(choice.name, options), plan, target.model, borrowed(cost)};
 }
 

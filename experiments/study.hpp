@@ -53,6 +53,8 @@ struct SchedulerChoice {
   std::optional<std::int64_t> token_cap = {};
   bool respect_memory = false;
   std::optional<std::int64_t> steps = {};
+  /// What the scheduler predicts with; must outlive the runs. Null: the target's.
+  const CostModel* cost = nullptr;
 };
 
 /// Schedules every batch. `seconds`, where given, receives the measured time of each. An iteration whose caps

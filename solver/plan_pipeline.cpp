@@ -1,7 +1,6 @@
 #include "solver/plan_pipeline.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -23,8 +22,8 @@ constexpr std::size_t kEncoderTokens = 1;  // into WorkCounts
 constexpr std::size_t kFirstLlmCount = 3;
 constexpr std::size_t kLlmTokens = 4;
 constexpr std::size_t kOutputTokens = kWorkCounts;  // behind them
-constexpr std::size_t kFeatures = kWorkCounts + 1;
-using Mix = std::array<double, kFeatures>;
+constexpr std::size_t kCounts = kWorkCounts + 1;    // features; behind them, what samples add beyond
+using Mix = std::vector<double>;                    // per feature
 
 constexpr std::int64_t kActivationBytes = 2;  // bf16, as lower() has it
 
@@ -47,7 +46,7 @@ class Loads {
       if (const double scale = scale_to(loads_[l], mix); scale > 0)
         return {fixed_s, scale * part, static_cast<std::int32_t>(l)};
     }
-    Load load{std::vector<double>(mix.begin(), mix.end()), of_microbatch};
+    Load load{mix, of_microbatch};
     for (double& value : load.mix) value /= size;
     loads_.push_back(std::move(load));
     return {fixed_s, size * part, static_cast<std::int32_t>(loads_.size() - 1)};
@@ -72,7 +71,7 @@ class Loads {
   static double scale_to(const Load& load, const Mix& mix) {
     double least = std::numeric_limits<double>::infinity();
     double most = 0;
-    for (std::size_t k = 0; k < kFeatures; ++k) {
+    for (std::size_t k = 0; k < mix.size(); ++k) {
       if ((load.mix[k] > 0) != (mix[k] > 0)) return 0;
       if (load.mix[k] == 0) continue;
       least = std::min(least, mix[k] / load.mix[k]);
@@ -89,6 +88,23 @@ Workload mean_of(const Workload& total, std::int64_t count) {
           round_up(total.attention_pairs, count) / count};
 }
 
+/// What the samples add to a duration beyond their work, as a multiple of a feature.
+struct Excess {
+  std::size_t feature = 0;
+  double factor = 0;  ///< 0: nothing
+};
+
+/// The factor above zero by which the feature gives the values; 0 where they are others. Not all of the
+/// feature is zero.
+double factor_of(std::span<const double> feature, std::span<const double> values) {
+  const auto smaller = [](double a, double b) { return std::abs(a) < std::abs(b); };
+  const auto largest = std::max_element(feature.begin(), feature.end(), smaller);
+  const double factor = values[largest - feature.begin()] / *largest;
+  const double most = kSameMix * std::abs(factor * *largest);
+  const auto same = [&](double f, double value) { return std::abs(value - factor * f) <= most; };
+  return factor > 0 && std::equal(feature.begin(), feature.end(), values.begin(), same) ? factor : 0.0;
+}
+
 class Builder {
  public:
   Builder(const Plan& plan, const ModelSpec& model, const CostModel& cost, std::span<const Sample> samples)
@@ -98,7 +114,7 @@ class Builder {
         stages_(plan_stages(plan, model)),
         links_(plan_links(plan, model, cost)),
         apart_(plan.layout == Layout::disaggregated),
-        values_(kFeatures) {
+        values_(kCounts) {
     Work total;
     for (const Sample& sample : samples) {
       const Work work{sample.encoder(), sample.llm()};
@@ -114,7 +130,8 @@ class Builder {
     const std::int64_t encoder_dp = apart_ ? plan.encoder.dp : plan.llm.dp;
     mean_ = {mean_of(total.encoder, plan.microbatches * encoder_dp), mean_of(total.llm, plan.bins())};
     avoidable_ = !all_encode_ || (apart_ && plan.encoder.dp > 1);
-    has_floor_ = llm_always_ && !any_takes_less(samples) &&
+    add_excesses(samples);
+    has_floor_ = llm_always_ && !takes_less_ &&
                  cost.convex_floor(Op::forward, stages_.back(), {{}, mean_.llm}).has_value();
   }
 
@@ -129,7 +146,7 @@ class Builder {
     }
     PlanPipeline out;
     std::vector<std::size_t> used;
-    for (std::size_t k = 0; k < kFeatures; ++k) {
+    for (std::size_t k = 0; k < values_.size(); ++k) {
       if (!loads.reads(k) && !floor_loads.reads(k)) continue;
       used.push_back(k);
       out.values.push_back(std::move(values_[k]));
@@ -153,19 +170,38 @@ class Builder {
     return apart_ && stage < static_cast<std::size_t>(plan_.encoder.pp);
   }
 
-  /// Whether the cost model knows of a sample with which a microbatch takes less than its work says.
-  bool any_takes_less(std::span<const Sample> samples) const {
-    const bool split = splits_backward(plan_.schedule);
-    for (const Stage& stage : stages_) {
-      for (const Op op : {Op::forward, split ? Op::backward_input : Op::backward, Op::backward_weight}) {
-        if (op == Op::backward_weight && !split) continue;
-        const auto takes_less = [&](const Sample& sample) {
-          return cost_.sample_excess(op, stage, sample) < Seconds(0);
-        };
-        if (std::any_of(samples.begin(), samples.end(), takes_less)) return true;
+  /// The first stage that is like this one.
+  std::size_t first_like(std::size_t stage) const {
+    const auto end = stages_.begin() + static_cast<std::ptrdiff_t>(stage);
+    const auto first =
+        static_cast<std::size_t>(std::find(stages_.begin(), end, stages_[stage]) - stages_.begin());
+    return encoder_apart(first) == encoder_apart(stage) ? first : stage;
+  }
+
+  void add_excesses(std::span<const Sample> samples) {
+    const std::vector<Op> ops = splits_backward(plan_.schedule)
+                                    ? std::vector{Op::forward, Op::backward_input, Op::backward_weight}
+                                    : std::vector{Op::forward, Op::backward};
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      if (first_like(s) < s) continue;
+      for (const Op op : ops) {
+        std::vector<double> excess_s;
+        for (const Sample& sample : samples) {
+          excess_s.push_back(cost_.sample_excess(op, stages_[s], sample).count());
+          takes_less_ = takes_less_ || excess_s.back() < 0;
+        }
+        excesses_[{op, s}] = excess_of(std::move(excess_s));
       }
     }
-    return false;
+  }
+
+  Excess excess_of(std::vector<double> excess_s) {
+    if (std::all_of(excess_s.begin(), excess_s.end(), [](double e) { return e == 0; })) return {};
+    for (std::size_t k = kCounts; k < values_.size(); ++k) {
+      if (const double factor = factor_of(values_[k], excess_s); factor > 0) return {k, factor};
+    }
+    values_.push_back(std::move(excess_s));
+    return {values_.size() - 1, 1};
   }
 
   /// Whether what crosses from a stage to the next depends on the encoder's work.
@@ -196,14 +232,15 @@ class Builder {
   }
 
   LoadTime compute_time(Op op, std::size_t s, Loads& loads, bool floor) {
-    WorkTime& time = planes_[{op, floor, s}];
-    const auto same =
-        std::find(stages_.begin(), stages_.begin() + static_cast<std::ptrdiff_t>(s), stages_[s]);
-    const auto first = static_cast<std::size_t>(same - stages_.begin());
-    time = first < s && encoder_apart(first) == encoder_apart(s) ? planes_[{op, floor, first}]
-                                                                 : plane(op, s, floor);
-    Mix mix{};
+    const std::size_t first = first_like(s);
+    const auto [known, fresh] = planes_.try_emplace({op, floor, first});
+    WorkTime& time = known->second;
+    if (fresh) time = plane(op, first, floor);
+    Mix mix(values_.size());
     std::copy(time.slope.begin(), time.slope.end(), mix.begin());
+    if (const Excess& excess = excesses_[{op, first}]; !floor && excess.factor > 0) {
+      mix[excess.feature] = excess.factor;
+    }
     const double part = encoder_apart(s) ? 1.0 / plan_.encoder.dp : 1.0;
     return loads.time(time.fixed_s, mix, encoder_apart(s), part);
   }
@@ -214,7 +251,7 @@ class Builder {
     const bool inside_llm = !inside_encoder && stages_[boundary].llm_layers > 0;
     const std::size_t tokens = inside_encoder ? kEncoderTokens : inside_llm ? kLlmTokens : kOutputTokens;
     const int hidden = inside_encoder ? model_.encoder.hidden : model_.llm.hidden;
-    Mix mix{};
+    Mix mix(values_.size());
     mix[tokens] = link.per_byte * static_cast<double>(hidden * kActivationBytes);
     const bool of_microbatch = apart_ && inside_encoder;
     const double fixed_s = link.fixed_s - (floor ? kNanosecondRounding : 0.0);
@@ -240,14 +277,16 @@ class Builder {
   const CostModel& cost_;
   std::vector<Stage> stages_;
   PlanLinks links_;
-  bool apart_;              // an encoder on ranks of its own
-  bool all_encode_ = true;  // every sample has work for the encoder
-  bool llm_always_ = true;  // and for the LLM
-  bool avoidable_ = false;  // waits for the encoder, and its work in some microbatch
+  bool apart_;               // an encoder on ranks of its own
+  bool all_encode_ = true;   // every sample has work for the encoder
+  bool llm_always_ = true;   // and for the LLM
+  bool avoidable_ = false;   // waits for the encoder, and its work in some microbatch
+  bool takes_less_ = false;  // the cost model knows of a sample that takes less than its work says
   bool has_floor_ = false;
   Work mean_;  // of a microbatch on one dp rank
   std::vector<std::vector<double>> values_;
-  std::map<std::tuple<Op, bool, std::size_t>, WorkTime> planes_;  // op, floor, stage
+  std::map<std::tuple<Op, bool, std::size_t>, WorkTime> planes_;  // op, floor, first stage that is like it
+  std::map<std::pair<Op, std::size_t>, Excess> excesses_;         // op, first stage
 };
 
 PipelineOrder order_of(const Plan& plan, const ModelSpec& model, const CostModel& cost,

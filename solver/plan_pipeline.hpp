@@ -14,8 +14,9 @@
 
 namespace dflop {
 
-/// A plan's pipeline for one batch. Features are the counts of the samples' encoder and LLM work and their
-/// encoder output tokens, as far as durations depend on them.
+/// A plan's pipeline for one batch. Features are the counts of the samples' encoder and LLM work, their
+/// encoder output tokens, and what they add beyond their work (CostModel::sample_excess(), in seconds, which
+/// may be negative), as far as durations depend on them.
 struct PlanPipeline {
   /// Durations near those of the cost model: planes that touch it at the mean work of a microbatch. An
   /// encoder apart is one chain, each of its ranks having an equal share.
@@ -36,12 +37,13 @@ struct PlanPipeline {
 /// that read tables take the order of a balanced assignment. The tangent planes are those of
 /// CostModel::convex_floor, or of compute() where there is none. Messages cost their latency and their bytes
 /// at the end that receives them, gradients what cannot overlap with the last backward: the last bucket.
-/// CostModel::sample_excess() is not in the durations.
+/// A sample's excess lengthens the durations of `pipeline` alone; there are as many features for it as stages
+/// and ops whose excesses are no multiples of each other, and none where all are zero.
 ///
-/// Where `floor` differs: (1) a bin without encoder output gets no message from the encoder and neither waits
-/// the other for it, and of several encoder dp ranks some may have no part of a microbatch, and each serves
-/// but some bins (core/lowering.cpp): with samples without encoder output, or with several dp ranks of an
-/// encoder apart, encoder stages wait for nothing and nothing waits for them. (2) There, too, an encoder
+/// Where else `floor` differs: (1) a bin without encoder output gets no message from the encoder and neither
+/// waits the other for it, and of several encoder dp ranks some may have no part of a microbatch, and each
+/// serves but some bins (core/lowering.cpp): with samples without encoder output, or with several dp ranks of
+/// an encoder apart, encoder stages wait for nothing and nothing waits for them. (2) There, too, an encoder
 /// stage without work takes no time, so that its duration has no fixed part. What remains is the mean over dp
 /// ranks, as convex durations allow: the mean of their durations is at least the duration of their mean.
 ///

@@ -55,8 +55,8 @@ TEST_F(CorrectionCommand, CorrectedSchedulesAreBetterOnSlowShapes) {
     // Tracking takes 4 % of throughput: net = (1 + gain) x 0.96 - 1, exactly.
     EXPECT_NEAR(row["on_net_gain"].get<double>(), (1 + row["on_gain"].get<double>()) * 0.96 - 1, 1e-12);
   }
-  // Six slow samples of 128, each as long as three mean microbatches, in 16 bins: who knows them gains much, and
-  // what is learned comes near to it.
+  // Six slow samples of 128, each as long as three mean microbatches, in 16 bins: who knows them gains much,
+  // and what is learned comes near to it.
   EXPECT_GT(rows[1]["perfect_gain"].get<double>(), 0.05);
   EXPECT_GT(rows[1]["on_gain"].get<double>(), 0.7 * rows[1]["perfect_gain"].get<double>());
   EXPECT_EQ(rows[1]["published_state"], "on");
@@ -66,6 +66,14 @@ TEST_F(CorrectionCommand, CorrectedSchedulesAreBetterOnSlowShapes) {
   // Kept corrections cost nothing but probes: better than always on and than none.
   EXPECT_EQ(rows[1]["keep_state"], "off");
   EXPECT_GT(rows[1]["keep_gain"].get<double>(), 0.02);
+}
+
+TEST_F(CorrectionCommand, CorrectedMakespansAreBetterOnSlowShapes) {
+  // As above, for a search that counts slow samples in the makespan itself.
+  const json row =
+      cells("--scheduler makespan --steps 500 --fractions 0.05 --latencies 3 --iterations 24")[0];
+  EXPECT_GT(row["perfect_gain"].get<double>(), 0.05);
+  EXPECT_GT(row["on_gain"].get<double>(), 0.7 * row["perfect_gain"].get<double>());
 }
 
 TEST_F(CorrectionCommand, WithoutSlowShapesThereIsNothingToGain) {
@@ -121,6 +129,35 @@ TEST_F(CorrectionCommand, WritesWhatWasLearned) {
     largest = std::max(largest, correction.penalty(file.fits.back().kind, file.fits.back().op, bucket));
   }
   EXPECT_GT(largest, 0.3);  // of one whole unit
+}
+
+TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
+  ASSERT_EQ(
+      box.run(kStudy + "--fractions 0.05 --latencies 3 --iterations 8 --out learned.json --seed 3").exit_code,
+      0);
+  const std::string schedule =
+      "schedule --plan plan.json --data traces/datasets/vision_mix.csv --modalities image,multi_image "
+      "--iterations 2 --steps 200 --seed 3 --format json ";
+  for (const std::string scheduler : {"lpt", "makespan"}) {
+    const RunResult usual = box.run(schedule + "--scheduler " + scheduler);
+    const RunResult corrected = box.run(schedule + "--correction learned.json --scheduler " + scheduler);
+    ASSERT_EQ(corrected.exit_code, 0) << corrected.err;
+    // Six slow samples of 128, each as long as three mean microbatches of eight: one of them alone lengthens
+    // the largest of 16 bins by more than half.
+    for (std::size_t k = 0; k < 2; ++k) {
+      EXPECT_GT(json::parse(corrected.out)[k]["c_max_s"].get<double>(),
+                1.1 * json::parse(usual.out)[k]["c_max_s"].get<double>());
+    }
+  }
+  std::string other = read_all(box.path("learned.json"));
+  other.replace(other.find("a100-80g:1"), 10, "a100-80g:2");
+  write_all(box.path("other.json"), other);
+  const RunResult refused = box.run(schedule + "--correction other.json");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("other.json"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("cluster: expected the plan's 'a100-80g:1', found 'a100-80g:2'"),
+            std::string::npos)
+      << refused.err;
 }
 
 TEST_F(CorrectionCommand, SaysWhetherToPlanAnew) {
