@@ -145,10 +145,10 @@ class OddSamples final : public CostModelOver {
 };
 
 TEST(PlanPipeline, IsNearTheSimulationOfSamplesThatTakeLonger) {
-  // A third of the samples takes 0.1 ms more on each stage, which is more than the tiny model's passes. So
-  // work alone misses half of the makespan, and the pipeline is as near to it as it is without excess.
+  // A third of the samples takes so much more on each stage that work alone misses a third of the makespan,
+  // and the pipeline is as near to it as it is without excess.
   const AnalyticCostModel base(tiny_model(), slow_cluster());
-  const OddSamples odd(base, 1e-4);
+  const OddSamples odd(base, 1e-3);
   double error = 0;
   double error_of_sums = 0;
   int runs = 0;
