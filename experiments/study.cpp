@@ -13,11 +13,13 @@
 #include "core/lowering.hpp"
 #include "core/random.hpp"
 #include "core/verify.hpp"
+#include "costmodel/corrected.hpp"
 #include "costmodel/flops.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "experiments/memory_table.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
+#include "sim/engine.hpp"
 #include "solver/bins.hpp"
 #include "solver/planners.hpp"
 #include "solver/schedulers.hpp"
@@ -72,6 +74,11 @@ std::shared_ptr<const T> borrowed(const T& value) {
   return {std::shared_ptr<const T>(), &value};
 }
 
+/// What the scheduler predicts with.
+const CostModel& scheduling_cost(const Target& target, const SchedulerChoice& choice) {
+  return choice.cost != nullptr ? *choice.cost : target.cost;
+}
+
 /// A service of these batches. Everything is borrowed: it is for deterministic services, whose threads end
 /// with them.
 ServiceInput service_input(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
@@ -82,7 +89,7 @@ ServiceInput service_input(const Plan& plan, const Target& target, const std::ve
   const auto draw = [&batches](std::uint64_t k) {
     return k < batches.size() ? borrowed(batches[k]) : nullptr;
   };
-  const CostModel& cost = choice.cost != nullptr ? *choice.cost : target.cost;
+  const CostModel& cost = scheduling_cost(target, choice);
   return {draw, make_scheduler(choice.name, options), plan, target.model, borrowed(cost)};
 }
 
@@ -109,11 +116,13 @@ PipelineOrder iteration_order(const Plan& plan, const Target& target, std::span<
 
 /// A scheduler searches with durations that are affine in the work and may not be those of the cost model:
 /// what counts is the run.
-void measure_makespan(const Plan& plan, const Target& target, ScheduledIteration& iteration) {
+void measure_makespan(const Plan& plan, const Target& target, const CostModel& cost,
+                      ScheduledIteration& iteration) {
   if (iteration.objective != Objective::makespan || iteration.status == ScheduleStatus::infeasible) return;
   const PipelineOrder order = iteration_order(plan, target, iteration.samples, iteration.assignment, {});
   const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
-  iteration.c_max = target.executor.run(program, Detail::usage).makespan;
+  const ProgramCosts costs = price_batch(cost, program, plan, iteration.samples, iteration.assignment);
+  iteration.c_max = simulate(program, costs, Detail::usage).makespan;
   if (!meets_bound(iteration.bound.count(), iteration.c_max.count())) {
     throw Error(ErrorKind::internal, fmt::format("a makespan of {} s below its bound of {} s",
                                                  iteration.c_max.count(), iteration.bound.count()));
@@ -126,10 +135,11 @@ void measure_makespan(const Plan& plan, const Target& target, ScheduledIteration
 /// Passes on what another source gives, and keeps it; tells of events.
 class RecordedAssignments final : public AssignmentSource {
  public:
-  /// `seconds`, where given, receives the time that the scheduler took for each.
-  RecordedAssignments(const Plan& plan, const Target& target, AssignmentSource& source, ScheduleFile& file,
-                      std::vector<Seconds>* seconds = nullptr)
-      : plan_(plan), target_(target), source_(source), file_(file), seconds_(seconds) {}
+  /// `cost` is what the scheduler predicts with. `seconds`, where given, receives the time that it took for
+  /// each.
+  RecordedAssignments(const Plan& plan, const Target& target, const CostModel& cost, AssignmentSource& source,
+                      ScheduleFile& file, std::vector<Seconds>* seconds = nullptr)
+      : plan_(plan), target_(target), cost_(cost), source_(source), file_(file), seconds_(seconds) {}
 
   std::optional<ScheduledBatch> next() override {
     std::optional<ScheduledBatch> batch = source_.next();
@@ -137,7 +147,7 @@ class RecordedAssignments final : public AssignmentSource {
     const ScheduleResult& result = batch->result;
     file_.iterations.push_back({*batch->samples, result.assignment, result.c_max, result.bound, result.status,
                                 result.objective, result.bound_kind, result.reason});
-    measure_makespan(plan_, target_, file_.iterations.back());
+    measure_makespan(plan_, target_, cost_, file_.iterations.back());
     if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
     for (const ScheduleEvent& event : batch->events) {
       fmt::print(stderr, "dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind),
@@ -149,6 +159,7 @@ class RecordedAssignments final : public AssignmentSource {
  private:
   const Plan& plan_;
   const Target& target_;
+  const CostModel& cost_;
   AssignmentSource& source_;
   ScheduleFile& file_;
   std::vector<Seconds>* seconds_;
@@ -281,7 +292,7 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
   SchedulingService service(service_input(plan, target, batches, choice),
                             service_options(target, choice, seed));
   ScheduleFile file = empty_schedule(plan, batches, choice, seed);
-  RecordedAssignments source(plan, target, service, file, seconds);
+  RecordedAssignments source(plan, target, scheduling_cost(target, choice), service, file, seconds);
   Progress progress("scheduling");
   while (source.next()) {
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
@@ -309,7 +320,7 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
   SchedulingService service(service_input(plan, target, batches, choice),
                             service_options(target, choice, seed));
   ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
-  RecordedAssignments source(plan, target, service, run.schedule);
+  RecordedAssignments source(plan, target, scheduling_cost(target, choice), service, run.schedule);
   run.evaluation = run_iterations(plan, target, source, batches.size(), traced, {});
   return run;
 }
