@@ -186,7 +186,7 @@ void add_scheduler_options(Options& options) {
 
 void add_search_options(Options& options) {
   options.add_options()  //
-      ("objective", po::value<std::string>()->default_value("mean")->value_name("mean|p95|cvar"),
+      ("plan-objective", po::value<std::string>()->default_value("mean")->value_name("mean|p95|cvar"),
        "of the planner search, over iterations; cvar is the mean of the slowest quarter")  //
       ("layout", po::value<std::string>()->value_name("disaggregated|uniform|colocated"),
        "of the planner search: only such plans")  //
@@ -196,9 +196,9 @@ void add_search_options(Options& options) {
 
 SearchOptions read_search_options(const Values& values) {
   SearchOptions options;
-  const auto objective = values["objective"].as<std::string>();
+  const auto objective = values["plan-objective"].as<std::string>();
   const auto known = plan_objective_from_string(objective);
-  if (!known) refuse("objective", "mean, p95 or cvar", objective);
+  if (!known) refuse("plan-objective", "mean, p95 or cvar", objective);
   options.objective = *known;
   if (const auto name = read_text(values, "layout")) {
     for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {

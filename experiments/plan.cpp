@@ -42,7 +42,7 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   if (values.count("time-limit") > 0)
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   if (planner == "search") return search;
-  for (const char* name : {"objective", "layout", "budget", "scheduler", "time-limit", "explain"}) {
+  for (const char* name : {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain"}) {
     const auto& value = values[name];
     if (value.empty() || value.defaulted()) continue;
     throw Error(ErrorKind::usage,
