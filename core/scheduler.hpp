@@ -25,9 +25,9 @@ enum class Objective : std::uint8_t {
 /// How a bound was proven.
 enum class BoundKind : std::uint8_t {
   none,
-  simple,            ///< sums, largest items, counts; for the makespan: the work of each stage
-  linear_program,    ///< of the pipeline's makespan over fractional loads
-  integer_program,   ///< branch and bound
+  simple,           ///< sums, largest items, counts; for the makespan: the work of each stage
+  linear_program,   ///< of the pipeline's makespan over fractional loads
+  integer_program,  ///< branch and bound
 };
 
 enum class ScheduleStatus : std::uint8_t {
@@ -47,8 +47,9 @@ std::optional<Objective> objective_from_string(std::string_view name);
 struct ScheduleResult {
   Assignment assignment;  ///< without bins if infeasible
   Objective objective = Objective::published;
-  /// The objective's value. Of a makespan as the scheduler sees it, whose durations are affine in the work; a
-  /// run of the assignment says what it is.
+  /// The objective's value. Of a makespan as the scheduler sees it, whose durations are affine in the work:
+  /// the bound is of the true makespan, and gap and `optimal` are proven when a run of the assignment has
+  /// given that.
   Seconds c_max{0};
   Seconds bound{0};  ///< no assignment has a smaller one
   BoundKind bound_kind = BoundKind::simple;

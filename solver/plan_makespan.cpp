@@ -36,14 +36,17 @@ void PlanMakespan::describe(AssignmentProblem& problem) {
   problem.bounds = &bounds_;
 }
 
-void PlanMakespan::prepare(const ScheduleRequest& request, KnownPaths& known) {
-  if (request.time_limit) {
-    const std::vector<PathFlow> flows = known.find(request.plan);
-    for (const PathFlow& flow : flows) bounds_.use(flow);
-    if (!bounds_.flows().empty()) return;
-  }
+bool PlanMakespan::recall(const Plan& plan, const KnownPaths& known) {
+  for (const PathFlow& flow : known.find(plan)) bounds_.use(flow);
+  return !bounds_.flows().empty();
+}
+
+void PlanMakespan::prove() {
   bounds_.prepare(plan_.features());
-  if (request.time_limit && !bounds_.flows().empty()) known.keep(request.plan, bounds_.flows());
+}
+
+void PlanMakespan::remember(const Plan& plan, KnownPaths& known) const {
+  if (!bounds_.flows().empty()) known.keep(plan, bounds_.flows());
 }
 
 }  // namespace dflop

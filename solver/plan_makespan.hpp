@@ -33,11 +33,14 @@ class PlanMakespan {
   /// Makes the problem one of the makespan. `this` must outlive it.
   void describe(AssignmentProblem& problem);
 
-  /// Finds paths for the bounds. Without a time limit in the request by solving the linear program, so that
-  /// the same request has the same bound. With one, it takes those that `known` has for the plan (they are
-  /// bounds for this batch and its durations, too), and solves the program only for the first batch of a
-  /// plan.
-  void prepare(const ScheduleRequest& request, KnownPaths& known);
+  /// Takes the paths that `known` has for the plan, which are bounds for this batch and its durations, too.
+  /// @return whether there are any
+  bool recall(const Plan& plan, const KnownPaths& known);
+
+  /// Finds paths for the bounds by solving the linear program: from milliseconds to half a second.
+  void prove();
+
+  void remember(const Plan& plan, KnownPaths& known) const;
 
   const PlanPipeline& plan() const { return plan_; }
   MakespanBounds& bounds() { return bounds_; }

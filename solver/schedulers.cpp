@@ -49,9 +49,13 @@ class AssignmentScheduler final : public Scheduler {
     const Objective objective = request.objective.value_or(default_objective());
     BatchProblem batch(request, objective);
     std::optional<PlanMakespan> makespan;
+    bool to_prove = false;  // after the search
     if (objective == Objective::makespan) {
       makespan.emplace(request);
-      if (options_.prove) makespan->prepare(request, known_);
+      // The same request has the same bound; but a time limit is for the search, and paths known for the plan
+      // do.
+      if (options_.prove && !request.time_limit) makespan->prove();
+      if (options_.prove && request.time_limit) to_prove = !makespan->recall(request.plan, known_);
       makespan->describe(batch.problem);
     }
     const auto result = [&](std::span<const std::int32_t> bin, double seconds) {
@@ -76,6 +80,13 @@ class AssignmentScheduler final : public Scheduler {
     out.bound_kind = solution.bound_kind;
     out.status = solution.status;
     out.reason = std::move(solution.reason);
+    if (to_prove && !solution.bin.empty() && !request.stop.stop_requested()) {
+      makespan->prove();
+      makespan->remember(request.plan, known_);
+      const MakespanBound bound = makespan->bounds().bound(makespan->plan().features());
+      out.bound = std::min(Seconds(bound.seconds), out.c_max);
+      out.bound_kind = bound.kind;
+    }
     return out;
   }
 

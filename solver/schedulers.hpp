@@ -16,7 +16,9 @@ struct SchedulerOptions {
   std::int64_t node_budget = 200;
   /// Steps of one call of the other searches without a time limit; 0: what they think fit.
   std::int64_t steps = 0;
-  /// Whether the makespan's linear program is solved for the bound; else it is the simple one.
+  /// Whether the makespan's linear program is solved for the bound; else it is the simple one. With a time
+  /// limit that is done once for a plan, after the search of its first batch and beyond the limit: a training
+  /// loop that needs no proof leaves it out.
   bool prove = true;
 };
 

@@ -52,7 +52,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
   State(ServiceInput input, const ServiceOptions& options)
       : input_(std::move(input)),
         options_(options),
-        heuristic_(input_.heuristic ? input_.heuristic : make_scheduler("lpt")) {}
+        heuristic_(input_.heuristic ? input_.heuristic : make_scheduler("lpt", {.prove = false})) {}
 
   void start();
   std::optional<ScheduledBatch> next();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "costmodel/analytic.hpp"
+#include "solver/schedulers.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
@@ -39,34 +40,45 @@ TEST(PlanMakespan, IsAProblemOfTheMakespanWithItsBounds) {
 }
 
 // The paths of the first batch; the second one's own bound is at least as good, but needs a solution.
-TEST(PlanMakespan, TakesKnownPathsOnlyWhereTimeIsLimited) {
+TEST(PlanMakespan, KnownPathsOfAPlanBoundItsNextBatch) {
   const Batches b;
   const AnalyticCostModel cost(b.model, b.cluster);
   KnownPaths known;
-  ScheduleRequest request{b.first, b.plan, b.model, cost};
-  request.time_limit = Seconds(1);
-  PlanMakespan first(request);
-  first.prepare(request, known);
+  PlanMakespan first({b.first, b.plan, b.model, cost});
+  EXPECT_FALSE(first.recall(b.plan, known));
+  first.prove();
   ASSERT_EQ(first.bounds().flows().size(), 1u);
-  ASSERT_EQ(known.find(b.plan).size(), 1u);
+  first.remember(b.plan, known);
 
-  request.samples = b.second;
+  const ScheduleRequest request{b.second, b.plan, b.model, cost};
   PlanMakespan again(request);
-  again.prepare(request, known);
+  EXPECT_TRUE(again.recall(b.plan, known));
   ASSERT_EQ(again.bounds().flows().size(), 1u);
   EXPECT_EQ(again.bounds().flows()[0].waits, first.bounds().flows()[0].waits);
 
-  request.time_limit = std::nullopt;
-  KnownPaths none;
   PlanMakespan own(request);
-  own.prepare(request, known);
-  PlanMakespan alone(request);
-  alone.prepare(request, none);
+  own.prove();
   const double own_s = own.bounds().bound(own.plan().features()).seconds;
-  EXPECT_EQ(own_s, alone.bounds().bound(alone.plan().features()).seconds);
   const double again_s = again.bounds().bound(again.plan().features()).seconds;
   EXPECT_LE(again_s, own_s * 1.001);
   EXPECT_GT(again_s, own_s * 0.9);
+}
+
+// The first batch is proven after its search, the next by what that found; without a proof there is the
+// simple bound.
+TEST(PlanMakespan, ATimeLimitIsForTheSearch) {
+  const Batches b;
+  const AnalyticCostModel cost(b.model, b.cluster);
+  const auto proves = make_scheduler("makespan");
+  const auto searches = make_scheduler("makespan", {.prove = false});
+  ScheduleRequest request{b.first, b.plan, b.model, cost};
+  request.time_limit = Seconds(0.01);
+  const ScheduleResult simple = searches->schedule(request);
+  EXPECT_EQ(simple.bound_kind, BoundKind::simple);
+  for (const auto& batch : {b.first, b.second}) {
+    request.samples = batch;
+    EXPECT_EQ(proves->schedule(request).bound_kind, BoundKind::linear_program);
+  }
 }
 
 }  // namespace
