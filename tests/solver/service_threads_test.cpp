@@ -7,12 +7,15 @@
 
 #include "solver/schedulers.hpp"
 #include "tests/solver/service_fixtures.hpp"
+#include "tests/solver/threads.hpp"
 
 namespace dflop {
 namespace {
 
 using testing::deterministic;
 using testing::direct;
+using testing::in_threads;
+using testing::kThreads;
 using testing::live;
 using testing::service_batch;
 using testing::service_input;
@@ -20,7 +23,6 @@ using testing::service_plan;
 using testing::stub;
 using testing::wait_for;
 
-constexpr int kThreads = 8;
 constexpr int kTimes = 1000;
 
 std::shared_ptr<const Scheduler> quick_scheduler(std::string_view name) {
@@ -48,13 +50,6 @@ std::vector<std::int64_t> drawn_tokens(std::uint64_t iteration) {
   for (const Sample& sample : *batch) tokens.push_back(sample.llm_tokens);
   std::sort(tokens.begin(), tokens.end());
   return tokens;
-}
-
-/// Calls body(thread) in threads of their own.
-template <typename Body>
-void in_threads(const Body& body) {
-  std::vector<std::jthread> threads;
-  for (int t = 0; t < kThreads; ++t) threads.emplace_back([&body, t] { body(t); });
 }
 
 TEST(SchedulersInThreads, LoseNothing) {

@@ -2,14 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <stdexcept>
+#include <string>
 #include <thread>
+
+#include "tests/solver/threads.hpp"
 
 namespace dflop {
 namespace {
+
+using testing::in_threads;
+using testing::kThreads;
 
 constexpr Seconds kLong(60);
 
@@ -79,6 +87,70 @@ TEST(WorkerProcess, SeveralAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, std::vector<int>(8, 20));
+}
+
+/// Churns what a child must not find locked: the heap, and the tables that exceptions are unwound by.
+void allocate_until(const std::atomic<bool>& enough) {
+  std::vector<std::string> texts(64);
+  for (std::size_t k = 0; !enough; ++k) {
+    texts[k % texts.size()] = std::string(1 + (k * 7919) % 5000, 'x');
+    try {
+      throw std::runtime_error(texts[k % texts.size()]);
+    } catch (const std::runtime_error& error) {
+      texts[(k + 1) % texts.size()] = error.what();
+    }
+  }
+}
+
+std::vector<double> allocate_and_throw(int count) {
+  std::vector<std::vector<double>> all;
+  for (int k = 0; k < count; ++k) {
+    try {
+      throw std::runtime_error(std::string(100 * (k % 30), 'y'));
+    } catch (const std::runtime_error& error) {
+      all.emplace_back(17 * (k % 100) + 1, static_cast<double>(std::string(error.what()).size()));
+    }
+  }
+  double sum = 0;  // of 0, 100, ..., 2900 again and again: 43,500 every 30
+  for (const std::vector<double>& each : all) sum += each.front();
+  return {sum};
+}
+
+TEST(WorkerProcess, WorksWhileOtherThreadsAllocate) {
+  std::atomic<bool> enough{false};
+  std::vector<std::jthread> others;
+  for (int t = 0; t < 4; ++t) others.emplace_back([&] { allocate_until(enough); });
+  std::atomic<int> right{0};
+  in_threads([&](int) {
+    for (int k = 0; k < 20; ++k) {
+      const WorkerResult result = run_in_worker([] { return allocate_and_throw(300); }, kLong, {});
+      right += result.values == std::vector<double>{435'000} ? 1 : 0;
+    }
+  });
+  enough = true;
+  EXPECT_EQ(right, kThreads * 20);
+}
+
+/// However the work ends.
+TEST(WorkerProcess, LeavesNoProcessAndNoOpenFile) {
+  const std::ptrdiff_t files = testing::open_files();
+  in_threads([](int t) {
+    std::stop_source stopped;
+    stopped.request_stop();
+    for (int k = 0; k < 20; ++k) {
+      const auto work = [how = t % 4]() -> std::vector<double> {
+        if (how == 1) std::raise(SIGKILL);
+        while (how >= 2) std::this_thread::sleep_for(std::chrono::seconds(1));
+        return std::vector<double>(100'000);
+      };
+      constexpr std::array ends = {WorkerEnd::done, WorkerEnd::died, WorkerEnd::late, WorkerEnd::stopped};
+      const Seconds limit = t % 4 == 2 ? Seconds(1e-3) : kLong;
+      const std::stop_token stop = t % 4 == 3 ? stopped.get_token() : std::stop_token();
+      EXPECT_EQ(run_in_worker(work, limit, stop).end, ends[t % 4]);
+    }
+  });
+  EXPECT_EQ(testing::open_files(), files);
+  EXPECT_FALSE(testing::has_child());
 }
 
 }  // namespace
