@@ -53,21 +53,41 @@ bool write_all(int file, const void* data, std::size_t bytes) {
   _exit(1);
 }
 
-struct Child {
-  pid_t pid = -1;
-  int in = -1;
+/// A forked process, of which nothing is left afterwards, whatever its parent throws meanwhile.
+class Child {
+ public:
+  explicit Child(const std::function<std::vector<double>()>& work);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  bool started() const { return pid_ > 0; }
+  int in() const { return in_; }
+
+ private:
+  pid_t pid_ = -1;
+  int in_ = -1;
 };
 
 /// One at a time: a child forked between pipe() and close() of another would hold that pipe open.
-Child start(const std::function<std::vector<double>()>& work) {
+Child::Child(const std::function<std::vector<double>()>& work) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-  const pid_t pid = fork();
-  if (pid == 0) be_child(work, ends[1]);
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return;
+  in_ = ends[0];
+  pid_ = fork();
+  if (pid_ == 0) be_child(work, ends[1]);
   close(ends[1]);
-  return {pid, ends[0]};
+}
+
+Child::~Child() {
+  if (started()) {
+    kill(pid_, SIGKILL);
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (in_ >= 0) close(in_);
 }
 
 /// What the child has sent so far.
@@ -120,17 +140,11 @@ WorkerEnd receive(int in, Clock::time_point deadline, const std::stop_token& sto
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
-  const Child child = start(work);
-  if (child.in < 0) return {};
+  const Child child(work);
+  if (!child.started()) return {};
   Message message;
   WorkerResult result;
-  if (child.pid > 0) {
-    result.end = receive(child.in, deadline, stop, message);
-    kill(child.pid, SIGKILL);
-    while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-  close(child.in);
+  result.end = receive(child.in(), deadline, stop, message);
   if (result.end == WorkerEnd::done) result.values = message.values();
   return result;
 }
