@@ -7,9 +7,9 @@
 
 namespace dflop {
 
-DurationTable::DurationTable(std::span<const Load> loads, Duration duration)
+DurationTable::DurationTable(std::span<const RepeatedLoad> loads, Duration duration)
     : duration_(std::move(duration)) {
-  for (const Load& load : loads) {
+  for (const RepeatedLoad& load : loads) {
     const auto known = std::find(loads_.begin(), loads_.end(), load);
     entry_.push_back(static_cast<std::size_t>(known - loads_.begin()));
     if (known == loads_.end()) loads_.push_back(load);
@@ -27,7 +27,7 @@ void DurationTable::fill() {
   parallel_for(unfilled_.size(), [&](std::size_t r) {
     Row& row = *unfilled_[r];
     row.seconds.reserve(loads_.size());
-    for (const Load& load : loads_) row.seconds.push_back(duration_(row.kind, row.shares, load));
+    for (const RepeatedLoad& load : loads_) row.seconds.push_back(duration_(row.kind, row.shares, load));
   });
   unfilled_.clear();
 }

@@ -13,11 +13,11 @@
 namespace dflop {
 
 /// Work that stands for each of so many items.
-struct Load {
+struct RepeatedLoad {
   int items = 1;
   Workload work;
 
-  bool operator==(const Load&) const = default;
+  bool operator==(const RepeatedLoad&) const = default;
 };
 
 /// Durations of microbatches that are filled with copies of one load, for every kind of pipeline of a module
@@ -26,7 +26,7 @@ struct Load {
 class DurationTable {
  public:
   /// The duration of one load on one kind of pipeline. Called from several threads at once.
-  using Duration = std::function<double(int kind, std::int64_t shares, const Load& load)>;
+  using Duration = std::function<double(int kind, std::int64_t shares, const RepeatedLoad& load)>;
 
   struct Row {
     int kind = 0;
@@ -34,7 +34,7 @@ class DurationTable {
     std::vector<double> seconds{};  // per different load, in the order of their first ones
   };
 
-  DurationTable(std::span<const Load> loads, Duration duration);
+  DurationTable(std::span<const RepeatedLoad> loads, Duration duration);
 
   /// Asks for the durations of all loads. They are there after fill(); the reference stays valid.
   const Row& request(int kind, std::int64_t shares);
@@ -46,8 +46,8 @@ class DurationTable {
 
  private:
   Duration duration_;
-  std::vector<Load> loads_;         // different ones
-  std::vector<std::size_t> entry_;  // per load, into loads_
+  std::vector<RepeatedLoad> loads_;  // different ones
+  std::vector<std::size_t> entry_;   // per load, into loads_
   std::unordered_map<std::uint64_t, Row> rows_;
   std::vector<Row*> unfilled_;
 };

@@ -31,8 +31,8 @@ ModuleDurations::ModuleDurations(const PlanRequest& request, const PlanningItems
       bundles_(table(items.bundles)),
       single_(table(items.single)) {}
 
-std::vector<Load> ModuleDurations::loads(const std::vector<Bundle>& bundles) const {
-  std::vector<Load> loads;
+std::vector<RepeatedLoad> ModuleDurations::loads(const std::vector<Bundle>& bundles) const {
+  std::vector<RepeatedLoad> loads;
   for (const Bundle& bundle : bundles) {
     loads.push_back({bundle.items, module_ == Module::encoder ? bundle.encoder : bundle.llm});
   }
@@ -40,7 +40,7 @@ std::vector<Load> ModuleDurations::loads(const std::vector<Bundle>& bundles) con
 }
 
 DurationTable ModuleDurations::table(const std::vector<Bundle>& bundles) {
-  return DurationTable(loads(bundles), [this](int kind, std::int64_t shares, const Load& load) {
+  return DurationTable(loads(bundles), [this](int kind, std::int64_t shares, const RepeatedLoad& load) {
     return duration(kind, shares, load);
   });
 }
@@ -53,15 +53,15 @@ CoarseDurations ModuleDurations::coarse_durations(const std::vector<Bundle>& bun
     std::int64_t& shares = most_shares[pipeline(choice).kind];
     shares = std::max(shares, std::int64_t{most} * choice.dp);
   }
-  const std::vector<Load> all = loads(bundles);
+  const std::vector<RepeatedLoad> all = loads(bundles);
   return CoarseDurations(most_shares, [&](int kind, std::int64_t shares) {
     double sum = 0;
-    for (const Load& load : all) sum += load.items * duration(kind, shares, load);
+    for (const RepeatedLoad& load : all) sum += load.items * duration(kind, shares, load);
     return sum;
   });
 }
 
-double ModuleDurations::duration(int kind, std::int64_t shares, const Load& load) const {
+double ModuleDurations::duration(int kind, std::int64_t shares, const RepeatedLoad& load) const {
   const Workload share = share_of_bundle(load.work, load.items, request_.gbs, shares);
   const Work work = module_ == Module::encoder ? Work{share, {}} : Work{{}, share};
   const std::vector<Stage>& stages = all_.kinds[kind];

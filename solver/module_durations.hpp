@@ -45,10 +45,10 @@ class ModuleDurations {
   DurationTable& single() { return single_; }
 
  private:
-  double duration(int kind, std::int64_t shares, const Load& load) const;
+  double duration(int kind, std::int64_t shares, const RepeatedLoad& load) const;
   DurationTable table(const std::vector<Bundle>& bundles);
   CoarseDurations coarse_durations(const std::vector<Bundle>& bundles) const;
-  std::vector<Load> loads(const std::vector<Bundle>& bundles) const;
+  std::vector<RepeatedLoad> loads(const std::vector<Bundle>& bundles) const;
 
   const PlanRequest& request_;
   Module module_;
