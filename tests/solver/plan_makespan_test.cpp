@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "costmodel/analytic.hpp"
+#include "costmodel/sample_costs.hpp"
+#include "solver/assignment_solvers.hpp"
 #include "solver/schedulers.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/costmodel/fixtures.hpp"
+#include "tests/solver/threads.hpp"
 
 namespace dflop::testing {
 namespace {
@@ -78,6 +83,37 @@ TEST(PlanMakespan, ATimeLimitIsForTheSearch) {
   for (const auto& batch : {b.first, b.second}) {
     request.samples = batch;
     EXPECT_EQ(proves->schedule(request).bound_kind, BoundKind::linear_program);
+  }
+}
+
+// Whose batch the paths come from is left to chance; that they bound every batch of the plan is not.
+TEST(PlanMakespan, ThreadsShareKnownPaths) {
+  const Batches b;
+  const AnalyticCostModel cost(b.model, b.cluster);
+  const auto lpt = make_assignment_solver("lpt");
+  KnownPaths known;
+  std::atomic<int> right{0};
+  in_threads([&](int t) {
+    for (int k = 0; k < 8; ++k) {
+      const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 3, 2, {2, 2, 2}}, 2 + (k + t) % 4, 64);
+      ScheduleRequest request{k % 2 == 0 ? b.first : b.second, plan, b.model, cost};
+      request.time_limit = Seconds(1);
+      PlanMakespan makespan(request);
+      if (!makespan.recall(plan, known)) makespan.prove();
+      makespan.remember(plan, known);
+      AssignmentProblem problem;
+      makespan.describe(problem);
+      const MakespanBound bound = makespan.bounds().bound(problem.features);
+      const SampleCosts costs = sample_costs(cost, plan, b.model, request.samples);
+      problem.bins = {costs.encoder_s, costs.llm_s, plan.bins(), plan.llm.dp, true};
+      const double found = lpt->solve(problem, {}).objective_s;
+      right += makespan.bounds().flows().size() == 1 && bound.seconds > 0.5 * found && bound.seconds <= found;
+    }
+  });
+  EXPECT_EQ(right, kThreads * 8);
+  for (int microbatches = 2; microbatches < 6; ++microbatches) {
+    const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 3, 2, {2, 2, 2}}, microbatches, 64);
+    EXPECT_EQ(known.find(plan).size(), 1U) << microbatches;
   }
 }
 
