@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <mutex>
+#include <optional>
 
 namespace dflop {
 namespace {
@@ -19,6 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Seconds kLookForStop(0.005);
+/// A child that computes nothing for so long waits for a lock that another of our threads held at the fork:
+/// of an allocator, as the address sanitizer's, that does not care about forks as the C library's does.
+constexpr Seconds kStuck(0.25);
 
 bool write_all(int file, const void* data, std::size_t bytes) {
   const auto* next = static_cast<const char*>(data);
@@ -63,6 +68,8 @@ class Child {
 
   bool started() const { return pid_ > 0; }
   int in() const { return in_; }
+  /// Of the processor.
+  Seconds time_used() const;
 
  private:
   pid_t pid_ = -1;
@@ -88,6 +95,13 @@ Child::~Child() {
     }
   }
   if (in_ >= 0) close(in_);
+}
+
+Seconds Child::time_used() const {
+  clockid_t clock{};
+  timespec used{};
+  if (clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &used) != 0) return Seconds(0);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 /// What the child has sent so far.
@@ -121,16 +135,25 @@ class Message {
   std::vector<char> bytes_;
 };
 
-WorkerEnd receive(int in, Clock::time_point deadline, const std::stop_token& stop, Message& message) {
+/// @return nothing if the child is stuck.
+std::optional<WorkerEnd> receive(const Child& child, Clock::time_point deadline, const std::stop_token& stop,
+                                 Message& message) {
+  Clock::time_point looked = Clock::now();
+  Seconds used(0);
   while (!message.complete()) {
     if (stop.stop_requested()) return WorkerEnd::stopped;
-    Seconds wait = deadline - Clock::now();
-    if (wait.count() <= 0) return WorkerEnd::late;
-    if (stop.stop_possible()) wait = std::min(wait, kLookForStop);
-    pollfd ready{in, POLLIN, 0};
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return WorkerEnd::late;
+    if (now - looked >= kStuck) {
+      if (child.time_used() == used) return std::nullopt;
+      looked = now;
+      used = child.time_used();
+    }
+    const Seconds wait = std::min<Seconds>(deadline - now, stop.stop_possible() ? kLookForStop : kStuck);
+    pollfd ready{child.in(), POLLIN, 0};
     const int found = poll(&ready, 1, static_cast<int>(wait.count() * 1e3) + 1);
     if (found < 0 && errno != EINTR) return WorkerEnd::died;
-    if (found > 0 && !message.read_some(in)) return WorkerEnd::died;
+    if (found > 0 && !message.read_some(child.in())) return WorkerEnd::died;
   }
   return WorkerEnd::done;
 }
@@ -140,13 +163,14 @@ WorkerEnd receive(int in, Clock::time_point deadline, const std::stop_token& sto
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
-  const Child child(work);
-  if (!child.started()) return {};
-  Message message;
-  WorkerResult result;
-  result.end = receive(child.in(), deadline, stop, message);
-  if (result.end == WorkerEnd::done) result.values = message.values();
-  return result;
+  while (true) {
+    const Child child(work);
+    if (!child.started()) return {};
+    Message message;
+    const std::optional<WorkerEnd> end = receive(child, deadline, stop, message);
+    if (end == WorkerEnd::done) return {WorkerEnd::done, message.values()};
+    if (end) return {*end, {}};
+  }
 }
 
 }  // namespace dflop

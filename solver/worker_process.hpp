@@ -20,7 +20,8 @@ struct WorkerResult {
 /// Calls `work` in a forked child process and returns what it returns. A child and no thread, because only a
 /// process can be ended from outside: it is killed `limit` after the call or soon after a stop is asked for,
 /// and neither a crash nor a corrupted heap reaches the caller. The child has a copy of the caller's memory
-/// but none of its threads, so `work` must not wait for any, print or write files; its output goes nowhere.
+/// but none of its threads, so `work` must not wait for any, print or write files; its output goes nowhere. A
+/// child that nevertheless waits is soon replaced by another, so `work` must be the same each time.
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop);
 

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <latch>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -129,6 +131,25 @@ TEST(WorkerProcess, WorksWhileOtherThreadsAllocate) {
   });
   enough = true;
   EXPECT_EQ(right, kThreads * 20);
+}
+
+// As an allocator may be locked: the child's copy of the mutex is never unlocked.
+TEST(WorkerProcess, ReplacesAChildThatWaitsForALock) {
+  std::mutex mutex;
+  std::latch locked(1);
+  const std::jthread other([&] {
+    const std::lock_guard lock(mutex);
+    locked.count_down();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  });
+  locked.wait();
+  const auto work = [&] {
+    const std::lock_guard lock(mutex);
+    return std::vector<double>{7};
+  };
+  const WorkerResult result = run_in_worker(work, kLong, {});
+  EXPECT_EQ(result.end, WorkerEnd::done);
+  EXPECT_EQ(result.values, std::vector<double>{7});
 }
 
 /// However the work ends.
