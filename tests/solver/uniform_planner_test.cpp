@@ -226,7 +226,7 @@ TEST(Planners, AreMadeByName) {
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_EQ(error.message(), "unknown planner 'alpa', expected one of dflop, megatron, pytorch");
+    EXPECT_EQ(error.message(), "unknown planner 'alpa', expected one of search, dflop, megatron, pytorch");
   }
 }
 
