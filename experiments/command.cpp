@@ -152,6 +152,12 @@ std::string manual_text() {
   return text;
 }
 
+/// On a standard error that cannot be written nothing can be said; the exit code still tells.
+static void complain(const std::string& what) noexcept {
+  const std::string line = "dflop: error: " + what + "\n";
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+}
+
 int run_dflop(const std::vector<std::string>& arguments) {
   try {
     const int code = run_command(arguments);
@@ -159,15 +165,15 @@ int run_dflop(const std::vector<std::string>& arguments) {
     return code;
   } catch (const Error& error) {
     const std::string place = error.context().empty() ? "" : error.context() + ": ";
-    fmt::print(stderr, "dflop: error: {}\n", printable(place + error.message()));
+    complain(printable(place + error.message()));
     return error.exit_code();
   } catch (const std::system_error& error) {  // fmt's, for standard output
-    fmt::print(stderr, "dflop: error: standard output: {}\n", error.code().message());
+    complain("standard output: " + error.code().message());
     return Error(ErrorKind::output, "").exit_code();
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "dflop: error: out of memory\n");
+    complain("out of memory");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "dflop: error: {}\n", error.what());
+    complain(error.what());
   }
   return 1;
 }

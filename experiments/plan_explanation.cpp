@@ -98,7 +98,7 @@ std::string ranking_json(const PlanResult& result) {
 std::string describe_proof(const PlanResult& result) {
   if (!result.bound) return "no bound is known for this planner and cost model";
   return fmt::format(
-      "no plan of the space that fits, with any microbatches of these samples, has an objective below {:.4f} s: "
+      "no plan of the space that fits with LPT has, with any microbatches of these samples, an objective below {:.4f} s: "
       "the best is within {:.2f} % of it{}",
       result.bound->count(), 100 * result.gap(),
       result.exhausted ? "" : "; the search ended before all smaller bounds were looked into");

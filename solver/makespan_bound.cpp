@@ -25,6 +25,7 @@ MakespanBounds::MakespanBounds(LoadPipeline pipeline, BoundKind best)
 
 void MakespanBounds::prepare(const Features& features, const ProgramLimits& limits) {
   if (best_ != BoundKind::linear_program || mean_.features() == 0) return;
+  if (mean_.steps().size() > limits.steps) return;
   use(best_paths(mean_, features, limits));
 }
 

@@ -8,8 +8,9 @@
 namespace dflop {
 
 struct ProgramLimits {
-  std::size_t shapes = 3;   ///< that items are mixtures of, at least 2
-  int iterations = 50'000;  ///< of the simplex method, 10 to 60 us each
+  std::size_t shapes = 3;    ///< that items are mixtures of, at least 2
+  int iterations = 50'000;   ///< of the simplex method, 10 to 60 us each
+  std::size_t steps = 4096;  ///< of a larger pipeline nothing is solved, as that takes many seconds
 };
 
 /// The paths that bound the makespan of these items best together, from the dual solution of

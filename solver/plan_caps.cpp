@@ -10,6 +10,8 @@
 namespace dflop {
 namespace {
 
+constexpr double kSlack = 1.05;  // that a balanced schedule needs over the mean
+
 /// Microbatches that each stage holds at most on one rank.
 std::vector<int> most_held(const PipelineOrder& order) {
   std::vector<int> most(order.shape.stages(), 0);
@@ -107,36 +109,47 @@ class MemoryCaps {
     return bytes;
   }
 
+  /// One cap for all stages of a rank: over as many microbatches as the fullest holds, each sample weighing
+  /// with the part of them that a stage holds. With several stages that is only near, and a cap below what
+  /// the largest sample or a balanced schedule needs would refuse what may well fit.
   void add_rank(const std::vector<int>& of_rank) {
     double free = free_bytes(of_rank);
     std::vector<int> stages;
-    std::vector<std::vector<double>> weights;
-    std::vector<double> parts;
     for (const int s : of_rank) {
       if (request_.plan.layout == Layout::colocated && s == 0) {
-        // The encoder of every rank holds some microbatches, not in a row: the largest is kept free for each.
-        free -= held_[s] * static_cast<double>(request_.cost.activation(stages_[s], largest_work(s)).count);
-        continue;
+        // The encoder of every rank holds some microbatches, not in a row.
+        free -= held_[s] * mean_activations(s);
+      } else {
+        stages.push_back(s);
       }
       if (of_microbatch(s)) {
         const Work one{largest_sequence(request_.samples), {}};
         free -= held_[s] * static_cast<double>(request_.cost.activation(stages_[s], one).count);
       }
-      stages.push_back(s);
-      weights.push_back(activations(s));
-      parts.push_back(held_[s] * std::accumulate(weights.back().begin(), weights.back().end(), 0.0));
     }
-    const double all = std::accumulate(parts.begin(), parts.end(), 0.0);
-    for (std::size_t k = 0; k < stages.size(); ++k) {
-      if (parts[k] <= 0) continue;
-      const int s = stages[k];
-      add_cap({"bytes of activations on stage " + std::to_string(s),
-               {},
-               std::max(0.0, free * parts[k] / all),
-               std::max(1, held_[s]),
-               of_microbatch(s)},
-              std::move(weights[k]));
+    int window = 1;
+    for (const int s : stages) window = std::max(window, held_[s]);
+    std::vector<double> weights(request_.samples.size(), 0.0);
+    for (const int s : stages) {
+      const std::vector<double> bytes = activations(s);
+      for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += bytes[i] * held_[s] / window;
     }
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    if (stages.empty() || sum <= 0) return;
+    const bool shared = of_microbatch(stages.front());
+    const int parts = shared ? request_.plan.microbatches : request_.plan.bins();
+    const double balanced = kSlack * std::min(window, request_.plan.microbatches) * sum / parts;
+    double most = std::max(free, 0.0);
+    if (of_rank.size() > 1)
+      most = std::max({most, balanced, *std::max_element(weights.begin(), weights.end())});
+    add_cap({"bytes of activations on stage " + std::to_string(stages.front()), {}, most, window, shared},
+            std::move(weights));
+  }
+
+  /// Of a microbatch of the mean work.
+  double mean_activations(int stage) const {
+    const std::vector<double> bytes = activations(stage);
+    return std::accumulate(bytes.begin(), bytes.end(), 0.0) / request_.plan.bins();
   }
 
   /// Leaves out what another cap says already: that of a window as long, for which every sample is as large a

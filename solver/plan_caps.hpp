@@ -19,10 +19,11 @@ struct CapSet {
 ///
 /// Activations add up over samples to within rounding to tp shares. The workspace grows with the largest
 /// microbatch, so tokens of a bin and encoder tokens of a microbatch are capped as well, at 1.5 x their mean
-/// or the largest sample, and memory is kept free for that. A rank with several stages gives each a part of
-/// its memory in proportion to what they hold in the mean. An encoder's dp ranks hold equal parts of a
-/// microbatch and up to one sequence more, as lower() cuts it. The order is that of equal steps; where an
-/// order depends on durations, a batch may hold more, which the simulated peak shows.
+/// or the largest sample, and memory is kept free for that. A rank with several stages has one cap for
+/// all, over the microbatches that the fullest of them holds, which is only near: it is never below what a
+/// balanced schedule needs. An encoder's dp ranks hold equal parts of a microbatch and up to one sequence
+/// more, as lower() cuts it. The order is that of equal steps; where an order depends on durations, a batch
+/// may hold more, which the simulated peak shows.
 CapSet plan_caps(const ScheduleRequest& request);
 
 }  // namespace dflop

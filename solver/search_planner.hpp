@@ -15,9 +15,10 @@ namespace dflop {
 /// The plan of solver/dflop_planner.hpp is run first, though its count of microbatches may be none of the
 /// space.
 ///
-/// A plan fits if no rank needs more memory than a GPU has in any iteration that was run. Plans are given up
-/// when their bound is no smaller than the objective of one that fits, when some rank needs too much memory
-/// under any assignment, or when they do not fit on being run.
+/// A plan fits if with LPT microbatches no rank needs more memory than a GPU has in any iteration that was
+/// run; one that would fit with others only is not of the space. Plans are given up when their bound is no
+/// smaller than the objective of one that fits, when some rank needs too much memory under any assignment, or
+/// when they do not fit on being run.
 ///
 /// PlanResult::bound is the smallest bound of all plans that were not found not to fit, run or not: no plan
 /// of the space that fits, under any assignment of the samples to microbatches, has a smaller objective.
