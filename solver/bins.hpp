@@ -50,6 +50,7 @@ struct BinSolution {
   double bound_s = 0;             ///< no assignment has a smaller largest load
   ScheduleStatus status = ScheduleStatus::heuristic;
   BoundKind bound_kind = BoundKind::simple;
+  std::string reason = {};  ///< of infeasible and fallback
 };
 
 /// The largest load of any bin, encoder or LLM, in seconds. Caps are not looked at.

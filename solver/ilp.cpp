@@ -1,11 +1,14 @@
 #include "solver/ilp.hpp"
 
+#include <fmt/format.h>
 #include <CbcModel.hpp>
 #include <ClpSolve.hpp>
 #include <CoinPackedMatrix.hpp>
 #include <OsiClpSolverInterface.hpp>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -20,7 +23,10 @@ using Clock = std::chrono::steady_clock;
 
 /// CBC looks at the clock between nodes only; what it overruns by more is cut off.
 constexpr Seconds kGrace(0.2);
-/// Of a call without a time limit: longer than any sensible node budget takes.
+/// Of a call without a time limit: far longer than the first linear program and the nodes take. Only a
+/// process that hangs gets there.
+constexpr Seconds kLongestStart(30);
+constexpr Seconds kLongestNode(0.05);
 constexpr Seconds kLongest(600);
 
 /// Of the local search before; small problems need no more.
@@ -199,6 +205,10 @@ std::vector<std::int32_t> IntegerProgram::decode(const double* values) const {
   return bin;
 }
 
+std::int64_t nodes_of(const SolveLimits& limits) {
+  return limits.steps > 0 ? limits.steps : kDefaultNodes;
+}
+
 /// Sets limits and tolerances. CbcMain1 would add cuts and heuristics but is not safe to call from several
 /// threads.
 void configure(CbcModel& model, const SolveLimits& limits, Clock::time_point begin) {
@@ -214,8 +224,7 @@ void configure(CbcModel& model, const SolveLimits& limits, Clock::time_point beg
     model.setMaximumSeconds(std::max(0.0, left.count()));
   } else {
     constexpr std::int64_t most = std::numeric_limits<int>::max();
-    const std::int64_t nodes = limits.steps > 0 ? limits.steps : kDefaultNodes;
-    model.setMaximumNodes(static_cast<int>(std::min(nodes, most)));
+    model.setMaximumNodes(static_cast<int>(std::min(nodes_of(limits), most)));
   }
 }
 
@@ -241,25 +250,36 @@ std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimit
   return values;
 }
 
+void fall_back(BinSolution& solution, const char* reason) {
+  solution.status = ScheduleStatus::fallback;
+  solution.reason = reason;
+}
+
 /// Takes from the worker's message what is better than the seed.
 void take(const BinProblem& problem, const std::vector<double>& values, BinSolution& solution) {
   const auto verdict = static_cast<Verdict>(static_cast<int>(values[0]));
-  if (verdict == Verdict::abandoned) {
-    solution.status = ScheduleStatus::fallback;
-    return;
-  }
+  if (verdict == Verdict::abandoned) return fall_back(solution, "CBC gave up");
   const std::vector<std::int32_t> bin(values.begin() + 2, values.end());
   if (!bin.empty() && !broken_cap(problem, bin) &&
       largest_load(problem, bin) < largest_load(problem, solution.bin)) {
     solution.bin = bin;
   }
   const double found = largest_load(problem, solution.bin);
-  const double possible = verdict == Verdict::optimal ? found : values[1] * solution.bound_s;
-  if (possible <= found && possible > solution.bound_s) {
-    solution.bound_s = possible;
+  const double possible = values[1] * solution.bound_s;
+  // A bound that is above what was found by more than rounding is none.
+  if (meets_bound(possible, found) && possible > solution.bound_s) {
+    solution.bound_s = std::min(possible, found);
     solution.bound_kind = BoundKind::integer_program;
   }
-  if (verdict == Verdict::optimal) solution.status = ScheduleStatus::optimal;
+  // CBC's optimum is that of caps with tolerances: it may be another than what was found.
+  if (verdict == Verdict::optimal) solution.status = ScheduleStatus::heuristic;
+  if (meets_bound(found, solution.bound_s)) solution.status = ScheduleStatus::optimal;
+}
+
+/// How long CBC's process may take from now on.
+Seconds longest(const SolveLimits& limits, Clock::time_point begin) {
+  if (limits.time) return *limits.time + kGrace - (Clock::now() - begin);
+  return std::min(kLongest, kLongestStart + kLongestNode * static_cast<double>(nodes_of(limits)));
 }
 
 }  // namespace
@@ -267,8 +287,10 @@ void take(const BinProblem& problem, const std::vector<double>& values, BinSolut
 BinSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits) {
   const Clock::time_point begin = Clock::now();
   const std::int64_t binaries = static_cast<std::int64_t>(problem.items()) * problem.bins;
-  if (binaries > (limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries)) {
-    return {lpt(problem), lower_bound(problem), ScheduleStatus::fallback};
+  const std::int64_t most = limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries;
+  if (binaries > most) {
+    return {lpt(problem), lower_bound(problem), ScheduleStatus::fallback, BoundKind::simple,
+            fmt::format("{} binaries, at most {}", binaries, most)};
   }
   SolveLimits seeding = limits;
   seeding.steps = kSeedSteps;
@@ -280,17 +302,34 @@ BinSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits) {
     solution.status = ScheduleStatus::optimal;
     return solution;
   }
-  Seconds deadline = kLongest;
-  if (limits.time) deadline = *limits.time + kGrace - (Clock::now() - begin);
-  const WorkerResult result = run_in_worker(
-      [&] { return branch_and_bound(problem, limits, solution, begin); }, deadline, limits.stop);
+  solution.reason.clear();
+  const WorkerResult result =
+      run_in_worker([&] { return branch_and_bound(problem, limits, solution, begin); },
+                    longest(limits, begin), limits.stop);
   solution.status = limits.time ? ScheduleStatus::time_limit : ScheduleStatus::node_limit;
   if (result.end == WorkerEnd::late) solution.status = ScheduleStatus::time_limit;
-  if (result.end == WorkerEnd::died) solution.status = ScheduleStatus::fallback;
-  if (result.end == WorkerEnd::done) take(problem, result.values, solution);
+  if (result.end == WorkerEnd::done && is_ilp_answer(problem, result.values)) {
+    take(problem, result.values, solution);
+  } else if (result.end == WorkerEnd::done || result.end == WorkerEnd::died) {
+    fall_back(solution, "the process of CBC failed");
+  }
   const double found = largest_load(problem, solution.bin);
   if (limits.improved && found < seeded) limits.improved(solution.bin, found);
   return solution;
+}
+
+bool is_ilp_answer(const BinProblem& problem, std::span<const double> values) {
+  if (values.size() != 2 && values.size() != 2 + problem.items()) return false;
+  const auto one_of = [](double value, int count) {
+    return value >= 0 && value < count && value == std::floor(value);
+  };
+  if (!one_of(values[0], 3) || !std::isfinite(values[1])) return false;
+  std::vector<bool> used(problem.bins, values.size() == 2 || problem.allow_empty);
+  for (const double value : values.subspan(2)) {
+    if (!one_of(value, problem.bins)) return false;
+    used[static_cast<std::size_t>(value)] = true;
+  }
+  return std::find(used.begin(), used.end(), false) == used.end();
 }
 
 }  // namespace dflop

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "solver/assignment_solver.hpp"
 
@@ -24,10 +25,17 @@ inline constexpr std::int64_t kDefaultNodes = 200;
 /// out of none. A step of `limits` is a branch-and-bound node.
 ///
 /// CBC runs in a process of its own (solver/worker_process.hpp): it may crash or miss its limit, and is
-/// killed 0.2 s after it. The bound is CBC's, to its tolerance. Status: optimal (proven), node_limit,
-/// time_limit, or fallback: the model is too large and lpt()'s assignment stays, or CBC failed and the local
-/// search's does.
+/// killed 0.2 s after it; without a time limit 30 s and 0.05 s per node after the call, at most 600 s, which
+/// is a hundred times what they take. The bound is CBC's, to its tolerance. Status: optimal (the assignment
+/// meets the bound), node_limit, time_limit, heuristic (CBC ended, but its best breaks a cap by less than its
+/// tolerance and was not taken), or fallback, with a reason: the model is too large and lpt()'s assignment
+/// stays, or CBC failed and the local search's does.
 /// @return no bins where none was found that obeys the caps.
 BinSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits);
+
+/// True for what CBC's process may send: a verdict (0 to 2), a finite bound, and a bin of the problem for
+/// each item, none left empty that must not be, or no bins. A process whose memory is corrupted may send
+/// anything.
+bool is_ilp_answer(const BinProblem& problem, std::span<const double> values);
 
 }  // namespace dflop

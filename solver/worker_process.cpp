@@ -37,8 +37,9 @@ bool write_all(int file, const void* data, std::size_t bytes) {
   return true;
 }
 
-[[noreturn]] void be_child(const std::function<std::vector<double>()>& work, int out) {
+[[noreturn]] void be_child(const std::function<std::vector<double>()>& work, int out, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before that was set
   // The caller's handlers clean up the caller's files.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) {
     std::signal(signal, SIG_DFL);
@@ -83,8 +84,9 @@ Child::Child(const std::function<std::vector<double>()>& work) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return;
   in_ = ends[0];
+  const pid_t parent = getpid();
   pid_ = fork();
-  if (pid_ == 0) be_child(work, ends[1]);
+  if (pid_ == 0) be_child(work, ends[1], parent);
   close(ends[1]);
 }
 
@@ -107,7 +109,8 @@ Seconds Child::time_used() const {
 /// What the child has sent so far.
 class Message {
  public:
-  bool complete() const { return bytes_.size() >= sizeof(std::uint64_t) && bytes_.size() >= expected(); }
+  bool complete() const { return counted() && !too_long() && bytes_.size() >= expected(); }
+  bool too_long() const { return counted() && count() > kMostWorkerValues; }
 
   /// @return false at the end of the pipe.
   bool read_some(int in) {
@@ -126,11 +129,13 @@ class Message {
   }
 
  private:
-  std::size_t expected() const {
+  bool counted() const { return bytes_.size() >= sizeof(std::uint64_t); }
+  std::uint64_t count() const {
     std::uint64_t count = 0;
     std::copy_n(bytes_.begin(), sizeof(count), reinterpret_cast<char*>(&count));
-    return sizeof(count) + count * sizeof(double);
+    return count;
   }
+  std::size_t expected() const { return sizeof(std::uint64_t) + count() * sizeof(double); }
 
   std::vector<char> bytes_;
 };
@@ -153,7 +158,7 @@ std::optional<WorkerEnd> receive(const Child& child, Clock::time_point deadline,
     pollfd ready{child.in(), POLLIN, 0};
     const int found = poll(&ready, 1, static_cast<int>(wait.count() * 1e3) + 1);
     if (found < 0 && errno != EINTR) return WorkerEnd::died;
-    if (found > 0 && !message.read_some(child.in())) return WorkerEnd::died;
+    if (found > 0 && (!message.read_some(child.in()) || message.too_long())) return WorkerEnd::died;
   }
   return WorkerEnd::done;
 }

@@ -10,6 +10,9 @@
 
 namespace dflop {
 
+/// What a worker may return at most: a longer message is that of a corrupted one.
+inline constexpr std::uint64_t kMostWorkerValues = 4'194'304;
+
 enum class WorkerEnd : std::uint8_t { done, late, stopped, died };
 
 struct WorkerResult {
@@ -22,6 +25,7 @@ struct WorkerResult {
 /// and neither a crash nor a corrupted heap reaches the caller. The child has a copy of the caller's memory
 /// but none of its threads, so `work` must not wait for any, print or write files; its output goes nowhere. A
 /// child that nevertheless waits is soon replaced by another, so `work` must be the same each time.
+/// More than kMostWorkerValues values count as died. What they are is not looked at.
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop);
 

@@ -75,6 +75,12 @@ TEST(WorkerProcess, ChangesNothingAndPrintsNothing) {
   EXPECT_EQ(changed, 0);
 }
 
+TEST(WorkerProcess, ATooLongMessageIsThatOfABrokenWorker) {
+  const auto zeros = [](std::uint64_t count) { return [count] { return std::vector<double>(count); }; };
+  EXPECT_EQ(run_in_worker(zeros(kMostWorkerValues), kLong, {}).end, WorkerEnd::done);
+  EXPECT_EQ(run_in_worker(zeros(kMostWorkerValues + 1), kLong, {}).end, WorkerEnd::died);
+}
+
 TEST(WorkerProcess, SeveralAtOnce) {
   std::vector<int> right(8, 0);
   std::vector<std::thread> threads;
