@@ -12,7 +12,6 @@ namespace {
 constexpr int kEncoder = 0;
 constexpr int kLlm = 1;
 constexpr int kCaps = 2;        // first dimension of caps
-constexpr int kChunk = 24;      // bins that one round of exchange_items() looks at
 constexpr int kKickTries = 64;  // about what a kick costs
 constexpr int kMostPairs = 64;  // items of a bin beyond which pairs are too many to look at
 
@@ -92,12 +91,12 @@ std::vector<std::int32_t> BinSearch::sources() const {
   return bins;
 }
 
-Offers BinSearch::items_of(std::int32_t bin) const {
+Offers BinSearch::items_of(std::int32_t bin, int first, int count) const {
   Offers offers;
-  offers.encoder = row(kEncoder, bin);
-  offers.llm = row(kLlm, bin);
-  for (int c = 0; c < caps_.caps(); ++c) offers.weight[c] = row(kCaps + c, bin);
-  offers.count = count_[bin];
+  offers.encoder = row(kEncoder, bin) + first;
+  offers.llm = row(kLlm, bin) + first;
+  for (int c = 0; c < caps_.caps(); ++c) offers.weight[c] = row(kCaps + c, bin) + first;
+  offers.count = count;
   return offers;
 }
 
@@ -115,36 +114,28 @@ ExchangeQuery BinSearch::query(std::int32_t x, std::int32_t y) const {
   return q;
 }
 
-bool BinSearch::exchange_items() {
-  Exchange best{largest() * (1 - 1e-6F)};
-  std::int32_t best_x = -1;
-  std::int32_t best_y = -1;
-  for (const std::int32_t x : sources()) {
-    for (int looked = 0; looked < problem_.bins; ++looked) {
-      if (looked % kChunk == 0 && best_x >= 0) break;
-      const std::int32_t y = ring_[next_];
-      next_ = next_ + 1 == ring_.size() ? 0 : next_ + 1;
-      if (y == x) continue;
-      ExchangeQuery q = query(x, y);
-      q.x = items_of(x);
-      q.y = items_of(y);
-      // The empty slot: a bin may not give its last item away.
-      if (count_[x] > 1 || problem_.allow_empty) ++q.y.count;
-      if (x / share_ == y / share_) q.x.encoder = q.y.encoder = zeros_.data();
-      tries_ += static_cast<std::int64_t>(q.x.count) * padded(q.y.count) / kLanes;
-      if (!best_exchange(q, best)) continue;
-      best_x = x;
-      best_y = y;
-    }
-    if (best_x >= 0) break;
-  }
-  if (best_x < 0) return false;
-  if (best.y < count_[best_y]) {
-    swap_slots(best_x, best.x, best_y, best.y);
+void BinSearch::try_items(std::int32_t x, int block, std::int32_t y, Found& best) {
+  ExchangeQuery q = query(x, y);
+  const int first = block * kBlock;
+  q.x = items_of(x, first, std::min(kBlock, count_[x] - first));
+  q.y = items_of(y, 0, count_[y]);
+  // The empty slot: a bin may not give its last item away.
+  if (count_[x] > 1 || problem_.allow_empty) ++q.y.count;
+  if (x / share_ == y / share_) q.x.encoder = q.y.encoder = zeros_.data();
+  tries_ += static_cast<std::int64_t>(q.x.count) * padded(q.y.count) / kLanes;
+  if (!best_exchange(q, best.exchange)) return;
+  best.exchange.x += first;
+  best.x = x;
+  best.y = y;
+}
+
+void BinSearch::apply(const Found& found) {
+  if (found.x < 0) return;
+  if (found.exchange.y < count_[found.y]) {
+    swap_slots(found.x, found.exchange.x, found.y, found.exchange.y);
   } else {
-    move_slot(best_x, best.x, best_y);
+    move_slot(found.x, found.exchange.x, found.y);
   }
-  return true;
 }
 
 void BinSearch::pair_offers(std::int32_t bin, PairOffers& out) const {
@@ -157,7 +148,7 @@ void BinSearch::pair_offers(std::int32_t bin, PairOffers& out) const {
       const auto value = [&](int slot) { return slot == count ? 0.0F : values[slot]; };
       out.rows[d].push_back(value(s) + value(t));
     }
-    out.slots.push_back({static_cast<std::int16_t>(s), static_cast<std::int16_t>(t)});
+    out.slots.push_back({s, t});
   };
   const bool pairs = count <= kMostPairs;
   for (int s = 0; s < count; ++s) {
@@ -174,6 +165,7 @@ void BinSearch::pair_offers(std::int32_t bin, PairOffers& out) const {
 }
 
 bool BinSearch::try_pairs(std::int32_t x, std::int32_t y, float below) {
+  if (count_[x] > kMostPairs && count_[y] > kMostPairs) return false;  // single items were tried
   pair_offers(y, pairs_y_);
   ExchangeQuery q = query(x, y);
   q.x = pairs_x_.offers;

@@ -28,11 +28,14 @@ class BinSearch {
   std::int64_t tries() const { return tries_; }
 
   /// Takes load off the fullest bin by the best exchange of single items, or move, with one of the bins
-  /// looked at: some in turn, more where they give nothing. False where no bin gives any.
-  bool exchange_items();
+  /// looked at: some in turn, more where they give nothing. Of a bin with more than kBlock items a block of
+  /// them is looked at, the next one where it gives nothing. `stop()` is asked after at most kAskAfter tries
+  /// and a pair of bins. False where no bin gives any, or stopped before one did.
+  template <typename Stop>
+  bool exchange_items(const Stop& stop);
 
   /// The same with up to two items from each side, and the first bin that gives an exchange. `stop()` is
-  /// asked after each bin.
+  /// asked before each bin.
   template <typename Stop>
   bool exchange_pairs(const Stop& stop);
 
@@ -40,9 +43,19 @@ class BinSearch {
   void kick();
 
  private:
+  static constexpr int kBlock = 256;               // items of a bin that are looked at together
+  static constexpr int kChunk = 24;                // bins that one round of exchange_items() looks at
+  static constexpr std::int64_t kAskAfter = 4096;  // tries, some microseconds
+
   struct Pair {
-    std::int16_t first;
-    std::int16_t second;
+    std::int32_t first;
+    std::int32_t second;
+  };
+  /// The best exchange so far and its bins.
+  struct Found {
+    Exchange exchange;
+    std::int32_t x = -1;
+    std::int32_t y = -1;
   };
   /// Offers of up to two items of a bin.
   struct PairOffers {
@@ -68,8 +81,11 @@ class BinSearch {
   std::int32_t fullest() const;
   std::vector<std::int32_t> sources() const;
   ExchangeQuery query(std::int32_t x, std::int32_t y) const;
-  Offers items_of(std::int32_t bin) const;
+  /// Items `first` and `count` - 1 after it.
+  Offers items_of(std::int32_t bin, int first, int count) const;
   void pair_offers(std::int32_t bin, PairOffers& out) const;
+  void try_items(std::int32_t x, int block, std::int32_t y, Found& best);
+  void apply(const Found& found);
   bool try_pairs(std::int32_t x, std::int32_t y, float below);
   bool fits_exchange(std::int32_t x, int s, std::int32_t y, int t) const;
 
@@ -93,10 +109,38 @@ class BinSearch {
   Random random_;
   std::vector<std::int32_t> ring_;  // bins in the order in which they are looked at
   std::size_t next_ = 0;
+  int next_block_ = 0;
   std::int64_t tries_ = 0;
   PairOffers pairs_x_;
   PairOffers pairs_y_;
 };
+
+template <typename Stop>
+bool BinSearch::exchange_items(const Stop& stop) {
+  Found best{{largest() * (1 - 1e-6F)}};
+  std::int64_t ask_at = tries_ + kAskAfter;
+  for (const std::int32_t x : sources()) {
+    const int blocks = (count_[x] + kBlock - 1) / kBlock;
+    for (int b = 0; b < blocks && best.x < 0; ++b) {
+      const int block = next_block_ = (next_block_ + 1) % blocks;
+      for (int looked = 0; looked < problem_.bins; ++looked) {
+        if (looked % kChunk == 0 && best.x >= 0) break;
+        const std::int32_t y = ring_[next_];
+        next_ = next_ + 1 == ring_.size() ? 0 : next_ + 1;
+        if (y != x) try_items(x, block, y, best);
+        if (tries_ < ask_at) continue;
+        if (stop()) {
+          apply(best);
+          return best.x >= 0;
+        }
+        ask_at = tries_ + kAskAfter;
+      }
+    }
+    if (best.x >= 0) break;
+  }
+  apply(best);
+  return best.x >= 0;
+}
 
 template <typename Stop>
 bool BinSearch::exchange_pairs(const Stop& stop) {
@@ -107,8 +151,8 @@ bool BinSearch::exchange_pairs(const Stop& stop) {
     pair_offers(x, pairs_x_);
     for (std::size_t k = 0; k < ring_.size(); ++k) {
       const std::int32_t y = ring_[(start + k) % ring_.size()];
-      if (y != x && try_pairs(x, y, below)) return true;
       if (stop()) return false;
+      if (y != x && try_pairs(x, y, below)) return true;
     }
   }
   return false;

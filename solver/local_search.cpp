@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
-#include "core/error.hpp"
 #include "solver/bin_search.hpp"
 #include "solver/lpt.hpp"
 
@@ -37,7 +37,7 @@ class Budget {
 void descend(BinSearch& search, float goal, const Budget& budget) {
   const auto over = [&] { return budget.over(search); };
   while (search.largest() > goal && !over()) {
-    if (!search.exchange_items() && !search.exchange_pairs(over)) return;
+    if (!search.exchange_items(over) && !search.exchange_pairs(over)) return;
   }
 }
 
@@ -76,13 +76,21 @@ std::vector<double> shares(const BinProblem& problem, bool of_microbatch) {
 
 BinSolution local_search(const BinProblem& problem, const SolveLimits& limits) {
   const Budget budget(limits, Clock::now());
-  if (static_cast<int>(problem.caps.size()) > kMostCaps)
-    throw Error(ErrorKind::usage, "local search obeys at most " + std::to_string(kMostCaps) + " caps");
   BinSolution solution{obey_caps(problem, limits), lower_bound(problem)};
+  if (solution.bin.empty() && problem.items() > 0) {
+    solution.status = ScheduleStatus::infeasible;
+    solution.reason = "no assignment that obeys all caps was found";
+  }
   if (solution.bin.empty()) return solution;
   double least = largest_load(problem, solution.bin);
   if (limits.improved) limits.improved(solution.bin, least);
   if (problem.bins == 1 || meets_bound(least, solution.bound_s)) return solution;
+  if (static_cast<int>(problem.caps.size()) > kMostCaps) {
+    solution.status = ScheduleStatus::fallback;
+    solution.reason =
+        std::to_string(problem.caps.size()) + " caps, exchanges obey at most " + std::to_string(kMostCaps);
+    return solution;
+  }
 
   BinSearch search(problem, solution.bound_s, solution.bin, Random(limits.seed, limits.stream));
   search_on(search, kMet, budget, [&](const std::vector<std::int32_t>& bin) {

@@ -14,7 +14,8 @@ namespace dflop {
 /// or `limits` end it. A step of `limits.steps` is one offer tried against sixteen others; without steps or
 /// time there are two million, some milliseconds. Never worse than lpt(). `improved` gets each better
 /// assignment.
-/// @return no bins where no assignment was found that obeys the caps.
+/// @return no bins and status infeasible where no assignment was found that obeys the caps; that of
+/// obey_caps() and status fallback where there are more than kMostCaps caps (solver/exchange_kernel.hpp).
 BinSolution local_search(const BinProblem& problem, const SolveLimits& limits);
 
 /// Some assignment that obeys the caps: lpt()'s, or one found by the same search on what bins hold of them;

@@ -86,5 +86,42 @@ TEST(LocalSearch, WindowsOfMicrobatchesStayUnderTheirCap) {
   EXPECT_GT(found, 20);
 }
 
+TEST(LocalSearch, TakesSeventyThousandItemsInTwoBins) {
+  Random random(3);
+  const std::vector<double> zeros(70'000, 0.0);
+  std::vector<double> llm(zeros.size());
+  for (double& value : llm) value = random.below(2) == 0 ? 2 : 7;
+  const BinProblem problem{zeros, llm, 2};
+  const BinSolution solution = local_search(problem, {1});
+  ASSERT_EQ(solution.bin.size(), llm.size());
+  EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
+}
+
+// Thirty caps are more than exchanges look at: what obeys them is returned, with the reason.
+TEST(LocalSearch, ManyCapsAreObeyedWithoutASearch) {
+  const std::vector<double> zeros(5, 0.0);
+  const std::vector<double> llm = {3, 3, 2, 2, 2};
+  const std::vector<double> one(5, 1.0);
+  BinProblem problem{zeros, llm, 2};
+  problem.caps.assign(30, {"items", one, 3});
+  const BinSolution solution = local_search(problem, {});
+  EXPECT_EQ(solution.status, ScheduleStatus::fallback);
+  EXPECT_EQ(solution.reason, "30 caps, exchanges obey at most 24");
+  ASSERT_EQ(solution.bin.size(), 5u);
+  EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
+}
+
+// Two items of 3 fit in no bin of 5 together with the third: three of them need three bins.
+TEST(LocalSearch, SaysThatNothingObeysTheCaps) {
+  const std::vector<double> times(3, 1.0);
+  const std::vector<double> tokens(3, 3.0);
+  BinProblem problem{times, times, 2};
+  problem.caps.push_back({"tokens", tokens, 5});
+  const BinSolution solution = local_search(problem, {1, 1000});
+  EXPECT_TRUE(solution.bin.empty());
+  EXPECT_EQ(solution.status, ScheduleStatus::infeasible);
+  EXPECT_EQ(solution.reason, "no assignment that obeys all caps was found");
+}
+
 }  // namespace
 }  // namespace dflop
