@@ -1,5 +1,7 @@
 #include "solver/bin_solvers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -57,6 +59,11 @@ class BinSolver : public AssignmentSolver {
     SolveLimits inner = limits;
     if (problem.pipeline != nullptr) inner.improved = nullptr;
     BinSolution found = find(problem.bins, inner);
+    if (found.status == ScheduleStatus::infeasible) {
+      solution.status = found.status;
+      solution.reason = std::string(name_) + ": " + found.reason;
+      return;
+    }
     const auto broken = found.bin.empty() ? std::optional<std::string>("no bin with room for an item")
                                           : broken_cap(problem.bins, found.bin);
     if (broken && problem.bins.items() > 0) {
@@ -82,7 +89,7 @@ class BinSolver : public AssignmentSolver {
     if (!broken_cap(problem, arranged)) bin = std::move(arranged);
   }
 
-  static void finish(const AssignmentProblem& problem, BinSolution found, AssignmentSolution& solution) {
+  void finish(const AssignmentProblem& problem, BinSolution found, AssignmentSolution& solution) const {
     solution.objective_s = problem.objective(found.bin);
     if (problem.pipeline != nullptr) {
       const MakespanBound bound =
@@ -93,11 +100,22 @@ class BinSolver : public AssignmentSolver {
       found.bound_kind = bound.kind;
       if (found.status != ScheduleStatus::fallback) found.status = ScheduleStatus::heuristic;
     }
-    // Sums in another order may round to above the objective.
+    const bool below = meets_bound(found.bound_s, solution.objective_s);
+    if (!below && problem.pipeline == nullptr) {
+      throw Error(ErrorKind::internal, fmt::format("{}: a largest load of {} s below its bound of {} s",
+                                                   name_, solution.objective_s, found.bound_s));
+    }
+    // Sums in another order may round to above the objective; the bound of a makespan is that of a run, and
+    // may be further above the pipeline's, which then proves nothing.
     solution.bound_s = std::min(found.bound_s, solution.objective_s);
     solution.bound_kind = found.bound_kind;
-    const bool proven = meets_bound(solution.objective_s, solution.bound_s);
+    const bool proven = below && meets_bound(solution.objective_s, found.bound_s);
     solution.status = proven ? ScheduleStatus::optimal : found.status;
+    if (solution.status != ScheduleStatus::fallback) {
+      solution.reason.clear();
+    } else if (solution.reason.empty()) {
+      solution.reason = std::move(found.reason);
+    }
     solution.bin = std::move(found.bin);
   }
 

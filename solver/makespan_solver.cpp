@@ -105,11 +105,15 @@ class Run {
   void finish(AssignmentSolution& solution) {
     solution.bin = best_;
     solution.objective_s = best_s_;
+    // The bound is that of a run; above the makespan of a pipeline that is only near it, it proves nothing.
+    const bool below = meets_bound(bound_.seconds, best_s_);
+    const bool met = meets_bound(best_s_, bound_.seconds);
     solution.bound_s = std::min(bound_.seconds, best_s_);
     solution.bound_kind = bound_.kind;
-    solution.status = meets_bound(best_s_, bound_.seconds) ? ScheduleStatus::optimal
-                      : limits_.time                       ? ScheduleStatus::time_limit
-                                                           : ScheduleStatus::node_limit;
+    solution.status = met && below   ? ScheduleStatus::optimal
+                      : met          ? ScheduleStatus::heuristic
+                      : limits_.time ? ScheduleStatus::time_limit
+                                     : ScheduleStatus::node_limit;
   }
 
   const AssignmentProblem& problem_;
@@ -137,7 +141,10 @@ class AutoSolver final : public AssignmentSolver {
   AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const override {
     if (problem.pipeline != nullptr) return Run(problem, limits).solve();
     const bool small = problem.bins.items() * problem.bins.bins <= kSmallCells;
-    return make_bin_solver(small && !limits.time ? "ilp" : "local-search")->solve(problem, limits);
+    if (!small || limits.time) return make_bin_solver("local-search")->solve(problem, limits);
+    SolveLimits nodes = limits;
+    nodes.steps = 0;  // steps of a search are no branch-and-bound nodes
+    return make_bin_solver("ilp")->solve(problem, nodes);
   }
 };
 

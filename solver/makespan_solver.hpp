@@ -14,7 +14,7 @@ namespace dflop {
 ///
 /// "auto": "makespan" where there is a pipeline; it has the result of LPT at once, and to balance the bins
 /// better first does not pay. For the largest load of bins it is the local search, or the integer program
-/// where the problem is small and no time limit given.
+/// where the problem is small and no time limit given, with that one's own number of nodes.
 ///
 /// Both obey caps; where neither LPT nor a search for caps finds an assignment, they are infeasible. Without
 /// a pipeline "makespan" is "local-search". The bound is that of problem.bounds where there is one. Without

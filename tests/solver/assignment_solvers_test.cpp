@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.hpp"
+#include "solver/makespan_bound.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
@@ -247,6 +248,46 @@ TEST(AssignmentSolvers, NameTheItemThatIsTooLarge) {
     EXPECT_EQ(solution.status, ScheduleStatus::infeasible);
     EXPECT_EQ(solution.reason, "item 1 ('b') has 9000 LLM tokens, the cap is 8192");
   }
+}
+
+TEST(AssignmentSolvers, SayWhyTheyFellBack) {
+  const std::vector<double> zeros(513, 0.0);
+  std::vector<double> llm(513, 1.0);
+  llm[0] = 0.5;  // 512.5 in two bins is at least 256.5, which the simple bound does not know
+  const AssignmentProblem problem{{zeros, llm, 2}};
+  const AssignmentSolution solution = make_assignment_solver("ilp")->solve(problem, {});
+  EXPECT_EQ(solution.status, ScheduleStatus::fallback);
+  EXPECT_EQ(solution.reason, "1026 binaries, at most 512");
+}
+
+// The bound of twice the backward passes is above the makespan of any assignment: it is no proof.
+TEST(AssignmentSolvers, ABoundAboveTheMakespanProvesNothing) {
+  Random random(6);
+  const RandomItems items(random, 8, false);
+  const BinProblem bins{items.encoder_s, items.llm_s, 4};
+  const auto pipeline = [&](double backward) {
+    return simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 4}, 1, 1, 0, backward);
+  };
+  const LoadPipeline searched = pipeline(2);
+  MakespanBounds bounds(pipeline(20));
+  const AssignmentProblem problem{bins, &searched, {items.encoder_s, items.llm_s}, &bounds};
+  for (const std::string_view name : assignment_solver_names()) {
+    const AssignmentSolution solution = make_assignment_solver(name)->solve(problem, {1});
+    EXPECT_LT(solution.objective_s, bounds.bound(problem.features).seconds) << name;
+    EXPECT_EQ(solution.bound_s, solution.objective_s) << name;
+    EXPECT_EQ(solution.status, ScheduleStatus::heuristic) << name;
+  }
+}
+
+// "auto" gives the integer program its own number of nodes, not the steps of a search.
+TEST(AssignmentSolvers, StepsAreNotNodes) {
+  Random random(3);
+  const RandomItems data(random, 30, false);
+  const AssignmentProblem problem{data.problem(6)};
+  const AssignmentSolution own = make_assignment_solver("ilp")->solve(problem, {1});
+  const AssignmentSolution one = make_assignment_solver("ilp")->solve(problem, {1, 1});
+  ASSERT_NE(own.bound_s, one.bound_s);  // else this shows nothing
+  EXPECT_EQ(make_assignment_solver("auto")->solve(problem, {1, 1}).bound_s, own.bound_s);
 }
 
 TEST(AssignmentSolvers, RefuseFewerItemsThanBins) {
