@@ -3,24 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "solver/vector_clones.hpp"
+
 namespace dflop {
 namespace {
 
 // Vectors of GCC and Clang: sixteen floats, in as many registers as the processor needs.
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
-
-// One copy of the loop for each of these instruction sets, the best one taken at the first call. Sanitizers
-// do not work in the code that chooses.
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#if !defined(__has_feature)
-#define DFLOP_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
-#elif !__has_feature(thread_sanitizer) && !__has_feature(address_sanitizer)
-#define DFLOP_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
-#endif
-#endif
-#ifndef DFLOP_CLONES
-#define DFLOP_CLONES
-#endif
 
 /// The load after one exchange, as the vectors compute it; kFar where a cap forbids it.
 float load_after(const ExchangeQuery& q, int i, int j) {
@@ -37,7 +26,7 @@ float load_after(const ExchangeQuery& q, int i, int j) {
 }  // namespace
 
 // In a namespace with linkage, as the copies are found by name.
-DFLOP_CLONES float least_load_after(const ExchangeQuery& q) {
+DFLOP_VECTOR_CLONES float least_load_after(const ExchangeQuery& q) {
   Lanes least = {};
   least += kFar;
   const Lanes far = least;
