@@ -129,7 +129,12 @@ void measure_makespan(const Plan& plan, const Target& target, const CostModel& c
   }
   iteration.bound = std::min(iteration.bound, iteration.c_max);  // as rounded
   const bool met = meets_bound(iteration.c_max.count(), iteration.bound.count());
-  if (iteration.status == ScheduleStatus::optimal && !met) iteration.status = ScheduleStatus::heuristic;
+  if (met) {
+    iteration.status = ScheduleStatus::optimal;
+    iteration.reason.clear();
+  } else if (iteration.status == ScheduleStatus::optimal) {
+    iteration.status = ScheduleStatus::heuristic;
+  }
 }
 
 /// Passes on what another source gives, and keeps it; tells of events.
