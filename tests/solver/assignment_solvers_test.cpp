@@ -251,16 +251,15 @@ TEST(AssignmentSolvers, NameTheItemThatIsTooLarge) {
 }
 
 TEST(AssignmentSolvers, SayWhyTheyFellBack) {
-  const std::vector<double> zeros(513, 0.0);
-  std::vector<double> llm(513, 1.0);
-  llm[0] = 0.5;  // 512.5 in two bins is at least 256.5, which the simple bound does not know
-  const AssignmentProblem problem{{zeros, llm, 2}};
+  Random random(9);
+  const RandomItems items(random, 513, false);  // LPT does not meet the bound
+  const AssignmentProblem problem{items.problem(2)};
   const AssignmentSolution solution = make_assignment_solver("ilp")->solve(problem, {});
   EXPECT_EQ(solution.status, ScheduleStatus::fallback);
   EXPECT_EQ(solution.reason, "1026 binaries, at most 512");
 }
 
-// The bound of twice the backward passes is above the makespan of any assignment: it is no proof.
+// A bound with longer backward passes is above the makespan of any assignment: it is no proof.
 TEST(AssignmentSolvers, ABoundAboveTheMakespanProvesNothing) {
   Random random(6);
   const RandomItems items(random, 8, false);
@@ -281,13 +280,19 @@ TEST(AssignmentSolvers, ABoundAboveTheMakespanProvesNothing) {
 
 // "auto" gives the integer program its own number of nodes, not the steps of a search.
 TEST(AssignmentSolvers, StepsAreNotNodes) {
-  Random random(3);
-  const RandomItems data(random, 30, false);
-  const AssignmentProblem problem{data.problem(6)};
-  const AssignmentSolution own = make_assignment_solver("ilp")->solve(problem, {1});
-  const AssignmentSolution one = make_assignment_solver("ilp")->solve(problem, {1, 1});
-  ASSERT_NE(own.bound_s, one.bound_s);  // else this shows nothing
-  EXPECT_EQ(make_assignment_solver("auto")->solve(problem, {1, 1}).bound_s, own.bound_s);
+  Random random(7);
+  int others = 0;
+  for (int round = 0; round < 20; ++round) {
+    const RandomItems data(random, 9, false);
+    const AssignmentProblem problem{data.problem(3)};
+    const AssignmentSolution own = make_assignment_solver("ilp")->solve(problem, {1});
+    const AssignmentSolution one = make_assignment_solver("ilp")->solve(problem, {1, 1});
+    const AssignmentSolution found = make_assignment_solver("auto")->solve(problem, {1, 1});
+    EXPECT_EQ(found.bound_s, own.bound_s) << round;
+    EXPECT_EQ(found.status, own.status) << round;
+    if (one.status != own.status) ++others;
+  }
+  EXPECT_GT(others, 0);  // else this shows nothing
 }
 
 TEST(AssignmentSolvers, RefuseFewerItemsThanBins) {
