@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
 #include "solver/schedulers.hpp"
-#include "traces/output_file.hpp"
 
 namespace dflop {
 namespace {
@@ -16,11 +13,6 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::int64_t kMostIterations = 100'000;
-
-[[noreturn]] void refuse(const std::string& option, const std::string& expected, const std::string& found) {
-  throw Error(ErrorKind::usage,
-              fmt::format("option '--{}': expected {}, found '{}'", option, expected, found));
-}
 
 /// "640x480".
 std::optional<ImageSize> parse_size(std::string_view text) {
@@ -56,35 +48,11 @@ std::vector<Modality> parse_modalities(const std::string& text) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
     const std::optional<Modality> modality = modality_from_string(text.substr(begin, comma - begin));
     if (!modality)
-      refuse("modalities", "a comma-separated list of text, image, multi_image, video, audio", text);
+      refuse_value("modalities", "a comma-separated list of text, image, multi_image, video, audio", text);
     modalities.push_back(*modality);
     begin = comma + 1;
   }
   return modalities;
-}
-
-std::string value_text(const boost::any& value) {
-  if (const auto* whole = boost::any_cast<std::int64_t>(&value)) return std::to_string(*whole);
-  if (const auto* number = boost::any_cast<double>(&value)) return shortest(*number);
-  return boost::any_cast<std::string>(value);
-}
-
-/// As a shell reads it back.
-std::string shell_quoted(const std::string& text) {
-  constexpr std::string_view plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + '\'';
-}
-
-/// "mine.json" of "mine.json:4".
-std::string without_nodes(const std::string& cluster) {
-  const std::size_t colon = cluster.rfind(':');
-  if (colon == std::string::npos) return cluster;
-  const bool number = cluster.find_first_not_of("0123456789", colon + 1) == std::string::npos;
-  return number ? cluster.substr(0, colon) : cluster;  // a colon inside a path
 }
 
 int read_chunks(const Values& values, PipelineSchedule schedule) {
@@ -198,13 +166,13 @@ SearchOptions read_search_options(const Values& values) {
   SearchOptions options;
   const auto objective = values["plan-objective"].as<std::string>();
   const auto known = plan_objective_from_string(objective);
-  if (!known) refuse("plan-objective", "mean, p95 or cvar", objective);
+  if (!known) refuse_value("plan-objective", "mean, p95 or cvar", objective);
   options.objective = *known;
   if (const auto name = read_text(values, "layout")) {
     for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
       if (to_string(layout) == *name) options.layouts = {layout};
     }
-    if (options.layouts.empty()) refuse("layout", "disaggregated, uniform or colocated", *name);
+    if (options.layouts.empty()) refuse_value("layout", "disaggregated, uniform or colocated", *name);
   }
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   const PlanOptions fixed = read_plan_options(values);
@@ -235,8 +203,8 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
   const auto video = values["assume-video"].as<std::string>();
   const std::optional<ImageSize> image_size = parse_size(image);
   const std::optional<VideoAssumption> video_shape = parse_video(video);
-  if (!image_size) refuse("assume-image", "WxH, as 640x480", image);
-  if (!video_shape) refuse("assume-video", "WxH@FPS, as 640x360@30", video);
+  if (!image_size) refuse_value("assume-image", "WxH, as 640x480", image);
+  if (!video_shape) refuse_value("assume-video", "WxH@FPS, as 640x360@30", video);
   options.assume_image = *image_size;
   options.assume_video = *video_shape;
   options.strict = values["strict"].as<bool>();
@@ -251,13 +219,13 @@ PlanOptions read_plan_options(const Values& values) {
   const auto known_schedule = pipeline_schedule_from_string(schedule);
   const auto known_recompute = recomputation_from_string(recompute);
   if (!known_schedule || *known_schedule == PipelineSchedule::encoder_in_bubbles) {
-    refuse("pipeline-schedule", "1f1b, gpipe, zb-h1, zb-h2, eager-1f1b, interleaved or zb-v", schedule);
+    refuse_value("pipeline-schedule", "1f1b, gpipe, zb-h1, zb-h2, eager-1f1b, interleaved or zb-v", schedule);
   }
   options.chunks = read_chunks(values, *known_schedule);
-  if (!known_recompute) refuse("recompute", "none, selective or full", recompute);
+  if (!known_recompute) refuse_value("recompute", "none, selective or full", recompute);
   const auto placement = values["placement"].as<std::string>();
   const auto known_placement = rank_order_from_string(placement);
-  if (!known_placement) refuse("placement", "stage-major or replica-major", placement);
+  if (!known_placement) refuse_value("placement", "stage-major or replica-major", placement);
   options.placement = *known_placement;
   options.schedule = *known_schedule;
   options.recomputation = *known_recompute;
@@ -270,7 +238,7 @@ PlanOptions read_plan_options(const Values& values) {
 Format read_format(const Values& values) {
   const auto name = values["format"].as<std::string>();
   const std::optional<Format> format = format_from_string(name);
-  if (!format) refuse("format", "table, json or csv", name);
+  if (!format) refuse_value("format", "table, json or csv", name);
   return *format;
 }
 
@@ -278,7 +246,7 @@ std::optional<Objective> read_objective(const Values& values) {
   const std::optional<std::string> name = read_text(values, "objective");
   if (!name) return std::nullopt;
   const std::optional<Objective> objective = objective_from_string(*name);
-  if (!objective) refuse("objective", "published, bins or makespan", *name);
+  if (!objective) refuse_value("objective", "published, bins or makespan", *name);
   return objective;
 }
 
@@ -301,62 +269,6 @@ SchedulerChoice read_scheduler(const Values& values) {
   return choice;
 }
 
-std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
-                          std::int64_t highest) {
-  const auto value = values[name].as<std::int64_t>();
-  if (value < lowest || value > highest) {
-    refuse(name, fmt::format("a whole number from {} to {}", lowest, highest), std::to_string(value));
-  }
-  return value;
-}
-
-double read_number(const Values& values, const std::string& name, double lowest, double highest) {
-  const auto value = values[name].as<double>();
-  if (!(value >= lowest && value <= highest)) {
-    refuse(name, fmt::format("a number from {} to {}", lowest, highest), shortest(value));
-  }
-  return value;
-}
-
-std::optional<std::string> read_text(const Values& values, const std::string& name) {
-  if (values.count(name) == 0) return std::nullopt;
-  return values[name].as<std::string>();
-}
-
-std::optional<std::string> read_output(const Values& values, const std::string& name) {
-  std::optional<std::string> path = read_text(values, name);
-  if (!path) return path;
-  const auto refuse_same = [&](const char* other, const std::string& file) {
-    std::error_code ignored;  // a file that is not there yet is only the same by its name
-    if (*path == file || std::filesystem::equivalent(*path, file, ignored)) {
-      throw Error(ErrorKind::usage,
-                  fmt::format("option '--{}': '{}' is also the file of '--{}'", name, *path, other));
-    }
-  };
-  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "trace", "spec", "out", "rows",
-                            "perfetto", "order-out", "samples-out", "profile-out", "html", "model"}) {
-    if (other != name && values.count(other) > 0) refuse_same(other, values[other].as<std::string>());
-  }
-  if (values.count("cluster") > 0) refuse_same("cluster", without_nodes(values["cluster"].as<std::string>()));
-  if (values.count("stage-gpu") > 0) {
-    for (const std::string& text : values["stage-gpu"].as<std::vector<std::string>>()) {
-      refuse_same("stage-gpu", without_nodes(text.substr(text.find('=') + 1)));
-    }
-  }
-  if (values.count("db") > 0) {
-    for (const std::string& file : values["db"].as<std::vector<std::string>>()) refuse_same("db", file);
-  }
-  if (values.count("truth") > 0) {
-    for (const std::string& file : read_truth_files(values)) refuse_same("truth", file);
-  }
-  check_output(*path);
-  return path;
-}
-
-std::vector<std::string> read_truth_files(const Values& values) {
-  return values["truth"].as<std::vector<std::string>>();
-}
-
 int read_gbs(const Values& values) {
   return static_cast<int>(read_integer(values, "gbs", 1, kMostGbs));
 }
@@ -364,52 +276,16 @@ int read_gbs(const Values& values) {
 int read_iterations(const Values& values, int gbs) {
   const std::int64_t iterations = read_integer(values, "iterations", 1, kMostIterations);
   if (iterations * gbs > kMostSamplesInAll) {
-    refuse("iterations",
-           fmt::format("at most {} samples in all, {} iterations of --gbs {}", kMostSamplesInAll,
-                       kMostSamplesInAll / gbs, gbs),
-           std::to_string(iterations));
+    refuse_value("iterations",
+                 fmt::format("at most {} samples in all, {} iterations of --gbs {}", kMostSamplesInAll,
+                             kMostSamplesInAll / gbs, gbs),
+                 std::to_string(iterations));
   }
   return static_cast<int>(iterations);
 }
 
 std::uint64_t read_seed(const Values& values) {
   return static_cast<std::uint64_t>(read_integer(values, "seed", 0, INT64_MAX));
-}
-
-std::string typed_options(const Values& values) {
-  std::string text;
-  for (const auto& [name, value] : values) {
-    if (value.defaulted() || name == "out" || name == "format") continue;
-    const auto* on = boost::any_cast<bool>(&value.value());
-    if (on != nullptr && !*on) continue;
-    if (const auto* several = boost::any_cast<std::vector<std::string>>(&value.value())) {
-      for (const std::string& one : *several) {
-        text += fmt::format("{}--{} {}", text.empty() ? "" : " ", name, shell_quoted(one));
-      }
-      continue;
-    }
-    text += fmt::format("{}--{}", text.empty() ? "" : " ", name);
-    if (on == nullptr) text += " " + shell_quoted(value_text(value.value()));
-  }
-  return text;
-}
-
-std::string options_json(const Values& values) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : values) {
-    if (name == "out" || name == "format") continue;
-    const boost::any& any = value.value();
-    if (const auto* on = boost::any_cast<bool>(&any)) {
-      json[name] = *on;
-    } else if (const auto* whole = boost::any_cast<std::int64_t>(&any)) {
-      json[name] = *whole;
-    } else if (const auto* number = boost::any_cast<double>(&any)) {
-      json[name] = *number;
-    } else {
-      json[name] = value_text(any);
-    }
-  }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace dflop

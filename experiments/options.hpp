@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/planner.hpp"
+#include "experiments/option_values.hpp"
 #include "experiments/study.hpp"
 #include "experiments/table.hpp"
 #include "traces/preprocess.hpp"
@@ -13,7 +14,6 @@
 namespace dflop {
 
 using Options = boost::program_options::options_description;
-using Values = boost::program_options::variables_map;
 
 /// Samples in a global batch at most.
 inline constexpr std::int64_t kMostGbs = 65'536;
@@ -60,33 +60,9 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 PlanOptions read_plan_options(const Values& values);
 Format read_format(const Values& values);
 
-/// An integer option in [lowest, highest]. @throws Error (usage) otherwise.
-std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
-                          std::int64_t highest);
-
-/// A finite number option in [lowest, highest]. @throws Error (usage) otherwise.
-double read_number(const Values& values, const std::string& name, double lowest, double highest);
-
-/// A text option, or nothing where it was not given.
-std::optional<std::string> read_text(const Values& values, const std::string& name);
-
-/// The path of an output file, or nothing where none was asked for.
-/// @throws Error (output) if it could not be written, before the work whose result it is to hold; Error
-/// (usage) if it is also another input or output.
-std::optional<std::string> read_output(const Values& values, const std::string& name);
-
-/// The files of add_truth_option().
-std::vector<std::string> read_truth_files(const Values& values);
-
 int read_gbs(const Values& values);
 /// @throws Error (usage) also where gbs * iterations samples are too many to hold.
 int read_iterations(const Values& values, int gbs);
 std::uint64_t read_seed(const Values& values);
-
-/// The options that were given, as they would be typed again, without --out and --format.
-std::string typed_options(const Values& values);
-
-/// The values of all options, given or not, as a JSON object, without --out and --format.
-std::string options_json(const Values& values);
 
 }  // namespace dflop
