@@ -54,6 +54,8 @@ class SearchBounds {
 
   class PlanPrice;
 
+  static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
+
   /// What the iterations that a bound hangs on have in common.
   struct FloorBatch {
     Work work;                          // of an iteration
