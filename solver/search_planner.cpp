@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "solver/plan_trial.hpp"
 #include "solver/schedulers.hpp"
 #include "solver/search_bound.hpp"
+#include "solver/search_families.hpp"
 #include "solver/search_score.hpp"
 #include "solver/search_space.hpp"
 
@@ -35,19 +35,6 @@ constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants ar
 constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
 constexpr std::int64_t kFinalSteps = 512;    // of its search
 constexpr int kPatience = 5;                 // times the budget, where nothing fits yet
-constexpr double kTooLarge = 10;             // on estimates of plans that are expected not to fit
-
-/// All plans of one shape, recomputation and count of microbatches. The plainest variant is made first, the
-/// others if that does well or if nothing that fits is known to have a smaller bound.
-struct Family {
-  double bound_s = 0;
-  double estimate_s = 0;
-  std::int32_t shape = 0;
-  Recomputation recomputation = Recomputation::none;
-  std::int32_t microbatches = 1;
-  bool begun = false;  // the plainest variant is made
-  bool whole = false;  // all variants are made
-};
 
 /// A single plan.
 struct Leaf {
@@ -90,6 +77,7 @@ class PlanSearch {
       : request_(request),
         space_(request),
         bounds_(request),
+        families_(request, space_, bounds_, closest_),
         lpt_(make_scheduler("lpt")),
         scheduler_(make_scheduler(request.search.scheduler, {.steps = kFinalSteps, .prove = false})),
         budget_(budget_of(request)) {}
@@ -99,7 +87,6 @@ class PlanSearch {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void add_families();
   void add_published();
   void open_families();
   void add_leaves(const std::vector<std::size_t>& families, bool plainest);
@@ -115,53 +102,20 @@ class PlanSearch {
   std::optional<RankedPlan> rank(const Leaf& leaf, const Scheduler& scheduler, bool within_memory) const;
   PlanResult result();
 
+  Clock::time_point start_ = Clock::now();
   const PlanRequest& request_;
   SearchSpace space_;
   SearchBounds bounds_;
+  ClosestMiss closest_;
+  PlanFamilies families_;
   std::unique_ptr<Scheduler> lpt_;
   std::unique_ptr<Scheduler> scheduler_;
   std::int64_t budget_;
   std::int64_t spent_ = 0;
-  Clock::time_point start_ = Clock::now();
-  std::vector<Family> families_;
-  std::vector<std::size_t> by_estimate_;  // families, rising
-  std::vector<std::size_t> by_bound_;     // families, rising
-  std::size_t next_by_estimate_ = 0;      // those before are opened
-  std::size_t next_by_bound_ = 0;         // those before are whole
   std::vector<Leaf> leaves_;
   std::map<std::pair<Layout, PipelineSchedule>, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
-  ClosestMiss closest_;
 };
-
-void PlanSearch::add_families() {
-  const Bytes usable = request_.cluster.gpu.usable_memory();
-  for (std::size_t s = 0; s < space_.shapes().size(); ++s) {
-    const SearchShape& shape = space_.shapes()[s];
-    for (const int m : space_.microbatches(shape)) {
-      for (const Recomputation recomputation : space_.recomputations()) {
-        const PlanFloor floor = bounds_.shape_floor(shape, recomputation, m);
-        if (floor.memory > usable) {
-          if (const auto plan = space_.plan(shape, recomputation, m, SearchVariant{}))
-            closest_.add(*plan, floor.memory);
-          continue;
-        }
-        const double estimate = floor.estimate_s * (floor.expected_memory > usable ? kTooLarge : 1);
-        families_.push_back({floor.bound_s, estimate, static_cast<std::int32_t>(s), recomputation, m});
-      }
-    }
-  }
-  by_estimate_.resize(families_.size());
-  std::iota(by_estimate_.begin(), by_estimate_.end(), std::size_t{0});
-  by_bound_ = by_estimate_;
-  const auto rising = [&](auto member) {
-    return [this, member](std::size_t a, std::size_t b) {
-      return std::tie(families_[a].*member, a) < std::tie(families_[b].*member, b);
-    };
-  };
-  std::sort(by_estimate_.begin(), by_estimate_.end(), rising(&Family::estimate_s));
-  std::sort(by_bound_.begin(), by_bound_.end(), rising(&Family::bound_s));
-}
 
 /// The published planner's choice, where there is one: the search is never worse, and knows a plan that fits.
 void PlanSearch::add_published() {
@@ -176,27 +130,19 @@ void PlanSearch::add_published() {
   plan->planner = "search";
   PlanFloor floor = bounds_.plan_floor(*plan);
   floor.estimate_s = 0;  // so that it is run first
-  families_.push_back({floor.bound_s, 0, 0, plan->recomputation, plan->microbatches, true, true});
-  leaves_.push_back({*std::move(plan), families_.size() - 1, floor});
+  const std::size_t family =
+      families_.add({floor.bound_s, 0, 0, plan->recomputation, plan->microbatches, true, true});
+  leaves_.push_back({*std::move(plan), family, floor});
 }
 
 /// Makes plans of the families of the smallest estimates, and all of those that did best or have the smallest
 /// bounds.
 void PlanSearch::open_families() {
-  std::vector<std::size_t> begun;
-  while (begun.size() < kOpenedAtOnce && next_by_estimate_ < by_estimate_.size()) {
-    const std::size_t f = by_estimate_[next_by_estimate_++];
-    if (!families_[f].begun && families_[f].bound_s < incumbent_s_) begun.push_back(f);
-  }
-  add_leaves(begun, true);
+  add_leaves(families_.next_by_estimate(kOpenedAtOnce, incumbent_s_), true);
   std::vector<std::size_t> completed = best_families();
   const double least = std::min(known_bound(), incumbent_s_);
-  for (std::size_t i = 0; i < kOpenedForProof && next_by_bound_ < by_bound_.size(); ++i) {
-    const std::size_t f = by_bound_[next_by_bound_];
-    if (families_[f].bound_s >= least) break;
-    ++next_by_bound_;
-    completed.push_back(f);
-  }
+  const std::vector<std::size_t> smallest = families_.next_by_bound(kOpenedForProof, least);
+  completed.insert(completed.end(), smallest.begin(), smallest.end());
   std::sort(completed.begin(), completed.end());
   completed.erase(std::unique(completed.begin(), completed.end()), completed.end());
   const auto is_whole = [&](std::size_t f) { return families_[f].whole; };
@@ -221,7 +167,7 @@ void PlanSearch::keep(Leaf leaf) {
 void PlanSearch::add_leaves(const std::vector<std::size_t>& families, bool plainest) {
   std::vector<std::vector<Leaf>> made(families.size());
   parallel_for(families.size(), [&](std::size_t f) {
-    const Family& family = families_[families[f]];
+    const PlanFamily& family = families_[families[f]];
     const SearchShape& shape = space_.shapes()[family.shape];
     std::vector<SearchVariant> variants = space_.variants(shape, family.microbatches);
     if (variants.empty()) return;
@@ -350,13 +296,7 @@ double PlanSearch::known_bound() const {
 
 /// The smallest bound of what is not known not to fit.
 double PlanSearch::open_bound() const {
-  double bound = incumbent_s_;
-  for (std::size_t i = next_by_bound_; i < by_bound_.size(); ++i) {
-    const Family& family = families_[by_bound_[i]];
-    if (family.whole) continue;
-    bound = std::min(bound, family.bound_s);
-    break;
-  }
+  double bound = std::min(incumbent_s_, families_.open_bound());
   for (const Leaf& leaf : leaves_) {
     if (leaf.fits) bound = std::min(bound, leaf.floor.bound_s);
   }
@@ -373,14 +313,8 @@ bool PlanSearch::ended() const {
 /// A plan under one scheduler, if it fits.
 std::optional<RankedPlan> PlanSearch::rank(const Leaf& leaf, const Scheduler& scheduler,
                                            bool within_memory) const {
-  const PlanScore score = score_plan(request_, leaf.plan, scheduler, request_.batches.size(), within_memory);
-  if (!score.fits) return std::nullopt;
-  RankedPlan ranked = score.shares;
-  ranked.plan = leaf.plan;
-  ranked.scheduler = scheduler.name();
-  ranked.objective = objective_value(request_.search.objective, score.iterations);
-  ranked.bound = Seconds(leaf.floor.bound_s);
-  ranked.peak_memory = score.peak_memory;
+  std::optional<RankedPlan> ranked = rank_plan(request_, leaf.plan, scheduler, within_memory);
+  if (ranked) ranked->bound = Seconds(leaf.floor.bound_s);
   return ranked;
 }
 
@@ -420,19 +354,17 @@ PlanResult PlanSearch::result() {
 
 PlanResult PlanSearch::run() {
   TrialProgress progress(request_, budget_);
-  add_families();
   add_published();
   bool done = false;
   while (!done && !ended()) {
     const std::int64_t before = spent_;
     const std::size_t leaves = leaves_.size();
-    const auto places = std::pair(next_by_estimate_, next_by_bound_);
+    const auto looked_at = families_.looked_at();
     open_families();
     run_first_iterations();
     run_all_iterations();
     progress.add(spent_ - before);
-    done = spent_ == before && leaves == leaves_.size() &&
-           places == std::pair(next_by_estimate_, next_by_bound_);
+    done = spent_ == before && leaves == leaves_.size() && looked_at == families_.looked_at();
   }
   PlanResult found = result();
   found.exhausted = done;

@@ -57,6 +57,18 @@ PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Schedul
   return score;
 }
 
+std::optional<RankedPlan> rank_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
+                                    bool within_memory) {
+  const PlanScore score = score_plan(request, plan, scheduler, request.batches.size(), within_memory);
+  if (!score.fits) return std::nullopt;
+  RankedPlan ranked = score.shares;
+  ranked.plan = plan;
+  ranked.scheduler = scheduler.name();
+  ranked.objective = objective_value(request.search.objective, score.iterations);
+  ranked.peak_memory = score.peak_memory;
+  return ranked;
+}
+
 std::int64_t instructions_of(const Plan& plan) {
   constexpr int kEachStep = 6;  // forward, backward and their messages
   const int encoder_groups = plan.layout == Layout::disaggregated ? plan.encoder.pp * plan.encoder.dp : 0;
