@@ -1,6 +1,7 @@
 // dflop partition: items with given costs into bins.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -94,6 +95,13 @@ void Partition::read_pipeline(const Values& values, int encoder_dp) {
                 fmt::format("option '--schedule': expected 1f1b, gpipe, zb-h1 or zb-h2, found '{}'", name));
   }
   const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMostStages));
+  const bool encodes =
+      std::any_of(items.encoder_s.begin(), items.encoder_s.end(), [](double time) { return time > 0; });
+  if (encoder_stages == 0 && (encodes || encoder_dp > 0)) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--encoder-stages': expected at least 1 where {}, found '0'",
+                            encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"));
+  }
   const int llm_stages = static_cast<int>(read_integer(values, "llm-stages", 1, kMostStages));
   const PipelineShape shape{*kind, encoder_stages + llm_stages, 1, problem.bins.microbatches()};
   if (shape.microbatches > kMostRawCells / shape.ranks) {
@@ -194,7 +202,7 @@ Command partition_command() {
   add_objective_option(command.options);
   command.options.add_options()  //
       ("encoder-stages", po::value<std::int64_t>()->default_value(1)->value_name("P"),
-       "pipeline stages of the encoder, for the makespan")  //
+       "pipeline stages of the encoder, for the makespan; 0 only where no item has encoder work")  //
       ("llm-stages", po::value<std::int64_t>()->default_value(1)->value_name("Q"),
        "pipeline stages of the LLM, for the makespan")  //
       ("schedule", po::value<std::string>()->default_value("1f1b")->value_name("1f1b|gpipe|zb-h1|zb-h2"),

@@ -39,8 +39,11 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   SearchOptions search = read_search_options(values);
   search.scheduler = values["scheduler"].as<std::string>();
   make_scheduler(search.scheduler);  // refuses an unknown name
-  if (values.count("time-limit") > 0)
+  if (values.count("time-limit") > 0) {
+    if (search.budget > 0)
+      throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--budget'");
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
+  }
   if (planner == "search") return search;
   for (const char* name : {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain"}) {
     const auto& value = values[name];

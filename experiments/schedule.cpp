@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "core/error.hpp"
@@ -28,10 +30,12 @@ Table schedule_table(const ScheduleFile& schedule) {
                    {"gap", "gap %", 2, 100},   {"status", "status"}};
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
+    const bool bounded = iteration.bound_kind != BoundKind::none;
+    const auto if_bounded = [&](double value) { return bounded ? Cell(value) : Cell(); };
     table.rows.push_back({static_cast<std::int64_t>(k), static_cast<std::int64_t>(iteration.samples.size()),
                           std::string(to_string(iteration.objective)), iteration.c_max.count(),
-                          iteration.bound.count(), std::string(to_string(iteration.bound_kind)),
-                          iteration.gap(), std::string(to_string(iteration.status))});
+                          if_bounded(iteration.bound.count()), std::string(to_string(iteration.bound_kind)),
+                          if_bounded(iteration.gap()), std::string(to_string(iteration.status))});
   }
   return table;
 }
@@ -41,15 +45,30 @@ void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
   const auto count = static_cast<double>(seconds.size());
   Seconds objective(0);
   double worst = 0;
+  int bounded = 0;
   for (const ScheduledIteration& iteration : schedule.iterations) {
     objective += iteration.c_max;
     worst = std::max(worst, iteration.gap());
+    bounded += iteration.bound_kind == BoundKind::none ? 0 : 1;
   }
   const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));
-  fmt::print(stderr, "dflop: objective {:.4f} s (mean), gap {:.3f} % (mean), {:.3f} % at most; {}\n",
-             objective.count() / count, 100 * mean_gap(schedule), 100 * worst, status_counts(schedule));
+  const std::string gap = bounded > 0 ? fmt::format("gap {:.3f} % (mean), {:.3f} % at most",
+                                                    100 * mean_gap(schedule), 100 * worst)
+                                      : "no bound";
+  fmt::print(stderr, "dflop: objective {:.4f} s (mean), {}; {}\n", objective.count() / count, gap,
+             status_counts(schedule));
   fmt::print(stderr, "dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n",
              1e3 * total.count() / count, 1e3 * std::max_element(seconds.begin(), seconds.end())->count());
+}
+
+/// Why schedules are not the method's own, each reason once with the first iteration that has it.
+void report_reasons(const ScheduleFile& schedule) {
+  std::set<std::string> told;
+  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    if (iteration.reason.empty() || !told.insert(iteration.reason).second) continue;
+    fmt::print(stderr, "dflop: {}: iteration {}: {}\n", to_string(iteration.status), k, iteration.reason);
+  }
 }
 
 /// What runs have taught about the plan's model on its cluster; nothing where no file is given.
@@ -88,12 +107,8 @@ int run(const Values& values) {
 
   std::vector<Seconds> seconds;
   const ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
-  const ScheduledIteration& last = schedule.iterations.back();
-  if (!last.reason.empty()) {
-    fmt::print(stderr, "dflop: {}: iteration {}: {}\n", to_string(last.status),
-               schedule.iterations.size() - 1, last.reason);
-  }
-  if (last.status == ScheduleStatus::infeasible) return 3;
+  report_reasons(schedule);
+  if (schedule.iterations.back().status == ScheduleStatus::infeasible) return 3;
   report(schedule, seconds);
   if (out) write_file_atomically(*out, to_json(schedule));
   print_table(schedule_table(schedule), format);

@@ -363,8 +363,13 @@ std::string status_counts(const ScheduleFile& schedule) {
 
 double mean_gap(const ScheduleFile& schedule) {
   double sum = 0;
-  for (const ScheduledIteration& iteration : schedule.iterations) sum += iteration.gap();
-  return schedule.iterations.empty() ? 0 : sum / static_cast<double>(schedule.iterations.size());
+  double bounded = 0;
+  for (const ScheduledIteration& iteration : schedule.iterations) {
+    if (iteration.bound_kind == BoundKind::none) continue;
+    sum += iteration.gap();
+    ++bounded;
+  }
+  return bounded > 0 ? sum / bounded : 0;
 }
 
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,

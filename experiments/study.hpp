@@ -115,7 +115,7 @@ void validate(const ScheduleFile& schedule, const Plan& plan, const std::string&
 /// How the scheduler came to its assignments, as "optimal 7, node_limit 1".
 std::string status_counts(const ScheduleFile& schedule);
 
-/// Mean gap of a schedule's iterations.
+/// Mean gap of the iterations that have a bound; zero where none has.
 double mean_gap(const ScheduleFile& schedule);
 
 /// Plans with the named planner, with a progress bar.

@@ -78,6 +78,14 @@ TEST_F(PartitionTest, MakespanOfAPipeline) {
   EXPECT_EQ(json_of(partition(kFour, ratio))["objective_s"], 32.0);
 }
 
+TEST_F(PartitionTest, WithoutEncoderStagesNoItemMayHaveEncoderWork) {
+  // The LLM's stage alone: the same 48 s, as nothing has encoder work.
+  const std::string options = "--bins 2 --objective makespan --encoder-stages 0 --method lpt --format json ";
+  EXPECT_EQ(json_of(partition(kFour, options))["objective_s"], 48.0);
+  refused("id,encoder_s,llm_s\na,0,6\nb,0.5,4\n", options, {"--encoder-stages", "encoder_s above 0", "'0'"});
+  refused(kFour, options + "--encoder-dp 1", {"--encoder-stages", "--encoder-dp is given", "'0'"});
+}
+
 TEST_F(PartitionTest, SameSeedAndStepsGiveTheSame) {
   std::string items = "id,encoder_s,llm_s\n";
   for (int i = 0; i < 60; ++i) {  // of no pattern that matters
