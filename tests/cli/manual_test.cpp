@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "experiments/command.hpp"
 #include "tests/cli/run.hpp"
 
@@ -21,6 +24,14 @@ TEST(Manual, EveryCommandHasHelpWithItsOptionsAndExample) {
     for (const auto& option : command.options.options()) {
       EXPECT_NE(result.out.find("--" + option->long_name()), std::string::npos) << option->long_name();
     }
+  }
+}
+
+TEST(Manual, NoCommandDeclaresAnOptionTwice) {
+  for (const Command& command : commands()) {
+    std::set<std::string> names;
+    for (const auto& option : command.options.options())
+      EXPECT_TRUE(names.insert(option->long_name()).second) << command.name << " --" << option->long_name();
   }
 }
 

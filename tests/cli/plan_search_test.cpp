@@ -1,0 +1,114 @@
+// dflop plan --planner search: its plan is one that the other commands take, and its figures are theirs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+const std::string kData = "--data traces/datasets/vision_mix.csv --modalities image,multi_image ";
+
+struct PlanSearch : ::testing::Test {
+  Sandbox sandbox;
+
+  RunResult search(const std::string& options, int iterations = 2) {
+    return sandbox.run("plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 32 " +
+                       "--iterations " + std::to_string(iterations) + " --planner search " + options);
+  }
+  json search_json(const std::string& options, int iterations = 2) {
+    const RunResult result = search("--format json " + options, iterations);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  }
+  /// p.json run on the planner's batches as its finalists are: scheduled by auto within memory, 512 steps.
+  json simulated(int iterations) {
+    const RunResult scheduled =
+        sandbox.run("schedule --plan p.json " + kData + "--iterations " + std::to_string(iterations) +
+                    " --scheduler auto --steps 512 --respect-memory --out s.json");
+    EXPECT_EQ(scheduled.exit_code, 0) << scheduled.err;
+    const RunResult run = sandbox.run("simulate --plan p.json --schedule s.json --format json");
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return json::parse(run.out, nullptr, false);
+  }
+};
+
+TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
+  const json ranking = search_json("--budget 200000 --explain --out p.json");
+  EXPECT_EQ(ranking["schema"], "dflop.plan_ranking");
+  const json plan = json::parse(testing::read_all(sandbox.path("p.json")));
+  EXPECT_EQ(plan["schema"], "dflop.plan");
+  EXPECT_EQ(plan["planner"], "search");
+  EXPECT_EQ(plan["gbs"], 32);
+  EXPECT_DOUBLE_EQ(ranking["objective_s"].get<double>(), simulated(2)["iteration_s_mean"].get<double>());
+  EXPECT_EQ(search_json("--budget 200000"), plan) << "the same request gives the same plan";
+}
+
+TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
+  const json ranking = search_json("--budget 200000 --explain");
+  const double objective = ranking["objective_s"];
+  const double bound = ranking["bound_s"];
+  EXPECT_GT(bound, 0);
+  EXPECT_LE(bound, objective);
+  EXPECT_DOUBLE_EQ(ranking["gap"].get<double>(), (objective - bound) / bound);
+  const json& plans = ranking["plans"];
+  ASSERT_GE(plans.size(), 2u);
+  EXPECT_LE(plans.size(), 10u);
+  EXPECT_EQ(plans[0]["objective_s"], objective);
+  EXPECT_EQ(plans[0]["why"], "best");
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    EXPECT_EQ(plans[i]["rank"], i + 1);
+    const double seconds = plans[i]["objective_s"];
+    EXPECT_GE(seconds, i == 0 ? objective : plans[i - 1]["objective_s"].get<double>());
+    EXPECT_DOUBLE_EQ(plans[i]["slower"].get<double>(), seconds / objective - 1);
+    EXPECT_GE(seconds, plans[i]["bound_s"].get<double>());
+    // The shares of the mean iteration are all of it.
+    double sum = 0;
+    for (const char* share : {"busy_s", "imbalance_s", "bubble_s", "communication_s"})
+      sum += plans[i][share].get<double>();
+    EXPECT_NEAR(sum, seconds, 1e-6);
+  }
+  const RunResult table = search("--budget 200000 --explain");
+  EXPECT_EQ(std::count(table.out.begin(), table.out.end(), '\n'),
+            static_cast<std::ptrdiff_t>(plans.size()) + 2);  // a header and its rule
+  for (const json& plan : plans) {
+    EXPECT_NE(table.out.find(plan["plan"].get<std::string>()), std::string::npos) << table.out;
+    EXPECT_NE(table.out.find(plan["why"].get<std::string>()), std::string::npos) << table.out;
+  }
+}
+
+TEST_F(PlanSearch, BudgetEndsTheSearch) {
+  const json first = search_json("--budget 1 --explain");
+  EXPECT_EQ(first["exhausted"], false);
+  // One round of the search, against several: the first plans tried are not the best.
+  EXPECT_GT(first["objective_s"], search_json("--budget 200000 --explain")["objective_s"]);
+  testing::expect_error(search("--budget 0"), {"--budget", "'0'"});
+  testing::expect_error(search("--budget 5 --time-limit 1"), {"--time-limit", "--budget"});
+}
+
+TEST_F(PlanSearch, LayoutIsTheOneAskedFor) {
+  for (const std::string layout : {"disaggregated", "uniform", "colocated"})
+    EXPECT_EQ(search_json("--budget 1 --layout " + layout)["layout"], layout);
+  testing::expect_error(search("--layout diagonal"), {"--layout", "colocated", "'diagonal'"});
+}
+
+TEST_F(PlanSearch, PlanObjectiveIsOverIterations) {
+  // Of four iterations, p95 and the mean of the slowest quarter are both the slowest.
+  const json p95 = search_json("--budget 1 --explain --plan-objective p95 --out p.json", 4);
+  const json times = simulated(4)["iterations_s"];
+  ASSERT_EQ(times.size(), 4u);
+  EXPECT_EQ(p95["objective_s"], *std::max_element(times.begin(), times.end()));
+  const json cvar = search_json("--budget 1 --explain --plan-objective cvar", 4);
+  EXPECT_EQ(cvar["objective_s"], p95["objective_s"]);
+  testing::expect_error(search("--plan-objective median"), {"--plan-objective", "cvar", "'median'"});
+}
+
+}  // namespace
+}  // namespace dflop

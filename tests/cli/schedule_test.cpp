@@ -1,0 +1,130 @@
+// dflop schedule: objectives, caps and limits of whole batches.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// A plan on 8 GPUs of four dp ranks with three microbatches.
+const char* const kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "pytorch",
+  "model": "llava-ov-llama3-8b", "cluster": "a100-80g:1", "gbs": 32, "layout": "uniform",
+  "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
+  "microbatches": 3, "schedule": "1f1b", "recomputation": "none", "zero1": true, "sequence_parallel": true})";
+
+struct ScheduleTest : ::testing::Test {
+  Sandbox sandbox;
+
+  ScheduleTest() { testing::write_all(sandbox.path("p.json"), kPlan); }
+
+  RunResult schedule(const std::string& options) {
+    return sandbox.run(
+        "schedule --plan p.json --data traces/datasets/vision_mix.csv --modalities image,multi_image "
+        "--format json --out s.json " +
+        options);
+  }
+  json iterations(const std::string& options) {
+    const RunResult result = schedule(options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  }
+  RunResult simulate() { return sandbox.run("simulate --plan p.json --schedule s.json --format json"); }
+};
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST_F(ScheduleTest, MakespanIsWhatASimulationSays) {
+  const json rows =
+      iterations("--scheduler makespan --objective makespan --iterations 2 --steps 200 --respect-memory");
+  const RunResult run = simulate();
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const json times = json::parse(run.out)["iterations_s"];
+  ASSERT_EQ(times.size(), 2u);
+  for (std::size_t k = 0; k < 2; ++k) {
+    EXPECT_EQ(rows[k]["objective"], "makespan");
+    EXPECT_EQ(rows[k]["c_max_s"], times[k]);
+    EXPECT_LE(rows[k]["bound_s"], rows[k]["c_max_s"]);
+    EXPECT_GT(rows[k]["bound_s"], 0.5 * rows[k]["c_max_s"].get<double>());
+  }
+}
+
+TEST_F(ScheduleTest, StepsAreTheWorkOfASearch) {
+  const std::string options = "--scheduler makespan --iterations 1 --steps ";
+  const json few = iterations(options + "1");
+  const std::string file = testing::read_all(sandbox.path("s.json"));
+  EXPECT_EQ(few, iterations(options + "1"));
+  EXPECT_EQ(testing::read_all(sandbox.path("s.json")), file);
+  EXPECT_LT(iterations(options + "2000")[0]["c_max_s"], few[0]["c_max_s"]);
+  testing::expect_error(schedule(options + "1 --time-limit 1"), {"--time-limit", "--steps"});
+}
+
+TEST_F(ScheduleTest, TokenCapIsObeyedOrTheSampleIsNamed) {
+  constexpr std::int64_t kCap = 15'500;
+  const std::string options = "--scheduler lpt --iterations 3 --token-cap ";
+  iterations(options + std::to_string(kCap));
+  const json file = json::parse(testing::read_all(sandbox.path("s.json")));
+  std::int64_t most = 0;
+  std::int64_t largest = 0;
+  for (const json& iteration : file["iterations"]) {
+    std::vector<std::int64_t> tokens(12, 0);
+    for (std::size_t i = 0; i < iteration["bins"].size(); ++i) {
+      const json& sample = file["samples"][iteration["samples"][i].get<std::size_t>()];
+      const auto of_sample = sample["llm_tokens"].get<std::int64_t>();
+      largest = std::max(largest, of_sample);
+      most = std::max(most, tokens.at(iteration["bins"][i].get<std::size_t>()) += of_sample);
+    }
+  }
+  EXPECT_LE(most, kCap);
+  const RunResult below = schedule(options + std::to_string(largest - 1));
+  EXPECT_EQ(below.exit_code, 3);
+  EXPECT_NE(below.err.find("infeasible: iteration"), std::string::npos) << below.err;
+  EXPECT_NE(below.err.find("has " + std::to_string(largest) + " LLM tokens, the cap is " +
+                           std::to_string(largest - 1)),
+            std::string::npos)
+      << below.err;
+  EXPECT_EQ(below.out, "");
+}
+
+TEST_F(ScheduleTest, RespectMemoryKeepsWithinIt) {
+  const std::string options = "--scheduler random --iterations 2 ";
+  iterations(options);
+  EXPECT_EQ(simulate().exit_code, 3) << "without it these batches do not fit";
+  iterations(options + "--respect-memory");
+  EXPECT_EQ(simulate().exit_code, 0);
+}
+
+TEST_F(ScheduleTest, TellsEachReasonOnceWithItsFirstIteration) {
+  // A tight cap: in several of these iterations putting samples in one after the other leaves no room.
+  const RunResult result =
+      schedule("--scheduler sequential --gbs 48 --iterations 6 --seed 8 --token-cap 15500");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json rows = json::parse(result.out);
+  int fallbacks = 0;
+  int first = -1;
+  for (int k = 0; k < 6; ++k) {
+    if (rows[k]["status"] != "fallback") continue;
+    if (fallbacks++ == 0) first = k;
+  }
+  ASSERT_GT(fallbacks, 1);
+  EXPECT_EQ(count(result.err, "fallback: iteration "), 1u) << result.err;
+  EXPECT_NE(result.err.find("fallback: iteration " + std::to_string(first) + ": sequential breaks a cap"),
+            std::string::npos)
+      << result.err;
+}
+
+}  // namespace
+}  // namespace dflop
