@@ -148,7 +148,8 @@ TEST(AssignmentSolvers, LieBetweenBoundAndBruteForceForTheMakespan) {
   }
 }
 
-/// A problem too large to solve at once, and what it refers to.
+/// A problem too large to solve at once, and what it refers to. The mean bin holds more than the largest
+/// item, so that LPT's assignment is not the best.
 struct LargeProblem {
   std::vector<double> encoder_s;
   std::vector<double> llm_s;
@@ -160,7 +161,7 @@ struct LargeProblem {
       encoder_s.push_back(random.uniform());
       llm_s.push_back(std::pow(20.0, random.uniform()));
     }
-    problem.bins = {encoder_s, llm_s, 20, 2, true};
+    problem.bins = {encoder_s, llm_s, 10, 2, true};
   }
   LargeProblem(const LargeProblem&) = delete;
 };
@@ -193,20 +194,35 @@ TEST(AssignmentSolvers, SeedsAndStreamsAreDifferentShuffles) {
   EXPECT_NE(solver->solve(data.problem, {7}).bin, solver->solve(data.problem, other).bin);
 }
 
+/// How many assignments a solver reported, each better than the one before, the last as good as its result.
+int count_reports(std::string_view name, const AssignmentProblem& problem) {
+  SolveLimits limits{1, name == "ilp" ? 5 : 30000};
+  int reports = 0;
+  double least = 1e300;
+  limits.improved = [&](std::span<const std::int32_t> bin, double objective) {
+    EXPECT_LT(objective, least) << name;
+    EXPECT_DOUBLE_EQ(objective, problem.objective(bin)) << name;
+    least = objective;
+    ++reports;
+  };
+  const double found = make_assignment_solver(name)->solve(problem, limits).objective_s;
+  if (reports > 0) {
+    EXPECT_NEAR(found, least, 1e-12) << name;
+  }
+  return reports;
+}
+
 TEST(AssignmentSolvers, ReportOnlyBetterAssignments) {
   const LargeProblem data(5);
+  const BinProblem& bins = data.problem.bins;
+  const PipelineShape shape{PipelineSchedule::one_f_one_b, 3, 1, bins.microbatches()};
+  const LoadPipeline pipeline = simple_load_pipeline(shape, 1, bins.dp, 1, 2.0);
+  const AssignmentProblem makespan{bins, &pipeline, {bins.encoder_s, bins.llm_s}};
   for (const std::string_view name : assignment_solver_names()) {
-    SolveLimits limits{1, name == "ilp" ? 5 : 30000};
-    double least = 1e300;
-    limits.improved = [&](std::span<const std::int32_t> bin, double objective) {
-      EXPECT_LT(objective, least) << name;
-      EXPECT_DOUBLE_EQ(objective, data.problem.objective(bin)) << name;
-      least = objective;
-    };
-    const double found = make_assignment_solver(name)->solve(data.problem, limits).objective_s;
-    if (least < 1e300) {
-      EXPECT_NEAR(found, least, 1e-12) << name;
-    }
+    const bool searches = name == "local-search" || name == "makespan" || name == "auto";
+    // The start of a search and at least one assignment that is better.
+    EXPECT_GE(count_reports(name, data.problem), searches ? 2 : 0) << name;
+    EXPECT_GE(count_reports(name, makespan), name == "makespan" || name == "auto" ? 2 : 1) << name;
   }
 }
 
@@ -222,14 +238,13 @@ TEST(AssignmentSolvers, AStopThatWasAskedForLeavesAWholeAssignment) {
   }
 }
 
-TEST(AssignmentSolvers, ATimeLimitEndsTheSearch) {
+TEST(AssignmentSolvers, ATimeLimitLeavesAWholeAssignment) {
   const LargeProblem data(6);
   for (const std::string_view name : assignment_solver_names()) {
     SolveLimits limits{1};
     limits.time = Seconds(0.02);
     const AssignmentSolution solution = make_assignment_solver(name)->solve(data.problem, limits);
     expect_valid(data.problem, solution, std::string(name));
-    EXPECT_LT(solution.time.count(), 60.0) << name;  // far from endless, on however busy a machine
   }
 }
 
