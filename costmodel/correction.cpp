@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "costmodel/median.hpp"
 
 namespace dflop {
 namespace {
@@ -63,12 +64,6 @@ void store(const Matrix& matrix, CorrectionFit& fit) {
   for (Eigen::Index i = 0; i < matrix.rows(); ++i) {
     for (Eigen::Index j = 0; j <= i; ++j) fit.information[next++] = matrix(i, j);
   }
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// Weighted sums of one iteration's equations.

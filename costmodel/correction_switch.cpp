@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "costmodel/median.hpp"
 
 namespace dflop {
 namespace {
@@ -17,13 +18,6 @@ constexpr double kMostDeviations = 4;   // one slow iteration alone never reache
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw Error(ErrorKind::input, "correction switch: expected " + what);
-}
-
-/// The mean of the two in the middle where their number is even.
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace
