@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "core/error.hpp"
 #include "core/random.hpp"
@@ -12,7 +13,9 @@ namespace dflop {
 namespace {
 
 constexpr std::uint64_t kDriftStream = 0x6472696674;
-constexpr double kTail = 0.0005;  // on either side
+/// One draw in so many lies outside of a range: on either side half of them, or all on the only one.
+constexpr int kOneIn = 1000;
+constexpr int kLeastResamples = 2 * kOneIn - 1;
 /// A quarter of an octave: a sixteenth would leave most buckets of a batch empty.
 constexpr int kCoarser = 4;
 
@@ -31,6 +34,10 @@ std::vector<ShapeBucket> key_of(const Sample& sample) {
 ShapeDrift::ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options)
     : model_(model), options_(options) {
   if (profile.empty()) throw Error(ErrorKind::input, "drift: expected a profile with samples, found none");
+  if (options.resamples < kLeastResamples) {
+    throw Error(ErrorKind::input, "drift: expected at least " + std::to_string(kLeastResamples) +
+                                      " resamples, found " + std::to_string(options.resamples));
+  }
   for (const Sample& sample : profile) buckets_.try_emplace(key_of(sample), buckets_.size());
   histogram_.assign(buckets_.size() + 1, 0.0);
   for (const Sample& sample : profile) profile_.push_back(shape_of(sample));
@@ -73,11 +80,16 @@ DriftAdvice ShapeDrift::advise(std::span<const Sample> recent) const {
     for (std::size_t m = 0; m < kMeasures; ++m) drawn[m].push_back(measures[m]);
   }
   DriftAdvice advice;
-  const auto tail = static_cast<std::size_t>(kTail * options_.resamples);
+  // Below the r-th smallest of n, r / (n + 1) of all draws are expected; above the r-th largest as many.
+  const auto rank = static_cast<std::size_t>((options_.resamples + 1) / (2 * kOneIn));
   for (std::size_t m = 0; m < kMeasures; ++m) {
     std::sort(drawn[m].begin(), drawn[m].end());
-    DriftMeasure measure{kNames[m], planned[m], now[m], drawn[m][tail], drawn[m][drawn[m].size() - 1 - tail]};
-    if (m == kDistance) measure.least = 0;
+    const std::vector<double>& sorted = drawn[m];
+    DriftMeasure measure{kNames[m], planned[m], now[m], sorted[rank - 1], sorted[sorted.size() - rank]};
+    if (m == kDistance) {
+      measure.least = 0;
+      measure.most = sorted[sorted.size() - 2 * rank];
+    }
     const double change = m == kDistance ? measure.recent - measure.most
                                          : std::abs(measure.recent - measure.profile) / measure.profile;
     const bool matters = !(change < options_.least_change);

@@ -14,7 +14,7 @@
 namespace dflop {
 
 /// One quantity of the recent samples against the planning profile's. Drifted: outside [least, most], where
-/// 99.9 % of as many samples drawn from the profile would be.
+/// 99.9 % of draws of as many samples from the profile are expected.
 struct DriftMeasure {
   std::string name;
   double profile = 0;
@@ -31,7 +31,7 @@ struct DriftAdvice {
 };
 
 struct DriftOptions {
-  int resamples = 1000;  ///< at least 1000 for 99.9 %
+  int resamples = 3999;  ///< at least 1999, of which the smallest and the largest have 99.9 % between them
   /// Smaller drifts leave the plan a good one: of loads and their ratio relative, of the distance the part of
   /// samples beyond what chance would move.
   double least_change = 0.05;
@@ -43,7 +43,7 @@ struct DriftOptions {
 /// both modules. Ranges by bootstrap (Efron 1979). Deterministic.
 class ShapeDrift {
  public:
-  /// @throws Error (input) for an empty profile
+  /// @throws Error (input) for an empty profile or too few resamples
   ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options = {});
 
   /// @throws Error (input) for no samples

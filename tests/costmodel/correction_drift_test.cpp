@@ -88,6 +88,69 @@ TEST(ShapeDrift, ShapesThatTheProfileLacksAreAway) {
   EXPECT_THROW(ShapeDrift(model, std::vector<Sample>(1, text)).advise({}), Error);
 }
 
+TEST(ShapeDrift, TheRangesHoldWhatTheySay) {
+  // Draws of 20 samples: 99.9 % of their means are expected between the second smallest and the second
+  // largest of 3999. The part that is, over ranges, has a standard deviation of sqrt(4) / 4000 = 0.0005; its
+  // mean over 20 of them 0.0001. Between the smallest and the largest of 1000 would be 99.8 %.
+  const ModelSpec model = fixtures::llava_llama3_8b();
+  Random random(4);
+  const std::vector<Sample> profile = draw(random, 500, 7);
+  std::vector<double> flop;
+  for (const Sample& sample : profile) flop.push_back(llm_flop(model, sample.llm()).count);
+  constexpr int kDraws = 10'000;
+  double inside = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    DriftOptions options;
+    options.seed = seed;
+    const DriftAdvice advice = ShapeDrift(model, profile, options).advise(std::span(profile).first(20));
+    for (int d = 0; d < kDraws; ++d) {
+      double mean = 0;
+      for (int i = 0; i < 20; ++i) mean += flop[random.below(flop.size())] / 20;
+      inside += mean >= advice.measures[1].least && mean <= advice.measures[1].most ? 1.0 : 0.0;
+    }
+  }
+  EXPECT_NEAR(inside / (20.0 * kDraws), 0.999, 0.0004);
+}
+
+TEST(ShapeDrift, TheDistanceHasOneSide) {
+  // Half texts, half images: of 400 drawn, the part of images has a standard deviation of 0.5 / sqrt(400) =
+  // 0.025, and the distance is how far it is from one half, either way: 99.9 % are below 3.29 x 0.025 =
+  // 0.082, in steps of 0.0025. 99.95 %, as of one of two sides, would be 3.48 and more, as the ranks are
+  // small: 0.089.
+  const ModelSpec model = fixtures::llava_llama3_8b();
+  std::vector<Sample> profile(400);
+  for (std::size_t i = 0; i < profile.size(); ++i) {
+    profile[i].llm_tokens = 1000;
+    if (i % 2 == 0) profile[i].encoder_sequences = {{1, 729, 729 * 729}};
+  }
+  double most = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    DriftOptions options;
+    options.seed = seed;
+    const DriftAdvice advice = ShapeDrift(model, profile, options).advise(profile);
+    EXPECT_EQ(advice.measures[3].least, 0);
+    most += advice.measures[3].most / 20;
+  }
+  EXPECT_NEAR(most, 0.082, 0.003);
+}
+
+TEST(ShapeDrift, TooFewResamplesAreRefused) {
+  // The smallest and the largest of n leave 2 / (n + 1) out: 0.1 % of 1999.
+  const ModelSpec model = fixtures::llava_llama3_8b();
+  const std::vector<Sample> profile(1);
+  DriftOptions options;
+  options.resamples = 1999;
+  EXPECT_NO_THROW(ShapeDrift(model, profile, options));
+  options.resamples = 1998;
+  try {
+    ShapeDrift(model, profile, options);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_STREQ(error.what(), "drift: expected at least 1999 resamples, found 1998");
+  }
+}
+
 TEST(ShapeDrift, SameSeedSameNumbers) {
   const ModelSpec model = fixtures::llava_llama3_8b();
   Random random(3);
