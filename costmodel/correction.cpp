@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "core/error.hpp"
@@ -16,7 +17,7 @@ using Vector = Eigen::VectorXd;
 using Matrix = Eigen::MatrixXd;
 
 constexpr double kLeastNoise = 0.005;     // relative; a simulator without jitter has none
-constexpr double kMostDeviations = 8;     // no single iteration reaches the detector's limit
+constexpr double kMostDeviations = 8;     // no single iteration takes a quiet detector to its limit
 constexpr double kNoiseMemory = 0.9;      // of the residuals' spread, an iteration later
 constexpr double kNormalSpread = 1.4826;  // standard deviations in the median of absolute residuals
 constexpr double kLeastLevel = 0.01;      // a duration stays one
@@ -132,6 +133,22 @@ std::int64_t forget_changed(CorrectionFit& fit, const Vector& off, const std::ve
   return changes;
 }
 
+std::string name_of(const CorrectionFit& fit) {
+  return std::string(to_string(fit.kind)) + " " + std::string(to_string(fit.op));
+}
+
+void check_sizes(const CorrectionFit& fit) {
+  const std::size_t columns = fit.columns();
+  const bool good = fit.information.size() == columns * (columns + 1) / 2 && fit.moment.size() == columns &&
+                    fit.rise.size() == columns && fit.fall.size() == columns;
+  if (good) return;
+  throw Error(ErrorKind::input, "correction: expected sums of " + std::to_string(columns) + " columns of " +
+                                    name_of(fit) + ", found " + std::to_string(fit.information.size()) +
+                                    " elements of information, " + std::to_string(fit.moment.size()) +
+                                    " of moment, " + std::to_string(fit.rise.size()) + " of rise and " +
+                                    std::to_string(fit.fall.size()) + " of fall");
+}
+
 void check(const CorrectionRow& row) {
   const bool good = std::isfinite(row.observed_s) && row.observed_s >= 0 && std::isfinite(row.predicted_s) &&
                     row.predicted_s >= 0 && std::isfinite(row.unit_s) && row.unit_s > 0;
@@ -149,7 +166,10 @@ Correction::Correction(CorrectionOptions options) : options_(options) {}
 
 Correction::Correction(std::vector<CorrectionFit> fits, CorrectionOptions options)
     : options_(options), fits_(std::move(fits)) {
-  for (std::size_t f = 0; f < fits_.size(); ++f) solve(f);
+  for (std::size_t f = 0; f < fits_.size(); ++f) {
+    check_sizes(fits_[f]);
+    solve(f);
+  }
 }
 
 const CorrectionFit* Correction::find(StageKind kind, Op op) const {
@@ -216,12 +236,11 @@ void Correction::learn(CorrectionFit& fit, std::span<const CorrectionRow* const>
 void Correction::solve(std::size_t f) {
   const CorrectionFit& fit = fits_[f];
   const auto size = static_cast<Eigen::Index>(fit.columns());
-  const Matrix ridge = options_.prior * Matrix::Identity(size, size);
-  const Vector solution =
-      (matrix_of(fit) + ridge).ldlt().solve(Eigen::Map<const Vector>(fit.moment.data(), size));
-  if (!solution.allFinite()) {
-    throw Error(ErrorKind::input, "correction: the sums of " + std::string(to_string(fit.kind)) + " " +
-                                      std::string(to_string(fit.op)) + " belong to no observations");
+  const Eigen::LDLT<Matrix> factors(matrix_of(fit) + options_.prior * Matrix::Identity(size, size));
+  const Vector solution = factors.solve(Eigen::Map<const Vector>(fit.moment.data(), size));
+  // Sums of squares are positive.
+  if (!factors.isPositive() || !solution.allFinite()) {
+    throw Error(ErrorKind::input, "correction: the sums of " + name_of(fit) + " belong to no observations");
   }
   solutions_.resize(fits_.size());
   solutions_[f].assign(solution.begin(), solution.end());

@@ -54,7 +54,8 @@ struct CorrectionOptions {
 class Correction {
  public:
   explicit Correction(CorrectionOptions options = {});
-  /// Goes on where another ended. @throws Error (input) for sums that belong to no observations.
+  /// Goes on where another ended. @throws Error (input) for sums of other sizes than their columns, or that
+  /// belong to no observations.
   explicit Correction(std::vector<CorrectionFit> fits, CorrectionOptions options = {});
 
   /// Rows of one iteration, each time of the same kind and op with the same unit.

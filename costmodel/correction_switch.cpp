@@ -14,7 +14,7 @@ namespace {
 constexpr int kFirstRatios = 4;         // before which a spread is not known
 constexpr double kLeastSpread = 0.005;  // of log ratios: smaller changes are not worth a switch
 constexpr double kMostLearned = 2;      // deviations, by which one iteration changes what is usual
-constexpr double kMostDeviations = 4;   // one slow iteration alone never reaches the limit
+constexpr double kMostDeviations = 4;   // one slow iteration takes no quiet monitor to its limit
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw Error(ErrorKind::input, "correction switch: expected " + what);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <Eigen/Dense>
 #include <algorithm>
 #include <array>
 #include <span>
@@ -18,6 +19,8 @@ constexpr std::size_t kMostBuckets = 4096;
 constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // whole numbers that a double holds
 constexpr int kMostLog = 2048;                              // of 16 log2 of any 64-bit number
 constexpr double kMostSum = 1e15;                           // far beyond any run; sums of it stay finite
+constexpr double kRounding = 1e-6;                          // of the largest sum
+constexpr double kLeastSum = 1e-12;
 
 constexpr std::array<std::string_view, kStageKinds> kKinds = {"encoder", "llm", "both"};
 
@@ -89,15 +92,17 @@ std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
   return buckets;
 }
 
-/// A row of a positive semidefinite matrix: no element is larger than its diagonal allows.
-void require_semidefinite(const JsonValue& json, const CorrectionFit& fit, std::size_t row) {
-  const auto element = [&](std::size_t i, std::size_t j) { return fit.information[i * (i + 1) / 2 + j]; };
-  for (std::size_t j = 0; j < row; ++j) {
-    const double product = element(row, row) * element(j, j);
-    if (element(row, j) * element(row, j) > product * (1 + 1e-6) + 1e-12) {
-      json.refuse(fmt::format("expected element {} squared to be at most {}, the product of both diagonals",
-                              j, product));
-    }
+/// Sums of squares have no negative eigenvalue, but for rounding.
+void require_semidefinite(const JsonValue& json, const CorrectionFit& fit) {
+  const auto size = static_cast<Eigen::Index>(fit.columns());
+  Eigen::MatrixXd lower = Eigen::MatrixXd::Zero(size, size);
+  std::size_t next = 0;
+  for (Eigen::Index i = 0; i < size; ++i) {
+    for (Eigen::Index j = 0; j <= i; ++j) lower(i, j) = fit.information[next++];
+  }
+  lower.diagonal().array() += kRounding * lower.diagonal().maxCoeff() + kLeastSum;
+  if (!Eigen::LDLT<Eigen::MatrixXd>(lower).isPositive()) {
+    json.refuse("expected a positive semidefinite matrix, found one with a negative eigenvalue");
   }
 }
 
@@ -119,8 +124,8 @@ CorrectionFit read_fit(const JsonValue& json) {
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const std::vector<double> numbers = read_numbers(rows[row], row + 1, 0);
     fit.information.insert(fit.information.end(), numbers.begin(), numbers.end());
-    require_semidefinite(rows[row], fit, row);
   }
+  require_semidefinite(json.at("information"), fit);
   fit.moment = read_numbers(json.at("moment"), fit.columns(), -kMostSum);
   fit.rise = read_numbers(json.at("rise"), fit.columns(), 0);
   fit.fall = read_numbers(json.at("fall"), fit.columns(), 0);

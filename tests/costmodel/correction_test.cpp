@@ -201,6 +201,37 @@ TEST(Correction, GoesOnFromItsSums) {
   }
 }
 
+TEST(Correction, RefusesSumsOfNoObservations) {
+  CorrectionFit fit;
+  fit.kind = kKind;
+  fit.op = kOp;
+  fit.buckets = {bucket(1), bucket(2)};
+  fit.information = {1, 0.5, 1, 0, 0.5, 1};
+  fit.moment = fit.rise = fit.fall = {0, 0, 0};
+  EXPECT_NO_THROW(Correction({fit}));
+  const auto refused = [](const CorrectionFit& bad, const std::string& words) {
+    try {
+      Correction correction({bad});
+      ADD_FAILURE() << "expected an error: " << words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  // Eigenvalues 1 and 1 -+ 0.9 sqrt(2): the least, -0.27, is more than the prior of 0.1 makes up for.
+  CorrectionFit bad = fit;
+  bad.information = {1, 0.9, 1, 0, 0.9, 1};
+  refused(bad, "the sums of llm forward belong to no observations");
+  bad = fit;
+  bad.information.pop_back();
+  refused(bad, "expected sums of 3 columns of llm forward, found 5 elements of information, 3 of moment");
+  for (auto* sums : {&bad.moment, &bad.rise, &bad.fall}) {
+    bad = fit;
+    sums->push_back(0);
+    refused(bad, "expected sums of 3 columns");
+  }
+}
+
 TEST(Correction, RefusesWhatIsNoTime) {
   Correction correction;
   const auto refused = [&](CorrectionRow row) {

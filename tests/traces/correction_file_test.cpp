@@ -81,13 +81,26 @@ TEST(CorrectionFile, BadFilesAreRefused) {
   refused("[159,205]", "[159]", "fits[0]", {"as many", "2", "found 1 and 2"});
   refused("[\"llm\",\"encoder\"]", "[\"llm\",\"both\"]", "fits[0].bucket_modules[1]", {"both"});
   refused("[2,1],\n", "[2],\n", "fits[0].information[1]", {"expected 2 numbers"});
-  refused("[2,1],\n", "[4,1],\n", "fits[0].information[1]", {"product of both diagonals"});
+  refused("[2,1],\n", "[4,1],\n", "fits[0].information", {"positive semidefinite"});
   refused("[3,0.5,4]", "[3,0.5,-4]", "fits[0].information[2][2]", {"found -4"});
   refused("[9],\n", "", "fits[0].information", {"expected 3 rows"});
   refused("[0.25,-0.5,1]", "[0.25,-0.5,1,1]", "fits[0].moment", {"expected 3 numbers"});
   refused("[0,1.5,0]", "[0,-1.5,0]", "fits[0].rise[1]", {"found -1.5"});
   refused("[\"llm\",\"encoder\"],\n      \"bucket_tokens\": [159,205]",
           "[\"llm\",\"llm\"],\n      \"bucket_tokens\": [159,159]", "fits[0].bucket_tokens", {"twice"});
+}
+
+TEST(CorrectionFile, SumsThatNoObservationsHaveAreRefused) {
+  // Each two columns could be, as 0.81 <= 1 x 1, but not all three: of [[1, x, 0], [x, 1, x], [0, x, 1]] the
+  // eigenvalues are 1 and 1 -+ sqrt(2) x, the least of them 0 at x = 0.7071 and -0.27 at 0.9.
+  CorrectionFile file = example();
+  file.fits[0].information = {1, 0.9, 1, 0, 0.9, 1};
+  expect_refused([&] { parse_correction(to_json(file), "c.json"); }, "c.json: key 'fits[0].information'",
+                 {"positive semidefinite", "negative eigenvalue"});
+  file.fits[0].information = {1, 0.7071, 1, 0, 0.7071, 1};
+  EXPECT_EQ(parse_correction(to_json(file), "c.json"), file);
+  file.fits[0].information = {1, 1, 1, 0, 0, 0};  // two columns that are alike, and one that is forgotten
+  EXPECT_EQ(parse_correction(to_json(file), "c.json"), file);
 }
 
 TEST(CorrectionFile, OneFitOfAKindAndOp) {
