@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "core/random.hpp"
 #include "costmodel/analytic.hpp"
@@ -234,7 +235,15 @@ TEST(CorrectedCostModel, TimelinesOfAnotherPlanAreRefused) {
   Timeline timeline = timeline_of(s.program, s.base.price(s.program));
   timeline.spans[0].microbatch = 99;
   Correction correction;
-  EXPECT_ANY_THROW(correction.learn(timeline, s.base, s.plan, s.samples, s.assignment));
+  try {
+    correction.learn(timeline, s.base, s.plan, s.samples, s.assignment);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_EQ(std::string(error.what()),
+              "correction: expected a timeline of the plan, found microbatch 99 on rank " +
+                  std::to_string(timeline.spans[0].rank));
+  }
   correction.learn(Timeline{}, s.base, s.plan, s.samples, s.assignment);  // nothing to learn
   EXPECT_TRUE(correction.fits().empty());
 }
