@@ -64,6 +64,8 @@ class CorrectionSwitch {
   SwitchState state() const { return state_; }
   /// Whether the next iteration is to be tracked.
   bool tracks() const;
+  /// Whether C is known.
+  bool measured() const { return iterations_ >= options_.window + 2 * std::int64_t{options_.measure}; }
   /// C as measured, never below 0; 0 until it is.
   double cost() const { return cost_; }
   /// Mean benefit of the last whole window.

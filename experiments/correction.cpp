@@ -93,19 +93,36 @@ SwitchOptions read_switch(const Values& values) {
   return options;
 }
 
+/// Global batches of new data that are looked at.
+int read_drift_window(const Values& values, int gbs) {
+  const auto window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
+  if (std::int64_t{window} * gbs > kMostSamplesInAll) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--window': expected with --new-data at most {} samples in all, {} "
+                            "global batches of {}, found {}",
+                            kMostSamplesInAll, kMostSamplesInAll / gbs, gbs, window));
+  }
+  return window;
+}
+
 /// Compares the shapes of new data with those planned for.
 DriftAdvice drift_of(const Values& values, const Target& target, const std::vector<Sample>& profile, int gbs,
                      std::uint64_t seed) {
+  const int window = read_drift_window(values, gbs);
   const std::vector<Sample> samples =
       load_samples(values["new-data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
-  Batch recent;
-  for (const Batch& batch :
-       make_batches(samples, gbs, static_cast<int>(read_integer(values, "window", 1, kMostStudied)), seed)) {
-    recent.insert(recent.end(), batch.begin(), batch.end());
-  }
   DriftOptions options;
   options.seed = seed;
-  return ShapeDrift(target.model, profile, options).advise(recent);
+  const ShapeDrift drift(target.model, profile, options);
+  // Batches repeat samples that are too few, and repeated ones say nothing new.
+  if (samples.size() <= static_cast<std::size_t>(window) * static_cast<std::size_t>(gbs)) {
+    return drift.advise(samples);
+  }
+  Batch recent;
+  for (const Batch& batch : make_batches(samples, gbs, window, seed)) {
+    recent.insert(recent.end(), batch.begin(), batch.end());
+  }
+  return drift.advise(recent);
 }
 
 void print_result(Format format, const std::vector<CorrectionCell>& cells,
@@ -129,7 +146,8 @@ void print_result(Format format, const std::vector<CorrectionCell>& cells,
       fmt::print("{}\n", out.dump(2));
       break;
     }
-    case Format::csv:
+    case Format::csv:  // one table; the verdict is a note beside it
+      if (drift) fmt::print(stderr, "dflop: note: new data: {}\n", drift_sentence(*drift));
       fmt::print("{}", to_csv(table));
   }
 }

@@ -103,6 +103,15 @@ std::string cell_svg(const CorrectionCell& cell, const Scale& scale) {
   return out;
 }
 
+std::string change_of(const DriftMeasure& m) {
+  if (m.name == "shape_distance") {
+    return fmt::format("{:.0f} % of samples in other shapes ({:.0f} % by chance)", 100 * m.recent,
+                       100 * m.most);
+  }
+  if (m.profile == 0) return m.name + " from none";
+  return fmt::format("{} {:+.0f} %", m.name, 100 * (m.recent / m.profile - 1));
+}
+
 }  // namespace
 
 Table correction_table(const std::vector<CorrectionCell>& cells) {
@@ -130,12 +139,12 @@ Table correction_table(const std::vector<CorrectionCell>& cells) {
       return std::string(run.tracked.back() ? "on" : "off");
     };
     const double net = gain(cell.on, cell.off, count / 2, count);
-    table.rows.push_back({cell.fraction, cell.anomaly.latency, off,
-                          gain(cell.perfect, cell.off, count / 2, count), (1 + net) / (1 - cell.on.cost) - 1,
-                          net, cell.published.cost, gain(cell.published, cell.off, 0, count),
-                          state(cell.published), cell.published.since(), cell.published.story(),
-                          gain(cell.keep, cell.off, 0, count), state(cell.keep), cell.keep.since(),
-                          cell.keep.story()});
+    table.rows.push_back(
+        {cell.fraction, cell.anomaly.latency, off, gain(cell.perfect, cell.off, count / 2, count),
+         (1 + net) / (1 - cell.on.cost.value()) - 1, net,
+         cell.published.cost ? Cell(*cell.published.cost) : Cell(), gain(cell.published, cell.off, 0, count),
+         state(cell.published), cell.published.since(), cell.published.story(),
+         gain(cell.keep, cell.off, 0, count), state(cell.keep), cell.keep.since(), cell.keep.story()});
   }
   return table;
 }
@@ -159,10 +168,7 @@ std::string drift_sentence(const DriftAdvice& advice) {
   for (const DriftMeasure& m : advice.measures) {
     if (!m.drifted()) continue;
     text += text.empty() ? "" : ", ";
-    text += m.name == "shape_distance"
-                ? fmt::format("{:.0f} % of samples in other shapes ({:.0f} % by chance)", 100 * m.recent,
-                              100 * m.most)
-                : fmt::format("{} {:+.0f} %", m.name, 100 * (m.recent / m.profile - 1));
+    text += change_of(m);
   }
   if (text.empty()) return "the plan still fits: no measure is outside of what chance does";
   return (advice.replan ? "re-plan: " : "the plan still fits, drift is small: ") + text;

@@ -39,23 +39,12 @@ class Laboratory {
     if (study.scheduler.steps) options.steps = *study.scheduler.steps;
     scheduler_ = make_scheduler(study.scheduler.name, options);
     uncorrected_.resize(study.batches.size());
-    parallel_for(uncorrected_.size(),
-                 [&](std::size_t k) { uncorrected_[k] = schedule(k, study.target.cost); });
+    parallel_for(uncorrected_.size(), [&](std::size_t k) { uncorrected_[k] = assign(k, study.target.cost); });
   }
 
-  Scheduled schedule(std::size_t k, const CostModel& cost) const {
-    const Target& target = study_.target;
-    const Batch& batch = study_.batches[k];
-    ScheduleRequest request{batch, study_.plan, target.model, cost, study_.seed, k};
-    request.time_limit = study_.scheduler.time_limit;
-    Assignment assignment = scheduler_->schedule(request).assignment;
-    const PipelineOrder order =
-        order_for_batch(study_.plan, target.model, target.cluster, target.cost, batch, assignment);
-    Program program = lower(study_.plan, target.model, batch, assignment, order);
-    return {std::move(assignment), std::move(program)};
-  }
+  Scheduled schedule(std::size_t k, const CostModel& cost) const { return lowered(k, assign(k, cost)); }
 
-  const Scheduled& uncorrected(std::size_t k) const { return uncorrected_[k]; }
+  Scheduled uncorrected(std::size_t k) const { return lowered(k, uncorrected_[k]); }
 
   ProgramCosts price(std::size_t k, const Scheduled& scheduled, const CostModel& cost) const {
     return price_batch(cost, scheduled.program, study_.plan, study_.batches[k], scheduled.assignment);
@@ -79,9 +68,24 @@ class Laboratory {
   const CorrectionStudy& study() const { return study_; }
 
  private:
+  Assignment assign(std::size_t k, const CostModel& cost) const {
+    ScheduleRequest request{study_.batches[k], study_.plan, study_.target.model, cost, study_.seed, k};
+    request.time_limit = study_.scheduler.time_limit;
+    return scheduler_->schedule(request).assignment;
+  }
+
+  Scheduled lowered(std::size_t k, Assignment assignment) const {
+    const Target& target = study_.target;
+    const Batch& batch = study_.batches[k];
+    const PipelineOrder order =
+        order_for_batch(study_.plan, target.model, target.cluster, target.cost, batch, assignment);
+    Program program = lower(study_.plan, target.model, batch, assignment, order);
+    return {std::move(assignment), std::move(program)};
+  }
+
   const CorrectionStudy& study_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::vector<Scheduled> uncorrected_;
+  std::vector<Assignment> uncorrected_;  ///< programs of all iterations at once would be large
 };
 
 /// Base or slow, by iteration.
@@ -116,7 +120,8 @@ class TrackedRun {
 
   CorrectionRun run() {
     for (std::size_t k = 0; k < lab_.study().batches.size(); ++k) step(k);
-    run_.cost = rule_ ? switch_.cost() : lab_.study().tracking_cost;
+    if (!rule_) run_.cost = lab_.study().tracking_cost;
+    if (rule_ && switch_.measured()) run_.cost = switch_.cost();
     run_.benefit = switch_.benefit();
     run_.learned = live_.fits();
     return std::move(run_);

@@ -71,8 +71,9 @@ struct CorrectionStudy {
 struct CorrectionRun {
   std::vector<double> seconds;  ///< per iteration, with what tracking costs
   std::vector<bool> tracked;    ///< per iteration, probes apart
-  double cost = 0;              ///< C as measured; of a run that is always tracked, as set
-  double benefit = 0;           ///< of the last window
+  /// C as measured, where it was; of a run that is always tracked, as set.
+  std::optional<double> cost;
+  double benefit = 0;  ///< of the last window
   std::vector<CorrectionFit> learned;
 
   /// "on 0, off 8, on 12, off 24": iterations at which tracking began or stopped.
@@ -95,7 +96,8 @@ struct CorrectionCell {
 double gain(const CorrectionRun& run, const CorrectionRun& other, std::size_t begin, std::size_t end);
 
 /// Runs each anomaly, on all cores. The same study gives the same cells.
-/// `progress` is called with cells done and all cells, from any thread, never at once; may be empty.
+/// `progress` is called with runs done and all runs, several of each cell, from any thread, never at once;
+/// may be empty.
 std::vector<CorrectionCell> run_correction_study(
     const CorrectionStudy& study, const std::vector<Anomaly>& anomalies,
     const std::function<void(std::int64_t, std::int64_t)>& progress);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "costmodel/correction.hpp"
+#include "experiments/correction_report.hpp"
 #include "tests/cli/run.hpp"
 #include "traces/correction_file.hpp"
 
@@ -160,6 +161,40 @@ TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
       << refused.err;
 }
 
+TEST_F(CorrectionCommand, ACostThatWasNeverMeasuredIsMissing) {
+  // Known after the first window and twice the iterations that measure it: 4 + 2 x 2.
+  const std::string options = "--fractions 0.05 --latencies 1 --window 4 --measure 2 ";
+  EXPECT_TRUE(cells(options + "--iterations 7")[0]["tracking_cost"].is_null());
+  EXPECT_TRUE(cells(options + "--iterations 8")[0]["tracking_cost"].is_number());
+}
+
+TEST_F(CorrectionCommand, FewNewSamplesAreNoDrift) {
+  // Each 60th of the 12,800 records that are planned for: 213, far fewer than 8 global batches of 128. Were
+  // they repeated, the range would be that of 1024 independent samples, less than half as wide as their own.
+  std::istringstream lines(read_all(box.path("traces/datasets/vision_mix.csv")));
+  std::string few;
+  int records = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool chosen = line.find("image,") != std::string::npos && records++ % 60 == 49;
+    if (few.empty() || chosen) few += line + '\n';
+  }
+  write_all(box.path("few.csv"), few);
+  const std::string options = "--fractions 0.05 --latencies 1 --iterations 2 --new-data few.csv ";
+  const json advice = json::parse(box.run(kStudy + options + "--format json").out);
+  EXPECT_EQ(advice["replan"], false) << advice["drift"].dump(1);
+  // As CSV has one table, the verdict is a note.
+  const RunResult csv = box.run(kStudy + options + "--format csv");
+  EXPECT_EQ(csv.out.rfind("slow_fraction,", 0), 0U);
+  EXPECT_NE(csv.err.find("new data: the plan still fits"), std::string::npos) << csv.err;
+}
+
+TEST(DriftSentence, ATextOnlyPlanHasNoPercentOfEncoderWork) {
+  DriftAdvice advice;
+  advice.measures = {{"encoder_flop", 0, 3e12, 0, 0}, {"llm_flop", 2e12, 3e12, 1e12, 2.5e12}};
+  advice.replan = true;
+  EXPECT_EQ(drift_sentence(advice), "re-plan: encoder_flop from none, llm_flop +50 %");
+}
+
 TEST_F(CorrectionCommand, SaysWhetherToPlanAnew) {
   const std::string options = "--fractions 0.05 --latencies 1 --iterations 2 --new-data ";
   const RunResult same = box.run(kStudy + options + "traces/datasets/vision_mix.csv");
@@ -195,6 +230,11 @@ TEST_F(CorrectionCommand, RefusesBadOptions) {
   refuses("--out learned.json",
           "option '--out': expected one of --fractions and one of --latencies, found 15 pairs");
   refuses("--scheduler best", "best");
+  std::string large = kPlan;
+  large.replace(large.find("\"gbs\": 128"), 10, "\"gbs\": 512");
+  write_all(box.path("plan.json"), large);
+  refuses("--iterations 2 --window 7813 --new-data traces/datasets/vision_mix.csv",  // x 512 = 4,000,256
+          "at most 4000000 samples in all, 7812 global batches of 512, found 7813");
   EXPECT_FALSE(box.has("learned.json"));
 }
 
