@@ -8,6 +8,7 @@
 #include <cmath>
 #include <deque>
 #include <exception>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -42,26 +43,29 @@ class SampleSets {
   /// From any thread. @throws Error as load_samples()
   Samples of(const SweepRow& cell) {
     const Key key{cell[Axis::data], cell[Axis::modalities], cell[Axis::model], cell[Axis::seed]};
-    if (Samples kept = find(key)) return kept;
-    const std::string& file = cell.text(Axis::data);
-    const PreprocessOptions options = sweep_preprocess_options(cell, find_model(cell.text(Axis::model)));
-    Samples loaded = std::make_shared<std::vector<Sample>>(load_samples(file, options, is_new(key)));
-    const std::lock_guard lock(mutex_);
-    kept_.emplace_front(key, loaded);
-    if (kept_.size() > kMostKept) kept_.pop_back();
-    return loaded;
+    std::packaged_task<Samples()> load([&] {
+      const PreprocessOptions options = sweep_preprocess_options(cell, find_model(cell.text(Axis::model)));
+      return std::make_shared<std::vector<Sample>>(load_samples(cell.text(Axis::data), options, is_new(key)));
+    });
+    const auto [loaded, is_first] = find_or_add(key, load);
+    if (is_first) load();
+    return loaded.get();
   }
 
  private:
   using Key = std::array<Cell, 4>;
   static constexpr std::size_t kMostKept = 8;
 
-  Samples find(const Key& key) {
+  /// Whoever comes first loads; those that come meanwhile wait for it.
+  std::pair<std::shared_future<Samples>, bool> find_or_add(const Key& key,
+                                                           std::packaged_task<Samples()>& load) {
     const std::lock_guard lock(mutex_);
     for (const auto& [of, samples] : kept_) {
-      if (of == key) return samples;
+      if (of == key) return {samples, false};
     }
-    return nullptr;
+    kept_.emplace_front(key, load.get_future().share());
+    if (kept_.size() > kMostKept) kept_.pop_back();
+    return {kept_.front().second, true};
   }
 
   /// Whether these were never loaded, whatever the seed: one note of what was assumed is enough.
@@ -72,7 +76,7 @@ class SampleSets {
   }
 
   std::mutex mutex_;
-  std::deque<std::pair<Key, Samples>> kept_;
+  std::deque<std::pair<Key, std::shared_future<Samples>>> kept_;
   std::set<Key> noted_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/token_functions.hpp>
 #include <map>
 
 #include "core/error.hpp"
@@ -39,6 +40,16 @@ Values parse_options(void (*add)(Options&), const std::vector<std::string>& argu
     throw Error(ErrorKind::input, problem.what());
   }
   return values;
+}
+
+/// Arguments as a shell would split them. @throws Error (input) for an escape that is none.
+std::vector<std::string> split_arguments(const std::string& text) {
+  try {
+    return po::split_unix(text);
+  } catch (const boost::escaped_list_error& problem) {
+    throw Error(ErrorKind::input,
+                fmt::format("expected options as in a shell, found '{}': {}", text, problem.what()));
+  }
 }
 
 void add_conditions(Options& options) {
@@ -353,7 +364,7 @@ std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell) {
 WhatIf sweep_conditions(const SweepRow& cell) {
   const std::string& conditions = cell.text(Axis::conditions);
   const Values values = parse_options(
-      add_conditions, conditions == kNone ? std::vector<std::string>() : po::split_unix(conditions));
+      add_conditions, conditions == kNone ? std::vector<std::string>() : split_arguments(conditions));
   for (const char* own : {"repeat", "seed"}) {
     if (!values[own].defaulted()) {
       throw Error(ErrorKind::input, fmt::format("option '--{}': not in a sweep, which has axes "

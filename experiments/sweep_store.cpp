@@ -151,11 +151,11 @@ std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files) {
     for (SweepRow& row : read_rows(database)) {
       const auto [it, is_new] = rows.try_emplace(sweep_key(row), row);
       if (is_new || std::ranges::equal(it->second.reproducible(), row.reproducible())) continue;
-      if (it->second.has_status("failed")) {
-        it->second = std::move(row);
-      } else if (!row.has_status("failed")) {
+      if (row.has_status("failed")) continue;
+      if (!it->second.has_status("failed")) {
         database.refuse(fmt::format("its result of {} is not that of the files before", it->first));
       }
+      it->second = std::move(row);
     }
   }
   std::vector<SweepRow> sorted;

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "experiments/sqlite.hpp"
 #include "experiments/sweep_store.hpp"
 #include "tests/cli/sweep_fixture.hpp"
@@ -12,19 +10,11 @@ namespace dflop {
 namespace {
 
 using nlohmann::json;
+using testing::expect_error;
 using testing::RunResult;
 
 class SweepErrors : public testing::SweepTest {
  protected:
-  static void expect_error(const RunResult& result, const std::vector<std::string>& parts) {
-    EXPECT_EQ(result.exit_code, 2) << result.err;
-    EXPECT_EQ(result.out, "");
-    for (const std::string& part : parts) {
-      EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
-    }
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  }
-
   void expect_refused(const json& text, const std::vector<std::string>& parts) const {
     write("spec.json", text);
     expect_error(sandbox_.run("sweep --spec spec.json --out a.sqlite"), parts);
@@ -65,6 +55,8 @@ TEST_F(SweepErrors, InValues) {
   expect_refused("recompute", {"some"}, {"axes.recompute[0]", "some"});
   expect_refused("inter_node_bandwidth", {0}, {"axes.inter_node_bandwidth[0]", "found 0"});
   expect_refused("conditions", {"--slow rank=x:2"}, {"axes.conditions[0]", "--slow", "rank=x:2"});
+  expect_refused("conditions", {"--slow \\x"},
+                 {"axes.conditions[0]", "as in a shell, found '--slow \\x'", "unknown escape sequence"});
   expect_refused("conditions", {"--fast"}, {"axes.conditions[0]", "--fast"});
   expect_refused("conditions", {"--repeat 2"}, {"--repeat", "not in a sweep"});
 }
@@ -174,6 +166,12 @@ TEST_F(SweepErrors, WhereFilesContradictEachOther) {
   Database(path, Database::Mode::write).execute("UPDATE cells SET status = 'failed'");
   EXPECT_EQ(csv("a.sqlite b.sqlite"), csv("a.sqlite"));
   EXPECT_EQ(csv("b.sqlite a.sqlite"), csv("a.sqlite"));
+  // Where a cell failed in all, the first file says why.
+  Database(path, Database::Mode::write).execute("UPDATE cells SET reason = 'of b'");
+  Database(sandbox_.path("a.sqlite").string(), Database::Mode::write)
+      .execute("UPDATE cells SET status = 'failed', reason = 'of a'");
+  EXPECT_EQ(rows("a.sqlite b.sqlite")[0]["reason"], "of a");
+  EXPECT_EQ(rows("b.sqlite a.sqlite")[0]["reason"], "of b");
 }
 
 }  // namespace
