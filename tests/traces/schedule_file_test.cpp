@@ -41,7 +41,7 @@ ScheduleFile random_schedule(Random& random) {
     iteration.bound = iteration.c_max * random.uniform();
     iteration.status = static_cast<ScheduleStatus>(random.below(5));
     iteration.objective = static_cast<Objective>(random.below(3));
-    iteration.bound_kind = static_cast<BoundKind>(random.below(5));
+    iteration.bound_kind = static_cast<BoundKind>(random.below(4));
     schedule.iterations.push_back(iteration);
   }
   return schedule;
