@@ -99,13 +99,16 @@ TEST(SchedulingService, RunsTheSchedulerWhileAnIterationIsExecuted) {
 
 TEST(SchedulingService, LiveTakesLptAtOnceWhileTheSchedulerIsAtWork) {
   const auto lpt = make_scheduler("lpt");
+  std::atomic<bool> at_work{false};
   std::atomic<int> stopped{0};
   const auto scheduler = stub([&](const ScheduleRequest& request) {
+    at_work = true;
     wait_for_stop(request);
     ++stopped;
     return lpt->schedule(request);
   });
   SchedulingService service(service_input(scheduler, 20), live(2));
+  while (!at_work) std::this_thread::yield();  // else all may be taken before it begins
   for (std::uint64_t k = 0; k < 20; ++k) {
     const auto batch = service.next();
     ASSERT_TRUE(batch);
