@@ -79,7 +79,7 @@ TEST_F(SweepErrors, InKeys) {
   expect_refused(text, {"exclude[0].nodes[0]", "axis 'nodes'", "3"});
   text["exclude"] = {{{"node", {3}}}};
   expect_refused(text, {"exclude[0].node", "unknown key"});
-  text["exclude"] = {json::object()};
+  text["exclude"] = json::array({json::object()});
   expect_refused(text, {"exclude[0]", "at least one axis"});
   std::vector<int> many(400);
   for (int i = 0; i < 400; ++i) many[static_cast<std::size_t>(i)] = i + 1;

