@@ -1,5 +1,5 @@
-// Assignment solvers on vision_mix, LLaVA-OV on Llama 3 8B: the proven gap within a time limit beside what others
-// do, in one run. Counters are per cent, means over batches; "above" is relative to the same bound.
+// Assignment solvers on vision_mix, LLaVA-OV on Llama 3 8B: the proven gap within a time limit beside what
+// others do, in one run. Counters are per cent, means over batches; "above" is relative to the same bound.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
