@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "core/error.hpp"
@@ -72,8 +73,12 @@ class SweepKill : public testing::SweepTest {
   }
 
   void expect_nothing_lost(int signal) const {
-    std::vector<int> seeds(40);
-    for (int i = 0; i < 40; ++i) seeds[static_cast<std::size_t>(i)] = i;
+    // Enough cells that one run cannot finish them all while the watcher waits for its turn on a busy
+    // machine.
+    constexpr std::size_t kSeeds = 200;
+    constexpr std::size_t kCells = 2 * kSeeds;
+    std::vector<std::size_t> seeds(kSeeds);
+    std::iota(seeds.begin(), seeds.end(), 0U);
     const json text =
         spec({{"seed", seeds}, {"scheduler", {"lpt", "random"}}, {"nodes", {2}}, {"gbs", {64}}});
     write("spec.json", text);
@@ -88,12 +93,12 @@ class SweepKill : public testing::SweepTest {
         ASSERT_EQ(now.count(key), 1U) << key << " is lost";
         EXPECT_EQ(now.at(key), seconds) << key << " was run again";
       }
-      if (!ended && now.size() > before.size() && now.size() < 80) ++killed_midway;
+      if (!ended && now.size() > before.size() && now.size() < kCells) ++killed_midway;
       before = now;
     }
     const json counts = sweep(text, "killed.sqlite");
     EXPECT_EQ(counts["finished_before"], before.size());
-    EXPECT_EQ(counts["run"], 80 - before.size());
+    EXPECT_EQ(counts["run"], kCells - before.size());
     const std::map<std::string, double> after = finished();
     for (const auto& [key, seconds] : before) EXPECT_EQ(after.at(key), seconds) << key;
     sweep(text, "whole.sqlite");
