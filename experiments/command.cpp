@@ -109,6 +109,12 @@ int run_command(const std::vector<std::string>& arguments) {
   return command->run(values);
 }
 
+/// On a standard error that cannot be written nothing can be said; the exit code still tells.
+void complain(const std::string& what) noexcept {
+  const std::string line = "dflop: error: " + what + "\n";
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+}
+
 }  // namespace
 
 std::vector<Command> commands() {
@@ -150,12 +156,6 @@ std::string manual_text() {
     text += fmt::format("\n## dflop {}\n\n```text\n{}```\n", command.name, help_text(command));
   }
   return text;
-}
-
-/// On a standard error that cannot be written nothing can be said; the exit code still tells.
-static void complain(const std::string& what) noexcept {
-  const std::string line = "dflop: error: " + what + "\n";
-  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 
 int run_dflop(const std::vector<std::string>& arguments) {

@@ -23,13 +23,55 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What solvers of bins have in common: caps, order of bins, objective and bound.
-class BinSolver : public AssignmentSolver {
- public:
-  explicit BinSolver(std::string_view name) : name_(name) {}
-  std::string_view name() const final { return name_; }
+/// One way to fill bins.
+struct Method {
+  std::string_view name;
+  bool looks_at_costs;
+  /// Bins for the largest load; without any where none was found. May break caps.
+  BinSolution (*find)(const BinProblem& problem, const SolveLimits& limits);
+};
 
-  AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const final {
+BinSolution in_order(const BinProblem& problem, std::span<const std::int32_t> order) {
+  return {place_in_order(problem, order), lower_bound(problem)};
+}
+
+BinSolution find_random(const BinProblem& problem, const SolveLimits& limits) {
+  std::vector<std::int32_t> order(problem.items());
+  std::iota(order.begin(), order.end(), 0);
+  Random(limits.seed, limits.stream).shuffle(std::span(order));
+  return in_order(problem, order);
+}
+
+BinSolution find_sequential(const BinProblem& problem, const SolveLimits&) {
+  std::vector<std::int32_t> order(problem.items());
+  std::iota(order.begin(), order.end(), 0);
+  return in_order(problem, order);
+}
+
+BinSolution find_lpt(const BinProblem& problem, const SolveLimits&) {
+  return {lpt(problem), lower_bound(problem)};
+}
+
+BinSolution find_karmarkar_karp(const BinProblem& problem, const SolveLimits&) {
+  return {karmarkar_karp(problem), lower_bound(problem)};
+}
+
+constexpr std::array kMethods{
+    Method{"random", false, find_random},
+    Method{"sequential", false, find_sequential},
+    Method{"lpt", true, find_lpt},
+    Method{"karmarkar-karp", true, find_karmarkar_karp},
+    Method{"local-search", true, local_search},
+    Method{"ilp", true, solve_ilp},
+};
+
+/// What the methods have in common: caps, order of bins, objective and bound.
+class BinSolver final : public AssignmentSolver {
+ public:
+  explicit BinSolver(const Method& method) : method_(method) {}
+  std::string_view name() const override { return method_.name; }
+
+  AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const override {
     const Clock::time_point begin = Clock::now();
     require_enough_items(problem.bins);
     AssignmentSolution solution;
@@ -43,11 +85,6 @@ class BinSolver : public AssignmentSolver {
     return solution;
   }
 
- protected:
-  /// Bins for the largest load; without any where none was found. May break caps.
-  virtual BinSolution find(const BinProblem& problem, const SolveLimits& limits) const = 0;
-  virtual bool looks_at_costs() const { return true; }
-
  private:
   static void require_enough_items(const BinProblem& problem) {
     if (problem.allow_empty || problem.items() >= static_cast<std::size_t>(problem.bins)) return;
@@ -58,10 +95,10 @@ class BinSolver : public AssignmentSolver {
   void fill(const AssignmentProblem& problem, const SolveLimits& limits, AssignmentSolution& solution) const {
     SolveLimits inner = limits;
     if (problem.pipeline != nullptr) inner.improved = nullptr;
-    BinSolution found = find(problem.bins, inner);
+    BinSolution found = method_.find(problem.bins, inner);
     if (found.status == ScheduleStatus::infeasible) {
       solution.status = found.status;
-      solution.reason = std::string(name_) + ": " + found.reason;
+      solution.reason = std::string(method_.name) + ": " + found.reason;
       return;
     }
     const auto broken = found.bin.empty() ? std::optional<std::string>("no bin with room for an item")
@@ -69,14 +106,14 @@ class BinSolver : public AssignmentSolver {
     if (broken && problem.bins.items() > 0) {
       found.bin = obey_caps(problem.bins, limits);
       found.status = found.bin.empty() ? ScheduleStatus::infeasible : ScheduleStatus::fallback;
-      solution.reason = std::string(name_) + " breaks a cap: " + *broken;
+      solution.reason = std::string(method_.name) + " breaks a cap: " + *broken;
       if (found.bin.empty()) {
         solution.status = ScheduleStatus::infeasible;
         solution.reason += "; no assignment that obeys all caps was found";
         return;
       }
     }
-    if (looks_at_costs()) arrange(problem.bins, found.bin);
+    if (method_.looks_at_costs) arrange(problem.bins, found.bin);
     finish(problem, std::move(found), solution);
     if (limits.improved && (problem.pipeline != nullptr || broken))
       limits.improved(solution.bin, solution.objective_s);
@@ -103,7 +140,7 @@ class BinSolver : public AssignmentSolver {
     const bool below = meets_bound(found.bound_s, solution.objective_s);
     if (!below && problem.pipeline == nullptr) {
       throw Error(ErrorKind::internal, fmt::format("{}: a largest load of {} s below its bound of {} s",
-                                                   name_, solution.objective_s, found.bound_s));
+                                                   method_.name, solution.objective_s, found.bound_s));
     }
     // Sums in another order may round to above the objective; the bound of a makespan is that of a run, and
     // may be further above the pipeline's, which then proves nothing.
@@ -119,79 +156,21 @@ class BinSolver : public AssignmentSolver {
     solution.bin = std::move(found.bin);
   }
 
-  std::string_view name_;
-};
-
-class InOrderSolver final : public BinSolver {
- public:
-  InOrderSolver(std::string_view name, bool shuffled) : BinSolver(name), shuffled_(shuffled) {}
-
- private:
-  bool looks_at_costs() const override { return false; }
-  BinSolution find(const BinProblem& problem, const SolveLimits& limits) const override {
-    std::vector<std::int32_t> order(problem.items());
-    std::iota(order.begin(), order.end(), 0);
-    if (shuffled_) Random(limits.seed, limits.stream).shuffle(std::span(order));
-    return {place_in_order(problem, order), lower_bound(problem)};
-  }
-
-  bool shuffled_;
-};
-
-class LptSolver final : public BinSolver {
- public:
-  using BinSolver::BinSolver;
-
- private:
-  BinSolution find(const BinProblem& problem, const SolveLimits&) const override {
-    return {lpt(problem), lower_bound(problem)};
-  }
-};
-
-class KarmarkarKarpSolver final : public BinSolver {
- public:
-  using BinSolver::BinSolver;
-
- private:
-  BinSolution find(const BinProblem& problem, const SolveLimits&) const override {
-    return {karmarkar_karp(problem), lower_bound(problem)};
-  }
-};
-
-class LocalSearchSolver final : public BinSolver {
- public:
-  using BinSolver::BinSolver;
-
- private:
-  BinSolution find(const BinProblem& problem, const SolveLimits& limits) const override {
-    return local_search(problem, limits);
-  }
-};
-
-class IlpSolver final : public BinSolver {
- public:
-  using BinSolver::BinSolver;
-
- private:
-  BinSolution find(const BinProblem& problem, const SolveLimits& limits) const override {
-    return solve_ilp(problem, limits);
-  }
+  const Method& method_;
 };
 
 }  // namespace
 
 std::unique_ptr<AssignmentSolver> make_bin_solver(std::string_view name) {
-  if (name == "random") return std::make_unique<InOrderSolver>("random", true);
-  if (name == "sequential") return std::make_unique<InOrderSolver>("sequential", false);
-  if (name == "lpt") return std::make_unique<LptSolver>("lpt");
-  if (name == "karmarkar-karp") return std::make_unique<KarmarkarKarpSolver>("karmarkar-karp");
-  if (name == "local-search") return std::make_unique<LocalSearchSolver>("local-search");
-  if (name == "ilp") return std::make_unique<IlpSolver>("ilp");
-  return nullptr;
+  const auto method =
+      std::find_if(kMethods.begin(), kMethods.end(), [&](const Method& m) { return m.name == name; });
+  return method == kMethods.end() ? nullptr : std::make_unique<BinSolver>(*method);
 }
 
 std::vector<std::string_view> bin_solver_names() {
-  return {"random", "sequential", "lpt", "karmarkar-karp", "local-search", "ilp"};
+  std::vector<std::string_view> names;
+  for (const Method& method : kMethods) names.push_back(method.name);
+  return names;
 }
 
 }  // namespace dflop
