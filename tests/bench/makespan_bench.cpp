@@ -2,7 +2,11 @@
 // leave.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -32,15 +36,20 @@ struct Case {
   LoadPipeline pipeline;
   std::vector<double> encoder_s;
   std::vector<double> llm_s;
+  std::vector<double> tokens;
   AssignmentProblem problem;
 
-  explicit Case(const benchmark::State& state) {
-    const int ranks = static_cast<int>(state.range(1));
+  explicit Case(const benchmark::State& state)
+      : Case({state.range(0), state.range(1), state.range(2), state.range(3), state.range(4), state.range(5),
+              state.range(6)}) {}
+
+  explicit Case(const std::array<std::int64_t, 7>& arguments) {
+    const int ranks = static_cast<int>(arguments[1]);
     const int encoders = ranks / 4;
-    const int dp = static_cast<int>(state.range(3));
-    const int encoder_dp = static_cast<int>(state.range(6));
-    PipelineShape shape{static_cast<PipelineSchedule>(state.range(5)), ranks, 1,
-                        static_cast<int>(state.range(2))};
+    const int dp = static_cast<int>(arguments[3]);
+    const int encoder_dp = static_cast<int>(arguments[6]);
+    PipelineShape shape{static_cast<PipelineSchedule>(arguments[5]), ranks, 1,
+                        static_cast<int>(arguments[2])};
     if (shape.kind == PipelineSchedule::interleaved) {  // two chunks of the LLM on its ranks
       shape.ranks -= encoders;
       shape.chunks = 2;
@@ -52,17 +61,18 @@ struct Case {
     Random random(1);
     double tiles = 0;
     double llm = 0;
-    for (std::int64_t i = 0; i < state.range(0); ++i) {
+    for (std::int64_t i = 0; i < arguments[0]; ++i) {
       const Sample& sample = vision_mix()[random.below(vision_mix().size())];
-      const auto tokens = static_cast<double>(sample.llm_tokens);
+      const auto length = static_cast<double>(sample.llm_tokens);
       encoder_s.push_back(static_cast<double>(sample.encoder().sequences));
-      llm_s.push_back(tokens + tokens * tokens / 57220);
+      llm_s.push_back(length + length * length / 57220);
+      tokens.push_back(length);
       tiles += encoder_s.back();
       llm += llm_s.back();
     }
     // A shared encoder has the work of dp bins on encoder_dp ranks.
     const double share = encoder_dp > 0 ? static_cast<double>(encoder_dp) / dp : 1.0;
-    for (double& e : encoder_s) e *= static_cast<double>(state.range(4)) / 100 * llm / tiles * share;
+    for (double& e : encoder_s) e *= static_cast<double>(arguments[4]) / 100 * llm / tiles * share;
     BinProblem bins{encoder_s, llm_s, microbatches * dp, dp, encoder_dp > 0};
     problem = {bins, &pipeline, {encoder_s, llm_s}};
   }
@@ -116,6 +126,48 @@ void makespan_gap(benchmark::State& state) {
   }
 }
 
+/// Each method at its own best count of microbatches, where any `ranks` of them in a row, as many as are in
+/// flight, hold no more than 1.1 times the tokens of that many sixteenths of the batch. Arguments: ranks,
+/// encoder load in percent, fixed time of each pass in percent of a mean forward at 16 microbatches.
+/// Counters: the best makespan of other methods over that of the search, and the best counts.
+void makespan_own_count(benchmark::State& state) {
+  constexpr double kSlack = 1.1;
+  constexpr std::int64_t kReference = 16;
+  constexpr std::int64_t kDp = 4;
+  const std::int64_t ranks = state.range(0);
+  constexpr std::array<const char*, 4> kNames{"makespan", "local-search", "lpt", "random"};
+  std::array<double, kNames.size()> best;
+  std::array<double, kNames.size()> count{};
+  for (auto _ : state) {
+    best.fill(std::numeric_limits<double>::infinity());
+    for (const std::int64_t microbatches : {4, 8, 12, 16, 24, 32, 48, 64}) {
+      Case data({512, ranks, microbatches, kDp, state.range(1),
+                 static_cast<std::int64_t>(PipelineSchedule::one_f_one_b), 0});
+      const double llm = std::accumulate(data.llm_s.begin(), data.llm_s.end(), 0.0);
+      for (LoadStep& step : data.pipeline.steps) {
+        step.duration.fixed_s = static_cast<double>(state.range(2)) / 100 * llm / (kReference * kDp);
+      }
+      const double all_tokens = std::accumulate(data.tokens.begin(), data.tokens.end(), 0.0);
+      const auto in_flight = static_cast<int>(std::min(ranks, microbatches));
+      data.problem.bins.caps = {{"LLM tokens", data.tokens,
+                                 kSlack * static_cast<double>(ranks) / (kReference * kDp) * all_tokens,
+                                 in_flight}};
+      for (std::size_t m = 0; m < kNames.size(); ++m) {
+        SolveLimits limits;
+        limits.time = Seconds(0.05);
+        const AssignmentSolution found = make_assignment_solver(kNames[m])->solve(data.problem, limits);
+        if (found.status == ScheduleStatus::infeasible || found.objective_s >= best[m]) continue;
+        best[m] = found.objective_s;
+        count[m] = static_cast<double>(microbatches);
+      }
+    }
+  }
+  for (std::size_t m = 0; m < kNames.size(); ++m) {
+    state.counters[std::string("count_") + kNames[m]] = count[m];
+    if (m > 0) state.counters[kNames[m]] = best[m] / best[0];
+  }
+}
+
 BENCHMARK(makespan_lanes)->ArgsProduct({{4}, {8}, {0, 1}})->ArgsProduct({{8, 16}, {16}, {0, 1}});
 BENCHMARK(makespan_plain)->Args({4, 8})->Args({8, 16})->Args({16, 16});
 
@@ -124,6 +176,10 @@ BENCHMARK(makespan_gap)
     ->ArgsProduct({{512, 2048}, {4, 8, 16}, {16}, {1, 4}, {30, 70, 100}, {k1f1b}, {0}})
     ->ArgsProduct({{2048}, {8, 16}, {32}, {4}, {30, 70, 100}, {k1f1b}, {0}})
     ->ArgsProduct({{1024}, {8}, {16}, {4}, {70, 100}, benchmark::CreateDenseRange(0, 4, 1), {0, 4}})
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(makespan_own_count)
+    ->ArgsProduct({{4, 8, 16}, {30, 70, 100}, {0, 5}})
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
 
