@@ -74,18 +74,22 @@ struct PlanRequest {
   SearchOptions search = {};
 };
 
-/// One of the best plans that a search has run, and where its time goes: means over ranks and iterations of
-/// seconds an iteration, that sum to the mean iteration.
+/// Where the time of the mean rank goes; together they are the iteration.
+struct RankShares {
+  Seconds busy{0};
+  Seconds imbalance{0};      ///< what the mean rank computes less than the busiest
+  Seconds bubble{0};         ///< other idle time with nothing in flight
+  Seconds communication{0};  ///< idle while an awaited message or collective is in flight
+};
+
+/// One of the best plans that a search has run.
 struct RankedPlan {
   Plan plan;
   std::string scheduler;  ///< the one asked for, or "lpt" where its microbatches do not fit or are no better
   Seconds objective{0};
   Seconds bound{0};  ///< under no assignment of the iterations' samples is its objective smaller
   Bytes peak_memory;
-  Seconds busy{0};
-  Seconds imbalance{0};      ///< what the mean rank computes less than the busiest
-  Seconds bubble{0};         ///< other idle time with nothing in flight
-  Seconds communication{0};  ///< idle while an awaited message or collective is in flight
+  RankShares shares;  ///< of the mean iteration
 };
 
 struct PlanResult {

@@ -13,17 +13,17 @@ namespace {
 
 using Shares = std::array<std::pair<std::string_view, Seconds>, 4>;
 
-Shares shares_of(const RankedPlan& plan) {
-  return {{{"computes", plan.busy},
-           {"is out of balance", plan.imbalance},
-           {"idles in bubbles", plan.bubble},
-           {"waits for communication", plan.communication}}};
+Shares named(const RankShares& shares) {
+  return {{{"computes", shares.busy},
+           {"is out of balance", shares.imbalance},
+           {"idles in bubbles", shares.bubble},
+           {"waits for communication", shares.communication}}};
 }
 
 /// What a plan spends most more on than the best.
 std::string loss(const RankedPlan& plan, const RankedPlan& best) {
-  const Shares mine = shares_of(plan);
-  const Shares its = shares_of(best);
+  const Shares mine = named(plan.shares);
+  const Shares its = named(best.shares);
   std::size_t most = 0;
   const auto more = [&](std::size_t i) { return mine[i].second - its[i].second; };
   for (std::size_t i = 1; i < mine.size(); ++i) {
@@ -71,8 +71,8 @@ Table plan_ranking(const PlanResult& result) {
     table.rows.push_back({static_cast<std::int64_t>(i + 1), describe(p.plan),
                           std::string(to_string(p.plan.recomputation)),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
-                          p.scheduler, p.objective.count(), bound, p.peak_memory.count, p.busy.count(),
-                          p.imbalance.count(), p.bubble.count(), p.communication.count(),
+                          p.scheduler, p.objective.count(), bound, p.peak_memory.count, p.shares.busy.count(),
+                          p.shares.imbalance.count(), p.shares.bubble.count(), p.shares.communication.count(),
                           p.objective / best.objective - 1, i == 0 ? std::string("best") : loss(p, best)});
   }
   return table;

@@ -1,7 +1,7 @@
 #include "solver/lpt.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <limits>
 
 #include "solver/cap_table.hpp"
 
@@ -27,15 +27,18 @@ class Filling {
     const double item_e = problem_.encoder_s[item] / share_;
     const double item_l = problem_.llm_s[item];
     int best = -1;
-    std::pair<double, double> least;
+    double least = std::numeric_limits<double>::infinity();
+    double least_sum = least;
     for (int b = 0; b < problem_.bins; ++b) {
-      if (only_empty && filled_[b] != 0) continue;
       const double e = encoder_[b] + item_e;
       const double l = llm_[b] + item_l;
-      const std::pair load(std::max(e, l), e + l);
-      if ((best >= 0 && !(load < least)) || !caps_.fits(item, b)) continue;
+      const double load = std::max(e, l);
+      if (load > least) continue;  // of nearly all bins: first, and alone
+      if (load == least && e + l >= least_sum) continue;
+      if ((only_empty && filled_[b] != 0) || !caps_.fits(item, b)) continue;
       best = b;
       least = load;
+      least_sum = e + l;
     }
     return best;
   }

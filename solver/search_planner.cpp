@@ -33,7 +33,7 @@ constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
 constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
-constexpr std::int64_t kFinalSteps = 512;    // of its search
+constexpr std::int64_t kFinalSteps = 320;    // of its search
 constexpr int kPatience = 5;                 // times the budget, where nothing fits yet
 
 /// A single plan.
@@ -41,10 +41,12 @@ struct Leaf {
   Plan plan;
   std::size_t family = 0;
   PlanFloor floor;
-  bool run = false;
-  bool fits = true;
-  double first_s = 0;                   // of the first iteration
-  std::optional<double> objective_s{};  // of all iterations, both under LPT
+  PlanScore score{};                    // under LPT
+  std::optional<double> objective_s{};  // of all iterations
+
+  bool run() const { return !score.fits || !score.iterations.empty(); }
+  bool fits() const { return score.fits; }
+  double first_s() const { return score.iterations.front().count(); }
 };
 
 /// By how much plans of a kind were slower, or larger, than expected.
@@ -99,7 +101,9 @@ class PlanSearch {
   double known_bound() const;
   bool ended() const;
   double open_bound() const;
-  std::optional<RankedPlan> rank(const Leaf& leaf, const Scheduler& scheduler, bool within_memory) const;
+  void extend(Leaf& leaf, std::size_t iterations) const;
+  RankedPlan ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const;
+  RankedPlan finished(const Leaf& leaf, bool scheduled) const;
   PlanResult result();
 
   Clock::time_point start_ = Clock::now();
@@ -191,8 +195,8 @@ void PlanSearch::add_leaves(const std::vector<std::size_t>& families, bool plain
 std::vector<std::size_t> PlanSearch::best_families() const {
   std::vector<std::pair<double, std::size_t>> rising;
   for (const Leaf& leaf : leaves_) {
-    if (leaf.run && leaf.fits && !families_[leaf.family].whole)
-      rising.emplace_back(leaf.first_s, leaf.family);
+    if (leaf.run() && leaf.fits() && !families_[leaf.family].whole)
+      rising.emplace_back(leaf.first_s(), leaf.family);
   }
   const std::size_t count = std::min(kCompletedAtOnce, rising.size());
   std::partial_sort(rising.begin(), rising.begin() + static_cast<std::ptrdiff_t>(count), rising.end());
@@ -214,7 +218,7 @@ double PlanSearch::promise(const Leaf& leaf) const {
 std::vector<std::size_t> PlanSearch::next_to_run() const {
   std::vector<std::size_t> waiting;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (!leaves_[i].run && leaves_[i].floor.bound_s < incumbent_s_) waiting.push_back(i);
+    if (!leaves_[i].run() && leaves_[i].floor.bound_s < incumbent_s_) waiting.push_back(i);
   }
   const auto take_first = [&](std::size_t count, auto&& key) {
     count = std::min(count, waiting.size());
@@ -235,24 +239,22 @@ std::vector<std::size_t> PlanSearch::next_to_run() const {
   return next;
 }
 
+void PlanSearch::extend(Leaf& leaf, std::size_t iterations) const {
+  extend_score(leaf.score, request_, leaf.plan, *lpt_, iterations);
+  leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
+}
+
 void PlanSearch::run_first_iterations() {
   const std::vector<std::size_t> next = next_to_run();
-  parallel_for(next.size(), [&](std::size_t n) {
-    Leaf& leaf = leaves_[next[n]];
-    const PlanScore score = score_plan(request_, leaf.plan, *lpt_, 1);
-    leaf.run = true;
-    leaf.fits = score.fits;
-    leaf.floor.memory = std::max(leaf.floor.memory, score.peak_memory);
-    leaf.first_s = score.iterations.empty() ? 0 : score.iterations.front().count();
-  });
+  parallel_for(next.size(), [&](std::size_t n) { extend(leaves_[next[n]], 1); });
   for (const std::size_t i : next) {
     const Leaf& leaf = leaves_[i];
     spent_ += instructions_of(leaf.plan);
     Experience& seen = experience_[{leaf.plan.layout, leaf.plan.schedule}];
     seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
                     static_cast<double>(leaf.floor.expected_memory.count));
-    if (leaf.fits) {
-      if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s / leaf.floor.estimate_s);
+    if (leaf.fits()) {
+      if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s() / leaf.floor.estimate_s);
     } else {
       closest_.add(leaf.plan, leaf.floor.memory);
     }
@@ -263,25 +265,25 @@ void PlanSearch::run_all_iterations() {
   std::vector<std::size_t> best;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     const Leaf& leaf = leaves_[i];
-    if (leaf.run && leaf.fits && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_) best.push_back(i);
+    if (leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_)
+      best.push_back(i);
   }
   const auto end = best.begin() + static_cast<std::ptrdiff_t>(std::min(kTriedInFull, best.size()));
   std::partial_sort(best.begin(), end, best.end(), [&](std::size_t a, std::size_t b) {
-    return std::tie(leaves_[a].first_s, a) < std::tie(leaves_[b].first_s, b);
+    return std::pair(leaves_[a].first_s(), a) < std::pair(leaves_[b].first_s(), b);
   });
   best.erase(end, best.end());
   parallel_for(best.size(), [&](std::size_t n) {
     Leaf& leaf = leaves_[best[n]];
-    const PlanScore score = score_plan(request_, leaf.plan, *lpt_, request_.batches.size());
-    leaf.fits = score.fits;
-    leaf.floor.memory = std::max(leaf.floor.memory, score.peak_memory);
-    if (score.fits) leaf.objective_s = objective_value(request_.search.objective, score.iterations).count();
+    extend(leaf, request_.batches.size());
+    if (leaf.fits())
+      leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
   });
   for (const std::size_t i : best) {
     const Leaf& leaf = leaves_[i];
     spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
     if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
-    if (!leaf.fits) closest_.add(leaf.plan, leaf.floor.memory);
+    if (!leaf.fits()) closest_.add(leaf.plan, leaf.floor.memory);
   }
 }
 
@@ -289,7 +291,7 @@ void PlanSearch::run_all_iterations() {
 double PlanSearch::known_bound() const {
   double bound = std::numeric_limits<double>::max();
   for (const Leaf& leaf : leaves_) {
-    if (leaf.run && leaf.fits) bound = std::min(bound, leaf.floor.bound_s);
+    if (leaf.run() && leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
   }
   return bound;
 }
@@ -298,7 +300,7 @@ double PlanSearch::known_bound() const {
 double PlanSearch::open_bound() const {
   double bound = std::min(incumbent_s_, families_.open_bound());
   for (const Leaf& leaf : leaves_) {
-    if (leaf.fits) bound = std::min(bound, leaf.floor.bound_s);
+    if (leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
   }
   return bound;
 }
@@ -310,12 +312,26 @@ bool PlanSearch::ended() const {
   return request_.search.time_limit && Clock::now() - start_ >= wider * *request_.search.time_limit;
 }
 
-/// A plan under one scheduler, if it fits.
-std::optional<RankedPlan> PlanSearch::rank(const Leaf& leaf, const Scheduler& scheduler,
-                                           bool within_memory) const {
-  std::optional<RankedPlan> ranked = rank_plan(request_, leaf.plan, scheduler, within_memory);
-  if (ranked) ranked->bound = Seconds(leaf.floor.bound_s);
+RankedPlan PlanSearch::ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const {
+  RankedPlan ranked;
+  ranked.plan = leaf.plan;
+  ranked.scheduler = scheduler.name();
+  ranked.objective = objective_value(request_.search.objective, score.iterations);
+  ranked.bound = Seconds(leaf.floor.bound_s);
+  ranked.peak_memory = score.peak_memory;
+  ranked.shares = score.mean();
   return ranked;
+}
+
+/// A plan that was run under LPT; `scheduled`: under the scheduler asked for, where that is better and fits.
+RankedPlan PlanSearch::finished(const Leaf& leaf, bool scheduled) const {
+  RankedPlan best = ranked(leaf, leaf.score, *lpt_);
+  if (!scheduled || scheduler_->name() == lpt_->name()) return best;
+  PlanScore score;
+  extend_score(score, request_, leaf.plan, *scheduler_, request_.batches.size(), true);
+  if (!score.fits) return best;
+  RankedPlan other = ranked(leaf, score, *scheduler_);
+  return other.objective < best.objective ? other : best;
 }
 
 PlanResult PlanSearch::result() {
@@ -329,17 +345,9 @@ PlanResult PlanSearch::result() {
     return std::tie(*leaves_[a].objective_s, a) < std::tie(*leaves_[b].objective_s, b);
   });
   finalists.resize(std::min<std::size_t>(finalists.size(), request_.search.listed));
-  std::vector<std::optional<RankedPlan>> ranked(finalists.size());
-  parallel_for(finalists.size(), [&](std::size_t n) {
-    const Leaf& leaf = leaves_[finalists[n]];
-    ranked[n] = rank(leaf, *lpt_, false);
-    if (n >= kFinalists || scheduler_->name() == lpt_->name()) return;
-    std::optional<RankedPlan> scheduled = rank(leaf, *scheduler_, true);
-    if (scheduled && (!ranked[n] || scheduled->objective < ranked[n]->objective)) ranked[n] = scheduled;
-  });
-  for (std::optional<RankedPlan>& plan : ranked) {
-    if (plan) result.best.push_back(*std::move(plan));
-  }
+  result.best.resize(finalists.size());
+  parallel_for(finalists.size(),
+               [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], n < kFinalists); });
   std::stable_sort(result.best.begin(), result.best.end(),
                    [](const RankedPlan& a, const RankedPlan& b) { return a.objective < b.objective; });
   if (result.best.empty()) {

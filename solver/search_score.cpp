@@ -9,7 +9,7 @@ namespace dflop {
 namespace {
 
 /// Adds what the mean rank does in one iteration.
-void add_shares(RankedPlan& shares, const Timeline& timeline) {
+void add_shares(RankShares& shares, const Timeline& timeline) {
   Seconds busy{0};
   Seconds busiest{0};
   Seconds idle{0};
@@ -31,11 +31,15 @@ void add_shares(RankedPlan& shares, const Timeline& timeline) {
 
 }  // namespace
 
-PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                     std::size_t iterations, bool within_memory) {
-  PlanScore score;
+RankShares PlanScore::mean() const {
+  const double count = std::max<double>(1, static_cast<double>(iterations.size()));
+  return {total.busy / count, total.imbalance / count, total.bubble / count, total.communication / count};
+}
+
+void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
+                  std::size_t iterations, bool within_memory) {
   const Bytes usable = request.cluster.gpu.usable_memory();
-  for (std::size_t k = 0; k < iterations && score.fits; ++k) {
+  for (std::size_t k = score.iterations.size(); k < iterations && score.fits; ++k) {
     ScheduleRequest schedule{request.batches[k], plan, request.model, request.cost, request.seed, k};
     if (within_memory) schedule.memory = usable;
     const ScheduleResult scheduled = scheduler.schedule(schedule);
@@ -47,26 +51,8 @@ PlanScore score_plan(const PlanRequest& request, const Plan& plan, const Schedul
     score.peak_memory = std::max(score.peak_memory, peak_memory(timeline));
     score.fits = score.peak_memory <= usable;
     score.iterations.push_back(timeline.makespan);
-    add_shares(score.shares, timeline);
+    add_shares(score.total, timeline);
   }
-  const double count = std::max<double>(1, static_cast<double>(score.iterations.size()));
-  score.shares.busy /= count;
-  score.shares.imbalance /= count;
-  score.shares.bubble /= count;
-  score.shares.communication /= count;
-  return score;
-}
-
-std::optional<RankedPlan> rank_plan(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                                    bool within_memory) {
-  const PlanScore score = score_plan(request, plan, scheduler, request.batches.size(), within_memory);
-  if (!score.fits) return std::nullopt;
-  RankedPlan ranked = score.shares;
-  ranked.plan = plan;
-  ranked.scheduler = scheduler.name();
-  ranked.objective = objective_value(request.search.objective, score.iterations);
-  ranked.peak_memory = score.peak_memory;
-  return ranked;
 }
 
 std::int64_t instructions_of(const Plan& plan) {

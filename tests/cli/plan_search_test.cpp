@@ -28,11 +28,11 @@ struct PlanSearch : ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out, nullptr, false);
   }
-  /// p.json run on the planner's batches as its finalists are: scheduled by auto within memory, 512 steps.
+  /// p.json run on the planner's batches as its finalists are: scheduled by auto within memory, 320 steps.
   json simulated(int iterations) {
     const RunResult scheduled =
         sandbox.run("schedule --plan p.json " + kData + "--iterations " + std::to_string(iterations) +
-                    " --scheduler auto --steps 512 --respect-memory --out s.json");
+                    " --scheduler auto --steps 320 --respect-memory --out s.json");
     EXPECT_EQ(scheduled.exit_code, 0) << scheduled.err;
     const RunResult run = sandbox.run("simulate --plan p.json --schedule s.json --format json");
     EXPECT_EQ(run.exit_code, 0) << run.err;

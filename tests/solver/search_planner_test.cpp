@@ -111,7 +111,8 @@ TEST(SearchPlanner, SharesSumToTheMeanIteration) {
   const PlanResult result = SearchPlanner().plan(request);
   ASSERT_FALSE(result.best.empty());
   for (const RankedPlan& plan : result.best) {
-    const Seconds sum = plan.busy + plan.imbalance + plan.bubble + plan.communication;
+    const Seconds sum =
+        plan.shares.busy + plan.shares.imbalance + plan.shares.bubble + plan.shares.communication;
     EXPECT_NEAR(sum.count(), plan.objective.count(), 1e-6);
     EXPECT_GE(plan.objective, plan.bound);
     EXPECT_LE(plan.peak_memory, c.cluster.gpu.usable_memory());
