@@ -1,5 +1,9 @@
 #include "solver/scheduling_service.hpp"
 
+#ifdef __linux__
+#include <sched.h>
+#endif
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -30,6 +34,15 @@ Clock::duration ticks(Seconds seconds) {
 
 std::string milliseconds(Seconds seconds) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(seconds).count()) + " ms";
+}
+
+/// Has Linux not interrupt the training loop for this thread the moment that there is a batch to schedule,
+/// which holds next() for as long as scheduling it takes. Where that is refused nothing but time is lost.
+void yield_to_training() {
+#ifdef __linux__
+  const sched_param none{};
+  static_cast<void>(::sched_setscheduler(0, SCHED_BATCH, &none));
+#endif
 }
 
 /// What the exception that is being handled says.
@@ -117,6 +130,7 @@ void SchedulingService::State::start() {
 
 /// Draws batches while there is room, and watches the scheduler.
 void SchedulingService::State::keep() {
+  yield_to_training();
   Lock lock(mutex_);
   while (!stopped_) {
     const std::optional<Clock::time_point> limit = overdue();
@@ -209,6 +223,7 @@ void SchedulingService::State::replace_solver() {
 }
 
 void SchedulingService::State::solve(AsyncSolver& self) {
+  yield_to_training();
   Lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopped_ || unclaimed(); });
