@@ -14,9 +14,18 @@ Work divided(const Work& total, std::int64_t parts) {
   return {divided(total.encoder, parts), divided(total.llm, parts)};
 }
 
+Workload times(const Workload& one, std::int64_t count) {
+  return {one.sequences * count, one.tokens * count, one.attention_pairs * count};
+}
+
 Workload least(const Workload& a, const Workload& b) {
   return {std::min(a.sequences, b.sequences), std::min(a.tokens, b.tokens),
           std::min(a.attention_pairs, b.attention_pairs)};
+}
+
+Workload most(const Workload& a, const Workload& b) {
+  return {std::max(a.sequences, b.sequences), std::max(a.tokens, b.tokens),
+          std::max(a.attention_pairs, b.attention_pairs)};
 }
 
 Work total_work(const Batch& batch) {
@@ -86,13 +95,20 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
     floor.work = divided(floor.work, static_cast<std::int64_t>(batches.size()));
     floor.with_encoder = static_cast<double>(with_encoder) / static_cast<double>(batches.size());
   }
+  const Batch* heaviest = &request.batches.front();
   for (const Batch& batch : request.batches) {
     const Work work = total_work(batch);
-    if (work.llm.tokens >= floor.most_work.llm.tokens) floor.most_work = work;
+    if (work.llm.tokens >= floor.most_work.llm.tokens) {
+      floor.most_work = work;
+      heaviest = &batch;
+    }
     for (const Sample& sample : batch) {
       if (sample.llm_tokens >= floor.largest.llm_tokens) floor.largest = sample;
     }
   }
+  for (const Sample& sample : *heaviest) floor.falling.push_back({sample.encoder(), sample.llm()});
+  std::stable_sort(floor.falling.begin(), floor.falling.end(),
+                   [](const Work& a, const Work& b) { return a.llm.tokens > b.llm.tokens; });
   return floor;
 }
 
@@ -121,6 +137,31 @@ double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputatio
 Work SearchBounds::mean_work(const Stage& stage, const Plan& plan) const {
   const Work work = divided(batch_.most_work, std::int64_t{plan.microbatches} * stage.dp);
   return {stage.encoder_layers > 0 ? work.encoder : Workload{}, stage.llm_layers > 0 ? work.llm : Workload{}};
+}
+
+/// What a rank of a stage holds of its `held` heaviest microbatches, which schedulers put side by side: the
+/// largest samples are dealt to microbatches of otherwise mean size.
+Work SearchBounds::held_work(const Stage& stage, int microbatches, int llm_dp, int held) const {
+  const Work mean = divided(batch_.most_work, std::int64_t{microbatches} * stage.dp);
+  const std::int64_t ranks = stage.llm_layers == 0 ? stage.dp : 1;  // that share a microbatch
+  Work work;
+  for (std::size_t h = 0; h < static_cast<std::size_t>(held); ++h) {
+    const std::size_t next = h * llm_dp;
+    const bool larger =
+        next < batch_.falling.size() && batch_.falling[next].llm.tokens > mean.llm.tokens * ranks;
+    if (!larger) {  // nor are those that follow
+      const auto left = static_cast<std::int64_t>(held - h);
+      work.encoder += times(mean.encoder, left);
+      work.llm += times(mean.llm, left);
+      break;
+    }
+    const Work largest = divided(batch_.falling[next], ranks);
+    work.encoder += most(mean.encoder, largest.encoder);
+    work.llm += most(mean.llm, largest.llm);
+  }
+  if (stage.encoder_layers == 0) work.encoder = {};
+  if (stage.llm_layers == 0) work.llm = {};
+  return work;
 }
 
 Bytes SearchBounds::mean_activation(const Stage& stage, const Plan& plan) const {
@@ -197,19 +238,26 @@ double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation)
   return entry->second;
 }
 
-/// The mean rank's part of the model state and of a microbatch of mean size, which some rank needs, and of as
-/// many as its first rank holds.
+/// The mean rank's part of the model state and of a microbatch of mean size, or of the largest sample, which
+/// some rank needs, and of as many as its first rank holds.
 void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module,
-                                    Recomputation recomputation, int microbatches, int held) const {
+                                    Recomputation recomputation, int microbatches, int llm_dp,
+                                    int held) const {
   const Stage stage = whole_stage(kind, module.tp, module.dp, recomputation);
   Work work = divided(batch_.most_work, std::int64_t{microbatches} * module.dp);
   if (kind == Kind::llm) work.encoder = {};
   if (kind == Kind::encoder) work.llm = {};
   const std::int64_t state = request_.cost.model_state(stage).total().count;
-  const std::int64_t activation = request_.cost.activation(stage, work).count;
-  floor.memory = std::max(floor.memory, Bytes{(state + activation) / module.pp});
-  const std::int64_t most = std::min(held, microbatches);
-  floor.expected_memory = std::max(floor.expected_memory, Bytes{(state + most * activation) / module.pp});
+  const std::int64_t mean = request_.cost.activation(stage, work).count;
+  std::int64_t largest = mean;
+  if (kind != Kind::encoder) {  // whose ranks share the largest sample
+    const Work sample{kind == Kind::both ? batch_.largest.encoder() : Workload{}, batch_.largest.llm()};
+    largest = std::max(largest, request_.cost.activation(stage, sample).count);
+  }
+  floor.memory = std::max(floor.memory, Bytes{(state + largest) / module.pp});
+  const Work most = held_work(stage, microbatches, llm_dp, std::min(held, microbatches));
+  const std::int64_t expected = request_.cost.activation(stage, most).count;
+  floor.expected_memory = std::max(floor.expected_memory, Bytes{(state + expected) / module.pp});
 }
 
 PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches) {
@@ -222,14 +270,15 @@ PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation reco
   double busy = whole / llm.dp / llm.pp;
   double chain = whole / llm.dp / microbatches;
   PlanFloor floor;
-  set_whole_memory(floor, kind, llm, recomputation, microbatches, llm.pp);
+  set_whole_memory(floor, kind, llm, recomputation, microbatches, llm.dp, llm.pp);
   if (kind != Kind::both) {
     const double alone = whole_module(Kind::encoder, encoder.tp, recomputation, 0);
     chain += alone / encoder.dp / microbatches;
     const double encoder_busy = alone / encoder.dp / (apart ? encoder.pp : 1);
     busy = apart ? std::max(busy, encoder_busy) : busy + encoder_busy;
     if (apart) {
-      set_whole_memory(floor, Kind::encoder, encoder, recomputation, microbatches, encoder.pp + llm.pp);
+      set_whole_memory(floor, Kind::encoder, encoder, recomputation, microbatches, llm.dp,
+                       encoder.pp + llm.pp);
     }
   }
   const double others = std::max(0.0, chain - busy / microbatches);

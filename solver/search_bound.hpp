@@ -16,7 +16,7 @@ struct PlanFloor {
   double bound_s = 0;     ///< no assignment makes the objective smaller
   double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
   Bytes memory;           ///< that some rank needs at least, in some iteration
-  Bytes expected_memory;  ///< the same with equal microbatches
+  Bytes expected_memory;  ///< the same with microbatches that are equal but for those of the largest samples
 };
 
 /// Bounds on the objective of a request.
@@ -66,6 +66,7 @@ class SearchBounds {
     Workload smallest;                  // of the LLM
     std::vector<Work> largest_of_each;  // the sample with the most LLM tokens of each iteration
     Sample largest;                     // of the LLM, in any iteration
+    std::vector<Work> falling;          // the samples of the heaviest iteration, by LLM tokens
   };
 
   static FloorBatch floor_batch(const PlanRequest& request);
@@ -76,11 +77,12 @@ class SearchBounds {
   double largest_way(Kind kind, int tp, Recomputation recomputation);
   double whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins);
   void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
-                        int microbatches, int held) const;
+                        int microbatches, int llm_dp, int held) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
   std::vector<double> reductions(const Plan& plan, const std::vector<Stage>& stages) const;
   Bytes memory_of(const Plan& plan, const std::vector<Stage>& stages) const;
   Work mean_work(const Stage& stage, const Plan& plan) const;
+  Work held_work(const Stage& stage, int microbatches, int llm_dp, int held) const;
   Bytes mean_activation(const Stage& stage, const Plan& plan) const;
 
   const PlanRequest& request_;

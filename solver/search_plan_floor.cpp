@@ -254,7 +254,7 @@ double SearchBounds::PlanPrice::estimate() const {
   return estimate;
 }
 
-/// What the fullest rank needs if microbatches are equal.
+/// What the fullest rank needs if microbatches are equal but for those of the largest samples.
 Bytes SearchBounds::PlanPrice::expected_memory() const {
   const Op backward = split_ ? Op::backward_input : Op::backward;
   Bytes most;
@@ -262,15 +262,17 @@ Bytes SearchBounds::PlanPrice::expected_memory() const {
     Bytes state;
     Bytes activations;
     Bytes workspace;
+    const auto stages = static_cast<int>(ranks_[r].size());
+    const int held = (expected_held(shape_, static_cast<int>(r)) + stages - 1) / stages;
     for (const int s : ranks_[r]) {
       state += bounds_.request_.cost.model_state(stages_[s]).total();
-      activations += bounds_.mean_activation(stages_[s], plan_);
-      workspace = std::max(workspace, bounds_.request_.cost.workspace(backward, stages_[s],
-                                                                      bounds_.mean_work(stages_[s], plan_)));
+      const auto work = [&](int microbatches) {
+        return bounds_.held_work(stages_[s], plan_.microbatches, plan_.llm.dp, microbatches);
+      };
+      activations += bounds_.request_.cost.activation(stages_[s], work(held));
+      workspace = std::max(workspace, bounds_.request_.cost.workspace(backward, stages_[s], work(1)));
     }
-    const auto stages = static_cast<std::int64_t>(ranks_[r].size());
-    const Bytes held{activations.count / stages * expected_held(shape_, static_cast<int>(r))};
-    most = std::max(most, state + held + workspace);
+    most = std::max(most, state + activations + workspace);
   }
   return most;
 }

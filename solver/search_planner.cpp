@@ -23,7 +23,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kBudgetOfGpu = 400'000;  // about a second on two cores for 32 GPUs
+constexpr std::int64_t kBudgetOfGpu = 280'000;  // about a second on two cores for 32 GPUs
 constexpr std::int64_t kLeastBudget = 3'000'000;
 constexpr std::int64_t kMostBudget = 60'000'000;
 constexpr std::size_t kOpenedAtOnce = 64;    // families, between runs
@@ -60,6 +60,13 @@ struct Ratio {
   }
   double mean() const { return sum / count; }
 };
+
+/// Plans that are alike in how far from what is expected they are.
+using PlanKind = std::tuple<Layout, PipelineSchedule, Recomputation>;
+
+PlanKind kind_of(const Plan& plan) {
+  return {plan.layout, plan.schedule, plan.recomputation};
+}
 
 struct Experience {
   Ratio time;
@@ -117,7 +124,7 @@ class PlanSearch {
   std::int64_t budget_;
   std::int64_t spent_ = 0;
   std::vector<Leaf> leaves_;
-  std::map<std::pair<Layout, PipelineSchedule>, Experience> experience_;
+  std::map<PlanKind, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
 };
 
@@ -207,7 +214,7 @@ std::vector<std::size_t> PlanSearch::best_families() const {
 
 /// What a plan may well take, by what was seen of its kind.
 double PlanSearch::promise(const Leaf& leaf) const {
-  const auto found = experience_.find({leaf.plan.layout, leaf.plan.schedule});
+  const auto found = experience_.find(kind_of(leaf.plan));
   const Experience seen = found == experience_.end() ? Experience{} : found->second;
   const double memory = static_cast<double>(leaf.floor.expected_memory.count) * seen.memory.mean();
   const bool fits = memory <= static_cast<double>(request_.cluster.gpu.usable_memory().count);
@@ -250,7 +257,7 @@ void PlanSearch::run_first_iterations() {
   for (const std::size_t i : next) {
     const Leaf& leaf = leaves_[i];
     spent_ += instructions_of(leaf.plan);
-    Experience& seen = experience_[{leaf.plan.layout, leaf.plan.schedule}];
+    Experience& seen = experience_[kind_of(leaf.plan)];
     seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
                     static_cast<double>(leaf.floor.expected_memory.count));
     if (leaf.fits()) {
