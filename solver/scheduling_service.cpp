@@ -1,9 +1,5 @@
 #include "solver/scheduling_service.hpp"
 
-#ifdef __linux__
-#include <sched.h>
-#endif
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -17,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "solver/async_item.hpp"
+#include "solver/background_thread.hpp"
 #include "solver/schedulers.hpp"
 
 namespace dflop {
@@ -34,15 +31,6 @@ Clock::duration ticks(Seconds seconds) {
 
 std::string milliseconds(Seconds seconds) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(seconds).count()) + " ms";
-}
-
-/// Has Linux not interrupt the training loop for this thread the moment that there is a batch to schedule,
-/// which holds next() for as long as scheduling it takes. Where that is refused nothing but time is lost.
-void yield_to_training() {
-#ifdef __linux__
-  const sched_param none{};
-  static_cast<void>(::sched_setscheduler(0, SCHED_BATCH, &none));
-#endif
 }
 
 /// What the exception that is being handled says.
