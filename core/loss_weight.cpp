@@ -1,13 +1,19 @@
 #include "core/loss_weight.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.hpp"
 
 namespace dflop {
 
+std::int64_t text_tokens(const Sample& sample) {
+  return std::max<std::int64_t>(0, sample.llm_tokens - sample.encoder_output_tokens);
+}
+
 std::int64_t loss_tokens(const Sample& sample) {
-  return sample.llm_tokens - sample.encoder_output_tokens;
+  const std::int64_t text = text_tokens(sample);
+  return text == 0 ? 0 : text - std::max<std::int64_t>(1, text / 2);
 }
 
 LossWeights loss_weights(std::span<const std::int64_t> tokens, const Assignment& assignment) {

@@ -10,8 +10,13 @@
 
 namespace dflop {
 
-/// Tokens of a sample whose prediction is trained: those of text. What comes out of the encoder is not
-/// predicted.
+/// LLM tokens of a sample that do not come out of the encoder; none where the encoder's fill the whole of a
+/// cut sequence.
+std::int64_t text_tokens(const Sample& sample);
+
+/// Tokens of a sample whose prediction is trained: those of the answer, which is the text but for its first
+/// half (rounded down, at least one token), the prompt. Samples do not say where their answers begin; so this
+/// is a convention. What comes out of the encoder is not predicted.
 std::int64_t loss_tokens(const Sample& sample);
 
 struct LossWeights {

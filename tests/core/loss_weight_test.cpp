@@ -99,13 +99,14 @@ double largest_difference(const Gradient& a, const Gradient& b) {
   return largest;
 }
 
-/// Every third sample is of text only, the others have encoder outputs, which are not predicted.
+/// Every third sample is of text only, the others have encoder outputs, which are not predicted. Of 2n text
+/// tokens the first n are the prompt and n are predicted.
 std::vector<std::int64_t> token_counts(const std::vector<ToySample>& samples) {
   std::vector<std::int64_t> counts;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     Sample sample;
     sample.encoder_output_tokens = i % 3 == 0 ? 0 : 49;
-    sample.llm_tokens = sample.encoder_output_tokens + static_cast<std::int64_t>(samples[i].size());
+    sample.llm_tokens = sample.encoder_output_tokens + 2 * static_cast<std::int64_t>(samples[i].size());
     counts.push_back(loss_tokens(sample));
   }
   return counts;
@@ -151,15 +152,31 @@ TEST(LossWeights, AreTheBinsSharesOfTokens) {
   EXPECT_DOUBLE_EQ(weights.bin[3], 0.2);
 }
 
-TEST(LossWeights, CountTextTokensOnly) {
-  Sample text;
-  text.llm_tokens = 12;
-  Sample image;
-  image.encoder_sequences.push_back({1, 196, 196 * 196});
-  image.encoder_output_tokens = 49;
-  image.llm_tokens = 60;
-  EXPECT_EQ(loss_tokens(text), 12);
-  EXPECT_EQ(loss_tokens(image), 11);
+/// A sample of one image, or with 0 encoder output tokens of text only.
+Sample sample_of(std::int64_t encoder_output_tokens, std::int64_t llm_tokens) {
+  Sample sample;
+  if (encoder_output_tokens > 0) sample.encoder_sequences.push_back({1, 196, 196 * 196});
+  sample.encoder_output_tokens = encoder_output_tokens;
+  sample.llm_tokens = llm_tokens;
+  return sample;
+}
+
+TEST(LossTokens, AreTheSecondHalfOfTheText) {
+  EXPECT_EQ(text_tokens(sample_of(0, 12)), 12);
+  EXPECT_EQ(loss_tokens(sample_of(0, 12)), 6);
+  // 60 - 49 = 11 of text: the first 11 / 2 = 5 are the prompt.
+  EXPECT_EQ(text_tokens(sample_of(49, 60)), 11);
+  EXPECT_EQ(loss_tokens(sample_of(49, 60)), 6);
+}
+
+TEST(LossTokens, OfShortTextsKeepATokenOfPrompt) {
+  EXPECT_EQ(loss_tokens(sample_of(49, 49)), 0);
+  EXPECT_EQ(loss_tokens(sample_of(49, 50)), 0);
+  EXPECT_EQ(loss_tokens(sample_of(49, 51)), 1);
+  EXPECT_EQ(loss_tokens(sample_of(49, 52)), 2);  // 3 / 2 = 1 of prompt
+  // Never negative, whatever the counts say.
+  EXPECT_EQ(text_tokens(sample_of(49, 40)), 0);
+  EXPECT_EQ(loss_tokens(sample_of(49, 40)), 0);
 }
 
 TEST(LossWeights, OfABatchWithoutLossAreZero) {

@@ -1,0 +1,163 @@
+#include "core/encoder_share.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/core/fixtures.hpp"
+#include "tests/core/random_plan.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::disaggregated_plan;
+using testing::random_assignment;
+using testing::random_batch;
+using testing::random_plan;
+using testing::tiny_model;
+
+std::vector<EncoderPiece> pieces(const Plan& plan, const Batch& batch, const SamplesOfBins& bins, int j) {
+  std::vector<EncoderPiece> all;
+  for_each_piece(plan, tiny_model(), batch, bins, j,
+                 [&](const EncoderPiece& piece) { all.push_back(piece); });
+  return all;
+}
+
+/// Four equal tiles over two LLM dp ranks, of which the first has a sample of text only before its image.
+const Batch kFourTiles = {{"text", Modality::text, {}, 0, 9},
+                          {"a", Modality::image, {{2, 16, 256}, {1, 16, 256}}, 31, 40},
+                          {"b", Modality::image, {{1, 16, 256}}, 10, 12}};
+
+TEST(EncoderPieces, AreTheSequencesInOrderByTheMiddleOfTheirWeight) {
+  // Of a total weight of 4 the middles are at 0.5, 1.5, 2.5 and 3.5: two tiles for each of two encoder ranks.
+  // The 31 tokens of sample 1 are cut at 31 * 16 / 48 = 10 and 31 * 32 / 48 = 20.
+  const Plan plan = disaggregated_plan({1, 1, 2, {4}}, {1, 1, 2, {6}}, 1, 3);
+  const std::vector<EncoderPiece> expected = {{1, 0, 0, 0, 16, 256, 0, 10},
+                                              {1, 0, 0, 1, 16, 256, 10, 20},
+                                              {1, 0, 1, 2, 16, 256, 20, 31},
+                                              {2, 1, 1, 0, 16, 256, 0, 10}};
+  EXPECT_EQ(pieces(plan, kFourTiles, samples_of_bins(plan, {1, 2, {0, 0, 1}}), 0), expected);
+}
+
+TEST(EncoderPieces, FallWhereTheirMiddleDoes) {
+  // Five equal tiles over three ranks: middles at 0.5 to 4.5 of 5 are at 0.3, 0.9, 1.5, 2.1 and 2.7 of 3.
+  const Plan plan = disaggregated_plan({1, 1, 3, {4}}, {1, 1, 1, {6}}, 1, 1);
+  const Batch batch = {{"a", Modality::image, {{5, 16, 256}}, 20, 25}};
+  std::vector<std::int32_t> ranks;
+  for (const EncoderPiece& piece : pieces(plan, batch, samples_of_bins(plan, {1, 1, {0}}), 0)) {
+    ranks.push_back(piece.encoder_dp);
+  }
+  EXPECT_EQ(ranks, (std::vector<std::int32_t>{0, 0, 1, 2, 2}));
+}
+
+TEST(EncoderPieces, StayWithTheirSampleWhereTheEncoderHasNoRanksOfItsOwn) {
+  Plan plan = disaggregated_plan({1, 2, 2, {4, 0}}, {1, 2, 2, {0, 6}}, 1, 3);
+  plan.layout = Layout::uniform;
+  const SamplesOfBins bins = samples_of_bins(plan, {1, 2, {0, 0, 1}});
+  const std::vector<EncoderPiece> expected = {{1, 0, 0, 0, 16, 256, 0, 10},
+                                              {1, 0, 0, 1, 16, 256, 10, 20},
+                                              {1, 0, 0, 2, 16, 256, 20, 31},
+                                              {2, 1, 1, 0, 16, 256, 0, 10}};
+  EXPECT_EQ(pieces(plan, kFourTiles, bins, 0), expected);
+  plan.layout = Layout::colocated;
+  plan.encoder = {1, 1, 4, {4}};
+  EXPECT_EQ(pieces(plan, kFourTiles, bins, 0), expected);
+}
+
+TEST(EncoderPieces, OfASampleWithFewOutputTokensMayHaveNone) {
+  // One token of three tiles: 1 * 16 / 48 = 0, 1 * 32 / 48 = 0, 1.
+  const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 1, 1);
+  const Batch batch = {{"a", Modality::image, {{3, 16, 256}}, 1, 1}};
+  const std::vector<EncoderPiece> all = pieces(plan, batch, samples_of_bins(plan, {1, 1, {0}}), 0);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].output_end, 0);
+  EXPECT_EQ(all[1].output_end, 0);
+  EXPECT_EQ(all[2].output_begin, 0);
+  EXPECT_EQ(all[2].output_end, 1);
+}
+
+/// A random plan of each layout in turn, with a batch for it.
+struct Case {
+  Plan plan;
+  Batch batch;
+  Assignment assignment;
+
+  Case(Random& random, int round) {
+    const auto layout = static_cast<Layout>(round % 3);
+    plan = random_plan(
+        random,
+        layout == Layout::colocated ? PipelineSchedule::encoder_in_bubbles : PipelineSchedule::one_f_one_b,
+        layout);
+    batch = random_batch(random, plan.gbs);
+    assignment = random_assignment(random, plan, batch.size());
+  }
+};
+
+/// Checks that `piece` is the sequence of its sample that comes after those of `seen`, whose outputs it goes
+/// on from.
+void expect_next(const EncoderPiece& piece, const Sample& sample, std::vector<EncoderPiece>& seen) {
+  ASSERT_EQ(piece.sequence, static_cast<std::int64_t>(seen.size()));
+  EXPECT_EQ(piece.output_begin, seen.empty() ? 0 : seen.back().output_end);
+  EXPECT_GE(piece.output_end, piece.output_begin);
+  std::int64_t left = piece.sequence;
+  std::size_t group = 0;
+  while (left >= sample.encoder_sequences.at(group).count) left -= sample.encoder_sequences[group++].count;
+  EXPECT_EQ(piece.tokens, sample.encoder_sequences[group].tokens);
+  EXPECT_EQ(piece.attention_pairs, sample.encoder_sequences[group].attention_pairs);
+  seen.push_back(piece);
+}
+
+TEST(EncoderPieces, CoverEverySampleOnceInOrder) {
+  Random random(21);
+  for (int round = 0; round < 300; ++round) {
+    const Case c(random, round);
+    const SamplesOfBins bins = samples_of_bins(c.plan, c.assignment);
+    std::map<std::int32_t, std::vector<EncoderPiece>> of_sample;
+    for (int j = 0; j < c.plan.microbatches; ++j) {
+      std::int32_t rank = 0;
+      for (const EncoderPiece& piece : pieces(c.plan, c.batch, bins, j)) {
+        expect_next(piece, c.batch[piece.sample], of_sample[piece.sample]);
+        EXPECT_EQ(c.assignment.bin[piece.sample], j * c.plan.llm.dp + piece.llm_dp);
+        EXPECT_LT(piece.encoder_dp, c.plan.encoder.dp);
+        EXPECT_GE(piece.encoder_dp, rank);  // each rank's pieces are one run of the walk
+        rank = piece.encoder_dp;
+        EXPECT_TRUE(c.plan.layout == Layout::disaggregated || piece.encoder_dp == piece.llm_dp);
+      }
+    }
+    for (std::size_t i = 0; i < c.batch.size(); ++i) {
+      const std::vector<EncoderPiece>& found = of_sample[static_cast<std::int32_t>(i)];
+      EXPECT_EQ(static_cast<std::int64_t>(found.size()), c.batch[i].encoder().sequences);
+      EXPECT_EQ(found.empty() ? 0 : found.back().output_end, c.batch[i].encoder_output_tokens);
+    }
+  }
+}
+
+TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
+  Random random(22);
+  for (int round = 0; round < 300; ++round) {
+    const Case c(random, round);
+    const SamplesOfBins bins = samples_of_bins(c.plan, c.assignment);
+    const Program program = lower(c.plan, tiny_model(), c.batch, c.assignment);
+    for (int j = 0; j < c.plan.microbatches; ++j) {
+      EncoderShare sums;
+      sums.work.resize(c.plan.encoder.dp);
+      sums.output_tokens.resize(static_cast<std::size_t>(c.plan.encoder.dp) * c.plan.llm.dp);
+      for (const EncoderPiece& piece : pieces(c.plan, c.batch, bins, j)) {
+        sums.work[piece.encoder_dp] += {1, piece.tokens, piece.attention_pairs};
+        sums.output_tokens[static_cast<std::size_t>(piece.encoder_dp) * c.plan.llm.dp + piece.llm_dp] +=
+            piece.output_end - piece.output_begin;
+      }
+      const EncoderShare share = share_encoder(c.plan, tiny_model(), c.batch, bins, j);
+      EXPECT_EQ(share.work, sums.work);
+      EXPECT_EQ(share.output_tokens, sums.output_tokens);
+      // The works of encoder ranks come first; elsewhere those of the LLM's ranks have the encoder's in them.
+      const int dp = c.plan.layout == Layout::disaggregated ? c.plan.encoder.dp : c.plan.llm.dp;
+      for (int d = 0; d < dp; ++d) {
+        EXPECT_EQ(program.works[static_cast<std::size_t>(d) * c.plan.microbatches + j].encoder, sums.work[d]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dflop
