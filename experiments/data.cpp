@@ -104,8 +104,8 @@ Command data_command() {
   command.options.add_options()                                                                       //
       ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'")  //
       ("preprocess", po::value<std::string>()->value_name("RULE"),
-       "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl or qwen2-audio instead of the model's "
-       "own")                                                                               //
+       "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio or tiny-vlm instead of the "
+       "model's own")                                                                       //
       ("max-tokens", po::value<std::int64_t>()->value_name("N"), "cut LLM sequences here")  //
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
        "of rules that draw frame counts (internvl2.5)")                                              //

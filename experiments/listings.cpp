@@ -21,9 +21,9 @@ int run_models(const Values& values) {
   Table table;
   table.columns = {{"name", "name"},
                    {"encoder", "encoder"},
-                   {"encoder_parameters", "encoder 1e9", 2, 1e-9},
+                   {"encoder_parameters", "encoder 1e6", 1, 1e-6},
                    {"llm", "LLM"},
-                   {"llm_parameters", "LLM 1e9", 1, 1e-9},
+                   {"llm_parameters", "LLM 1e6", 1, 1e-6},
                    {"preprocess", "preprocess"},
                    {"max_tokens", "max tokens"}};
   for (const std::string& name : preset_names("models")) {

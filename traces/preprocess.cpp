@@ -7,15 +7,17 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/hash.hpp"
 #include "traces/preprocess_rules.hpp"
 #include "traces/records.hpp"
 
 namespace dflop {
 namespace {
 
-const std::array<Rule, 6>& rules() {
-  static const std::array<Rule, 6> rules = {llava_ov_rule(), llava_ov_dflop_rule(), internvl_rule(),
-                                            qwen2_vl_rule(), qwen25_vl_rule(),      qwen2_audio_rule()};
+const std::array<Rule, 7>& rules() {
+  static const std::array<Rule, 7> rules = {llava_ov_rule(), llava_ov_dflop_rule(), internvl_rule(),
+                                            qwen2_vl_rule(), qwen25_vl_rule(),      qwen2_audio_rule(),
+                                            tiny_vlm_rule()};
   return rules;
 }
 
@@ -77,13 +79,15 @@ bool is_selected(const PreprocessOptions& options, Modality modality) {
          options.modalities->end();
 }
 
-Sample to_sample(const Record& record, Encoding encoding, std::int64_t max_tokens) {
+Sample to_sample(const Record& record, Encoding encoding, const Rule& rule, std::int64_t max_tokens) {
+  const std::int64_t text_tokens =
+      std::min(record.text_tokens, rule.max_text_tokens.value_or(record.text_tokens));
   Sample sample;
   sample.id = record.id;
   sample.modality = record.modality;
   sample.encoder_sequences = std::move(encoding.sequences);
   sample.encoder_output_tokens = encoding.output_tokens;
-  sample.llm_tokens = encoding.output_tokens + record.text_tokens;
+  sample.llm_tokens = encoding.output_tokens + text_tokens;
   if (max_tokens > 0) {
     sample.encoder_output_tokens = std::min(sample.encoder_output_tokens, max_tokens);
     sample.llm_tokens = std::min(sample.llm_tokens, max_tokens);
@@ -129,10 +133,7 @@ VideoTiming RecordShapes::video_timing() const {
 }
 
 Random RecordShapes::random() const {
-  // FNV-1a: std::hash is not the same on every library.
-  std::uint64_t hash = 0xCBF29CE484222325ull;
-  for (const char c : record_.id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
-  return Random(options_.seed, hash);
+  return Random(options_.seed, stable_hash(record_.id));
 }
 
 void RecordShapes::fail(std::string_view column, std::string_view message) const {
@@ -168,7 +169,7 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
                   fmt::format("rule '{0}' takes {1}, found {2}; --modalities {1} leaves such records out",
                               rule.name, join_modalities(rule), to_string(record.modality)));
     }
-    result.samples.push_back(to_sample(record, encode(shapes), options.max_tokens));
+    result.samples.push_back(to_sample(record, encode(shapes), rule, options.max_tokens));
   }
   return result;
 }

@@ -69,12 +69,8 @@ Encoding encode_images(const RecordShapes& shapes) {
   return {{tiles(shapes.image_count())}, shapes.image_count() * (kTileTokens + 1)};
 }
 
-/// One frame a second, or 32 spread evenly if that would be more (llava/utils.py, process_video_with_decord).
 Encoding encode_video(const RecordShapes& shapes) {
-  const VideoTiming video = shapes.video_timing();
-  // Python's round, half to even. Videos below half a frame a second keep every frame.
-  const std::int64_t step = std::max<std::int64_t>(1, std::llrint(video.fps));
-  const std::int64_t frames = std::min((video.frames + step - 1) / step, kMaxFrames);
+  const std::int64_t frames = llava_frames(shapes.video_timing());
   return {{tiles(frames)}, frames * kFrameTokens};
 }
 
@@ -103,6 +99,12 @@ TileGrid llava_grid(ImageSize image) {
     }
   }
   return best;
+}
+
+std::int64_t llava_frames(VideoTiming video) {
+  // Python's round, half to even. Videos below half a frame a second keep every frame.
+  const std::int64_t step = std::max<std::int64_t>(1, std::llrint(video.fps));
+  return std::min((video.frames + step - 1) / step, kMaxFrames);
 }
 
 Rule llava_ov_rule() {

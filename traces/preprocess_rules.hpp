@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -62,6 +63,7 @@ using Encode = Encoding (*)(const RecordShapes&);
 struct Rule {
   std::string_view name;
   std::array<Encode, kModalities> encode{};  ///< by Modality; null where the model takes none
+  std::optional<std::int64_t> max_text_tokens = std::nullopt;  ///< longer texts are cut to it
 };
 
 inline Encoding encode_text(const RecordShapes&) {
@@ -74,6 +76,7 @@ Rule internvl_rule();
 Rule qwen2_vl_rule();
 Rule qwen25_vl_rule();
 Rule qwen2_audio_rule();
+Rule tiny_vlm_rule();
 
 /// Tiles that an image is cut into, without base tile or thumbnail.
 struct TileGrid {
@@ -86,6 +89,10 @@ struct TileGrid {
 /// Grid of up to 6x6 tiles of 384 pixels (LLaVA-NeXT llava/mm_utils.py, select_best_resolution): the largest
 /// effective resolution, then the least waste, then the first.
 TileGrid llava_grid(ImageSize image);
+
+/// Frames that LLaVA-OneVision takes of a video: one a second, or 32 spread evenly if that would be more
+/// (llava/utils.py, process_video_with_decord).
+std::int64_t llava_frames(VideoTiming video);
 
 /// Grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio (InternVL
 /// internvl_chat/internvl/train/dataset.py, find_closest_aspect_ratio).

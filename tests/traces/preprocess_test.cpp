@@ -317,8 +317,9 @@ TEST(Preprocess, ModalitiesThatTheModelLacks) {
 }
 
 TEST(Preprocess, RulesAndTheirModalities) {
-  EXPECT_EQ(preprocess_rules(), (std::vector<std::string_view>{"llava-ov", "llava-ov-dflop", "internvl2.5",
-                                                               "qwen2-vl", "qwen2.5-vl", "qwen2-audio"}));
+  EXPECT_EQ(preprocess_rules(),
+            (std::vector<std::string_view>{"llava-ov", "llava-ov-dflop", "internvl2.5", "qwen2-vl",
+                                           "qwen2.5-vl", "qwen2-audio", "tiny-vlm"}));
   EXPECT_EQ(rule_modalities("qwen2-audio"), (std::vector<Modality>{Modality::text, Modality::audio}));
   EXPECT_EQ(rule_modalities("internvl2.5"),
             (std::vector<Modality>{Modality::text, Modality::image, Modality::multi_image, Modality::video}));
@@ -326,7 +327,7 @@ TEST(Preprocess, RulesAndTheirModalities) {
   EXPECT_EQ(
       error_of(audio(3), with_rule("llava")),
       "unknown preprocessing rule 'llava'; expected one of llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, "
-      "qwen2.5-vl, qwen2-audio");
+      "qwen2.5-vl, qwen2-audio, tiny-vlm");
 }
 
 TEST(Preprocess, OptionsOutOfRange) {

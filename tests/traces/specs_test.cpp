@@ -34,7 +34,7 @@ std::int64_t llm_parameters(const TransformerSpec& llm) {
 }
 
 TEST(Presets, AllAreReadAndNamedAsTheirFileAndSayWhereTheyComeFrom) {
-  EXPECT_EQ(presets("models").size(), 13U);
+  EXPECT_EQ(presets("models").size(), 15U);
   for (const auto& [name, text] : presets("models")) {
     EXPECT_EQ(parse_model(text, name).name, name);
     EXPECT_GT(nlohmann::json::parse(text).at("source").get<std::string>().size(), 80U) << name;
