@@ -6,6 +6,8 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(TBB REQUIRED)
 find_package(SQLite3 3.40 REQUIRED)
 find_package(ZLIB REQUIRED)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
 find_package(GTest 1.12 REQUIRED)
 find_package(benchmark 1.7 REQUIRED)
 

@@ -1,0 +1,173 @@
+// The host's kernels at the shapes of a small model, width 512: items are FLOP, so that items/s is FLOP/s of
+// one core. avx2:0 is what every x86-64 runs, avx2:1 the fastest of this processor. `kernels_product` is
+// Eigen's product alone on the linear's shape, compiled as the former: the ceiling of all avx2:0.
+#include <benchmark/benchmark.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "core/random.hpp"
+#include "kernels/host_kernels.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kRows = 1024;  ///< tokens of a microbatch
+constexpr std::int64_t kWidth = 512;
+constexpr std::int64_t kHidden = 4 * kWidth;
+
+/// rows x columns of random f32.
+struct Floats {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::vector<float> data;
+
+  Floats(std::int64_t r, std::int64_t c) : rows(r), columns(c), data(static_cast<std::size_t>(r * c)) {
+    static Random random(1);
+    for (float& x : data) x = static_cast<float>(2.0 * random.uniform() - 1.0);
+  }
+  operator Matrix() { return {data.data(), rows, columns}; }
+  operator ConstMatrix() const { return {data.data(), rows, columns}; }
+  operator Sums() { return {data.data(), rows, columns}; }
+  operator ConstSums() const { return {data.data(), rows, columns}; }
+};
+
+std::unique_ptr<Kernels> make_kernels(const benchmark::State& state) {
+  return make_host_kernels(DType::f32,
+                           std::min(static_cast<HostTarget>(state.range(0)), fastest_host_target()));
+}
+
+void set_flop(benchmark::State& state, double flop) {
+  state.SetItemsProcessed(static_cast<std::int64_t>(flop * static_cast<double>(state.iterations())));
+}
+
+constexpr double kLinearFlop = 2.0 * kRows * kWidth * kHidden;
+
+void kernels_product(benchmark::State& state) {
+  using Product = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const Product x = Product::Random(kRows, kWidth);
+  const Product weight = Product::Random(kHidden, kWidth);
+  Product y(kRows, kHidden);
+  for (auto _ : state) {
+    y.noalias() = x * weight.transpose();
+    benchmark::DoNotOptimize(y.data());
+  }
+  set_flop(state, kLinearFlop);
+}
+BENCHMARK(kernels_product)->Unit(benchmark::kMillisecond);
+
+void kernels_linear(benchmark::State& state) {
+  const auto kernels = make_kernels(state);
+  const Floats x(kRows, kWidth), weight(kHidden, kWidth), bias(1, kHidden);
+  Floats y(kRows, kHidden);
+  for (auto _ : state) kernels->linear(y, x, weight, bias);
+  set_flop(state, kLinearFlop);
+}
+BENCHMARK(kernels_linear)->ArgName("avx2")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+
+void kernels_linear_backward(benchmark::State& state) {
+  const auto kernels = make_kernels(state);
+  const Floats x(kRows, kWidth), weight(kHidden, kWidth), dy(kRows, kHidden);
+  Floats dx(kRows, kWidth), dweight(kHidden, kWidth), dbias(1, kHidden);
+  for (auto _ : state) {
+    kernels->linear_backward_input(dx, dy, weight);
+    kernels->linear_backward_weight(dweight, dbias, dy, x);
+  }
+  set_flop(state, 2.0 * kLinearFlop);
+}
+BENCHMARK(kernels_linear_backward)->ArgName("avx2")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+
+/// kRows tokens in sequences of range(1), 8 heads of 64 with 4 key heads; causal where range(2) is 1.
+struct AttentionInput {
+  AttentionShape shape{8, 4, 64, false};
+  std::vector<std::int32_t> offset_list;
+  Floats qkv{kRows, shape.qkv_columns()};
+  Floats out{kRows, shape.out_columns()};
+  Floats statistics{kRows, shape.heads};
+  double pairs = 0.0;  ///< of query and key
+
+  explicit AttentionInput(const benchmark::State& state) {
+    const std::int64_t length = state.range(1);
+    shape.causal = state.range(2) == 1;
+    for (std::int64_t row = 0; row <= kRows; row += length) {
+      offset_list.push_back(static_cast<std::int32_t>(row));
+    }
+    const auto keys = static_cast<double>(length);
+    pairs = kRows * (shape.causal ? (keys + 1.0) / 2.0 : keys);
+  }
+  Indices offsets() const { return {offset_list, offset_list.data()}; }
+  /// Of `products` matrix products over all heads, nothing counted for keys that are not seen.
+  double flop(int products) const {
+    return 2.0 * products * pairs * static_cast<double>(shape.out_columns());
+  }
+};
+
+void kernels_attention(benchmark::State& state) {
+  const auto kernels = make_kernels(state);
+  AttentionInput input(state);
+  for (auto _ : state) {
+    kernels->attention(input.out, input.statistics, input.qkv, input.shape, input.offsets());
+  }
+  set_flop(state, input.flop(2));
+}
+BENCHMARK(kernels_attention)
+    ->ArgNames({"avx2", "length", "causal"})
+    ->ArgsProduct({{0, 1}, {128, 1024}, {0, 1}})
+    ->Unit(benchmark::kMillisecond);
+
+void kernels_attention_backward(benchmark::State& state) {
+  const auto kernels = make_kernels(state);
+  AttentionInput input(state);
+  kernels->attention(input.out, input.statistics, input.qkv, input.shape, input.offsets());
+  const Floats dout(kRows, input.shape.out_columns());
+  Floats dqkv(kRows, input.shape.qkv_columns());
+  for (auto _ : state) {
+    kernels->attention_backward(dqkv, dout, input.out, input.statistics, input.qkv, input.shape,
+                                input.offsets());
+  }
+  set_flop(state, input.flop(5));
+}
+BENCHMARK(kernels_attention_backward)
+    ->ArgNames({"avx2", "length", "causal"})
+    ->ArgsProduct({{0, 1}, {128, 1024}, {0, 1}})
+    ->Unit(benchmark::kMillisecond);
+
+/// Operations that are bound by memory or exponentials; items are values.
+void kernels_rows(benchmark::State& state, void (*call)(Kernels&, Floats& y, const Floats& x)) {
+  const auto kernels = make_kernels(state);
+  const Floats x(kRows, kHidden);
+  Floats y(kRows, kHidden);
+  for (auto _ : state) call(*kernels, y, x);
+  state.SetItemsProcessed(state.iterations() * kRows * kHidden);
+}
+void call_gelu(Kernels& kernels, Floats& y, const Floats& x) {
+  kernels.gelu(y, x);
+}
+void call_norm(Kernels& kernels, Floats& y, const Floats& x) {
+  static const Floats gamma(1, kHidden);
+  static Floats statistics(kRows, 2);
+  kernels.layer_norm(y, statistics, x, gamma, gamma, 1e-5);
+}
+void call_add(Kernels& kernels, Floats& y, const Floats& x) {
+  kernels.add(y, x);
+}
+BENCHMARK_CAPTURE(kernels_rows, gelu, call_gelu)
+    ->ArgName("avx2")
+    ->Arg(0)
+    ->Arg(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(kernels_rows, layer_norm, call_norm)
+    ->ArgName("avx2")
+    ->Arg(0)
+    ->Arg(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(kernels_rows, add, call_add)
+    ->ArgName("avx2")
+    ->Arg(0)
+    ->Arg(1)
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace dflop

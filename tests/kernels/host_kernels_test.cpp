@@ -1,0 +1,201 @@
+// What all operations have in common: precision, no rows, wrong shapes.
+#include "kernels/host_kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "core/error.hpp"
+#include "tests/kernels/values.hpp"
+
+namespace dflop::testing {
+namespace {
+
+TEST(HostKernels, AreMadeForF32AndF64) {
+  EXPECT_EQ(make_host_kernels(DType::f32)->dtype(), DType::f32);
+  EXPECT_EQ(make_host_kernels(DType::f64)->dtype(), DType::f64);
+  try {
+    make_host_kernels(DType::bf16);
+    FAIL() << "bf16 was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_STREQ(error.what(), "the host computes in f32 or f64, not in bf16");
+  }
+}
+
+// Nothing is read, and sums keep what they hold.
+TEST(HostKernels, AllowMatricesWithoutRows) {
+  const auto k = host<double>();
+  const AttentionShape shape{2, 1, 2, true};
+  const Matrix none2{nullptr, 0, 2}, none4{nullptr, 0, 4}, none8{nullptr, 0, 8};
+  const Sums kept1{nullptr, 0, 1}, kept2{nullptr, 0, 2}, kept3{nullptr, 0, 3};
+  const Reals weight(4, 2, 1.0), row(1, 2, 1.0);
+  Reals dweight(4, 2, 7.0), drow(1, 2, 7.0), dbias(1, 4, 7.0), loss(1, 1, 7.0);
+  const Indices empty;
+  k->linear(none4, none2, weight, ConstMatrix());
+  k->linear_backward_input(none2, none4, weight);
+  k->linear_backward_weight(dweight, dbias, none4, none2);
+  k->layer_norm(none2, kept2, none2, row, row, 1e-5);
+  k->layer_norm_backward(none2, drow, drow, none2, none2, row, kept2);
+  k->rms_norm(none2, kept1, none2, row, 1e-5);
+  k->rms_norm_backward(none2, drow, none2, none2, row, kept1);
+  k->gelu(none2, none2);
+  k->gelu_backward(none2, none2, none2);
+  k->swiglu(none2, none4);
+  k->swiglu_backward(none4, none2, none4);
+  k->rope(none8, shape, empty, 100.0, false);
+  for (const Ints& offsets : {Ints{}, Ints{0}, Ints{0, 0}}) {
+    k->attention(none4, kept2, none8, shape, indices(offsets));
+    k->attention_backward(none8, none4, none4, kept2, none8, shape, indices(offsets));
+  }
+  k->embedding(none2, weight, empty, 0);
+  k->embedding_backward(dweight, none2, empty, 0);
+  k->cross_entropy_parts(kept3, none4, empty, 0);
+  k->cross_entropy_merge(kept3, kept3, 2);
+  k->cross_entropy_backward(none4, loss, kept3, empty, 0, 1.0);
+  k->pool_rows(none2, none2, empty, empty);
+  k->pool_rows_backward(none2, none2, empty, empty);
+  k->gather_rows(none2, none2, empty);
+  k->scatter_add_rows(dweight, none2, empty);
+  k->add(none2, none2);
+  k->zero(none2);
+  k->zero(kept2);
+  k->round(none2, kept2);
+  k->scale(kept2, 2.0);
+  k->adamw(none2, kept2, kept2, kept2, kept2, {});
+  for (const auto* sums : {&dweight, &drow, &dbias, &loss}) {
+    for (const double x : sums->data) EXPECT_EQ(x, 7.0);
+  }
+}
+
+/// A call with one argument wrong, and what its error says.
+struct Wrong {
+  std::string message;
+  std::function<void(Kernels&)> call;
+};
+
+void expect_errors(const std::vector<Wrong>& cases) {
+  const auto kernels = host<double>();
+  for (const Wrong& wrong : cases) {
+    try {
+      wrong.call(*kernels);
+      ADD_FAILURE() << "accepted, expected: " << wrong.message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::internal);
+      EXPECT_EQ(error.what(), wrong.message);
+    }
+  }
+}
+
+TEST(HostKernels, NameTheOperationAndBothShapes) {
+  Reals a(3, 2), b(3, 4), row(1, 2), row4(1, 4), pair(3, 2), triple(3, 3);
+  const Ints two = {0, 1};
+  expect_errors({
+      {"linear: weight is 3 x 4, expected 2 x 2", [&](auto& k) { k.linear(a, a, b, {}); }},
+      {"linear: x is 3 x 2, expected 1 x 2", [&](auto& k) { k.linear(row, a, Reals(2, 2), {}); }},
+      {"linear: bias is 1 x 4, expected 1 x 2", [&](auto& k) { k.linear(a, a, Reals(2, 2), row4); }},
+      {"linear_backward_input: dy is 1 x 2, expected 3 x 2",
+       [&](auto& k) { k.linear_backward_input(b, row, Reals(2, 4)); }},
+      {"linear_backward_weight: dweight is 3 x 4, expected 2 x 4",
+       [&](auto& k) { k.linear_backward_weight(b, {}, a, b); }},
+      {"layer_norm: gamma is 1 x 4, expected 1 x 2",
+       [&](auto& k) { k.layer_norm(a, pair, a, row4, row, 0.1); }},
+      {"layer_norm: statistics is 3 x 3, expected 3 x 2",
+       [&](auto& k) { k.layer_norm(a, triple, a, row, row, 0.1); }},
+      {"layer_norm_backward: dbeta is 1 x 4, expected 1 x 2",
+       [&](auto& k) { k.layer_norm_backward(a, row, row4, a, a, row, pair); }},
+      {"rms_norm: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.rms_norm(b, pair, a, row, 0.1); }},
+      {"rms_norm_backward: statistics is 3 x 2, expected 3 x 1",
+       [&](auto& k) { k.rms_norm_backward(a, row, a, a, row, pair); }},
+      {"gelu: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu(b, a); }},
+      {"gelu_backward: dy is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu_backward(a, b, a); }},
+      {"swiglu: x is 3 x 2, expected 3 x 4", [&](auto& k) { k.swiglu(a, a); }},
+      {"swiglu_backward: x is 3 x 4, expected 3 x 8", [&](auto& k) { k.swiglu_backward(b, b, b); }},
+      {"embedding: y is 3 x 2, expected 2 x 2", [&](auto& k) { k.embedding(a, a, indices(two), 0); }},
+      {"embedding_backward: dy is 3 x 2, expected 2 x 2",
+       [&](auto& k) { k.embedding_backward(a, a, indices(two), 0); }},
+      {"cross_entropy_parts: targets has 2 numbers, expected 3",
+       [&](auto& k) { k.cross_entropy_parts(triple, b, indices(two), 0); }},
+      {"cross_entropy_merge: parts is 3 x 3, expected 6 x 3",
+       [&](auto& k) { k.cross_entropy_merge(triple, triple, 2); }},
+      {"cross_entropy_merge: 0 ranks, expected 1 or more",
+       [&](auto& k) { k.cross_entropy_merge(triple, Reals(0, 3), 0); }},
+      {"cross_entropy_parts: logits have no columns, expected one of each class",
+       [&](auto& k) { k.cross_entropy_parts(Reals(0, 3), Reals(0, 0), {}, 0); }},
+      {"adamw: step is 0, expected 1 or more",
+       [&](auto& k) {
+         k.adamw(a, a, a, a, a, {0.1, 0.9, 0.9, 0.1, 0.0, 0});
+       }},
+      {"cross_entropy_backward: loss is 1 x 2, expected 1 x 1",
+       [&](auto& k) { k.cross_entropy_backward(b, row, triple, indices(two), 0, 1.0); }},
+      {"add: x is 3 x 4, expected 3 x 2", [&](auto& k) { k.add(a, b); }},
+      {"round: x is 3 x 4, expected 3 x 2", [&](auto& k) { k.round(a, b); }},
+      {"adamw: m is 3 x 4, expected 3 x 2", [&](auto& k) { k.adamw(a, a, b, a, a, {}); }},
+      {"gelu: x has no memory", [&](auto& k) { k.gelu(a, ConstMatrix(nullptr, 3, 2)); }},
+  });
+}
+
+TEST(HostKernels, RefuseIndicesThatLeadOutOfAMatrix) {
+  Reals x(3, 2), y(2, 2);
+  const Ints high = {0, 3}, low = {-1, 0}, zero = {0, 0}, one = {1, 1}, four = {1, 4};
+  expect_errors({
+      {"gather_rows: index holds 3, expected 0 or more and less than 3",
+       [&](auto& k) { k.gather_rows(y, x, indices(high)); }},
+      {"scatter_add_rows: index holds -1, expected 0 or more and less than 3",
+       [&](auto& k) { k.scatter_add_rows(x, y, indices(low)); }},
+      {"pool_rows: window 1 is [0, 0), expected one or more of 3 rows",
+       [&](auto& k) {
+         k.pool_rows(y, x, indices(zero), indices({1, 0}));
+       }},
+      {"pool_rows_backward: window 1 is [0, 4), expected one or more of 3 rows",
+       [&](auto& k) { k.pool_rows_backward(x, y, indices(zero), indices(four)); }},
+  });
+}
+
+TEST(HostKernels, RefuseHeadsAndSequencesThatDoNotFit) {
+  Reals qkv(3, 8), out(3, 4), statistics(3, 2);
+  const AttentionShape shape{2, 1, 2, true};
+  const Ints positions = {0, 1, 2};
+  const auto attend = [&](Kernels& k, const AttentionShape& s, const Ints& offsets) {
+    k.attention(out, statistics, qkv, s, indices(offsets));
+  };
+  expect_errors({
+      {"attention: 3 heads with 2 key heads of width 2, expected all positive and whole groups of heads",
+       [&](auto& k) {
+         attend(k, {3, 2, 2, true}, {0, 3});
+       }},
+      {"attention: qkv is 3 x 8, expected 3 x 12",
+       [&](auto& k) {
+         attend(k, {2, 2, 2, true}, {0, 3});
+       }},
+      {"attention: offsets expected to lead from 0 to the 3 rows",
+       [&](auto& k) {
+         attend(k, shape, {0, 2});
+       }},
+      {"attention: offsets expected to lead from 0 to the 3 rows",
+       [&](auto& k) {
+         attend(k, shape, {1, 3});
+       }},
+      {"attention: offsets expected to lead from 0 to the 3 rows", [&](auto& k) { attend(k, shape, {}); }},
+      {"attention: offsets fall from 3 to 2 at sequence 1",
+       [&](auto& k) {
+         attend(k, shape, {0, 3, 2, 3});
+       }},
+      {"attention_backward: dqkv is 3 x 4, expected 3 x 8",
+       [&](auto& k) {
+         k.attention_backward(Reals(3, 4), out, out, statistics, qkv, shape, indices({0, 3}));
+       }},
+      {"rope: heads are 1 wide, expected an even number",
+       [&](auto& k) {
+         k.rope(qkv, {6, 1, 1, true}, indices(positions), 100.0, false);
+       }},
+      {"rope: positions has 2 numbers, expected 3",
+       [&](auto& k) {
+         k.rope(qkv, shape, indices({0, 1}), 100.0, false);
+       }},
+  });
+}
+
+}  // namespace
+}  // namespace dflop::testing
