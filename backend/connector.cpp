@@ -1,0 +1,67 @@
+#include "backend/connector.hpp"
+
+#include <string>
+
+namespace dflop {
+
+Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
+    : merge_(model.connector.merge), rank_(rank), norm_("encoder.norm", true, store, rank) {
+  for (std::size_t i = 0; i + 1 < model.connector.widths.size(); ++i) {
+    linears_.emplace_back("connector." + std::to_string(i), true, i % 2 == 0 ? Split::rows : Split::columns,
+                          store, rank);
+  }
+}
+
+ConstMatrix Connector::merged(const ConnectorTape& tape) const {
+  const ConstMatrix rows = tape.normed;
+  return {rows.data, rows.rows / merge_, rows.columns * merge_};
+}
+
+ConstMatrix Connector::input_of(std::size_t linear, const ConnectorTape& tape) const {
+  return linear == 0 ? merged(tape) : ConstMatrix(tape.inputs[linear - 1]);
+}
+
+Tensor Connector::forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const {
+  tape.x = std::move(x);
+  tape.normed = norm_.forward(tape.x, tape.statistics);
+  for (std::size_t i = 0; i < linears_.size(); ++i) {
+    tape.outputs.push_back(linears_[i].forward(input_of(i, tape)));
+    if (i + 1 == linears_.size()) break;
+    tape.inputs.emplace_back(rank_, tape.outputs.back().rows(), tape.outputs.back().columns());
+    rank_.kernels.gelu(tape.inputs.back(), tape.outputs.back());
+  }
+  tape.pool_begin = IndexTensor(rank_, input.pool_begin);
+  tape.pool_end = IndexTensor(rank_, input.pool_end);
+  Tensor out(rank_, tape.pool_begin.size(), tape.outputs.back().columns());
+  rank_.kernels.pool_rows(out, tape.outputs.back(), tape.pool_begin, tape.pool_end);
+  return out;
+}
+
+Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const {
+  tape.gradients.resize(linears_.size());
+  for (std::size_t i = linears_.size(); i-- > 0;) {
+    Tensor& gradient = tape.gradients[i];
+    gradient = Tensor(rank_, tape.outputs[i].rows(), tape.outputs[i].columns());
+    if (i + 1 == linears_.size()) {
+      rank_.kernels.zero(Matrix(gradient));
+      rank_.kernels.pool_rows_backward(gradient, d_out, tape.pool_begin, tape.pool_end);
+    } else {
+      const Tensor d_activated = linears_[i + 1].backward_input(tape.gradients[i + 1]);
+      rank_.kernels.gelu_backward(gradient, d_activated, tape.outputs[i]);
+    }
+  }
+  tape.d_normed = linears_.front().backward_input(tape.gradients.front());
+  const ConstMatrix d_merged = tape.d_normed;
+  return norm_.backward_input({d_merged.data, tape.x.rows(), tape.x.columns()}, tape.x, tape.statistics);
+}
+
+void Connector::backward_weight(ConnectorTape& tape) const {
+  for (std::size_t i = 0; i < linears_.size(); ++i) {
+    linears_[i].backward_weight(tape.gradients[i], input_of(i, tape));
+  }
+  const ConstMatrix d_merged = tape.d_normed;
+  norm_.backward_weight({d_merged.data, tape.x.rows(), tape.x.columns()}, tape.x, tape.statistics);
+  tape = {};
+}
+
+}  // namespace dflop

@@ -1,0 +1,160 @@
+#include "backend/host_device.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "backend/host_clock.hpp"
+#include "core/error.hpp"
+#include "kernels/host_kernels.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+/// "1.50 GiB", or "300 bytes" below a MiB.
+std::string in_words(Bytes bytes) {
+  if (bytes.count < (std::int64_t{1} << 20)) return std::to_string(bytes.count) + " bytes";
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f GiB", static_cast<double>(bytes.count) * 0x1p-30);
+  return text.data();
+}
+
+/// What a rank's buffers take of the host's memory.
+class HostMemory {
+ public:
+  explicit HostMemory(const HostDeviceOptions& options) : options_(options) {}
+
+  void* take(std::size_t bytes) {
+    const Bytes needed = as_bytes(bytes);
+    if (options_.memory && needed > *options_.memory - in_use_) {
+      fail(needed, *options_.memory - in_use_, "; its limit is " + in_words(*options_.memory));
+    }
+    void* data = ::operator new(bytes, kAlignment, std::nothrow);
+    if (data == nullptr) fail(needed, Bytes{0}, "; the machine gives no more");
+    in_use_ += needed;
+    most_in_use_ = std::max(most_in_use_, in_use_);
+    return data;
+  }
+
+  void give_back(void* data, std::size_t bytes) {
+    ::operator delete(data, kAlignment);
+    in_use_ -= as_bytes(bytes);
+  }
+
+  Bytes in_use() const { return in_use_; }
+  Bytes most_in_use() const { return most_in_use_; }
+  void reset_most_in_use() { most_in_use_ = in_use_; }
+
+ private:
+  static Bytes as_bytes(std::size_t bytes) {
+    constexpr auto most = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
+    return {static_cast<std::int64_t>(std::min(bytes, most))};
+  }
+
+  [[noreturn]] void fail(Bytes needed, Bytes left, const std::string& why) const {
+    throw OutOfMemory("rank " + std::to_string(options_.rank) + " on host: " + in_words(needed) +
+                          " more are needed, " + in_words(left) + " are left" + why,
+                      needed, left);
+  }
+
+  HostDeviceOptions options_;
+  Bytes in_use_;
+  Bytes most_in_use_;
+};
+
+class HostBuffer final : public Buffer {
+ public:
+  HostBuffer(std::shared_ptr<HostMemory> memory, std::size_t bytes)
+      : memory_(std::move(memory)), data_(memory_->take(bytes)), bytes_(bytes) {}
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  ~HostBuffer() override { memory_->give_back(data_, bytes_); }
+
+  void* data() override { return data_; }
+  const void* data() const override { return data_; }
+  std::size_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<HostMemory> memory_;
+  void* data_;
+  std::size_t bytes_;
+};
+
+class HostEvent final : public DeviceEvent {
+ public:
+  void record() { time_ = host_time(); }
+
+  Nanoseconds time() override {
+    if (!time_) throw Error(ErrorKind::internal, "an event has no time before a stream records it");
+    return *time_;
+  }
+  bool recorded() const { return time_.has_value(); }
+
+ private:
+  std::optional<Nanoseconds> time_;
+};
+
+HostEvent& of_host(DeviceEvent& event) {
+  auto* host = dynamic_cast<HostEvent*>(&event);
+  if (host == nullptr) {
+    throw Error(ErrorKind::internal, "a stream of the host takes events of the host only");
+  }
+  return *host;
+}
+
+class HostStream final : public DeviceStream {
+ public:
+  void record(DeviceEvent& event) override { of_host(event).record(); }
+  void wait(DeviceEvent& event) override {
+    if (of_host(event).recorded()) return;
+    throw Error(ErrorKind::internal, "a stream waits for an event that was never recorded");
+  }
+  void synchronize() override {}
+
+  void copy_to_device(void* destination, const void* source, std::size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void copy_to_host(void* destination, const void* source, std::size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void copy(void* destination, const void* source, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(destination, source, bytes);
+  }
+};
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(const HostDeviceOptions& options) : memory_(std::make_shared<HostMemory>(options)) {}
+
+  std::string name() const override { return "host"; }
+  std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return std::make_unique<HostBuffer>(memory_, bytes);
+  }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<HostEvent>(); }
+  std::unique_ptr<Kernels> make_kernels(DeviceStream&, DType dtype) override {
+    return make_host_kernels(dtype);
+  }
+
+  Bytes in_use() const override { return memory_->in_use(); }
+  Bytes most_in_use() const override { return memory_->most_in_use(); }
+  void reset_most_in_use() override { memory_->reset_most_in_use(); }
+
+ private:
+  std::shared_ptr<HostMemory> memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options) {
+  return std::make_unique<HostDevice>(options);
+}
+
+}  // namespace dflop

@@ -1,0 +1,38 @@
+#include "backend/host_ranks.hpp"
+
+#include <numeric>
+
+#include "backend/host_device.hpp"
+#include "backend/host_world.hpp"
+
+namespace dflop {
+namespace {
+
+class HostRanks final : public World {
+ public:
+  HostRanks(int ranks, const HostRanksOptions& options)
+      : ranks_(ranks), options_(options), world_(ranks, options.timeout) {}
+
+  std::string device_name() const override { return "host"; }
+  int ranks() const override { return ranks_; }
+  std::vector<int> local_ranks() const override {
+    std::vector<int> all(static_cast<std::size_t>(ranks_));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  std::unique_ptr<Device> make_device(int rank) override { return make_host_device({rank, options_.memory}); }
+  std::unique_ptr<Communicator> make_communicator(int rank) override { return world_.communicator(rank); }
+
+ private:
+  int ranks_;
+  HostRanksOptions options_;
+  HostWorld world_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_host_ranks(int ranks, const HostRanksOptions& options) {
+  return std::make_unique<HostRanks>(ranks, options);
+}
+
+}  // namespace dflop

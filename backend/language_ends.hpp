@@ -1,0 +1,62 @@
+// Both ends of the LLM, whose vocabulary is split over tp: the embedding that takes in text and the encoder's
+// tokens, and the head with the loss.
+#pragma once
+
+#include "backend/linear.hpp"
+#include "backend/microbatch.hpp"
+#include "core/model.hpp"
+
+namespace dflop {
+
+struct EmbeddingTape {
+  IndexTensor text_ids;
+  IndexTensor text_rows;
+  IndexTensor encoded;
+  IndexTensor encoded_rows;
+  std::int64_t encoder_rows = 0;
+  Tensor d_text;
+};
+
+class Embedding {
+ public:
+  Embedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+
+  /// `encoded`: the encoder's tokens, [encoder_rows, width].
+  Tensor forward(const Tensor& encoded, const LlmInput& input, EmbeddingTape& tape) const;
+  /// The gradient of the encoder's tokens.
+  Tensor backward_input(const Tensor& d_out, EmbeddingTape& tape) const;
+  void backward_weight(EmbeddingTape& tape) const;
+
+ private:
+  const RankContext& rank_;
+  ParameterStore& store_;
+  const Parameter& table_;
+};
+
+struct HeadTape {
+  Tensor x;
+  SumTensor statistics;
+  Tensor normed;
+  Tensor d_logits;
+  Tensor d_normed;
+};
+
+class Head {
+ public:
+  Head(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+
+  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
+  void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, HeadTape& tape) const;
+  Tensor backward_input(HeadTape& tape) const;
+  void backward_weight(HeadTape& tape) const;
+
+ private:
+  SumTensor merged_parts(const Tensor& logits, Indices targets) const;
+
+  const RankContext& rank_;
+  std::int64_t first_class_;
+  Norm norm_;
+  Linear head_;
+};
+
+}  // namespace dflop

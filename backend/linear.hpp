@@ -1,0 +1,54 @@
+// A linear layer that may be split over tp: by rows of its weight (each rank has some outputs) or by columns
+// (each rank has part of every output, and the parts are summed).
+#pragma once
+
+#include <string>
+
+#include "backend/parameters.hpp"
+#include "backend/tensor.hpp"
+
+namespace dflop {
+
+enum class Split : std::uint8_t { rows, columns };
+
+class Linear {
+ public:
+  /// Reads parameter `name` and, where `biased`, `name`.bias of the store, which outlives it.
+  Linear(const std::string& name, bool biased, Split split, ParameterStore& store, const RankContext& rank);
+
+  Tensor forward(ConstMatrix x) const;
+  /// Of the input; summed over tp where the rows are split.
+  Tensor backward_input(ConstMatrix dy) const;
+  /// Adds to the gradients.
+  void backward_weight(ConstMatrix dy, ConstMatrix x) const;
+
+ private:
+  ConstMatrix bias() const;
+
+  ParameterStore& store_;
+  const RankContext& rank_;
+  Split split_;
+  const Parameter& weight_;
+  const Parameter* bias_;
+};
+
+/// A layer norm, or without beta an RMS norm.
+class Norm {
+ public:
+  Norm(const std::string& name, bool biased, ParameterStore& store, const RankContext& rank);
+
+  Tensor forward(ConstMatrix x, SumTensor& statistics) const;
+  Tensor backward_input(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
+  /// Adds to the gradients.
+  void backward_weight(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
+
+ private:
+  void backward(Matrix dx, bool weights, ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
+
+  ParameterStore& store_;
+  const RankContext& rank_;
+  const Parameter& gamma_;
+  const Parameter* beta_;
+};
+
+}  // namespace dflop

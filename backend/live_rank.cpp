@@ -1,0 +1,282 @@
+#include "backend/live_rank.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "core/encoder_share.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+bool makes_input_gradient(Op op) {
+  return op == Op::backward || op == Op::backward_input;
+}
+
+std::string place_of(const Instruction& instruction) {
+  return std::string(to_string(instruction.op)) + " of microbatch " + std::to_string(instruction.microbatch) +
+         " on stage " + std::to_string(instruction.stage);
+}
+
+/// The collective in which a group reduces the gradients of a stage; none with one dp rank.
+const Collective* reduction_of(const Program& program, std::span<const Instruction> instructions, int stage) {
+  for (const Instruction& i : instructions) {
+    if ((i.op == Op::all_reduce || i.op == Op::all_reduce_wait) && i.stage == stage) {
+      return &program.collectives[static_cast<std::size_t>(i.index)];
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
+                   std::uint64_t seed, const RankContext& rank)
+    : plan_(plan), group_(group), dp_rank_(layout.groups[group].dp_rank), rank_(rank), loss_(rank, 1, 1) {
+  const std::vector<StagePlace> places = stage_places(layout.stages);
+  for (const Instruction& instruction : instructions(layout)) {
+    if (instruction.op != Op::optimizer_step) continue;
+    const StagePlace& place = places[instruction.stage];
+    const Collective* reduction = reduction_of(layout, instructions(layout), instruction.stage);
+    int shards = 1;
+    int shard = 0;
+    if (plan.zero1 && reduction != nullptr) {
+      const auto& groups = reduction->groups;
+      shards = static_cast<int>(groups.size());
+      shard = static_cast<int>(std::find(groups.begin(), groups.end(), static_cast<std::int32_t>(group)) -
+                               groups.begin());
+    }
+    stages_.push_back(
+        {instruction.stage, shards, std::make_unique<StageModule>(model, place, shards, shard, seed, rank)});
+  }
+}
+
+std::span<const Instruction> LiveRank::instructions(const Program& program) const {
+  const Group& group = program.groups[group_];
+  return std::span(program.instructions)
+      .subspan(static_cast<std::size_t>(group.begin), static_cast<std::size_t>(group.end - group.begin));
+}
+
+ModelState LiveRank::model_state() const {
+  ModelState state;
+  for (const HeldStage& held : stages_) state += held.module->parameters().memory();
+  return state;
+}
+
+LiveRank::HeldStage& LiveRank::held(int stage) {
+  const auto found =
+      std::find_if(stages_.begin(), stages_.end(), [&](const HeldStage& h) { return h.stage == stage; });
+  if (found == stages_.end()) {
+    throw Error(ErrorKind::internal, "stage " + std::to_string(stage) + " is not on this rank");
+  }
+  return *found;
+}
+
+LiveRank::Slot& LiveRank::slot(const Instruction& instruction) {
+  const auto found = slots_.find({instruction.stage, instruction.microbatch});
+  if (found == slots_.end()) throw Error(ErrorKind::internal, "nothing is known of " + place_of(instruction));
+  return found->second;
+}
+
+StageInput LiveRank::input_of(const LiveStep& step, int stage, int microbatch) const {
+  const Stage& shape = step.program.stages[static_cast<std::size_t>(stage)];
+  const bool first = stage_places(step.program.stages)[static_cast<std::size_t>(stage)].patches;
+  StageInput input;
+  input.token_weight = step.content.token_weight();
+  if (shape.encoder_layers > 0) input.encoder = step.content.encoder(microbatch, dp_rank_, first);
+  if (shape.llm_layers > 0) input.llm = step.content.llm(microbatch, dp_rank_);
+  return input;
+}
+
+/// Makes the slots of an iteration: what each gets, and how often it sends.
+void LiveRank::prepare(const LiveStep& step) {
+  slots_.clear();
+  pieces_.clear();
+  arrivals_.clear();
+  incoming_ = IncomingMessages(step.program, group_);
+  std::map<std::pair<int, int>, bool> turned;
+  for (const Instruction& i : instructions(step.program)) {
+    const std::pair<int, int> key{i.stage, i.microbatch};
+    if (i.op == Op::forward) slots_[key].input = input_of(step, i.stage, i.microbatch);
+    if (makes_input_gradient(i.op)) turned[key] = true;
+    if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
+    if (i.op == Op::all_reduce || i.op == Op::all_reduce_wait) ++pieces_[i.stage].count;
+  }
+  for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
+  rank_.kernels.zero(Sums(loss_));
+}
+
+LiveRankResult LiveRank::run(const LiveStep& step) {
+  prepare(step);
+  LiveRankResult result;
+  std::vector<std::pair<std::unique_ptr<DeviceEvent>, std::unique_ptr<DeviceEvent>>> times;
+  for (const Instruction& instruction : instructions(step.program)) {
+    LiveSpan span;
+    span.instruction = static_cast<std::int32_t>(times.size());
+    times.emplace_back(rank_.device.make_event(), rank_.device.make_event());
+    rank_.device.reset_most_in_use();
+    span.in_use_before = rank_.device.in_use();
+    rank_.compute.record(*times.back().first);
+    run(step, instruction, span);
+    rank_.compute.record(*times.back().second);
+    span.in_use = rank_.device.in_use();
+    span.most_in_use = rank_.device.most_in_use();
+    result.spans.push_back(span);
+  }
+  rank_.compute.synchronize();
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    result.spans[i].start = times[i].first->time();
+    result.spans[i].end = times[i].second->time();
+  }
+  result.loss = read_sum(rank_, loss_);
+  slots_.clear();
+  return result;
+}
+
+void LiveRank::run(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+  switch (instruction.op) {
+    case Op::forward:
+      return forward(step, instruction);
+    case Op::backward:
+    case Op::backward_input:
+      return backward(instruction);
+    case Op::backward_weight:
+      return held(instruction.stage).module->backward_weight(slot(instruction).tape);
+    case Op::send:
+    case Op::reshard_send:
+      return send(step, instruction);
+    case Op::receive:
+    case Op::reshard_receive:
+      return receive(step, instruction, span);
+    case Op::all_reduce_start:
+      return;  // the sum is taken where it is waited for: this rank has nothing else to do beside it
+    case Op::all_reduce:
+    case Op::all_reduce_wait:
+      return reduce(step, instruction, span);
+    case Op::optimizer_step:
+      return optimize(step, instruction);
+  }
+}
+
+/// What was made goes to the stage next to it where that is on this rank, else it stays for its sends.
+void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends,
+                       bool activations) {
+  const auto next = slots_.find({neighbour, instruction.microbatch});
+  if (sends > 0 || next == slots_.end()) return;
+  (activations ? next->second.in : next->second.d_out) = std::move(made);
+}
+
+void LiveRank::forward(const LiveStep&, const Instruction& instruction) {
+  Slot& s = slot(instruction);
+  const StageModule& module = *held(instruction.stage).module;
+  if (s.in.empty()) s.in = Tensor(rank_, module.input_rows(s.input), module.input_columns());
+  s.out = module.forward(std::move(s.in), s.input, loss_, s.tape);
+  pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);
+}
+
+void LiveRank::backward(const Instruction& instruction) {
+  Slot& s = slot(instruction);
+  const StageModule& module = *held(instruction.stage).module;
+  if (s.d_out.empty()) s.d_out = Tensor(rank_, module.output_rows(s.input), module.output_columns());
+  const bool whole = instruction.op == Op::backward;
+  s.d_in =
+      whole ? module.backward(std::move(s.d_out), s.tape) : module.backward_input(std::move(s.d_out), s.tape);
+  s.turned_back = true;
+  pass_on(instruction, s.d_in, instruction.stage - 1, s.gradient_sends, false);
+}
+
+/// The rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM of
+/// different dp those that one of the ranks made for the other.
+Range LiveRank::rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
+                          bool activations) const {
+  const StageModule& module = *std::find_if(stages_.begin(), stages_.end(), [&](const HeldStage& h) {
+                                 return h.stage == stage;
+                               })->module;
+  const bool into = message.destination == static_cast<std::int32_t>(group_);
+  const bool own_input = into == activations;  // else it is about the output
+  const std::int64_t all = own_input ? module.input_rows(slot.input) : module.output_rows(slot.input);
+  const int boundary = own_input ? stage - 1 : stage;
+  if (plan_.layout != Layout::disaggregated || boundary != plan_.encoder.pp - 1) return {0, all};
+  const auto groups = std::span(step.program.groups);
+  const auto dp_of = [&](std::int32_t g) { return groups[static_cast<std::size_t>(g)].dp_rank; };
+  const int other = dp_of(into ? message.source : message.destination);
+  return own_input ? step.content.rows_between(message.microbatch, other, dp_rank_, true)
+                   : step.content.rows_between(message.microbatch, dp_rank_, other, false);
+}
+
+void LiveRank::send(const LiveStep& step, const Instruction& instruction) {
+  const Message& message = step.program.messages[static_cast<std::size_t>(instruction.index)];
+  Slot& s = slot(instruction);
+  const bool activations = !s.turned_back;
+  Tensor& made = activations ? s.out : s.d_in;
+  int& left = activations ? s.activation_sends : s.gradient_sends;
+  const Range rows = rows_with(step, message, s, instruction.stage, activations);
+  const ConstMatrix part = rows_of(rank_, ConstMatrix(made), rows.begin, rows.size());
+  const Group& peer = step.program.groups[static_cast<std::size_t>(message.destination)];
+  const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
+  // Every rank of a tp group has all of it; each rank of the other group hears it from one of them.
+  for (int t = rank_.tp_rank; t < peer.ranks; t += rank_.tp_size()) {
+    rank_.communicator.send(part.data, bytes, peer.first_rank + t, rank_.compute, place_of(instruction));
+  }
+  if (--left == 0) made = {};
+}
+
+void LiveRank::receive(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+  for (const std::int32_t message : incoming_.take_until(instruction.index)) take(step, message);
+  span.arrival = arrivals_.at(instruction.index);
+}
+
+/// Takes the next message that a group has sent to this one to where it belongs.
+void LiveRank::take(const LiveStep& step, std::int32_t index) {
+  const Message& message = step.program.messages[static_cast<std::size_t>(index)];
+  const auto& [instruction, activations] = incoming_.at(index);
+  Slot& s = slot(instruction);
+  const StageModule& module = *held(instruction.stage).module;
+  Tensor& into = activations ? s.in : s.d_out;
+  if (into.empty()) {
+    into = activations ? Tensor(rank_, module.input_rows(s.input), module.input_columns())
+                       : Tensor(rank_, module.output_rows(s.input), module.output_columns());
+  }
+  const Range rows = rows_with(step, message, s, instruction.stage, activations);
+  const Matrix part = rows_of(rank_, Matrix(into), rows.begin, rows.size());
+  const Group& peer = step.program.groups[static_cast<std::size_t>(message.source)];
+  const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
+  rank_.communicator.receive(part.data, bytes, peer.first_rank + rank_.tp_rank % peer.ranks, rank_.compute,
+                             place_of(instruction));
+  arrivals_[index] = rank_.communicator.last_arrival();
+}
+
+void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+  const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
+  RankGroup group;
+  for (const std::int32_t g : collective.groups) {
+    group.ranks.push_back(step.program.groups[static_cast<std::size_t>(g)].first_rank + rank_.tp_rank);
+  }
+  Pieces& pieces = pieces_[instruction.stage];
+  const Sums all = held(instruction.stage).module->parameters().gradients();
+  const std::int64_t begin = all.columns * pieces.done / pieces.count;
+  const std::int64_t end = all.columns * (pieces.done + 1) / pieces.count;
+  ++pieces.done;
+  const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
+  rank_.communicator.all_reduce(static_cast<std::byte*>(all.data) + static_cast<std::size_t>(begin) * width,
+                                static_cast<std::size_t>(end - begin), sum_element_of(rank_.kernels.dtype()),
+                                group, rank_.compute,
+                                "gradients of stage " + std::to_string(instruction.stage));
+  span.arrival = rank_.communicator.last_arrival();
+}
+
+void LiveRank::optimize(const LiveStep& step, const Instruction& instruction) {
+  if (!step.update) return;
+  HeldStage& stage = held(instruction.stage);
+  ParameterStore& store = stage.module->parameters();
+  store.step(rank_, step.optimizer);
+  if (stage.shards == 1) return;
+  const Collective* reduction = reduction_of(step.program, instructions(step.program), instruction.stage);
+  RankGroup group;
+  for (const std::int32_t g : reduction->groups) {
+    group.ranks.push_back(step.program.groups[static_cast<std::size_t>(g)].first_rank + rank_.tp_rank);
+  }
+  store.gather(rank_, group);
+}
+
+}  // namespace dflop

@@ -1,0 +1,117 @@
+// One rank of a live run: it goes through its group's instructions of a Program and computes what they say.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backend/incoming_messages.hpp"
+#include "backend/microbatch.hpp"
+#include "backend/stage_module.hpp"
+#include "core/model_state.hpp"
+#include "core/plan.hpp"
+#include "core/program.hpp"
+
+namespace dflop {
+
+/// What all ranks have of one iteration.
+struct LiveStep {
+  const Program& program;
+  const BatchContent& content;
+  AdamWStep optimizer;
+  bool update = true;  ///< false: gradients are made, and parameters stay
+};
+
+/// When an instruction ran, on the clock of events.
+struct LiveSpan {
+  std::int32_t instruction = 0;  ///< its place in the group's list
+  Nanoseconds start{0};
+  Nanoseconds end{0};
+  Nanoseconds arrival{0};  ///< of a receive or collective: when all was there
+  Bytes in_use_before;     ///< memory of the rank when it began
+  Bytes in_use;            ///< and afterwards
+  Bytes most_in_use;       ///< and the most in between
+};
+
+struct LiveRankResult {
+  std::vector<LiveSpan> spans;
+  double loss = 0;  ///< its part of the batch's; the same on all tp ranks of a group
+};
+
+class LiveRank {
+ public:
+  /// A rank of group `group` of a plan's programs, whose stages and groups `layout` has. What is
+  /// referred to outlives it.
+  LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
+           std::uint64_t seed, const RankContext& rank);
+
+  /// Runs one iteration. Every rank of the run does so at the same time, each in a thread of its own.
+  LiveRankResult run(const LiveStep& step);
+
+  /// The stages that it holds, and their parameters.
+  std::size_t stages() const { return stages_.size(); }
+  int stage_index(std::size_t i) const { return stages_[i].stage; }
+  StageModule& module(std::size_t i) { return *stages_[i].module; }
+
+  /// Bytes of parameters and gradients, and of optimizer states.
+  ModelState model_state() const;
+
+ private:
+  struct HeldStage {
+    int stage = 0;
+    int shards = 1;
+    std::unique_ptr<StageModule> module;
+  };
+
+  /// A microbatch on one of its stages.
+  struct Slot {
+    StageInput input;
+    Tensor in;
+    Tensor out;
+    Tensor d_out;
+    Tensor d_in;
+    StageTape tape;
+    int activation_sends = 0;  ///< still to come
+    int gradient_sends = 0;
+    bool turned_back = false;  ///< its input's gradient is made
+  };
+  using Slots = std::map<std::pair<int, int>, Slot>;  // by stage and microbatch
+
+  /// Gradients of one stage are reduced in so many pieces.
+  struct Pieces {
+    int count = 0;
+    int done = 0;
+  };
+
+  void prepare(const LiveStep& step);
+  void run(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
+  void forward(const LiveStep& step, const Instruction& instruction);
+  void backward(const Instruction& instruction);
+  void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);
+  void send(const LiveStep& step, const Instruction& instruction);
+  void receive(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
+  void take(const LiveStep& step, std::int32_t message);
+  void reduce(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
+  void optimize(const LiveStep& step, const Instruction& instruction);
+  Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
+                  bool activations) const;
+  StageInput input_of(const LiveStep& step, int stage, int microbatch) const;
+  HeldStage& held(int stage);
+  Slot& slot(const Instruction& instruction);
+  std::span<const Instruction> instructions(const Program& program) const;
+
+  const Plan& plan_;
+  std::size_t group_;
+  int dp_rank_;
+  const RankContext& rank_;
+  std::vector<HeldStage> stages_;
+  SumTensor loss_;
+  Slots slots_;
+  std::map<int, Pieces> pieces_;
+  IncomingMessages incoming_;
+  std::map<std::int32_t, Nanoseconds> arrivals_;  // of messages taken
+};
+
+}  // namespace dflop

@@ -1,0 +1,193 @@
+#include "backend/parameters.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+#include "core/random.hpp"
+
+namespace dflop {
+namespace {
+
+/// The sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
+double normal(Random& random) {
+  double sum = -6;
+  for (int i = 0; i < 12; ++i) sum += random.uniform();
+  return sum;
+}
+
+template <typename T>
+std::vector<T> converted(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+/// Copies numbers to device memory of 4 or 8 bytes a value.
+void upload(const RankContext& rank, void* data, std::size_t width, const std::vector<double>& values) {
+  if (values.empty()) return;
+  if (width == sizeof(double)) {
+    rank.compute.copy_to_device(data, values.data(), values.size() * width);
+  } else {
+    const std::vector<float> narrow = converted<float>(values);
+    rank.compute.copy_to_device(data, narrow.data(), narrow.size() * width);
+    rank.compute.synchronize();
+  }
+}
+
+std::vector<double> download(const RankContext& rank, const void* data, std::size_t width,
+                             std::size_t count) {
+  std::vector<double> values(count);
+  if (count == 0) return values;
+  if (width == sizeof(double)) {
+    rank.compute.copy_to_host(values.data(), data, count * width);
+    rank.compute.synchronize();
+    return values;
+  }
+  std::vector<float> narrow(count);
+  rank.compute.copy_to_host(narrow.data(), data, count * width);
+  rank.compute.synchronize();
+  return {narrow.begin(), narrow.end()};
+}
+
+void* at(void* data, std::int64_t value, std::size_t width) {
+  return static_cast<std::byte*>(data) + static_cast<std::size_t>(value) * width;
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards,
+                               int shard, std::uint64_t seed)
+    : list_(std::move(parameters)), shards_(shards), shard_(shard), dtype_(rank.kernels.dtype()) {
+  for (Parameter& parameter : list_) {
+    parameter.offset = length_;
+    length_ += parameter.count();
+  }
+  length_ = (length_ + shards - 1) / shards * shards;
+  weights_ = Tensor(rank, 1, length_);
+  gradients_ = SumTensor(rank, 1, length_);
+  moment1_ = SumTensor(rank, 1, shard_size());
+  moment2_ = SumTensor(rank, 1, shard_size());
+  if (bytes_of(dtype_) != sum_bytes_of(dtype_)) master_ = SumTensor(rank, 1, shard_size());
+  rank.kernels.zero(weights_);
+  rank.kernels.zero(moment1_);
+  rank.kernels.zero(moment2_);
+  zero_gradients(rank);
+  initialize(rank, seed);
+}
+
+const Parameter& ParameterStore::find(const std::string& name) const {
+  const auto found =
+      std::find_if(list_.begin(), list_.end(), [&](const Parameter& p) { return p.name == name; });
+  if (found == list_.end()) throw Error(ErrorKind::internal, "a stage without parameter '" + name + "'");
+  return *found;
+}
+
+Matrix ParameterStore::weight(const Parameter& parameter) {
+  return {at(weights_.view().data, parameter.offset, bytes_of(dtype_)), parameter.held_rows(),
+          parameter.held_columns()};
+}
+
+Sums ParameterStore::gradient(const Parameter& parameter) {
+  return {at(gradients_.view().data, parameter.offset, sum_bytes_of(dtype_)), parameter.held_rows(),
+          parameter.held_columns()};
+}
+
+void ParameterStore::zero_gradients(const RankContext& rank) {
+  rank.kernels.zero(gradients_);
+}
+
+void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
+  for (const Parameter& parameter : list_) {
+    std::vector<double> values;
+    values.reserve(static_cast<std::size_t>(parameter.count()));
+    const double deviation = 1.0 / std::sqrt(static_cast<double>(parameter.columns));
+    for (const Range& range : parameter.row_ranges) {
+      for (std::int64_t row = range.begin; row < range.end; ++row) {
+        if (parameter.initial != Initial::normal) {
+          values.insert(values.end(), static_cast<std::size_t>(parameter.held_columns()),
+                        parameter.initial == Initial::ones ? 1.0 : 0.0);
+          continue;
+        }
+        Random random(seed, stable_hash(parameter.name) + static_cast<std::uint64_t>(row));
+        for (std::int64_t column = 0; column < parameter.column_range.end; ++column) {
+          const double value = deviation * normal(random);
+          if (column >= parameter.column_range.begin) values.push_back(value);
+        }
+      }
+    }
+    write(rank, parameter, Kind::weight, values);
+  }
+}
+
+void ParameterStore::step(const RankContext& rank, const AdamWStep& step) {
+  const std::int64_t size = shard_size();
+  if (size == 0) return;
+  const std::int64_t begin = shard_ * size;
+  const Matrix weight{at(weights_.view().data, begin, bytes_of(dtype_)), 1, size};
+  const Sums gradient{at(gradients_.view().data, begin, sum_bytes_of(dtype_)), 1, size};
+  const bool rounded = bytes_of(dtype_) != sum_bytes_of(dtype_);
+  const Sums master = rounded ? master_.view() : Sums{weight.data, 1, size};
+  rank.kernels.adamw(weight, master, moment1_, moment2_, gradient, step);
+}
+
+void ParameterStore::gather(const RankContext& rank, const RankGroup& group) {
+  const auto size = static_cast<std::size_t>(shard_size());
+  void* all = weights_.view().data;
+  rank.communicator.all_gather(all, at(all, shard_ * shard_size(), bytes_of(dtype_)), size,
+                               element_of(dtype_), group, rank.compute, "updated parameters");
+}
+
+ModelState ParameterStore::memory() const {
+  const auto bytes = [&](std::int64_t values, std::size_t width) {
+    return Bytes{values * static_cast<std::int64_t>(width)};
+  };
+  const std::size_t sum = sum_bytes_of(dtype_);
+  const std::int64_t states = bytes_of(dtype_) == sum ? 2 : 3;  // moments, and master weights where rounded
+  return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(states * shard_size(), sum)};
+}
+
+void* ParameterStore::moments(const Parameter& parameter, const Range& range, Kind which) {
+  SumTensor& all = which == Kind::moment1 ? moment1_ : moment2_;
+  return at(all.view().data, parameter.offset + range.begin - shard_ * shard_size(), sum_bytes_of(dtype_));
+}
+
+Range ParameterStore::held(const Parameter& parameter, Kind which) const {
+  if (which == Kind::weight || which == Kind::gradient) return {0, parameter.count()};
+  const std::int64_t first = std::max(parameter.offset, shard_ * shard_size());
+  const std::int64_t end = std::min(parameter.offset + parameter.count(), (shard_ + 1) * shard_size());
+  return {first - parameter.offset, std::max(first, end) - parameter.offset};
+}
+
+std::vector<double> ParameterStore::read(const RankContext& rank, const Parameter& parameter, Kind which) {
+  const auto count = static_cast<std::size_t>(parameter.count());
+  const std::size_t width = sum_bytes_of(dtype_);
+  if (which == Kind::weight) return download(rank, weight(parameter).data, bytes_of(dtype_), count);
+  if (which == Kind::gradient) return download(rank, gradient(parameter).data, width, count);
+  std::vector<double> values(count, 0.0);
+  const Range range = held(parameter, which);
+  if (range.size() == 0) return values;
+  const std::vector<double> mine =
+      download(rank, moments(parameter, range, which), width, static_cast<std::size_t>(range.size()));
+  std::copy(mine.begin(), mine.end(), values.begin() + range.begin);
+  return values;
+}
+
+void ParameterStore::write(const RankContext& rank, const Parameter& parameter, Kind which,
+                           const std::vector<double>& values) {
+  if (values.size() != static_cast<std::size_t>(parameter.count())) {
+    throw Error(ErrorKind::internal, "parameter '" + parameter.name + "' has " +
+                                         std::to_string(parameter.count()) + " values, not " +
+                                         std::to_string(values.size()));
+  }
+  const std::size_t width = sum_bytes_of(dtype_);
+  if (which == Kind::weight) return upload(rank, weight(parameter).data, bytes_of(dtype_), values);
+  if (which == Kind::gradient) return upload(rank, gradient(parameter).data, width, values);
+  const Range range = held(parameter, which);
+  if (range.size() == 0) return;
+  upload(rank, moments(parameter, range, which), width,
+         {values.begin() + range.begin, values.begin() + range.end});
+}
+
+}  // namespace dflop

@@ -1,0 +1,98 @@
+#include "backend/transformer_layer.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr double kRopeBase = 10'000;
+
+}  // namespace
+
+TransformerLayer::TransformerLayer(const TransformerSpec& spec, Recomputation recomputation,
+                                   const std::string& name, ParameterStore& store, const RankContext& rank)
+    : spec_(spec),
+      recomputation_(recomputation),
+      rank_(rank),
+      attention_{spec.heads / rank.tp_size(), spec.kv_heads / rank.tp_size(), spec.head_dim, spec.causal},
+      norm1_(name + ".norm1", !spec.gated_mlp, store, rank),
+      qkv_(name + ".qkv", !spec.gated_mlp, Split::rows, store, rank),
+      attention_out_(name + ".attention_out", !spec.gated_mlp, Split::columns, store, rank),
+      norm2_(name + ".norm2", !spec.gated_mlp, store, rank),
+      up_(name + ".up", !spec.gated_mlp, Split::rows, store, rank),
+      down_(name + ".down", !spec.gated_mlp, Split::columns, store, rank) {}
+
+void TransformerLayer::attend(const PackedSequences& sequences, LayerTape& tape) const {
+  tape.heads = Tensor(rank_, sequences.rows, attention_.out_columns());
+  tape.attention_statistics = SumTensor(rank_, sequences.rows, attention_.heads);
+  rank_.kernels.attention(tape.heads, tape.attention_statistics, tape.qkv, attention_, sequences.offsets);
+}
+
+/// Computes all of the tape from its input, and the output where it is asked for.
+Tensor TransformerLayer::fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const {
+  Kernels& kernels = rank_.kernels;
+  tape.normed1 = norm1_.forward(tape.x, tape.statistics1);
+  tape.qkv = qkv_.forward(tape.normed1);
+  kernels.rope(tape.qkv, attention_, sequences.positions, kRopeBase, false);
+  attend(sequences, tape);
+  tape.x1 = attention_out_.forward(tape.heads);
+  kernels.add(tape.x1, tape.x);
+  tape.normed2 = norm2_.forward(tape.x1, tape.statistics2);
+  tape.up = up_.forward(tape.normed2);
+  tape.activated = Tensor(rank_, sequences.rows, tape.up.columns() / (spec_.gated_mlp ? 2 : 1));
+  spec_.gated_mlp ? kernels.swiglu(tape.activated, tape.up) : kernels.gelu(tape.activated, tape.up);
+  if (!with_output) return {};
+  Tensor out = down_.forward(tape.activated);
+  kernels.add(out, tape.x1);
+  return out;
+}
+
+Tensor TransformerLayer::forward(Tensor x, const PackedSequences& sequences, LayerTape& tape) const {
+  tape.x = std::move(x);
+  Tensor out = fill(sequences, tape, true);
+  if (recomputation_ == Recomputation::full) {
+    Tensor input = std::move(tape.x);
+    tape = {};
+    tape.x = std::move(input);
+  } else if (recomputation_ == Recomputation::selective) {
+    tape.heads = {};
+    tape.attention_statistics = {};
+  }
+  return out;
+}
+
+Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& sequences,
+                                        LayerTape& tape) const {
+  Kernels& kernels = rank_.kernels;
+  if (recomputation_ == Recomputation::full) fill(sequences, tape, false);
+  if (recomputation_ == Recomputation::selective) attend(sequences, tape);
+
+  tape.d_out = std::move(d_out);
+  const Tensor d_activated = down_.backward_input(tape.d_out);
+  tape.d_up = Tensor(rank_, sequences.rows, tape.up.columns());
+  spec_.gated_mlp ? kernels.swiglu_backward(tape.d_up, d_activated, tape.up)
+                  : kernels.gelu_backward(tape.d_up, d_activated, tape.up);
+  tape.d_normed2 = up_.backward_input(tape.d_up);
+  tape.d_x1 = norm2_.backward_input(tape.d_normed2, tape.x1, tape.statistics2);
+  kernels.add(tape.d_x1, tape.d_out);
+
+  const Tensor d_heads = attention_out_.backward_input(tape.d_x1);
+  tape.d_qkv = Tensor(rank_, sequences.rows, attention_.qkv_columns());
+  kernels.attention_backward(tape.d_qkv, d_heads, tape.heads, tape.attention_statistics, tape.qkv, attention_,
+                             sequences.offsets);
+  kernels.rope(tape.d_qkv, attention_, sequences.positions, kRopeBase, true);
+  tape.d_normed1 = qkv_.backward_input(tape.d_qkv);
+  Tensor d_x = norm1_.backward_input(tape.d_normed1, tape.x, tape.statistics1);
+  kernels.add(d_x, tape.d_x1);
+  return d_x;
+}
+
+void TransformerLayer::backward_weight(LayerTape& tape) const {
+  down_.backward_weight(tape.d_out, tape.activated);
+  up_.backward_weight(tape.d_up, tape.normed2);
+  norm2_.backward_weight(tape.d_normed2, tape.x1, tape.statistics2);
+  attention_out_.backward_weight(tape.d_x1, tape.heads);
+  qkv_.backward_weight(tape.d_qkv, tape.normed1);
+  norm1_.backward_weight(tape.d_normed1, tape.x, tape.statistics1);
+  tape = {};
+}
+
+}  // namespace dflop

@@ -1,0 +1,75 @@
+// One transformer layer with an explicit backward: norm, attention, norm, MLP, each half added to its input.
+// LLM layers (gated_mlp) have RMS norms, SwiGLU and no biases; encoder layers have layer norms, GELU and
+// biases. Queries and keys are turned by their positions in both.
+#pragma once
+
+#include <string>
+
+#include "backend/linear.hpp"
+#include "backend/tensor.hpp"
+#include "core/model.hpp"
+#include "core/plan.hpp"
+
+namespace dflop {
+
+/// Packed sequences: their offsets, and each row's place in its sequence.
+struct PackedSequences {
+  IndexTensor offsets;
+  IndexTensor positions;
+  std::int64_t rows = 0;
+};
+
+/// What a layer keeps of a microbatch from its forward to the backward that frees it.
+struct LayerTape {
+  Tensor x;
+  SumTensor statistics1;
+  Tensor normed1;
+  Tensor qkv;    ///< turned
+  Tensor heads;  ///< what attention gives
+  SumTensor attention_statistics;
+  Tensor x1;  ///< after attention
+  SumTensor statistics2;
+  Tensor normed2;
+  Tensor up;
+  Tensor activated;
+  // Gradients, from the input part of a backward to its weight part:
+  Tensor d_out;
+  Tensor d_up;
+  Tensor d_normed2;
+  Tensor d_x1;
+  Tensor d_qkv;
+  Tensor d_normed1;
+};
+
+class TransformerLayer {
+ public:
+  /// `name` is that of the layer's parameters, as "llm.layers.3". What is referred to outlives it.
+  TransformerLayer(const TransformerSpec& spec, Recomputation recomputation, const std::string& name,
+                   ParameterStore& store, const RankContext& rank);
+
+  /// Takes the input into the tape and returns the output. With recomputation the tape keeps less.
+  Tensor forward(Tensor x, const PackedSequences& sequences, LayerTape& tape) const;
+
+  /// The gradient of the input from that of the output, which the tape keeps for backward_weight().
+  Tensor backward_input(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
+
+  /// Adds to the gradients of the parameters and frees the tape.
+  void backward_weight(LayerTape& tape) const;
+
+ private:
+  Tensor fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const;
+  void attend(const PackedSequences& sequences, LayerTape& tape) const;
+
+  const TransformerSpec& spec_;
+  Recomputation recomputation_;
+  const RankContext& rank_;
+  AttentionShape attention_;
+  Norm norm1_;
+  Linear qkv_;
+  Linear attention_out_;
+  Norm norm2_;
+  Linear up_;
+  Linear down_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,72 @@
+// What the host promises beyond every device.
+#include "backend/host_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+TEST(HostDevice, SaysWhichRankHasNoRoom) {
+  const auto device = make_host_device({3, Bytes{std::int64_t{1} << 30}});
+  const auto held = device->allocate(std::size_t{768} << 20);  // 0.75 of 1 GiB
+  try {
+    device->allocate(std::size_t{512} << 20);
+    ADD_FAILURE() << "no error";
+  } catch (const OutOfMemory& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 3 on host: 0.50 GiB more are needed, 0.25 GiB are left; its limit is 1.00 GiB");
+  }
+}
+
+TEST(HostDevice, CountsTheBytesThatWereAskedFor) {
+  const auto device = make_host_device({});
+  const auto one = device->allocate(1);
+  const auto nothing = device->allocate(0);
+  EXPECT_EQ(device->in_use(), Bytes{1});
+}
+
+TEST(HostDevice, BuffersMayOutliveIt) {
+  auto device = make_host_device({0, Bytes{100}});
+  const auto buffer = device->allocate(100);
+  device.reset();
+  static_cast<char*>(buffer->data())[99] = 'x';
+  EXPECT_EQ(buffer->bytes(), 100U);
+}
+
+/// What is recorded before a thread begins is before what the thread records, and that before what comes
+/// after its end.
+TEST(HostDevice, AllRanksShareOneClock) {
+  const auto record = [] {
+    const auto device = make_host_device({});
+    const auto event = device->make_event();
+    device->make_stream()->record(*event);
+    return event->time();
+  };
+  for (int turn = 0; turn < 20; ++turn) {
+    const Nanoseconds before = record();
+    Nanoseconds within{};
+    std::thread([&] { within = record(); }).join();
+    EXPECT_LE(before, within);
+    EXPECT_LE(within, record());
+  }
+}
+
+class ForeignEvent final : public DeviceEvent {
+ public:
+  Nanoseconds time() override { return Nanoseconds(0); }
+};
+
+TEST(HostDevice, RefusesEventsOfAnotherDevice) {
+  const auto stream = make_host_device({})->make_stream();
+  ForeignEvent event;
+  EXPECT_THROW(stream->record(event), Error);
+  EXPECT_THROW(stream->wait(event), Error);
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,203 @@
+#include "backend/synthetic.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/loss_weight.hpp"
+#include "core/random.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::uint64_t kSeed = 3;
+constexpr std::int64_t kVocabulary = 128;
+
+/// Two tiles of 16 tokens and a frame of 9 that yield 8 LLM tokens, and some text.
+Sample image_sample(const std::string& id, std::int64_t text) {
+  Sample sample;
+  sample.id = id;
+  sample.modality = Modality::image;
+  sample.encoder_sequences = {{2, 16, 256}, {1, 9, 81}};
+  sample.encoder_output_tokens = 8;
+  sample.llm_tokens = 8 + text;
+  return sample;
+}
+
+Sample text_sample(const std::string& id, std::int64_t text) {
+  Sample sample;
+  sample.id = id;
+  sample.llm_tokens = text;
+  return sample;
+}
+
+/// The first sample from `from` on of class `wanted`.
+Sample sample_of_class(int wanted, int from = 0) {
+  for (int i = from;; ++i) {
+    const Sample sample = image_sample("image " + std::to_string(i), 20);
+    if (image_class(kSeed, sample) == wanted) return sample;
+  }
+}
+
+TEST(Synthetic, ClassesAreAllUsedAboutAlike) {
+  std::array<int, kImageClasses> count{};
+  for (int i = 0; i < 8000; ++i) ++count.at(image_class(kSeed, image_sample(std::to_string(i), 5)));
+  // 1,000 expected of each, standard deviation sqrt(8000 * 1/8 * 7/8) = 29.6; five of them are 148.
+  for (const int n : count) EXPECT_NEAR(n, 1000, 148);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(image_class(kSeed, text_sample(std::to_string(i), 5)), 0);
+}
+
+TEST(Synthetic, FollowsFromSeedAndIdAlone) {
+  const Sample a = sample_of_class(2);
+  const Sample same_class = sample_of_class(2, 1 + std::stoi(a.id.substr(6)));
+  EXPECT_EQ(sequence_pixels(kSeed, a, 1), sequence_pixels(kSeed, a, 1));
+  EXPECT_EQ(text_ids(kSeed, a, kVocabulary), text_ids(kSeed, a, kVocabulary));
+  // Another sequence, sample or seed has other noise, and another sample or seed another prompt.
+  EXPECT_NE(sequence_pixels(kSeed, a, 0), sequence_pixels(kSeed, a, 1));
+  EXPECT_NE(sequence_pixels(kSeed, a, 0), sequence_pixels(kSeed, same_class, 0));
+  EXPECT_NE(sequence_pixels(kSeed, a, 0), sequence_pixels(kSeed + 1, a, 0));
+  EXPECT_NE(text_ids(kSeed, a, kVocabulary), text_ids(kSeed, same_class, kVocabulary));
+  EXPECT_NE(text_ids(kSeed, a, kVocabulary), text_ids(kSeed + 1, a, kVocabulary));
+}
+
+// Computed by another program that has its own mt19937_64 and FNV-1a.
+TEST(Synthetic, IsTheSameEverywhere) {
+  const Sample sample = image_sample("a", 5);
+  EXPECT_EQ(image_class(3, sample), 7);
+  EXPECT_EQ(text_ids(3, sample, 128), (std::vector<std::int32_t>{58, 37, 51, 121, 87}));
+  const std::vector<float> pixels = sequence_pixels(3, sample, 1);
+  EXPECT_EQ(pixels[0], 1.3286206722259521F);
+  EXPECT_EQ(pixels[1], 1.0606884956359863F);
+  EXPECT_EQ(pixels[2], 0.5081146955490112F);
+}
+
+TEST(Synthetic, PixelsAreThePatternOfTheClassAndNoise) {
+  std::set<std::vector<bool>> patterns;
+  for (int c = 0; c < kImageClasses; ++c) {
+    const Sample sample = sample_of_class(c);
+    std::vector<bool> positive;  // of the first patch
+    for (std::int64_t s = 0; s < 3; ++s) {
+      const std::vector<float> pixels = sequence_pixels(kSeed, sample, s);
+      ASSERT_EQ(pixels.size(), (s < 2 ? 16U : 9U) * kPatchValues);
+      for (std::size_t i = 0; i < pixels.size(); ++i) {
+        // 1 or -1, and less than a half of noise: the sign is the pattern's, equal in all patches.
+        EXPECT_GE(std::abs(pixels[i]), 0.5F);
+        EXPECT_LE(std::abs(pixels[i]), 1.5F);
+        if (positive.size() < kPatchValues) positive.push_back(pixels[i] > 0);
+        EXPECT_EQ(pixels[i] > 0, positive[i % kPatchValues]);
+      }
+    }
+    // As many of one sign as of the other: no class is told by brightness alone.
+    EXPECT_EQ(std::count(positive.begin(), positive.end(), true), kPatchValues / 2);
+    patterns.insert(positive);
+  }
+  EXPECT_EQ(patterns.size(), 8U);
+}
+
+TEST(Synthetic, PatternsOfTwoClassesDifferInHalfOfTheirValues) {
+  for (int c = 0; c < kImageClasses; ++c) {
+    for (int other = 0; other < c; ++other) {
+      const std::vector<float> a = sequence_pixels(kSeed, sample_of_class(c), 0);
+      const std::vector<float> b = sequence_pixels(kSeed, sample_of_class(other), 0);
+      int differ = 0;
+      for (int v = 0; v < kPatchValues; ++v) differ += (a[v] > 0) != (b[v] > 0) ? 1 : 0;
+      EXPECT_EQ(differ, kPatchValues / 2) << c << " and " << other;
+    }
+  }
+}
+
+TEST(Synthetic, SequencesThatASampleLacksAreRefused) {
+  for (const std::int64_t sequence : {-1, 3}) {
+    try {
+      sequence_pixels(kSeed, image_sample("a", 4), sequence);
+      FAIL() << sequence;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message(),
+                "sample 'a': expected an encoder sequence from 0 to 2, found " + std::to_string(sequence));
+    }
+  }
+}
+
+TEST(Synthetic, AnswersAreAFunctionOfTheTokenBeforeAndTheClass) {
+  for (int c = 0; c < kImageClasses; ++c) {
+    const std::vector<std::int32_t> ids = text_ids(kSeed, sample_of_class(c), kVocabulary);
+    ASSERT_EQ(ids.size(), 20U);
+    for (std::size_t k = 10; k < 20; ++k) EXPECT_EQ(ids[k], (5 * ids[k - 1] + 17 * c + 3) % 128) << c;
+  }
+}
+
+TEST(Synthetic, AnswersNeedTheClass) {
+  // After the same prompt token no two classes go on alike: 17 times a difference of 1 to 7 is 17 to 119, no
+  // multiple of 128 or of 512.
+  for (const std::int64_t vocabulary : {128, 512}) {
+    std::set<std::int64_t> steps;
+    for (int c = 0; c < kImageClasses; ++c) {
+      const std::vector<std::int32_t> ids = text_ids(kSeed, sample_of_class(c), vocabulary);
+      steps.insert(((ids[10] - 5 * std::int64_t{ids[9]}) % vocabulary + vocabulary) % vocabulary);
+    }
+    EXPECT_EQ(steps.size(), 8U);
+  }
+}
+
+TEST(Synthetic, IdsAreInTheVocabulary) {
+  Random random(9);
+  for (int round = 0; round < 300; ++round) {
+    const auto vocabulary = static_cast<std::int64_t>(1 + random.below(round % 2 == 0 ? 40 : 1'000'000));
+    const auto text = static_cast<std::int64_t>(random.below(60));
+    const std::string id = std::to_string(round);
+    const std::vector<std::int32_t> ids =
+        text_ids(kSeed, round % 3 == 0 ? text_sample(id, text) : image_sample(id, text), vocabulary);
+    EXPECT_EQ(static_cast<std::int64_t>(ids.size()), text);
+    for (const std::int32_t token : ids) {
+      EXPECT_GE(token, 0);
+      EXPECT_LT(token, vocabulary);
+    }
+  }
+}
+
+TEST(Synthetic, TargetsAreTheNextTokensOfTheAnswer) {
+  // 8 tokens of the encoder and 5 of text, of which 5 / 2 = 2 are prompt and 3 answer: positions 9, 10 and 11
+  // have their next tokens as targets, text tokens 2, 3 and 4.
+  const Sample sample = image_sample("a", 5);
+  const std::vector<std::int32_t> ids = text_ids(kSeed, sample, kVocabulary);
+  std::vector<std::int32_t> expected(13, kNoTarget);
+  expected[9] = ids[2];
+  expected[10] = ids[3];
+  expected[11] = ids[4];
+  EXPECT_EQ(target_ids(kSeed, sample, kVocabulary), expected);
+}
+
+TEST(Synthetic, TargetsAreAsManyAsLossTokens) {
+  for (std::int64_t text = 0; text < 40; ++text) {
+    for (const Sample& sample : {image_sample("a", text), text_sample("a", text)}) {
+      const std::vector<std::int32_t> ids = text_ids(kSeed, sample, kVocabulary);
+      const std::vector<std::int32_t> targets = target_ids(kSeed, sample, kVocabulary);
+      ASSERT_EQ(static_cast<std::int64_t>(targets.size()), sample.llm_tokens);
+      const auto none = std::count(targets.begin(), targets.end(), kNoTarget);
+      EXPECT_EQ(sample.llm_tokens - none, loss_tokens(sample)) << text;
+      for (std::size_t p = 0; p < targets.size(); ++p) {
+        if (targets[p] == kNoTarget) continue;
+        const std::size_t next = p + 1 - static_cast<std::size_t>(sample.encoder_output_tokens);
+        EXPECT_EQ(targets[p], ids.at(next)) << text;
+      }
+    }
+  }
+}
+
+TEST(Synthetic, SamplesCutToTheirImagesHaveNoText) {
+  Sample cut = image_sample("a", 0);
+  cut.llm_tokens = 8;
+  EXPECT_TRUE(text_ids(kSeed, cut, kVocabulary).empty());
+  EXPECT_EQ(target_ids(kSeed, cut, kVocabulary), std::vector<std::int32_t>(8, kNoTarget));
+  cut.llm_tokens = 5;  // counts that do not fit together
+  EXPECT_TRUE(text_ids(kSeed, cut, kVocabulary).empty());
+  EXPECT_EQ(target_ids(kSeed, cut, kVocabulary).size(), 5U);
+}
+
+}  // namespace
+}  // namespace dflop
