@@ -80,8 +80,14 @@ std::string joined(const std::vector<std::string_view>& names) {
 }
 
 void add_data_options(Options& options) {
-  options.add_options()                                                                             //
-      ("data", po::value<std::string>()->required()->value_name("FILE"), "data set records (CSV)")  //
+  add_data_options(options, nullptr);
+}
+
+void add_data_options(Options& options, const char* default_file) {
+  auto* data = po::value<std::string>()->value_name("FILE");
+  default_file != nullptr ? data->default_value(default_file) : data->required();
+  options.add_options()                         //
+      ("data", data, "data set records (CSV)")  //
       ("modalities", po::value<std::string>()->value_name("LIST"),
        "use only these, as text,image,video; without it a modality that the model lacks is an error")  //
       ("assume-image", po::value<std::string>()->default_value("640x480")->value_name("WxH"),

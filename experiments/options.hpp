@@ -29,6 +29,8 @@ std::string joined(const std::vector<std::string_view>& names);
 
 /// --data, --modalities, --assume-image, --assume-video, --strict.
 void add_data_options(Options& options);
+/// The same with a data set where none is named.
+void add_data_options(Options& options, const char* default_file);
 /// --model, --cluster.
 void add_target_options(Options& options);
 /// --gbs, --iterations, --seed.

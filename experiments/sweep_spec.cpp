@@ -348,7 +348,7 @@ PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec
   if (cell.text(Axis::modalities) != kAll) {
     arguments.insert(arguments.end(), {"--modalities", cell.text(Axis::modalities)});
   }
-  return read_preprocess_options(parse_options(add_data_options, arguments), model,
+  return read_preprocess_options(parse_options([](Options& o) { add_data_options(o); }, arguments), model,
                                  static_cast<std::uint64_t>(cell.whole(Axis::seed)));
 }
 

@@ -1,0 +1,57 @@
+// The training loop: batches, schedules and Programs as everywhere, run on a live device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/live_executor.hpp"
+#include "core/assignment_source.hpp"
+#include "core/timeline.hpp"
+#include "experiments/study.hpp"
+
+namespace dflop {
+
+/// What one step came to.
+struct TrainingStep {
+  std::int64_t step = 0;  ///< from 1 on
+  double loss = 0;        ///< mean over the trained tokens of the batch, before the update
+  Seconds time{0};
+  std::int64_t llm_tokens = 0;
+  double idle_fraction = 0;  ///< mean over ranks
+  Bytes peak_memory;
+  Seconds waited{0};  ///< for the schedule
+
+  double tokens_per_s() const { return static_cast<double>(llm_tokens) / time.count(); }
+};
+
+struct TrainingOptions {
+  std::int64_t first_step = 1;
+  std::int64_t last_step = 1;
+  std::uint64_t seed = 1;  ///< of batches, contents and schedules
+  double learning_rate = 1e-3;
+};
+
+/// Trains step after step until the last one, or until `keep_going` says no after one. `batches`: that of
+/// step s is batches[s - 1]. The schedule of a step is made while the one before it runs.
+class TrainingLoop {
+ public:
+  TrainingLoop(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+               const SchedulerChoice& scheduler, LiveExecutor& executor, const TrainingOptions& options);
+
+  /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::run().
+  void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
+
+ private:
+  TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
+
+  const Plan& plan_;
+  const Target& target_;
+  const std::vector<Batch>& batches_;
+  SchedulerChoice scheduler_;
+  LiveExecutor& executor_;
+  TrainingOptions options_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,112 @@
+#include "experiments/training_checkpoint.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+#include "traces/checkpoint_folder.hpp"
+#include "traces/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr int kKept = 2;
+
+using Kind = ParameterStore::Kind;
+constexpr std::array<std::pair<Kind, TensorKind>, 3> kKinds = {{
+    {Kind::weight, TensorKind::weight},
+    {Kind::moment1, TensorKind::moment1},
+    {Kind::moment2, TensorKind::moment2},
+}};
+
+std::string sizes(const TransformerSpec& spec) {
+  return fmt::format("{} layers {} wide, ffn {}{}, heads {}/{} of {}, vocabulary {}", spec.layers,
+                     spec.hidden, spec.ffn, spec.gated_mlp ? " gated" : "", spec.heads, spec.kv_heads,
+                     spec.head_dim, spec.vocabulary);
+}
+
+void require_same(const std::string& path, const char* what, const std::string& expected,
+                  const std::string& found) {
+  if (expected == found) return;
+  throw Error(ErrorKind::input,
+              fmt::format("a checkpoint of another run: expected {} '{}', found '{}'", what, expected, found),
+              path);
+}
+
+}  // namespace
+
+RunIdentity run_identity(const ModelSpec& model, const std::string& data_file, std::uint64_t seed, int gbs) {
+  const std::string spec =
+      fmt::format("encoder {}; connector {} of {}; llm {}", sizes(model.encoder),
+                  fmt::join(model.connector.widths, "-"), model.connector.merge, sizes(model.llm));
+  return {model.name, spec, data_file, fmt::format("{:016x}", stable_hash(read_text_file(data_file))),
+          seed,       gbs};
+}
+
+void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
+                     const std::string& scheduler, std::int64_t step, LiveExecutor& executor) {
+  Checkpoint checkpoint;
+  checkpoint.model = run.model;
+  checkpoint.model_spec = run.model_spec;
+  checkpoint.step = step;
+  checkpoint.seed = run.seed;
+  checkpoint.gbs = run.gbs;
+  checkpoint.scheduler = scheduler;
+  checkpoint.data_file = run.data_file;
+  checkpoint.data_fingerprint = run.data_fingerprint;
+  checkpoint.samples_drawn = step * run.gbs;
+  checkpoint.plan = describe(plan);
+  for (const auto& [kind, stored] : kKinds) {
+    for (auto& [name, tensor] : executor.read(kind)) {
+      checkpoint.tensors.push_back(
+          {name, stored, ElementType::f32, tensor.rows, tensor.columns, std::move(tensor.values)});
+    }
+  }
+  write_checkpoint(checkpoint_path(folder, step), checkpoint);
+  keep_newest(folder, kKept);
+}
+
+std::int64_t resume_training(const std::string& folder, const RunIdentity& run, LiveExecutor& executor) {
+  const NewestCheckpoint newest = newest_checkpoint(folder);
+  for (const std::string& note : newest.notes) fmt::print(stderr, "dflop: note: passed over {}\n", note);
+  if (!newest.path) {
+    fmt::print(stderr, "dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
+    return 0;
+  }
+  Checkpoint checkpoint = read_checkpoint(*newest.path);
+  require_same(*newest.path, "model", run.model_spec, checkpoint.model_spec);
+  require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(checkpoint.seed));
+  require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(checkpoint.gbs));
+  require_same(*newest.path, "data with fingerprint", run.data_fingerprint, checkpoint.data_fingerprint);
+  for (const auto& [kind, stored] : kKinds) {
+    WholeTensors tensors;
+    for (NamedTensor& tensor : checkpoint.tensors) {
+      if (tensor.kind == stored)
+        tensors[tensor.name] = {tensor.rows, tensor.columns, std::move(tensor.values)};
+    }
+    executor.write(kind, tensors);
+  }
+  fmt::print(stderr, "dflop: goes on after step {} of {}\n", checkpoint.step, *newest.path);
+  return checkpoint.step;
+}
+
+void prepare_checkpoints(const std::string& folder, bool resume) {
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem || !std::filesystem::is_directory(folder, problem)) {
+    throw Error(ErrorKind::output, "a folder for checkpoints cannot be made", folder);
+  }
+  if (!resume && newest_checkpoint(folder).path) {
+    throw Error(ErrorKind::usage, "option '--checkpoint': '" + folder +
+                                      "' has checkpoints already; go on from them with --resume, or name "
+                                      "another folder");
+  }
+}
+
+}  // namespace dflop

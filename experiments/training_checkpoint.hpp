@@ -1,0 +1,40 @@
+// Training that goes on where it ended: the state of a run to and from its checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/live_executor.hpp"
+#include "core/model.hpp"
+#include "core/plan.hpp"
+#include "traces/checkpoint_file.hpp"
+
+namespace dflop {
+
+/// What makes a run that run, whatever plan it has at the moment.
+struct RunIdentity {
+  std::string model;
+  std::string model_spec;  ///< its sizes
+  std::string data_file;
+  std::string data_fingerprint;  ///< of the file's bytes
+  std::uint64_t seed = 0;
+  int gbs = 0;
+};
+
+RunIdentity run_identity(const ModelSpec& model, const std::string& data_file, std::uint64_t seed, int gbs);
+
+/// Writes the state after `step` into the run's folder, and removes all but the two newest.
+/// @throws Error (output)
+void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
+                     const std::string& scheduler, std::int64_t step, LiveExecutor& executor);
+
+/// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
+/// is none. Notes go to standard error.
+/// @throws Error (input) naming what differs where it is of another run.
+std::int64_t resume_training(const std::string& folder, const RunIdentity& run, LiveExecutor& executor);
+
+/// @throws Error (output) if the folder cannot be made; Error (usage) if it has checkpoints already and the
+/// run is not to go on from them.
+void prepare_checkpoints(const std::string& folder, bool resume);
+
+}  // namespace dflop

@@ -1,0 +1,165 @@
+// dflop train: small models on threads of the host.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/random.hpp"
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+struct Train : ::testing::Test {
+  Sandbox sandbox;
+
+  json train(const std::string& options) {
+    const RunResult result = sandbox.run("train --format json " + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  }
+  static std::vector<double> losses(const json& steps) {
+    std::vector<double> all;
+    for (const json& step : steps) all.push_back(step["loss"]);
+    return all;
+  }
+  /// Starts training and kills it `after` so long.
+  void kill_after(const std::string& folder, int steps, std::chrono::milliseconds after) const {
+    const std::string directory = sandbox.path(".").string();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const int null = ::open("/dev/null", O_RDWR);
+      if (::chdir(directory.c_str()) != 0 || ::dup2(null, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(127);
+      ::execl(DFLOP_BINARY, DFLOP_BINARY, "train", "--steps", std::to_string(steps).c_str(), "--checkpoint",
+              folder.c_str(), "--every", "1", "--resume", nullptr);
+      ::_exit(127);
+    }
+    std::this_thread::sleep_for(after);
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+  }
+};
+
+/// 128 classes: an untrained model has a loss of about ln(128) = 4.85.
+TEST_F(Train, LossFalls) {
+  const json steps = train("--model tiny-vlm --device host --steps 40");
+  ASSERT_EQ(steps.size(), 40U);
+  EXPECT_NEAR(steps[0]["loss"].get<double>(), 4.85, 1.0);
+  EXPECT_LT(steps[39]["loss"].get<double>(), 3.9);
+  for (const json& step : steps) {
+    EXPECT_GT(step["iteration_s"], 0.0);
+    EXPECT_GT(step["llm_tokens_per_s"], 0.0);
+    EXPECT_GE(step["idle_fraction"], 0.0);
+    EXPECT_LE(step["idle_fraction"], 1.0);
+    EXPECT_GT(step["peak_memory_bytes"], 0);
+  }
+}
+
+TEST_F(Train, GoesOnFromACheckpointAsIfItHadNotStopped) {
+  const std::vector<double> whole = losses(train("--steps 8"));
+  const std::vector<double> first = losses(train("--steps 5 --checkpoint run --every 2"));
+  const std::vector<double> second = losses(train("--steps 8 --checkpoint run --resume"));
+  ASSERT_EQ(first.size(), 5U);
+  ASSERT_EQ(second.size(), 3U);
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(i < 5 ? first[i] : second[i - 5], whole[i]) << "step " << i + 1;
+  EXPECT_TRUE(train("--steps 8 --checkpoint run --resume").empty());
+}
+
+/// The plan of a run may change between its checkpoints; what is learned does not.
+TEST_F(Train, GoesOnUnderAnotherPlan) {
+  const std::string data = " --data traces/datasets/vision_mix.csv ";
+  EXPECT_EQ(sandbox
+                .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 16 "
+                     "--no-sequence-parallel --out plan.json" +
+                     data)
+                .exit_code,
+            0);
+  const std::vector<double> whole = losses(train("--steps 6"));
+  train("--steps 3 --checkpoint run");
+  const std::vector<double> rest = losses(train("--steps 6 --checkpoint run --resume --plan plan.json"));
+  ASSERT_EQ(rest.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(rest[i], whole[i + 3], 1e-4 * whole[i + 3]);
+}
+
+TEST_F(Train, LosesNoCheckpointWhenKilled) {
+  Random random(1);
+  for (int round = 0; round < 5; ++round) {
+    kill_after("run", 1000, std::chrono::milliseconds(150 + random.below(400)));
+  }
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("run"))) {
+    left.push_back(entry.path().filename().string());
+  }
+  std::sort(left.begin(), left.end());
+  ASSERT_FALSE(left.empty());
+  std::int64_t newest = 0;
+  for (const std::string& name : left) {
+    if (name.ends_with(".ckpt")) newest = std::stoll(name.substr(5, 8));
+  }
+  ASSERT_GT(newest, 0);
+  const json steps = train("--checkpoint run --resume --steps " + std::to_string(newest + 2));
+  ASSERT_EQ(steps.size(), 2U);
+  EXPECT_EQ(steps[0]["step"], newest + 1);
+}
+
+/// Recorded live, the durations of one step replayed give that step's makespan again, but for what no span
+/// covers.
+TEST_F(Train, RecordsWhatReplayTakes) {
+  train("--steps 3 --record run.json.gz");
+  const RunResult replayed = sandbox.run("replay --trace run.json.gz --iteration 2 --format json");
+  EXPECT_EQ(replayed.exit_code, 0) << replayed.err;
+}
+
+/// The plan file of a live run is one that the simulator runs.
+TEST_F(Train, RunsThePlanThatIsSimulated) {
+  const std::string data = " --data traces/datasets/vision_mix.csv ";
+  ASSERT_EQ(sandbox
+                .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 32 "
+                     "--no-sequence-parallel --out plan.json" +
+                     data)
+                .exit_code,
+            0);
+  ASSERT_EQ(sandbox.run("schedule --plan plan.json --out s.json --iterations 1" + data).exit_code, 0);
+  EXPECT_EQ(sandbox.run("simulate --plan plan.json --schedule s.json").exit_code, 0);
+  EXPECT_EQ(train("--plan plan.json --steps 2").size(), 2U);
+}
+
+TEST_F(Train, RefusesWhatItCannotDo) {
+  train("--steps 1 --checkpoint run");
+  const auto refused = [&](const std::string& options, int code, const std::string& message) {
+    const RunResult result = sandbox.run("train " + options);
+    EXPECT_EQ(result.exit_code, code) << options;
+    EXPECT_NE(result.err.find(message), std::string::npos) << options << ": " << result.err;
+  };
+  refused("--steps 0", 2, "option '--steps': expected a whole number from 1");
+  refused("--steps 2 --device gpu", 2, "option '--device': expected host, found 'gpu'");
+  refused("--steps 2 --resume", 2, "expected '--checkpoint DIR' with it");
+  refused("--steps 2 --checkpoint run", 2, "has checkpoints already");
+  refused("--steps 2 --checkpoint run --resume --gbs 8", 2, "expected gbs '8', found '16'");
+  refused("--steps 2 --checkpoint run --resume --seed 2", 2, "expected seed '2', found '1'");
+  refused("--steps 2 --checkpoint run --resume --model small-vlm", 2, "a checkpoint of another run");
+  refused("--steps 2 --plan nowhere.json", 2, "nowhere.json");
+  refused("--steps 2 --scheduler best", 2, "best");
+  std::filesystem::resize_file(sandbox.path("run/step-00000001.ckpt"), 1000);
+  const RunResult truncated = sandbox.run("train --steps 1 --checkpoint run --resume");
+  EXPECT_EQ(truncated.exit_code, 0);
+  EXPECT_NE(truncated.err.find("passed over"), std::string::npos) << truncated.err;
+}
+
+}  // namespace
+}  // namespace dflop
