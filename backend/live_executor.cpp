@@ -119,9 +119,13 @@ LiveResult LiveExecutor::run(const LiveStep& step) {
     throw Error(ErrorKind::internal, "a step's program is of another plan than its executor");
   }
   std::vector<LiveRankResult> results(ranks_.size());
+  const auto abort = [&](std::size_t i, const std::string& message) {
+    ranks_[i]->communicator->abort(message);
+  };
   in_threads(
-      ranks_.size(), [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); },
-      [&](std::size_t i, const std::string& message) { ranks_[i]->communicator->abort(message); });
+      ranks_.size(), [&](std::size_t i) { ranks_[i]->live->prepare(step); }, abort);
+  in_threads(
+      ranks_.size(), [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); }, abort);
   LiveResult result;
   std::vector<GroupRecord> records(step.program.groups.size());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {

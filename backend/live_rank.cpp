@@ -88,7 +88,6 @@ StageInput LiveRank::input_of(const LiveStep& step, int stage, int microbatch) c
   return input;
 }
 
-/// Makes the slots of an iteration: what each gets, and how often it sends.
 void LiveRank::prepare(const LiveStep& step) {
   slots_.clear();
   pieces_.clear();
@@ -107,7 +106,6 @@ void LiveRank::prepare(const LiveStep& step) {
 }
 
 LiveRankResult LiveRank::run(const LiveStep& step) {
-  prepare(step);
   LiveRankResult result;
   std::vector<std::pair<std::unique_ptr<DeviceEvent>, std::unique_ptr<DeviceEvent>>> times;
   for (const Instruction& instruction : instructions(step.program)) {

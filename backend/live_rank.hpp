@@ -47,7 +47,11 @@ class LiveRank {
   LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
            std::uint64_t seed, const RankContext& rank);
 
-  /// Runs one iteration. Every rank of the run does so at the same time, each in a thread of its own.
+  /// Makes what an iteration reads. Ranks do so before any of them runs, so that none of their time goes into
+  /// the others' waiting.
+  void prepare(const LiveStep& step);
+  /// Runs the iteration that was prepared. Every rank of the run does so at the same time, each in a thread
+  /// of its own.
   LiveRankResult run(const LiveStep& step);
 
   /// The stages that it holds, and their parameters.
@@ -85,7 +89,6 @@ class LiveRank {
     int done = 0;
   };
 
-  void prepare(const LiveStep& step);
   void run(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
   void forward(const LiveStep& step, const Instruction& instruction);
   void backward(const Instruction& instruction);
