@@ -7,6 +7,7 @@
 
 #include "backend/live_checks.hpp"
 #include "backend/live_timeline.hpp"
+#include "backend/rank_threads.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -31,43 +32,6 @@ std::size_t group_of(const Program& layout, int rank) {
     if (rank >= group.first_rank && rank < group.first_rank + group.ranks) return g;
   }
   throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " is in no group");
-}
-
-/// Calls work(i) for each i below `count`, each in a thread of its own, and throws what the first that failed
-/// by itself has thrown. `on_failure(i, message)` is called in its thread.
-template <typename Work, typename OnFailure>
-void in_threads(std::size_t count, const Work& work, const OnFailure& on_failure) {
-  std::mutex mutex;
-  std::exception_ptr first;
-  bool first_is_own = false;
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < count; ++i) {
-      threads.emplace_back([&, i] {
-        try {
-          work(i);
-        } catch (...) {
-          bool own = true;
-          std::string message = "a failure of unknown type";
-          try {
-            throw;
-          } catch (const Aborted&) {
-            own = false;
-          } catch (const std::exception& error) {
-            message = error.what();
-          } catch (...) {
-          }
-          {
-            const std::lock_guard lock(mutex);
-            if (!first || (own && !first_is_own)) first = std::current_exception();
-            first_is_own = first_is_own || own;
-          }
-          if (own) on_failure(i, message);
-        }
-      });
-    }
-  }
-  if (first) std::rethrow_exception(first);
 }
 
 /// Where the held values of a parameter stand in the whole tensor; calls visit(held index, whole index).
@@ -119,13 +83,11 @@ LiveResult LiveExecutor::run(const LiveStep& step) {
     throw Error(ErrorKind::internal, "a step's program is of another plan than its executor");
   }
   std::vector<LiveRankResult> results(ranks_.size());
-  const auto abort = [&](std::size_t i, const std::string& message) {
-    ranks_[i]->communicator->abort(message);
-  };
-  in_threads(
-      ranks_.size(), [&](std::size_t i) { ranks_[i]->live->prepare(step); }, abort);
-  in_threads(
-      ranks_.size(), [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); }, abort);
+  run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->live->prepare(step); },
+                                 [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); },
+                                 [&](std::size_t i, const std::string& message) {
+                                   ranks_[i]->communicator->abort(message);
+                                 }});
   LiveResult result;
   std::vector<GroupRecord> records(step.program.groups.size());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {

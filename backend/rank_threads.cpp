@@ -1,0 +1,84 @@
+#include "backend/rank_threads.hpp"
+
+#include <barrier>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "backend/communicator.hpp"
+
+namespace dflop {
+namespace {
+
+/// The first failure that is not the echo of another's.
+class Failures {
+ public:
+  explicit Failures(const RankWork& work) : work_(work) {}
+
+  /// Keeps the exception that is being handled.
+  void add(std::size_t rank) {
+    std::string message = "a failure of unknown type";
+    bool own = true;
+    try {
+      throw;
+    } catch (const Aborted&) {
+      own = false;
+    } catch (const std::exception& error) {
+      message = error.what();
+    } catch (...) {
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (!first_ || (own && !first_is_own_)) first_ = std::current_exception();
+      first_is_own_ = first_is_own_ || own;
+    }
+    if (own) work_.on_failure(rank, message);
+  }
+
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  const RankWork& work_;
+  std::mutex mutex_;
+  std::exception_ptr first_;
+  bool first_is_own_ = false;
+};
+
+}  // namespace
+
+void run_in_threads(std::size_t count, const RankWork& work) {
+  Failures failures(work);
+  std::barrier start(static_cast<std::ptrdiff_t>(count));
+  const auto rank = [&](std::size_t i) {
+    try {
+      work.prepare(i);
+    } catch (...) {
+      failures.add(i);
+      start.arrive_and_drop();
+      return;
+    }
+    start.arrive_and_wait();
+    try {
+      work.run(i);
+    } catch (...) {
+      failures.add(i);
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < count; ++i) {
+      try {
+        threads.emplace_back(rank, i);
+      } catch (...) {  // the system has no thread left; the others must not wait for it
+        failures.add(i);
+        start.arrive_and_drop();
+      }
+    }
+  }
+  failures.rethrow();
+}
+
+}  // namespace dflop
