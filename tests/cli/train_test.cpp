@@ -36,21 +36,43 @@ struct Train : ::testing::Test {
     for (const json& step : steps) all.push_back(step["loss"]);
     return all;
   }
-  /// Starts training and kills it `after` so long.
-  void kill_after(const std::string& folder, int steps, std::chrono::milliseconds after) const {
+  /// Steps of the folder's checkpoints, rising.
+  std::vector<std::int64_t> checkpoints(const std::string& folder) const {
+    std::vector<std::int64_t> steps;
+    if (!std::filesystem::exists(sandbox.path(folder))) return steps;
+    for (const auto& entry : std::filesystem::directory_iterator(sandbox.path(folder))) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with(".ckpt") && name.starts_with("step-"))
+        steps.push_back(std::stoll(name.substr(5, 8)));
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  }
+
+  /// Trains on, a checkpoint a step, and kills it a while after it has written one.
+  void train_and_kill(const std::string& folder, std::chrono::microseconds after) const {
+    const std::vector<std::int64_t> before = checkpoints(folder);
     const std::string directory = sandbox.path(".").string();
     const pid_t child = ::fork();
     if (child == 0) {
       const int null = ::open("/dev/null", O_RDWR);
       if (::chdir(directory.c_str()) != 0 || ::dup2(null, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(127);
-      ::execl(DFLOP_BINARY, DFLOP_BINARY, "train", "--steps", std::to_string(steps).c_str(), "--checkpoint",
-              folder.c_str(), "--every", "1", "--resume", nullptr);
+      ::execl(DFLOP_BINARY, DFLOP_BINARY, "train", "--steps", "2000", "--checkpoint", folder.c_str(),
+              "--every", "1", "--resume", nullptr);
       ::_exit(127);
+    }
+    int status = 0;
+    const auto wrote = [&] {
+      const std::vector<std::int64_t> now = checkpoints(folder);
+      return !now.empty() && (before.empty() || now.back() > before.back());
+    };
+    while (!wrote() && ::waitpid(child, &status, WNOHANG) != child) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     std::this_thread::sleep_for(after);
     ::kill(child, SIGKILL);
-    int status = 0;
     ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "training ended by itself";
   }
 };
 
@@ -98,20 +120,14 @@ TEST_F(Train, GoesOnUnderAnotherPlan) {
 
 TEST_F(Train, LosesNoCheckpointWhenKilled) {
   Random random(1);
-  for (int round = 0; round < 5; ++round) {
-    kill_after("run", 1000, std::chrono::milliseconds(150 + random.below(400)));
-  }
-  std::vector<std::string> left;
-  for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("run"))) {
-    left.push_back(entry.path().filename().string());
-  }
-  std::sort(left.begin(), left.end());
-  ASSERT_FALSE(left.empty());
   std::int64_t newest = 0;
-  for (const std::string& name : left) {
-    if (name.ends_with(".ckpt")) newest = std::stoll(name.substr(5, 8));
+  for (int round = 0; round < 5; ++round) {
+    train_and_kill("run", std::chrono::microseconds(random.below(60'000)));
+    const std::vector<std::int64_t> left = checkpoints("run");
+    ASSERT_FALSE(left.empty());
+    EXPECT_GT(left.back(), newest);
+    newest = left.back();
   }
-  ASSERT_GT(newest, 0);
   const json steps = train("--checkpoint run --resume --steps " + std::to_string(newest + 2));
   ASSERT_EQ(steps.size(), 2U);
   EXPECT_EQ(steps[0]["step"], newest + 1);
