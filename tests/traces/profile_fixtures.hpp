@@ -1,0 +1,45 @@
+// A profile whose every duration is known.
+#pragma once
+
+#include "traces/profile_tables.hpp"
+
+namespace dflop::fixtures {
+
+/// Of unit u, with k = u + 1 in microseconds: forward k per token, backward_input 2 k, backward_weight 3 k;
+/// of attention the same per token and per token of its length.
+inline UnitPoints linear_points(ProfileUnit unit) {
+  const double k = 1e-6 * (static_cast<double>(unit) + 1);
+  UnitPoints points;
+  for (const std::int64_t x : {16, 64, 256}) {
+    const bool attention = is_attention(unit);
+    const std::int64_t tokens = attention ? 256 : x;
+    const double amount = static_cast<double>(tokens) * (attention ? static_cast<double>(x) : 1.0);
+    points.push_back({tokens, attention ? x : 0, k * amount, 2 * k * amount, 3 * k * amount});
+  }
+  return points;
+}
+
+/// Two encoder layers, three LLM layers. Optimizer 1e-3 s + 1e-6 s a parameter; messages 2e-3 s + 1e-6 s a
+/// byte; all-reduce of two 1e-3 s + 2e-6 s a byte, of four 3e-3 s + 6e-6 s.
+inline ProfileTables known_profile() {
+  ProfileTables profile;
+  profile.dflop_version = "0.1.0";
+  profile.device = "host";
+  profile.cpu = "a \"processor\"";
+  profile.dtype = "f32";
+  profile.model.name = "small";
+  profile.model.encoder = {"encoder", 2, 4, 16, 2, 2, 2, false, false, 0};
+  profile.model.connector = {{8, 8, 8}, 2};
+  profile.model.llm = {"llm", 3, 8, 12, 4, 2, 2, true, true, 10};
+  profile.settings = {7, 2.5, 256};
+  TpProfile tp;
+  for (std::size_t u = 0; u < kProfileUnits; ++u) tp.units[u] = linear_points(static_cast<ProfileUnit>(u));
+  profile.tp = {tp};
+  profile.optimizer = {1e-3, 1e-6};
+  profile.activation = {{100, 80, 10}, {200, 160, 20}, 6, 30, 4, 50};
+  profile.message = {2e-3, 1e-6};
+  profile.all_reduce = {{2, {1e-3, 2e-6}}, {4, {3e-3, 6e-6}}};
+  return profile;
+}
+
+}  // namespace dflop::fixtures

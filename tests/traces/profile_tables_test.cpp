@@ -1,0 +1,68 @@
+// Profile tables: what is written reads back, and what is wrong is named.
+#include "traces/profile_tables.hpp"
+
+#include "tests/traces/file_fixtures.hpp"
+#include "tests/traces/profile_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+TEST(ProfileTables, ReadBackAsTheSame) {
+  ProfileTables profile = fixtures::known_profile();
+  profile.tp.push_back(profile.tp.front());
+  profile.tp.back().tp = 2;
+  profile.tp.back().of(ProfileUnit::head)[1].forward_s = 1.0 / 3;
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
+}
+
+void refused(std::string_view from, std::string_view to, const std::string& key,
+             std::initializer_list<std::string_view> words) {
+  const std::string text = replaced(to_json(fixtures::known_profile()), from, to);
+  expect_refused([&] { parse_profile_tables(text, "p.json"); }, "p.json: key '" + key + "'", words);
+}
+
+TEST(ProfileTables, RefusesWhatIsWrong) {
+  const std::string unit = "tables[0].units.patches";
+  // Of the patches, k = 1: 16, 64 and 256 microseconds forward.
+  const std::string_view forward = "\"forward_s\": [1.6e-05,";
+  const auto in_patches = [&](std::string_view to, const std::string& key,
+                              std::initializer_list<std::string_view> words) {
+    refused(forward, to, key, words);
+  };
+  in_patches("\"forward_s\": [-1.6e-05,", unit + ".forward_s[0]", {"-1.6e-05"});
+  in_patches("\"forward_s\": [null,", unit + ".forward_s[0]", {"null"});
+  in_patches("\"forward_s\": [", unit + ".forward_s", {"3 numbers"});
+  in_patches("\"colour\": 1, \"forward_s\": [1.6e-05,", unit + ".colour", {});
+  refused("\"device\": \"host\",", "", "device", {});
+  refused("\"message\": {", "\"speed\": 1, \"message\": {", "speed", {});
+  refused("\"ranks\": 4", "\"ranks\": 2", "all_reduce[1].ranks", {"3", "2"});
+  refused("\"budget_s\": 2.5", "\"budget_s\": -2.5", "settings.budget_s", {"-2.5"});
+  refused("\"tp\": 1", "\"tp\": 0", "tables[0].tp", {"0"});
+  refused("\"version\": 1", "\"version\": 2", "version", {"2"});
+}
+
+TEST(ProfileTables, RefusesPointsThatDoNotRise) {
+  ProfileTables profile = fixtures::known_profile();
+  const auto expect = [&](const std::string& key) {
+    expect_refused([&] { parse_profile_tables(to_json(profile), "p.json"); }, "p.json: key '" + key + "'",
+                   {"above the one before it, 16", "found 16"});
+  };
+  profile.tp[0].of(ProfileUnit::head)[1].tokens = 16;
+  expect("tables[0].units.head.tokens[1]");
+  profile = fixtures::known_profile();
+  profile.tp[0].of(ProfileUnit::llm_attention)[1].length = 16;
+  expect("tables[0].units.llm_attention.lengths[1]");
+}
+
+TEST(ProfileTables, ATableHasPoints) {
+  ProfileTables profile = fixtures::known_profile();
+  profile.tp[0].of(ProfileUnit::connector).clear();
+  expect_refused([&] { parse_profile_tables(to_json(profile), "p.json"); },
+                 "p.json: key 'tables[0].units.connector.tokens'", {"at least one"});
+  profile.tp.clear();
+  expect_refused([&] { parse_profile_tables(to_json(profile), "p.json"); }, "p.json: key 'tables'",
+                 {"at least one"});
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,273 @@
+#include "traces/profile_tables.hpp"
+
+#include <fmt/format.h>
+
+#include "traces/json_writer.hpp"
+#include "traces/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kSchema = "dflop.profile";
+constexpr int kVersion = 1;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
+constexpr int kMostRanks = 1 << 20;
+constexpr int kMostSize = 1 << 26;
+constexpr double kMostSeconds = 1e6;
+constexpr double kMostBytesPerToken = 1e12;
+constexpr std::array<std::string_view, kProfileUnits> kUnits = {
+    "patches",   "encoder_linear", "encoder_attention", "connector",
+    "embedding", "llm_linear",     "llm_attention",     "head"};
+
+void write_transformer(JsonWriter& writer, std::string_view key, const TransformerSpec& spec) {
+  writer.begin_object(key);
+  writer.field("name", spec.name);
+  writer.field("layers", spec.layers);
+  writer.field("hidden", spec.hidden);
+  writer.field("ffn", spec.ffn);
+  writer.field("heads", spec.heads);
+  writer.field("kv_heads", spec.kv_heads);
+  writer.field("head_dim", spec.head_dim);
+  writer.field("gated_mlp", spec.gated_mlp);
+  writer.field("causal", spec.causal);
+  writer.field("vocabulary", spec.vocabulary);
+  writer.end_object();
+}
+
+TransformerSpec read_transformer(const JsonValue& json) {
+  json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
+                     "causal", "vocabulary"});
+  const auto size = [&](std::string_view key) { return json.at(key).integer(1, kMostSize); };
+  TransformerSpec spec;
+  spec.name = json.at("name").string();
+  spec.layers = size("layers");
+  spec.hidden = size("hidden");
+  spec.ffn = size("ffn");
+  spec.heads = size("heads");
+  spec.kv_heads = size("kv_heads");
+  spec.head_dim = size("head_dim");
+  spec.gated_mlp = json.at("gated_mlp").boolean();
+  spec.causal = json.at("causal").boolean();
+  spec.vocabulary = json.at("vocabulary").integer(0, kMostSize);
+  return spec;
+}
+
+void write_model(JsonWriter& writer, const ModelSpec& model) {
+  writer.begin_object("model");
+  writer.field("name", model.name);
+  write_transformer(writer, "encoder", model.encoder);
+  writer.begin_object("connector");
+  writer.row("widths", model.connector.widths);
+  writer.field("merge", model.connector.merge);
+  writer.end_object();
+  write_transformer(writer, "llm", model.llm);
+  writer.end_object();
+}
+
+ModelSpec read_model(const JsonValue& json) {
+  json.require_keys({"name", "encoder", "connector", "llm"});
+  ModelSpec model;
+  model.name = json.at("name").string();
+  model.encoder = read_transformer(json.at("encoder"));
+  const JsonValue connector = json.at("connector");
+  connector.require_keys({"widths", "merge"});
+  for (const std::int64_t width : connector.at("widths").integers(1, kMostSize)) {
+    model.connector.widths.push_back(static_cast<int>(width));
+  }
+  model.connector.merge = connector.at("merge").integer(1, kMostSize);
+  model.llm = read_transformer(json.at("llm"));
+  return model;
+}
+
+void write_line(JsonWriter& writer, const ProfileLine& line, std::string_view per_unit) {
+  writer.field("start_s", line.start_s);
+  writer.field(per_unit, line.s_per_unit);
+}
+
+ProfileLine read_line(const JsonValue& json, std::string_view per_unit) {
+  return {json.at("start_s").number_in(0, kMostSeconds), json.at(per_unit).number_in(0, kMostSeconds)};
+}
+
+void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& points) {
+  writer.begin_object(unit);
+  writer.row("tokens", points, [](const ProfilePoint& p) { return p.tokens; });
+  writer.row("lengths", points, [](const ProfilePoint& p) { return p.length; });
+  writer.row("forward_s", points, [](const ProfilePoint& p) { return p.forward_s; });
+  writer.row("backward_input_s", points, [](const ProfilePoint& p) { return p.backward_input_s; });
+  writer.row("backward_weight_s", points, [](const ProfilePoint& p) { return p.backward_weight_s; });
+  writer.end_object();
+}
+
+/// Numbers in [0, most], as many as there are points.
+std::vector<double> read_row(const JsonValue& json, std::size_t size, double most) {
+  const std::vector<JsonValue> elements = json.elements();
+  if (elements.size() != size) json.refuse_type(fmt::format("{} numbers", size));
+  std::vector<double> numbers;
+  for (const JsonValue& element : elements) numbers.push_back(element.number_in(0, most));
+  return numbers;
+}
+
+/// Numbers that rise from one to the next.
+void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numbers) {
+  for (std::size_t i = 1; i < numbers.size(); ++i) {
+    if (numbers[i] > numbers[i - 1]) continue;
+    json.elements()[i].refuse_type(fmt::format("a number above the one before it, {}", numbers[i - 1]));
+  }
+}
+
+UnitPoints read_points(const JsonValue& json, bool attention) {
+  json.require_keys({"tokens", "lengths", "forward_s", "backward_input_s", "backward_weight_s"});
+  const std::vector<std::int64_t> tokens = json.at("tokens").integers(1, kMostTokens);
+  if (tokens.empty()) json.at("tokens").refuse_type("at least one number");
+  const std::vector<std::int64_t> lengths =
+      json.at("lengths").integers(attention ? 1 : 0, attention ? kMostTokens : 0);
+  if (lengths.size() != tokens.size()) {
+    json.at("lengths").refuse_type(fmt::format("{} numbers", tokens.size()));
+  }
+  attention ? require_rising(json.at("lengths"), lengths) : require_rising(json.at("tokens"), tokens);
+  const auto forward = read_row(json.at("forward_s"), tokens.size(), kMostSeconds);
+  const auto input = read_row(json.at("backward_input_s"), tokens.size(), kMostSeconds);
+  const auto weight = read_row(json.at("backward_weight_s"), tokens.size(), kMostSeconds);
+  UnitPoints points;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    points.push_back({tokens[i], lengths[i], forward[i], input[i], weight[i]});
+  }
+  return points;
+}
+
+TpProfile read_tp(const JsonValue& json, int least) {
+  json.require_keys({"tp", "units"});
+  TpProfile profile;
+  profile.tp = json.at("tp").integer(least, kMostRanks);
+  const JsonValue units = json.at("units");
+  units.require_keys(
+      {kUnits[0], kUnits[1], kUnits[2], kUnits[3], kUnits[4], kUnits[5], kUnits[6], kUnits[7]});
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    profile.units[u] = read_points(units.at(kUnits[u]), is_attention(static_cast<ProfileUnit>(u)));
+  }
+  return profile;
+}
+
+void write_activation(JsonWriter& writer, const ActivationProfile& activation) {
+  writer.begin_object("activation_bytes_per_token");
+  writer.row("encoder_layer", activation.encoder_layer);
+  writer.row("llm_layer", activation.llm_layer);
+  writer.field("patches", activation.patches);
+  writer.field("connector", activation.connector);
+  writer.field("embedding", activation.embedding);
+  writer.field("head", activation.head);
+  writer.end_object();
+}
+
+ActivationProfile read_activation(const JsonValue& json) {
+  json.require_keys({"encoder_layer", "llm_layer", "patches", "connector", "embedding", "head"});
+  const auto layer = [&](std::string_view key) {
+    const std::vector<double> row = read_row(json.at(key), 3, kMostBytesPerToken);
+    return std::array<double, 3>{row[0], row[1], row[2]};
+  };
+  const auto end = [&](std::string_view key) { return json.at(key).number_in(0, kMostBytesPerToken); };
+  return {layer("encoder_layer"), layer("llm_layer"), end("patches"),
+          end("connector"),       end("embedding"),   end("head")};
+}
+
+std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
+  std::map<int, ProfileLine> lines;
+  for (const JsonValue& element : json.elements()) {
+    element.require_keys({"ranks", "start_s", "s_per_byte"});
+    const int least = lines.empty() ? 2 : lines.rbegin()->first + 1;
+    const int ranks = element.at("ranks").integer(least, kMostRanks);
+    lines[ranks] = read_line(element, "s_per_byte");
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string_view to_string(ProfileUnit unit) {
+  return kUnits[static_cast<std::size_t>(unit)];
+}
+
+ModelSpec profiled_model(const ModelSpec& model) {
+  ModelSpec profiled = model;
+  profiled.preprocess.clear();
+  profiled.max_tokens = 0;
+  return profiled;
+}
+
+std::string to_json(const ProfileTables& profile) {
+  JsonWriter writer;
+  writer.field("schema", kSchema);
+  writer.field("version", kVersion);
+  writer.field("dflop_version", profile.dflop_version);
+  writer.field("device", profile.device);
+  writer.field("cpu", profile.cpu);
+  writer.field("dtype", profile.dtype);
+  writer.field("value_bytes", profile.value_bytes);
+  writer.field("sum_bytes", profile.sum_bytes);
+  write_model(writer, profile.model);
+  writer.begin_object("settings");
+  writer.field("seed", profile.settings.seed);
+  writer.field("budget_s", profile.settings.budget_s);
+  writer.field("most_tokens", profile.settings.most_tokens);
+  writer.end_object();
+  writer.begin_array("tables");
+  for (const TpProfile& tp : profile.tp) {
+    writer.begin_object();
+    writer.field("tp", tp.tp);
+    writer.begin_object("units");
+    for (std::size_t u = 0; u < kProfileUnits; ++u) write_points(writer, kUnits[u], tp.units[u]);
+    writer.end_object();
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.begin_object("optimizer");
+  write_line(writer, profile.optimizer, "s_per_parameter");
+  writer.end_object();
+  write_activation(writer, profile.activation);
+  writer.begin_object("message");
+  write_line(writer, profile.message, "s_per_byte");
+  writer.end_object();
+  writer.begin_array("all_reduce");
+  for (const auto& [ranks, line] : profile.all_reduce) {
+    writer.begin_object();
+    writer.field("ranks", ranks);
+    write_line(writer, line, "s_per_byte");
+    writer.end_object();
+  }
+  writer.end_array();
+  return writer.finish();
+}
+
+ProfileTables parse_profile_tables(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kSchema, kVersion);
+  root.require_keys({"schema", "version", "dflop_version", "device", "cpu", "dtype", "value_bytes",
+                     "sum_bytes", "model", "settings", "tables", "optimizer", "activation_bytes_per_token",
+                     "message", "all_reduce"});
+  ProfileTables profile;
+  profile.dflop_version = root.at("dflop_version").string();
+  profile.device = root.at("device").string();
+  profile.cpu = root.at("cpu").string();
+  profile.dtype = root.at("dtype").string();
+  profile.value_bytes = root.at("value_bytes").integer<std::int64_t>(1, 16);
+  profile.sum_bytes = root.at("sum_bytes").integer<std::int64_t>(1, 16);
+  profile.model = read_model(root.at("model"));
+  const JsonValue settings = root.at("settings");
+  settings.require_keys({"seed", "budget_s", "most_tokens"});
+  profile.settings = {settings.at("seed").unsigned_integer(),
+                      settings.at("budget_s").number_in(0, kMostSeconds),
+                      settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens)};
+  for (const JsonValue& element : root.at("tables").elements()) {
+    profile.tp.push_back(read_tp(element, profile.tp.empty() ? 1 : profile.tp.back().tp + 1));
+  }
+  if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
+  root.at("optimizer").require_keys({"start_s", "s_per_parameter"});
+  profile.optimizer = read_line(root.at("optimizer"), "s_per_parameter");
+  profile.activation = read_activation(root.at("activation_bytes_per_token"));
+  root.at("message").require_keys({"start_s", "s_per_byte"});
+  profile.message = read_line(root.at("message"), "s_per_byte");
+  profile.all_reduce = read_all_reduce(root.at("all_reduce"));
+  return profile;
+}
+
+}  // namespace dflop

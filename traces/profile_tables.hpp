@@ -1,0 +1,116 @@
+// Profile tables: what the parts of one model took on one device, as measured.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model.hpp"
+
+namespace dflop {
+
+/// Parts of a model that are measured one by one. A transformer layer is its linear part (norms, projections,
+/// MLP, additions) and its attention part (the attention itself and the turning of queries and keys).
+enum class ProfileUnit : std::uint8_t {
+  patches,
+  encoder_linear,
+  encoder_attention,
+  connector,
+  embedding,
+  llm_linear,
+  llm_attention,
+  head,
+};
+inline constexpr std::size_t kProfileUnits = 8;
+
+std::string_view to_string(ProfileUnit unit);
+constexpr bool is_attention(ProfileUnit unit) {
+  return unit == ProfileUnit::encoder_attention || unit == ProfileUnit::llm_attention;
+}
+
+/// One call of a unit. Tokens of the encoder, its end and the connector are those before merging.
+struct ProfilePoint {
+  std::int64_t tokens = 0;
+  std::int64_t length = 0;  ///< of each sequence; 0 for units without attention
+  double forward_s = 0;
+  double backward_input_s = 0;
+  double backward_weight_s = 0;
+
+  bool operator==(const ProfilePoint&) const = default;
+};
+
+/// Points of one unit: rising in tokens, or of attention in length.
+using UnitPoints = std::vector<ProfilePoint>;
+
+struct TpProfile {
+  int tp = 1;
+  std::array<UnitPoints, kProfileUnits> units;  ///< by ProfileUnit; none is empty
+
+  const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
+  UnitPoints& of(ProfileUnit unit) { return units[static_cast<std::size_t>(unit)]; }
+  bool operator==(const TpProfile&) const = default;
+};
+
+/// A fitted line: start_s + amount * s_per_unit.
+struct ProfileLine {
+  double start_s = 0;
+  double s_per_unit = 0;
+
+  double at(double amount) const { return start_s + amount * s_per_unit; }
+  bool operator==(const ProfileLine&) const = default;
+};
+
+/// Bytes that a forward keeps for each of its tokens until the backward, at tp 1. Of layers by
+/// Recomputation: none, selective, full.
+struct ActivationProfile {
+  std::array<double, 3> encoder_layer{};
+  std::array<double, 3> llm_layer{};
+  double patches = 0;
+  double connector = 0;
+  double embedding = 0;
+  double head = 0;
+
+  bool operator==(const ActivationProfile&) const = default;
+};
+
+/// What the measuring was asked for.
+struct ProfileSettings {
+  std::uint64_t seed = 1;
+  double budget_s = 0;
+  std::int64_t most_tokens = 0;
+
+  bool operator==(const ProfileSettings&) const = default;
+};
+
+struct ProfileTables {
+  std::string dflop_version;
+  std::string device;            ///< as World::device_name()
+  std::string cpu;               ///< model of the host's processor
+  std::string dtype;             ///< "f32", "f64", "bf16"
+  std::int64_t value_bytes = 4;  ///< of an activation or weight
+  std::int64_t sum_bytes = 4;    ///< of a gradient or optimizer state
+  ModelSpec model;               ///< name, sizes, layers; without preprocessing rule and longest sequence
+  ProfileSettings settings;
+  std::vector<TpProfile> tp;  ///< rising in tp, at least one
+  ProfileLine optimizer;      ///< per parameter
+  ActivationProfile activation;
+  ProfileLine message;                    ///< per byte
+  std::map<int, ProfileLine> all_reduce;  ///< per byte, by number of ranks
+
+  bool operator==(const ProfileTables&) const = default;
+};
+
+/// The model as a profile names it: what its costs do not depend on is left out.
+ModelSpec profiled_model(const ModelSpec& model);
+
+/// "dflop.profile", version 1.
+std::string to_json(const ProfileTables& profile);
+
+/// `file` is the text's place for errors. @throws Error (input) naming the key, what was expected and found;
+/// also for points that do not rise.
+ProfileTables parse_profile_tables(std::string_view json, const std::string& file);
+
+}  // namespace dflop
