@@ -1,0 +1,173 @@
+// Costs from a profile: known tables give known times.
+#include "costmodel/profiled.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/plan_stages.hpp"
+#include "core/random.hpp"
+#include "tests/traces/profile_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+using Below = ProfileCurve::Below;
+using fixtures::known_profile;
+
+TEST(ProfileCurve, MeetsPointsThatRise) {
+  const std::vector<double> x = {16, 64, 100, 256};
+  const std::vector<double> y = {0.1, 0.3, 0.7, 0.7};
+  const ProfileCurve curve(x, y, Below::proportional);
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(curve.at(x[i]), y[i]);
+  // Halfway from 64 to 100; below, the line to the origin; beyond, the last piece, which is flat.
+  EXPECT_DOUBLE_EQ(curve.at(82), 0.5);
+  EXPECT_DOUBLE_EQ(curve.at(4), 0.025);
+  EXPECT_EQ(curve.at(0), 0);
+  EXPECT_DOUBLE_EQ(curve.at(1000), 0.7);
+  EXPECT_EQ(ProfileCurve(x, y, Below::constant).at(4), 0.1);
+}
+
+TEST(ProfileCurve, GoesOnByTheLastSlope) {
+  // 0.2 in 10 after 20: 0.5 + 3 * 0.2 at 60.
+  EXPECT_DOUBLE_EQ(ProfileCurve({10, 20, 30}, {0.1, 0.3, 0.5}, Below::proportional).at(60), 1.1);
+  EXPECT_DOUBLE_EQ(ProfileCurve({10}, {0.1}, Below::constant).at(30), 0.3);
+}
+
+TEST(ProfileCurve, JoinsPointsThatFall) {
+  // 20 and 30 become (25, 4); with 40, whose 3 is below that, all three (30, 11 / 3).
+  const ProfileCurve two({10, 20, 30, 40}, {1, 5, 3, 6}, Below::proportional);
+  EXPECT_DOUBLE_EQ(two.at(25), 4);
+  EXPECT_DOUBLE_EQ(two.at(40), 6);
+  EXPECT_DOUBLE_EQ(ProfileCurve({10, 20, 30, 40}, {1, 5, 3, 3}, Below::proportional).at(30), 11.0 / 3);
+}
+
+TEST(ProfileCurve, NeverFallsAndIsNeverNegative) {
+  Random random(5);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<double> x;
+    std::vector<double> y;
+    const std::uint64_t count = 1 + random.below(8);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      x.push_back((x.empty() ? 0 : x.back()) + 0.1 + random.uniform());
+      y.push_back(random.below(4) == 0 ? 0 : random.uniform());
+    }
+    const ProfileCurve curve(x, y, random.below(2) == 0 ? Below::proportional : Below::constant);
+    double before = 0;
+    for (double at = 0; at < 2 * x.back(); at += 0.03) {
+      EXPECT_GE(curve.at(at), before - 1e-12) << "round " << round << " at " << at;
+      before = curve.at(at);
+    }
+  }
+}
+
+Stage whole_stage(Recomputation recomputation) {
+  Stage stage;
+  stage.encoder_layers = 2;
+  stage.llm_layers = 3;
+  stage.connector = stage.embedding = stage.head = true;
+  stage.recomputation = recomputation;
+  return stage;
+}
+
+// 100 encoder tokens of mean length 40, 200 LLM tokens of mean length 150.
+const Work kWork{{3, 100, 4000}, {2, 200, 30000}};
+
+// Forward in microseconds. Linear encoder layers 2 * 2 * 100 = 400, their attention 2 * 3 * 100 * 40 = 24000;
+// linear LLM layers 3 * 6 * 200 = 3600, their attention 3 * 7 * 200 * 150 = 630000. Ends: patches 1 * 100,
+// connector 4 * 100, embedding 5 * 200, head 8 * 200, in all 3100.
+constexpr double kLayers = 400e-6 + 24000e-6 + 3600e-6 + 630000e-6;
+constexpr double kAttention = 24000e-6 + 630000e-6;
+constexpr double kEnds = 3100e-6;
+
+TEST(ProfiledCostModel, AddsUpKnownTimes) {
+  const ProfiledCostModel cost(known_profile());
+  const auto time = [&](Op op, Recomputation recomputation) {
+    return cost.compute(op, whole_stage(recomputation), kWork).count();
+  };
+  EXPECT_NEAR(time(Op::forward, Recomputation::none), kLayers + kEnds, 1e-12);
+  EXPECT_NEAR(time(Op::forward, Recomputation::full), kLayers + kEnds, 1e-12);
+  EXPECT_NEAR(time(Op::backward_input, Recomputation::none), 2 * (kLayers + kEnds), 1e-12);
+  EXPECT_NEAR(time(Op::backward_input, Recomputation::selective), 2 * (kLayers + kEnds) + kAttention, 1e-12);
+  EXPECT_NEAR(time(Op::backward_input, Recomputation::full), 2 * (kLayers + kEnds) + kLayers, 1e-12);
+  EXPECT_NEAR(time(Op::backward_weight, Recomputation::full), 3 * (kLayers + kEnds), 1e-12);
+  EXPECT_NEAR(time(Op::backward, Recomputation::full), 5 * (kLayers + kEnds) + kLayers, 1e-12);
+}
+
+TEST(ProfiledCostModel, ChargesOnlyWhatAStageHolds) {
+  const ProfiledCostModel cost(known_profile());
+  Stage half;
+  half.encoder_layers = 1;
+  half.recomputation = Recomputation::none;
+  // Half of the patches, one layer; the LLM's work is another stage's but for its layers.
+  EXPECT_NEAR(cost.compute(Op::forward, half, {kWork.encoder, {}}).count(), 50e-6 + 200e-6 + 12000e-6, 1e-12);
+  EXPECT_EQ(cost.compute(Op::forward, whole_stage(Recomputation::none), {}).count(), 0);
+  EXPECT_EQ(cost.convex_floor(Op::forward, half, kWork), std::nullopt);
+  EXPECT_THROW(cost.compute(Op::send, half, kWork), Error);
+  half.tp = 2;
+  EXPECT_THROW(cost.compute(Op::forward, half, kWork), Error);
+}
+
+TEST(ProfiledCostModel, SaysWhereItExtrapolates) {
+  const ProfiledCostModel cost(known_profile());  // up to 256 tokens and lengths
+  const Stage stage = whole_stage(Recomputation::none);
+  EXPECT_FALSE(cost.extrapolates(stage, {{1, 256, 256 * 256}, {1, 256, 256 * 256}}));
+  EXPECT_TRUE(cost.extrapolates(stage, {{1, 257, 257}, {}}));
+  EXPECT_TRUE(cost.extrapolates(stage, {{}, {1, 10, 10 * 257}}));
+  EXPECT_FALSE(cost.extrapolates(stage, {}));
+}
+
+/// Of a fixed mean length, more tokens never take less.
+TEST(ProfiledCostModel, RisesWithTheTokens) {
+  Random random(9);
+  ProfileTables profile = known_profile();
+  for (UnitPoints& points : profile.tp[0].units) {
+    for (ProfilePoint& p : points) p.forward_s *= 0.2 + random.uniform();
+  }
+  const ProfiledCostModel cost(profile);
+  const Stage stage = whole_stage(Recomputation::full);
+  double before = 0;
+  for (std::int64_t tokens = 1; tokens < 600; tokens += 7) {
+    const Workload work{1, tokens, 90 * tokens};
+    const double time = cost.compute(Op::forward, stage, {work, work}).count();
+    EXPECT_GT(time, before);
+    before = time;
+  }
+}
+
+TEST(ProfiledCostModel, PricesCommunicationByItsLines) {
+  const ProfiledCostModel cost(known_profile());
+  const Program program;
+  Message message;
+  message.bytes = Bytes{1000};  // of 2-byte values: 2000 bytes as f32
+  EXPECT_DOUBLE_EQ(cost.message(message, program).count(), 2e-3 + 2000e-6);
+  Collective collective;
+  collective.bytes = Bytes{1000};
+  const auto time = [&](int ranks) {
+    collective.groups.assign(static_cast<std::size_t>(ranks), 0);
+    return cost.all_reduce(collective, program).count();
+  };
+  // Two 3 ms, four 9 ms; three halfway; seven as 6 / 3 of four.
+  EXPECT_EQ(time(1), 0);
+  EXPECT_DOUBLE_EQ(time(2), 3e-3);
+  EXPECT_DOUBLE_EQ(time(3), 6e-3);
+  EXPECT_DOUBLE_EQ(time(4), 9e-3);
+  EXPECT_DOUBLE_EQ(time(7), 18e-3);
+}
+
+TEST(ProfiledCostModel, CountsStatesAndActivations) {
+  const ProfiledCostModel cost(known_profile());
+  Stage stage;  // three LLM layers of 480 parameters
+  stage.llm_layers = 3;
+  stage.dp = 4;
+  ASSERT_EQ(stage_parameters(stage, cost.profile().model), 1440);
+  EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 1e-3 + 360e-6);
+  // f32: weights and gradients of 4 bytes, two moments of 4 bytes on 360 parameters.
+  EXPECT_EQ(cost.model_state(stage), (ModelState{Bytes{5760}, Bytes{5760}, Bytes{2880}}));
+  // 100 encoder tokens * (2 * 80 + 6 + 30), 200 LLM tokens * (3 * 160 + 4 + 50).
+  EXPECT_EQ(cost.activation(whole_stage(Recomputation::selective), kWork).count, 19600 + 106800);
+}
+
+}  // namespace
+}  // namespace dflop
