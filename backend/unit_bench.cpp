@@ -1,0 +1,288 @@
+#include "backend/unit_bench.hpp"
+
+#include <string>
+#include <utility>
+
+#include "backend/synthetic.hpp"
+#include "core/error.hpp"
+#include "core/random.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
+constexpr double kRopeBase = 10'000;
+
+/// One layer of each module and all ends.
+StagePlace all_units() {
+  StagePlace place;
+  place.stage.encoder_layers = 1;
+  place.stage.llm_layers = 1;
+  place.stage.connector = place.stage.embedding = place.stage.head = true;
+  place.patches = true;
+  return place;
+}
+
+PackedSequences sequences(const RankContext& rank, std::int64_t tokens, std::int64_t length) {
+  std::vector<std::int32_t> offsets{0};
+  std::vector<std::int32_t> positions;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    positions.push_back(static_cast<std::int32_t>(t % length));
+    if ((t + 1) % length == 0) offsets.push_back(static_cast<std::int32_t>(t + 1));
+  }
+  return {IndexTensor(rank, offsets), IndexTensor(rank, positions), tokens};
+}
+
+std::array<TransformerLayer, 3> layers(const TransformerSpec& spec, const std::string& name,
+                                       ParameterStore& store, const RankContext& rank) {
+  return {TransformerLayer(spec, Recomputation::none, name, store, rank),
+          TransformerLayer(spec, Recomputation::selective, name, store, rank),
+          TransformerLayer(spec, Recomputation::full, name, store, rank)};
+}
+
+/// Numbers in [-0.5, 0.5), as many as are enough that no product sees the same again and again.
+std::vector<float> random_values(std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> values(4099);
+  for (float& value : values) value = static_cast<float>(random.uniform() - 0.5);
+  return values;
+}
+
+}  // namespace
+
+UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank)
+    : model_(model),
+      rank_(rank),
+      values_(random_values(seed)),
+      store_(rank, stage_parameter_list(model, all_units(), rank.tp_rank, kPatchValues), 1, 0, seed),
+      patches_("encoder.patches", false, Split::rows, store_, rank),
+      encoder_(layers(model.encoder, "encoder.layers.0", store_, rank)),
+      connector_(model, store_, rank),
+      embedding_(model, store_, rank),
+      llm_(layers(model.llm, "llm.layers.0", store_, rank)),
+      head_(model, store_, rank),
+      loss_(rank, 1, 1),
+      begin_(rank.device.make_event()),
+      end_(rank.device.make_event()) {
+  store_.zero_gradients(rank);
+  rank.kernels.zero(Sums(loss_));
+}
+
+Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
+  Tensor tensor(rank_, rows, columns);
+  std::vector<float> all(static_cast<std::size_t>(rows * columns));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
+  upload(rank_, tensor, all);
+  return tensor;
+}
+
+template <typename Work>
+double UnitBench::timed(const Work& work) {
+  rank_.compute.synchronize();
+  rank_.compute.record(*begin_);
+  work();
+  rank_.compute.record(*end_);
+  rank_.compute.synchronize();
+  return Seconds(end_->time() - begin_->time()).count();
+}
+
+ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t length) {
+  switch (unit) {
+    case ProfileUnit::patches:
+      return run_patches(tokens);
+    case ProfileUnit::encoder_linear:
+      return run_linear(encoder_[0], model_.encoder, tokens);
+    case ProfileUnit::encoder_attention:
+      return run_attention(model_.encoder, tokens, length);
+    case ProfileUnit::connector:
+      return run_connector(tokens);
+    case ProfileUnit::embedding:
+      return run_embedding(tokens);
+    case ProfileUnit::llm_linear:
+      return run_linear(llm_[0], model_.llm, tokens);
+    case ProfileUnit::llm_attention:
+      return run_attention(model_.llm, tokens, length);
+    case ProfileUnit::head:
+      return run_head(tokens);
+  }
+  throw Error(ErrorKind::internal, "a unit that is none");
+}
+
+ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
+  ProfilePoint point{tokens};
+  const std::vector<float> pixels(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
+  Tensor in;
+  Tensor out;
+  point.forward_s = timed([&] {
+    in = Tensor(rank_, tokens, kPatchValues);
+    upload(rank_, in, pixels);  // a stage does so in its forward
+    out = patches_.forward(in);
+  });
+  const Tensor d_out = random_tensor(tokens, out.columns());
+  point.backward_weight_s = timed([&] { patches_.backward_weight(d_out, in); });
+  return point;
+}
+
+ProfilePoint UnitBench::run_layer(const TransformerLayer& layer, const TransformerSpec& spec,
+                                  std::int64_t tokens, std::int64_t length) {
+  ProfilePoint point{tokens, length};
+  const PackedSequences packed = sequences(rank_, tokens, length);
+  LayerTape tape;
+  Tensor x = random_tensor(tokens, spec.hidden);
+  Tensor d_out = random_tensor(tokens, spec.hidden);
+  Tensor out;
+  Tensor d_x;
+  point.forward_s = timed([&] { out = layer.forward(std::move(x), packed, tape); });
+  point.backward_input_s = timed([&] { d_x = layer.backward_input(std::move(d_out), packed, tape); });
+  point.backward_weight_s = timed([&] { layer.backward_weight(tape); });
+  return point;
+}
+
+ProfilePoint UnitBench::run_attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length) {
+  ProfilePoint point{tokens, length};
+  const int tp = rank_.tp_size();
+  const AttentionShape shape{spec.heads / tp, spec.kv_heads / tp, spec.head_dim, spec.causal};
+  const PackedSequences packed = sequences(rank_, tokens, length);
+  Kernels& kernels = rank_.kernels;
+  Tensor qkv = random_tensor(tokens, shape.qkv_columns());
+  const Tensor d_heads = random_tensor(tokens, shape.out_columns());
+  Tensor heads;
+  SumTensor statistics;
+  Tensor d_qkv;
+  point.forward_s = timed([&] {
+    kernels.rope(qkv, shape, packed.positions, kRopeBase, false);
+    heads = Tensor(rank_, tokens, shape.out_columns());
+    statistics = SumTensor(rank_, tokens, shape.heads);
+    kernels.attention(heads, statistics, qkv, shape, packed.offsets);
+  });
+  point.backward_input_s = timed([&] {
+    d_qkv = Tensor(rank_, tokens, shape.qkv_columns());
+    kernels.attention_backward(d_qkv, d_heads, heads, statistics, qkv, shape, packed.offsets);
+    kernels.rope(d_qkv, shape, packed.positions, kRopeBase, true);
+  });
+  return point;
+}
+
+ProfilePoint UnitBench::run_linear(const TransformerLayer& layer, const TransformerSpec& spec,
+                                   std::int64_t tokens) {
+  const ProfilePoint whole = run_layer(layer, spec, tokens, kShortLength);
+  const ProfilePoint attention = run_attention(spec, tokens, kShortLength);
+  return {tokens, 0, whole.forward_s - attention.forward_s,
+          whole.backward_input_s - attention.backward_input_s, whole.backward_weight_s};
+}
+
+/// Each merged row is a token of the LLM.
+EncoderInput UnitBench::connector_input(std::int64_t tokens) const {
+  EncoderInput input;
+  for (std::int32_t i = 0; i < tokens / model_.connector.merge; ++i) {
+    input.pool_begin.push_back(i);
+    input.pool_end.push_back(i + 1);
+  }
+  return input;
+}
+
+ProfilePoint UnitBench::run_connector(std::int64_t tokens) {
+  ProfilePoint point{tokens};
+  const EncoderInput input = connector_input(tokens);
+  ConnectorTape tape;
+  Tensor x = random_tensor(tokens, model_.encoder.hidden);
+  Tensor out;
+  Tensor d_x;
+  point.forward_s = timed([&] { out = connector_.forward(std::move(x), input, tape); });
+  const Tensor d_out = random_tensor(out.rows(), out.columns());
+  point.backward_input_s = timed([&] { d_x = connector_.backward_input(d_out, tape); });
+  point.backward_weight_s = timed([&] { connector_.backward_weight(tape); });
+  return point;
+}
+
+/// Tokens of the encoder, then as many of text, all of which are trained.
+LlmInput UnitBench::llm_input(std::int64_t tokens) const {
+  LlmInput input;
+  input.encoder_rows = tokens / 2;
+  for (std::int32_t t = 0; t < tokens; ++t) {
+    const auto id = static_cast<std::int32_t>((std::int64_t{t} * 7919) % model_.llm.vocabulary);
+    input.positions.push_back(t);
+    input.targets.push_back(id);
+    if (t < input.encoder_rows) {
+      input.encoded.push_back(t);
+      input.encoded_rows.push_back(t);
+    } else {
+      input.text_ids.push_back(id);
+      input.text_rows.push_back(t);
+    }
+  }
+  input.offsets.push_back(static_cast<std::int32_t>(tokens));
+  return input;
+}
+
+ProfilePoint UnitBench::run_embedding(std::int64_t tokens) {
+  ProfilePoint point{tokens};
+  const LlmInput input = llm_input(tokens);
+  EmbeddingTape tape;
+  const Tensor encoded = random_tensor(input.encoder_rows, model_.llm.hidden);
+  const Tensor d_out = random_tensor(tokens, model_.llm.hidden);
+  Tensor out;
+  Tensor d_encoded;
+  point.forward_s = timed([&] { out = embedding_.forward(encoded, input, tape); });
+  point.backward_input_s = timed([&] { d_encoded = embedding_.backward_input(d_out, tape); });
+  point.backward_weight_s = timed([&] { embedding_.backward_weight(tape); });
+  return point;
+}
+
+ProfilePoint UnitBench::run_head(std::int64_t tokens) {
+  ProfilePoint point{tokens};
+  const LlmInput input = llm_input(tokens);
+  HeadTape tape;
+  Tensor x = random_tensor(tokens, model_.llm.hidden);
+  Tensor d_x;
+  const double weight = 1.0 / static_cast<double>(tokens);
+  point.forward_s = timed([&] { head_.forward(std::move(x), input, weight, loss_, tape); });
+  point.backward_input_s = timed([&] { d_x = head_.backward_input(tape); });
+  point.backward_weight_s = timed([&] { head_.backward_weight(tape); });
+  return point;
+}
+
+/// `forward` returns what the forward keeps, nothing else.
+template <typename Forward>
+double UnitBench::kept_per_token(std::int64_t tokens, const Forward& forward) {
+  const Bytes before = rank_.device.in_use();
+  const auto kept = forward();
+  return static_cast<double>((rank_.device.in_use() - before).count) / static_cast<double>(tokens);
+}
+
+ActivationProfile UnitBench::activation(std::int64_t tokens) {
+  ActivationProfile kept;
+  const PackedSequences packed = sequences(rank_, tokens, kShortLength);
+  const auto layer = [&](const Layers& of, const TransformerSpec& spec, std::size_t mode) {
+    return kept_per_token(tokens, [&] {
+      LayerTape tape;
+      of[mode].forward(random_tensor(tokens, spec.hidden), packed, tape);
+      return tape;
+    });
+  };
+  for (std::size_t mode = 0; mode < 3; ++mode) {
+    kept.encoder_layer[mode] = layer(encoder_, model_.encoder, mode);
+    kept.llm_layer[mode] = layer(llm_, model_.llm, mode);
+  }
+  kept.patches = kept_per_token(tokens, [&] { return Tensor(rank_, tokens, kPatchValues); });
+  const std::int64_t merged = round_up(tokens, model_.connector.merge);
+  kept.connector = kept_per_token(merged, [&] {
+    ConnectorTape tape;
+    connector_.forward(random_tensor(merged, model_.encoder.hidden), connector_input(merged), tape);
+    return tape;
+  });
+  const LlmInput input = llm_input(tokens);
+  kept.embedding = kept_per_token(tokens, [&] {
+    EmbeddingTape tape;
+    embedding_.forward(random_tensor(input.encoder_rows, model_.llm.hidden), input, tape);
+    return tape;
+  });
+  kept.head = kept_per_token(tokens, [&] {
+    HeadTape tape;
+    head_.forward(random_tensor(tokens, model_.llm.hidden), input, 0, loss_, tape);
+    return tape;
+  });
+  return kept;
+}
+
+}  // namespace dflop

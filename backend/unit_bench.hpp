@@ -1,0 +1,63 @@
+// Runs single parts of a model on one rank and says what each pass took.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "backend/connector.hpp"
+#include "backend/language_ends.hpp"
+#include "backend/transformer_layer.hpp"
+#include "traces/profile_tables.hpp"
+
+namespace dflop {
+
+class UnitBench {
+ public:
+  /// Parameters of one layer of each module and of all ends, drawn from `seed`. What is referred to outlives
+  /// it. @throws Error (input) as stage_parameter_list(); OutOfMemory.
+  UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank);
+
+  /// One forward and backward of a unit on sequences of `length` tokens, which divides `tokens`; of units
+  /// without attention length is 0. The linear part of a layer is a whole layer on short sequences less what
+  /// its attention takes on them, which may come out negative. @throws OutOfMemory
+  ProfilePoint run(ProfileUnit unit, std::int64_t tokens, std::int64_t length);
+
+  /// What a forward of so many tokens keeps for its backward, per token.
+  ActivationProfile activation(std::int64_t tokens);
+
+ private:
+  using Layers = std::array<TransformerLayer, 3>;  // by Recomputation
+
+  Tensor random_tensor(std::int64_t rows, std::int64_t columns);
+  template <typename Work>
+  double timed(const Work& work);
+  ProfilePoint run_patches(std::int64_t tokens);
+  ProfilePoint run_layer(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens,
+                         std::int64_t length);
+  ProfilePoint run_attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length);
+  ProfilePoint run_linear(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens);
+  ProfilePoint run_connector(std::int64_t tokens);
+  ProfilePoint run_embedding(std::int64_t tokens);
+  ProfilePoint run_head(std::int64_t tokens);
+  EncoderInput connector_input(std::int64_t tokens) const;
+  LlmInput llm_input(std::int64_t tokens) const;
+  template <typename Forward>
+  double kept_per_token(std::int64_t tokens, const Forward& forward);
+
+  const ModelSpec& model_;
+  const RankContext& rank_;
+  std::vector<float> values_;
+  ParameterStore store_;
+  Linear patches_;
+  Layers encoder_;
+  Connector connector_;
+  Embedding embedding_;
+  Layers llm_;
+  Head head_;
+  SumTensor loss_;
+  std::unique_ptr<DeviceEvent> begin_;
+  std::unique_ptr<DeviceEvent> end_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,67 @@
+// The profiler on a tiny model: what it measures has the shape of a profile.
+#include "backend/profiler.hpp"
+
+#include <gtest/gtest.h>
+
+#include "backend/host_ranks.hpp"
+#include "core/plan_stages.hpp"
+#include "costmodel/profiled.hpp"
+#include "tests/backend/live_model.hpp"
+
+namespace dflop {
+namespace {
+
+ProfileTables measured(DType dtype) {
+  const std::unique_ptr<World> world = make_host_ranks(2);
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 64;
+  options.dtype = dtype;
+  return measure_profile(testing::live_model(), *world, options);
+}
+
+TEST(Profiler, MeasuresAllUnits) {
+  const ProfileTables profile = measured(DType::f32);
+  EXPECT_EQ(profile.device, "host");
+  EXPECT_EQ(profile.model, profiled_model(testing::live_model()));
+  ASSERT_EQ(profile.tp.size(), 1U);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    const auto unit = static_cast<ProfileUnit>(u);
+    const UnitPoints& points = profile.tp[0].units[u];
+    ASSERT_GE(points.size(), 2U) << to_string(unit);
+    EXPECT_LE(points.size(), 3U) << to_string(unit);  // 16, 32, 64
+    for (const ProfilePoint& point : points) {
+      EXPECT_GT(point.forward_s + point.backward_input_s + point.backward_weight_s, 0) << to_string(unit);
+      EXPECT_EQ(point.length > 0, is_attention(unit));
+    }
+  }
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
+TEST(Profiler, MeasuresOptimizerAndCommunication) {
+  const ProfileTables profile = measured(DType::f32);
+  EXPECT_GT(profile.optimizer.at(1e6), 0);
+  EXPECT_GT(profile.message.at(1e6), 0);
+  ASSERT_EQ(profile.all_reduce.size(), 1U);
+  EXPECT_GT(profile.all_reduce.at(2).at(1e6), 0);
+}
+
+/// An encoder layer of width 16 and MLP width 24 with two-number norms keeps, in f32 values per token:
+/// x, normed1, x1, normed2 (4 * 16), qkv (3 * 16), heads (16), up and activated (2 * 24), statistics of two
+/// norms (2 * 2) and of 4 heads, in all 184; selective recomputation drops heads and their statistics (20),
+/// full all but x.
+TEST(Profiler, CountsActivations) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const double bytes = static_cast<double>(bytes_of(dtype));
+    const ActivationProfile kept = measured(dtype).activation;
+    EXPECT_DOUBLE_EQ(kept.encoder_layer[0], 184 * bytes);
+    EXPECT_DOUBLE_EQ(kept.encoder_layer[1], 164 * bytes);
+    EXPECT_DOUBLE_EQ(kept.encoder_layer[2], 16 * bytes);
+    EXPECT_DOUBLE_EQ(kept.patches, 48 * bytes);
+    // Head: x and what is normed (2 * 24), its statistic, a gradient for each of 64 classes.
+    EXPECT_DOUBLE_EQ(kept.head, 113 * bytes);
+  }
+}
+
+}  // namespace
+}  // namespace dflop
