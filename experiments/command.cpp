@@ -127,6 +127,7 @@ std::vector<Command> commands() {
   all.push_back(partition_command());
   all.push_back(simulate_command());
   all.push_back(replay_command());
+  all.push_back(profile_command());
   all.push_back(train_command());
   all.push_back(sweep_command());
   all.push_back(sweep_export_command());

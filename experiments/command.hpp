@@ -24,6 +24,7 @@ Command plan_command();
 Command schedule_command();
 Command simulate_command();
 Command replay_command();
+Command profile_command();
 Command train_command();
 Command sweep_command();
 Command sweep_export_command();

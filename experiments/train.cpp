@@ -17,6 +17,7 @@
 #include "experiments/options.hpp"
 #include "experiments/training.hpp"
 #include "experiments/training_checkpoint.hpp"
+#include "experiments/training_profile.hpp"
 #include "solver/schedulers.hpp"
 #include "traces/output_file.hpp"
 #include "traces/plan_file.hpp"
@@ -154,7 +155,8 @@ SchedulerChoice read_step_scheduler(Values values) {
   return read_scheduler(values);
 }
 
-Table step_table(const std::vector<TrainingStep>& steps) {
+/// `predicted`: steps have a predicted time.
+Table step_table(const std::vector<TrainingStep>& steps, bool predicted) {
   Table table;
   table.columns = {{"step", "step"},
                    {"loss", "loss", 4},
@@ -163,9 +165,16 @@ Table step_table(const std::vector<TrainingStep>& steps) {
                    {"idle_fraction", "idle %", 1, 100},
                    {"peak_memory_bytes", "peak MiB", 1, 0x1p-20},
                    {"schedule_wait_s", "waited ms", 2, 1e3}};
+  if (predicted) {
+    table.columns.push_back({"predicted_s", "predicted s", 4});
+    table.columns.push_back({"extrapolated_fraction", "beyond profile %", 1, 100});
+  }
   for (const TrainingStep& s : steps) {
     table.rows.push_back({s.step, s.loss, s.time.count(), s.tokens_per_s(), s.idle_fraction,
                           s.peak_memory.count, s.waited.count()});
+    if (!predicted) continue;
+    table.rows.back().push_back(s.predicted->count());
+    table.rows.back().push_back(s.extrapolated_fraction);
   }
   return table;
 }
@@ -211,6 +220,8 @@ int train(const Values& values) {
   if (folder) prepare_checkpoints(*folder, resume);
   const Program layout = lower(plan, target.model, batches.front(), dealt(plan));
   const std::unique_ptr<World> world = make_world(values["device"].as<std::string>(), layout.ranks());
+  const std::optional<ProfiledCostModel> cost =
+      read_training_profile(read_text(values, "profile"), target.model, layout, *world);
   LiveExecutor executor(plan, target.model, layout, *world, {DType::f32, seed});
   const RunIdentity identity = run_identity(target.model, data, seed, plan.gbs);
   TrainingOptions options;
@@ -218,6 +229,7 @@ int train(const Values& values) {
   options.last_step = steps;
   options.seed = seed;
   options.learning_rate = values["learning-rate"].as<double>();
+  if (cost) options.predicting = &*cost;
   TrainingLoop training(plan, target, batches, scheduler, executor, options);
 
   std::vector<TrainingStep> done;
@@ -242,7 +254,7 @@ int train(const Values& values) {
   if (record) {
     write_file_atomically(*record, to_json(TimelineFile{{recorded.begin(), recorded.end()}}));
   }
-  print_table(step_table(done), format);
+  print_table(step_table(done, cost.has_value()), format);
   if (done.empty()) fmt::print(stderr, "dflop: nothing to do: step {} is done\n", options.first_step - 1);
   if (stop_signal != 0 && !done.empty() && done.back().step < steps) {
     fmt::print(stderr, "dflop: stopped by signal {} after step {}\n", static_cast<int>(stop_signal),
@@ -287,6 +299,9 @@ Command train_command() {
        "of parameters, batches and contents")  //
       ("record", po::value<std::string>()->value_name("FILE"),
        "write the timelines of the last 32 steps, for 'dflop replay'")  //
+      ("profile", po::value<std::string>()->value_name("FILE"),
+       "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
+       "passes that are larger than any measured point")  //
       ("checkpoint", po::value<std::string>()->value_name("DIR"),
        "write the state of the run there when it ends, and keep the two newest")  //
       ("every", po::value<std::int64_t>()->default_value(0)->value_name("K"),

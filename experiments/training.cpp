@@ -8,6 +8,7 @@
 #include "core/lowering.hpp"
 #include "core/verify.hpp"
 #include "costmodel/schedule_tables.hpp"
+#include "sim/sim_executor.hpp"
 #include "solver/schedulers.hpp"
 #include "solver/scheduling_service.hpp"
 
@@ -18,6 +19,18 @@ namespace {
 template <typename T>
 std::shared_ptr<const T> borrowed(const T& value) {
   return {std::shared_ptr<const T>(), &value};
+}
+
+double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program) {
+  double all = 0;
+  double beyond = 0;
+  for (const Instruction& i : program.instructions) {
+    if (!is_compute(i.op)) continue;
+    const Work& work = program.works[static_cast<std::size_t>(i.index)];
+    ++all;
+    if (cost.extrapolates(program.stages[i.stage], work)) ++beyond;
+  }
+  return all > 0 ? beyond / all : 0;
 }
 
 }  // namespace
@@ -83,6 +96,10 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   done.step = step;
   done.loss = result.loss;
   done.time = result.timeline.makespan;
+  if (options_.predicting != nullptr) {
+    done.predicted = SimExecutor(*options_.predicting).run(program, Detail::usage).makespan;
+    done.extrapolated_fraction = extrapolated_fraction(*options_.predicting, program);
+  }
   for (const Sample& sample : *batch.samples) done.llm_tokens += sample.llm_tokens;
   done.idle_fraction = idle_fraction(result.timeline);
   done.peak_memory = peak_memory(result.timeline);

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/live_executor.hpp"
 #include "core/assignment_source.hpp"
 #include "core/timeline.hpp"
+#include "costmodel/profiled.hpp"
 #include "experiments/study.hpp"
 
 namespace dflop {
@@ -18,6 +20,8 @@ struct TrainingStep {
   std::int64_t step = 0;  ///< from 1 on
   double loss = 0;        ///< mean over the trained tokens of the batch, before the update
   Seconds time{0};
+  std::optional<Seconds> predicted;  ///< where there is a profile to do so
+  double extrapolated_fraction = 0;  ///< of compute instructions, beyond the profile's points
   std::int64_t llm_tokens = 0;
   double idle_fraction = 0;  ///< mean over ranks
   Bytes peak_memory;
@@ -31,6 +35,8 @@ struct TrainingOptions {
   std::int64_t last_step = 1;
   std::uint64_t seed = 1;  ///< of batches, contents and schedules
   double learning_rate = 1e-3;
+  /// What steps are predicted with, by simulating the program that is run; outlives the loop. Null: nothing.
+  const ProfiledCostModel* predicting = nullptr;
 };
 
 /// Trains step after step until the last one, or until `keep_going` says no after one. `batches`: that of

@@ -191,6 +191,13 @@ ModelSpec profiled_model(const ModelSpec& model) {
   ModelSpec profiled = model;
   profiled.preprocess.clear();
   profiled.max_tokens = 0;
+  for (TransformerSpec* spec : {&profiled.encoder, &profiled.llm}) {
+    const TransformerSpec unset;
+    spec->attention = unset.attention;
+    spec->dropout = unset.dropout;
+    spec->fused_cross_entropy = unset.fused_cross_entropy;
+    spec->tied_embeddings = unset.tied_embeddings;
+  }
   return profiled;
 }
 

@@ -103,7 +103,7 @@ struct ProfileTables {
   bool operator==(const ProfileTables&) const = default;
 };
 
-/// The model as a profile names it: what its costs do not depend on is left out.
+/// The model as a profile names it: name and sizes. What live runs do alike for all models is left out.
 ModelSpec profiled_model(const ModelSpec& model);
 
 /// "dflop.profile", version 1.

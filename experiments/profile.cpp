@@ -1,0 +1,112 @@
+// dflop profile: measures what the parts of a model take on a live device.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "backend/host_ranks.hpp"
+#include "backend/profiler.hpp"
+#include "core/error.hpp"
+#include "experiments/command.hpp"
+#include "experiments/options.hpp"
+#include "experiments/presets.hpp"
+#include "experiments/progress.hpp"
+#include "traces/output_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::int64_t kLeastTokens = 32;  // two points of each unit
+constexpr std::int64_t kMostTokens = 1 << 17;
+constexpr double kMostBudgetS = 86'400;
+constexpr int kMostRanks = 64;
+
+Table unit_table(const ProfileTables& profile) {
+  Table table;
+  table.columns = {{"tp", "tp"},
+                   {"unit", "unit"},
+                   {"tokens", "tokens"},
+                   {"length", "length"},
+                   {"forward_s", "forward us", 1, 1e6},
+                   {"backward_input_s", "backward input us", 1, 1e6},
+                   {"backward_weight_s", "backward weight us", 1, 1e6}};
+  for (const TpProfile& tp : profile.tp) {
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      const auto unit = static_cast<ProfileUnit>(u);
+      for (const ProfilePoint& p : tp.units[u]) {
+        table.rows.push_back({static_cast<std::int64_t>(tp.tp), std::string(to_string(unit)), p.tokens,
+                              is_attention(unit) ? Cell(p.length) : Cell(), p.forward_s, p.backward_input_s,
+                              p.backward_weight_s});
+      }
+    }
+  }
+  return table;
+}
+
+int profile(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_output(values, "out");
+  const auto device = values["device"].as<std::string>();
+  if (device != "host") refuse_value("device", "host", device);
+  ProfilerOptions options;
+  options.seed = read_seed(values);
+  options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
+  options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kMostTokens);
+  const auto ranks = static_cast<int>(read_integer(values, "ranks", 1, kMostRanks));
+  const ModelSpec model = find_model(values["model"].as<std::string>());
+
+  const std::unique_ptr<World> world = make_host_ranks(ranks);
+  ProfileTables measured;
+  {
+    Progress progress("measuring");
+    measured = measure_profile(model, *world, options,
+                               [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  }
+  measured.dflop_version = DFLOP_VERSION;
+  if (out) write_file_atomically(*out, to_json(measured));
+  print_table(unit_table(measured), format);
+  return 0;
+}
+
+int run(const Values& values) {
+  try {
+    return profile(values);
+  } catch (const OutOfMemory& error) {
+    fmt::print(stderr, "dflop: out of memory: {}\n", error.what());
+    return 3;
+  }
+}
+
+}  // namespace
+
+Command profile_command() {
+  Command command{
+      "profile",
+      "measure what the parts of a model take on a live device",
+      "Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention "
+      "also on sequences\nof such lengths, and prints the medians. The file has these tables, optimizer, "
+      "activations, messages and all-reduces;\n'dflop train --profile' predicts with it. Parts are measured "
+      "on one rank (tp 1) while nothing else runs: ranks that\nshare a processor's cores, caches and memory "
+      "take longer. Measured seconds are not the same in two runs.",
+      "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
+      command_options(),
+      run};
+  command.options.add_options()  //
+      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"),
+       "see 'dflop models'")                                                                     //
+      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")  //
+      ("out", po::value<std::string>()->value_name("FILE"), "write the profile there")           //
+      ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),
+       "seconds for the parts; large points for which there is no time are left out")  //
+      ("most-tokens", po::value<std::int64_t>()->default_value(2048)->value_name("N"),
+       "of a point at most")  //
+      ("ranks", po::value<std::int64_t>()->default_value(2)->value_name("N"),
+       "all-reduces are measured over 2, 4, ... of them")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
+       "of values and of the order in which points are measured");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,56 @@
+#include "experiments/training_profile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backend/profiler.hpp"
+#include "core/error.hpp"
+#include "traces/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path) {
+  ModelSpec expected = profiled_model(model);
+  expected.name = profile.model.name;  // a file may have been given by another path
+  if (expected == profile.model) return;
+  throw Error(ErrorKind::input,
+              fmt::format("a profile of another model: '{}' there and '{}' here differ in sizes",
+                          profile.model.name, model.name),
+              path);
+}
+
+void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {
+  const auto has_tp = [&](const TpProfile& tp) { return tp.tp == stage.tp; };
+  if (std::none_of(profile.tp.begin(), profile.tp.end(), has_tp)) {
+    throw Error(ErrorKind::input,
+                fmt::format("the plan needs tables of tp {}, which are not there", stage.tp), path);
+  }
+  if (stage.dp > 1 && profile.all_reduce.empty()) {
+    throw Error(ErrorKind::input, "the plan has dp > 1, and no all-reduce was measured", path);
+  }
+}
+
+}  // namespace
+
+std::optional<ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
+                                                       const ModelSpec& model, const Program& layout,
+                                                       const World& world) {
+  if (!path) return std::nullopt;
+  const ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
+  const auto require = [&](const std::string& what, const std::string& expected, const std::string& found) {
+    if (expected == found) return;
+    throw Error(ErrorKind::input,
+                fmt::format("a profile of another {}: expected '{}', found '{}'", what, expected, found),
+                *path);
+  };
+  require("device", world.device_name(), profile.device);
+  require("processor", host_cpu(), profile.cpu);
+  require("precision", "f32", profile.dtype);
+  require_model(model, profile, *path);
+  for (const Stage& stage : layout.stages) require_stage(stage, profile, *path);
+  return ProfiledCostModel(profile);
+}
+
+}  // namespace dflop

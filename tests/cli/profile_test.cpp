@@ -1,0 +1,105 @@
+// dflop profile, and what dflop train makes of it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "tests/cli/run.hpp"
+#include "traces/profile_tables.hpp"
+
+namespace dflop {
+namespace {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+struct Profile : ::testing::Test {
+  Sandbox sandbox;
+
+  /// A profile that is measured in no time.
+  RunResult measure(const std::string& options = "") const {
+    return sandbox.run("profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --out p.json " + options);
+  }
+  void expect_training_refused(const std::string& file, const std::string& message) const {
+    const RunResult result = sandbox.run("train --steps 1 --profile " + file);
+    EXPECT_EQ(result.exit_code, 2) << message;
+    EXPECT_TRUE(result.out.empty());
+    EXPECT_NE(result.err.find("error: " + file + ": "), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
+  }
+  void expect_refused(const std::string& from, const std::string& to, const std::string& message) const {
+    std::string text = testing::read_all(sandbox.path("p.json"));
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    testing::write_all(sandbox.path("other.json"), text.replace(at, from.size(), to));
+    expect_training_refused("other.json", message);
+  }
+};
+
+TEST_F(Profile, PrintsATableOfUnitsAndWritesThem) {
+  const RunResult result = measure("--format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json rows = json::parse(result.out);
+  std::set<std::string> units;
+  for (const json& row : rows) units.insert(row["unit"].get<std::string>());
+  EXPECT_EQ(units.size(), kProfileUnits);
+  const ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
+  EXPECT_EQ(profile.model.name, "tiny-vlm");
+  EXPECT_EQ(profile.device, "host");
+  EXPECT_EQ(profile.dflop_version.empty(), false);
+  std::size_t points = 0;
+  for (const UnitPoints& unit : profile.tp.at(0).units) points += unit.size();
+  EXPECT_EQ(rows.size(), points);
+}
+
+TEST_F(Profile, RefusesWhatItCannotDo) {
+  testing::expect_error(measure("--device gpu"), {"option '--device': expected host, found 'gpu'"});
+  testing::expect_error(sandbox.run("profile --model tiny-vlm --most-tokens 16"),
+                        {"option '--most-tokens': expected a whole number from 32"});
+  testing::expect_error(sandbox.run("profile --model nobody"), {"nobody"});
+}
+
+TEST_F(Profile, PredictsTrainingSteps) {
+  ASSERT_EQ(measure().exit_code, 0);
+  const RunResult with = sandbox.run("train --steps 2 --format json --profile p.json");
+  ASSERT_EQ(with.exit_code, 0) << with.err;
+  for (const json& step : json::parse(with.out)) {
+    EXPECT_GT(step["predicted_s"], 0.0);
+    // Microbatches of four samples have more than the 64 tokens that were measured at most.
+    EXPECT_GT(step["extrapolated_fraction"], 0.5);
+  }
+  const RunResult without = sandbox.run("train --steps 1 --format json");
+  EXPECT_FALSE(json::parse(without.out)[0].contains("predicted_s"));
+}
+
+/// Every measured second is 0 but those of the optimizer: both ranks end with their step of 2 s, which
+/// nothing else delays.
+TEST_F(Profile, PredictsWhatTheProfileSays) {
+  ASSERT_EQ(measure().exit_code, 0);
+  ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
+  for (UnitPoints& points : profile.tp[0].units) {
+    for (ProfilePoint& p : points) p.forward_s = p.backward_input_s = p.backward_weight_s = 0;
+  }
+  profile.message = {};
+  profile.optimizer = {2, 0};
+  testing::write_all(sandbox.path("q.json"), to_json(profile));
+  const RunResult result = sandbox.run("train --steps 1 --format json --profile q.json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out)[0]["predicted_s"], 2.0);
+}
+
+TEST_F(Profile, IsOfOneDeviceAndModel) {
+  ASSERT_EQ(measure().exit_code, 0);
+  expect_refused("\"device\": \"host\"", "\"device\": \"abacus\"", "expected 'host', found 'abacus'");
+  expect_refused("\"cpu\": \"", "\"cpu\": \"no ", "another processor");
+  expect_refused("\"dtype\": \"f32\"", "\"dtype\": \"bf16\"", "another precision");
+  expect_refused("\"ffn\": ", "\"ffn\": 1", "another model");
+  expect_refused("\"tp\": 1", "\"tp\": 2", "tables of tp 1");
+  expect_refused("\"seed\": 1", "\"sown\": 1", "settings");
+  expect_training_refused("nowhere.json", "cannot be opened");
+}
+
+}  // namespace
+}  // namespace dflop
