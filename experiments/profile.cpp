@@ -53,7 +53,7 @@ int profile(const Values& values) {
   options.seed = read_seed(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kMostTokens);
-  const auto ranks = static_cast<int>(read_integer(values, "ranks", 1, kMostRanks));
+  const auto ranks = static_cast<int>(read_integer(values, "ranks", 2, kMostRanks));
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
   const std::unique_ptr<World> world = make_host_ranks(ranks);

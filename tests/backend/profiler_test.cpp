@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "backend/host_ranks.hpp"
 #include "core/plan_stages.hpp"
 #include "costmodel/profiled.hpp"
@@ -11,13 +13,13 @@
 namespace dflop {
 namespace {
 
-ProfileTables measured(DType dtype) {
+ProfileTables measured(DType dtype, const ModelSpec& model = testing::live_model()) {
   const std::unique_ptr<World> world = make_host_ranks(2);
   ProfilerOptions options;
   options.budget = Seconds(0.05);
   options.most_tokens = 64;
   options.dtype = dtype;
-  return measure_profile(testing::live_model(), *world, options);
+  return measure_profile(model, *world, options);
 }
 
 TEST(Profiler, MeasuresAllUnits) {
@@ -36,6 +38,23 @@ TEST(Profiler, MeasuresAllUnits) {
     }
   }
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
+/// Five encoder tokens become one of the connector: of 16, 32 and 64 tokens the next multiples. Attention is
+/// on whole sequences, and on 256 tokens at least.
+TEST(Profiler, MeasuresWholeTokensAndSequences) {
+  ModelSpec model = testing::live_model();
+  model.connector = {{5 * 16, 24}, 5};
+  const ProfileTables profile = measured(DType::f32, model);
+  const UnitPoints& connector = profile.tp.at(0).of(ProfileUnit::connector);
+  for (std::size_t i = 0; i < connector.size(); ++i) {
+    EXPECT_EQ(connector[i].tokens, (std::array<std::int64_t, 3>{20, 35, 65}.at(i)));
+  }
+  const UnitPoints& attention = profile.tp.at(0).of(ProfileUnit::llm_attention);
+  for (std::size_t i = 0; i < attention.size(); ++i) {
+    EXPECT_EQ(attention[i].length, std::int64_t{16} << i);
+    EXPECT_EQ(attention[i].tokens, 256);
+  }
 }
 
 TEST(Profiler, MeasuresOptimizerAndCommunication) {

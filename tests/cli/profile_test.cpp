@@ -58,6 +58,8 @@ TEST_F(Profile, RefusesWhatItCannotDo) {
   testing::expect_error(measure("--device gpu"), {"option '--device': expected host, found 'gpu'"});
   testing::expect_error(sandbox.run("profile --model tiny-vlm --most-tokens 16"),
                         {"option '--most-tokens': expected a whole number from 32"});
+  testing::expect_error(sandbox.run("profile --model tiny-vlm --ranks 1"),
+                        {"option '--ranks': expected a whole number from 2"});
   testing::expect_error(sandbox.run("profile --model nobody"), {"nobody"});
 }
 
