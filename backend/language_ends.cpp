@@ -2,7 +2,7 @@
 
 namespace dflop {
 
-Embedding::Embedding(const ModelSpec&, ParameterStore& store, const RankContext& rank)
+Embedding::Embedding(ParameterStore& store, const RankContext& rank)
     : rank_(rank), store_(store), table_(store.find("llm.embedding")) {}
 
 Tensor Embedding::forward(const Tensor& encoded, const LlmInput& input, EmbeddingTape& tape) const {
@@ -42,7 +42,7 @@ void Embedding::backward_weight(EmbeddingTape& tape) const {
   tape = {};
 }
 
-Head::Head(const ModelSpec&, ParameterStore& store, const RankContext& rank)
+Head::Head(ParameterStore& store, const RankContext& rank)
     : rank_(rank),
       first_class_(store.find("llm.head").row_ranges.front().begin),
       norm_("llm.norm", false, store, rank),

@@ -4,7 +4,6 @@
 
 #include "backend/linear.hpp"
 #include "backend/microbatch.hpp"
-#include "core/model.hpp"
 
 namespace dflop {
 
@@ -19,7 +18,7 @@ struct EmbeddingTape {
 
 class Embedding {
  public:
-  Embedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+  Embedding(ParameterStore& store, const RankContext& rank);
 
   /// `encoded`: the encoder's tokens, [encoder_rows, width].
   Tensor forward(const Tensor& encoded, const LlmInput& input, EmbeddingTape& tape) const;
@@ -43,7 +42,7 @@ struct HeadTape {
 
 class Head {
  public:
-  Head(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+  Head(ParameterStore& store, const RankContext& rank);
 
   /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, HeadTape& tape) const;

@@ -1,9 +1,9 @@
 #include "backend/live_rank.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
-#include "core/encoder_share.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -16,6 +16,12 @@ bool makes_input_gradient(Op op) {
 std::string place_of(const Instruction& instruction) {
   return std::string(to_string(instruction.op)) + " of microbatch " + std::to_string(instruction.microbatch) +
          " on stage " + std::to_string(instruction.stage);
+}
+
+/// Of rows that stand in parts of these sizes, one after the other.
+Range part_of(const std::vector<std::int64_t>& sizes, std::int32_t part) {
+  const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + part, std::int64_t{0});
+  return {begin, begin + sizes[static_cast<std::size_t>(part)]};
 }
 
 /// The collective in which a group reduces the gradients of a stage; none with one dp rank.
@@ -63,7 +69,7 @@ ModelState LiveRank::model_state() const {
   return state;
 }
 
-LiveRank::HeldStage& LiveRank::held(int stage) {
+const LiveRank::HeldStage& LiveRank::held(int stage) const {
   const auto found =
       std::find_if(stages_.begin(), stages_.end(), [&](const HeldStage& h) { return h.stage == stage; });
   if (found == stages_.end()) {
@@ -79,12 +85,12 @@ LiveRank::Slot& LiveRank::slot(const Instruction& instruction) {
 }
 
 StageInput LiveRank::input_of(const LiveStep& step, int stage, int microbatch) const {
-  const Stage& shape = step.program.stages[static_cast<std::size_t>(stage)];
-  const bool first = stage_places(step.program.stages)[static_cast<std::size_t>(stage)].patches;
+  const StagePlace& place = held(stage).module->place();
   StageInput input;
   input.token_weight = step.content.token_weight();
-  if (shape.encoder_layers > 0) input.encoder = step.content.encoder(microbatch, dp_rank_, first);
-  if (shape.llm_layers > 0) input.llm = step.content.llm(microbatch, dp_rank_);
+  if (place.stage.encoder_layers > 0)
+    input.encoder = step.content.encoder(microbatch, dp_rank_, place.patches);
+  if (place.stage.llm_layers > 0) input.llm = step.content.llm(microbatch, dp_rank_);
   return input;
 }
 
@@ -126,7 +132,7 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
     result.spans[i].start = times[i].first->time();
     result.spans[i].end = times[i].second->time();
   }
-  result.loss = read_sum(rank_, loss_);
+  result.loss = download(rank_, loss_.view().data, 1).front();
   slots_.clear();
   return result;
 }
@@ -134,7 +140,7 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
 void LiveRank::run(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
   switch (instruction.op) {
     case Op::forward:
-      return forward(step, instruction);
+      return forward(instruction);
     case Op::backward:
     case Op::backward_input:
       return backward(instruction);
@@ -164,7 +170,7 @@ void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbo
   (activations ? next->second.in : next->second.d_out) = std::move(made);
 }
 
-void LiveRank::forward(const LiveStep&, const Instruction& instruction) {
+void LiveRank::forward(const Instruction& instruction) {
   Slot& s = slot(instruction);
   const StageModule& module = *held(instruction.stage).module;
   if (s.in.empty()) s.in = Tensor(rank_, module.input_rows(s.input), module.input_columns());
@@ -187,19 +193,15 @@ void LiveRank::backward(const Instruction& instruction) {
 /// different dp those that one of the ranks made for the other.
 Range LiveRank::rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                           bool activations) const {
-  const StageModule& module = *std::find_if(stages_.begin(), stages_.end(), [&](const HeldStage& h) {
-                                 return h.stage == stage;
-                               })->module;
+  const StageModule& module = *held(stage).module;
   const bool into = message.destination == static_cast<std::int32_t>(group_);
   const bool own_input = into == activations;  // else it is about the output
   const std::int64_t all = own_input ? module.input_rows(slot.input) : module.output_rows(slot.input);
   const int boundary = own_input ? stage - 1 : stage;
   if (plan_.layout != Layout::disaggregated || boundary != plan_.encoder.pp - 1) return {0, all};
-  const auto groups = std::span(step.program.groups);
-  const auto dp_of = [&](std::int32_t g) { return groups[static_cast<std::size_t>(g)].dp_rank; };
-  const int other = dp_of(into ? message.source : message.destination);
-  return own_input ? step.content.rows_between(message.microbatch, other, dp_rank_, true)
-                   : step.content.rows_between(message.microbatch, dp_rank_, other, false);
+  const auto peer = static_cast<std::size_t>(into ? message.source : message.destination);
+  const auto other = step.program.groups[peer].dp_rank;
+  return part_of(own_input ? slot.input.llm->rows_from : slot.input.encoder->rows_to, other);
 }
 
 void LiveRank::send(const LiveStep& step, const Instruction& instruction) {
@@ -244,12 +246,17 @@ void LiveRank::take(const LiveStep& step, std::int32_t index) {
   arrivals_[index] = rank_.communicator.last_arrival();
 }
 
-void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
-  const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
+/// Those of this rank's place in each of a collective's groups.
+RankGroup LiveRank::ranks_of(const Program& program, const Collective& collective) const {
   RankGroup group;
   for (const std::int32_t g : collective.groups) {
-    group.ranks.push_back(step.program.groups[static_cast<std::size_t>(g)].first_rank + rank_.tp_rank);
+    group.ranks.push_back(program.groups[static_cast<std::size_t>(g)].first_rank + rank_.tp_rank);
   }
+  return group;
+}
+
+void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+  const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
   Pieces& pieces = pieces_[instruction.stage];
   const Sums all = held(instruction.stage).module->parameters().gradients();
   const std::int64_t begin = all.columns * pieces.done / pieces.count;
@@ -258,23 +265,19 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Live
   const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
   rank_.communicator.all_reduce(static_cast<std::byte*>(all.data) + static_cast<std::size_t>(begin) * width,
                                 static_cast<std::size_t>(end - begin), sum_element_of(rank_.kernels.dtype()),
-                                group, rank_.compute,
+                                ranks_of(step.program, collective), rank_.compute,
                                 "gradients of stage " + std::to_string(instruction.stage));
   span.arrival = rank_.communicator.last_arrival();
 }
 
 void LiveRank::optimize(const LiveStep& step, const Instruction& instruction) {
   if (!step.update) return;
-  HeldStage& stage = held(instruction.stage);
+  const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
   store.step(rank_, step.optimizer);
   if (stage.shards == 1) return;
   const Collective* reduction = reduction_of(step.program, instructions(step.program), instruction.stage);
-  RankGroup group;
-  for (const std::int32_t g : reduction->groups) {
-    group.ranks.push_back(step.program.groups[static_cast<std::size_t>(g)].first_rank + rank_.tp_rank);
-  }
-  store.gather(rank_, group);
+  store.gather(rank_, ranks_of(step.program, *reduction));
 }
 
 }  // namespace dflop

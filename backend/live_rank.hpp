@@ -90,7 +90,7 @@ class LiveRank {
   };
 
   void run(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
-  void forward(const LiveStep& step, const Instruction& instruction);
+  void forward(const Instruction& instruction);
   void backward(const Instruction& instruction);
   void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);
   void send(const LiveStep& step, const Instruction& instruction);
@@ -101,7 +101,8 @@ class LiveRank {
   Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                   bool activations) const;
   StageInput input_of(const LiveStep& step, int stage, int microbatch) const;
-  HeldStage& held(int stage);
+  RankGroup ranks_of(const Program& program, const Collective& collective) const;
+  const HeldStage& held(int stage) const;
   Slot& slot(const Instruction& instruction);
   std::span<const Instruction> instructions(const Program& program) const;
 

@@ -42,7 +42,7 @@ BatchContent::BatchContent(const Plan& plan, const ModelSpec& model, std::span<c
 
 EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool pixels) const {
   EncoderInput input;
-  input.output_rows.assign(static_cast<std::size_t>(plan_.llm.dp), 0);
+  input.rows_to.assign(static_cast<std::size_t>(plan_.llm.dp), 0);
   const std::int64_t merge = model_.connector.merge;
   for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
     if (piece.encoder_dp != encoder_dp) return;
@@ -54,7 +54,7 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool pixels) 
     const auto first = static_cast<std::int64_t>(input.positions.size());
     add_sequence(input.offsets, input.positions, piece.tokens);
     add_means(input, first / merge, piece.tokens / merge, piece.output_end - piece.output_begin);
-    input.output_rows[static_cast<std::size_t>(piece.llm_dp)] += piece.output_end - piece.output_begin;
+    input.rows_to[static_cast<std::size_t>(piece.llm_dp)] += piece.output_end - piece.output_begin;
     if (!pixels) return;
     const std::vector<float> values = sequence_pixels(seed_, sample, piece.sequence);
     input.pixels.insert(input.pixels.end(), values.begin(), values.end());
@@ -62,21 +62,13 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool pixels) 
   return input;
 }
 
-Range BatchContent::rows_between(int microbatch, int encoder_dp, int llm_dp, bool of_input) const {
-  const EncoderShare share = share_encoder(plan_, model_, samples_, bins_, microbatch);
-  const auto tokens = [&](int e, int d) {
-    return share.output_tokens[static_cast<std::size_t>(e * plan_.llm.dp + d)];
-  };
-  Range rows;
-  for (int before = 0; before < (of_input ? encoder_dp : llm_dp); ++before) {
-    rows.begin += of_input ? tokens(before, llm_dp) : tokens(encoder_dp, before);
-  }
-  rows.end = rows.begin + tokens(encoder_dp, llm_dp);
-  return rows;
-}
-
 LlmInput BatchContent::llm(int microbatch, int llm_dp) const {
   LlmInput input;
+  input.rows_from.assign(static_cast<std::size_t>(plan_.encoder.dp), 0);
+  for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
+    if (piece.llm_dp != llm_dp) return;
+    input.rows_from[static_cast<std::size_t>(piece.encoder_dp)] += piece.output_end - piece.output_begin;
+  });
   for (const std::int32_t i : bins_[static_cast<std::size_t>(microbatch * plan_.llm.dp + llm_dp)]) {
     const Sample& sample = samples_[static_cast<std::size_t>(i)];
     const auto first = static_cast<std::int64_t>(input.positions.size());

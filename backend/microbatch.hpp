@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "backend/range.hpp"
 #include "core/encoder_share.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
@@ -19,7 +18,7 @@ struct EncoderInput {
   std::vector<float> pixels;             ///< [rows, kPatchValues], where they are asked for
   std::vector<std::int32_t> pool_begin;  ///< per LLM token, the connector's rows whose mean it is
   std::vector<std::int32_t> pool_end;
-  std::vector<std::int64_t> output_rows;  ///< LLM tokens for each dp rank of the LLM, which follow each other
+  std::vector<std::int64_t> rows_to;  ///< LLM tokens for each dp rank of the LLM, which follow each other
 };
 
 /// What one dp rank of the LLM has in one microbatch: each sample is one sequence, tokens from the encoder
@@ -33,6 +32,7 @@ struct LlmInput {
   std::vector<std::int32_t> encoded_rows;  ///< where each of them stands
   std::vector<std::int32_t> targets;       ///< per row, the next token; -1 where it is not trained
   std::int64_t encoder_rows = 0;           ///< tokens from the encoder, used or not
+  std::vector<std::int64_t> rows_from;  ///< of these, from each dp rank of the encoder, one after the other
 };
 
 /// One global batch under one assignment. What is given to it outlives it.
@@ -44,10 +44,6 @@ class BatchContent {
 
   EncoderInput encoder(int microbatch, int encoder_dp, bool pixels) const;
   LlmInput llm(int microbatch, int llm_dp) const;
-
-  /// Of a disaggregated plan: the LLM tokens that an encoder rank makes for an LLM rank, as rows of what the
-  /// LLM rank gets from all encoder ranks (`of_input`), or of what the encoder rank makes for all LLM ranks.
-  Range rows_between(int microbatch, int encoder_dp, int llm_dp, bool of_input) const;
 
   /// What a token's loss is multiplied with: one over the trained tokens of the whole batch; 0 without any.
   double token_weight() const { return token_weight_; }

@@ -19,38 +19,6 @@ double normal(Random& random) {
   return sum;
 }
 
-template <typename T>
-std::vector<T> converted(const std::vector<double>& values) {
-  return {values.begin(), values.end()};
-}
-
-/// Copies numbers to device memory of 4 or 8 bytes a value.
-void upload(const RankContext& rank, void* data, std::size_t width, const std::vector<double>& values) {
-  if (values.empty()) return;
-  if (width == sizeof(double)) {
-    rank.compute.copy_to_device(data, values.data(), values.size() * width);
-  } else {
-    const std::vector<float> narrow = converted<float>(values);
-    rank.compute.copy_to_device(data, narrow.data(), narrow.size() * width);
-    rank.compute.synchronize();
-  }
-}
-
-std::vector<double> download(const RankContext& rank, const void* data, std::size_t width,
-                             std::size_t count) {
-  std::vector<double> values(count);
-  if (count == 0) return values;
-  if (width == sizeof(double)) {
-    rank.compute.copy_to_host(values.data(), data, count * width);
-    rank.compute.synchronize();
-    return values;
-  }
-  std::vector<float> narrow(count);
-  rank.compute.copy_to_host(narrow.data(), data, count * width);
-  rank.compute.synchronize();
-  return {narrow.begin(), narrow.end()};
-}
-
 void* at(void* data, std::int64_t value, std::size_t width) {
   return static_cast<std::byte*>(data) + static_cast<std::size_t>(value) * width;
 }
@@ -69,7 +37,6 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   gradients_ = SumTensor(rank, 1, length_);
   moment1_ = SumTensor(rank, 1, shard_size());
   moment2_ = SumTensor(rank, 1, shard_size());
-  if (bytes_of(dtype_) != sum_bytes_of(dtype_)) master_ = SumTensor(rank, 1, shard_size());
   rank.kernels.zero(weights_);
   rank.kernels.zero(moment1_);
   rank.kernels.zero(moment2_);
@@ -127,8 +94,7 @@ void ParameterStore::step(const RankContext& rank, const AdamWStep& step) {
   const std::int64_t begin = shard_ * size;
   const Matrix weight{at(weights_.view().data, begin, bytes_of(dtype_)), 1, size};
   const Sums gradient{at(gradients_.view().data, begin, sum_bytes_of(dtype_)), 1, size};
-  const bool rounded = bytes_of(dtype_) != sum_bytes_of(dtype_);
-  const Sums master = rounded ? master_.view() : Sums{weight.data, 1, size};
+  const Sums master{weight.data, 1, size};  // weights are as precise as sums
   rank.kernels.adamw(weight, master, moment1_, moment2_, gradient, step);
 }
 
@@ -144,8 +110,7 @@ ModelState ParameterStore::memory() const {
     return Bytes{values * static_cast<std::int64_t>(width)};
   };
   const std::size_t sum = sum_bytes_of(dtype_);
-  const std::int64_t states = bytes_of(dtype_) == sum ? 2 : 3;  // moments, and master weights where rounded
-  return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(states * shard_size(), sum)};
+  return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(2 * shard_size(), sum)};
 }
 
 void* ParameterStore::moments(const Parameter& parameter, const Range& range, Kind which) {
@@ -162,14 +127,13 @@ Range ParameterStore::held(const Parameter& parameter, Kind which) const {
 
 std::vector<double> ParameterStore::read(const RankContext& rank, const Parameter& parameter, Kind which) {
   const auto count = static_cast<std::size_t>(parameter.count());
-  const std::size_t width = sum_bytes_of(dtype_);
-  if (which == Kind::weight) return download(rank, weight(parameter).data, bytes_of(dtype_), count);
-  if (which == Kind::gradient) return download(rank, gradient(parameter).data, width, count);
+  if (which == Kind::weight) return download(rank, weight(parameter).data, count);
+  if (which == Kind::gradient) return download(rank, gradient(parameter).data, count);
   std::vector<double> values(count, 0.0);
   const Range range = held(parameter, which);
   if (range.size() == 0) return values;
   const std::vector<double> mine =
-      download(rank, moments(parameter, range, which), width, static_cast<std::size_t>(range.size()));
+      download(rank, moments(parameter, range, which), static_cast<std::size_t>(range.size()));
   std::copy(mine.begin(), mine.end(), values.begin() + range.begin);
   return values;
 }
@@ -181,13 +145,13 @@ void ParameterStore::write(const RankContext& rank, const Parameter& parameter, 
                                          std::to_string(parameter.count()) + " values, not " +
                                          std::to_string(values.size()));
   }
-  const std::size_t width = sum_bytes_of(dtype_);
-  if (which == Kind::weight) return upload(rank, weight(parameter).data, bytes_of(dtype_), values);
-  if (which == Kind::gradient) return upload(rank, gradient(parameter).data, width, values);
+  const std::span<const double> all(values);
+  if (which == Kind::weight) return upload(rank, weight(parameter).data, all);
+  if (which == Kind::gradient) return upload(rank, gradient(parameter).data, all);
   const Range range = held(parameter, which);
   if (range.size() == 0) return;
-  upload(rank, moments(parameter, range, which), width,
-         {values.begin() + range.begin, values.begin() + range.end});
+  upload(rank, moments(parameter, range, which),
+         all.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
 }
 
 }  // namespace dflop

@@ -91,7 +91,6 @@ class ParameterStore {
   std::int64_t length_ = 0;
   DType dtype_;
   Tensor weights_;
-  SumTensor master_;  // of the shard; without rows where weights are as precise
   SumTensor gradients_;
   SumTensor moment1_;  // of the shard
   SumTensor moment2_;

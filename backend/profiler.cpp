@@ -122,14 +122,12 @@ ProfileLine measure_optimizer(const RankContext& rank) {
   const auto end = rank.device.make_event();
   for (std::int64_t parameters = 1 << 12; parameters <= 1 << 20; parameters *= 4) {
     Tensor weight(rank, 1, parameters);
-    const bool rounded = bytes_of(rank.kernels.dtype()) != sum_bytes_of(rank.kernels.dtype());
-    SumTensor sums[4];  // gradient, moments, master weights
+    SumTensor sums[3];  // gradient, moments
     for (SumTensor& sum : sums) {
       sum = SumTensor(rank, 1, parameters);
       rank.kernels.zero(Sums(sum));
     }
-    // Where weights are as precise as sums they are their own master, as in ParameterStore::step().
-    const Sums master = rounded ? sums[3].view() : Sums{weight.view().data, 1, parameters};
+    const Sums master{weight.view().data, 1, parameters};  // as in ParameterStore::step()
     rank.kernels.zero(Matrix(weight));
     std::vector<double> times;
     for (int i = 0; i <= kRepeats; ++i) {

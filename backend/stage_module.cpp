@@ -49,12 +49,12 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
                                  rank);
   }
   if (stage.connector) connector_.emplace(model, store_, rank);
-  if (stage.embedding) embedding_.emplace(model, store_, rank);
+  if (stage.embedding) embedding_.emplace(store_, rank);
   for (int i = 0; i < stage.llm_layers; ++i) {
     llm_layers_.emplace_back(model.llm, stage.recomputation,
                              "llm.layers." + std::to_string(place.first_llm_layer + i), store_, rank);
   }
-  if (stage.head) head_.emplace(model, store_, rank);
+  if (stage.head) head_.emplace(store_, rank);
 }
 
 std::int64_t StageModule::input_columns() const {
@@ -82,7 +82,7 @@ Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape
   tape.encoder_sequences = pack(rank_, input);
   if (patches_) {
     tape.pixels = Tensor(rank_, tape.encoder_sequences.rows, kPatchValues);
-    upload(rank_, tape.pixels, input.pixels);
+    upload(rank_, tape.pixels.view().data, std::span<const float>(input.pixels));
     in = patches_->forward(tape.pixels);
   }
   Tensor x = run_layers(encoder_layers_, std::move(in), tape.encoder_sequences, tape.encoder_layers);

@@ -1,5 +1,8 @@
 #include "backend/tensor.hpp"
 
+#include <string>
+#include <type_traits>
+
 #include "core/error.hpp"
 
 namespace dflop {
@@ -40,31 +43,49 @@ IndexTensor::IndexTensor(const RankContext& rank, std::vector<std::int32_t> numb
     rank.compute.copy_to_device(buffer_->data(), host_.data(), host_.size() * sizeof(std::int32_t));
 }
 
-void upload(const RankContext& rank, Matrix matrix, std::span<const float> values) {
+namespace {
+
+template <typename To, typename From>
+void upload_as(const RankContext& rank, void* data, std::span<const From> values) {
   if (values.empty()) return;
-  switch (rank.kernels.dtype()) {
-    case DType::f32:
-      rank.compute.copy_to_device(matrix.data, values.data(), values.size_bytes());
-      break;
-    case DType::f64: {
-      const std::vector<double> wide(values.begin(), values.end());
-      rank.compute.copy_to_device(matrix.data, wide.data(), wide.size() * sizeof(double));
-      break;
-    }
-    case DType::bf16:
-      throw Error(ErrorKind::internal, "no conversion to bf16 on the host");
+  if constexpr (std::is_same_v<To, From>) {
+    rank.compute.copy_to_device(data, values.data(), values.size_bytes());
+  } else {
+    const std::vector<To> converted(values.begin(), values.end());
+    rank.compute.copy_to_device(data, converted.data(), converted.size() * sizeof(To));
   }
   rank.compute.synchronize();  // the numbers may go away
 }
 
-double read_sum(const RankContext& rank, ConstSums sum) {
-  float narrow = 0;
-  double wide = 0;
-  const bool is_wide = rank.kernels.dtype() == DType::f64;
-  void* number = is_wide ? static_cast<void*>(&wide) : &narrow;
-  rank.compute.copy_to_host(number, sum.data, is_wide ? sizeof wide : sizeof narrow);
+template <typename T>
+std::vector<double> download_as(const RankContext& rank, const void* data, std::size_t count) {
+  std::vector<T> values(count);
+  if (count > 0) rank.compute.copy_to_host(values.data(), data, count * sizeof(T));
   rank.compute.synchronize();
-  return is_wide ? wide : narrow;
+  return {values.begin(), values.end()};
+}
+
+/// Whether numbers are f64; else they are f32.
+bool is_wide(const RankContext& rank) {
+  const DType dtype = rank.kernels.dtype();
+  if (bytes_of(dtype) != sum_bytes_of(dtype)) {
+    throw Error(ErrorKind::internal, "numbers are f32 or f64 here, not " + std::string(to_string(dtype)));
+  }
+  return dtype == DType::f64;
+}
+
+}  // namespace
+
+void upload(const RankContext& rank, void* data, std::span<const float> values) {
+  is_wide(rank) ? upload_as<double>(rank, data, values) : upload_as<float>(rank, data, values);
+}
+
+void upload(const RankContext& rank, void* data, std::span<const double> values) {
+  is_wide(rank) ? upload_as<double>(rank, data, values) : upload_as<float>(rank, data, values);
+}
+
+std::vector<double> download(const RankContext& rank, const void* data, std::size_t count) {
+  return is_wide(rank) ? download_as<double>(rank, data, count) : download_as<float>(rank, data, count);
 }
 
 void tp_all_reduce(const RankContext& rank, Matrix matrix, const char* what) {

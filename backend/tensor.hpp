@@ -81,11 +81,11 @@ class IndexTensor {
   std::unique_ptr<Buffer> buffer_;
 };
 
-/// Copies numbers into a matrix of as many values, in its precision.
-void upload(const RankContext& rank, Matrix matrix, std::span<const float> values);
-
-/// The number in a [1, 1] of sums; waits for it.
-double read_sum(const RankContext& rank, ConstSums sum);
+/// Copies numbers to device memory, in the precision that the rank computes in, f32 or f64, and waits for it.
+void upload(const RankContext& rank, void* data, std::span<const float> values);
+void upload(const RankContext& rank, void* data, std::span<const double> values);
+/// The same back.
+std::vector<double> download(const RankContext& rank, const void* data, std::size_t count);
 
 /// Sums a matrix over the tp ranks in place, on the compute stream; nothing with one of them.
 void tp_all_reduce(const RankContext& rank, Matrix matrix, const char* what);

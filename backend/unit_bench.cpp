@@ -58,9 +58,9 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       patches_("encoder.patches", false, Split::rows, store_, rank),
       encoder_(layers(model.encoder, "encoder.layers.0", store_, rank)),
       connector_(model, store_, rank),
-      embedding_(model, store_, rank),
+      embedding_(store_, rank),
       llm_(layers(model.llm, "llm.layers.0", store_, rank)),
-      head_(model, store_, rank),
+      head_(store_, rank),
       loss_(rank, 1, 1),
       begin_(rank.device.make_event()),
       end_(rank.device.make_event()) {
@@ -72,7 +72,7 @@ Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   Tensor tensor(rank_, rows, columns);
   std::vector<float> all(static_cast<std::size_t>(rows * columns));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
-  upload(rank_, tensor, all);
+  upload(rank_, tensor.view().data, std::span<const float>(all));
   return tensor;
 }
 
@@ -115,7 +115,7 @@ ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
   Tensor out;
   point.forward_s = timed([&] {
     in = Tensor(rank_, tokens, kPatchValues);
-    upload(rank_, in, pixels);  // a stage does so in its forward
+    upload(rank_, in.view().data, std::span<const float>(pixels));  // a stage does so in its forward
     out = patches_.forward(in);
   });
   const Tensor d_out = random_tensor(tokens, out.columns());

@@ -23,7 +23,6 @@
 #include "solver/bins.hpp"
 #include "solver/planners.hpp"
 #include "solver/schedulers.hpp"
-#include "solver/scheduling_service.hpp"
 #include "traces/records.hpp"
 
 namespace dflop {
@@ -83,24 +82,11 @@ const CostModel& scheduling_cost(const Target& target, const SchedulerChoice& ch
 /// with them.
 ServiceInput service_input(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                            const SchedulerChoice& choice) {
-  SchedulerOptions options;
-  if (choice.node_budget) options.node_budget = *choice.node_budget;
-  if (choice.steps) options.steps = *choice.steps;
   const auto draw = [&batches](std::uint64_t k) {
     return k < batches.size() ? borrowed(batches[k]) : nullptr;
   };
   const CostModel& cost = scheduling_cost(target, choice);
-  return {draw, make_scheduler(choice.name, options), plan, target.model, borrowed(cost)};
-}
-
-ServiceOptions service_options(const Target& target, const SchedulerChoice& choice, std::uint64_t seed) {
-  ServiceOptions options;
-  options.seed = seed;
-  options.time_limit = choice.time_limit;
-  options.objective = choice.objective;
-  options.token_cap = choice.token_cap;
-  if (choice.respect_memory) options.memory = target.cluster.gpu.usable_memory();
-  return options;
+  return {draw, make_scheduler(choice), plan, target.model, borrowed(cost)};
 }
 
 ScheduleFile empty_schedule(const Plan& plan, const std::vector<Batch>& batches,
@@ -262,6 +248,23 @@ Target::Target(const std::string& model_name, const std::string& cluster_name, c
       cluster(changed(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); }), change)),
       cost(model, cluster),
       executor(cost) {}
+
+std::unique_ptr<Scheduler> make_scheduler(const SchedulerChoice& choice) {
+  SchedulerOptions options;
+  if (choice.node_budget) options.node_budget = *choice.node_budget;
+  if (choice.steps) options.steps = *choice.steps;
+  return make_scheduler(choice.name, options);
+}
+
+ServiceOptions service_options(const Target& target, const SchedulerChoice& choice, std::uint64_t seed) {
+  ServiceOptions options;
+  options.seed = seed;
+  options.time_limit = choice.time_limit;
+  options.objective = choice.objective;
+  options.token_cap = choice.token_cap;
+  if (choice.respect_memory) options.memory = target.cluster.gpu.usable_memory();
+  return options;
+}
 
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options, bool report) {
   Preprocessed data = preprocess(load_records(file), options, file);

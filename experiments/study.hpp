@@ -15,6 +15,7 @@
 #include "core/schedules.hpp"
 #include "costmodel/analytic.hpp"
 #include "sim/sim_executor.hpp"
+#include "solver/scheduling_service.hpp"
 #include "traces/preprocess.hpp"
 #include "traces/schedule_file.hpp"
 
@@ -56,6 +57,11 @@ struct SchedulerChoice {
   /// What the scheduler predicts with; must outlive the runs. Null: the target's.
   const CostModel* cost = nullptr;
 };
+
+std::unique_ptr<Scheduler> make_scheduler(const SchedulerChoice& choice);
+
+/// A deterministic service's.
+ServiceOptions service_options(const Target& target, const SchedulerChoice& choice, std::uint64_t seed);
 
 /// Schedules every batch. `seconds`, where given, receives the measured time of each. An iteration whose caps
 /// cannot be obeyed, or were not, has status infeasible, its reason and no bins, and is the last.

@@ -202,7 +202,9 @@ int train(const Values& values) {
   const std::string model_name = has_plan                    ? plan.model
                                  : values.count("model") > 0 ? values["model"].as<std::string>()
                                                              : kDefaultModel;
-  const Target target(model_name, has_plan ? plan.cluster : kDefaultCluster, where);
+  const auto owned =
+      std::make_shared<const Target>(model_name, has_plan ? plan.cluster : kDefaultCluster, where);
+  const Target& target = *owned;
   if (!has_plan) {
     const auto gbs = values.count("gbs") > 0 ? read_integer(values, "gbs", 1, kMostGbs) : 16;
     plan = default_plan(model_name, kDefaultCluster, target.model, static_cast<int>(gbs));
@@ -215,10 +217,11 @@ int train(const Values& values) {
   }
   const auto data = values["data"].as<std::string>();
   const std::vector<Sample> samples = load_samples(data, read_preprocess_options(values, target.model, seed));
-  const std::vector<Batch> batches = make_batches(samples, plan.gbs, static_cast<int>(steps), seed);
+  const auto batches = std::make_shared<const std::vector<Batch>>(
+      make_batches(samples, plan.gbs, static_cast<int>(steps), seed));
 
   if (folder) prepare_checkpoints(*folder, resume);
-  const Program layout = lower(plan, target.model, batches.front(), dealt(plan));
+  const Program layout = lower(plan, target.model, batches->front(), dealt(plan));
   const std::unique_ptr<World> world = make_world(values["device"].as<std::string>(), layout.ranks());
   const std::optional<ProfiledCostModel> cost =
       read_training_profile(read_text(values, "profile"), target.model, layout, *world);
@@ -230,7 +233,7 @@ int train(const Values& values) {
   options.seed = seed;
   options.learning_rate = values["learning-rate"].as<double>();
   if (cost) options.predicting = &*cost;
-  TrainingLoop training(plan, target, batches, scheduler, executor, options);
+  TrainingLoop training(plan, owned, batches, scheduler, executor, options);
 
   std::vector<TrainingStep> done;
   std::deque<Timeline> recorded;

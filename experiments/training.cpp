@@ -3,23 +3,16 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "core/verify.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "sim/sim_executor.hpp"
-#include "solver/schedulers.hpp"
-#include "solver/scheduling_service.hpp"
 
 namespace dflop {
 namespace {
-
-/// A pointer to what somebody else owns.
-template <typename T>
-std::shared_ptr<const T> borrowed(const T& value) {
-  return {std::shared_ptr<const T>(), &value};
-}
 
 double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program) {
   double all = 0;
@@ -35,35 +28,29 @@ double extrapolated_fraction(const ProfiledCostModel& cost, const Program& progr
 
 }  // namespace
 
-TrainingLoop::TrainingLoop(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
+                           std::shared_ptr<const std::vector<Batch>> batches,
                            const SchedulerChoice& scheduler, LiveExecutor& executor,
                            const TrainingOptions& options)
     : plan_(plan),
-      target_(target),
-      batches_(batches),
+      target_(std::move(target)),
+      batches_(std::move(batches)),
       scheduler_(scheduler),
       executor_(executor),
       options_(options) {}
 
 void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step) {
   const auto first = static_cast<std::uint64_t>(options_.first_step - 1);
-  const auto draw = [&](std::uint64_t k) {
-    const std::uint64_t index = first + k;
-    const bool more = index < static_cast<std::uint64_t>(options_.last_step);
-    return more ? borrowed(batches_[index]) : nullptr;
+  const auto last = static_cast<std::uint64_t>(options_.last_step);
+  const auto draw = [batches = batches_, first, last](std::uint64_t k) {
+    using Pointer = std::shared_ptr<const Batch>;
+    return first + k < last ? Pointer(batches, &(*batches)[first + k]) : nullptr;
   };
-  SchedulerOptions scheduler;
-  if (scheduler_.node_budget) scheduler.node_budget = *scheduler_.node_budget;
-  if (scheduler_.steps) scheduler.steps = *scheduler_.steps;
-  ServiceOptions service;
-  service.mode = scheduler_.time_limit ? ServiceMode::live : ServiceMode::deterministic;
-  service.seed = options_.seed;
-  service.time_limit = scheduler_.time_limit;
-  service.objective = scheduler_.objective;
-  service.token_cap = scheduler_.token_cap;
-  SchedulingService source({draw, make_scheduler(scheduler_.name, scheduler), plan_, target_.model,
-                            borrowed<CostModel>(target_.cost)},
-                           service);
+  ServiceOptions options = service_options(*target_, scheduler_, options_.seed);
+  if (scheduler_.time_limit) options.mode = ServiceMode::live;
+  SchedulingService source({draw, make_scheduler(scheduler_), plan_, target_->model,
+                            std::shared_ptr<const CostModel>(target_, &target_->cost)},
+                           options);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = source.next();
     if (!batch || batch->result.status == ScheduleStatus::infeasible) {
@@ -84,10 +71,10 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
 TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline) {
   const Assignment& assignment = batch.result.assignment;
   const PipelineOrder order =
-      order_for_batch(plan_, target_.model, target_.cluster, target_.cost, *batch.samples, assignment);
-  const Program program = lower(plan_, target_.model, *batch.samples, assignment, order);
+      order_for_batch(plan_, target_->model, target_->cluster, target_->cost, *batch.samples, assignment);
+  const Program program = lower(plan_, target_->model, *batch.samples, assignment, order);
   verify(program);
-  const BatchContent content(plan_, target_.model, *batch.samples, assignment, options_.seed);
+  const BatchContent content(plan_, target_->model, *batch.samples, assignment, options_.seed);
   AdamWStep optimizer;
   optimizer.learning_rate = options_.learning_rate;
   optimizer.step = step;

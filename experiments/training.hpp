@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,11 +41,13 @@ struct TrainingOptions {
 };
 
 /// Trains step after step until the last one, or until `keep_going` says no after one. `batches`: that of
-/// step s is batches[s - 1]. The schedule of a step is made while the one before it runs.
+/// step s is batches[s - 1]. The schedule of a step is made while the one before it runs; target and batches
+/// are owned with the scheduler, which may outlive the loop where it does not return in time.
 class TrainingLoop {
  public:
-  TrainingLoop(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
-               const SchedulerChoice& scheduler, LiveExecutor& executor, const TrainingOptions& options);
+  TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
+               std::shared_ptr<const std::vector<Batch>> batches, const SchedulerChoice& scheduler,
+               LiveExecutor& executor, const TrainingOptions& options);
 
   /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::run().
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
@@ -53,8 +56,8 @@ class TrainingLoop {
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
 
   const Plan& plan_;
-  const Target& target_;
-  const std::vector<Batch>& batches_;
+  std::shared_ptr<const Target> target_;
+  std::shared_ptr<const std::vector<Batch>> batches_;
   SchedulerChoice scheduler_;
   LiveExecutor& executor_;
   TrainingOptions options_;
