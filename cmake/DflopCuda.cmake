@@ -1,6 +1,11 @@
 # DFLOP_CUDA: AUTO uses the CUDA Toolkit where it is found, ON requires it, OFF does without.
+# DFLOP_NCCL: the same for NCCL, whose header is enough: its library is loaded when it is first used.
+#
+# Sources named cuda_* need the toolkit, those named nccl_* NCCL too; dflop_sources() leaves out what cannot be built.
 set(DFLOP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
-set_property(CACHE DFLOP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(DFLOP_NCCL AUTO CACHE STRING "Build the NCCL backend: AUTO, ON or OFF")
+set_property(CACHE DFLOP_CUDA DFLOP_NCCL PROPERTY STRINGS AUTO ON OFF)
+set(DFLOP_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
 
 set(DFLOP_HAVE_CUDA FALSE)
 if(NOT DFLOP_CUDA STREQUAL "OFF")
@@ -10,12 +15,36 @@ if(NOT DFLOP_CUDA STREQUAL "OFF")
     get_filename_component(CUDAToolkit_ROOT ${bin} DIRECTORY)
   endif()
   find_package(CUDAToolkit 12.4 QUIET MODULE)
-  set(DFLOP_HAVE_CUDA ${CUDAToolkit_FOUND})
-  if(DFLOP_HAVE_CUDA)
-    message(STATUS "CUDA Toolkit ${CUDAToolkit_VERSION}: building with CUDA")
+  if(CUDAToolkit_FOUND AND DFLOP_NVCC)
+    set(DFLOP_HAVE_CUDA TRUE)
+    message(STATUS "CUDA Toolkit ${CUDAToolkit_VERSION}: building with CUDA for ${DFLOP_CUDA_ARCHITECTURES}")
   elseif(DFLOP_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "DFLOP_CUDA=ON needs the CUDA Toolkit 12.4 or newer; none was found")
+    message(FATAL_ERROR "DFLOP_CUDA=ON needs the CUDA Toolkit 12.4 or newer with nvcc; none was found")
   else()
     message(STATUS "CUDA Toolkit not found: building without CUDA")
   endif()
+endif()
+
+if(DFLOP_HAVE_CUDA)
+  set(CMAKE_CUDA_COMPILER ${DFLOP_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES ${DFLOP_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # programs start, and say what is missing, where there is no CUDA
+  enable_language(CUDA)
+  # What is linked has sources of both compilers; the C++ one knows the sanitizers' runtimes.
+  set(CMAKE_CUDA_HOST_LINK_LAUNCHER ${CMAKE_CXX_COMPILER})
+endif()
+
+set(DFLOP_HAVE_NCCL FALSE)
+if(DFLOP_HAVE_CUDA AND NOT DFLOP_NCCL STREQUAL "OFF")
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(NCCL_INCLUDE_DIR)
+    set(DFLOP_HAVE_NCCL TRUE)
+    file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h version REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")
+    list(TRANSFORM version REPLACE "[^0-9]+" "")
+    list(JOIN version "." version)
+    message(STATUS "NCCL ${version}: building with NCCL")
+  endif()
+endif()
+if(DFLOP_NCCL STREQUAL "ON" AND NOT DFLOP_HAVE_NCCL)
+  message(FATAL_ERROR "DFLOP_NCCL=ON needs CUDA and nccl.h, which was not found; NCCL_INCLUDE_DIR says where it is")
 endif()

@@ -1,0 +1,20 @@
+// The operations of one rank on a GPU. The header needs no CUDA; what it declares is there only in builds
+// with it.
+#pragma once
+
+#include <memory>
+
+#include "kernels/kernels.hpp"
+
+namespace dflop {
+
+struct CudaKernelOptions {
+  void* stream =
+      nullptr;  ///< cudaStream_t; outlives the kernels, and its device is the current one in every call
+  int multiprocessors = 0;  ///< that the stream may use; 0: all of the device
+};
+
+/// @throws Error (no_device) without cuBLASLt or a device of compute capability 8.0 or newer.
+std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions& options);
+
+}  // namespace dflop

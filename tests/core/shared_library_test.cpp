@@ -1,0 +1,45 @@
+#include "core/shared_library.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::no_device);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SharedLibrary, CallsAFunctionOfTheFirstThatCanBeLoaded) {
+  const SharedLibrary library({"libnone-of-that-name.so", "libm.so.6"}, {}, "roots");
+  EXPECT_EQ(library.name(), "libm.so.6");
+  double (*root)(double) = nullptr;
+  library.load(root, "sqrt");
+  EXPECT_EQ(root(9), 3);
+}
+
+TEST(SharedLibrary, SaysWhatItLookedFor) {
+  const std::string message = message_of([] { SharedLibrary({"liba-b.so"}, {"/no/folder"}, "sums"); });
+  EXPECT_NE(message.find("a library for sums"), std::string::npos) << message;
+  EXPECT_NE(message.find("liba-b.so"), std::string::npos) << message;
+  EXPECT_NE(message.find("/no/folder/liba-b.so"), std::string::npos) << message;
+}
+
+TEST(SharedLibrary, SaysWhichFunctionItHasNot) {
+  const SharedLibrary library({"libm.so.6"}, {}, "roots");
+  const std::string message = message_of([&] { library.symbol("no_such_function"); });
+  EXPECT_NE(message.find("libm.so.6 has no 'no_such_function'"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace dflop
