@@ -82,6 +82,9 @@ LiveResult LiveExecutor::run(const LiveStep& step) {
   if (step.program.stages != stages_ || step.program.ranks() != world_.ranks()) {
     throw Error(ErrorKind::internal, "a step's program is of another plan than its executor");
   }
+  if (!step.delays.empty() && step.delays.size() != step.program.instructions.size()) {
+    throw Error(ErrorKind::internal, "a step's delays are not as many as its program's instructions");
+  }
   std::vector<LiveRankResult> results(ranks_.size());
   run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->live->prepare(step); },
                                  [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); },

@@ -1,8 +1,10 @@
 #include "backend/live_rank.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include "core/error.hpp"
 
@@ -122,6 +124,7 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
     span.in_use_before = rank_.device.in_use();
     rank_.compute.record(*times.back().first);
     run(step, instruction, span);
+    delay(step, times.size() - 1);
     rank_.compute.record(*times.back().second);
     span.in_use = rank_.device.in_use();
     span.most_in_use = rank_.device.most_in_use();
@@ -135,6 +138,16 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
   result.loss = download(rank_, loss_.view().data, 1).front();
   slots_.clear();
   return result;
+}
+
+/// The instruction at this place of the group's list has been put into the stream.
+void LiveRank::delay(const LiveStep& step, std::size_t place) const {
+  if (step.delays.empty()) return;
+  const auto begin = static_cast<std::size_t>(step.program.groups[group_].begin);
+  const Nanoseconds longer = step.delays[begin + place];
+  if (longer <= Nanoseconds(0)) return;
+  rank_.compute.synchronize();
+  std::this_thread::sleep_for(std::chrono::nanoseconds(longer));
 }
 
 void LiveRank::run(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct LiveStep {
   const BatchContent& content;
   AdamWStep optimizer;
   bool update = true;  ///< false: gradients are made, and parameters stay
+  /// By which instructions of the program are made to take longer, for experiments; empty: none is.
+  std::span<const Nanoseconds> delays = {};
 };
 
 /// When an instruction ran, on the clock of events.
@@ -90,6 +93,7 @@ class LiveRank {
   };
 
   void run(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
+  void delay(const LiveStep& step, std::size_t place) const;
   void forward(const Instruction& instruction);
   void backward(const Instruction& instruction);
   void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);

@@ -116,56 +116,36 @@ class TrackedRun {
  public:
   TrackedRun(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
              std::optional<SwitchRule> rule)
-      : lab_(lab), slow_(slow), anomaly_(anomaly), rule_(rule), switch_(options(lab, rule)) {}
+      : lab_(lab), slow_(slow), anomaly_(anomaly), rule_(rule), adaptive_(rule, lab.study().switching) {}
 
   CorrectionRun run() {
     for (std::size_t k = 0; k < lab_.study().batches.size(); ++k) step(k);
+    const CorrectionSwitch& state = adaptive_.state();
     if (!rule_) run_.cost = lab_.study().tracking_cost;
-    if (rule_ && switch_.measured()) run_.cost = switch_.cost();
-    run_.benefit = switch_.benefit();
-    run_.learned = live_.fits();
+    if (rule_ && state.measured()) run_.cost = state.cost();
+    run_.benefit = state.benefit();
+    run_.learned = adaptive_.learned().fits();
     return std::move(run_);
   }
 
  private:
-  static SwitchOptions options(const Laboratory& lab, std::optional<SwitchRule> rule) {
-    SwitchOptions options = lab.study().switching;
-    if (rule != SwitchRule::keep) options.probe = 0;
-    return options;
-  }
-
-  bool rests() const { return rule_ && switch_.state() == SwitchState::resting; }
-
   void step(std::size_t k) {
     const CorrectionStudy& study = lab_.study();
     const CostModel& base = study.target.cost;
-    const CorrectedCostModel corrected(base, live_);
-    const CorrectedCostModel kept(base, kept_);
-    const CostModel& used = rests() ? kept : corrected;
-    const Scheduled own = schedule(k, rests() ? kept_ : live_);
-    const Seconds predicted = rule_ ? lab_.predict(k, own, used) : Seconds(1);
-    const bool tracks = !rule_ || switch_.tracks();
+    const Scheduled own = schedule(k, adaptive_.in_use());
+    const Seconds predicted =
+        rule_ ? lab_.predict(k, own, CorrectedCostModel(base, adaptive_.in_use())) : Seconds(1);
+    const bool tracks = adaptive_.tracks();
     const Timeline timeline =
         lab_.run(k, own, hardware_at(lab_, slow_, anomaly_, k), tracks ? Detail::spans : Detail::usage);
     Seconds actual = timeline.makespan;
-    const std::int64_t changes = live_.changes();
     if (tracks) {
       actual /= 1 - study.tracking_cost;
-      live_.learn(timeline, base, study.plan, study.batches[k], own.assignment);
+      adaptive_.learn(timeline, base, study.plan, study.batches[k], own.assignment);
     }
     run_.seconds.push_back(actual.count());
-    run_.tracked.push_back(rule_ ? !rests() && tracks : tracks);
-    if (!rule_) return;
-    const bool compares = switch_.state() == SwitchState::tracking;
-    const double gained = compares ? benefit(k, own, corrected) : 0.0;
-    if (switch_.observe({actual, predicted, gained, live_.changes() != changes})) end_window();
-  }
-
-  /// Under `published` kept_ stays empty, and what was learned before a rest is out of use: tracking begins
-  /// anew.
-  void end_window() {
-    if (rule_ == SwitchRule::keep && switch_.benefit() > 0) kept_ = live_;
-    if (rule_ == SwitchRule::published && rests()) live_ = Correction();
+    run_.tracked.push_back(tracks && !adaptive_.rests());
+    adaptive_.observe(actual, predicted, adaptive_.compares() ? benefit(k, own) : 0.0);
   }
 
   Scheduled schedule(std::size_t k, const Correction& correction) const {
@@ -175,8 +155,9 @@ class TrackedRun {
 
   /// What the corrections used now give against those that there would be without tracking, by the present
   /// state of knowledge.
-  double benefit(std::size_t k, const Scheduled& own, const CostModel& corrected) const {
-    const Scheduled other = schedule(k, kept_);
+  double benefit(std::size_t k, const Scheduled& own) const {
+    const CorrectedCostModel corrected(lab_.study().target.cost, adaptive_.learned());
+    const Scheduled other = schedule(k, adaptive_.kept());
     return 1 - lab_.predict(k, own, corrected) / lab_.predict(k, other, corrected);
   }
 
@@ -184,9 +165,7 @@ class TrackedRun {
   const AnomalousCostModel& slow_;
   const Anomaly& anomaly_;
   std::optional<SwitchRule> rule_;
-  CorrectionSwitch switch_;
-  Correction live_;
-  Correction kept_;  ///< what tracking is compared with
+  AdaptiveCorrection adaptive_;
   CorrectionRun run_;
 };
 
@@ -257,10 +236,6 @@ Seconds AnomalousCostModel::sample_excess(Op op, const Stage& stage, const Sampl
   const bool of_module = (anomaly_.encoder ? stage.encoder_layers : stage.llm_layers) > 0;
   if (!of_module || !is_slow(sample)) return Seconds(0);
   return anomaly_.latency * scale_ * base_.compute(op, stage, mean_);
-}
-
-std::string_view to_string(SwitchRule rule) {
-  return rule == SwitchRule::published ? "published" : "keep";
 }
 
 std::string CorrectionRun::story() const {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/scheduler.hpp"
+#include "costmodel/adaptive_correction.hpp"
 #include "costmodel/corrected.hpp"
-#include "costmodel/correction_switch.hpp"
 #include "experiments/study.hpp"
 
 namespace dflop {
@@ -47,14 +47,6 @@ class AnomalousCostModel final : public CostModelOver {
   double fraction_ = 0;
   std::vector<int> buckets_;
 };
-
-/// What tracking is compared with to tell its benefit, and what is left of it while it rests.
-enum class SwitchRule : std::uint8_t {
-  published,  ///< with no correction; at rest there is none
-  keep,  ///< with the last corrections that paid; at rest they stay in use, and probes look whether they hold
-};
-
-std::string_view to_string(SwitchRule rule);
 
 struct CorrectionStudy {
   const Plan& plan;

@@ -20,6 +20,7 @@ using AsyncClock = std::chrono::steady_clock;
 struct AsyncItem {
   std::uint64_t iteration = 0;
   std::shared_ptr<const std::vector<Sample>> samples;
+  std::shared_ptr<const CostModel> cost;
   std::stop_source stop;               ///< of the scheduler
   std::optional<ScheduleResult> best;  ///< so far
   std::exception_ptr error;            ///< in the place of a result; nothing comes after

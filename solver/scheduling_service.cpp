@@ -106,7 +106,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
 };
 
 ScheduleRequest SchedulingService::State::request(const AsyncItem& item) const {
-  return {*item.samples,      input_.plan,     input_.model,         *input_.cost,
+  return {*item.samples,      input_.plan,     input_.model,         *item.cost,
           options_.seed,      item.iteration,  options_.time_limit,  options_.objective,
           options_.token_cap, options_.memory, item.stop.get_token()};
 }
@@ -149,6 +149,7 @@ std::shared_ptr<AsyncItem> SchedulingService::State::prepare(std::uint64_t itera
   try {
     item->samples = input_.draw(iteration);
     if (!item->samples) return nullptr;
+    item->cost = input_.cost_at ? input_.cost_at(iteration) : input_.cost;
     if (live()) item->best = run_heuristic(*item);
   } catch (...) {
     item->error = std::current_exception();

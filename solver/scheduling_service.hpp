@@ -28,6 +28,9 @@ struct ServiceInput {
   Plan plan;
   ModelSpec model;
   std::shared_ptr<const CostModel> cost;
+  /// What iteration `iteration` is scheduled with in the place of `cost`, asked for right after draw() and in
+  /// its thread; null: `cost`.
+  std::function<std::shared_ptr<const CostModel>(std::uint64_t iteration)> cost_at = nullptr;
   /// Quick and sure, for the assignment that is ready at once; null: "lpt".
   std::shared_ptr<const Scheduler> heuristic = nullptr;
 };

@@ -83,6 +83,29 @@ TEST(SchedulingService, GoesAheadAsFarAsItsDepthAndNoFarther) {
   }
 }
 
+TEST(SchedulingService, SchedulesEachIterationWithTheCostModelOfItsTime) {
+  for (const ServiceOptions& options : {deterministic(), live()}) {
+    std::vector<std::shared_ptr<const CostModel>> costs(6);
+    for (auto& cost : costs) cost = std::make_shared<testing::LinearCostModel>();
+    std::atomic<int> others{0};
+    std::atomic<int> solved{0};
+    const auto lpt = make_scheduler("lpt");
+    ServiceInput input = service_input(stub([&](const ScheduleRequest& request) {
+                                         if (&request.cost != costs[request.iteration].get()) ++others;
+                                         ++solved;
+                                         return lpt->schedule(request);
+                                       }),
+                                       static_cast<int>(costs.size()));
+    input.cost_at = [&](std::uint64_t k) { return costs[k]; };
+    SchedulingService service(input, options);
+    for (int k = 0; k < 6; ++k) {
+      wait_for([&] { return solved > k; });
+      ASSERT_TRUE(service.next());
+    }
+    EXPECT_EQ(others, 0);
+  }
+}
+
 TEST(SchedulingService, RunsTheSchedulerWhileAnIterationIsExecuted) {
   std::atomic<int> solved{0};
   const auto lpt = make_scheduler("lpt");
