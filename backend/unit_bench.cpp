@@ -14,8 +14,9 @@ constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear p
 constexpr double kRopeBase = 10'000;
 
 /// One layer of each module and all ends.
-StagePlace all_units() {
+StagePlace all_units(int tp) {
   StagePlace place;
+  place.stage.tp = tp;
   place.stage.encoder_layers = 1;
   place.stage.llm_layers = 1;
   place.stage.connector = place.stage.embedding = place.stage.head = true;
@@ -54,7 +55,8 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
     : model_(model),
       rank_(rank),
       values_(random_values(seed)),
-      store_(rank, stage_parameter_list(model, all_units(), rank.tp_rank, kPatchValues), 1, 0, seed),
+      store_(rank, stage_parameter_list(model, all_units(rank.tp_size()), rank.tp_rank, kPatchValues), 1, 0,
+             seed),
       patches_("encoder.patches", false, Split::rows, store_, rank),
       encoder_(layers(model.encoder, "encoder.layers.0", store_, rank)),
       connector_(model, store_, rank),

@@ -129,6 +129,7 @@ std::vector<Command> commands() {
   all.push_back(replay_command());
   all.push_back(profile_command());
   all.push_back(train_command());
+  all.push_back(fidelity_command());
   all.push_back(sweep_command());
   all.push_back(sweep_export_command());
   all.push_back(sweep_plot_command());

@@ -26,6 +26,7 @@ Command simulate_command();
 Command replay_command();
 Command profile_command();
 Command train_command();
+Command fidelity_command();
 Command sweep_command();
 Command sweep_export_command();
 Command sweep_plot_command();

@@ -10,6 +10,7 @@
 #include "experiments/compare_report.hpp"
 #include "experiments/comparison.hpp"
 #include "experiments/options.hpp"
+#include "experiments/output_directory.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/plan_file.hpp"
@@ -68,16 +69,6 @@ void write_outputs(const std::string& directory, const Values& values, const std
       directory);
 }
 
-/// Makes the directory before the long part, so that an unwritable one is refused at once.
-void prepare_directory(const std::string& directory) {
-  std::error_code problem;
-  std::filesystem::create_directories(directory, problem);
-  if (problem || !std::filesystem::is_directory(directory)) {
-    throw Error(ErrorKind::output, "the directory could not be made: " + problem.message(), directory);
-  }
-  check_output(std::filesystem::path(directory) / "report.html");
-}
-
 std::optional<Training> read_training(const Values& values) {
   const bool wanted = values.count("train-samples") > 0;
   for (const char* name : {"gpu-hour-cost", "gpu-power-w"}) {
@@ -128,7 +119,7 @@ int run(const Values& values) {
   input.samples = load_samples(values["data"].as<std::string>(),
                                read_preprocess_options(values, target.model, input.seed));
   input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
-  if (out) prepare_directory(*out);
+  if (out) make_output_directory(*out, "report.html");
 
   run_systems(systems, target, input);
   report_planning(systems, training);

@@ -3,18 +3,16 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
-#include <ctime>
 #include <deque>
 #include <memory>
-#include <numeric>
 
-#include "backend/host_ranks.hpp"
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "experiments/command.hpp"
+#include "experiments/live_setup.hpp"
 #include "experiments/options.hpp"
+#include "experiments/stop_signals.hpp"
 #include "experiments/training.hpp"
 #include "experiments/training_checkpoint.hpp"
 #include "experiments/training_profile.hpp"
@@ -33,47 +31,6 @@ constexpr std::int64_t kMostSteps = 1'000'000;
 constexpr std::size_t kMostRecorded = 32;  // steps
 constexpr const char* kDefaultModel = "tiny-vlm";
 constexpr const char* kDefaultCluster = "a100-80g:1";
-
-volatile std::sig_atomic_t stop_signal = 0;
-volatile std::sig_atomic_t stop_second = 0;
-
-std::sig_atomic_t monotonic_second() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::sig_atomic_t>(now.tv_sec);
-}
-
-/// The first signal asks for the end. Launchers send it to a process and to its group, so that it comes
-/// twice; only one that comes seconds later ends the process at once.
-void ask_for_end(int signal) {
-  if (stop_signal == 0) {
-    stop_signal = signal;
-    stop_second = monotonic_second();
-  } else if (monotonic_second() > stop_second + 1) {
-    ::signal(signal, SIG_DFL);
-    ::raise(signal);
-  }
-}
-
-/// While it lives, SIGINT and SIGTERM ask for the end of training.
-class StopOnSignals {
- public:
-  StopOnSignals() {
-    struct sigaction action {};
-    action.sa_handler = ask_for_end;
-    ::sigaction(SIGINT, &action, &interrupt_);
-    ::sigaction(SIGTERM, &action, &terminate_);
-  }
-  ~StopOnSignals() {
-    ::sigaction(SIGINT, &interrupt_, nullptr);
-    ::sigaction(SIGTERM, &terminate_, nullptr);
-  }
-  StopOnSignals(const StopOnSignals&) = delete;
-
- private:
-  struct sigaction interrupt_ {};
-  struct sigaction terminate_ {};
-};
 
 /// One line a second at most on standard error, which a terminal overwrites.
 class TrainingLine {
@@ -128,27 +85,6 @@ Plan read_plan(const Values& values) {
   return plan;
 }
 
-/// What the host does not do.
-void require_live(const Plan& plan, const std::string& where) {
-  const int tp = std::max(plan.encoder.tp, plan.llm.tp);
-  if (plan.sequence_parallel && tp > 1) {
-    throw Error(
-        ErrorKind::input,
-        "live runs have no sequence parallelism yet; expected a plan made with --no-sequence-parallel",
-        where);
-  }
-}
-
-/// Any assignment: groups and stages of a plan's Programs are the same under all.
-Assignment dealt(const Plan& plan) {
-  Assignment assignment{plan.microbatches, plan.llm.dp,
-                        std::vector<std::int32_t>(static_cast<std::size_t>(plan.gbs))};
-  for (std::size_t i = 0; i < assignment.bin.size(); ++i) {
-    assignment.bin[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(plan.bins()));
-  }
-  return assignment;
-}
-
 /// --steps counts those of the training here, not of a scheduler's search.
 SchedulerChoice read_step_scheduler(Values values) {
   values.erase("steps");
@@ -179,11 +115,6 @@ Table step_table(const std::vector<TrainingStep>& steps, bool predicted) {
   return table;
 }
 
-std::unique_ptr<World> make_world(const std::string& device, int ranks) {
-  if (device == "host") return make_host_ranks(ranks);
-  throw Error(ErrorKind::usage, fmt::format("option '--device': expected host, found '{}'", device));
-}
-
 int train(const Values& values) {
   const Format format = read_format(values);
   const auto record = read_output(values, "record");
@@ -210,7 +141,7 @@ int train(const Values& values) {
     plan = default_plan(model_name, kDefaultCluster, target.model, static_cast<int>(gbs));
   }
   validate(plan, target.model, target.cluster, has_plan ? where : "plan");
-  require_live(plan, where);
+  require_live_plan(plan, where);
   if (steps * plan.gbs > kMostSamplesInAll) {
     throw Error(ErrorKind::usage, fmt::format("option '--steps': {} steps of {} samples are more than {}",
                                               steps, plan.gbs, kMostSamplesInAll));
@@ -221,7 +152,7 @@ int train(const Values& values) {
       make_batches(samples, plan.gbs, static_cast<int>(steps), seed));
 
   if (folder) prepare_checkpoints(*folder, resume);
-  const Program layout = lower(plan, target.model, batches->front(), dealt(plan));
+  const Program layout = lower(plan, target.model, batches->front(), any_assignment(plan));
   const std::unique_ptr<World> world = make_world(values["device"].as<std::string>(), layout.ranks());
   const std::optional<ProfiledCostModel> cost =
       read_training_profile(read_text(values, "profile"), target.model, layout, *world);
@@ -247,11 +178,11 @@ int train(const Values& values) {
         recorded.push_back(std::move(timeline));
         if (recorded.size() > kMostRecorded) recorded.pop_front();
       }
-      const bool ends = stop_signal != 0 || step.step == steps;
+      const bool ends = signals.signal() != 0 || step.step == steps;
       if (folder && (ends || (every > 0 && step.step % every == 0))) {
         save_checkpoint(*folder, identity, plan, scheduler.name, step.step, executor);
       }
-      return stop_signal == 0;
+      return signals.signal() == 0;
     });
   }
   if (record) {
@@ -259,10 +190,10 @@ int train(const Values& values) {
   }
   print_table(step_table(done, cost.has_value()), format);
   if (done.empty()) fmt::print(stderr, "dflop: nothing to do: step {} is done\n", options.first_step - 1);
-  if (stop_signal != 0 && !done.empty() && done.back().step < steps) {
-    fmt::print(stderr, "dflop: stopped by signal {} after step {}\n", static_cast<int>(stop_signal),
+  if (signals.signal() != 0 && !done.empty() && done.back().step < steps) {
+    fmt::print(stderr, "dflop: stopped by signal {} after step {}\n", signals.signal(),
                done.back().step);
-    return 128 + static_cast<int>(stop_signal);
+    return 128 + signals.signal();
   }
   return 0;
 }

@@ -9,25 +9,10 @@
 #include "core/lowering.hpp"
 #include "core/verify.hpp"
 #include "costmodel/schedule_tables.hpp"
+#include "experiments/training_profile.hpp"
 #include "sim/sim_executor.hpp"
 
 namespace dflop {
-namespace {
-
-double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program) {
-  double all = 0;
-  double beyond = 0;
-  for (const Instruction& i : program.instructions) {
-    if (!is_compute(i.op)) continue;
-    const Work& work = program.works[static_cast<std::size_t>(i.index)];
-    ++all;
-    if (cost.extrapolates(program.stages[i.stage], work)) ++beyond;
-  }
-  return all > 0 ? beyond / all : 0;
-}
-
-}  // namespace
-
 TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
                            std::shared_ptr<const std::vector<Batch>> batches,
                            const SchedulerChoice& scheduler, LiveExecutor& executor,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/profiler.hpp"
 #include "core/error.hpp"
@@ -34,23 +35,41 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
 
 }  // namespace
 
-std::optional<ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
-                                                       const ModelSpec& model, const Program& layout,
-                                                       const World& world) {
-  if (!path) return std::nullopt;
-  const ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
+void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
+                     const Program& layout, const World& world) {
   const auto require = [&](const std::string& what, const std::string& expected, const std::string& found) {
     if (expected == found) return;
     throw Error(ErrorKind::input,
                 fmt::format("a profile of another {}: expected '{}', found '{}'", what, expected, found),
-                *path);
+                path);
   };
   require("device", world.device_name(), profile.device);
   require("processor", host_cpu(), profile.cpu);
   require("precision", "f32", profile.dtype);
-  require_model(model, profile, *path);
-  for (const Stage& stage : layout.stages) require_stage(stage, profile, *path);
-  return ProfiledCostModel(profile);
+  require_model(model, profile, path);
+  for (const Stage& stage : layout.stages) require_stage(stage, profile, path);
+}
+
+std::optional<ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
+                                                       const ModelSpec& model, const Program& layout,
+                                                       const World& world) {
+  if (!path) return std::nullopt;
+  ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
+  require_profile(profile, *path, model, layout, world);
+  return ProfiledCostModel(std::move(profile));
+}
+
+double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program) {
+  double all = 0;
+  double beyond = 0;
+  for (const Instruction& i : program.instructions) {
+    if (!is_compute(i.op)) continue;
+    ++all;
+    if (cost.extrapolates(program.stages[i.stage], program.works[static_cast<std::size_t>(i.index)])) {
+      ++beyond;
+    }
+  }
+  return all > 0 ? beyond / all : 0;
 }
 
 }  // namespace dflop

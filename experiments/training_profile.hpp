@@ -1,4 +1,4 @@
-// The profile that a training run is predicted with.
+// The profile that live runs are predicted with.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,18 @@
 
 namespace dflop {
 
-/// Nothing without a path. `layout` has the plan's stages; training is in f32.
+/// `layout` has the plan's stages; live runs are in f32. `path` is the profile's place for errors.
 /// @throws Error (input) for a profile of another device, processor, precision or model, or one without what
 /// the plan needs.
+void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
+                     const Program& layout, const World& world);
+
+/// Nothing without a path. @throws Error (input) as require_profile()
 std::optional<ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
                                                        const ModelSpec& model, const Program& layout,
                                                        const World& world);
+
+/// The part of the program's compute instructions that are larger than what was measured.
+double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program);
 
 }  // namespace dflop

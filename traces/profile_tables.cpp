@@ -216,6 +216,7 @@ std::string to_json(const ProfileTables& profile) {
   writer.field("seed", profile.settings.seed);
   writer.field("budget_s", profile.settings.budget_s);
   writer.field("most_tokens", profile.settings.most_tokens);
+  if (profile.settings.busy_ranks != 1) writer.field("busy_ranks", profile.settings.busy_ranks);
   writer.end_object();
   writer.begin_array("tables");
   for (const TpProfile& tp : profile.tp) {
@@ -260,10 +261,11 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
   profile.sum_bytes = root.at("sum_bytes").integer<std::int64_t>(1, 16);
   profile.model = read_model(root.at("model"));
   const JsonValue settings = root.at("settings");
-  settings.require_keys({"seed", "budget_s", "most_tokens"});
+  settings.require_keys({"seed", "budget_s", "most_tokens"}, {"busy_ranks"});
   profile.settings = {settings.at("seed").unsigned_integer(),
                       settings.at("budget_s").number_in(0, kMostSeconds),
-                      settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens)};
+                      settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens),
+                      settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kMostRanks) : 1};
   for (const JsonValue& element : root.at("tables").elements()) {
     profile.tp.push_back(read_tp(element, profile.tp.empty() ? 1 : profile.tp.back().tp + 1));
   }

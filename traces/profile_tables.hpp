@@ -81,6 +81,7 @@ struct ProfileSettings {
   std::uint64_t seed = 1;
   double budget_s = 0;
   std::int64_t most_tokens = 0;
+  int busy_ranks = 1;  ///< that measured units at the same time
 
   bool operator==(const ProfileSettings&) const = default;
 };
@@ -106,7 +107,7 @@ struct ProfileTables {
 /// The model as a profile names it: name and sizes. What live runs do alike for all models is left out.
 ModelSpec profiled_model(const ModelSpec& model);
 
-/// "dflop.profile", version 1.
+/// "dflop.profile", version 1. settings.busy_ranks came later and is written only where it is not 1.
 std::string to_json(const ProfileTables& profile);
 
 /// `file` is the text's place for errors. @throws Error (input) naming the key, what was expected and found;

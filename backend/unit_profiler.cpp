@@ -1,0 +1,171 @@
+#include "backend/unit_profiler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "backend/rank_threads.hpp"
+#include "backend/unit_bench.hpp"
+#include "core/random.hpp"
+#include "costmodel/median.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kFewestTokens = 16;
+constexpr std::int64_t kAttentionTokens = 256;  // at least, so that short sequences come in numbers
+constexpr double kFirstPass = 0.2;              // of the budget
+constexpr int kLeastRounds = 3;
+constexpr int kMostRounds = 51;
+
+/// A point and what its rounds took.
+struct Samples {
+  ProfileUnit unit;
+  std::int64_t tokens = 0;
+  std::int64_t length = 0;
+  std::vector<double> forward;
+  std::vector<double> backward_input;
+  std::vector<double> backward_weight;
+
+  void add(const ProfilePoint& point) {
+    forward.push_back(point.forward_s);
+    backward_input.push_back(point.backward_input_s);
+    backward_weight.push_back(point.backward_weight_s);
+  }
+  /// A difference of two short times may come out below zero.
+  ProfilePoint point() const {
+    const auto middle = [](const std::vector<double>& times) { return std::max(0.0, median(times)); };
+    return {tokens, length, middle(forward), middle(backward_input), middle(backward_weight)};
+  }
+};
+
+class Stopwatch {
+ public:
+  Seconds elapsed() const { return std::chrono::steady_clock::now() - start_; }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// All points, the smallest first.
+std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens) {
+  std::vector<Samples> points;
+  for (std::int64_t x = kFewestTokens; x <= most_tokens; x *= 2) {
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      const auto unit = static_cast<ProfileUnit>(u);
+      std::int64_t tokens = is_attention(unit) ? std::max(x, kAttentionTokens) : x;
+      if (unit == ProfileUnit::connector) tokens = round_up(tokens, model.connector.merge);
+      points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}, {}, {}});
+    }
+  }
+  return points;
+}
+
+/// One of the ranks that measure.
+class UnitProfiler {
+ public:
+  UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank, int ranks)
+      : model_(model),
+        options_(options),
+        rank_(rank),
+        bench_(model, options.seed, rank),
+        vote_(rank, 1, 1) {
+    all_.ranks.resize(static_cast<std::size_t>(ranks));
+    std::iota(all_.ranks.begin(), all_.ranks.end(), 0);
+  }
+
+  TpProfile run(const ProfilerProgress& progress) {
+    std::vector<Samples> points = points_within(all_points(model_, options_.most_tokens));
+    run_rounds(points, progress);
+    TpProfile profile;
+    profile.tp = rank_.tp_size();
+    for (const Samples& samples : points) {
+      UnitPoints& unit = profile.of(samples.unit);
+      const ProfilePoint point = samples.point();
+      // Where the connector merges many tokens, several sizes come to the same.
+      if (unit.empty() || unit.back().tokens < point.tokens || unit.back().length < point.length) {
+        unit.push_back(point);
+      }
+    }
+    return profile;
+  }
+
+ private:
+  /// What rank 0 says, once all ranks have come to ask.
+  bool agree(bool own) {
+    if (all_.ranks.size() == 1) return own;
+    const std::array<float, 1> said{rank_.communicator.rank() == 0 && own ? 1.0F : 0.0F};
+    upload(rank_, vote_.view().data, std::span<const float>(said));
+    rank_.communicator.all_reduce(vote_.view().data, 1, sum_element_of(rank_.kernels.dtype()), all_,
+                                  rank_.compute, "whether to measure on");
+    return download(rank_, vote_.view().data, 1).front() > 0;
+  }
+
+  /// Runs the points once, which warms up, and keeps those for which there is time.
+  std::vector<Samples> points_within(std::vector<Samples> points) {
+    constexpr double kGrowth = 4;  // of attention, from one point to the next
+    const Seconds budget = kFirstPass * options_.budget;
+    std::array<Seconds, kProfileUnits> last{};
+    std::vector<Samples> kept;
+    for (Samples& point : points) {
+      Seconds& time = last[static_cast<std::size_t>(point.unit)];
+      const Seconds begin = watch_.elapsed();
+      if (!agree(kept.size() < 2 * kProfileUnits || begin + kGrowth * time <= budget)) break;
+      bench_.run(point.unit, point.tokens, point.length);
+      time = watch_.elapsed() - begin;
+      kept.push_back(std::move(point));
+    }
+    return kept;
+  }
+
+  /// Fills the samples in rounds.
+  void run_rounds(std::vector<Samples>& points, const ProfilerProgress& progress) {
+    Random random(options_.seed);
+    std::vector<std::size_t> order(points.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    Seconds round{0};
+    for (int done = 0; done < kMostRounds; ++done) {
+      if (!agree(done < kLeastRounds || watch_.elapsed() + round <= options_.budget)) break;
+      const Seconds begin = watch_.elapsed();
+      random.shuffle(std::span(order));
+      for (const std::size_t i : order) {
+        agree(true);  // so that all begin together
+        points[i].add(bench_.run(points[i].unit, points[i].tokens, points[i].length));
+        if (progress) {
+          const double part = std::min(1.0, watch_.elapsed() / options_.budget);
+          progress(static_cast<std::int64_t>(100 * part), 100);
+        }
+      }
+      round = watch_.elapsed() - begin;
+    }
+  }
+
+  const ModelSpec& model_;
+  const UnitProfilerOptions& options_;
+  const RankContext& rank_;
+  UnitBench bench_;
+  SumTensor vote_;
+  RankGroup all_;
+  Stopwatch watch_;
+};
+
+}  // namespace
+
+TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                        const UnitProfilerOptions& options, const ProfilerProgress& progress) {
+  TpProfile first;
+  const auto measure = [&](std::size_t r) {
+    UnitProfiler profiler(model, options, ranks[r], static_cast<int>(ranks.size()));
+    TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
+    if (r == 0) first = std::move(profile);
+  };
+  run_in_threads(ranks.size(), {[](std::size_t) {}, measure, [&](std::size_t r, const std::string& message) {
+                                  ranks[r].communicator.abort(message);
+                                }});
+  return first;
+}
+
+}  // namespace dflop

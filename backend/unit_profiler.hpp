@@ -1,0 +1,36 @@
+// Measures the units of a model at one tp, on one or more ranks at the same time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "backend/tensor.hpp"
+#include "core/model.hpp"
+#include "core/units.hpp"
+#include "traces/profile_tables.hpp"
+
+namespace dflop {
+
+/// Called with what is done and what there is to do.
+using ProfilerProgress = std::function<void(std::int64_t, std::int64_t)>;
+
+struct UnitProfilerOptions {
+  std::uint64_t seed = 1;  ///< of values and of the order of points
+  Seconds budget{20};
+  std::int64_t most_tokens = 2048;
+};
+
+/// All of `ranks`, the first ones of a run, by rank, in whole tp groups, run the same points at the same
+/// times, each in a thread of its own; what the first one takes is kept. Of attention, points are of one
+/// length each.
+///
+/// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
+/// out those for which it has no time, but two of each unit. Then all points are run round after round, in an
+/// order drawn anew for each, so that drift touches all alike, at least three times and until the budget is
+/// spent; a point's passes are the medians of the rounds.
+/// @throws OutOfMemory where a unit's smallest points have no room; what the first rank that failed has thrown
+TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                        const UnitProfilerOptions& options, const ProfilerProgress& progress = {});
+
+}  // namespace dflop

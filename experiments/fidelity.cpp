@@ -1,0 +1,213 @@
+// dflop fidelity: live runs of several plans beside their predictions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "backend/profiler.hpp"
+#include "core/error.hpp"
+#include "experiments/command.hpp"
+#include "experiments/fidelity_report.hpp"
+#include "experiments/live_setup.hpp"
+#include "experiments/options.hpp"
+#include "experiments/output_directory.hpp"
+#include "experiments/progress.hpp"
+#include "experiments/stop_signals.hpp"
+#include "traces/output_file.hpp"
+#include "traces/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::int64_t kMostSteps = 10'000;
+constexpr double kMostBudgetS = 86'400;
+constexpr const char* kMeasuredProfile = "profile.json";
+
+/// All that the command line and the files that it names say.
+struct Request {
+  PlanGrid grid;
+  int gbs = 0;
+  std::shared_ptr<const Target> target;
+  std::vector<NamedPlan> plans;
+  FidelityOptions options;
+};
+
+Request read_request(const Values& values) {
+  Request request;
+  const auto file = values["plans"].as<std::string>();
+  request.grid = parse_plan_grid(read_text_file(file), file);
+  const PlanGrid& grid = request.grid;
+  request.gbs =
+      values.count("gbs") > 0 ? static_cast<int>(read_integer(values, "gbs", 1, kMostGbs)) : grid.gbs;
+  request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
+  request.plans =
+      complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
+  FidelityOptions& options = request.options;
+  options.device = values["device"].as<std::string>();
+  if (options.device != "host") refuse_value("device", "host", options.device);
+  options.steps = read_integer(values, "steps", 1, kMostSteps);
+  options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
+  options.seed = read_seed(values);
+  options.scheduler.name = "lpt";
+  if ((options.steps + options.warm_up) * request.gbs > kMostSamplesInAll) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--steps': {} steps of {} samples are more than {}",
+                            options.steps + options.warm_up, request.gbs, kMostSamplesInAll));
+  }
+  return request;
+}
+
+std::shared_ptr<const std::vector<Batch>> make_request_batches(const Request& request, const Values& values) {
+  const FidelityOptions& options = request.options;
+  const std::vector<Sample> samples =
+      load_samples(values["data"].as<std::string>(),
+                   read_preprocess_options(values, request.target->model, options.seed));
+  return std::make_shared<const std::vector<Batch>>(make_batches(
+      samples, request.gbs, static_cast<int>(options.warm_up + options.steps), options.seed));
+}
+
+/// What the plans need, with as many ranks busy as the machine has cores for, two at most: a profile has one
+/// such number.
+ProfileTables measure(const Request& request, const Values& values) {
+  ProfilerOptions options;
+  options.seed = request.options.seed;
+  options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
+  std::set<int> tp{1};
+  int most_ranks = 2;
+  for (const NamedPlan& named : request.plans) {
+    tp.insert(named.plan.encoder.tp);
+    tp.insert(named.plan.llm.tp);
+    most_ranks = std::max(most_ranks, named.plan.ranks());
+  }
+  options.tp.assign(tp.begin(), tp.end());
+  options.busy = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, most_ranks);
+  const std::unique_ptr<World> world =
+      make_world(request.options.device, std::max({most_ranks, options.busy, options.tp.back()}));
+  Progress progress("measuring a profile");
+  ProfileTables profile =
+      measure_profile(request.target->model, *world, options,
+                      [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  profile.dflop_version = DFLOP_VERSION;
+  return profile;
+}
+
+/// Fewer than there are plans where a signal came.
+std::vector<PlanFidelity> study_plans(const Request& request, const FidelityInput& input,
+                                      const StopOnSignals& signals) {
+  std::vector<PlanFidelity> results;
+  const std::int64_t each = request.options.warm_up + request.options.steps;
+  const std::int64_t all = each * static_cast<std::int64_t>(request.plans.size());
+  std::int64_t done = 0;
+  Progress progress("running plans");
+  for (const NamedPlan& plan : request.plans) {
+    const auto result = study_plan(plan, input, request.options, [&] {
+      progress.update(++done, all);
+      return signals.signal() == 0;
+    });
+    if (!result) break;
+    results.push_back(*result);
+  }
+  return results;
+}
+
+void write_outputs(const std::string& directory, const Values& values, const std::vector<PlanFidelity>& plans,
+                   const ProfileTables* measured_profile) {
+  const std::filesystem::path base(directory);
+  StagedOutputs files;
+  files.add(base / "fidelity.json", fidelity_json(plans));
+  files.add(base / "fidelity.csv", to_csv(fidelity_table(plans)));
+  files.add(base / "operations.csv", to_csv(operations_table(plans)));
+  files.add(base / "report.html", fidelity_page("dflop fidelity " + typed_options(values), plans));
+  if (measured_profile != nullptr) files.add(base / kMeasuredProfile, to_json(*measured_profile));
+  files.commit();
+  fmt::print(stderr, "dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv{}\n", directory,
+             measured_profile != nullptr ? ", profile.json" : "");
+}
+
+void print(const std::vector<PlanFidelity>& plans, Format format) {
+  if (format == Format::json) {
+    fmt::print("{}", fidelity_json(plans));
+  } else if (format == Format::csv) {
+    print_table(fidelity_table(plans), format);
+  } else {
+    print_table(fidelity_table_with_summary(plans), format);
+    fmt::print("\n");
+    print_table(all_operations_table(plans), format);
+  }
+}
+
+int fidelity(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_text(values, "out");
+  const auto profile_file = read_text(values, "profile");
+  const Request request = read_request(values);
+  const auto batches = make_request_batches(request, values);
+  if (out) make_output_directory(*out, "report.html");
+  const ProfileTables profile =
+      profile_file ? parse_profile_tables(read_text_file(*profile_file), *profile_file)
+                   : measure(request, values);
+  const FidelityInput input{request.target, batches, profile, profile_file.value_or("the measured profile")};
+  const StopOnSignals signals;
+  const std::vector<PlanFidelity> plans = study_plans(request, input, signals);
+  if (plans.size() < request.plans.size()) {
+    fmt::print(stderr, "dflop: stopped by signal {} in plan '{}'; nothing was written\n", signals.signal(),
+               request.plans[plans.size()].name);
+    return 128 + signals.signal();
+  }
+  if (out) write_outputs(*out, values, plans, profile_file ? nullptr : &profile);
+  print(plans, format);
+  return 0;
+}
+
+int run(const Values& values) {
+  try {
+    return fidelity(values);
+  } catch (const OutOfMemory& error) {
+    fmt::print(stderr, "dflop: out of memory: {}\n", error.what());
+    return 3;
+  }
+}
+
+}  // namespace
+
+Command fidelity_command() {
+  Command command{
+      "fidelity",
+      "live runs of several plans beside their predictions",
+      "Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a "
+      "profile of the\nsame device through the simulator (error %), and from the step's own recorded "
+      "durations through the simulator\n(engine error %), so that what the cost model and what the engine "
+      "get wrong stand apart. Times are medians over the\nsteps. Below the plans stand the operations, by "
+      "the module of their stage, with means. Predicted memory is model\nstate and activations; measured "
+      "memory has buffers, too. Measured seconds are not the same in two runs.",
+      "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
+      command_options(),
+      run};
+  command.options.add_options()  //
+      ("plans", po::value<std::string>()->required()->value_name("FILE"),
+       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")              //
+      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")    //
+      ("profile", po::value<std::string>()->value_name("FILE"),
+       "from 'dflop profile'; without it one is measured first, at each tp of the plans and with as many "
+       "ranks busy as there are cores and ranks")  //
+      ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),
+       "seconds for the parts of a profile that is measured")  //
+      ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),
+       "iterations of each plan that count")  //
+      ("warm-up", po::value<std::int64_t>()->default_value(3)->value_name("N"),
+       "iterations before them, which do not")  //
+      ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the grid's")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
+       "of parameters, batches and contents")  //
+      ("out", po::value<std::string>()->value_name("DIR"),
+       "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile that was measured");
+  add_data_options(command.options, "traces/datasets/vision_mix.csv");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,21 @@
+// What live runs of a plan begin with.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/world.hpp"
+#include "core/plan.hpp"
+
+namespace dflop {
+
+/// @throws Error (usage) for a device other than "host".
+std::unique_ptr<World> make_world(const std::string& device, int ranks);
+
+/// `where` is the plan's place for errors. @throws Error (input) for what no live run does.
+void require_live_plan(const Plan& plan, const std::string& where);
+
+/// Any assignment: groups and stages of a plan's Programs are the same under all.
+Assignment any_assignment(const Plan& plan);
+
+}  // namespace dflop
