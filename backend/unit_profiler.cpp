@@ -68,11 +68,7 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
 class UnitProfiler {
  public:
   UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank, int ranks)
-      : model_(model),
-        options_(options),
-        rank_(rank),
-        bench_(model, options.seed, rank),
-        vote_(rank, 1, 1) {
+      : model_(model), options_(options), rank_(rank), bench_(model, options.seed, rank), vote_(rank, 1, 1) {
     all_.ranks.resize(static_cast<std::size_t>(ranks));
     std::iota(all_.ranks.begin(), all_.ranks.end(), 0);
   }
@@ -162,9 +158,9 @@ TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& 
     TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
     if (r == 0) first = std::move(profile);
   };
-  run_in_threads(ranks.size(), {[](std::size_t) {}, measure, [&](std::size_t r, const std::string& message) {
-                                  ranks[r].communicator.abort(message);
-                                }});
+  run_in_threads(ranks.size(),
+                 {[](std::size_t) {}, measure,
+                  [&](std::size_t r, const std::string& message) { ranks[r].communicator.abort(message); }});
   return first;
 }
 

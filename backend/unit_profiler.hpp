@@ -29,7 +29,8 @@ struct UnitProfilerOptions {
 /// out those for which it has no time, but two of each unit. Then all points are run round after round, in an
 /// order drawn anew for each, so that drift touches all alike, at least three times and until the budget is
 /// spent; a point's passes are the medians of the rounds.
-/// @throws OutOfMemory where a unit's smallest points have no room; what the first rank that failed has thrown
+/// @throws OutOfMemory where a unit's smallest points have no room; what the first rank that failed has
+/// thrown
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
                         const UnitProfilerOptions& options, const ProfilerProgress& progress = {});
 

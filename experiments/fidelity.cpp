@@ -8,6 +8,7 @@
 
 #include "backend/profiler.hpp"
 #include "core/error.hpp"
+#include "core/lowering.hpp"
 #include "experiments/command.hpp"
 #include "experiments/fidelity_report.hpp"
 #include "experiments/live_setup.hpp"
@@ -15,6 +16,7 @@
 #include "experiments/output_directory.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/stop_signals.hpp"
+#include "experiments/training_profile.hpp"
 #include "traces/output_file.hpp"
 #include "traces/text_file.hpp"
 
@@ -44,8 +46,7 @@ Request read_request(const Values& values) {
   request.gbs =
       values.count("gbs") > 0 ? static_cast<int>(read_integer(values, "gbs", 1, kMostGbs)) : grid.gbs;
   request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
-  request.plans =
-      complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
+  request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;
   options.device = values["device"].as<std::string>();
   if (options.device != "host") refuse_value("device", "host", options.device);
@@ -63,11 +64,10 @@ Request read_request(const Values& values) {
 
 std::shared_ptr<const std::vector<Batch>> make_request_batches(const Request& request, const Values& values) {
   const FidelityOptions& options = request.options;
-  const std::vector<Sample> samples =
-      load_samples(values["data"].as<std::string>(),
-                   read_preprocess_options(values, request.target->model, options.seed));
-  return std::make_shared<const std::vector<Batch>>(make_batches(
-      samples, request.gbs, static_cast<int>(options.warm_up + options.steps), options.seed));
+  const std::vector<Sample> samples = load_samples(
+      values["data"].as<std::string>(), read_preprocess_options(values, request.target->model, options.seed));
+  return std::make_shared<const std::vector<Batch>>(
+      make_batches(samples, request.gbs, static_cast<int>(options.warm_up + options.steps), options.seed));
 }
 
 /// What the plans need, with as many ranks busy as the machine has cores for, two at most: a profile has one
@@ -93,6 +93,20 @@ ProfileTables measure(const Request& request, const Values& values) {
                       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
   profile.dflop_version = DFLOP_VERSION;
   return profile;
+}
+
+/// @throws Error (input) naming the plan for which the profile is not.
+void check_profile(const Request& request, const ProfileTables& profile, const std::string& file,
+                   const Batch& batch) {
+  for (const NamedPlan& named : request.plans) {
+    const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
+    const std::unique_ptr<World> world = make_world(request.options.device, layout.ranks());
+    try {
+      require_profile(profile, file, request.target->model, layout, *world);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
+    }
+  }
 }
 
 /// Fewer than there are plans where a signal came.
@@ -124,8 +138,8 @@ void write_outputs(const std::string& directory, const Values& values, const std
   files.add(base / "report.html", fidelity_page("dflop fidelity " + typed_options(values), plans));
   if (measured_profile != nullptr) files.add(base / kMeasuredProfile, to_json(*measured_profile));
   files.commit();
-  fmt::print(stderr, "dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv{}\n", directory,
-             measured_profile != nullptr ? ", profile.json" : "");
+  fmt::print(stderr, "dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv{}\n",
+             directory, measured_profile != nullptr ? ", profile.json" : "");
 }
 
 void print(const std::vector<PlanFidelity>& plans, Format format) {
@@ -147,10 +161,11 @@ int fidelity(const Values& values) {
   const Request request = read_request(values);
   const auto batches = make_request_batches(request, values);
   if (out) make_output_directory(*out, "report.html");
-  const ProfileTables profile =
-      profile_file ? parse_profile_tables(read_text_file(*profile_file), *profile_file)
-                   : measure(request, values);
-  const FidelityInput input{request.target, batches, profile, profile_file.value_or("the measured profile")};
+  const ProfileTables profile = profile_file
+                                    ? parse_profile_tables(read_text_file(*profile_file), *profile_file)
+                                    : measure(request, values);
+  check_profile(request, profile, profile_file.value_or("the measured profile"), batches->front());
+  const FidelityInput input{request.target, batches, profile};
   const StopOnSignals signals;
   const std::vector<PlanFidelity> plans = study_plans(request, input, signals);
   if (plans.size() < request.plans.size()) {
@@ -189,8 +204,8 @@ Command fidelity_command() {
       run};
   command.options.add_options()  //
       ("plans", po::value<std::string>()->required()->value_name("FILE"),
-       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")              //
-      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")    //
+       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")            //
+      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
        "from 'dflop profile'; without it one is measured first, at each tp of the plans and with as many "
        "ranks busy as there are cores and ranks")  //
@@ -199,7 +214,7 @@ Command fidelity_command() {
       ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),
        "iterations of each plan that count")  //
       ("warm-up", po::value<std::int64_t>()->default_value(3)->value_name("N"),
-       "iterations before them, which do not")  //
+       "iterations before them, which do not")                                              //
       ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the grid's")  //
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
        "of parameters, batches and contents")  //

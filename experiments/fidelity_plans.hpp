@@ -17,8 +17,8 @@ struct NamedPlan {
 
 /// Reads the plans that stand in files, gives the stages of the others their layers, as evenly as they go,
 /// and all of them `gbs`. `file` is the grid's path, from which plan files are found and errors tell.
-/// @throws Error (input) naming the plan that is for another model or cluster, does not fit the model or the
-/// cluster, cannot be run live, or has more bins than `gbs` samples.
+/// @throws Error (input) naming the plan that is for another model or cluster, does not fit the model, the
+/// cluster or `gbs`, or cannot be run live; also where the model cannot.
 std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
                                       const ModelSpec& model, const ClusterSpec& cluster);
 

@@ -106,16 +106,17 @@ Table fidelity_table(const std::vector<PlanFidelity>& plans) {
                    {"predicted_idle_fraction", "predicted idle %", 1, 100},
                    {"measured_peak_bytes", "peak MiB", 2, 0x1p-20},
                    {"predicted_peak_bytes", "predicted MiB", 2, 0x1p-20},
-                   {"extrapolated_fraction", "beyond profile %", 1, 100}};
+                   {"extrapolated_fraction", "beyond profile %", 1, 100},
+                   {"others_fraction", "others %", 1, 100}};
   for (const PlanFidelity& plan : plans) {
-    table.rows.push_back({plan.plan.name, describe(plan.plan.plan),
-                          static_cast<std::int64_t>(plan.plan.plan.ranks()), plan.measured().count(),
-                          plan.predicted().count(), plan.error(), plan.replayed().count(),
-                          plan.engine_error(), mean_of(plan.steps, &StepFidelity::measured_idle),
-                          mean_of(plan.steps, &StepFidelity::predicted_idle),
-                          largest(plan.ranks, &RankFidelity::measured_peak),
-                          largest(plan.ranks, &RankFidelity::predicted_peak),
-                          mean_of(plan.steps, &StepFidelity::extrapolated)});
+    table.rows.push_back(
+        {plan.plan.name, describe(plan.plan.plan), static_cast<std::int64_t>(plan.plan.plan.ranks()),
+         plan.measured().count(), plan.predicted().count(), plan.error(), plan.replayed().count(),
+         plan.engine_error(), mean_of(plan.steps, &StepFidelity::measured_idle),
+         mean_of(plan.steps, &StepFidelity::predicted_idle),
+         largest(plan.ranks, &RankFidelity::measured_peak),
+         largest(plan.ranks, &RankFidelity::predicted_peak), mean_of(plan.steps, &StepFidelity::extrapolated),
+         plan.others ? Cell(*plan.others) : Cell()});
   }
   return table;
 }
@@ -185,7 +186,8 @@ std::string fidelity_page(const std::string& command, const std::vector<PlanFide
       "<p>Medians over the measured steps. Predicted: the profile's costs through the engine. Replayed: the "
       "durations that were recorded in the very steps, through the engine; its error is the engine's, and "
       "what is left of the prediction's is the cost model's. Predicted memory has model state and "
-      "activations, and no buffers.</p>\n";
+      "activations, and no buffers. Others: processor time of the machine that other processes took "
+      "meanwhile.</p>\n";
   body += fmt::format("<div class='scroll'>{}</div>\n", fidelity_svg(plans));
   body += block(fidelity_table_with_summary(plans));
   body += "<h2>Operations, all plans together</h2>\n" + block(all_operations_table(plans));

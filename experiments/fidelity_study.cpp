@@ -7,6 +7,7 @@
 #include "core/lowering.hpp"
 #include "costmodel/median.hpp"
 #include "costmodel/recorded_program.hpp"
+#include "experiments/host_load.hpp"
 #include "experiments/live_setup.hpp"
 #include "experiments/training.hpp"
 #include "experiments/training_profile.hpp"
@@ -102,14 +103,14 @@ std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInp
   const ModelSpec& model = input.target->model;
   const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
   const std::unique_ptr<World> world = make_world(options.device, layout.ranks());
-  require_profile(input.profile, input.profile_file, model, layout, *world);
   const ProfiledCostModel cost(input.profile);
   LiveExecutor executor(plan, model, layout, *world, {DType::f32, options.seed});
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, executor,
                         training_options(options));
-  PlanFidelity result{named, {}, {}, {}};
+  PlanFidelity result{named, {}, {}, {}, {}};
   Operations operations;
   bool complete = true;
+  const HostLoad load;
   training.run([&](const TrainingStep& step, Timeline&& timeline) {
     complete = keep_going();
     if (step.step <= options.warm_up) return complete;
@@ -117,15 +118,15 @@ std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInp
     const ProgramCosts costs = cost.price(recorded.program);
     const Timeline predicted = simulate(recorded.program, costs, Detail::usage);
     const Timeline replayed = simulate(recorded.program, recorded.costs, Detail::usage);
-    result.steps.push_back({timeline.makespan, predicted.makespan, replayed.makespan,
-                            idle_fraction(timeline), idle_fraction(predicted),
-                            extrapolated_fraction(cost, recorded.program)});
+    result.steps.push_back({timeline.makespan, predicted.makespan, replayed.makespan, idle_fraction(timeline),
+                            idle_fraction(predicted), extrapolated_fraction(cost, recorded.program)});
     add_step(operations, recorded.program, costs, recorded.costs);
     add_ranks(result.ranks, predicted, timeline);
     return complete;
   });
   if (!complete) return std::nullopt;
   result.operations = values_of(operations);
+  result.others = load.others();
   return result;
 }
 

@@ -27,8 +27,9 @@ struct StepFidelity {
 
 /// All instructions of one kind in the measured steps.
 struct OperationFidelity {
-  std::string module;  ///< "encoder", "llm", "encoder+llm" by the layers of its stage; of messages the sender's
-  std::string kind;    ///< an op, "message" or "all_reduce"
+  std::string
+      module;        ///< "encoder", "llm", "encoder+llm" by the layers of its stage; of messages the sender's
+  std::string kind;  ///< an op, "message" or "all_reduce"
   std::int64_t count = 0;
   Seconds predicted{0};  ///< sums
   Seconds measured{0};
@@ -46,6 +47,7 @@ struct PlanFidelity {
   std::vector<StepFidelity> steps;            ///< without warm-up
   std::vector<OperationFidelity> operations;  ///< by module, then kind
   std::vector<RankFidelity> ranks;
+  std::optional<double> others;  ///< part of the machine's processor time that other processes took
 
   /// Medians over the steps.
   Seconds measured() const;
@@ -67,13 +69,12 @@ struct FidelityOptions {
 struct FidelityInput {
   std::shared_ptr<const Target> target;
   std::shared_ptr<const std::vector<Batch>> batches;  ///< one a step, warm-up included
-  const ProfileTables& profile;
-  std::string profile_file;  ///< for errors
+  const ProfileTables& profile;                       ///< as require_profile() wants it
 };
 
 /// Runs a plan live and predicts each of its steps. Nothing where `keep_going`, asked after each step, said
 /// no.
-/// @throws Error (input) as require_profile(); else as TrainingLoop::run().
+/// @throws as TrainingLoop::run()
 std::optional<PlanFidelity> study_plan(const NamedPlan& plan, const FidelityInput& input,
                                        const FidelityOptions& options,
                                        const std::function<bool()>& keep_going);

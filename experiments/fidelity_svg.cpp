@@ -49,8 +49,8 @@ std::string row(const PlanFidelity& plan, double y, double pixels_per_ns) {
                                 y + 2 * kBar - 2, html_escaped(plan.plan.name));
   out += bar(y, width(plan.measured()), kMeasured, fmt::format("{:.1f} ms", 1e3 * plan.measured().count()));
   out += bar(y + kBar, width(plan.predicted()), kPredicted, fmt::format("{:+.1f} %", 100 * plan.error()));
-  out +=
-      bar(y + 2 * kBar, width(plan.replayed()), kReplayed, fmt::format("{:+.1f} %", 100 * plan.engine_error()));
+  out += bar(y + 2 * kBar, width(plan.replayed()), kReplayed,
+             fmt::format("{:+.1f} %", 100 * plan.engine_error()));
   return out;
 }
 

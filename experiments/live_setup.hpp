@@ -9,6 +9,7 @@
 
 namespace dflop {
 
+/// Of the host; the process keeps from then on what memory it frees.
 /// @throws Error (usage) for a device other than "host".
 std::unique_ptr<World> make_world(const std::string& device, int ranks);
 

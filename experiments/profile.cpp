@@ -1,12 +1,14 @@
 // dflop profile: measures what the parts of a model take on a live device.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <set>
 
-#include "backend/host_ranks.hpp"
 #include "backend/profiler.hpp"
 #include "core/error.hpp"
 #include "experiments/command.hpp"
+#include "experiments/live_setup.hpp"
 #include "experiments/options.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
@@ -21,6 +23,18 @@ constexpr std::int64_t kLeastTokens = 32;  // two points of each unit
 constexpr std::int64_t kMostTokens = 1 << 17;
 constexpr double kMostBudgetS = 86'400;
 constexpr int kMostRanks = 64;
+
+/// Rising, each once.
+std::vector<int> read_tp(const Values& values) {
+  std::set<int> tp;
+  for (const std::int64_t size : values["tp"].as<std::vector<std::int64_t>>()) {
+    if (size < 1 || size > kMostRanks) {
+      refuse_value("tp", fmt::format("whole numbers from 1 to {}", kMostRanks), std::to_string(size));
+    }
+    tp.insert(static_cast<int>(size));
+  }
+  return {tp.begin(), tp.end()};
+}
 
 Table unit_table(const ProfileTables& profile) {
   Table table;
@@ -53,10 +67,13 @@ int profile(const Values& values) {
   options.seed = read_seed(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kMostTokens);
-  const auto ranks = static_cast<int>(read_integer(values, "ranks", 2, kMostRanks));
+  options.tp = read_tp(values);
+  options.busy = static_cast<int>(read_integer(values, "busy", 1, kMostRanks));
+  const auto ranks = std::max(
+      {static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy, options.tp.back()});
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
-  const std::unique_ptr<World> world = make_host_ranks(ranks);
+  const std::unique_ptr<World> world = make_world(device, ranks);
   ProfileTables measured;
   {
     Progress progress("measuring");
@@ -87,8 +104,8 @@ Command profile_command() {
       "Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention "
       "also on sequences\nof such lengths, and prints the medians. The file has these tables, optimizer, "
       "activations, messages and all-reduces;\n'dflop train --profile' predicts with it. Parts are measured "
-      "on one rank (tp 1) while nothing else runs: ranks that\nshare a processor's cores, caches and memory "
-      "take longer. Measured seconds are not the same in two runs.",
+      "on one rank (tp 1) unless '--tp' and '--busy' say\notherwise: ranks that share a processor's cores, "
+      "caches and memory take longer. Measured seconds are not the same in two runs.",
       "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
       command_options(),
       run};
@@ -103,6 +120,10 @@ Command profile_command() {
        "of a point at most")  //
       ("ranks", po::value<std::int64_t>()->default_value(2)->value_name("N"),
        "all-reduces are measured over 2, 4, ... of them")  //
+      ("tp", po::value<std::vector<std::int64_t>>()->multitoken()->default_value({1}, "1")->value_name("N"),
+       "measure the parts at each of these tp")  //
+      ("busy", po::value<std::int64_t>()->default_value(1)->value_name("N"),
+       "ranks that run the parts at the same time, in whole tp groups")  //
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
        "of values and of the order in which points are measured");
   add_format_option(command.options);

@@ -191,8 +191,7 @@ int train(const Values& values) {
   print_table(step_table(done, cost.has_value()), format);
   if (done.empty()) fmt::print(stderr, "dflop: nothing to do: step {} is done\n", options.first_step - 1);
   if (signals.signal() != 0 && !done.empty() && done.back().step < steps) {
-    fmt::print(stderr, "dflop: stopped by signal {} after step {}\n", signals.signal(),
-               done.back().step);
+    fmt::print(stderr, "dflop: stopped by signal {} after step {}\n", signals.signal(), done.back().step);
     return 128 + signals.signal();
   }
   return 0;

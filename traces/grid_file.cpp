@@ -50,8 +50,8 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   }
   plan.recomputation = Recomputation::none;
   if (json.has("recomputation")) {
-    plan.recomputation = json.at("recomputation")
-                             .choice({Recomputation::none, Recomputation::selective, Recomputation::full});
+    plan.recomputation =
+        json.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
   }
   if (json.has("zero1")) plan.zero1 = json.at("zero1").boolean();
   plan.sequence_parallel = false;
