@@ -22,7 +22,17 @@ TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> targe
       batches_(std::move(batches)),
       scheduler_(scheduler),
       executor_(executor),
-      options_(options) {}
+      options_(options) {
+  if (!options_.correct) return;
+  if (!options_.profile) throw Error(ErrorKind::internal, "correction without a profile to correct");
+  correction_ = std::make_shared<TrainingCorrection>(options_.profile, plan_, target_, scheduler_,
+                                                     options_.seed, options_.correction_rule);
+}
+
+std::shared_ptr<const CostModel> TrainingLoop::scheduling_cost() const {
+  if (options_.profile) return options_.profile;
+  return {target_, &target_->cost};
+}
 
 void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step) {
   const auto first = static_cast<std::uint64_t>(options_.first_step - 1);
@@ -33,9 +43,9 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   };
   ServiceOptions options = service_options(*target_, scheduler_, options_.seed);
   if (scheduler_.time_limit) options.mode = ServiceMode::live;
-  SchedulingService source({draw, make_scheduler(scheduler_), plan_, target_->model,
-                            std::shared_ptr<const CostModel>(target_, &target_->cost)},
-                           options);
+  ServiceInput input{draw, make_scheduler(scheduler_), plan_, target_->model, scheduling_cost()};
+  if (correction_) input.cost_at = [c = correction_](std::uint64_t) { return c->current(); };
+  SchedulingService source(std::move(input), options);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = source.next();
     if (!batch || batch->result.status == ScheduleStatus::infeasible) {
@@ -53,25 +63,42 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   }
 }
 
+/// Empty where nothing is made slower.
+std::vector<Nanoseconds> TrainingLoop::delays(const Program& program, const ScheduledBatch& batch) const {
+  if (!options_.slower) return {};
+  const auto price = [&](const CostModel& cost) {
+    return price_batch(cost, program, plan_, *batch.samples, batch.result.assignment).instruction;
+  };
+  std::vector<Nanoseconds> longer = price(*options_.slower);
+  const std::vector<Nanoseconds> usual = price(*options_.profile);
+  for (std::size_t i = 0; i < longer.size(); ++i) longer[i] -= usual[i];
+  return longer;
+}
+
 TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline) {
   const Assignment& assignment = batch.result.assignment;
-  const PipelineOrder order =
-      order_for_batch(plan_, target_->model, target_->cluster, target_->cost, *batch.samples, assignment);
+  const PipelineOrder order = order_for_batch(plan_, target_->model, target_->cluster, *scheduling_cost(),
+                                              *batch.samples, assignment);
   const Program program = lower(plan_, target_->model, *batch.samples, assignment, order);
   verify(program);
   const BatchContent content(plan_, target_->model, *batch.samples, assignment, options_.seed);
   AdamWStep optimizer;
   optimizer.learning_rate = options_.learning_rate;
   optimizer.step = step;
-  LiveResult result = executor_.run({program, content, optimizer});
+  const std::vector<Nanoseconds> longer = delays(program, batch);
+  if (correction_) correction_->begin_step(batch, program);
+  LiveResult result = executor_.run({program, content, optimizer, true, longer});
+  if (correction_) correction_->end_step(batch, result.timeline);
   TrainingStep done;
   done.step = step;
   done.loss = result.loss;
   done.time = result.timeline.makespan;
-  if (options_.predicting != nullptr) {
-    done.predicted = SimExecutor(*options_.predicting).run(program, Detail::usage).makespan;
-    done.extrapolated_fraction = extrapolated_fraction(*options_.predicting, program);
+  if (options_.profile) {
+    done.predicted = correction_ ? correction_->predicted()
+                                 : SimExecutor(*options_.profile).run(program, Detail::usage).makespan;
+    done.extrapolated_fraction = extrapolated_fraction(*options_.profile, program);
   }
+  done.tracked = correction_ && correction_->tracked();
   for (const Sample& sample : *batch.samples) done.llm_tokens += sample.llm_tokens;
   done.idle_fraction = idle_fraction(result.timeline);
   done.peak_memory = peak_memory(result.timeline);

@@ -13,6 +13,7 @@
 #include "core/timeline.hpp"
 #include "costmodel/profiled.hpp"
 #include "experiments/study.hpp"
+#include "experiments/training_correction.hpp"
 
 namespace dflop {
 
@@ -26,7 +27,8 @@ struct TrainingStep {
   std::int64_t llm_tokens = 0;
   double idle_fraction = 0;  ///< mean over ranks
   Bytes peak_memory;
-  Seconds waited{0};  ///< for the schedule
+  Seconds waited{0};     ///< for the schedule
+  bool tracked = false;  ///< correction learned from it
 
   double tokens_per_s() const { return static_cast<double>(llm_tokens) / time.count(); }
 };
@@ -36,8 +38,15 @@ struct TrainingOptions {
   std::int64_t last_step = 1;
   std::uint64_t seed = 1;  ///< of batches, contents and schedules
   double learning_rate = 1e-3;
-  /// What steps are predicted with, by simulating the program that is run; outlives the loop. Null: nothing.
-  const ProfiledCostModel* predicting = nullptr;
+  /// What steps are scheduled with, and predicted by simulating the program that is run. Null: scheduled with
+  /// the target's costs, and not predicted.
+  std::shared_ptr<const ProfiledCostModel> profile;
+  /// With a profile: corrects it by what steps take. Without a rule it always learns.
+  bool correct = false;
+  std::optional<SwitchRule> correction_rule;
+  /// With a profile, for experiments: instructions are delayed by what this one says they take longer than
+  /// the profile does.
+  std::shared_ptr<const CostModel> slower;
 };
 
 /// Trains step after step until the last one, or until `keep_going` says no after one. `batches`: that of
@@ -52,8 +61,14 @@ class TrainingLoop {
   /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::run().
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
+  /// What correction has come to; null without.
+  const TrainingCorrection* correction() const { return correction_.get(); }
+
  private:
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
+
+  std::shared_ptr<const CostModel> scheduling_cost() const;
+  std::vector<Nanoseconds> delays(const Program& program, const ScheduledBatch& batch) const;
 
   const Plan& plan_;
   std::shared_ptr<const Target> target_;
@@ -61,6 +76,7 @@ class TrainingLoop {
   SchedulerChoice scheduler_;
   LiveExecutor& executor_;
   TrainingOptions options_;
+  std::shared_ptr<TrainingCorrection> correction_;  ///< null: none
 };
 
 }  // namespace dflop

@@ -50,13 +50,13 @@ void require_profile(const ProfileTables& profile, const std::string& path, cons
   for (const Stage& stage : layout.stages) require_stage(stage, profile, path);
 }
 
-std::optional<ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
-                                                       const ModelSpec& model, const Program& layout,
-                                                       const World& world) {
-  if (!path) return std::nullopt;
+std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
+                                                               const ModelSpec& model, const Program& layout,
+                                                               const World& world) {
+  if (!path) return nullptr;
   ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
   require_profile(profile, *path, model, layout, world);
-  return ProfiledCostModel(std::move(profile));
+  return std::make_shared<const ProfiledCostModel>(std::move(profile));
 }
 
 double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program) {

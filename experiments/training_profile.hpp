@@ -1,6 +1,7 @@
 // The profile that live runs are predicted with.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -18,9 +19,9 @@ void require_profile(const ProfileTables& profile, const std::string& path, cons
                      const Program& layout, const World& world);
 
 /// Nothing without a path. @throws Error (input) as require_profile()
-std::optional<ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
-                                                       const ModelSpec& model, const Program& layout,
-                                                       const World& world);
+std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
+                                                               const ModelSpec& model, const Program& layout,
+                                                               const World& world);
 
 /// The part of the program's compute instructions that are larger than what was measured.
 double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program);

@@ -171,6 +171,14 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --checkpoint run --resume --model small-vlm", 2, "a checkpoint of another run");
   refused("--steps 2 --plan nowhere.json", 2, "nowhere.json");
   refused("--steps 2 --scheduler best", 2, "best");
+  refused("--steps 2 --correction sometimes", 2,
+          "expected off, always, published or keep, found 'sometimes'");
+  refused("--steps 2 --correction keep", 2, "option '--correction': expected '--profile FILE' with it");
+  refused("--steps 2 --slow-shapes 0.1:1", 2, "option '--slow-shapes': expected '--profile FILE' with it");
+  for (const char* shapes :
+       {"0.1", "0.1:", ":1", "0.1:1x", "2:1", "0:1", "0.1:-1", "0.1:nan", "a:b", "0.1,1"}) {
+    refused(std::string("--steps 2 --slow-shapes ") + shapes, 2, "expected FRACTION:LATENCY");
+  }
   std::filesystem::resize_file(sandbox.path("run/step-00000001.ckpt"), 1000);
   const RunResult truncated = sandbox.run("train --steps 1 --checkpoint run --resume");
   EXPECT_EQ(truncated.exit_code, 0);

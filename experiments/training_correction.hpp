@@ -1,0 +1,78 @@
+// Adaptive Correction of a training run: schedules are made with what its steps have taught.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "core/assignment_source.hpp"
+#include "core/program.hpp"
+#include "core/timeline.hpp"
+#include "costmodel/adaptive_correction.hpp"
+#include "costmodel/corrected.hpp"
+#include "experiments/study.hpp"
+
+namespace dflop {
+
+/// A cost model corrected by what was known at one time; owns all that it needs.
+class CorrectedAtOneTime final : public CostModelOver {
+ public:
+  CorrectedAtOneTime(std::shared_ptr<const CostModel> base, Correction correction);
+  CorrectedAtOneTime(const CorrectedAtOneTime&) = delete;
+
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override;
+  std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override;
+  Seconds sample_excess(Op op, const Stage& stage, const Sample& sample) const override;
+  ProgramCosts price(const Program& program) const override;
+
+ private:
+  std::shared_ptr<const CostModel> owned_;
+  Correction correction_;
+  CorrectedCostModel corrected_;  ///< of both
+};
+
+/// A step is learned from when it is over; the schedule of the next one has been made by then, so what it
+/// taught is in use from the one after that.
+class TrainingCorrection {
+ public:
+  /// Corrects `base` for a plan. Without a rule it always learns. The scheduler is run once more a step, in
+  /// a thread of its own, where the rule asks what corrections give.
+  TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
+                     std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
+                     std::uint64_t seed, std::optional<SwitchRule> rule);
+
+  /// What a schedule that is made now is made with. May be called from any thread.
+  std::shared_ptr<const CostModel> current() const;
+
+  /// Before a step runs.
+  void begin_step(const ScheduledBatch& batch, const Program& program);
+  /// When it is over.
+  void end_step(const ScheduledBatch& batch, const Timeline& timeline);
+
+  /// Whether the last step was learned from, and what it was predicted to take.
+  bool tracked() const { return tracks_; }
+  Seconds predicted() const { return predicted_; }
+  const AdaptiveCorrection& state() const { return adaptive_; }
+
+ private:
+  double benefit(const CostModel& learned, const CostModel& kept, std::span<const Sample> samples,
+                 std::uint64_t iteration, Seconds own) const;
+  Seconds simulate_step(const CostModel& cost, const Program& program, std::span<const Sample> samples,
+                        const Assignment& assignment) const;
+
+  std::shared_ptr<const CostModel> base_;
+  Plan plan_;
+  std::shared_ptr<const Target> target_;
+  SchedulerChoice scheduler_;
+  std::uint64_t seed_;
+  AdaptiveCorrection adaptive_;
+  bool tracks_ = true;
+  Seconds predicted_{0};
+  std::future<double> benefit_;  ///< of the step that has begun
+  mutable std::mutex mutex_;
+  std::shared_ptr<const CostModel> current_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,128 @@
+// Correction in a training loop, with the simulator as hardware.
+#include "experiments/training_correction.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/lowering.hpp"
+#include "costmodel/schedule_tables.hpp"
+#include "experiments/correction_study.hpp"
+#include "sim/engine.hpp"
+
+namespace dflop {
+namespace {
+
+Plan two_llm_ranks(const ModelSpec& model) {
+  Plan plan;
+  plan.model = "tiny-vlm";
+  plan.cluster = "a100-80g:1";
+  plan.gbs = 48;
+  plan.encoder = {1, 1, 1, {model.encoder.layers}};
+  plan.llm = {1, 1, 2, {model.llm.layers}};
+  plan.microbatches = 4;
+  plan.recomputation = Recomputation::none;
+  return plan;
+}
+
+/// Steps of a run on hardware that is slower for some shapes than its cost model says.
+struct SlowRun {
+  std::shared_ptr<const Target> target = std::make_shared<const Target>("tiny-vlm", "a100-80g:1");
+  Plan plan = two_llm_ranks(target->model);
+  std::vector<Batch> batches = make_batches(
+      load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", {.rule = "tiny-vlm"}, false), plan.gbs,
+      60, 3);
+  std::shared_ptr<const CostModel> base{target, &target->cost};
+  AnomalousCostModel hardware{*base, plan, target->model, all_samples(), {.fraction = 0.05, .latency = 1}, 3};
+  SchedulerChoice scheduler{"lpt"};
+
+  Batch all_samples() const {
+    Batch all;
+    for (const Batch& batch : batches) all.insert(all.end(), batch.begin(), batch.end());
+    return all;
+  }
+
+  ScheduledBatch schedule(std::size_t k, const CostModel& cost) const {
+    const ScheduleRequest request{batches[k], plan, target->model, cost, 3, k};
+    return {k, std::make_shared<Batch>(batches[k]), make_scheduler(scheduler)->schedule(request), {}};
+  }
+
+  Program lowered(const ScheduledBatch& batch) const {
+    const PipelineOrder order =
+        order_for_batch(plan, target->model, target->cluster, *base, *batch.samples, batch.result.assignment);
+    return lower(plan, target->model, *batch.samples, batch.result.assignment, order);
+  }
+
+  Timeline run(const ScheduledBatch& batch, const Program& program) const {
+    return simulate(program, price_batch(hardware, program, plan, *batch.samples, batch.result.assignment),
+                    Detail::spans);
+  }
+};
+
+/// Seconds of steps [begin, end) in all.
+double total(const std::vector<double>& seconds, std::size_t begin, std::size_t end) {
+  double sum = 0;
+  for (std::size_t k = begin; k < end; ++k) sum += seconds[k];
+  return sum;
+}
+
+TEST(TrainingCorrection, LearnsWhatIsSlowAndSchedulesWithIt) {
+  const SlowRun run;
+  TrainingCorrection correction(run.base, run.plan, run.target, run.scheduler, 3, std::nullopt);
+  std::vector<double> corrected;
+  std::vector<double> plain;
+  double last_error = 0;
+  for (std::size_t k = 0; k < run.batches.size(); ++k) {
+    const ScheduledBatch batch = run.schedule(k, *correction.current());
+    const Program program = run.lowered(batch);
+    correction.begin_step(batch, program);
+    const Timeline timeline = run.run(batch, program);
+    correction.end_step(batch, timeline);
+    EXPECT_TRUE(correction.tracked());
+    corrected.push_back(Seconds(timeline.makespan).count());
+    last_error = correction.predicted() / Seconds(timeline.makespan) - 1;
+    const ScheduledBatch same = run.schedule(k, *run.base);
+    plain.push_back(Seconds(run.run(same, run.lowered(same)).makespan).count());
+  }
+  // The hardware has no noise, so what is predicted comes near to it once the slow shapes have been seen; and
+  // what is known of them is worth something.
+  EXPECT_NEAR(last_error, 0, 0.05);
+  EXPECT_LT(total(corrected, 30, 60), 0.98 * total(plain, 30, 60));
+}
+
+TEST(TrainingCorrection, RestsWhereNothingIsSlow) {
+  SlowRun run;
+  TrainingCorrection correction(run.base, run.plan, run.target, run.scheduler, 3, SwitchRule::published);
+  bool rested = false;
+  for (std::size_t k = 0; k < run.batches.size(); ++k) {
+    const ScheduledBatch batch = run.schedule(k, *correction.current());
+    const Program program = run.lowered(batch);
+    correction.begin_step(batch, program);
+    const Timeline timeline =
+        simulate(program, price_batch(*run.base, program, run.plan, *batch.samples, batch.result.assignment),
+                 Detail::spans);
+    correction.end_step(batch, timeline);
+    rested = rested || !correction.tracked();
+  }
+  EXPECT_TRUE(rested);
+  EXPECT_TRUE(correction.state().rests());
+  EXPECT_TRUE(correction.state().learned().fits().empty());
+}
+
+TEST(TrainingCorrection, WhatWasCurrentStaysAsItWas) {
+  const SlowRun run;
+  TrainingCorrection correction(run.base, run.plan, run.target, run.scheduler, 3, std::nullopt);
+  const std::shared_ptr<const CostModel> first = correction.current();
+  const Stage stage = plan_stages(run.plan, run.target->model).back();
+  const Sample& sample = run.batches[0][0];
+  const Seconds before = first->sample_excess(Op::forward, stage, sample);
+  for (std::size_t k = 0; k < 3; ++k) {
+    const ScheduledBatch batch = run.schedule(k, *correction.current());
+    const Program program = run.lowered(batch);
+    correction.begin_step(batch, program);
+    correction.end_step(batch, run.run(batch, program));
+  }
+  EXPECT_NE(correction.current(), first);
+  EXPECT_EQ(first->sample_excess(Op::forward, stage, sample), before);
+}
+
+}  // namespace
+}  // namespace dflop
