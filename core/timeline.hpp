@@ -81,6 +81,7 @@ struct Stall {
 struct Timeline {
   std::string source;       ///< "simulated" or the device
   Nanoseconds makespan{0};  ///< of a run that stalled: when the last group or transfer stopped
+  std::int32_t cores = 0;   ///< on which ranks took turns to compute; 0: unlimited or unknown
   std::vector<GroupUsage> groups;
   std::vector<Span> spans;          ///< empty when only usage was asked for
   std::vector<MemoryPoint> memory;  ///< likewise

@@ -135,6 +135,7 @@ std::string conditions_name(const Values& values, double jitter) {
     if (values.count(option) == 0) continue;
     for (const auto& value : values[option].as<std::vector<std::string>>()) add(option, value);
   }
+  if (values.count("cores") > 0) add("cores", fmt::format("{}", values["cores"].as<std::int64_t>()));
   if (jitter > 0) add("jitter", fmt::format("{}", jitter));
   return name;
 }
@@ -225,7 +226,7 @@ Command replay_command() {
       "recorded makespan, the replayed one with its error, and a row for each what-if, compared with the "
       "replay.\n"
       "What-ifs are applied on top of one another in this order: another plan, another order, other links, and\n"
-      "last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail.\n"
+      "last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail, --cores.\n"
       "Several iterations: means, the 95th percentile, and the largest difference of any.\n"
       "\n"
       "A timeline comes from 'dflop simulate --out'. Time that no span of it covers is lost in the replay and "

@@ -33,7 +33,9 @@ Timeline named_as(const Timeline& recording, Timeline timeline) {
 }
 
 Timeline run(const PricedPipeline& priced, const Timeline& recording, Detail detail) {
-  return named_as(recording, simulate(priced.program, priced.costs, detail));
+  Conditions conditions;
+  conditions.cores = recording.cores;
+  return named_as(recording, simulate(priced.program, priced.costs, detail, conditions));
 }
 
 PricedPipeline apply(const ReplayChange& change, const PricedPipeline& before,
@@ -111,7 +113,7 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   return shape;
 }
 
-ConditionedProgram condition(const ReplayConditions& conditions, const PricedPipeline& priced) {
+ConditionedProgram condition(const ReplayConditions& conditions, const PricedPipeline& priced, int cores) {
   const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
   const Program& program = priced.program;
   if (network == NetworkModel::contention && program.ranks() > conditions.cluster->gpus()) {
@@ -123,7 +125,7 @@ ConditionedProgram condition(const ReplayConditions& conditions, const PricedPip
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
     return cluster_network(program, *conditions.cluster, bandwidth_factor);
   };
-  return {conditions.what_if, program, priced.costs, network, make_network};
+  return {conditions.what_if, program, priced.costs, network, make_network, cores};
 }
 
 }  // namespace
@@ -207,7 +209,7 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   }
   const bool repeats = conditions.what_if.repeat > 1;
   if (!conditioned && !repeats) return result;
-  const ConditionedProgram program = condition(conditions, priced);
+  const ConditionedProgram program = condition(conditions, priced, recording.cores);
   const auto run_again = [&](std::size_t repetition, Detail kept) {
     return program.run(repetition * conditions.iterations + iteration, kept);
   };

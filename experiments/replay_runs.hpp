@@ -58,7 +58,8 @@ struct ReplayedIteration {
   std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, where there are several
 };
 
-/// The recording, its replay, each what-if on top of those before it, and then the conditions. Spans
+/// The recording, its replay, each what-if on top of those before it, and then the conditions; all on the
+/// recording's cores, unless the conditions have others. Spans
 /// (`detail`) are kept of the last run alone. A run that stalls is not repeated.
 /// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
 /// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.

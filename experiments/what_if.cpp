@@ -20,6 +20,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr int kMostRepeats = 1'000'000;
+constexpr int kMostCores = 1 << 20;
 constexpr double kMostFactor = 1e6;
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostJitter = 3;
@@ -193,7 +194,9 @@ Table stall_table(const Timeline& timeline) {
   table.columns = {{"rank", "rank"},          {"stage", "stage"},  {"op", "in"}, {"microbatch", "microbatch"},
                    {"since_s", "since s", 4}, {"reason", "reason"}};
   for (const Stall& stall : timeline.stalls) {
+    const bool computes = is_compute(stall.op) || stall.op == Op::optimizer_step;
     const std::string reason = stall.failed ? "failed"
+                               : computes   ? "waits for a core"
                                : stall.awaited_rank >= 0
                                    ? fmt::format("waits for rank {}", stall.awaited_rank)
                                    : "waits for the other participants";
@@ -243,7 +246,7 @@ void WhatIf::apply(ClusterSpec& cluster) const {
 }
 
 ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
-                                       NetworkModel model, const NetworkMaker& make_network)
+                                       NetworkModel model, const NetworkMaker& make_network, int cores)
     : what_if_(what_if), program_(program), costs_(std::move(costs)) {
   const std::vector<double> slower =
       factors(program, "slow", what_if.slow, [](double a, double b) { return std::max(a, b); });
@@ -253,6 +256,7 @@ ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& pro
   const std::vector<double> bandwidth =
       factors(program, "slow-link", what_if.slow_links, [](double a, double b) { return std::min(a, b); });
   conditions_.pauses = pauses_of(program, what_if.pauses);
+  conditions_.cores = what_if.cores.value_or(cores);
   if (model == NetworkModel::contention) {
     network_ = make_network(bandwidth);
     conditions_.network = &*network_;
@@ -294,6 +298,9 @@ void add_what_if_options(Options& options) {
       ("pause", several("rank=R:T:D"), "the rank computes nothing for D seconds from T on")     //
       ("fail", several("rank=R:T"),
        "the rank fails after T seconds; the result says who stalls, exit code 3")  //
+      ("cores", po::value<std::int64_t>()->value_name("N"),
+       "so many ranks compute at a time and the others wait for their turn, as in 'dflop train --cores'; 0: as "
+       "many as there are; default: as in a recording, else 0")  //
       ("jitter", po::value<double>()->value_name("S")->default_value(0, "0"),
        "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma")  //
       ("repeat", po::value<std::int64_t>()->value_name("K")->default_value(1),
@@ -323,6 +330,8 @@ WhatIf read_what_if(const Values& values) {
   what_if.slow_links = read_affected(values, "slow-link", 1 / kMostFactor, 1);
   read_pauses(values, "pause", what_if.pauses);
   read_pauses(values, "fail", what_if.pauses);
+  if (values.count("cores") > 0)
+    what_if.cores = static_cast<int>(read_integer(values, "cores", 0, kMostCores));
   what_if.jitter = read_number(values, "jitter", 0, kMostJitter);
   what_if.repeat = static_cast<int>(read_integer(values, "repeat", 1, kMostRepeats));
   what_if.seed = read_seed(values);

@@ -46,6 +46,7 @@ struct WhatIf {
   std::vector<Affected> slow_links;  ///< bandwidth is factor times as high
   double jitter = 0;                 ///< sigma
   std::vector<PausedRank> pauses;
+  std::optional<int> cores;  ///< as Conditions::cores; none: as the input says
   int repeat = 1;
   std::uint64_t seed = 1;
 
@@ -57,10 +58,11 @@ struct WhatIf {
 class ConditionedProgram {
  public:
   /// `what_if` and `program` must outlive it.
+  /// `cores`: where the what-if says nothing of them.
   /// @throws Error (usage) naming the option whose rank or stage the program has not, or where durations are
   /// together too long.
   ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs, NetworkModel network,
-                     const NetworkMaker& make_network);
+                     const NetworkMaker& make_network, int cores = 0);
   ConditionedProgram(const ConditionedProgram&) = delete;  // the conditions refer to the network
 
   /// What a run costs; `run` tells apart runs of one seed, which differ in their jitter.
@@ -79,7 +81,7 @@ class ConditionedProgram {
   Conditions conditions_;
 };
 
-/// --network, --slow, --slow-link, --jitter, --pause, --fail, --repeat, --seed.
+/// --network, --slow, --slow-link, --jitter, --pause, --fail, --cores, --repeat, --seed.
 void add_what_if_options(Options& options);
 /// --collectives, --leaf: of plans, which have a cluster.
 void add_cluster_what_if_options(Options& options);

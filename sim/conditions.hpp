@@ -24,6 +24,9 @@ struct Conditions {
   /// Links that messages and collectives share. None: each takes what ProgramCosts says.
   const Network* network = nullptr;
   std::vector<Pause> pauses;
+  /// On which groups take turns to compute, as CoreGate says; messages and collectives need none. 0: every
+  /// rank has one.
+  int cores = 0;
 };
 
 }  // namespace dflop

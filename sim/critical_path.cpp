@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -31,7 +32,11 @@ class PathWalk {
  public:
   PathWalk(const Program& program, const ProgramCosts& costs, const Timeline& timeline,
            const Conditions& conditions)
-      : program_(program), costs_(costs), timeline_(timeline), pauses_(conditions.pauses) {
+      : program_(program),
+        costs_(costs),
+        timeline_(timeline),
+        pauses_(conditions.pauses),
+        cores_(conditions.cores > 0) {
     require(timeline.stalls.empty(), "the run stalled, so it has no end to walk back from");
     index_spans();
   }
@@ -45,6 +50,11 @@ class PathWalk {
   }
 
  private:
+  struct Place {
+    std::int32_t group = 0;
+    std::int64_t instruction = 0;
+  };
+
   void index_spans() {
     span_of_.assign(program_.instructions.size(), kNone);
     send_of_.assign(program_.messages.size(), kNone);
@@ -66,6 +76,9 @@ class PathWalk {
       span_of_[instruction] = static_cast<std::int64_t>(s);
       const std::int32_t index = program_.instructions[instruction].index;
       if (is_send(span.op)) send_of_[index] = instruction;
+      if (cores_ && span.stream == Stream::compute && span.duration > Nanoseconds(0)) {
+        freed_.try_emplace(end_of(span), Place{found->second, instruction});
+      }
       if (!enters_collective(span.op)) continue;
       entries_[index].push_back({found->second, instruction, latest[found->second]});
       latest[found->second] = index;
@@ -112,8 +125,12 @@ class PathWalk {
     } else if (is_receive(instruction.op) && waited) {
       follow_message(instruction.index);
     } else {
-      if (span.stream == Stream::compute) add_compute(at_, costs_.instruction[at_]);
-      --at_;
+      if (span.stream != Stream::compute) {
+        --at_;
+        return;
+      }
+      add_compute(at_, costs_.instruction[at_]);
+      go_before(at_, at_);
     }
   }
 
@@ -147,10 +164,27 @@ class PathWalk {
   }
 
   void add_compute(std::int64_t instruction, Nanoseconds amount) {
-    const std::vector<PathLink> parts = run_of(group_, instruction, amount);
+    std::vector<PathLink> parts = run_of(group_, instruction, amount);
     require(end_of(parts) == time_, "instruction {} does not take what it costs", instruction);
+    if (cores_went_to_) {
+      parts.back().to_group = cores_went_to_->group;
+      parts.back().to_stage = program_.instructions[cores_went_to_->instruction].stage;
+      cores_went_to_.reset();
+    }
     links_.insert(links_.end(), parts.rbegin(), parts.rend());
     time_ = parts.front().start;
+  }
+
+  /// From the beginning of a compute instruction to what stands before `instruction`, or, where it waited for
+  /// cores, to compute that gave some back then. There is one that took time: cores were in use before.
+  void go_before(std::int64_t instruction, std::int64_t compute) {
+    at_ = instruction - 1;
+    if (!cores_ || done(group_, at_) == time_) return;
+    const auto freed = freed_.find(time_);
+    require(freed != freed_.end(), "instruction {} begins though nobody gave cores back", compute);
+    cores_went_to_ = Place{group_, compute};
+    group_ = freed->second.group;
+    at_ = freed->second.instruction;
   }
 
   void follow_message(std::int32_t message) {
@@ -228,14 +262,21 @@ class PathWalk {
 
   void leave_collective(const Entry& last) {
     const std::int64_t compute = compute_of(last);
-    if (compute != kNone) add_compute(compute, delay_of(last, compute));
-    at_ = last.instruction - 1;
+    if (compute == kNone) {
+      at_ = last.instruction - 1;
+      return;
+    }
+    add_compute(compute, delay_of(last, compute));
+    go_before(last.instruction, compute);
   }
 
   const Program& program_;
   const ProgramCosts& costs_;
   const Timeline& timeline_;
   const std::vector<Pause>& pauses_;
+  bool cores_;                               ///< groups may have waited for some
+  std::map<Nanoseconds, Place> freed_;       ///< by time, if so: compute that gave cores back then
+  std::optional<Place> cores_went_to_;       ///< those of the compute that the walk has come to
   std::vector<std::int64_t> span_of_;        ///< per instruction
   std::vector<std::int64_t> send_of_;        ///< per message: its instruction
   std::vector<std::vector<Entry>> entries_;  ///< per collective, in the order of its participants

@@ -28,7 +28,8 @@ struct PathLink {
   std::uint16_t stage = 0;  ///< of the instruction in `group`
   std::uint16_t to_stage = 0;
   std::int32_t group = 0;     ///< where it runs; of a message the source; of a collective who came last to it
-  std::int32_t to_group = 0;  ///< where the path goes on; `group` unless it is a message or collective
+  std::int32_t to_group = 0;  ///< where the path goes on; `group` unless it is a message, a
+                              ///< collective, or compute whose cores went to another group
   std::int32_t microbatch = -1;
   Nanoseconds start{0};
   Nanoseconds duration{0};
@@ -42,7 +43,8 @@ struct PathLink {
 /// Walks back from the group that ends last. An instruction begins when the one before it in its group ends;
 /// a receive that waited ends when its message arrives, and the path goes over the message to its send; a
 /// collective starts when its last participant enters it, or is done with the collective before it. Whole
-/// nanoseconds make these comparisons exact. Where several things end at one instant the path stays in its
+/// nanoseconds make these comparisons exact. Compute that waited for cores begins when another group's ends,
+/// and the path goes on there. Where several things end at one instant the path stays in its
 /// group, else it takes the first participant; of groups that end together it takes the first.
 ///
 /// `timeline` is that of simulate(program, costs, Detail::spans, conditions).

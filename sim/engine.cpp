@@ -28,6 +28,7 @@ Engine::Engine(const Program& program, const ProgramCosts& costs, Detail detail,
   }
   if (conditions.network != nullptr || !program.collectives.empty()) transfer_start_.resize(transfers);
   timeline_.source = "simulated";
+  set_up_cores(conditions.cores);
   timeline_.stages = stage_names(program);
   timeline_.stage_shapes = program.stages;
   timeline_.groups.resize(program.groups.size());
@@ -44,6 +45,7 @@ Timeline Engine::run() {
   for (std::int32_t group = 0; group < groups; ++group) set_up_group(group);
   for (std::int32_t group = 0; group < groups; ++group) advance(group);
   for (;;) {
+    if (cores_ && instant_ends()) grant_cores();
     const bool moving = flows_ && !flows_->idle();
     if (moving && (queue_.empty() || flows_->next_time() <= queue_.next_time())) {
       now_ = flows_->next_time();
@@ -109,7 +111,7 @@ void Engine::advance(std::int32_t group) {
     } else if (instruction.op == Op::all_reduce_wait) {
       if (!wait_for_collective(group, instruction)) return;
     } else {
-      return start_compute(group, instruction);
+      return cores_ ? ask_for_cores(group) : start_compute(group, instruction);
     }
     ++state.next;
   }
@@ -121,6 +123,7 @@ void Engine::finish(std::int32_t group) {
   const Op op = program_.instructions[state.next].op;
   if (op == Op::backward || op == Op::backward_weight) state.activations -= costs_.activation_of(state.next);
   record_memory(group, Bytes{});
+  if (cores_ && (is_compute(op) || op == Op::optimizer_step)) cores_->give_back(group);
   ++state.next;
 }
 

@@ -20,6 +20,11 @@ namespace dflop {
 /// end; an all_reduce_start enters it without blocking, now or while the next instruction runs (see
 /// Collective::ready), and an all_reduce_wait blocks until the end.
 ///
+/// With conditions.cores, compute and optimizer instructions also wait until their group has its cores, and
+/// give them back when they end; a send, a receive and a collective need none. Cores go to who asks first, of
+/// one instant to the lowest group, after all else of that instant. That wait is bubble; pauses keep the
+/// cores, and so does a group that fails.
+///
 /// Per group, busy + bubble + wait = makespan: busy is compute and optimizer; wait is idle time in which the
 /// awaited message is in flight (posted, not yet arrived) or the collective is running; bubble is the rest,
 /// the time after its last instruction and pauses included. transfer is the time in which at least one

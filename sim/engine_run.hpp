@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/collective_order.hpp"
+#include "core/core_gate.hpp"
 #include "core/cost_model.hpp"
 #include "core/executor.hpp"
 #include "core/timeline.hpp"
@@ -27,7 +28,7 @@ struct GroupState {
   Bytes activations;
   std::int32_t awaited = -1;        ///< transfer that it waits for and whose end is not known; -1: none
   std::int32_t in_flight = 0;       ///< its transfers on a shared network
-  Nanoseconds waiting_since{0};     ///< for its awaited transfer
+  Nanoseconds waiting_since{0};     ///< for its awaited transfer or its cores
   Nanoseconds links_busy_since{0};  ///< of a shared network
   std::int64_t waiting_span = 0;    ///< its latest wait
   Bytes recorded_activations{-1};   ///< of its latest memory point; none yet
@@ -56,10 +57,17 @@ class Engine {
   std::optional<Nanoseconds> end_of_compute(std::int32_t group, Nanoseconds duration) const;
   void fail(std::int32_t group);
 
+  void set_up_cores(int cores);
+  void ask_for_cores(std::int32_t group);
+  bool instant_ends();
+  void grant_cores();
+  void enter_with_compute(std::int32_t group);
+
   void post(std::int32_t group, const Instruction& instruction);
   bool receive(std::int32_t group, const Instruction& instruction);
   void enter_collective(std::int32_t group, std::int32_t collective, std::int64_t instruction);
   void enter_later(std::int32_t group, const Instruction& instruction);
+  void enter_after(std::int32_t group, std::int64_t position, Nanoseconds delay);
   void start_collective(std::int32_t collective);
   void end_collective(std::int32_t collective);
   bool wait_for_collective(std::int32_t group, const Instruction& instruction);
@@ -98,6 +106,8 @@ class Engine {
   Nanoseconds now_{0};
   EventQueue queue_;  ///< a group has at most one event: the end of what it does or waits for
   std::optional<Flows> flows_;
+  std::optional<CoreGate> cores_;     ///< where groups have to wait for cores
+  std::vector<std::int32_t> asking_;  ///< for cores, at this instant
   std::vector<GroupState> groups_;
   std::vector<Nanoseconds> arrival_;         ///< per message
   std::vector<Nanoseconds> transfer_start_;  ///< per transfer; of collectives only where nothing is shared

@@ -58,9 +58,14 @@ void Engine::enter_later(std::int32_t group, const Instruction& instruction) {
   while (program_.instructions[compute].op == Op::all_reduce_start) ++compute;  // verify(): there is one
   const Nanoseconds delay = entry_delay(program_.collectives[instruction.index], costs_.instruction[compute]);
   if (delay == Nanoseconds(0)) return enter_collective(group, instruction.index, position);
+  if (cores_) return;  // enter_with_compute() knows when the compute begins
+  enter_after(group, position, delay);
+}
+
+void Engine::enter_after(std::int32_t group, std::int64_t position, Nanoseconds delay) {
   const std::optional<Nanoseconds> time = end_of_compute(group, delay);
   if (!time) return;
-  late_entries_.push_back({group, instruction.index, position});
+  late_entries_.push_back({group, program_.instructions[position].index, position});
   queue_.push(*time, entry_event(late_entries_.size() - 1));
 }
 

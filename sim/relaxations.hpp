@@ -32,8 +32,8 @@ struct Relaxation {
 std::vector<Relaxation> relaxations(const Program& program);
 
 /// The makespan with the relaxation, simulated anew; of no_bubbles the largest busy time. Means are rounded
-/// to whole nanoseconds. Without a shared network what is free never makes a run longer, as every instant is
-/// a maximum of sums; means may, and so may shared links.
+/// to whole nanoseconds. Without a shared network and a limit of cores what is free never makes a run
+/// longer, as every instant is a maximum of sums; means may, and so may shared links and cores.
 /// @pre as simulate()
 Nanoseconds relaxed_makespan(const Program& program, const ProgramCosts& costs, const Relaxation& relaxation,
                              const Conditions& conditions = {});

@@ -97,6 +97,7 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline) {
   writer.begin_object();
   writer.field("source", timeline.source);
   writer.field("makespan_ns", timeline.makespan.count());
+  if (timeline.cores > 0) writer.field("cores", timeline.cores);
   writer.row("stages", timeline.stages);
   write_groups(writer, timeline.groups);
   write_spans(writer, timeline.spans);

@@ -14,7 +14,7 @@ struct TimelineFile {
 };
 
 /// Writes groups, spans, memory points, shapes of stages, works and stalls as columns, one array per field,
-/// times in whole nanoseconds.
+/// times in whole nanoseconds; and the number of cores, where ranks took turns on some.
 /// Streams and operations are indices into the file's own lists of names.
 std::string to_json(const TimelineFile& file);
 

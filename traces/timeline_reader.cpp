@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kMostStages = std::numeric_limits<std::uint16_t>::max();
 constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int32_t kMostCores = 1 << 20;
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();
 /// 13 days; so low that sums over an iteration's ranks or over iterations stay inside 64 bits.
 constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 50;
@@ -244,10 +245,12 @@ void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
 
 Timeline read_timeline(const JsonValue& json, const FileNames& names) {
   json.require_keys(
-      {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"});
+      {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
+      {"cores"});
   Timeline timeline;
   timeline.source = json.at("source").string();
   timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMostNanoseconds));
+  if (json.has("cores")) timeline.cores = json.at("cores").integer<std::int32_t>(1, kMostCores);
   for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
   const auto stages = static_cast<std::int64_t>(timeline.stages.size());
   if (stages > kMostStages) json.at("stages").refuse_type(fmt::format("at most {} stages", kMostStages));

@@ -60,7 +60,8 @@ void expect_chain(const PricedProgram& priced, const Conditions& conditions) {
     reached += link.duration;
     ASSERT_EQ(link.group, k > 0 ? path[k - 1].to_group : link.group) << "link " << k;
     const bool moves = link.kind == PathLinkKind::message || link.kind == PathLinkKind::collective;
-    ASSERT_TRUE(moves || link.group == link.to_group) << "link " << k;
+    const bool cores = link.kind == PathLinkKind::compute && conditions.cores > 0;
+    ASSERT_TRUE(moves || cores || link.group == link.to_group) << "link " << k;
     ASSERT_NE(span_of(link, priced.program, timeline), nullptr) << "link " << k;
   }
   ASSERT_EQ(reached, timeline.makespan);
@@ -101,6 +102,15 @@ TEST_F(RandomPaths, DoSoOnASharedNetwork) {
     const Network network =
         shared_link(priced.program, Nanoseconds(static_cast<std::int64_t>(random_.below(50))), 2e9, 2e9);
     conditions.network = &network;
+    conditions.pauses = random_pauses(priced.program, random_);
+    expect_chain(priced, conditions);
+  });
+}
+
+TEST_F(RandomPaths, DoSoOnFewCores) {
+  for_each([&](const PricedProgram& priced) {
+    Conditions conditions;
+    conditions.cores = static_cast<int>(1 + random_.below(4));
     conditions.pauses = random_pauses(priced.program, random_);
     expect_chain(priced, conditions);
   });
