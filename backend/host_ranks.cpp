@@ -11,7 +11,7 @@ namespace {
 class HostRanks final : public World {
  public:
   HostRanks(int ranks, const HostRanksOptions& options)
-      : ranks_(ranks), options_(options), world_(ranks, options.timeout) {}
+      : ranks_(ranks), options_(options), world_(ranks, options.timeout, options.cores) {}
 
   std::string device_name() const override { return "host"; }
   int ranks() const override { return ranks_; }
@@ -22,6 +22,10 @@ class HostRanks final : public World {
   }
   std::unique_ptr<Device> make_device(int rank) override { return make_host_device({rank, options_.memory}); }
   std::unique_ptr<Communicator> make_communicator(int rank) override { return world_.communicator(rank); }
+  int cores() const override { return options_.cores; }
+  std::unique_ptr<ComputeTurn> make_turn(int rank, const RankGroup& tp) override {
+    return world_.turn(rank, tp);
+  }
 
  private:
   int ranks_;

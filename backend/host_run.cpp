@@ -57,10 +57,12 @@ std::string missing_in(const HostCollective& collective) {
 
 }  // namespace
 
-HostRun::HostRun(int ranks, Nanoseconds timeout)
+HostRun::HostRun(int ranks, Nanoseconds timeout, int cores)
     : timeout_(timeout),
       ranks_(static_cast<std::size_t>(ranks)),
-      mail_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {}
+      mail_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
+  if (cores > 0 && cores < ranks) cores_.emplace(ranks, cores);
+}
 
 void HostRun::begin(int rank) {
   const Lock lock(mutex_);
@@ -144,6 +146,44 @@ void HostRun::leave(int rank, HostCollective& collective) {
   const std::size_t size = collective.ranks.size();
   if (++collective.done == size) wake(collective.ranks);
   state(rank).woken.wait(lock, [&] { return collective.done == size; });
+}
+
+bool HostRun::join_turns(int rank, const RankGroup& tp) {
+  const Lock lock(mutex_);
+  if (cores_) cores_->join(rank, tp);
+  return cores_.has_value();
+}
+
+Nanoseconds HostRun::begin_turn(int rank) {
+  Lock lock(mutex_);
+  check_running();
+  wake(cores_->ask(rank, host_time()));
+  wait_for_core(lock, rank);
+  return cores_->turn_began(rank);
+}
+
+void HostRun::end_turn(int rank) {
+  const Lock lock(mutex_);
+  wake(cores_->give_back(rank, host_time()));
+}
+
+bool HostRun::pause_turn(int rank) {
+  if (!cores_) return false;
+  const Lock lock(mutex_);
+  if (!cores_->can_pause(rank)) return false;
+  wake(cores_->pause(rank));
+  return true;
+}
+
+void HostRun::resume_turn(int rank) {
+  Lock lock(mutex_);
+  wake(cores_->resume(rank));
+  wait_for_core(lock, rank);
+}
+
+void HostRun::wait_for_core(Lock& lock, int rank) {
+  wait(
+      lock, rank, [] { return std::string("a core"); }, [&] { return cores_->may_compute(rank); });
 }
 
 std::deque<HostMessage>& HostRun::mail(int source, int destination) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backend/communicator.hpp"
+#include "backend/host_cores.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -58,7 +59,8 @@ struct HostCollective {
 /// run: whoever finds it gets an Error (internal), and everybody else Aborted with its text.
 class HostRun {
  public:
-  HostRun(int ranks, Nanoseconds timeout);
+  /// `cores`: on which ranks take turns to compute; 0: every rank has one.
+  HostRun(int ranks, Nanoseconds timeout, int cores = 0);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
@@ -80,6 +82,14 @@ class HostRun {
   /// throws: once all have come, all do their share, whatever becomes of the run.
   void leave(int rank, HostCollective& collective);
 
+  /// See ComputeTurn. join_turns() says whether the rank has to take turns at all.
+  bool join_turns(int rank, const RankGroup& tp);
+  Nanoseconds begin_turn(int rank);
+  void end_turn(int rank);
+  /// Lets another rank of the tp group compute while this one waits for it; false where no other needs that.
+  bool pause_turn(int rank);
+  void resume_turn(int rank);
+
  private:
   using Lock = std::unique_lock<std::mutex>;
   enum class Life : std::uint8_t { not_begun, at_work, ended };
@@ -95,6 +105,7 @@ class HostRun {
   std::deque<HostMessage>& mail(int source, int destination);
   void wait(Lock& lock, int rank, const std::function<std::string()>& waits_for,
             const std::function<bool()>& ready);
+  void wait_for_core(Lock& lock, int rank);
   void wake(const std::vector<std::int32_t>& ranks);
   std::shared_ptr<HostCollective> open_collective(const RankGroup& group, int rank,
                                                   const HostCollectiveCall& call);
@@ -109,6 +120,7 @@ class HostRun {
   std::vector<std::deque<HostMessage>> mail_;  // by source * ranks + destination
   std::map<std::vector<std::int32_t>, std::shared_ptr<HostCollective>> open_;  // not all have come
   std::optional<std::string> end_reason_;                                      // of the whole run
+  std::optional<HostCores> cores_;                                             // none: every rank has one
 };
 
 }  // namespace dflop

@@ -106,10 +106,12 @@ class HostCommunicator final : public Communicator {
  private:
   void collective(const HostCollectiveCall& call, const RankGroup& group, HostPart part) {
     const std::size_t place = place_in(group, call.what);
+    const bool paused = run_->pause_turn(rank_);
     const std::shared_ptr<HostCollective> collective = run_->enter(group, place, call, part);
     do_share(*collective, place);
     last_arrival_ = collective->all_there;
     run_->leave(rank_, *collective);
+    if (paused) run_->resume_turn(rank_);
   }
 
   bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
@@ -141,6 +143,17 @@ class HostCommunicator final : public Communicator {
   Nanoseconds last_arrival_{};
 };
 
+class HostTurn final : public ComputeTurn {
+ public:
+  HostTurn(std::shared_ptr<HostRun> run, int rank) : run_(std::move(run)), rank_(rank) {}
+  Nanoseconds begin() override { return run_->begin_turn(rank_); }
+  void end() override { run_->end_turn(rank_); }
+
+ private:
+  std::shared_ptr<HostRun> run_;
+  int rank_;
+};
+
 Nanoseconds checked(Seconds timeout) {
   constexpr Seconds year{365.0 * 24 * 3600};
   if (timeout > Seconds{0} && timeout <= year) return to_nanoseconds(timeout);
@@ -150,9 +163,10 @@ Nanoseconds checked(Seconds timeout) {
 
 }  // namespace
 
-HostWorld::HostWorld(int ranks, Seconds timeout) {
+HostWorld::HostWorld(int ranks, Seconds timeout, int cores) {
   if (ranks < 1) throw Error(ErrorKind::internal, "a run has ranks, not " + std::to_string(ranks));
-  run_ = std::make_shared<HostRun>(ranks, checked(timeout));
+  if (cores < 0) throw Error(ErrorKind::internal, "ranks compute on cores, not on " + std::to_string(cores));
+  run_ = std::make_shared<HostRun>(ranks, checked(timeout), cores);
 }
 
 std::unique_ptr<Communicator> HostWorld::communicator(int rank) {
@@ -161,6 +175,11 @@ std::unique_ptr<Communicator> HostWorld::communicator(int rank) {
                 "rank " + std::to_string(rank) + " is not of 0 to " + std::to_string(run_->ranks() - 1));
   }
   return std::make_unique<HostCommunicator>(run_, rank);
+}
+
+std::unique_ptr<ComputeTurn> HostWorld::turn(int rank, const RankGroup& tp) {
+  if (!run_->join_turns(rank, tp)) return nullptr;
+  return std::make_unique<HostTurn>(run_, rank);
 }
 
 }  // namespace dflop

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backend/communicator.hpp"
+#include "backend/compute_turn.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -24,12 +25,18 @@ class HostRun;
 /// timeout. So whoever catches a rank's failure says why by abort() before its communicator goes.
 class HostWorld {
  public:
-  /// @throws Error (internal) without ranks, or for a timeout that is not positive or over a year.
-  HostWorld(int ranks, Seconds timeout);
+  /// `cores`: that compute at a time; 0: every rank when it likes.
+  /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
+  /// over a year.
+  HostWorld(int ranks, Seconds timeout, int cores = 0);
 
   /// The end of one rank; asked for once a rank, from any thread. The rank has ended when it is destroyed.
   /// @throws Error (internal) for a rank that is not there or has one already.
   std::unique_ptr<Communicator> communicator(int rank);
+
+  /// The turns of one rank of a tp group; asked for by all of its ranks before any of them begins one. None
+  /// where all ranks have cores at once.
+  std::unique_ptr<ComputeTurn> turn(int rank, const RankGroup& tp);
 
  private:
   std::shared_ptr<HostRun> run_;

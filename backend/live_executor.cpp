@@ -18,6 +18,7 @@ struct LiveExecutor::Rank {
   std::size_t group;
   std::unique_ptr<Device> device;
   std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<ComputeTurn> turn;
   std::unique_ptr<DeviceStream> stream;
   std::unique_ptr<Kernels> kernels;
   std::unique_ptr<RankContext> context;
@@ -32,6 +33,17 @@ std::size_t group_of(const Program& layout, int rank) {
     if (rank >= group.first_rank && rank < group.first_rank + group.ranks) return g;
   }
   throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " is in no group");
+}
+
+/// A tp group begins an instruction when its last rank does, and ends it when its last rank does. Messages
+/// are sent when the first rank does, which always has something to send.
+void add_lockstep(std::vector<LiveSpan>& group, const std::vector<LiveSpan>& rank,
+                  const Instruction* instructions) {
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    group[i].start = std::max(group[i].start, rank[i].start);
+    group[i].end = std::max(group[i].end, rank[i].end);
+    if (!is_send(instructions[i].op)) group[i].arrival = std::max(group[i].arrival, rank[i].arrival);
+  }
 }
 
 /// Where the held values of a parameter stand in the whole tensor; calls visit(held index, whole index).
@@ -67,11 +79,13 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, const Progr
     const int tp_rank = r - group.first_rank;
     rank->device = world.make_device(r);
     rank->communicator = world.make_communicator(r);
+    rank->turn = world.make_turn(r, tp);
     rank->stream = rank->device->make_stream();
     rank->kernels = rank->device->make_kernels(*rank->stream, options.dtype);
     rank->context = std::make_unique<RankContext>(
         RankContext{*rank->device, *rank->stream, *rank->kernels, *rank->communicator, tp, tp_rank});
-    rank->live = std::make_unique<LiveRank>(plan, model, layout, rank->group, options.seed, *rank->context);
+    rank->live = std::make_unique<LiveRank>(plan, model, layout, rank->group, options.seed, *rank->context,
+                                            rank->turn.get());
     ranks_.push_back(std::move(rank));
   }
 }
@@ -94,11 +108,18 @@ LiveResult LiveExecutor::run(const LiveStep& step) {
   LiveResult result;
   std::vector<GroupRecord> records(step.program.groups.size());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i]->context->tp_rank != 0) continue;  // the others do the same
+    GroupRecord& record = records[ranks_[i]->group];
+    if (ranks_[i]->context->tp_rank != 0) {  // does the same as the first, which comes before it
+      const auto first = step.program.groups[ranks_[i]->group].begin;
+      add_lockstep(record.spans, results[i].spans,
+                   &step.program.instructions[static_cast<std::size_t>(first)]);
+      continue;
+    }
     result.loss += results[i].loss;
-    records[ranks_[i]->group] = {std::move(results[i].spans), ranks_[i]->live->model_state()};
+    record = {std::move(results[i].spans), ranks_[i]->live->model_state()};
   }
   result.timeline = live_timeline(step.program, records, world_.device_name());
+  result.timeline.cores = world_.cores();
   return result;
 }
 

@@ -39,8 +39,13 @@ const Collective* reduction_of(const Program& program, std::span<const Instructi
 }  // namespace
 
 LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
-                   std::uint64_t seed, const RankContext& rank)
-    : plan_(plan), group_(group), dp_rank_(layout.groups[group].dp_rank), rank_(rank), loss_(rank, 1, 1) {
+                   std::uint64_t seed, const RankContext& rank, ComputeTurn* turn)
+    : plan_(plan),
+      group_(group),
+      dp_rank_(layout.groups[group].dp_rank),
+      rank_(rank),
+      turn_(turn),
+      loss_(rank, 1, 1) {
   const std::vector<StagePlace> places = stage_places(layout.stages);
   for (const Instruction& instruction : instructions(layout)) {
     if (instruction.op != Op::optimizer_step) continue;
@@ -116,24 +121,29 @@ void LiveRank::prepare(const LiveStep& step) {
 LiveRankResult LiveRank::run(const LiveStep& step) {
   LiveRankResult result;
   std::vector<std::pair<std::unique_ptr<DeviceEvent>, std::unique_ptr<DeviceEvent>>> times;
+  std::vector<std::optional<Nanoseconds>> begins;  // of turns
   for (const Instruction& instruction : instructions(step.program)) {
     LiveSpan span;
     span.instruction = static_cast<std::int32_t>(times.size());
+    begins.emplace_back();
     times.emplace_back(rank_.device.make_event(), rank_.device.make_event());
     rank_.device.reset_most_in_use();
     span.in_use_before = rank_.device.in_use();
+    if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) begins.back() = begin_turn();
     rank_.compute.record(*times.back().first);
     run(step, instruction, span);
     delay(step, times.size() - 1);
     rank_.compute.record(*times.back().second);
+    end_turn();
     span.in_use = rank_.device.in_use();
     span.most_in_use = rank_.device.most_in_use();
     result.spans.push_back(span);
   }
   rank_.compute.synchronize();
   for (std::size_t i = 0; i < times.size(); ++i) {
-    result.spans[i].start = times[i].first->time();
-    result.spans[i].end = times[i].second->time();
+    result.spans[i].start = begins[i].value_or(times[i].first->time());
+    result.spans[i].end = times[i].second->time() - result.spans[i].idle;
+    if (is_send(instructions(step.program)[i].op)) result.spans[i].arrival = result.spans[i].start;
   }
   result.loss = download(rank_, loss_.view().data, 1).front();
   slots_.clear();
@@ -171,7 +181,7 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, LiveSpa
     case Op::all_reduce_wait:
       return reduce(step, instruction, span);
     case Op::optimizer_step:
-      return optimize(step, instruction);
+      return optimize(step, instruction, span);
   }
 }
 
@@ -283,14 +293,37 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Live
   span.arrival = rank_.communicator.last_arrival();
 }
 
-void LiveRank::optimize(const LiveStep& step, const Instruction& instruction) {
+std::optional<Nanoseconds> LiveRank::begin_turn() {
+  if (turn_ == nullptr) return std::nullopt;
+  const Nanoseconds began = turn_->begin();
+  in_turn_ = true;
+  return began;
+}
+
+void LiveRank::end_turn() {
+  if (!in_turn_) return;
+  in_turn_ = false;
+  turn_->end();
+}
+
+void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
   if (!step.update) return;
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
   store.step(rank_, step.optimizer);
   if (stage.shards == 1) return;
   const Collective* reduction = reduction_of(step.program, instructions(step.program), instruction.stage);
+  end_turn();  // the others of its dp ranks may need it to come so far
+  const std::unique_ptr<DeviceEvent> stepped = rank_.device.make_event();
+  const std::unique_ptr<DeviceEvent> gathered = rank_.device.make_event();
+  rank_.compute.record(*stepped);
   store.gather(rank_, ranks_of(step.program, *reduction));
+  rank_.compute.record(*gathered);
+  // The gathering is part of the step of the rank that comes last. Who waited for it has that time, too, as
+  // idle: their steps would else be as long as if one after the other had gathered.
+  const Nanoseconds arrival = rank_.communicator.last_arrival();
+  const Nanoseconds waited = std::max(Nanoseconds{0}, arrival - stepped->time());
+  span.idle = waited + std::min(waited, gathered->time() - arrival);
 }
 
 }  // namespace dflop

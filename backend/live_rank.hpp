@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/compute_turn.hpp"
 #include "backend/incoming_messages.hpp"
 #include "backend/microbatch.hpp"
 #include "backend/stage_module.hpp"
@@ -31,8 +32,9 @@ struct LiveStep {
 struct LiveSpan {
   std::int32_t instruction = 0;  ///< its place in the group's list
   Nanoseconds start{0};
-  Nanoseconds end{0};
-  Nanoseconds arrival{0};  ///< of a receive or collective: when all was there
+  Nanoseconds end{0};      ///< without `idle`
+  Nanoseconds idle{0};     ///< of it, while other groups were waited for
+  Nanoseconds arrival{0};  ///< of a receive or collective: when all was there; of a send: its start
   Bytes in_use_before;     ///< memory of the rank when it began
   Bytes in_use;            ///< and afterwards
   Bytes most_in_use;       ///< and the most in between
@@ -45,10 +47,10 @@ struct LiveRankResult {
 
 class LiveRank {
  public:
-  /// A rank of group `group` of a plan's programs, whose stages and groups `layout` has. What is
-  /// referred to outlives it.
+  /// A rank of group `group` of a plan's programs, whose stages and groups `layout` has. It computes in its
+  /// turns, or, where `turn` is null, when it likes. What is referred to outlives it.
   LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
-           std::uint64_t seed, const RankContext& rank);
+           std::uint64_t seed, const RankContext& rank, ComputeTurn* turn = nullptr);
 
   /// Makes what an iteration reads. Ranks do so before any of them runs, so that none of their time goes into
   /// the others' waiting.
@@ -101,7 +103,9 @@ class LiveRank {
   void receive(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
   void take(const LiveStep& step, std::int32_t message);
   void reduce(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
-  void optimize(const LiveStep& step, const Instruction& instruction);
+  void optimize(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
+  std::optional<Nanoseconds> begin_turn();
+  void end_turn();
   Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                   bool activations) const;
   StageInput input_of(const LiveStep& step, int stage, int microbatch) const;
@@ -114,6 +118,8 @@ class LiveRank {
   std::size_t group_;
   int dp_rank_;
   const RankContext& rank_;
+  ComputeTurn* turn_;
+  bool in_turn_ = false;
   std::vector<HeldStage> stages_;
   SumTensor loss_;
   Slots slots_;

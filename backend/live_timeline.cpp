@@ -86,13 +86,14 @@ class LiveTimeline {
   /// When messages and collectives were on their way. Sends are noted first: no message comes before.
   void find_transfers() {
     for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
-      if (is_send(instruction.op)) message(instruction).begin = span.start - begin_;
+      if (is_send(instruction.op)) message(instruction).begin = span.arrival - begin_;
     });
     for_each([&](std::size_t g, const Instruction& instruction, const LiveSpan& span) {
       const Nanoseconds arrival = span.arrival - begin_;
       if (is_receive(instruction.op)) {
         Interval& sent = message(instruction);
-        sent.end = std::clamp(arrival, sent.begin, std::max(sent.begin, span.end - begin_));
+        const Interval own = interval_of(span);
+        sent.end = std::max(sent.begin, arrival > own.begin ? own.end : arrival);
       } else if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
         const Interval own = interval_of(span);
         reductions_[g][static_cast<std::size_t>(instruction.index)] = {

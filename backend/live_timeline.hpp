@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// What the first rank of a group has noted.
+/// What a group's ranks have noted: times of the last of them, memory of the first.
 struct GroupRecord {
   std::vector<LiveSpan> spans;  ///< of each of its instructions, in order
   ModelState model_state;
@@ -20,7 +20,7 @@ struct GroupRecord {
 /// a collective from its last participant's coming to its end, and one that was started and waited for has
 /// that span at its start. A rank that awaits a message idles in a bubble until it is sent, and one that
 /// awaits a collective until all have come; what it idles after that is wait. All time that is neither busy
-/// nor wait is bubble, that of copying into sends and between instructions, too.
+/// nor wait is bubble, that of waiting for a core, of copying into sends and between instructions, too.
 ///
 /// An instruction's buffers are what its most memory is above that before and after it.
 Timeline live_timeline(const Program& program, const std::vector<GroupRecord>& records,

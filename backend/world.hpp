@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/communicator.hpp"
+#include "backend/compute_turn.hpp"
 #include "backend/device.hpp"
 
 namespace dflop {
@@ -20,6 +21,14 @@ class World {
   /// Of one local rank; asked for once each.
   virtual std::unique_ptr<Device> make_device(int rank) = 0;
   virtual std::unique_ptr<Communicator> make_communicator(int rank) = 0;
+
+  /// On which ranks take turns to compute; 0: each computes when it likes.
+  virtual int cores() const { return 0; }
+  /// Of one local rank of a tp group, asked for once each; null where it computes when it likes.
+  virtual std::unique_ptr<ComputeTurn> make_turn([[maybe_unused]] int rank,
+                                                 [[maybe_unused]] const RankGroup& tp) {
+    return nullptr;
+  }
 };
 
 }  // namespace dflop

@@ -10,7 +10,7 @@
 #include "core/verify.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "experiments/training_profile.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 
 namespace dflop {
 TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
@@ -26,7 +26,7 @@ TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> targe
   if (!options_.correct) return;
   if (!options_.profile) throw Error(ErrorKind::internal, "correction without a profile to correct");
   correction_ = std::make_shared<TrainingCorrection>(options_.profile, plan_, target_, scheduler_,
-                                                     options_.seed, options_.correction_rule);
+                                                     options_.seed, options_.correction_rule, options_.cores);
 }
 
 std::shared_ptr<const CostModel> TrainingLoop::scheduling_cost() const {
@@ -63,6 +63,12 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   }
 }
 
+Seconds TrainingLoop::predict(const Program& program) const {
+  Conditions conditions;
+  conditions.cores = options_.cores;
+  return simulate(program, options_.profile->price(program), Detail::usage, conditions).makespan;
+}
+
 /// Empty where nothing is made slower.
 std::vector<Nanoseconds> TrainingLoop::delays(const Program& program, const ScheduledBatch& batch) const {
   if (!options_.slower) return {};
@@ -94,8 +100,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   done.loss = result.loss;
   done.time = result.timeline.makespan;
   if (options_.profile) {
-    done.predicted = correction_ ? correction_->predicted()
-                                 : SimExecutor(*options_.profile).run(program, Detail::usage).makespan;
+    done.predicted = correction_ ? correction_->predicted() : predict(program);
     done.extrapolated_fraction = extrapolated_fraction(*options_.profile, program);
   }
   done.tracked = correction_ && correction_->tracked();

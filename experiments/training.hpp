@@ -38,6 +38,7 @@ struct TrainingOptions {
   std::int64_t last_step = 1;
   std::uint64_t seed = 1;  ///< of batches, contents and schedules
   double learning_rate = 1e-3;
+  int cores = 0;  ///< on which the executor's ranks take turns; see Conditions::cores
   /// What steps are scheduled with, and predicted by simulating the program that is run. Null: scheduled with
   /// the target's costs, and not predicted.
   std::shared_ptr<const ProfiledCostModel> profile;
@@ -68,6 +69,7 @@ class TrainingLoop {
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
 
   std::shared_ptr<const CostModel> scheduling_cost() const;
+  Seconds predict(const Program& program) const;
   std::vector<Nanoseconds> delays(const Program& program, const ScheduledBatch& batch) const;
 
   const Plan& plan_;

@@ -33,14 +33,16 @@ ProgramCosts CorrectedAtOneTime::price(const Program& program) const {
 
 TrainingCorrection::TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
                                        std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
-                                       std::uint64_t seed, std::optional<SwitchRule> rule)
+                                       std::uint64_t seed, std::optional<SwitchRule> rule, int cores)
     : base_(std::move(base)),
       plan_(plan),
       target_(std::move(target)),
       scheduler_(scheduler),
       seed_(seed),
       adaptive_(rule, {.probe = 8}),
-      current_(base_) {}
+      current_(base_) {
+  conditions_.cores = cores;
+}
 
 std::shared_ptr<const CostModel> TrainingCorrection::current() const {
   const std::lock_guard lock(mutex_);
@@ -92,7 +94,7 @@ Seconds TrainingCorrection::simulate_step(const CostModel& cost, const Program& 
                                           std::span<const Sample> samples,
                                           const Assignment& assignment) const {
   const ProgramCosts costs = price_batch(cost, program, plan_, samples, assignment);
-  return simulate(program, costs, Detail::usage).makespan;
+  return simulate(program, costs, Detail::usage, conditions_).makespan;
 }
 
 }  // namespace dflop

@@ -13,6 +13,7 @@
 #include "costmodel/adaptive_correction.hpp"
 #include "costmodel/corrected.hpp"
 #include "experiments/study.hpp"
+#include "sim/conditions.hpp"
 
 namespace dflop {
 
@@ -38,10 +39,11 @@ class CorrectedAtOneTime final : public CostModelOver {
 class TrainingCorrection {
  public:
   /// Corrects `base` for a plan. Without a rule it always learns. The scheduler is run once more a step, in
-  /// a thread of its own, where the rule asks what corrections give.
+  /// a thread of its own, where the rule asks what corrections give. Ranks take turns on
+  /// `cores`; see Conditions::cores.
   TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
                      std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
-                     std::uint64_t seed, std::optional<SwitchRule> rule);
+                     std::uint64_t seed, std::optional<SwitchRule> rule, int cores = 0);
 
   /// What a schedule that is made now is made with. May be called from any thread.
   std::shared_ptr<const CostModel> current() const;
@@ -68,6 +70,7 @@ class TrainingCorrection {
   SchedulerChoice scheduler_;
   std::uint64_t seed_;
   AdaptiveCorrection adaptive_;
+  Conditions conditions_;
   bool tracks_ = true;
   Seconds predicted_{0};
   std::future<double> benefit_;  ///< of the step that has begun

@@ -110,11 +110,11 @@ struct LiveRun {
   LiveRun(const Plan& p, const std::vector<Sample>& batch, DType dtype)
       : LiveRun(p, live_model(), batch, dealt(p, batch.size()), plan_order(p), dtype) {}
   LiveRun(const Plan& p, const ModelSpec& m, const std::vector<Sample>& batch, const Assignment& to_bins,
-          const PipelineOrder& order, DType dtype, std::optional<Bytes> memory = {})
+          const PipelineOrder& order, DType dtype, std::optional<Bytes> memory = {}, int cores = 0)
       : plan(p), model(m), samples(batch), assignment(to_bins) {
     plan.gbs = static_cast<int>(batch.size());
     program = lower(plan, model, samples, assignment, order);
-    world = make_host_ranks(program.ranks(), {Seconds(30), memory});
+    world = make_host_ranks(program.ranks(), {Seconds(30), memory, cores});
     executor = std::make_unique<LiveExecutor>(plan, model, program, *world, LiveOptions{dtype, 7});
   }
   LiveRun(const LiveRun&) = delete;

@@ -136,9 +136,13 @@ TEST_F(CoresOfRandomPrograms, AreRunAsTheReferenceRunsThem) {
     for (const Group& group : priced.program.groups) begin[group.first_rank] = group.begin;
     for (const Span& span : timeline.spans) {
       const auto i = static_cast<std::size_t>(begin[span.rank] + span.position);
-      if (span.stream == Stream::compute) ASSERT_EQ(span.start, reference.start[i]);
+      if (span.stream == Stream::compute) {
+        ASSERT_EQ(span.start, reference.start[i]);
+      }
       const bool goes_on = is_send(span.op) || span.op == Op::all_reduce_start;
-      if (!goes_on) ASSERT_EQ(span.start + span.duration, reference.end[i]);
+      if (!goes_on) {
+        ASSERT_EQ(span.start + span.duration, reference.end[i]);
+      }
     }
   });
 }
