@@ -19,7 +19,7 @@ struct ProfilerOptions {
   std::int64_t most_tokens = 2048;
   DType dtype = DType::f32;
   std::vector<int> tp{1};  ///< of the tables, rising; the budget is shared out
-  /// Ranks that measure units at the same time, as ranks of a run share caches, memory and heat.
+  /// Ranks that run units while they are measured, those that measure among them.
   int busy = 1;
 };
 

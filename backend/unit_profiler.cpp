@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <span>
@@ -18,6 +19,7 @@ namespace {
 constexpr std::int64_t kFewestTokens = 16;
 constexpr std::int64_t kAttentionTokens = 256;  // at least, so that short sequences come in numbers
 constexpr double kFirstPass = 0.2;              // of the budget
+constexpr std::int64_t kBusyTokens = 512;       // of what the others run
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
 
@@ -64,13 +66,19 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
   return points;
 }
 
-/// One of the ranks that measure.
+/// One of the ranks that run units.
 class UnitProfiler {
  public:
-  UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank, int ranks)
-      : model_(model), options_(options), rank_(rank), bench_(model, options.seed, rank), vote_(rank, 1, 1) {
-    all_.ranks.resize(static_cast<std::size_t>(ranks));
-    std::iota(all_.ranks.begin(), all_.ranks.end(), 0);
+  UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank)
+      : model_(model), options_(options), rank_(rank), bench_(model, options.seed, rank), vote_(rank, 1, 1) {}
+
+  /// Runs units until `done` is set.
+  void keep_busy(const std::atomic<bool>& done) {
+    const std::vector<Samples> points = all_points(model_, std::min(kBusyTokens, options_.most_tokens));
+    for (std::size_t i = 0; agree(!done); ++i) {
+      const Samples& point = points[i % points.size()];
+      bench_.run(point.unit, point.tokens, point.length);
+    }
   }
 
   TpProfile run(const ProfilerProgress& progress) {
@@ -90,12 +98,12 @@ class UnitProfiler {
   }
 
  private:
-  /// What rank 0 says, once all ranks have come to ask.
+  /// What the first rank of the tp group says, once all of the group have come to ask.
   bool agree(bool own) {
-    if (all_.ranks.size() == 1) return own;
-    const std::array<float, 1> said{rank_.communicator.rank() == 0 && own ? 1.0F : 0.0F};
+    if (rank_.tp_size() == 1) return own;
+    const std::array<float, 1> said{rank_.tp_rank == 0 && own ? 1.0F : 0.0F};
     upload(rank_, vote_.view().data, std::span<const float>(said));
-    rank_.communicator.all_reduce(vote_.view().data, 1, sum_element_of(rank_.kernels.dtype()), all_,
+    rank_.communicator.all_reduce(vote_.view().data, 1, sum_element_of(rank_.kernels.dtype()), rank_.tp,
                                   rank_.compute, "whether to measure on");
     return download(rank_, vote_.view().data, 1).front() > 0;
   }
@@ -144,7 +152,6 @@ class UnitProfiler {
   const RankContext& rank_;
   UnitBench bench_;
   SumTensor vote_;
-  RankGroup all_;
   Stopwatch watch_;
 };
 
@@ -153,14 +160,19 @@ class UnitProfiler {
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
                         const UnitProfilerOptions& options, const ProfilerProgress& progress) {
   TpProfile first;
-  const auto measure = [&](std::size_t r) {
-    UnitProfiler profiler(model, options, ranks[r], static_cast<int>(ranks.size()));
+  std::atomic<bool> done = false;
+  const auto run = [&](std::size_t r) {
+    UnitProfiler profiler(model, options, ranks[r]);
+    if (r >= ranks.front().tp.ranks.size()) return profiler.keep_busy(done);
     TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
     if (r == 0) first = std::move(profile);
+    done = true;
   };
-  run_in_threads(ranks.size(),
-                 {[](std::size_t) {}, measure,
-                  [&](std::size_t r, const std::string& message) { ranks[r].communicator.abort(message); }});
+  const auto end_all = [&](std::size_t r, const std::string& message) {
+    done = true;
+    ranks[r].communicator.abort(message);
+  };
+  run_in_threads(ranks.size(), {[](std::size_t) {}, run, end_all});
   return first;
 }
 

@@ -21,9 +21,9 @@ struct UnitProfilerOptions {
   std::int64_t most_tokens = 2048;
 };
 
-/// All of `ranks`, the first ones of a run, by rank, in whole tp groups, run the same points at the same
-/// times, each in a thread of its own; what the first one takes is kept. Of attention, points are of one
-/// length each.
+/// `ranks` are the first ones of a run, by rank, in whole tp groups, each in a thread of its own. The first
+/// group measures, its ranks in lockstep, and what its first rank takes is kept; the others run units all
+/// the while, as ranks of a run share caches and memory.
 ///
 /// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
 /// out those for which it has no time, but two of each unit. Then all points are run round after round, in an

@@ -27,7 +27,6 @@ namespace po = boost::program_options;
 
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr double kMostBudgetS = 86'400;
-constexpr const char* kMeasuredProfile = "profile.json";
 
 /// All that the command line and the files that it names say.
 struct Request {
@@ -36,6 +35,7 @@ struct Request {
   std::shared_ptr<const Target> target;
   std::vector<NamedPlan> plans;
   FidelityOptions options;
+  Seconds budget{0};  ///< of a profile
 };
 
 Request read_request(const Values& values) {
@@ -53,6 +53,7 @@ Request read_request(const Values& values) {
   options.steps = read_integer(values, "steps", 1, kMostSteps);
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.seed = read_seed(values);
+  request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.scheduler.name = "lpt";
   if ((options.steps + options.warm_up) * request.gbs > kMostSamplesInAll) {
     throw Error(ErrorKind::usage,
@@ -70,29 +71,17 @@ std::shared_ptr<const std::vector<Batch>> make_request_batches(const Request& re
       make_batches(samples, request.gbs, static_cast<int>(options.warm_up + options.steps), options.seed));
 }
 
-/// What the plans need, with as many ranks busy as the machine has cores for, two at most: a profile has one
-/// such number.
-ProfileTables measure(const Request& request, const Values& values) {
+/// What a plan needs, with as many ranks busy as it has, and the machine has cores for.
+ProfileTables measure(const Request& request, const Plan& plan) {
   ProfilerOptions options;
   options.seed = request.options.seed;
-  options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
-  std::set<int> tp{1};
-  int most_ranks = 2;
-  for (const NamedPlan& named : request.plans) {
-    tp.insert(named.plan.encoder.tp);
-    tp.insert(named.plan.llm.tp);
-    most_ranks = std::max(most_ranks, named.plan.ranks());
-  }
+  options.budget = request.budget;
+  const std::set<int> tp{plan.encoder.tp, plan.llm.tp};
   options.tp.assign(tp.begin(), tp.end());
-  options.busy = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, most_ranks);
-  const std::unique_ptr<World> world =
-      make_world(request.options.device, std::max({most_ranks, options.busy, options.tp.back()}));
-  Progress progress("measuring a profile");
-  ProfileTables profile =
-      measure_profile(request.target->model, *world, options,
-                      [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
-  profile.dflop_version = DFLOP_VERSION;
-  return profile;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.busy = std::min(plan.ranks(), cores);
+  const std::unique_ptr<World> world = make_world(request.options.device, std::max(2, plan.ranks()));
+  return measure_profile(request.target->model, *world, options);
 }
 
 /// @throws Error (input) naming the plan for which the profile is not.
@@ -109,16 +98,20 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
   }
 }
 
-/// Fewer than there are plans where a signal came.
-std::vector<PlanFidelity> study_plans(const Request& request, const FidelityInput& input,
-                                      const StopOnSignals& signals) {
+/// Fewer than there are plans where a signal came. `given`: the profile of all plans; null: each has its own,
+/// measured just before it, as machines are not equally fast at all times.
+std::vector<PlanFidelity> study_plans(const Request& request,
+                                      const std::shared_ptr<const std::vector<Batch>>& batches,
+                                      const ProfileTables* given, const StopOnSignals& signals) {
   std::vector<PlanFidelity> results;
   const std::int64_t each = request.options.warm_up + request.options.steps;
   const std::int64_t all = each * static_cast<std::int64_t>(request.plans.size());
   std::int64_t done = 0;
   Progress progress("running plans");
   for (const NamedPlan& plan : request.plans) {
-    const auto result = study_plan(plan, input, request.options, [&] {
+    const ProfileTables profile = given != nullptr ? *given : measure(request, plan.plan);
+    if (signals.signal() != 0) break;
+    const auto result = study_plan(plan, {request.target, batches, profile}, request.options, [&] {
       progress.update(++done, all);
       return signals.signal() == 0;
     });
@@ -128,18 +121,17 @@ std::vector<PlanFidelity> study_plans(const Request& request, const FidelityInpu
   return results;
 }
 
-void write_outputs(const std::string& directory, const Values& values, const std::vector<PlanFidelity>& plans,
-                   const ProfileTables* measured_profile) {
+void write_outputs(const std::string& directory, const Values& values,
+                   const std::vector<PlanFidelity>& plans) {
   const std::filesystem::path base(directory);
   StagedOutputs files;
   files.add(base / "fidelity.json", fidelity_json(plans));
   files.add(base / "fidelity.csv", to_csv(fidelity_table(plans)));
   files.add(base / "operations.csv", to_csv(operations_table(plans)));
   files.add(base / "report.html", fidelity_page("dflop fidelity " + typed_options(values), plans));
-  if (measured_profile != nullptr) files.add(base / kMeasuredProfile, to_json(*measured_profile));
   files.commit();
-  fmt::print(stderr, "dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv{}\n",
-             directory, measured_profile != nullptr ? ", profile.json" : "");
+  fmt::print(stderr, "dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv\n",
+             directory);
 }
 
 void print(const std::vector<PlanFidelity>& plans, Format format) {
@@ -161,19 +153,20 @@ int fidelity(const Values& values) {
   const Request request = read_request(values);
   const auto batches = make_request_batches(request, values);
   if (out) make_output_directory(*out, "report.html");
-  const ProfileTables profile = profile_file
-                                    ? parse_profile_tables(read_text_file(*profile_file), *profile_file)
-                                    : measure(request, values);
-  check_profile(request, profile, profile_file.value_or("the measured profile"), batches->front());
-  const FidelityInput input{request.target, batches, profile};
+  std::optional<ProfileTables> profile;
+  if (profile_file) {
+    profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
+    check_profile(request, *profile, *profile_file, batches->front());
+  }
   const StopOnSignals signals;
-  const std::vector<PlanFidelity> plans = study_plans(request, input, signals);
+  const std::vector<PlanFidelity> plans =
+      study_plans(request, batches, profile ? &*profile : nullptr, signals);
   if (plans.size() < request.plans.size()) {
     fmt::print(stderr, "dflop: stopped by signal {} in plan '{}'; nothing was written\n", signals.signal(),
                request.plans[plans.size()].name);
     return 128 + signals.signal();
   }
-  if (out) write_outputs(*out, values, plans, profile_file ? nullptr : &profile);
+  if (out) write_outputs(*out, values, plans);
   print(plans, format);
   return 0;
 }
@@ -207,10 +200,10 @@ Command fidelity_command() {
        "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")            //
       ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
-       "from 'dflop profile'; without it one is measured first, at each tp of the plans and with as many "
-       "ranks busy as there are cores and ranks")  //
-      ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),
-       "seconds for the parts of a profile that is measured")  //
+       "from 'dflop profile', for all plans; without it one is measured before each plan, at its tp and with as "
+       "many ranks busy as it has and there are cores for")  //
+      ("budget-s", po::value<double>()->default_value(4, "4")->value_name("S"),
+       "seconds for the parts of each profile that is measured")  //
       ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),
        "iterations of each plan that count")  //
       ("warm-up", po::value<std::int64_t>()->default_value(3)->value_name("N"),
@@ -219,7 +212,7 @@ Command fidelity_command() {
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
        "of parameters, batches and contents")  //
       ("out", po::value<std::string>()->value_name("DIR"),
-       "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile that was measured");
+       "write report.html, fidelity.json, fidelity.csv and operations.csv");
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   add_format_option(command.options);
   return command;

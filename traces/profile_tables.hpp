@@ -81,7 +81,7 @@ struct ProfileSettings {
   std::uint64_t seed = 1;
   double budget_s = 0;
   std::int64_t most_tokens = 0;
-  int busy_ranks = 1;  ///< that measured units at the same time
+  int busy_ranks = 1;  ///< that ran units while they were measured
 
   bool operator==(const ProfileSettings&) const = default;
 };

@@ -97,7 +97,6 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
   const std::string page = testing::read_all(sandbox.path("out/report.html"));
   EXPECT_NE(page.find("<svg"), std::string::npos);
   EXPECT_EQ(page.find("src="), std::string::npos) << "refers to nothing outside";
-  EXPECT_FALSE(sandbox.has("out/profile.json")) << "none was measured";
 }
 
 /// Of 3 steps with 4 microbatches, encoder and LLM each have 12 forwards and backwards and 3 optimizer steps,
@@ -144,15 +143,12 @@ TEST_F(Fidelity, PredictsWhatTheProfileSays) {
   for (const json& plan : report["plans"]) EXPECT_EQ(plan["predicted_s"], 2.0);
 }
 
-TEST_F(Fidelity, MeasuresAProfileOfWhatThePlansNeed) {
+TEST_F(Fidelity, MeasuresTheProfilesThatItIsNotGiven) {
   write_grid();
-  const RunResult result = run("--steps 1 --warm-up 1 --budget-s 0.2 --out out");
+  const RunResult result = run("--steps 1 --warm-up 1 --budget-s 0.1");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.out.find("mean |error|"), std::string::npos) << result.out;
-  const ProfileTables profile =
-      parse_profile_tables(testing::read_all(sandbox.path("out/profile.json")), "profile.json");
-  ASSERT_EQ(profile.tp.size(), 2U);
-  EXPECT_EQ(profile.tp[1].tp, 2);
+  EXPECT_NE(result.out.find("max |error|"), std::string::npos) << result.out;
 }
 
 TEST_F(Fidelity, TakesPlansFromFilesBesideTheGrid) {
