@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "backend/profiler.hpp"
 #include "core/error.hpp"
@@ -52,6 +51,7 @@ Request read_request(const Values& values) {
   if (options.device != "host") refuse_value("device", "host", options.device);
   options.steps = read_integer(values, "steps", 1, kMostSteps);
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
+  options.cores = read_cores(values);
   options.seed = read_seed(values);
   request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.scheduler.name = "lpt";
@@ -78,9 +78,9 @@ ProfileTables measure(const Request& request, const Plan& plan) {
   options.budget = request.budget;
   const std::set<int> tp{plan.encoder.tp, plan.llm.tp};
   options.tp.assign(tp.begin(), tp.end());
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  options.busy = std::min(plan.ranks(), cores);
-  const std::unique_ptr<World> world = make_world(request.options.device, std::max(2, plan.ranks()));
+  const int cores = request.options.cores;
+  options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
+  const std::unique_ptr<World> world = make_world(request.options.device, std::max(2, plan.ranks()), 0);
   return measure_profile(request.target->model, *world, options);
 }
 
@@ -89,7 +89,7 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
                    const Batch& batch) {
   for (const NamedPlan& named : request.plans) {
     const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
-    const std::unique_ptr<World> world = make_world(request.options.device, layout.ranks());
+    const std::unique_ptr<World> world = make_world(request.options.device, layout.ranks(), 0);
     try {
       require_profile(profile, file, request.target->model, layout, *world);
     } catch (const Error& error) {
@@ -201,7 +201,7 @@ Command fidelity_command() {
       ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
        "from 'dflop profile', for all plans; without it one is measured before each plan, at its tp and with as "
-       "many ranks busy as it has and there are cores for")  //
+       "many ranks busy as compute at a time")  //
       ("budget-s", po::value<double>()->default_value(4, "4")->value_name("S"),
        "seconds for the parts of each profile that is measured")  //
       ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),
@@ -213,6 +213,7 @@ Command fidelity_command() {
        "of parameters, batches and contents")  //
       ("out", po::value<std::string>()->value_name("DIR"),
        "write report.html, fidelity.json, fidelity.csv and operations.csv");
+  add_cores_option(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   add_format_option(command.options);
   return command;

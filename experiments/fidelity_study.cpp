@@ -80,6 +80,7 @@ Seconds median_of(const std::vector<StepFidelity>& steps, Seconds StepFidelity::
 TrainingOptions training_options(const FidelityOptions& options) {
   TrainingOptions training;
   training.last_step = options.warm_up + options.steps;
+  training.cores = options.cores;
   training.seed = options.seed;
   return training;
 }
@@ -102,11 +103,13 @@ std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInp
   const Plan& plan = named.plan;
   const ModelSpec& model = input.target->model;
   const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
-  const std::unique_ptr<World> world = make_world(options.device, layout.ranks());
+  const std::unique_ptr<World> world = make_world(options.device, layout.ranks(), options.cores);
   const ProfiledCostModel cost(input.profile);
   LiveExecutor executor(plan, model, layout, *world, {DType::f32, options.seed});
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, executor,
                         training_options(options));
+  Conditions conditions;
+  conditions.cores = world->cores();
   PlanFidelity result{named, {}, {}, {}, {}};
   Operations operations;
   bool complete = true;
@@ -116,8 +119,8 @@ std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInp
     if (step.step <= options.warm_up) return complete;
     const RecordedProgram recorded = recorded_program(timeline, "the recorded step", 0);
     const ProgramCosts costs = cost.price(recorded.program);
-    const Timeline predicted = simulate(recorded.program, costs, Detail::usage);
-    const Timeline replayed = simulate(recorded.program, recorded.costs, Detail::usage);
+    const Timeline predicted = simulate(recorded.program, costs, Detail::usage, conditions);
+    const Timeline replayed = simulate(recorded.program, recorded.costs, Detail::usage, conditions);
     result.steps.push_back({timeline.makespan, predicted.makespan, replayed.makespan, idle_fraction(timeline),
                             idle_fraction(predicted), extrapolated_fraction(cost, recorded.program)});
     add_step(operations, recorded.program, costs, recorded.costs);

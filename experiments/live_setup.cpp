@@ -3,7 +3,9 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <thread>
 
 #include "backend/host_ranks.hpp"
 #include "core/error.hpp"
@@ -27,10 +29,25 @@ void keep_freed_memory() {
 
 }  // namespace
 
-std::unique_ptr<World> make_world(const std::string& device, int ranks) {
+std::unique_ptr<World> make_world(const std::string& device, int ranks, int cores) {
   if (device != "host") refuse_value("device", "host", device);
   keep_freed_memory();
-  return make_host_ranks(ranks);
+  HostRanksOptions options;
+  options.cores = cores;
+  return make_host_ranks(ranks, options);
+}
+
+void add_cores_option(Options& options) {
+  options.add_options()(
+      "cores", boost::program_options::value<std::int64_t>()->value_name("N"),
+      "so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
+      "cores do not falsify each other's durations; 0: all when they like; default: the machine's cores");
+}
+
+int read_cores(const Values& values) {
+  constexpr int kMostCores = 1 << 20;
+  if (values.count("cores") > 0) return static_cast<int>(read_integer(values, "cores", 0, kMostCores));
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 void require_live_plan(const Plan& plan, const std::string& where) {

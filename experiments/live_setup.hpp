@@ -6,12 +6,19 @@
 
 #include "backend/world.hpp"
 #include "core/plan.hpp"
+#include "experiments/options.hpp"
 
 namespace dflop {
 
 /// Of the host; the process keeps from then on what memory it frees.
+/// `cores`: on which ranks take turns to compute.
 /// @throws Error (usage) for a device other than "host".
-std::unique_ptr<World> make_world(const std::string& device, int ranks);
+std::unique_ptr<World> make_world(const std::string& device, int ranks, int cores);
+
+/// --cores.
+void add_cores_option(Options& options);
+/// The machine's, where the user says nothing; 0: ranks take no turns.
+int read_cores(const Values& values);
 
 /// `where` is the plan's place for errors. @throws Error (input) for what no live run does.
 void require_live_plan(const Plan& plan, const std::string& where);

@@ -73,7 +73,7 @@ int profile(const Values& values) {
       {static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy, options.tp.back()});
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
-  const std::unique_ptr<World> world = make_world(device, ranks);
+  const std::unique_ptr<World> world = make_world(device, ranks, 0);
   ProfileTables measured;
   {
     Progress progress("measuring");

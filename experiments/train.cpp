@@ -262,8 +262,10 @@ int train(const Values& values) {
   const Checkpoints checkpoints = read_checkpoints(values);
   const ModelSpec& model = job.target->model;
   const Program layout = lower(job.plan, model, job.batches->front(), any_assignment(job.plan));
-  const std::unique_ptr<World> world = make_world(values["device"].as<std::string>(), layout.ranks());
+  const std::unique_ptr<World> world =
+      make_world(values["device"].as<std::string>(), layout.ranks(), read_cores(values));
   TrainingOptions options;
+  options.cores = world->cores();
   options.profile = read_training_profile(read_text(values, "profile"), model, layout, *world);
   read_correction(values, job, options);
   LiveExecutor executor(job.plan, model, layout, *world, {DType::f32, job.seed});
@@ -319,7 +321,9 @@ Command train_command() {
       ("model", po::value<std::string>()->value_name("NAME|FILE"),
        "see 'dflop models'; tiny-vlm without a plan")  //
       ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
-       "host: every rank is a thread")                                                                  //
+       "host: every rank is a thread");  //
+  add_cores_option(command.options);
+  command.options.add_options()                                                                         //
       ("steps", po::value<std::int64_t>()->required()->value_name("N"), "iterations to train")          //
       ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the plan's, or 16")       //
       ("learning-rate", po::value<double>()->default_value(0.01, "0.01")->value_name("R"), "of AdamW")  //
