@@ -5,8 +5,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
@@ -29,8 +29,7 @@ Chunk<T> gelu_gate(const Values& x) {
 
 template <typename T>
 void HostActivation<T>::gelu(Matrix y, ConstMatrix x) {
-  require_shape({"gelu", "y"}, y, x.rows, x.columns);
-  require_shape({"gelu", "x"}, x, y.rows, y.columns);
+  check_gelu(y, x);
   const auto in = flat<T>(x);
   auto out = flat<T>(y);
   for_each_chunk(in.size(), [&](Index first, Index count) {
@@ -41,9 +40,7 @@ void HostActivation<T>::gelu(Matrix y, ConstMatrix x) {
 
 template <typename T>
 void HostActivation<T>::gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
-  require_shape({"gelu_backward", "dx"}, dx, x.rows, x.columns);
-  require_shape({"gelu_backward", "dy"}, dy, x.rows, x.columns);
-  require_shape({"gelu_backward", "x"}, x, dx.rows, dx.columns);
+  check_gelu_backward(dx, dy, x);
   const auto in = flat<T>(x);
   const auto gradient = flat<T>(dy);
   auto out = flat<T>(dx);
@@ -58,8 +55,7 @@ void HostActivation<T>::gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) 
 
 template <typename T>
 void HostActivation<T>::swiglu(Matrix y, ConstMatrix x) {
-  require_shape({"swiglu", "x"}, x, y.rows, 2 * y.columns);
-  require_shape({"swiglu", "y"}, y, x.rows, x.columns / 2);
+  check_swiglu(y, x);
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   const Index width = out.cols();
@@ -74,9 +70,7 @@ void HostActivation<T>::swiglu(Matrix y, ConstMatrix x) {
 
 template <typename T>
 void HostActivation<T>::swiglu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
-  require_shape({"swiglu_backward", "dx"}, dx, x.rows, x.columns);
-  require_shape({"swiglu_backward", "x"}, x, dy.rows, 2 * dy.columns);
-  require_shape({"swiglu_backward", "dy"}, dy, x.rows, x.columns / 2);
+  check_swiglu_backward(dx, dy, x);
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   auto out = view<T>(dx).array();

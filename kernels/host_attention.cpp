@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
@@ -113,22 +113,12 @@ void probabilities(Row row, Index visible, T log_sum) {
   row.tail(row.size() - visible).setZero();
 }
 
-template <typename AnyStatistics>
-void require_attention(std::string_view operation, ConstMatrix out, const AnyStatistics& statistics,
-                       ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
-  require_heads(operation, shape);
-  require_shape({operation, "qkv"}, qkv, out.rows, shape.qkv_columns());
-  require_shape({operation, "out"}, out, qkv.rows, shape.out_columns());
-  require_shape({operation, "statistics"}, statistics, qkv.rows, shape.heads);
-  require_offsets(operation, offsets, qkv.rows);
-}
-
 }  // namespace
 
 template <typename T>
 void HostAttention<T>::forward(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape,
                                Indices offsets) {
-  require_attention("attention", out, statistics, qkv, shape, offsets);
+  check_attention(out, statistics, qkv, shape, offsets);
   const auto packed = view<T>(qkv);
   auto result = view<T>(out);
   auto log_sums = view<T>(statistics);
@@ -153,9 +143,7 @@ void HostAttention<T>::forward(Matrix out, Sums statistics, ConstMatrix qkv, con
 template <typename T>
 void HostAttention<T>::backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics,
                                 ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
-  require_attention("attention_backward", out, statistics, qkv, shape, offsets);
-  require_shape({"attention_backward", "dqkv"}, dqkv, qkv.rows, qkv.columns);
-  require_shape({"attention_backward", "dout"}, dout, out.rows, out.columns);
+  check_attention_backward(dqkv, dout, out, statistics, qkv, shape, offsets);
   const auto packed = view<T>(qkv);
   const auto result = view<T>(out);
   const auto gradient = view<T>(dout);

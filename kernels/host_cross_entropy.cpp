@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
@@ -18,10 +18,7 @@ constexpr Index kTarget = 2;
 
 template <typename T>
 void HostCrossEntropy<T>::parts(Sums parts, ConstMatrix logits, Indices targets, std::int64_t first) {
-  require_shape({"cross_entropy_parts", "parts"}, parts, logits.rows, 3);
-  require_shape({"cross_entropy_parts", "logits"}, logits, parts.rows, logits.columns);
-  require_count({"cross_entropy_parts", "targets"}, targets, logits.rows);
-  require_classes("cross_entropy_parts", logits);
+  check_cross_entropy_parts(parts, logits, targets);
   const auto in = view<T>(logits).array();
   auto out = view<T>(parts);
   for (Index row = 0; row < in.rows(); ++row) {
@@ -35,9 +32,7 @@ void HostCrossEntropy<T>::parts(Sums parts, ConstMatrix logits, Indices targets,
 
 template <typename T>
 void HostCrossEntropy<T>::merge(Sums merged, ConstSums parts, int ranks) {
-  require_ranks("cross_entropy_merge", ranks);
-  require_shape({"cross_entropy_merge", "parts"}, parts, ranks * merged.rows, 3);
-  require_shape({"cross_entropy_merge", "merged"}, merged, merged.rows, 3);
+  check_cross_entropy_merge(merged, parts, ranks);
   const auto in = view<T>(parts);
   auto out = view<T>(merged);
   const Index rows = out.rows();
@@ -58,11 +53,7 @@ void HostCrossEntropy<T>::merge(Sums merged, ConstSums parts, int ranks) {
 template <typename T>
 void HostCrossEntropy<T>::backward(Matrix logits, Sums loss, ConstSums merged, Indices targets,
                                    std::int64_t first, double weight) {
-  require_shape({"cross_entropy_backward", "merged"}, merged, logits.rows, 3);
-  require_shape({"cross_entropy_backward", "logits"}, logits, merged.rows, logits.columns);
-  require_shape({"cross_entropy_backward", "loss"}, loss, 1, 1);
-  require_count({"cross_entropy_backward", "targets"}, targets, logits.rows);
-  require_classes("cross_entropy_backward", logits);
+  check_cross_entropy_backward(logits, loss, merged, targets);
   auto values = view<T>(logits).array();
   const auto in = view<T>(merged);
   double total = 0.0;

@@ -1,14 +1,13 @@
 #include "kernels/host_embedding.hpp"
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 
 template <typename T>
 void HostEmbedding<T>::forward(Matrix y, ConstMatrix table, Indices ids, std::int64_t first) {
-  require_shape({"embedding", "y"}, y, std::ssize(ids.host), table.columns);
-  require_shape({"embedding", "table"}, table, table.rows, y.columns);
+  check_embedding(y, table, ids);
   const auto rows = view<T>(table);
   auto out = view<T>(y);
   for (Index i = 0; i < out.rows(); ++i) {
@@ -23,8 +22,7 @@ void HostEmbedding<T>::forward(Matrix y, ConstMatrix table, Indices ids, std::in
 
 template <typename T>
 void HostEmbedding<T>::backward(Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first) {
-  require_shape({"embedding_backward", "dy"}, dy, std::ssize(ids.host), dtable.columns);
-  require_shape({"embedding_backward", "dtable"}, dtable, dtable.rows, dy.columns);
+  check_embedding_backward(dtable, dy, ids);
   auto rows = view<T>(dtable);
   const auto gradient = view<T>(dy);
   for (Index i = 0; i < gradient.rows(); ++i) {

@@ -4,29 +4,15 @@
 
 #include <cmath>
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
-namespace {
-
-/// Checks what both norms share. `statistics` are the numbers kept of a row.
-template <typename AnyStatistics>
-void require_norm(std::string_view operation, ConstMatrix y, const AnyStatistics& kept, ConstMatrix x,
-                  ConstMatrix gamma, std::int64_t statistics) {
-  require_shape({operation, "y"}, y, x.rows, x.columns);
-  require_shape({operation, "x"}, x, y.rows, y.columns);
-  require_shape({operation, "statistics"}, kept, x.rows, statistics);
-  require_shape({operation, "gamma"}, gamma, 1, x.columns);
-}
-
-}  // namespace
 
 template <typename T>
 void HostNorm<T>::layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
                              double epsilon) {
-  require_norm("layer_norm", y, statistics, x, gamma, 2);
-  require_shape({"layer_norm", "beta"}, beta, 1, x.columns);
+  check_layer_norm(y, statistics, x, gamma, beta);
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   auto kept = view<T>(statistics);
@@ -45,11 +31,7 @@ void HostNorm<T>::layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatr
 template <typename T>
 void HostNorm<T>::layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x,
                                       ConstMatrix gamma, ConstSums statistics) {
-  constexpr std::string_view operation = "layer_norm_backward";
-  require_norm(operation, dy, statistics, x, gamma, 2);
-  if (dx.data != nullptr) require_shape({operation, "dx"}, dx, x.rows, x.columns);
-  if (dgamma.columns > 0) require_shape({operation, "dgamma"}, dgamma, 1, x.columns);
-  if (dbeta.columns > 0) require_shape({operation, "dbeta"}, dbeta, 1, x.columns);
+  check_layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, statistics);
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   const auto kept = view<T>(statistics);
@@ -69,7 +51,7 @@ void HostNorm<T>::layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstM
 
 template <typename T>
 void HostNorm<T>::rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, double epsilon) {
-  require_norm("rms_norm", y, statistics, x, gamma, 1);
+  check_rms_norm(y, statistics, x, gamma);
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   auto kept = view<T>(statistics);
@@ -84,10 +66,7 @@ void HostNorm<T>::rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix
 template <typename T>
 void HostNorm<T>::rms_norm_backward(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                                     ConstSums statistics) {
-  constexpr std::string_view operation = "rms_norm_backward";
-  require_norm(operation, dy, statistics, x, gamma, 1);
-  if (dx.data != nullptr) require_shape({operation, "dx"}, dx, x.rows, x.columns);
-  if (dgamma.columns > 0) require_shape({operation, "dgamma"}, dgamma, 1, x.columns);
+  check_rms_norm_backward(dx, dgamma, dy, x, gamma, statistics);
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   const auto kept = view<T>(statistics);

@@ -2,20 +2,15 @@
 
 #include <cmath>
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 
 template <typename T>
 void HostOptimizer<T>::adamw(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
                              const AdamWStep& step) {
-  require_shape({"adamw", "weight"}, weight, gradient.rows, gradient.columns);
-  require_shape({"adamw", "master"}, master, weight.rows, weight.columns);
-  require_shape({"adamw", "m"}, m, weight.rows, weight.columns);
-  require_shape({"adamw", "v"}, v, weight.rows, weight.columns);
-  require_shape({"adamw", "gradient"}, gradient, weight.rows, weight.columns);
-  require_step(step);
+  check_adamw(weight, master, m, v, gradient, step);
   const auto power = static_cast<double>(step.step);
   const T m_scale = static_cast<T>(1.0 / (1.0 - std::pow(step.beta1, power)));
   const T v_scale = static_cast<T>(1.0 / (1.0 - std::pow(step.beta2, power)));

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
@@ -33,9 +33,7 @@ void turn(T* __restrict first, T* __restrict second, const Eigen::Array<T, Eigen
 template <typename T>
 void HostRope<T>::rope(Matrix qkv, const AttentionShape& shape, Indices positions, double base,
                        bool inverse) {
-  require_paired_heads("rope", shape);
-  require_shape({"rope", "qkv"}, qkv, qkv.rows, shape.qkv_columns());
-  require_count({"rope", "positions"}, positions, qkv.rows);
+  check_rope(qkv, shape, positions);
   const Index half = shape.head_dim / 2;
   const Eigen::ArrayXd turns = frequencies(shape.head_dim, base) * (inverse ? -1.0 : 1.0);
   Eigen::Array<T, Eigen::Dynamic, 1> cosine(half);

@@ -1,14 +1,12 @@
 #include "kernels/host_rows.hpp"
 
-#include "kernels/host_checks.hpp"
 #include "kernels/host_matrix.hpp"
+#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 template <typename T>
 void HostRows<T>::pool(Matrix y, ConstMatrix x, Indices begin, Indices end) {
-  require_shape({"pool_rows", "y"}, y, y.rows, x.columns);
-  require_shape({"pool_rows", "x"}, x, x.rows, y.columns);
-  require_windows("pool_rows", begin, end, y.rows, x.rows);
+  check_pool_rows(y, x, begin, end);
   const auto in = view<T>(x);
   auto out = view<T>(y);
   for (Index i = 0; i < out.rows(); ++i) {
@@ -22,9 +20,7 @@ void HostRows<T>::pool(Matrix y, ConstMatrix x, Indices begin, Indices end) {
 
 template <typename T>
 void HostRows<T>::pool_backward(Matrix dx, ConstMatrix dy, Indices begin, Indices end) {
-  require_shape({"pool_rows_backward", "dx"}, dx, dx.rows, dy.columns);
-  require_shape({"pool_rows_backward", "dy"}, dy, dy.rows, dx.columns);
-  require_windows("pool_rows_backward", begin, end, dy.rows, dx.rows);
+  check_pool_rows_backward(dx, dy, begin, end);
   const auto gradient = view<T>(dy);
   auto out = view<T>(dx);
   out.setZero();  // windows may overlap, and leave rows out
@@ -38,9 +34,7 @@ void HostRows<T>::pool_backward(Matrix dx, ConstMatrix dy, Indices begin, Indice
 
 template <typename T>
 void HostRows<T>::gather(Matrix y, ConstMatrix x, Indices index) {
-  require_shape({"gather_rows", "y"}, y, std::ssize(index.host), x.columns);
-  require_shape({"gather_rows", "x"}, x, x.rows, y.columns);
-  require_below({"gather_rows", "index"}, index, x.rows);
+  check_gather_rows(y, x, index);
   const auto in = view<T>(x);
   auto out = view<T>(y);
   for (Index i = 0; i < out.rows(); ++i) out.row(i) = in.row(index.host[static_cast<std::size_t>(i)]);
@@ -48,9 +42,7 @@ void HostRows<T>::gather(Matrix y, ConstMatrix x, Indices index) {
 
 template <typename T>
 void HostRows<T>::scatter_add(Matrix y, ConstMatrix x, Indices index) {
-  require_shape({"scatter_add_rows", "x"}, x, std::ssize(index.host), y.columns);
-  require_shape({"scatter_add_rows", "y"}, y, y.rows, x.columns);
-  require_below({"scatter_add_rows", "index"}, index, y.rows);
+  check_scatter_add_rows(y, x, index);
   const auto in = view<T>(x);
   auto out = view<T>(y);
   for (Index i = 0; i < in.rows(); ++i) out.row(index.host[static_cast<std::size_t>(i)]) += in.row(i);
@@ -58,33 +50,31 @@ void HostRows<T>::scatter_add(Matrix y, ConstMatrix x, Indices index) {
 
 template <typename T>
 void HostRows<T>::add(Matrix y, ConstMatrix x) {
-  require_shape({"add", "x"}, x, y.rows, y.columns);
-  require_shape({"add", "y"}, y, x.rows, x.columns);
+  check_add(y, x);
   flat<T>(y) += flat<T>(x);
 }
 
 template <typename T>
 void HostRows<T>::zero(Matrix y) {
-  require_shape({"zero", "y"}, y, y.rows, y.columns);
+  check_zero(y);
   flat<T>(y).setZero();
 }
 
 template <typename T>
 void HostRows<T>::zero(Sums y) {
-  require_shape({"zero", "y"}, y, y.rows, y.columns);
+  check_sums("zero", y);
   flat<T>(y).setZero();
 }
 
 template <typename T>
 void HostRows<T>::round(Matrix y, ConstSums x) {
-  require_shape({"round", "x"}, x, y.rows, y.columns);
-  require_shape({"round", "y"}, y, x.rows, x.columns);
+  check_round(y, x);
   flat<T>(y) = flat<T>(x);  // sums have the precision of values here
 }
 
 template <typename T>
 void HostRows<T>::scale(Sums y, double factor) {
-  require_shape({"scale", "y"}, y, y.rows, y.columns);
+  check_sums("scale", y);
   flat<T>(y) *= static_cast<T>(factor);
 }
 

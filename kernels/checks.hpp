@@ -1,5 +1,4 @@
-// Checks of what a caller hands to an operation. They cost nothing beside the operation, and a wrong shape
-// would otherwise read memory that is not there. Compiled once, for all targets of the host.
+// What checks of an operation's arguments are made of; operation_checks.hpp has one for each operation.
 #pragma once
 
 #include <cstdint>

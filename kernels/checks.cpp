@@ -1,4 +1,4 @@
-#include "kernels/host_checks.hpp"
+#include "kernels/checks.hpp"
 
 #include <string>
 
