@@ -1,0 +1,89 @@
+// What a GPU's operations share: where they run, how kernels are started, and memory between two kernels of
+// one operation.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/error.hpp"
+#include "kernels/cuda_check.hpp"
+#include "kernels/kernels.hpp"
+
+namespace dflop::cuda {
+
+struct Target {
+  cudaStream_t stream = nullptr;
+  DType dtype = DType::f32;  ///< f32 or bf16
+};
+
+template <typename T>
+T* values_of(const Matrix& matrix) {
+  return static_cast<T*>(matrix.data);
+}
+template <typename T>
+const T* values_of(const ConstMatrix& matrix) {
+  return static_cast<const T*>(matrix.data);
+}
+inline float* values_of(const Sums& sums) {
+  return static_cast<float*>(sums.data);
+}
+inline const float* values_of(const ConstSums& sums) {
+  return static_cast<const float*>(sums.data);
+}
+
+/// Pieces of `size` that have all of `total`.
+constexpr std::int64_t pieces(std::int64_t total, std::int64_t size) {
+  return (total + size - 1) / size;
+}
+
+/// The first dimension of a grid. @throws Error (internal) where CUDA allows no so many blocks.
+inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
+  if (blocks > 0 && blocks <= 0x7fffffff) return static_cast<unsigned>(blocks);
+  throw Error(ErrorKind::internal,
+              std::to_string(blocks) + " blocks of a grid, expected 1 to 2147483647: fewer rows in one call",
+              operation);
+}
+
+/// Starts a kernel on the target's stream. `shared_bytes` is dynamic shared memory.
+/// @throws Error (internal) "<operation>: <CUDA's reason>"
+template <typename... Parameters, typename... Arguments>
+void launch(const Target& target, const char* operation, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            std::size_t shared_bytes, Arguments... arguments) {
+  if (shared_bytes > 48 * 1024) {  // more than every device gives without being asked
+    check_cuda(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+        operation);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = target.stream;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), operation);
+}
+
+/// Device memory until the stream has done what was put into it before the object's end.
+class StreamBuffer {
+ public:
+  StreamBuffer(const Target& target, const char* operation, std::int64_t floats) : stream_(target.stream) {
+    if (floats == 0) return;
+    check_cuda(cudaMallocAsync(&data_, static_cast<std::size_t>(floats) * sizeof(float), stream_),
+               std::string(operation) + ": memory for intermediate sums");
+  }
+  ~StreamBuffer() {
+    if (data_ != nullptr) cudaFreeAsync(data_, stream_);
+  }
+  StreamBuffer(const StreamBuffer&) = delete;
+  StreamBuffer& operator=(const StreamBuffer&) = delete;
+
+  float* data() const { return static_cast<float*>(data_); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  void* data_ = nullptr;
+};
+
+}  // namespace dflop::cuda
