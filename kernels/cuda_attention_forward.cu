@@ -1,0 +1,178 @@
+// FlashAttention-2 (Dao 2023, algorithm 1): a block has some queries of one head and goes over tiles of the
+// keys and values that they see, which are copied to shared memory while it computes with those before.
+#include "kernels/cuda_attention.hpp"
+#include "kernels/cuda_tiles.cuh"
+
+namespace dflop::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRowTiles = 2;  ///< fragments of 16 queries that a warp has
+constexpr int kQueries = kWarps * kRowTiles * 16;
+constexpr int kKeys = 64;
+constexpr int kKeyTiles = kKeys / 8;
+
+template <int dim>
+constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * dim * sizeof(bf16);
+
+/// Of the lane's rows [i][half]: the largest score so far and the sum of exponentials over the lane's keys.
+struct Running {
+  float largest[kRowTiles][2];
+  float sum[kRowTiles][2];
+};
+
+__device__ float largest_of_quad(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+__device__ float sum_of_quad(float value) {
+  value += __shfl_xor_sync(kAllLanes, value, 1);
+  return value + __shfl_xor_sync(kAllLanes, value, 2);
+}
+
+/// -inf for the keys that queries do not see. `query` is the warp's first, `key` the tile's.
+__device__ void mask(Fragments<kRowTiles, kKeyTiles>& scores, int query, int key, int length, bool causal) {
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = query + fragment_row(i, half);
+      const int visible = causal && row + 1 < length ? row + 1 : length;
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+        const int column = key + fragment_column(j);
+        if (column >= visible) scores[i][j][2 * half] = -INFINITY;
+        if (column + 1 >= visible) scores[i][j][2 * half + 1] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// Scores become exponentials relative to the new largest; sums and outputs follow it. `scale` is that of
+/// scores, in powers of two. A row's first tile always has a key that it sees, so `largest` is finite.
+template <int n>
+__device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<kRowTiles, n>& out,
+                             Running& running, float scale) {
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = running.largest[i][half];
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+        largest = fmaxf(largest, fmaxf(scores[i][j][2 * half], scores[i][j][2 * half + 1]));
+      }
+      largest = largest_of_quad(largest);
+      const float shrink = exp2f((running.largest[i][half] - largest) * scale);
+      running.largest[i][half] = largest;
+      float sum = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& score = scores[i][j][2 * half + c];
+          score = exp2f(score * scale - largest * scale);
+          sum += score;
+        }
+      }
+      running.sum[i][half] = running.sum[i][half] * shrink + sum;
+#pragma unroll
+      for (int j = 0; j < n; ++j) {
+        out[i][j][2 * half] *= shrink;
+        out[i][j][2 * half + 1] *= shrink;
+      }
+    }
+  }
+}
+
+/// Divides by the sums and writes the warp's rows, those that the sequence has.
+template <int n>
+__device__ void write_rows(bf16* out, float* statistics, const Fragments<kRowTiles, n>& sums,
+                           const Running& running, const SequenceTile& tile, int head,
+                           const AttentionLayout& layout) {
+  const int first = tile.first + static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = sum_of_quad(running.sum[i][half]);
+      const int query = first + fragment_row(i, half);
+      if (query >= tile.length) continue;
+      const std::int64_t row = tile.begin + query;
+      store_row(out + row * layout.out_columns() + layout.query(head), layout.head_dim, sums, i, half,
+                1.0f / sum);
+      if (threadIdx.x % 4 == 0) {
+        statistics[row * layout.heads + head] = running.largest[i][half] * layout.scale + logf(sum);
+      }
+    }
+  }
+}
+
+template <int dim>
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(bf16* out, float* statistics, const bf16* qkv, AttentionLayout layout) {
+  extern __shared__ __align__(16) bf16 forward_memory[];
+  const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kQueries, layout.causal);
+  if (tile.first >= tile.length) return;
+  const int head = static_cast<int>(blockIdx.y);
+  const int kv_head = layout.kv_head_of(head);
+  const Tile<dim> queries{forward_memory};
+  const Tile<dim> keys{forward_memory + kQueries * dim};
+  const Tile<dim> values{forward_memory + (kQueries + kKeys) * dim};
+  const std::int64_t stride = layout.qkv_columns();
+  const bf16* rows = qkv + tile.begin * stride;
+  const auto copy_keys = [&](Tile<dim> to, std::int64_t place, int key) {
+    to.template copy<kKeys, kThreads>(rows + key * stride + place, stride, tile.length - key,
+                                      layout.head_dim);
+  };
+
+  Fragments<kRowTiles, dim / 8> sums;
+  clear<kRowTiles, dim / 8>(sums);
+  Running running;
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      running.largest[i][half] = -INFINITY;
+      running.sum[i][half] = 0.0f;
+    }
+  }
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
+  const int seen = tile.first + kQueries < tile.length && layout.causal ? tile.first + kQueries : tile.length;
+  queries.template copy<kQueries, kThreads>(rows + tile.first * stride + layout.query(head), stride,
+                                            tile.length - tile.first, layout.head_dim);
+  copy_keys(keys, layout.key(kv_head), 0);
+  for (int key = 0; key < seen; key += kKeys) {
+    wait_copies();
+    __syncthreads();  // keys are there, and no one needs the values before these
+    copy_keys(values, layout.value(kv_head), key);
+    Fragments<kRowTiles, kKeyTiles> scores;
+    clear<kRowTiles, kKeyTiles>(scores);
+    add_row_products<kRowTiles, kKeyTiles, dim>(scores, queries, warp_row, keys);
+    if (key + kKeys > tile.length || (layout.causal && key + kKeys > tile.first + 1)) {
+      mask(scores, tile.first + warp_row, key, tile.length, layout.causal);
+    }
+    exponentials<dim / 8>(scores, sums, running, layout.scale * kLog2E);
+    wait_copies();
+    __syncthreads();  // values are there, and no one needs these keys
+    if (key + kKeys < seen) copy_keys(keys, layout.key(kv_head), key + kKeys);
+    add_products<kRowTiles, kKeyTiles, dim>(sums, scores, values);
+  }
+  write_rows<dim / 8>(out, statistics, sums, running, tile, head, layout);
+}
+
+}  // namespace
+
+void tensor_attention(const Target& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+                      ConstMatrix qkv) {
+  const bool narrow = layout.head_dim <= 64;
+  const auto kernel = narrow ? forward_kernel<64> : forward_kernel<128>;
+  const std::size_t shared = narrow ? kSharedBytes<64> : kSharedBytes<128>;
+  const dim3 grid(grid_size("attention", tile_numbers(layout.rows, layout.sequences, kQueries)),
+                  static_cast<unsigned>(layout.heads));
+  launch(target, "attention", kernel, grid, kThreads, shared, values_of<bf16>(out), values_of(statistics),
+         values_of<bf16>(qkv), layout);
+}
+
+}  // namespace dflop::cuda

@@ -1,0 +1,37 @@
+// Matrix products of a linear layer by cuBLASLt, on one stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "kernels/cuda_launch.hpp"
+#include "kernels/kernels.hpp"
+
+namespace dflop::cuda {
+
+class Linear {
+ public:
+  /// `multiprocessors` as of CudaKernelOptions. Allocates the workspace, on the current device.
+  /// @throws Error (no_device) without cuBLASLt, Error (internal) where there is no memory.
+  Linear(const Target& target, int multiprocessors);
+  ~Linear();
+  Linear(const Linear&) = delete;
+  Linear& operator=(const Linear&) = delete;
+
+  // As in kernels.hpp, of checked arguments.
+  void forward(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias);
+  void backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight);
+  void backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x);
+
+ private:
+  struct Library;  ///< what cuBLASLt keeps: handle, workspace, algorithms found
+
+  Target target_;
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace dflop::cuda

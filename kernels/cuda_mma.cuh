@@ -1,0 +1,63 @@
+// Tensor-core instructions of devices from compute capability 8.0 on, and copies to shared memory that run
+// beside them. Layouts of fragments: PTX ISA, "Matrix fragments for mma.m16n8k16".
+#pragma once
+
+#include <cuda_bf16.h>
+
+namespace dflop::cuda {
+
+__device__ inline unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+/// Four matrices of 8 x 8 values: lanes 8 i to 8 i + 7 give the addresses of matrix i's rows, 16 bytes each.
+/// A lane gets the values (lane / 4, 2 (lane % 4)) and the next of each.
+__device__ inline void load_matrices(unsigned (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row)));
+}
+
+/// The same of the transposed matrices.
+__device__ inline void load_matrices_transposed(unsigned (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row)));
+}
+
+/// sum[16, 8] += left[16, 16] * right[16, 8], sums in f32. A lane has the values (lane / 4 + 8 i,
+/// 2 (lane % 4) + j) at sum[2 i + j].
+__device__ inline void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned right0,
+                                    unsigned right1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+}
+
+/// Two values as one register of a fragment; `low` has the lower column.
+__device__ inline unsigned pack(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+/// Begins a copy of 16 bytes to shared memory, zeros where not `inside`.
+__device__ inline void copy_16(void* to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(inside ? 16 : 0)
+               : "memory");
+}
+/// The same of 4 bytes.
+__device__ inline void copy_4(void* to, const void* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(inside ? 4 : 0)
+               : "memory");
+}
+
+/// Returns when the thread's copies are done. Others see them after a barrier.
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+}  // namespace dflop::cuda

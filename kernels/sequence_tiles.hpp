@@ -1,0 +1,49 @@
+// Packed sequences cut into tiles of rows, so that one grid of blocks covers them all. A block finds its tile
+// from the offsets alone: sequence i, which begins at row o[i], has the numbers from o[i] / tile_rows + i on.
+// Those are enough for it, as ceil(n / t) <= floor((o + n) / t) - floor(o / t) + 1, and some stay unused.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define DFLOP_HOST_DEVICE __host__ __device__
+#else
+#define DFLOP_HOST_DEVICE
+#endif
+
+namespace dflop {
+
+struct SequenceTile {
+  std::int64_t begin = 0;  ///< first row of the sequence
+  int length = 0;          ///< rows of the sequence
+  int first = 0;           ///< first row of the tile, counted from begin; `length` or more: no tile
+};
+
+/// Numbers that tiles may have: [0, this).
+inline std::int64_t tile_numbers(std::int64_t rows, std::int64_t sequences, int tile_rows) {
+  return rows / tile_rows + sequences;
+}
+
+/// The tile of a number, in log(sequences) steps. offsets[0, sequences] lead from 0 to the rows. With
+/// `last_first`, a sequence's tiles come from its end on.
+DFLOP_HOST_DEVICE inline SequenceTile find_tile(const std::int32_t* offsets, int sequences,
+                                                std::int64_t number, int tile_rows, bool last_first) {
+  int low = 0;  // the sequence is in [low, high)
+  int high = sequences;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    if (offsets[middle] / tile_rows + middle <= number) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const std::int64_t begin = offsets[low];
+  const int length = static_cast<int>(offsets[low + 1] - begin);
+  const int tiles = (length + tile_rows - 1) / tile_rows;
+  const int tile = static_cast<int>(number - (begin / tile_rows + low));
+  if (tile >= tiles) return {begin, length, length};
+  return {begin, length, (last_first ? tiles - 1 - tile : tile) * tile_rows};
+}
+
+}  // namespace dflop
