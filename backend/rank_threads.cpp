@@ -56,7 +56,8 @@ class Failures {
 void become_batch_work() {
 #ifdef __linux__
   const sched_param none{};
-  static_cast<void>(::sched_setscheduler(0, SCHED_BATCH, &none));  // 0: the calling thread
+  // 0: the calling thread. What the user has chosen, as with chrt(1), stays.
+  if (::sched_getscheduler(0) == SCHED_OTHER) static_cast<void>(::sched_setscheduler(0, SCHED_BATCH, &none));
 #endif
 }
 
