@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# All that a GPU can say of dflop, in one call of at most nine minutes: its tests, benches beside the device's ceilings,
+# a profile, plans live beside their predictions, and timelines. For a bare machine: bring the folder that bundle.sh makes.
+#
+# usage: ./run_all.sh OUT      from that folder; OUT gets at most eight files
+#
+# A step that fails or runs out of time is noted in OUT/log.txt and does not end the others. Exit status 4 without a GPU,
+# 1 where a step failed.
+set -uo pipefail
+cd "$(dirname "$0")"
+out=${1:?usage: ./run_all.sh OUT}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+exec > >(tee "$out/log.txt") 2>&1
+
+# CUDA's libraries are the machine's: of a toolkit, or those that come with Python's packages.
+toolkit=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+libraries=$(dirname "$(dirname "$toolkit")")/lib64
+for python_lib in $(python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null); do
+  libraries+=:$(find "$python_lib" -maxdepth 2 -name lib -printf '%p:')
+done
+export LD_LIBRARY_PATH=$PWD/lib:$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+failed=0
+deadline=$((SECONDS + 530))
+# step SECONDS NAME COMMAND...: runs it for so long at most, and no longer than there is time in all.
+step() {
+  local most=$1 name=$2 left=$((deadline - SECONDS)) begin=$SECONDS status=0
+  shift 2
+  if [ "$left" -lt 5 ]; then
+    echo "== $name: no time left"
+    failed=1
+    return
+  fi
+  echo "== $name: $*"
+  timeout --kill-after=5 $((left < most ? left : most)) "$@" || status=$?
+  echo "-- $name: exit status $status after $((SECONDS - begin)) s"
+  [ "$status" -eq 0 ] || failed=1
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem --format=csv
+bin/dflop devices || exit 4
+
+step 150 tests bin/test_cuda --gtest_brief=1 --gtest_output="xml:$out/tests.xml"
+step 120 benches bin/dflop_bench --benchmark_filter='^cuda' --benchmark_format=json --benchmark_out="$out/benches.json"
+step 60 profile bin/dflop profile --device cuda --model small-vlm --dtype bf16 --budget-s 20 --out "$out/profile.json"
+step 160 fidelity bin/dflop fidelity --device cuda --plans traces/grids/small-vlm-gpu.json --out "$work/fidelity"
+step 30 train bin/dflop train --device cuda --model small-vlm --dtype bf16 --steps 20 --record "$out/timelines.json.gz"
+if command -v compute-sanitizer >/dev/null; then
+  step 60 memcheck compute-sanitizer --error-exitcode 1 bin/dflop train --device cuda --model tiny-vlm --steps 2
+fi
+[ -d "$work/fidelity" ] && tar -C "$work" -czf "$out/fidelity.tar.gz" fidelity
+nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv
+
+echo "== files"
+ls -l "$out"
+exit "$failed"
