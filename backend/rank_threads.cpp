@@ -52,9 +52,10 @@ class Failures {
 };
 
 /// Waking a thread of batch work does not interrupt one that is at work: who sends a message goes on, and who
-/// was waiting for it begins on a core that is free.
+/// was waiting for it begins on a core that is free. Another policy is the user's choice, and stays.
 void become_batch_work() {
 #ifdef __linux__
+  if (::sched_getscheduler(0) != SCHED_OTHER) return;
   const sched_param none{};
   // 0: the calling thread. What the user has chosen, as with chrt(1), stays.
   if (::sched_getscheduler(0) == SCHED_OTHER) static_cast<void>(::sched_setscheduler(0, SCHED_BATCH, &none));

@@ -299,8 +299,8 @@ void add_what_if_options(Options& options) {
       ("fail", several("rank=R:T"),
        "the rank fails after T seconds; the result says who stalls, exit code 3")  //
       ("cores", po::value<std::int64_t>()->value_name("N"),
-       "so many ranks compute at a time and the others wait for their turn, as in 'dflop train --cores'; 0: as "
-       "many as there are; default: as in a recording, else 0")  //
+       "so many ranks compute at a time and the others wait for their turn, as in 'dflop train --cores'; 0: "
+       "every rank when it likes; default: as in the recording, else 0")  //
       ("jitter", po::value<double>()->value_name("S")->default_value(0, "0"),
        "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma")  //
       ("repeat", po::value<std::int64_t>()->value_name("K")->default_value(1),

@@ -89,6 +89,21 @@ TEST_F(ReplayWhatIf, ConditionsAreTheLastRow) {
             "network none, slow rank=0:2, slow rank=1:3, jitter 0.25");
 }
 
+// On one core stage 0 runs F0 0-10 and F1 10-20, as the message of F0 is there at 13; then stage 1 F0 20-30, B0
+// 30-50 and F1 50-60; stage 0, which asks at 53, B0 60-80; stage 1 B1 80-100; stage 0 B1 103-123.
+TEST_F(ReplayWhatIf, CoresAreThoseOfTheRecording) {
+  record(two_stages("1f1b", 2));
+  EXPECT_EQ(last_run("--cores 1")["run"], "cores 1");
+  EXPECT_DOUBLE_EQ(makespan("--cores 1"), 0.123);
+  EXPECT_DOUBLE_EQ(makespan("--cores 2"), 0.096);
+  EXPECT_DOUBLE_EQ(run_json("simulate --pipeline p.json --cores 1 --out t.json")["makespan_s"], 0.123);
+  EXPECT_EQ(json::parse(testing::read_all(sandbox_.path("t.json")))["iterations"][0]["cores"], 1);
+  EXPECT_DOUBLE_EQ(makespan(""), 0.123);
+  EXPECT_DOUBLE_EQ(makespan("--network none"), 0.120);  // the core is never without work
+  EXPECT_DOUBLE_EQ(makespan("--cores 0"), 0.096);
+  expect_refused("--cores -1", {"option '--cores': expected a whole number from 0", "-1"});
+}
+
 // GPipe with stage 1 twice as slow: F0 13-33, F1 33-53, B0 53-93, B1 93-133, there at 136, B1 136-156.
 TEST_F(ReplayWhatIf, ConditionsComeOnTopOfChanges) {
   record(two_stages("1f1b", 2));

@@ -141,6 +141,16 @@ TEST_F(Train, RecordsWhatReplayTakes) {
   EXPECT_EQ(replayed.exit_code, 0) << replayed.err;
 }
 
+TEST_F(Train, RecordsTheCoresThatRanksTookTurnsOn) {
+  const auto cores_of = [&](const std::string& options) {
+    train("--steps 1 --record run.json " + options);
+    return json::parse(testing::read_all(sandbox.path("run.json")))["iterations"][0].value("cores", 0U);
+  };
+  EXPECT_EQ(cores_of("--cores 1"), 1U);
+  EXPECT_EQ(cores_of("--cores 0"), 0U);
+  EXPECT_EQ(cores_of(""), std::max(1U, std::thread::hardware_concurrency()));
+}
+
 /// The plan file of a live run is one that the simulator runs.
 TEST_F(Train, RunsThePlanThatIsSimulated) {
   const std::string data = " --data traces/datasets/vision_mix.csv ";
@@ -179,6 +189,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
        {"0.1", "0.1:", ":1", "0.1:1x", "2:1", "0:1", "0.1:-1", "0.1:nan", "a:b", "0.1,1"}) {
     refused(std::string("--steps 2 --slow-shapes ") + shapes, 2, "expected FRACTION:LATENCY");
   }
+  refused("--steps 2 --cores -1", 2, "option '--cores': expected a whole number from 0");
   std::filesystem::resize_file(sandbox.path("run/step-00000001.ckpt"), 1000);
   const RunResult truncated = sandbox.run("train --steps 1 --checkpoint run --resume");
   EXPECT_EQ(truncated.exit_code, 0);

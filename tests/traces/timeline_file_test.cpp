@@ -23,6 +23,17 @@ TEST(TimelineFileFormat, UsageAloneReadsBackToo) {
   EXPECT_EQ(parse_timeline(to_json(usage), "t.json"), usage);
 }
 
+/// A file without them is one of version 2 as it always was.
+TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("cores"), std::string::npos);
+  timeline.cores = 3;
+  const std::string text = to_json(timeline);
+  EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
+  expect_refused([&] { parse_timeline(replaced(text, "\"cores\": 3", "\"cores\": 0"), "t.json"); },
+                 "t.json: key 'iterations[0].cores'", {"1", "found 0"});
+}
+
 TEST(TimelineFileFormat, StreamsAndOperationsGoByName) {
   // A file whose list has another order: what was 0 (compute) and 1 (send) are now the other way round.
   const std::string text =
