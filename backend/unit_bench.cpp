@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
 constexpr double kRopeBase = 10'000;
+constexpr std::int64_t kColdValues = std::int64_t{1} << 20;  // a few times what a core's own caches hold
 
 /// One layer of each module and all ends.
 StagePlace all_units(int tp) {
@@ -64,6 +65,7 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       llm_(layers(model.llm, "llm.layers.0", store_, rank)),
       head_(store_, rank),
       loss_(rank, 1, 1),
+      other_(rank, 1, kColdValues),
       begin_(rank.device.make_event()),
       end_(rank.device.make_event()) {
   store_.zero_gradients(rank);
@@ -76,6 +78,10 @@ Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
   upload(rank_, tensor.view().data, std::span<const float>(all));
   return tensor;
+}
+
+void UnitBench::forget() {
+  rank_.kernels.zero(Sums(other_));
 }
 
 template <typename Work>
@@ -115,11 +121,13 @@ ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
   const std::vector<float> pixels(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
   Tensor in;
   Tensor out;
+  forget();
   point.forward_s = timed([&] {
     in = Tensor(rank_, tokens, kPatchValues);
     upload(rank_, in.view().data, std::span<const float>(pixels));  // a stage does so in its forward
     out = patches_.forward(in);
   });
+  forget();
   const Tensor d_out = random_tensor(tokens, out.columns());
   point.backward_weight_s = timed([&] { patches_.backward_weight(d_out, in); });
   return point;
@@ -130,11 +138,13 @@ ProfilePoint UnitBench::run_layer(const TransformerLayer& layer, const Transform
   ProfilePoint point{tokens, length};
   const PackedSequences packed = sequences(rank_, tokens, length);
   LayerTape tape;
-  Tensor x = random_tensor(tokens, spec.hidden);
-  Tensor d_out = random_tensor(tokens, spec.hidden);
   Tensor out;
   Tensor d_x;
+  forget();
+  Tensor x = random_tensor(tokens, spec.hidden);
   point.forward_s = timed([&] { out = layer.forward(std::move(x), packed, tape); });
+  forget();
+  Tensor d_out = random_tensor(tokens, spec.hidden);
   point.backward_input_s = timed([&] { d_x = layer.backward_input(std::move(d_out), packed, tape); });
   point.backward_weight_s = timed([&] { layer.backward_weight(tape); });
   return point;
@@ -146,8 +156,8 @@ ProfilePoint UnitBench::run_attention(const TransformerSpec& spec, std::int64_t 
   const AttentionShape shape{spec.heads / tp, spec.kv_heads / tp, spec.head_dim, spec.causal};
   const PackedSequences packed = sequences(rank_, tokens, length);
   Kernels& kernels = rank_.kernels;
+  forget();
   Tensor qkv = random_tensor(tokens, shape.qkv_columns());
-  const Tensor d_heads = random_tensor(tokens, shape.out_columns());
   Tensor heads;
   SumTensor statistics;
   Tensor d_qkv;
@@ -157,6 +167,8 @@ ProfilePoint UnitBench::run_attention(const TransformerSpec& spec, std::int64_t 
     statistics = SumTensor(rank_, tokens, shape.heads);
     kernels.attention(heads, statistics, qkv, shape, packed.offsets);
   });
+  forget();
+  const Tensor d_heads = random_tensor(tokens, shape.out_columns());
   point.backward_input_s = timed([&] {
     d_qkv = Tensor(rank_, tokens, shape.qkv_columns());
     kernels.attention_backward(d_qkv, d_heads, heads, statistics, qkv, shape, packed.offsets);
@@ -187,10 +199,12 @@ ProfilePoint UnitBench::run_connector(std::int64_t tokens) {
   ProfilePoint point{tokens};
   const EncoderInput input = connector_input(tokens);
   ConnectorTape tape;
-  Tensor x = random_tensor(tokens, model_.encoder.hidden);
   Tensor out;
   Tensor d_x;
+  forget();
+  Tensor x = random_tensor(tokens, model_.encoder.hidden);
   point.forward_s = timed([&] { out = connector_.forward(std::move(x), input, tape); });
+  forget();
   const Tensor d_out = random_tensor(out.rows(), out.columns());
   point.backward_input_s = timed([&] { d_x = connector_.backward_input(d_out, tape); });
   point.backward_weight_s = timed([&] { connector_.backward_weight(tape); });
@@ -221,11 +235,13 @@ ProfilePoint UnitBench::run_embedding(std::int64_t tokens) {
   ProfilePoint point{tokens};
   const LlmInput input = llm_input(tokens);
   EmbeddingTape tape;
-  const Tensor encoded = random_tensor(input.encoder_rows, model_.llm.hidden);
-  const Tensor d_out = random_tensor(tokens, model_.llm.hidden);
   Tensor out;
   Tensor d_encoded;
+  forget();
+  const Tensor encoded = random_tensor(input.encoder_rows, model_.llm.hidden);
   point.forward_s = timed([&] { out = embedding_.forward(encoded, input, tape); });
+  forget();
+  const Tensor d_out = random_tensor(tokens, model_.llm.hidden);
   point.backward_input_s = timed([&] { d_encoded = embedding_.backward_input(d_out, tape); });
   point.backward_weight_s = timed([&] { embedding_.backward_weight(tape); });
   return point;
@@ -235,10 +251,12 @@ ProfilePoint UnitBench::run_head(std::int64_t tokens) {
   ProfilePoint point{tokens};
   const LlmInput input = llm_input(tokens);
   HeadTape tape;
-  Tensor x = random_tensor(tokens, model_.llm.hidden);
   Tensor d_x;
+  forget();
+  Tensor x = random_tensor(tokens, model_.llm.hidden);
   const double weight = 1.0 / static_cast<double>(tokens);
   point.forward_s = timed([&] { head_.forward(std::move(x), input, weight, loss_, tape); });
+  forget();
   point.backward_input_s = timed([&] { d_x = head_.backward_input(tape); });
   point.backward_weight_s = timed([&] { head_.backward_weight(tape); });
   return point;

@@ -75,7 +75,7 @@ std::shared_ptr<const std::vector<Batch>> make_request_batches(const Request& re
 ProfileTables measure(const Request& request, const Plan& plan) {
   ProfilerOptions options;
   options.seed = request.options.seed;
-  options.budget = request.budget;
+  options.budget = request.budget / kProfilesOfAPlan;
   const std::set<int> tp{plan.encoder.tp, plan.llm.tp};
   options.tp.assign(tp.begin(), tp.end());
   const int cores = request.options.cores;
@@ -98,20 +98,19 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
   }
 }
 
-/// Fewer than there are plans where a signal came. `given`: the profile of all plans; null: each has its own,
-/// measured just before it, as machines are not equally fast at all times.
+/// Fewer than there are plans where a signal came. `profile`: of all plans; null: each has its own.
 std::vector<PlanFidelity> study_plans(const Request& request,
                                       const std::shared_ptr<const std::vector<Batch>>& batches,
-                                      const ProfileTables* given, const StopOnSignals& signals) {
+                                      const ProfileTables* profile, const StopOnSignals& signals) {
   std::vector<PlanFidelity> results;
   const std::int64_t each = request.options.warm_up + request.options.steps;
   const std::int64_t all = each * static_cast<std::int64_t>(request.plans.size());
   std::int64_t done = 0;
   Progress progress("running plans");
+  const FidelityInput input{request.target, batches, profile,
+                            [&](const Plan& plan) { return measure(request, plan); }};
   for (const NamedPlan& plan : request.plans) {
-    const ProfileTables profile = given != nullptr ? *given : measure(request, plan.plan);
-    if (signals.signal() != 0) break;
-    const auto result = study_plan(plan, {request.target, batches, profile}, request.options, [&] {
+    const auto result = study_plan(plan, input, request.options, [&] {
       progress.update(++done, all);
       return signals.signal() == 0;
     });
@@ -200,10 +199,10 @@ Command fidelity_command() {
        "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")            //
       ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
-       "from 'dflop profile', for all plans; without it one is measured before each plan, at its tp and with as "
-       "many ranks busy as compute at a time")  //
+       "from 'dflop profile', for all plans; without it several are measured between the steps of each plan, at "
+       "its tp and with as many ranks busy as compute at a time, and their medians predict")  //
       ("budget-s", po::value<double>()->default_value(4, "4")->value_name("S"),
-       "seconds for the parts of each profile that is measured")  //
+       "seconds of each plan for measuring profiles, at least")  //
       ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),
        "iterations of each plan that count")  //
       ("warm-up", po::value<std::int64_t>()->default_value(3)->value_name("N"),

@@ -9,6 +9,7 @@
 #include "costmodel/recorded_program.hpp"
 #include "experiments/host_load.hpp"
 #include "experiments/live_setup.hpp"
+#include "experiments/profile_median.hpp"
 #include "experiments/training.hpp"
 #include "experiments/training_profile.hpp"
 #include "sim/engine.hpp"
@@ -85,6 +86,36 @@ TrainingOptions training_options(const FidelityOptions& options) {
   return training;
 }
 
+/// What running a plan leaves.
+struct LiveSteps {
+  std::vector<Timeline> timelines;  // of the steps that count
+  std::vector<ProfileTables> profiles;
+};
+
+/// Nothing where `keep_going` said no.
+std::optional<LiveSteps> run_live(const Plan& plan, const FidelityInput& input,
+                                  const FidelityOptions& options, const std::function<bool()>& keep_going) {
+  const ModelSpec& model = input.target->model;
+  const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
+  const std::unique_ptr<World> world = make_world(options.device, layout.ranks(), options.cores);
+  LiveExecutor executor(plan, model, layout, *world, {DType::f32, options.seed});
+  TrainingLoop training(plan, input.target, input.batches, options.scheduler, executor,
+                        training_options(options));
+  const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
+  LiveSteps live;
+  bool complete = true;
+  training.run([&](const TrainingStep& step, Timeline&& timeline) {
+    complete = keep_going();
+    const std::int64_t counted = step.step - options.warm_up;
+    if (!complete || counted <= 0) return complete;
+    live.timelines.push_back(std::move(timeline));
+    if (input.profile == nullptr && (counted - 1) % every == 0) live.profiles.push_back(input.measure(plan));
+    return true;
+  });
+  if (!complete) return std::nullopt;
+  return live;
+}
+
 }  // namespace
 
 Seconds PlanFidelity::measured() const {
@@ -100,23 +131,15 @@ Seconds PlanFidelity::replayed() const {
 std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInput& input,
                                        const FidelityOptions& options,
                                        const std::function<bool()>& keep_going) {
-  const Plan& plan = named.plan;
-  const ModelSpec& model = input.target->model;
-  const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
-  const std::unique_ptr<World> world = make_world(options.device, layout.ranks(), options.cores);
-  const ProfiledCostModel cost(input.profile);
-  LiveExecutor executor(plan, model, layout, *world, {DType::f32, options.seed});
-  TrainingLoop training(plan, input.target, input.batches, options.scheduler, executor,
-                        training_options(options));
-  Conditions conditions;
-  conditions.cores = world->cores();
-  PlanFidelity result{named, {}, {}, {}, {}};
-  Operations operations;
-  bool complete = true;
   const HostLoad load;
-  training.run([&](const TrainingStep& step, Timeline&& timeline) {
-    complete = keep_going();
-    if (step.step <= options.warm_up) return complete;
+  const std::optional<LiveSteps> live = run_live(named.plan, input, options, keep_going);
+  if (!live) return std::nullopt;
+  const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live->profiles));
+  Conditions conditions;
+  conditions.cores = options.cores;
+  PlanFidelity result{named, {}, {}, {}, load.others()};
+  Operations operations;
+  for (const Timeline& timeline : live->timelines) {
     const RecordedProgram recorded = recorded_program(timeline, "the recorded step", 0);
     const ProgramCosts costs = cost.price(recorded.program);
     const Timeline predicted = simulate(recorded.program, costs, Detail::usage, conditions);
@@ -125,11 +148,8 @@ std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInp
                             idle_fraction(predicted), extrapolated_fraction(cost, recorded.program)});
     add_step(operations, recorded.program, costs, recorded.costs);
     add_ranks(result.ranks, predicted, timeline);
-    return complete;
-  });
-  if (!complete) return std::nullopt;
+  }
   result.operations = values_of(operations);
-  result.others = load.others();
   return result;
 }
 

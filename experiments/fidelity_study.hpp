@@ -67,10 +67,17 @@ struct FidelityOptions {
   SchedulerChoice scheduler;
 };
 
+/// So often a profile is measured between the steps of a plan, or as often as there are steps.
+inline constexpr int kProfilesOfAPlan = 6;
+
+/// Either `profile` or `measure`.
 struct FidelityInput {
   std::shared_ptr<const Target> target;
   std::shared_ptr<const std::vector<Batch>> batches;  ///< one a step, warm-up included
-  const ProfileTables& profile;                       ///< as require_profile() wants it
+  const ProfileTables* profile = nullptr;             ///< as require_profile() wants it
+  /// Measures one for a plan; called after steps that are spread over the run, as machines are not equally
+  /// fast at all times. The medians predict all steps.
+  std::function<ProfileTables(const Plan&)> measure = {};
 };
 
 /// Runs a plan live and predicts each of its steps. Nothing where `keep_going`, asked after each step, said
