@@ -99,7 +99,7 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
     case ProfileUnit::patches:
       return run_patches(tokens);
     case ProfileUnit::encoder_linear:
-      return run_linear(encoder_[0], model_.encoder, tokens);
+      return run_linear(encoder_, model_.encoder, tokens);
     case ProfileUnit::encoder_attention:
       return run_attention(model_.encoder, tokens, length);
     case ProfileUnit::connector:
@@ -107,7 +107,7 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
     case ProfileUnit::embedding:
       return run_embedding(tokens);
     case ProfileUnit::llm_linear:
-      return run_linear(llm_[0], model_.llm, tokens);
+      return run_linear(llm_, model_.llm, tokens);
     case ProfileUnit::llm_attention:
       return run_attention(model_.llm, tokens, length);
     case ProfileUnit::head:
@@ -177,12 +177,17 @@ ProfilePoint UnitBench::run_attention(const TransformerSpec& spec, std::int64_t 
   return point;
 }
 
-ProfilePoint UnitBench::run_linear(const TransformerLayer& layer, const TransformerSpec& spec,
-                                   std::int64_t tokens) {
-  const ProfilePoint whole = run_layer(layer, spec, tokens, kShortLength);
+ProfilePoint UnitBench::run_linear(const Layers& layers, const TransformerSpec& spec, std::int64_t tokens) {
+  const auto layer = [&](Recomputation mode) {
+    return run_layer(layers[static_cast<std::size_t>(mode)], spec, tokens, kShortLength);
+  };
+  const ProfilePoint whole = layer(Recomputation::none);
+  const ProfilePoint full = layer(Recomputation::full);
   const ProfilePoint attention = run_attention(spec, tokens, kShortLength);
-  return {tokens, 0, whole.forward_s - attention.forward_s,
-          whole.backward_input_s - attention.backward_input_s, whole.backward_weight_s};
+  ProfilePoint point{tokens, 0, whole.forward_s - attention.forward_s,
+                     whole.backward_input_s - attention.backward_input_s, whole.backward_weight_s};
+  point.recompute_s = full.backward_input_s - whole.backward_input_s - attention.forward_s;
+  return point;
 }
 
 /// Each merged row is a token of the LLM.

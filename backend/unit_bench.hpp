@@ -39,7 +39,7 @@ class UnitBench {
   ProfilePoint run_layer(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens,
                          std::int64_t length);
   ProfilePoint run_attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length);
-  ProfilePoint run_linear(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens);
+  ProfilePoint run_linear(const Layers& layers, const TransformerSpec& spec, std::int64_t tokens);
   ProfilePoint run_connector(std::int64_t tokens);
   ProfilePoint run_embedding(std::int64_t tokens);
   ProfilePoint run_head(std::int64_t tokens);

@@ -31,16 +31,20 @@ struct Samples {
   std::vector<double> forward;
   std::vector<double> backward_input;
   std::vector<double> backward_weight;
+  std::vector<double> recompute;
 
   void add(const ProfilePoint& point) {
     forward.push_back(point.forward_s);
     backward_input.push_back(point.backward_input_s);
     backward_weight.push_back(point.backward_weight_s);
+    if (point.recompute_s) recompute.push_back(*point.recompute_s);
   }
   /// A difference of two short times may come out below zero.
   ProfilePoint point() const {
     const auto middle = [](const std::vector<double>& times) { return std::max(0.0, median(times)); };
-    return {tokens, length, middle(forward), middle(backward_input), middle(backward_weight)};
+    ProfilePoint point{tokens, length, middle(forward), middle(backward_input), middle(backward_weight)};
+    if (!recompute.empty()) point.recompute_s = middle(recompute);
+    return point;
   }
 };
 
@@ -60,7 +64,7 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
       const auto unit = static_cast<ProfileUnit>(u);
       std::int64_t tokens = is_attention(unit) ? std::max(x, kAttentionTokens) : x;
       if (unit == ProfileUnit::connector) tokens = round_up(tokens, model.connector.merge);
-      points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}, {}, {}});
+      points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}, {}, {}, {}});
     }
   }
   return points;

@@ -14,10 +14,9 @@ namespace {
 constexpr double kProgramValueBytes = 2;  // of activations, as lower() counts them
 constexpr double kProgramSumBytes = 4;    // of gradients
 
-/// How often a layer's part runs once more before its backward.
-int recomputed(Recomputation recomputation, bool attention) {
-  if (recomputation == Recomputation::full) return 1;
-  return recomputation == Recomputation::selective && attention ? 1 : 0;
+/// Whether a layer's part runs once more before its backward.
+bool is_recomputed(Recomputation recomputation, bool attention) {
+  return recomputation == Recomputation::full || (recomputation == Recomputation::selective && attention);
 }
 
 double mean_length(const Workload& work) {
@@ -30,11 +29,13 @@ ProfiledCostModel::Passes& ProfiledCostModel::Passes::add(const Passes& other, d
   forward += times * other.forward;
   backward_input += times * other.backward_input;
   backward_weight += times * other.backward_weight;
+  recompute += times * other.recompute;
   return *this;
 }
 
 ProfiledCostModel::Passes ProfiledCostModel::UnitCurves::at(double x, double times) const {
-  return {times * forward.at(x), times * backward_input.at(x), times * backward_weight.at(x)};
+  return {times * forward.at(x), times * backward_input.at(x), times * backward_weight.at(x),
+          times * (recompute ? *recompute : forward).at(x)};
 }
 
 ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, const UnitPoints& points) {
@@ -49,9 +50,15 @@ ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, con
   std::vector<double> x;
   for (const ProfilePoint& p : points) x.push_back(static_cast<double>(attention ? p.length : p.tokens));
   const auto below = attention ? ProfileCurve::Below::constant : ProfileCurve::Below::proportional;
+  const auto has_recompute = [](const ProfilePoint& p) { return p.recompute_s.has_value(); };
+  std::optional<ProfileCurve> recompute;
+  if (std::all_of(points.begin(), points.end(), has_recompute)) {
+    recompute.emplace(x, column([](const ProfilePoint& p) { return *p.recompute_s; }), below);
+  }
   return {{x, column([](const ProfilePoint& p) { return p.forward_s; }), below},
           {x, column([](const ProfilePoint& p) { return p.backward_input_s; }), below},
           {x, column([](const ProfilePoint& p) { return p.backward_weight_s; }), below},
+          recompute,
           x.back()};
 }
 
@@ -105,9 +112,10 @@ Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) 
   Passes all;
   for_each_unit(stage, work, [&](ProfileUnit unit, double x, double times) {
     Passes passes = units[static_cast<std::size_t>(unit)].at(x, times);
-    const bool linear = unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear;
-    if (linear || is_attention(unit)) {
-      passes.backward_input += recomputed(stage.recomputation, is_attention(unit)) * passes.forward;
+    const bool of_layer =
+        unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear || is_attention(unit);
+    if (of_layer && is_recomputed(stage.recomputation, is_attention(unit))) {
+      passes.backward_input += passes.recompute;
     }
     all.add(passes, 1);
   });

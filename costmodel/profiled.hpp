@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -23,8 +24,9 @@ class ProfiledCostModel final : public CostModel {
   const ProfileTables& profile() const { return profile_; }
 
   /// Linear units by ProfileCurve over tokens; attention as tokens times a ProfileCurve over the mean length
-  /// attention pairs / tokens. Full recomputation adds a layer's forward to its backward_input, selective
-  /// that of its attention. Communication of tensor parallelism is in the tables.
+  /// attention pairs / tokens. Full recomputation adds what the profile says of it, or else a layer's
+  /// forward, to its backward_input, selective the forward of its attention. Communication of tensor
+  /// parallelism is in the tables.
   /// @throws Error (input) for a tp that was not measured, (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
@@ -54,6 +56,7 @@ class ProfiledCostModel final : public CostModel {
     double forward = 0;
     double backward_input = 0;
     double backward_weight = 0;
+    double recompute = 0;  ///< before backward_input, under full recomputation
 
     Passes& add(const Passes& other, double times);
   };
@@ -61,7 +64,8 @@ class ProfiledCostModel final : public CostModel {
     ProfileCurve forward;
     ProfileCurve backward_input;
     ProfileCurve backward_weight;
-    double last = 0;  ///< where its points end
+    std::optional<ProfileCurve> recompute;  ///< none: as long as the forward
+    double last = 0;                        ///< where its points end
 
     Passes at(double x, double times) const;
   };

@@ -36,8 +36,14 @@ UnitPoints median_points(const std::vector<const UnitPoints*>& units) {
     const auto middle = [&](double ProfilePoint::*member) {
       return median_of(same, [&](const ProfilePoint& p) { return p.*member; });
     };
-    medians.push_back({point.tokens, point.length, middle(&ProfilePoint::forward_s),
-                       middle(&ProfilePoint::backward_input_s), middle(&ProfilePoint::backward_weight_s)});
+    ProfilePoint median_point{point.tokens, point.length, middle(&ProfilePoint::forward_s),
+                              middle(&ProfilePoint::backward_input_s),
+                              middle(&ProfilePoint::backward_weight_s)};
+    const auto has = [](const ProfilePoint& p) { return p.recompute_s.has_value(); };
+    if (std::all_of(same.begin(), same.end(), has)) {
+      median_point.recompute_s = median_of(same, [](const ProfilePoint& p) { return *p.recompute_s; });
+    }
+    medians.push_back(median_point);
   }
   return medians;
 }

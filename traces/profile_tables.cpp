@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "traces/json_writer.hpp"
 #include "traces/strict_json.hpp"
 
@@ -95,6 +97,10 @@ void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& p
   writer.row("forward_s", points, [](const ProfilePoint& p) { return p.forward_s; });
   writer.row("backward_input_s", points, [](const ProfilePoint& p) { return p.backward_input_s; });
   writer.row("backward_weight_s", points, [](const ProfilePoint& p) { return p.backward_weight_s; });
+  const auto has = [](const ProfilePoint& p) { return p.recompute_s.has_value(); };
+  if (std::all_of(points.begin(), points.end(), has)) {
+    writer.row("recompute_s", points, [](const ProfilePoint& p) { return *p.recompute_s; });
+  }
   writer.end_object();
 }
 
@@ -116,7 +122,8 @@ void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numb
 }
 
 UnitPoints read_points(const JsonValue& json, bool attention) {
-  json.require_keys({"tokens", "lengths", "forward_s", "backward_input_s", "backward_weight_s"});
+  json.require_keys({"tokens", "lengths", "forward_s", "backward_input_s", "backward_weight_s"},
+                    {"recompute_s"});
   const std::vector<std::int64_t> tokens = json.at("tokens").integers(1, kMostTokens);
   if (tokens.empty()) json.at("tokens").refuse_type("at least one number");
   const std::vector<std::int64_t> lengths =
@@ -131,6 +138,10 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   UnitPoints points;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     points.push_back({tokens[i], lengths[i], forward[i], input[i], weight[i]});
+  }
+  if (json.has("recompute_s")) {
+    const auto recompute = read_row(json.at("recompute_s"), tokens.size(), kMostSeconds);
+    for (std::size_t i = 0; i < points.size(); ++i) points[i].recompute_s = recompute[i];
   }
   return points;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ struct ProfilePoint {
   double forward_s = 0;
   double backward_input_s = 0;
   double backward_weight_s = 0;
+  /// Of a layer's linear part: by how much its backward_input is longer where all of the layer is computed
+  /// again before it; none where that was not measured.
+  std::optional<double> recompute_s = {};
 
   bool operator==(const ProfilePoint&) const = default;
 };
@@ -107,7 +111,8 @@ struct ProfileTables {
 /// The model as a profile names it: name and sizes. What live runs do alike for all models is left out.
 ModelSpec profiled_model(const ModelSpec& model);
 
-/// "dflop.profile", version 1. settings.busy_ranks came later and is written only where it is not 1.
+/// "dflop.profile", version 1. Later came settings.busy_ranks, written only where it is not 1, and
+/// recompute_s, only of units all of whose points have it.
 std::string to_json(const ProfileTables& profile);
 
 /// `file` is the text's place for errors. @throws Error (input) naming the key, what was expected and found;
