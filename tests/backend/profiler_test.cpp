@@ -57,6 +57,37 @@ TEST(Profiler, MeasuresWholeTokensAndSequences) {
   }
 }
 
+/// At tp 1 one of three busy ranks measures; at tp 2 one pair, which leaves a rank over.
+TEST(Profiler, MeasuresTpGroupsWhileOthersAreBusy) {
+  const std::unique_ptr<World> world = make_host_ranks(3);
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 32;
+  options.tp = {1, 2};
+  options.busy = 3;
+  const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
+  EXPECT_EQ(profile.settings.busy_ranks, 3);
+  ASSERT_EQ(profile.tp.size(), 2U);
+  for (std::size_t t = 0; t < 2; ++t) {
+    EXPECT_EQ(profile.tp[t].tp, static_cast<int>(t) + 1);
+    for (const UnitPoints& points : profile.tp[t].units) {
+      ASSERT_EQ(points.size(), 2U);  // 16, 32
+      for (const ProfilePoint& p : points) EXPECT_GT(p.forward_s + p.backward_input_s, 0);
+    }
+  }
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
+/// Only layers are computed again.
+TEST(Profiler, MeasuresRecomputationOfLinearParts) {
+  const ProfileTables profile = measured(DType::f32);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    const auto unit = static_cast<ProfileUnit>(u);
+    const bool linear = unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear;
+    for (const ProfilePoint& p : profile.tp[0].units[u]) EXPECT_EQ(p.recompute_s.has_value(), linear);
+  }
+}
+
 TEST(Profiler, MeasuresOptimizerAndCommunication) {
   const ProfileTables profile = measured(DType::f32);
   EXPECT_GT(profile.optimizer.at(1e6), 0);

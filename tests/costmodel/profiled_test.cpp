@@ -95,6 +95,24 @@ TEST(ProfiledCostModel, AddsUpKnownTimes) {
   EXPECT_NEAR(time(Op::backward, Recomputation::full), 5 * (kLayers + kEnds) + kLayers, 1e-12);
 }
 
+/// Recomputation of linear parts takes half of their forward here; attention has no such figure and takes all
+/// of its own. Linear layers take 400 + 3600 us forward.
+TEST(ProfiledCostModel, TakesRecomputationAsMeasured) {
+  ProfileTables profile = known_profile();
+  for (const ProfileUnit unit : {ProfileUnit::encoder_linear, ProfileUnit::llm_linear}) {
+    for (ProfilePoint& p : profile.tp[0].of(unit)) p.recompute_s = p.forward_s / 2;
+  }
+  const ProfiledCostModel cost(profile);
+  const auto time = [&](Op op, Recomputation recomputation) {
+    return cost.compute(op, whole_stage(recomputation), kWork).count();
+  };
+  const double input = 2 * (kLayers + kEnds);
+  EXPECT_NEAR(time(Op::backward_input, Recomputation::full), input + kAttention + 2000e-6, 1e-12);
+  EXPECT_NEAR(time(Op::backward_input, Recomputation::selective), input + kAttention, 1e-12);
+  EXPECT_NEAR(time(Op::backward_input, Recomputation::none), input, 1e-12);
+  EXPECT_NEAR(time(Op::forward, Recomputation::full), kLayers + kEnds, 1e-12);
+}
+
 TEST(ProfiledCostModel, ChargesOnlyWhatAStageHolds) {
   const ProfiledCostModel cost(known_profile());
   Stage half;

@@ -1,5 +1,7 @@
 #include "traces/grid_file.hpp"
 
+#include <algorithm>
+
 #include "tests/traces/file_fixtures.hpp"
 #include "traces/text_file.hpp"
 
@@ -59,8 +61,8 @@ TEST(GridFile, NamesWhatIsWrong) {
   expect_bad("zb-h1", "zb-v", "plans[1].schedule", {"zb-h2", "zb-v"});
   expect_bad("selective", "some", "plans[1].recomputation", {"none", "some"});
   expect_bad("\"zero1\": false", "\"zero1\": 0", "plans[1].zero1", {"0"});
-  expect_bad("\"zero1\"", "\"zero\"", "plans[1]", {"zero"});
-  expect_bad("\"file\"", "\"microbatches\": 1, \"file\"", "plans[2]", {"microbatches"});
+  expect_bad("\"zero1\"", "\"zero\"", "plans[1].zero", {"unknown key", "zero1"});
+  expect_bad("\"file\"", "\"microbatches\": 1, \"file\"", "plans[2].microbatches", {"name, file"});
   expect_bad("\"plans/three.json\"", "\"\"", "plans[2].file", {"path"});
   expect_bad("\"three\"", "\"\"", "plans[2].name", {"name"});
   expect_bad("\"three\"", "\"two\"", "plans[2].name", {"no plan before it", "two"});

@@ -15,6 +15,23 @@ TEST(ProfileTables, ReadBackAsTheSame) {
   EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
 }
 
+/// Files of before there were such keys, and programs that do not know them, are good for profiles without.
+TEST(ProfileTables, LaterKeysAreOptional) {
+  ProfileTables profile = fixtures::known_profile();
+  EXPECT_EQ(to_json(profile).find("busy_ranks"), std::string::npos);
+  EXPECT_EQ(to_json(profile).find("recompute_s"), std::string::npos);
+  profile.settings.busy_ranks = 3;
+  for (ProfilePoint& p : profile.tp[0].of(ProfileUnit::llm_linear)) p.recompute_s = 0.25 * p.forward_s;
+  const std::string text = to_json(profile);
+  EXPECT_EQ(parse_profile_tables(text, "p.json"), profile);
+  expect_refused(
+      [&] { parse_profile_tables(replaced(text, "\"busy_ranks\": 3", "\"busy_ranks\": 0"), "p.json"); },
+      "p.json: key 'settings.busy_ranks'", {"0"});
+  expect_refused(
+      [&] { parse_profile_tables(replaced(text, "\"recompute_s\": [", "\"recompute_s\": [1, "), "p.json"); },
+      "p.json: key 'tables[0].units.llm_linear.recompute_s'", {"3 numbers"});
+}
+
 void refused(std::string_view from, std::string_view to, const std::string& key,
              std::initializer_list<std::string_view> words) {
   const std::string text = replaced(to_json(fixtures::known_profile()), from, to);

@@ -1,0 +1,46 @@
+// One profile from several.
+#include "experiments/profile_median.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/traces/profile_fixtures.hpp"
+
+namespace dflop {
+namespace {
+
+/// All times are those of the known profile times 1, 5 and 2; the middle one counts, whatever the order.
+TEST(MedianProfile, IsPointByPoint) {
+  std::vector<ProfileTables> profiles;
+  for (const double factor : {1.0, 5.0, 2.0}) {
+    ProfileTables profile = fixtures::known_profile();
+    for (UnitPoints& points : profile.tp[0].units) {
+      for (ProfilePoint& p : points) p.forward_s *= factor;
+    }
+    profile.optimizer.s_per_unit *= factor;
+    profile.all_reduce.at(4).start_s *= factor;
+    profiles.push_back(profile);
+  }
+  const ProfileTables known = fixtures::known_profile();
+  const ProfileTables result = median_profile(profiles);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    for (std::size_t i = 0; i < known.tp[0].units[u].size(); ++i) {
+      EXPECT_EQ(result.tp[0].units[u][i].forward_s, 2 * known.tp[0].units[u][i].forward_s);
+      EXPECT_EQ(result.tp[0].units[u][i].backward_input_s, known.tp[0].units[u][i].backward_input_s);
+    }
+  }
+  EXPECT_EQ(result.optimizer.s_per_unit, 2 * known.optimizer.s_per_unit);
+  EXPECT_EQ(result.all_reduce.at(4).start_s, 2 * known.all_reduce.at(4).start_s);
+  EXPECT_EQ(median_profile({known}), known);
+}
+
+/// A budget may have ended before the largest point.
+TEST(MedianProfile, HasThePointsThatAllHave) {
+  ProfileTables shorter = fixtures::known_profile();
+  shorter.tp[0].of(ProfileUnit::head).pop_back();
+  const ProfileTables result = median_profile({fixtures::known_profile(), shorter});
+  EXPECT_EQ(result.tp[0].of(ProfileUnit::head), shorter.tp[0].of(ProfileUnit::head));
+  EXPECT_EQ(result.tp[0].of(ProfileUnit::patches).size(), 3U);
+}
+
+}  // namespace
+}  // namespace dflop
