@@ -67,8 +67,9 @@ ProfileTables median_profile(const std::vector<ProfileTables>& profiles) {
   }
   result.optimizer = median_line(profiles, [](const ProfileTables& p) { return p.optimizer; });
   result.message = median_line(profiles, [](const ProfileTables& p) { return p.message; });
-  for (auto& [ranks, line] : result.all_reduce) {
-    line = median_line(profiles, [&](const ProfileTables& p) { return p.all_reduce.at(ranks); });
+  for (auto& entry : result.all_reduce) {
+    entry.second =
+        median_line(profiles, [&](const ProfileTables& p) { return p.all_reduce.at(entry.first); });
   }
   return result;
 }
