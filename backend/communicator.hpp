@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ class Aborted : public Error {
  public:
   using Error::Error;
 };
+
+/// A time that the device may not have come to yet; asking for it waits until it has.
+using Arrival = std::function<Nanoseconds()>;
 
 /// One rank's end. Every call enters its work into a stream, which waits there; calls of one rank are made
 /// by one thread. What is sent between two ranks arrives in order, and is received with the same bytes.
@@ -67,6 +71,10 @@ class Communicator {
   /// of DeviceEvent::time(); 0 before the first of them. What came before the call that took it did not have
   /// to be waited for.
   virtual Nanoseconds last_arrival() const = 0;
+  /// The same, to be asked for later: where streams run behind their threads it waits for nothing now.
+  virtual Arrival arrival() const {
+    return [time = last_arrival()] { return time; };
+  }
 
   /// Ends the run for all ranks, which are told why.
   virtual void abort(const std::string& reason) = 0;

@@ -55,17 +55,33 @@ std::string missing_in(const HostCollective& collective) {
   return in_words(collective.call) + ", to which these ranks have not come: " + missing;
 }
 
+Nanoseconds checked(Seconds timeout) {
+  constexpr Seconds year{365.0 * 24 * 3600};
+  if (timeout > Seconds{0} && timeout <= year) return to_nanoseconds(timeout);
+  throw Error(ErrorKind::internal, "a run's timeout is positive and at most a year, not " +
+                                       std::to_string(timeout.count()) + " s");
+}
+
+int checked(int ranks) {
+  if (ranks >= 1) return ranks;
+  throw Error(ErrorKind::internal, "a run has ranks, not " + std::to_string(ranks));
+}
+
 }  // namespace
 
-HostRun::HostRun(int ranks, Nanoseconds timeout, int cores)
-    : timeout_(timeout),
-      ranks_(static_cast<std::size_t>(ranks)),
+HostRun::HostRun(int ranks, Seconds timeout, int cores)
+    : timeout_(checked(timeout)),
+      ranks_(static_cast<std::size_t>(checked(ranks))),
       mail_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
+  if (cores < 0) throw Error(ErrorKind::internal, "ranks compute on cores, not on " + std::to_string(cores));
   if (cores > 0 && cores < ranks) cores_.emplace(ranks, cores);
 }
 
 void HostRun::begin(int rank) {
   const Lock lock(mutex_);
+  if (rank < 0 || rank >= ranks()) {
+    throw Error(ErrorKind::internal, rank_name(rank) + " is not of 0 to " + std::to_string(ranks() - 1));
+  }
   if (state(rank).life != Life::not_begun) {
     throw Error(ErrorKind::internal, rank_name(rank) + " has a communicator already; a run gives one a rank");
   }
@@ -85,7 +101,7 @@ void HostRun::abort(int rank, const std::string& reason) {
 void HostRun::post(int source, int destination, HostMessage message) {
   const Lock lock(mutex_);
   check_running();
-  message.sent = host_time();
+  message.posted = host_time();
   mail(source, destination).push_back(std::move(message));
   state(destination).woken.notify_one();
 }
@@ -98,9 +114,9 @@ HostMessage HostRun::take(int source, int destination, std::size_t bytes, const 
       lock, destination, [&] { return what + " from " + rank_name(source); }, [&] { return !box.empty(); });
   HostMessage message = std::move(box.front());
   box.pop_front();
-  if (message.data.size() != bytes) {
+  if (message.data->bytes() != bytes) {
     fail(rank_name(destination) + " receives " + what + " (" + std::to_string(bytes) + " bytes), but " +
-         rank_name(source) + " sent " + message.what + " (" + std::to_string(message.data.size()) +
+         rank_name(source) + " sent " + message.what + " (" + std::to_string(message.data->bytes()) +
          " bytes); messages of two ranks are received as they were sent");
   }
   return message;

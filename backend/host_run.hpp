@@ -21,9 +21,10 @@
 namespace dflop {
 
 struct HostMessage {
-  std::vector<std::byte> data;
+  std::unique_ptr<Buffer> data;
   std::string what;
-  Nanoseconds sent{};  ///< when it was there to be taken
+  std::shared_ptr<DeviceEvent> ready;  ///< when the data is there; none where it was when it was posted
+  Nanoseconds posted{};                ///< on the host's clock
 };
 
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
@@ -32,6 +33,10 @@ enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatte
 struct HostPart {
   const void* input = nullptr;
   void* output = nullptr;
+  /// Of devices whose streams run behind their threads: when the input is there, and when this rank's share
+  /// is done, which is recorded before it leaves. None: both are as the thread comes to them.
+  std::shared_ptr<DeviceEvent> come;
+  std::shared_ptr<DeviceEvent> done;
 };
 
 /// What ranks must agree on.
@@ -52,7 +57,7 @@ struct HostCollective {
   int first_rank = 0;  ///< that came first
   std::size_t come = 0;
   std::size_t done = 0;
-  Nanoseconds all_there{};  ///< when the last rank came
+  Nanoseconds all_there{};  ///< when the last rank came, on the host's clock
 };
 
 /// Shared by all rank threads; every function may be called from any of them. The first failure ends the
@@ -60,11 +65,13 @@ struct HostCollective {
 class HostRun {
  public:
   /// `cores`: on which ranks take turns to compute; 0: every rank has one.
-  HostRun(int ranks, Nanoseconds timeout, int cores = 0);
+  /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
+  /// over a year.
+  HostRun(int ranks, Seconds timeout, int cores = 0);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
-  /// A rank begins or ends. @throws Error (internal) where it has begun before.
+  /// A rank begins or ends. @throws Error (internal) for a rank that is not there or has begun before.
   void begin(int rank);
   void end(int rank);
 

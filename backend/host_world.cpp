@@ -1,13 +1,13 @@
 #include "backend/host_world.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "backend/host_run.hpp"
 #include "backend/host_sums.hpp"
-#include "core/error.hpp"
+#include "backend/thread_communicator.hpp"
 
 namespace dflop {
 namespace {
@@ -48,99 +48,45 @@ void reduce_part(const HostCollective& collective, std::size_t place) {
   add_up(sum, 0, collective.call.count);
 }
 
-/// Not to be left early: the other ranks wait for this one's share.
-void do_share(const HostCollective& collective, std::size_t place) noexcept {
-  switch (collective.call.kind) {
-    case CollectiveKind::all_reduce:
-      return reduce_slice(collective, place);
-    case CollectiveKind::all_gather:
-      return gather_parts(collective, place);
-    case CollectiveKind::reduce_scatter:
-      return reduce_part(collective, place);
-  }
-}
-
-/// Streams are passed over: those of the host have come to their end whenever a call is made.
-class HostCommunicator final : public Communicator {
+/// A message's own memory.
+class HeapBuffer final : public Buffer {
  public:
-  HostCommunicator(std::shared_ptr<HostRun> run, int rank) : run_(std::move(run)), rank_(rank) {
-    run_->begin(rank);
-  }
-  HostCommunicator(const HostCommunicator&) = delete;
-  HostCommunicator& operator=(const HostCommunicator&) = delete;
-  ~HostCommunicator() override { run_->end(rank_); }
-
-  int rank() const override { return rank_; }
-  int ranks() const override { return run_->ranks(); }
-
-  void send(const void* data, std::size_t bytes, int peer, DeviceStream&, const std::string& what) override {
-    check_peer("sends " + what + " to", peer);
-    const auto* begin = static_cast<const std::byte*>(data);
-    run_->post(rank_, peer, {std::vector<std::byte>(begin, begin + bytes), what, {}});
-  }
-
-  void receive(void* data, std::size_t bytes, int peer, DeviceStream&, const std::string& what) override {
-    check_peer("receives " + what + " from", peer);
-    const HostMessage message = run_->take(peer, rank_, bytes, what);
-    if (bytes > 0) std::memcpy(data, message.data.data(), bytes);
-    last_arrival_ = message.sent;
-  }
-
-  void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group, DeviceStream&,
-                  const std::string& what) override {
-    collective({CollectiveKind::all_reduce, count, element, what}, group, {data, data});
-  }
-  void all_gather(void* all, const void* one, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream&, const std::string& what) override {
-    collective({CollectiveKind::all_gather, count, element, what}, group, {one, all});
-  }
-  void reduce_scatter(void* one, const void* all, std::size_t count, Element element, const RankGroup& group,
-                      DeviceStream&, const std::string& what) override {
-    collective({CollectiveKind::reduce_scatter, count, element, what}, group, {all, one});
-  }
-
-  Nanoseconds last_arrival() const override { return last_arrival_; }
-
-  void abort(const std::string& reason) override { run_->abort(rank_, reason); }
+  HeapBuffer(const void* data, std::size_t bytes)
+      : bytes_(static_cast<const std::byte*>(data), static_cast<const std::byte*>(data) + bytes) {}
+  void* data() override { return bytes_.data(); }
+  const void* data() const override { return bytes_.data(); }
+  std::size_t bytes() const override { return bytes_.size(); }
 
  private:
-  void collective(const HostCollectiveCall& call, const RankGroup& group, HostPart part) {
-    const std::size_t place = place_in(group, call.what);
-    const bool paused = run_->pause_turn(rank_);
-    const std::shared_ptr<HostCollective> collective = run_->enter(group, place, call, part);
-    do_share(*collective, place);
-    last_arrival_ = collective->all_there;
-    run_->leave(rank_, *collective);
-    if (paused) run_->resume_turn(rank_);
+  std::vector<std::byte> bytes_;
+};
+
+/// Streams are passed over: those of the host have come to their end whenever a call is made.
+class HostCommunicator final : public ThreadCommunicator {
+ public:
+  using ThreadCommunicator::ThreadCommunicator;
+
+ private:
+  HostMessage pack(const void* data, std::size_t bytes, DeviceStream&) override {
+    return {std::make_unique<HeapBuffer>(data, bytes), {}, {}, {}};
+  }
+  void unpack(void* data, HostMessage message, DeviceStream&) override {
+    const Buffer& from = *message.data;
+    if (from.bytes() > 0) std::memcpy(data, from.data(), from.bytes());
   }
 
-  bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
-
-  [[noreturn]] void fail(const std::string& does, const std::string& why) const {
-    throw Error(ErrorKind::internal, "rank " + std::to_string(rank_) + " " + does + ": " + why);
-  }
-
-  void check_peer(const std::string& does, int peer) const {
-    const std::string call = does + " rank " + std::to_string(peer);
-    if (peer == rank_) fail(call, "a rank sends nothing to itself; copy on a stream");
-    if (!is_rank(peer)) fail(call, "the run has ranks 0 to " + std::to_string(ranks() - 1));
-  }
-
-  std::size_t place_in(const RankGroup& group, const std::string& what) const {
-    std::vector<std::int32_t> sorted = group.ranks;
-    std::sort(sorted.begin(), sorted.end());
-    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-    const auto own = std::find(group.ranks.begin(), group.ranks.end(), rank_);
-    if (own == group.ranks.end() || !distinct || !is_rank(sorted.front()) || !is_rank(sorted.back())) {
-      fail("enters a collective of " + what,
-           "its group must have this rank, and each rank once, of 0 to " + std::to_string(ranks() - 1));
+  void come(HostPart&, DeviceStream&) override {}
+  void do_share(const HostCollective& collective, std::size_t place, DeviceStream&) override {
+    switch (collective.call.kind) {
+      case CollectiveKind::all_reduce:
+        return reduce_slice(collective, place);
+      case CollectiveKind::all_gather:
+        return gather_parts(collective, place);
+      case CollectiveKind::reduce_scatter:
+        return reduce_part(collective, place);
     }
-    return static_cast<std::size_t>(own - group.ranks.begin());
   }
-
-  std::shared_ptr<HostRun> run_;
-  int rank_;
-  Nanoseconds last_arrival_{};
+  void finish(const HostCollective&, DeviceStream&) override {}
 };
 
 class HostTurn final : public ComputeTurn {
@@ -154,26 +100,12 @@ class HostTurn final : public ComputeTurn {
   int rank_;
 };
 
-Nanoseconds checked(Seconds timeout) {
-  constexpr Seconds year{365.0 * 24 * 3600};
-  if (timeout > Seconds{0} && timeout <= year) return to_nanoseconds(timeout);
-  throw Error(ErrorKind::internal, "a run's timeout is positive and at most a year, not " +
-                                       std::to_string(timeout.count()) + " s");
-}
-
 }  // namespace
 
-HostWorld::HostWorld(int ranks, Seconds timeout, int cores) {
-  if (ranks < 1) throw Error(ErrorKind::internal, "a run has ranks, not " + std::to_string(ranks));
-  if (cores < 0) throw Error(ErrorKind::internal, "ranks compute on cores, not on " + std::to_string(cores));
-  run_ = std::make_shared<HostRun>(ranks, checked(timeout), cores);
-}
+HostWorld::HostWorld(int ranks, Seconds timeout, int cores)
+    : run_(std::make_shared<HostRun>(ranks, timeout, cores)) {}
 
 std::unique_ptr<Communicator> HostWorld::communicator(int rank) {
-  if (rank < 0 || rank >= run_->ranks()) {
-    throw Error(ErrorKind::internal,
-                "rank " + std::to_string(rank) + " is not of 0 to " + std::to_string(run_->ranks() - 1));
-  }
   return std::make_unique<HostCommunicator>(run_, rank);
 }
 
