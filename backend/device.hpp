@@ -53,6 +53,7 @@ class DeviceStream {
   /// Returns when all is done. @throws Error (internal) where the device reports a failure.
   virtual void synchronize() = 0;
 
+  /// The source may be used again when the call returns.
   virtual void copy_to_device(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy_to_host(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy(void* destination, const void* source, std::size_t bytes) = 0;
@@ -63,6 +64,11 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  ///< "host", "NVIDIA H200"
+  /// Called in each thread before it works with the device, its streams or kernels.
+  virtual void enter_thread() {}
+  /// What a cache keeps between kernels that a training step would not find there, so that measurements have
+  /// to flush it; none where steps find it, too.
+  virtual Bytes cache() const { return {}; }
 
   /// @throws OutOfMemory
   virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;

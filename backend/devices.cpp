@@ -24,6 +24,8 @@ std::vector<DeviceInfo> cuda_devices() {
   int count = 0;
   check(cudaGetDeviceCount(&count), "no CUDA device can be used");
   if (count == 0) throw Error(ErrorKind::no_device, "the CUDA driver is there but no device");
+  int current = 0;
+  check(cudaGetDevice(&current), "the current device");
   std::vector<DeviceInfo> devices;
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
@@ -36,6 +38,7 @@ std::vector<DeviceInfo> cuda_devices() {
         {index, properties.name, properties.multiProcessorCount, properties.major * 10 + properties.minor,
          Bytes{static_cast<std::int64_t>(total_bytes)}, Bytes{static_cast<std::int64_t>(free_bytes)}});
   }
+  check(cudaSetDevice(current), "device " + std::to_string(current));
   return devices;
 }
 
