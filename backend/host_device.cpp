@@ -1,15 +1,11 @@
 #include "backend/host_device.hpp"
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <utility>
 
 #include "backend/host_clock.hpp"
+#include "backend/memory_account.hpp"
 #include "core/error.hpp"
 #include "kernels/host_kernels.hpp"
 
@@ -18,55 +14,29 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-/// "1.50 GiB", or "300 bytes" below a MiB.
-std::string in_words(Bytes bytes) {
-  if (bytes.count < (std::int64_t{1} << 20)) return std::to_string(bytes.count) + " bytes";
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f GiB", static_cast<double>(bytes.count) * 0x1p-30);
-  return text.data();
-}
-
-/// What a rank's buffers take of the host's memory.
+/// The host's memory, and what a rank's buffers take of it.
 class HostMemory {
  public:
-  explicit HostMemory(const HostDeviceOptions& options) : options_(options) {}
+  explicit HostMemory(const HostDeviceOptions& options)
+      : account_("rank " + std::to_string(options.rank) + " on host", options.memory) {}
 
   void* take(std::size_t bytes) {
-    const Bytes needed = as_bytes(bytes);
-    if (options_.memory && needed > *options_.memory - in_use_) {
-      fail(needed, *options_.memory - in_use_, "; its limit is " + in_words(*options_.memory));
-    }
+    account_.check(bytes);
     void* data = ::operator new(bytes, kAlignment, std::nothrow);
-    if (data == nullptr) fail(needed, Bytes{0}, "; the machine gives no more");
-    in_use_ += needed;
-    most_in_use_ = std::max(most_in_use_, in_use_);
+    if (data == nullptr) account_.refused(bytes, Bytes{0});
+    account_.add(bytes);
     return data;
   }
 
   void give_back(void* data, std::size_t bytes) {
     ::operator delete(data, kAlignment);
-    in_use_ -= as_bytes(bytes);
+    account_.remove(bytes);
   }
 
-  Bytes in_use() const { return in_use_; }
-  Bytes most_in_use() const { return most_in_use_; }
-  void reset_most_in_use() { most_in_use_ = in_use_; }
+  MemoryAccount& account() { return account_; }
 
  private:
-  static Bytes as_bytes(std::size_t bytes) {
-    constexpr auto most = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
-    return {static_cast<std::int64_t>(std::min(bytes, most))};
-  }
-
-  [[noreturn]] void fail(Bytes needed, Bytes left, const std::string& why) const {
-    throw OutOfMemory("rank " + std::to_string(options_.rank) + " on host: " + in_words(needed) +
-                          " more are needed, " + in_words(left) + " are left" + why,
-                      needed, left);
-  }
-
-  HostDeviceOptions options_;
-  Bytes in_use_;
-  Bytes most_in_use_;
+  MemoryAccount account_;
 };
 
 class HostBuffer final : public Buffer {
@@ -143,9 +113,9 @@ class HostDevice final : public Device {
     return make_host_kernels(dtype);
   }
 
-  Bytes in_use() const override { return memory_->in_use(); }
-  Bytes most_in_use() const override { return memory_->most_in_use(); }
-  void reset_most_in_use() override { memory_->reset_most_in_use(); }
+  Bytes in_use() const override { return memory_->account().in_use(); }
+  Bytes most_in_use() const override { return memory_->account().most_in_use(); }
+  void reset_most_in_use() override { memory_->account().reset_most_in_use(); }
 
  private:
   std::shared_ptr<HostMemory> memory_;

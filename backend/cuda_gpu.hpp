@@ -1,0 +1,105 @@
+// What the ranks on one GPU share: its memory pool, its events and their clock. For sources that are built
+// with the toolkit only.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/device.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+class CudaEvent;
+
+/// Functions may be called from any thread.
+class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
+ public:
+  /// @throws Error (no_device) where there is no GPU of that index.
+  explicit CudaGpu(int index);
+  ~CudaGpu();
+  CudaGpu(const CudaGpu&) = delete;
+  CudaGpu& operator=(const CudaGpu&) = delete;
+
+  const std::string& name() const { return name_; }
+  int index() const { return index_; }
+  int multiprocessors() const { return multiprocessors_; }
+  std::size_t cache_bytes() const { return cache_bytes_; }
+  /// Makes it the current device of the calling thread, as most calls of CUDA need.
+  void use() const;
+
+  /// Memory that is there when `stream` comes to it; null where the GPU has no more, even after all streams
+  /// have come to their end. Not for no bytes.
+  void* allocate(std::size_t bytes, cudaStream_t stream);
+  /// Gives it back when `stream` comes to it.
+  static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
+  Bytes free_memory() const;
+
+  std::shared_ptr<CudaEvent> make_event();
+  /// A stream that does nothing but what is to be done beside the ranks' streams, and at once.
+  cudaStream_t side_stream() const { return side_; }
+
+ private:
+  friend class CudaEvent;
+
+  /// A recorded point whose time is known. CUDA tells times as differences in f32 milliseconds, so that only
+  /// those to a point nearby are exact to a fraction of a microsecond.
+  struct Anchor {
+    cudaEvent_t event = nullptr;
+    Nanoseconds time{};
+    Nanoseconds taken{};  // host time
+
+    Anchor() = default;
+    Anchor(const Anchor&) = delete;
+    Anchor& operator=(const Anchor&) = delete;
+    ~Anchor() {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  };
+
+  /// One that was taken in the last seconds. It lies before all that is recorded afterwards.
+  std::shared_ptr<const Anchor> anchor();
+  std::shared_ptr<Anchor> new_anchor();
+  cudaEvent_t take_event();
+  void give_back(cudaEvent_t event) noexcept;
+
+  int index_;
+  std::string name_;
+  int multiprocessors_ = 0;
+  std::size_t cache_bytes_ = 0;
+  cudaMemPool_t pool_ = nullptr;
+  cudaStream_t side_ = nullptr;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> idle_events_;
+  std::shared_ptr<const Anchor> anchor_;
+};
+
+/// Times are those of the GPU, from the host's clock at the start of the run on. Other threads may wait for
+/// it and ask for its time once they know that it is recorded.
+class CudaEvent final : public DeviceEvent {
+ public:
+  explicit CudaEvent(std::shared_ptr<CudaGpu> gpu);
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  ~CudaEvent() override;
+
+  Nanoseconds time() override;
+  void record(cudaStream_t stream);
+  /// @throws Error (internal) before it is recorded.
+  void make_wait(cudaStream_t stream) const;
+
+ private:
+  std::shared_ptr<CudaGpu> gpu_;
+  cudaEvent_t event_;
+  std::shared_ptr<const CudaGpu::Anchor> anchor_;  // of the latest recording
+};
+
+/// @throws Error (internal) for events of other devices.
+CudaEvent& of_cuda(DeviceEvent& event);
+
+}  // namespace dflop

@@ -1,0 +1,28 @@
+// Multiprocessors of one GPU dealt out to ranks (CUDA's green contexts), so that ranks do not take compute
+// from each other; caches and memory bandwidth stay shared. The header needs no CUDA.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+namespace dflop {
+
+/// How many of a GPU's groups of multiprocessors each rank gets: `wanted` multiprocessors by rank, rounded up
+/// to whole groups of `group_size`.
+/// @throws Error (input) for a rank that gets none, or where they are more than `groups` in all.
+std::vector<int> groups_of_ranks(const std::vector<int>& wanted, int group_size, int groups);
+
+class CudaPartition {
+ public:
+  virtual ~CudaPartition() = default;
+  virtual int multiprocessors(int rank) const = 0;
+  /// A cudaStream_t, which the partition has to outlive.
+  virtual void* make_stream(int rank) = 0;
+};
+
+/// In builds with CUDA only. `wanted` by rank; more may be given, as whole groups are.
+/// @throws Error (no_device) where driver or toolkit have no green contexts (12.5 or newer have), Error
+/// (input) as groups_of_ranks().
+std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, const std::vector<int>& wanted);
+
+}  // namespace dflop

@@ -1,0 +1,26 @@
+// What carries the ranks of a live run, by the name of its device.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/world.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// "host": every rank is a thread; "cuda": and all share the first GPU that the process sees.
+const std::vector<std::string>& world_devices();
+
+struct WorldOptions {
+  Seconds timeout{60};          ///< that a rank waits for another
+  std::optional<Bytes> memory;  ///< of each rank; none: what the device gives
+};
+
+/// @throws Error (usage) for another name than those, or more ranks than the device can run; Error
+/// (no_device) saying whether the build, the driver or the device is missing.
+std::unique_ptr<World> make_world(const std::string& device, int ranks, const WorldOptions& options = {});
+
+}  // namespace dflop
