@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/bfloat16.hpp"
+#include "kernels/bfloat16.hpp"
 
 namespace dflop {
 namespace {

@@ -33,6 +33,7 @@ void on_ranks(const std::vector<LinkEnd>& ends, std::size_t count,
     for (std::size_t rank = 0; rank < count; ++rank) {
       threads.emplace_back([&, rank] {
         try {
+          ends[rank].device.enter_thread();
           work(rank);
         } catch (...) {
           {

@@ -100,7 +100,10 @@ LiveResult LiveExecutor::run(const LiveStep& step) {
     throw Error(ErrorKind::internal, "a step's delays are not as many as its program's instructions");
   }
   std::vector<LiveRankResult> results(ranks_.size());
-  run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->live->prepare(step); },
+  run_in_threads(ranks_.size(), {[&](std::size_t i) {
+                                   ranks_[i]->device->enter_thread();
+                                   ranks_[i]->live->prepare(step);
+                                 },
                                  [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); },
                                  [&](std::size_t i, const std::string& message) {
                                    ranks_[i]->communicator->abort(message);

@@ -116,51 +116,74 @@ void LiveRank::prepare(const LiveStep& step) {
   }
   for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   rank_.kernels.zero(Sums(loss_));
+  rank_.compute.synchronize();  // none of it goes into the first instruction
 }
 
+/// Nothing here waits for the device but what messages ask for; times are read when all is done.
 LiveRankResult LiveRank::run(const LiveStep& step) {
-  LiveRankResult result;
-  std::vector<std::pair<std::unique_ptr<DeviceEvent>, std::unique_ptr<DeviceEvent>>> times;
-  std::vector<std::optional<Nanoseconds>> begins;  // of turns
+  std::vector<Note> notes;
   for (const Instruction& instruction : instructions(step.program)) {
-    LiveSpan span;
-    span.instruction = static_cast<std::int32_t>(times.size());
-    begins.emplace_back();
-    times.emplace_back(rank_.device.make_event(), rank_.device.make_event());
-    rank_.device.reset_most_in_use();
-    span.in_use_before = rank_.device.in_use();
-    if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) begins.back() = begin_turn();
-    rank_.compute.record(*times.back().first);
-    run(step, instruction, span);
-    delay(step, times.size() - 1);
-    rank_.compute.record(*times.back().second);
-    end_turn();
-    span.in_use = rank_.device.in_use();
-    span.most_in_use = rank_.device.most_in_use();
-    result.spans.push_back(span);
+    notes.push_back(run_noted(step, instruction));
+    notes.back().span.instruction = static_cast<std::int32_t>(notes.size() - 1);
   }
   rank_.compute.synchronize();
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    result.spans[i].start = begins[i].value_or(times[i].first->time());
-    result.spans[i].end = times[i].second->time() - result.spans[i].idle;
-    if (is_send(instructions(step.program)[i].op)) result.spans[i].arrival = result.spans[i].start;
+  LiveRankResult result;
+  Nanoseconds last_end{0};
+  for (std::size_t i = 0; i < notes.size(); ++i) {
+    read_times(notes[i], is_send(instructions(step.program)[i].op), last_end);
+    last_end = notes[i].span.end;
+    result.spans.push_back(notes[i].span);
   }
-  result.loss = download(rank_, loss_.view().data, 1).front();
+  result.loss = download(rank_, loss_.view().data, sum_element_of(rank_.kernels.dtype()), 1).front();
   slots_.clear();
+  arrivals_.clear();
   return result;
 }
 
-/// The instruction at this place of the group's list has been put into the stream.
-void LiveRank::delay(const LiveStep& step, std::size_t place) const {
+LiveRank::Note LiveRank::run_noted(const LiveStep& step, const Instruction& instruction) {
+  Note note;
+  note.start = rank_.device.make_event();
+  note.end = rank_.device.make_event();
+  rank_.device.reset_most_in_use();
+  note.span.in_use_before = rank_.device.in_use();
+  if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) note.turn_began = begin_turn();
+  rank_.compute.record(*note.start);
+  run(step, instruction, note);
+  delay(step, instruction);
+  rank_.compute.record(*note.end);
+  end_turn();
+  note.span.in_use = rank_.device.in_use();
+  note.span.most_in_use = rank_.device.most_in_use();
+  return note;
+}
+
+/// The instruction, one of the step's program, has been put into the stream.
+void LiveRank::delay(const LiveStep& step, const Instruction& instruction) const {
   if (step.delays.empty()) return;
-  const auto begin = static_cast<std::size_t>(step.program.groups[group_].begin);
-  const Nanoseconds longer = step.delays[begin + place];
+  const auto place = static_cast<std::size_t>(&instruction - step.program.instructions.data());
+  const Nanoseconds longer = step.delays[place];
   if (longer <= Nanoseconds(0)) return;
   rank_.compute.synchronize();
   std::this_thread::sleep_for(std::chrono::nanoseconds(longer));
 }
 
-void LiveRank::run(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+/// Devices may round a later time below an earlier one, by less than a microsecond; spans do not.
+void LiveRank::read_times(Note& note, bool sends, Nanoseconds last_end) {
+  LiveSpan& span = note.span;
+  span.start = std::max(last_end, note.turn_began.value_or(note.start->time()));
+  const Nanoseconds end = std::max(span.start, note.end->time());
+  if (note.arrival) span.arrival = note.arrival();
+  if (sends) span.arrival = span.start;
+  if (note.stepped != nullptr) {
+    // The gathering is part of the step of the rank that comes last. Who waited for it has that time, too, as
+    // idle: their steps would else be as long as if one after the other had gathered.
+    const Nanoseconds waited = std::max(Nanoseconds{0}, span.arrival - note.stepped->time());
+    span.idle = waited + std::clamp(end - span.arrival, Nanoseconds{0}, waited);
+  }
+  span.end = std::max(span.start, end - span.idle);
+}
+
+void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& note) {
   switch (instruction.op) {
     case Op::forward:
       return forward(instruction);
@@ -174,14 +197,14 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, LiveSpa
       return send(step, instruction);
     case Op::receive:
     case Op::reshard_receive:
-      return receive(step, instruction, span);
+      return receive(step, instruction, note.arrival);
     case Op::all_reduce_start:
       return;  // the sum is taken where it is waited for: this rank has nothing else to do beside it
     case Op::all_reduce:
     case Op::all_reduce_wait:
-      return reduce(step, instruction, span);
+      return reduce(step, instruction, note.arrival);
     case Op::optimizer_step:
-      return optimize(step, instruction, span);
+      return optimize(step, instruction, note);
   }
 }
 
@@ -244,9 +267,9 @@ void LiveRank::send(const LiveStep& step, const Instruction& instruction) {
   if (--left == 0) made = {};
 }
 
-void LiveRank::receive(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+void LiveRank::receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
   for (const std::int32_t message : incoming_.take_until(instruction.index)) take(step, message);
-  span.arrival = arrivals_.at(instruction.index);
+  arrival = arrivals_.at(instruction.index);
 }
 
 /// Takes the next message that a group has sent to this one to where it belongs.
@@ -266,7 +289,7 @@ void LiveRank::take(const LiveStep& step, std::int32_t index) {
   const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
   rank_.communicator.receive(part.data, bytes, peer.first_rank + rank_.tp_rank % peer.ranks, rank_.compute,
                              place_of(instruction));
-  arrivals_[index] = rank_.communicator.last_arrival();
+  arrivals_[index] = rank_.communicator.arrival();
 }
 
 /// Those of this rank's place in each of a collective's groups.
@@ -278,7 +301,7 @@ RankGroup LiveRank::ranks_of(const Program& program, const Collective& collectiv
   return group;
 }
 
-void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
   const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
   Pieces& pieces = pieces_[instruction.stage];
   const Sums all = held(instruction.stage).module->parameters().gradients();
@@ -290,7 +313,7 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Live
                                 static_cast<std::size_t>(end - begin), sum_element_of(rank_.kernels.dtype()),
                                 ranks_of(step.program, collective), rank_.compute,
                                 "gradients of stage " + std::to_string(instruction.stage));
-  span.arrival = rank_.communicator.last_arrival();
+  arrival = rank_.communicator.arrival();
 }
 
 std::optional<Nanoseconds> LiveRank::begin_turn() {
@@ -306,7 +329,7 @@ void LiveRank::end_turn() {
   turn_->end();
 }
 
-void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, LiveSpan& span) {
+void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
   if (!step.update) return;
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
@@ -314,16 +337,10 @@ void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Li
   if (stage.shards == 1) return;
   const Collective* reduction = reduction_of(step.program, instructions(step.program), instruction.stage);
   end_turn();  // the others of its dp ranks may need it to come so far
-  const std::unique_ptr<DeviceEvent> stepped = rank_.device.make_event();
-  const std::unique_ptr<DeviceEvent> gathered = rank_.device.make_event();
-  rank_.compute.record(*stepped);
+  note.stepped = rank_.device.make_event();
+  rank_.compute.record(*note.stepped);
   store.gather(rank_, ranks_of(step.program, *reduction));
-  rank_.compute.record(*gathered);
-  // The gathering is part of the step of the rank that comes last. Who waited for it has that time, too, as
-  // idle: their steps would else be as long as if one after the other had gathered.
-  const Nanoseconds arrival = rank_.communicator.last_arrival();
-  const Nanoseconds waited = std::max(Nanoseconds{0}, arrival - stepped->time());
-  span.idle = waited + std::min(waited, gathered->time() - arrival);
+  note.arrival = rank_.communicator.arrival();
 }
 
 }  // namespace dflop

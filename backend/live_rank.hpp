@@ -74,6 +74,16 @@ class LiveRank {
     std::unique_ptr<StageModule> module;
   };
 
+  /// What is noted of an instruction while the device may not have come to it yet.
+  struct Note {
+    LiveSpan span;                          ///< without its times
+    std::optional<Nanoseconds> turn_began;  ///< where it had to wait for its turn
+    std::unique_ptr<DeviceEvent> start;
+    std::unique_ptr<DeviceEvent> end;
+    Arrival arrival;  ///< of receives and collectives, and of the others' coming to gather weights
+    std::unique_ptr<DeviceEvent> stepped;  ///< of optimizer steps that gather weights
+  };
+
   /// A microbatch on one of its stages.
   struct Slot {
     StageInput input;
@@ -94,16 +104,18 @@ class LiveRank {
     int done = 0;
   };
 
-  void run(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
-  void delay(const LiveStep& step, std::size_t place) const;
+  Note run_noted(const LiveStep& step, const Instruction& instruction);
+  void run(const LiveStep& step, const Instruction& instruction, Note& note);
+  static void read_times(Note& note, bool sends, Nanoseconds last_end);
+  void delay(const LiveStep\& step, const Instruction\& instruction) const;
   void forward(const Instruction& instruction);
   void backward(const Instruction& instruction);
   void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);
   void send(const LiveStep& step, const Instruction& instruction);
-  void receive(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
+  void receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void take(const LiveStep& step, std::int32_t message);
-  void reduce(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
-  void optimize(const LiveStep& step, const Instruction& instruction, LiveSpan& span);
+  void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
   std::optional<Nanoseconds> begin_turn();
   void end_turn();
   Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
@@ -125,7 +137,7 @@ class LiveRank {
   Slots slots_;
   std::map<int, Pieces> pieces_;
   IncomingMessages incoming_;
-  std::map<std::int32_t, Nanoseconds> arrivals_;  // of messages taken
+  std::map<std::int32_t, Arrival> arrivals_;  // of messages taken
 };
 
 }  // namespace dflop

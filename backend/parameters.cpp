@@ -37,9 +37,9 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   gradients_ = SumTensor(rank, 1, length_);
   moment1_ = SumTensor(rank, 1, shard_size());
   moment2_ = SumTensor(rank, 1, shard_size());
+  if (has_master()) master_ = SumTensor(rank, 1, shard_size());
   rank.kernels.zero(weights_);
-  rank.kernels.zero(moment1_);
-  rank.kernels.zero(moment2_);
+  for (SumTensor* sums : {&moment1_, &moment2_, &master_}) rank.kernels.zero(Sums(*sums));
   zero_gradients(rank);
   initialize(rank, seed);
 }
@@ -94,7 +94,7 @@ void ParameterStore::step(const RankContext& rank, const AdamWStep& step) {
   const std::int64_t begin = shard_ * size;
   const Matrix weight{at(weights_.view().data, begin, bytes_of(dtype_)), 1, size};
   const Sums gradient{at(gradients_.view().data, begin, sum_bytes_of(dtype_)), 1, size};
-  const Sums master{weight.data, 1, size};  // weights are as precise as sums
+  const Sums master = has_master() ? master_.view() : Sums{weight.data, 1, size};
   rank.kernels.adamw(weight, master, moment1_, moment2_, gradient, step);
 }
 
@@ -110,16 +110,21 @@ ModelState ParameterStore::memory() const {
     return Bytes{values * static_cast<std::int64_t>(width)};
   };
   const std::size_t sum = sum_bytes_of(dtype_);
-  return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(2 * shard_size(), sum)};
+  const int states = has_master() ? 3 : 2;
+  return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(states * shard_size(), sum)};
 }
 
-void* ParameterStore::moments(const Parameter& parameter, const Range& range, Kind which) {
-  SumTensor& all = which == Kind::moment1 ? moment1_ : moment2_;
+bool ParameterStore::is_sharded(Kind which) const {
+  return which == Kind::moment1 || which == Kind::moment2 || (which == Kind::weight && has_master());
+}
+
+void* ParameterStore::in_shard(const Parameter& parameter, const Range& range, Kind which) {
+  SumTensor& all = which == Kind::weight ? master_ : which == Kind::moment1 ? moment1_ : moment2_;
   return at(all.view().data, parameter.offset + range.begin - shard_ * shard_size(), sum_bytes_of(dtype_));
 }
 
 Range ParameterStore::held(const Parameter& parameter, Kind which) const {
-  if (which == Kind::weight || which == Kind::gradient) return {0, parameter.count()};
+  if (!is_sharded(which)) return {0, parameter.count()};
   const std::int64_t first = std::max(parameter.offset, shard_ * shard_size());
   const std::int64_t end = std::min(parameter.offset + parameter.count(), (shard_ + 1) * shard_size());
   return {first - parameter.offset, std::max(first, end) - parameter.offset};
@@ -127,13 +132,14 @@ Range ParameterStore::held(const Parameter& parameter, Kind which) const {
 
 std::vector<double> ParameterStore::read(const RankContext& rank, const Parameter& parameter, Kind which) {
   const auto count = static_cast<std::size_t>(parameter.count());
-  if (which == Kind::weight) return download(rank, weight(parameter).data, count);
-  if (which == Kind::gradient) return download(rank, gradient(parameter).data, count);
+  const Element sums = sum_element_of(dtype_);
+  if (which == Kind::gradient) return download(rank, gradient(parameter).data, sums, count);
+  if (!is_sharded(which)) return download(rank, weight(parameter).data, element_of(dtype_), count);
   std::vector<double> values(count, 0.0);
   const Range range = held(parameter, which);
   if (range.size() == 0) return values;
   const std::vector<double> mine =
-      download(rank, moments(parameter, range, which), static_cast<std::size_t>(range.size()));
+      download(rank, in_shard(parameter, range, which), sums, static_cast<std::size_t>(range.size()));
   std::copy(mine.begin(), mine.end(), values.begin() + range.begin);
   return values;
 }
@@ -146,11 +152,11 @@ void ParameterStore::write(const RankContext& rank, const Parameter& parameter, 
                                          std::to_string(values.size()));
   }
   const std::span<const double> all(values);
-  if (which == Kind::weight) return upload(rank, weight(parameter).data, all);
-  if (which == Kind::gradient) return upload(rank, gradient(parameter).data, all);
+  if (which == Kind::weight) upload(rank, weight(parameter).data, element_of(dtype_), all);
+  if (which == Kind::gradient) upload(rank, gradient(parameter).data, sum_element_of(dtype_), all);
   const Range range = held(parameter, which);
-  if (range.size() == 0) return;
-  upload(rank, moments(parameter, range, which),
+  if (!is_sharded(which) || range.size() == 0) return;
+  upload(rank, in_shard(parameter, range, which), sum_element_of(dtype_),
          all.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
 }
 

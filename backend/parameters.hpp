@@ -48,7 +48,8 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
                                             int patch_values);
 
 /// A stage's parameters in flat arrays of equal length, which is rounded up to a multiple of `shards`:
-/// weights as kernels read them, gradients, and of one shard the optimizer's states.
+/// weights as kernels read them, gradients, and of one shard the optimizer's states. Where weights are less
+/// precise than sums, these have the weights as the optimizer sees them (master weights), too.
 class ParameterStore {
  public:
   /// Values depend on `seed` and the tensor's name and place alone, whoever holds them.
@@ -72,17 +73,21 @@ class ParameterStore {
   ModelState memory() const;
 
   /// Values of this rank's part of a tensor, row after row, as f64; `which`: weight, gradient, first or
-  /// second moment. Of moments those outside of this rank's shard are zero.
+  /// second moment. Of moments, and of weights with masters, which are what is read then, those outside of
+  /// this rank's shard are zero.
   enum class Kind : std::uint8_t { weight, gradient, moment1, moment2 };
   std::vector<double> read(const RankContext& rank, const Parameter& parameter, Kind which);
   /// Which of a parameter's values this rank holds.
   Range held(const Parameter& parameter, Kind which) const;
+  /// Weights are rounded from what is written, and their masters are not.
   void write(const RankContext& rank, const Parameter& parameter, Kind which,
              const std::vector<double>& values);
 
  private:
   void initialize(const RankContext& rank, std::uint64_t seed);
-  void* moments(const Parameter& parameter, const Range& range, Kind which);
+  bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }
+  bool is_sharded(Kind which) const;
+  void* in_shard(const Parameter& parameter, const Range& range, Kind which);
   std::int64_t shard_size() const { return length_ / shards_; }
 
   std::vector<Parameter> list_;
@@ -94,6 +99,7 @@ class ParameterStore {
   SumTensor gradients_;
   SumTensor moment1_;  // of the shard
   SumTensor moment2_;
+  SumTensor master_;
 };
 
 }  // namespace dflop

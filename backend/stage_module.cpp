@@ -82,7 +82,8 @@ Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape
   tape.encoder_sequences = pack(rank_, input);
   if (patches_) {
     tape.pixels = Tensor(rank_, tape.encoder_sequences.rows, kPatchValues);
-    upload(rank_, tape.pixels.view().data, std::span<const float>(input.pixels));
+    upload(rank_, tape.pixels.view().data, element_of(rank_.kernels.dtype()),
+           std::span<const float>(input.pixels));
     in = patches_->forward(tape.pixels);
   }
   Tensor x = run_layers(encoder_layers_, std::move(in), tape.encoder_sequences, tape.encoder_layers);

@@ -1,9 +1,9 @@
 #include "backend/tensor.hpp"
 
-#include <string>
+#include <algorithm>
 #include <type_traits>
 
-#include "core/error.hpp"
+#include "kernels/bfloat16.hpp"
 
 namespace dflop {
 namespace {
@@ -46,46 +46,66 @@ IndexTensor::IndexTensor(const RankContext& rank, std::vector<std::int32_t> numb
 namespace {
 
 template <typename To, typename From>
+To as(From value) {
+  if constexpr (std::is_same_v<To, BFloat16>) {
+    return to_bfloat16(static_cast<float>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+template <typename To, typename From>
 void upload_as(const RankContext& rank, void* data, std::span<const From> values) {
   if (values.empty()) return;
   if constexpr (std::is_same_v<To, From>) {
     rank.compute.copy_to_device(data, values.data(), values.size_bytes());
   } else {
-    const std::vector<To> converted(values.begin(), values.end());
+    std::vector<To> converted(values.size());
+    std::transform(values.begin(), values.end(), converted.begin(), as<To, From>);
     rank.compute.copy_to_device(data, converted.data(), converted.size() * sizeof(To));
   }
-  rank.compute.synchronize();  // the numbers may go away
+}
+
+template <typename From>
+void upload_all(const RankContext& rank, void* data, Element element, std::span<const From> values) {
+  switch (element) {
+    case Element::f32:
+      return upload_as<float>(rank, data, values);
+    case Element::f64:
+      return upload_as<double>(rank, data, values);
+    case Element::bf16:
+      return upload_as<BFloat16>(rank, data, values);
+  }
 }
 
 template <typename T>
-std::vector<double> download_as(const RankContext& rank, const void* data, std::size_t count) {
+std::vector<T> values_at(const RankContext& rank, const void* data, std::size_t count) {
   std::vector<T> values(count);
   if (count > 0) rank.compute.copy_to_host(values.data(), data, count * sizeof(T));
   rank.compute.synchronize();
-  return {values.begin(), values.end()};
-}
-
-/// Whether numbers are f64; else they are f32.
-bool is_wide(const RankContext& rank) {
-  const DType dtype = rank.kernels.dtype();
-  if (bytes_of(dtype) != sum_bytes_of(dtype)) {
-    throw Error(ErrorKind::internal, "numbers are f32 or f64 here, not " + std::string(to_string(dtype)));
-  }
-  return dtype == DType::f64;
+  return values;
 }
 
 }  // namespace
 
-void upload(const RankContext& rank, void* data, std::span<const float> values) {
-  is_wide(rank) ? upload_as<double>(rank, data, values) : upload_as<float>(rank, data, values);
+void upload(const RankContext& rank, void* data, Element element, std::span<const float> values) {
+  upload_all(rank, data, element, values);
 }
 
-void upload(const RankContext& rank, void* data, std::span<const double> values) {
-  is_wide(rank) ? upload_as<double>(rank, data, values) : upload_as<float>(rank, data, values);
+void upload(const RankContext& rank, void* data, Element element, std::span<const double> values) {
+  upload_all(rank, data, element, values);
 }
 
-std::vector<double> download(const RankContext& rank, const void* data, std::size_t count) {
-  return is_wide(rank) ? download_as<double>(rank, data, count) : download_as<float>(rank, data, count);
+std::vector<double> download(const RankContext& rank, const void* data, Element element, std::size_t count) {
+  if (element == Element::f64) return values_at<double>(rank, data, count);
+  if (element == Element::f32) {
+    const auto values = values_at<float>(rank, data, count);
+    return {values.begin(), values.end()};
+  }
+  const auto values = values_at<BFloat16>(rank, data, count);
+  std::vector<double> wide(values.size());
+  std::transform(values.begin(), values.end(), wide.begin(), [](BFloat16 value) { return to_float(value); });
+  return wide;
 }
 
 void tp_all_reduce(const RankContext& rank, Matrix matrix, const char* what) {

@@ -81,11 +81,12 @@ class IndexTensor {
   std::unique_ptr<Buffer> buffer_;
 };
 
-/// Copies numbers to device memory, in the precision that the rank computes in, f32 or f64, and waits for it.
-void upload(const RankContext& rank, void* data, std::span<const float> values);
-void upload(const RankContext& rank, void* data, std::span<const double> values);
-/// The same back.
-std::vector<double> download(const RankContext& rank, const void* data, std::size_t count);
+/// Copies numbers to device memory as values of `element`, rounded where they do not fit. They may go away
+/// when the call returns.
+void upload(const RankContext& rank, void* data, Element element, std::span<const float> values);
+void upload(const RankContext& rank, void* data, Element element, std::span<const double> values);
+/// The same back, which waits for the compute stream.
+std::vector<double> download(const RankContext& rank, const void* data, Element element, std::size_t count);
 
 /// Sums a matrix over the tp ranks in place, on the compute stream; nothing with one of them.
 void tp_all_reduce(const RankContext& rank, Matrix matrix, const char* what);

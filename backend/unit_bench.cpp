@@ -76,7 +76,7 @@ Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   Tensor tensor(rank_, rows, columns);
   std::vector<float> all(static_cast<std::size_t>(rows * columns));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
-  upload(rank_, tensor.view().data, std::span<const float>(all));
+  upload(rank_, tensor.view().data, element_of(rank_.kernels.dtype()), std::span<const float>(all));
   return tensor;
 }
 
@@ -124,7 +124,8 @@ ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
   forget();
   point.forward_s = timed([&] {
     in = Tensor(rank_, tokens, kPatchValues);
-    upload(rank_, in.view().data, std::span<const float>(pixels));  // a stage does so in its forward
+    // A stage does so in its forward.
+    upload(rank_, in.view().data, element_of(rank_.kernels.dtype()), std::span<const float>(pixels));
     out = patches_.forward(in);
   });
   forget();

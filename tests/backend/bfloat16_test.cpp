@@ -1,4 +1,4 @@
-#include "backend/bfloat16.hpp"
+#include "kernels/bfloat16.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "backend/bfloat16.hpp"
+#include "kernels/bfloat16.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/bfloat16.hpp"
+#include "kernels/bfloat16.hpp"
 #include "backend/host_device.hpp"
 
 namespace dflop {
