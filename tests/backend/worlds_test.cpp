@@ -1,0 +1,46 @@
+#include "backend/worlds.hpp"
+
+#include <gtest/gtest.h>
+
+#include "backend/devices.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+TEST(Worlds, TheHostIsThere) {
+  const auto world = make_world("host", 3);
+  EXPECT_EQ(world->device_name(), "host");
+  EXPECT_EQ(world->ranks(), 3);
+  EXPECT_EQ(world->local_ranks(), (std::vector<int>{0, 1, 2}));
+}
+
+TEST(Worlds, AnotherNameIsAnErrorOfUsage) {
+  try {
+    make_world("tpu", 1);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_EQ(error.message(), "option '--device': expected host or cuda, found 'tpu'");
+  }
+}
+
+/// As `dflop devices` has it: either a GPU can be used, or both say why not.
+TEST(Worlds, AGpuIsThereOrItsAbsenceIsExplained) {
+  std::string reason;
+  try {
+    cuda_devices();
+  } catch (const Error& error) {
+    reason = error.message();
+  }
+  try {
+    EXPECT_EQ(make_world("cuda", 2)->ranks(), 2);
+    EXPECT_EQ(reason, "");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::no_device);
+    EXPECT_EQ(error.message(), reason);
+  }
+}
+
+}  // namespace
+}  // namespace dflop

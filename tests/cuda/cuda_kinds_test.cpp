@@ -1,0 +1,242 @@
+// One GPU, put to the suites that every implementation must pass; and what it promises beyond them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/cuda_device.hpp"
+#include "backend/cuda_world.hpp"
+#include "backend/host_clock.hpp"
+#include "backend/host_device.hpp"
+#include "backend/host_world.hpp"
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "tests/backend/contract.hpp"
+
+namespace dflop::testing {
+namespace {
+
+class CudaTestWorld final : public TestWorld {
+ public:
+  CudaTestWorld(int ranks, Seconds timeout) : world_(make_cuda_ranks(ranks, {timeout, {}, {}})) {}
+  std::unique_ptr<Communicator> communicator(int rank) override { return world_->make_communicator(rank); }
+  std::unique_ptr<Device> device(int rank) override {
+    std::unique_ptr<Device> device = world_->make_device(rank);
+    device->enter_thread();
+    return device;
+  }
+
+ private:
+  std::unique_ptr<World> world_;
+};
+
+DeviceKind cuda_device() {
+  return {"cuda", [](std::optional<Bytes> limit) {
+            return make_cuda_device(open_cuda_gpu(0), {0, limit, nullptr});
+          }};
+}
+
+CommunicatorKind cuda_communicator() {
+  return {"cuda", 64, [](int ranks, Seconds timeout) -> std::unique_ptr<TestWorld> {
+            return std::make_unique<CudaTestWorld>(ranks, timeout);
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, ::testing::Values(cuda_device()), KindName{});
+INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorContract, ::testing::Values(cuda_communicator()), KindName{});
+
+/// A buffer that goes away while its copy is still on its way is not used again before: what was copied is
+/// what was in it, each of many times, although the next buffer takes its place.
+TEST(CudaDevice, MemoryIsUsedAgainInTheOrderOfTheStream) {
+  constexpr std::size_t kBytes = 8 << 20;
+  constexpr int kTurns = 50;
+  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto stream = device->make_stream();
+  const auto all = device->allocate(kBytes * kTurns);
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const Data data(kBytes, static_cast<std::byte>(turn + 1));
+    const auto buffer = device->allocate(kBytes);
+    stream->copy_to_device(buffer->data(), data.data(), kBytes);
+    stream->copy(static_cast<std::byte*>(all->data()) + kBytes * static_cast<std::size_t>(turn),
+                 buffer->data(), kBytes);
+  }
+  const Data found = download(*stream, all->data(), all->bytes());
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const auto begin = found.begin() + static_cast<std::ptrdiff_t>(kBytes) * turn;
+    const Data expected(kBytes, static_cast<std::byte>(turn + 1));
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), begin)) << "turn " << turn;
+  }
+}
+
+/// The same between streams of one rank, of which the second reads.
+TEST(CudaDevice, MemoryIsUsedAgainWhenFurtherStreamsHaveReadIt) {
+  constexpr std::size_t kBytes = 8 << 20;
+  constexpr int kTurns = 20;
+  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto writer = device->make_stream();
+  const auto reader = device->make_stream();
+  const auto written = device->make_event();
+  const auto all = device->allocate(kBytes * kTurns);
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const Data data(kBytes, static_cast<std::byte>(turn + 1));
+    const auto buffer = device->allocate(kBytes);
+    writer->copy_to_device(buffer->data(), data.data(), kBytes);
+    writer->record(*written);
+    reader->wait(*written);
+    reader->copy(static_cast<std::byte*>(all->data()) + kBytes * static_cast<std::size_t>(turn),
+                 buffer->data(), kBytes);
+  }
+  const Data found = download(*reader, all->data(), all->bytes());
+  for (int turn = 0; turn < kTurns; ++turn) {
+    ASSERT_EQ(found[kBytes * static_cast<std::size_t>(turn)], static_cast<std::byte>(turn + 1))
+        << "turn " << turn;
+  }
+}
+
+/// More than the pinned memory holds, from memory that is written over at once.
+TEST(CudaDevice, WhatIsCopiedMayBeUsedAgain) {
+  constexpr std::size_t kBytes = 40'000'001;
+  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto stream = device->make_stream();
+  Random random(11);
+  const Data data = random_data(kBytes, random);
+  const auto first = device->allocate(kBytes);
+  const auto second = device->allocate(kBytes);
+  Data source = data;
+  stream->copy_to_device(first->data(), source.data(), kBytes);
+  std::fill(source.begin(), source.end(), std::byte{0});
+  stream->copy_to_device(second->data(), source.data(), kBytes);
+  EXPECT_TRUE(download(*stream, first->data(), kBytes) == data);
+  EXPECT_TRUE(download(*stream, second->data(), kBytes) == source);
+}
+
+TEST(CudaDevice, SaysHowMuchIsLeftWhereTheGpuHasNoMore) {
+  const auto device = make_cuda_device(open_cuda_gpu(0), {5, {}, nullptr});
+  constexpr std::int64_t kNeeded = std::int64_t{1} << 45;
+  try {
+    device->allocate(kNeeded);
+    ADD_FAILURE() << "a GPU with 32 TiB";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.needed(), Bytes{kNeeded});
+    EXPECT_GT(error.available(), Bytes{0});
+    EXPECT_EQ(std::string(error.what()).rfind("rank 5 on " + device->name() + ": 32768.00 GiB", 0), 0U)
+        << error.what();
+  }
+  EXPECT_EQ(device->in_use(), Bytes{0});
+  EXPECT_EQ(device->allocate(512)->bytes(), 512U);  // it can be gone on with
+}
+
+TEST(CudaDevice, StreamsTakeEventsOfGpusOnly) {
+  const auto stream = make_cuda_device(open_cuda_gpu(0), {})->make_stream();
+  const auto host = make_host_device({})->make_event();
+  EXPECT_THROW(stream->record(*host), Error);
+  EXPECT_THROW(stream->wait(*host), Error);
+  EXPECT_THROW(cuda_stream_of(*make_host_device({})->make_stream()), Error);
+}
+
+TEST(CudaDevice, ThereIsNoHundredthGpu) {
+  try {
+    open_cuda_gpu(99);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::no_device);
+  }
+}
+
+/// Times begin with the host's clock, and stay on it to a millisecond in the first seconds.
+TEST(CudaDevice, TimesBeginWithTheHostsClock) {
+  const Nanoseconds before = host_time();
+  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto stream = device->make_stream();
+  const auto event = device->make_event();
+  stream->record(*event);
+  stream->synchronize();
+  const Nanoseconds after = host_time();
+  EXPECT_GE(event->time() + Nanoseconds(1'000'000), before);
+  EXPECT_LE(event->time() - Nanoseconds(1'000'000), after);
+}
+
+/// All-reduces over random values: every rank has the bits of the host's sum, at odd sizes and places.
+TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
+  constexpr int kRanks = 5;
+  const auto sums = [&](auto&& communicator_of, auto&& device_of, Element element, std::size_t count,
+                        std::size_t shift) {
+    std::vector<Data> found(kRanks);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto device = device_of(rank);
+        device->enter_thread();
+        const auto communicator = communicator_of(rank);
+        const auto stream = device->make_stream();
+        Random random(100 + static_cast<std::uint64_t>(rank));
+        std::vector<double> values(count + shift);
+        for (double& value : values) value = (random.uniform() - 0.5) * 1000;
+        const Data data = encode(element, values);
+        const auto buffer = upload(*device, *stream, data);
+        communicator->all_reduce(static_cast<std::byte*>(buffer->data()) + shift * bytes_of(element), count,
+                                 element, {{3, 1, 4, 0, 2}}, *stream, "sum");
+        found[static_cast<std::size_t>(rank)] = download(*stream, buffer->data(), data.size());
+      });
+    }
+    threads.clear();
+    for (Data& data : found)
+      data.erase(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(shift * bytes_of(element)));
+    return found;
+  };
+  for (const Element element : {Element::f32, Element::f64, Element::bf16}) {
+    for (const std::size_t count : {1, 7, 8, 41, 1000, 100'003}) {
+      for (const std::size_t shift : {0, 1}) {
+        HostWorld host(kRanks, kLong);
+        const auto expected = sums([&](int rank) { return host.communicator(rank); },
+                                   [](int rank) {
+                                     return make_host_device({rank, {}});
+                                   },
+                                   element, count, shift);
+        const auto world = make_cuda_ranks(kRanks);
+        const auto found = sums([&](int rank) { return world->make_communicator(rank); },
+                                [&](int rank) { return world->make_device(rank); }, element, count, shift);
+        for (std::size_t rank = 0; rank < kRanks; ++rank) {
+          EXPECT_TRUE(found[rank] == expected[rank])
+              << to_string(element) << " x " << count << " from value " << shift << " on, rank " << rank;
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaWorld, RefusesMoreRanksThanItCanAddUp) {
+  try {
+    make_cuda_ranks(65);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+  }
+}
+
+/// Each rank's stream copies on its own part of the GPU.
+TEST(CudaWorld, RanksOnPartsOfTheGpu) {
+  std::unique_ptr<World> world;
+  try {
+    world = make_cuda_ranks(2, {kLong, {}, {8, 16}});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::no_device) throw;
+    GTEST_SKIP() << error.what();
+  }
+  Random random(12);
+  for (const int rank : {0, 1}) {
+    const auto device = world->make_device(rank);
+    const auto stream = device->make_stream();
+    const Data data = random_data(100'000, random);
+    const auto buffer = upload(*device, *stream, data);
+    EXPECT_TRUE(download(*stream, buffer->data(), data.size()) == data) << "rank " << rank;
+  }
+  EXPECT_THROW(make_cuda_ranks(2, {kLong, {}, {8}}), Error);           // of one rank
+  EXPECT_THROW(make_cuda_ranks(2, {kLong, {}, {8, 100'000}}), Error);  // more than there are
+}
+
+}  // namespace
+}  // namespace dflop::testing
