@@ -107,7 +107,7 @@ class LiveRank {
   Note run_noted(const LiveStep& step, const Instruction& instruction);
   void run(const LiveStep& step, const Instruction& instruction, Note& note);
   static void read_times(Note& note, bool sends, Nanoseconds last_end);
-  void delay(const LiveStep\& step, const Instruction\& instruction) const;
+  void delay(const LiveStep& step, const Instruction& instruction) const;
   void forward(const Instruction& instruction);
   void backward(const Instruction& instruction);
   void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);

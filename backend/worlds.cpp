@@ -29,7 +29,7 @@ const std::vector<std::string>& world_devices() {
 }
 
 std::unique_ptr<World> make_world(const std::string& device, int ranks, const WorldOptions& options) {
-  if (device == "host") return make_host_ranks(ranks, {options.timeout, options.memory});
+  if (device == "host") return make_host_ranks(ranks, {options.timeout, options.memory, options.cores});
   if (device == "cuda") return make_cuda_world(ranks, options);
   std::string names;
   for (const std::string& name : world_devices()) names += (names.empty() ? "" : " or ") + name;

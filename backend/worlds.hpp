@@ -17,6 +17,7 @@ const std::vector<std::string>& world_devices();
 struct WorldOptions {
   Seconds timeout{60};          ///< that a rank waits for another
   std::optional<Bytes> memory;  ///< of each rank; none: what the device gives
+  int cores = 0;                ///< of the host, that compute at a time; 0: every rank when it likes
 };
 
 /// @throws Error (usage) for another name than those, or more ranks than the device can run; Error

@@ -48,7 +48,7 @@ Request read_request(const Values& values) {
   request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;
   options.device = values["device"].as<std::string>();
-  if (options.device != "host") refuse_value("device", "host", options.device);
+  options.dtype = read_dtype(values);
   options.steps = read_integer(values, "steps", 1, kMostSteps);
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.cores = read_cores(values);
@@ -76,11 +76,12 @@ ProfileTables measure(const Request& request, const Plan& plan) {
   ProfilerOptions options;
   options.seed = request.options.seed;
   options.budget = request.budget / kProfilesOfAPlan;
+  options.dtype = request.options.dtype;
   const std::set<int> tp{plan.encoder.tp, plan.llm.tp};
   options.tp.assign(tp.begin(), tp.end());
   const int cores = request.options.cores;
   options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
-  const std::unique_ptr<World> world = make_world(request.options.device, std::max(2, plan.ranks()), 0);
+  const std::unique_ptr<World> world = make_live_world(request.options.device, std::max(2, plan.ranks()), 0);
   return measure_profile(request.target->model, *world, options);
 }
 
@@ -89,9 +90,9 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
                    const Batch& batch) {
   for (const NamedPlan& named : request.plans) {
     const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
-    const std::unique_ptr<World> world = make_world(request.options.device, layout.ranks(), 0);
+    const std::unique_ptr<World> world = make_live_world(request.options.device, layout.ranks(), 0);
     try {
-      require_profile(profile, file, request.target->model, layout, *world);
+      require_profile(profile, file, request.target->model, layout, *world, request.options.dtype);
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
     }
@@ -196,8 +197,7 @@ Command fidelity_command() {
       run};
   command.options.add_options()  //
       ("plans", po::value<std::string>()->required()->value_name("FILE"),
-       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")            //
-      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")  //
+       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
        "from 'dflop profile', for all plans; without it several are measured between the steps of each plan, at "
        "its tp and with as many ranks busy as compute at a time, and their medians predict")  //
@@ -212,6 +212,7 @@ Command fidelity_command() {
        "of parameters, batches and contents")  //
       ("out", po::value<std::string>()->value_name("DIR"),
        "write report.html, fidelity.json, fidelity.csv and operations.csv");
+  add_live_options(command.options);
   add_cores_option(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   add_format_option(command.options);

@@ -97,8 +97,8 @@ std::optional<LiveSteps> run_live(const Plan& plan, const FidelityInput& input,
                                   const FidelityOptions& options, const std::function<bool()>& keep_going) {
   const ModelSpec& model = input.target->model;
   const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
-  const std::unique_ptr<World> world = make_world(options.device, layout.ranks(), options.cores);
-  LiveExecutor executor(plan, model, layout, *world, {DType::f32, options.seed});
+  const std::unique_ptr<World> world = make_live_world(options.device, layout.ranks(), options.cores);
+  LiveExecutor executor(plan, model, layout, *world, {options.dtype, options.seed});
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, executor,
                         training_options(options));
   const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);

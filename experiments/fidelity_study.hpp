@@ -60,6 +60,7 @@ struct PlanFidelity {
 
 struct FidelityOptions {
   std::string device = "host";
+  DType dtype = DType::f32;
   int cores = 0;             ///< on which ranks take turns; see Conditions::cores
   std::int64_t steps = 1;    ///< that count
   std::int64_t warm_up = 0;  ///< before them

@@ -7,7 +7,7 @@
 #include <limits>
 #include <thread>
 
-#include "backend/host_ranks.hpp"
+#include "backend/worlds.hpp"
 #include "core/error.hpp"
 #include "experiments/option_values.hpp"
 
@@ -29,18 +29,35 @@ void keep_freed_memory() {
 
 }  // namespace
 
-std::unique_ptr<World> make_world(const std::string& device, int ranks, int cores) {
-  if (device != "host") refuse_value("device", "host", device);
-  keep_freed_memory();
-  HostRanksOptions options;
+std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int cores) {
+  WorldOptions options;
   options.cores = cores;
-  return make_host_ranks(ranks, options);
+  std::unique_ptr<World> world = make_world(device, ranks, options);
+  if (device == "host") keep_freed_memory();
+  return world;
+}
+
+void add_live_options(Options& options) {
+  namespace po = boost::program_options;
+  options.add_options()  //
+      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
+       "host: every rank is a thread; cuda: and all ranks share the first GPU")  //
+      ("dtype", po::value<std::string>()->default_value("f32")->value_name("f32|bf16"),
+       "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
+       "weights of bf16, which checkpoints hold");
+}
+
+DType read_dtype(const Values& values) {
+  const auto name = values["dtype"].as<std::string>();
+  if (name == "f32") return DType::f32;
+  if (name == "bf16") return DType::bf16;
+  refuse_value("dtype", "f32 or bf16", name);
 }
 
 void add_cores_option(Options& options) {
   options.add_options()(
       "cores", boost::program_options::value<std::int64_t>()->value_name("N"),
-      "so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
+      "of the host: so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
       "cores do not falsify each other's durations; 0: all when they like; default: the machine's cores");
 }
 

@@ -10,10 +10,15 @@
 
 namespace dflop {
 
-/// Of the host; the process keeps from then on what memory it frees.
+/// A world of backend/worlds.hpp. With the host's the process keeps from then on what memory it frees.
 /// `cores`: on which ranks take turns to compute.
-/// @throws Error (usage) for a device other than "host".
-std::unique_ptr<World> make_world(const std::string& device, int ranks, int cores);
+/// @throws as make_world()
+std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int cores);
+
+/// --device and --dtype.
+void add_live_options(Options& options);
+/// @throws Error (usage)
+DType read_dtype(const Values& values);
 
 /// --cores.
 void add_cores_option(Options& options);

@@ -61,10 +61,9 @@ Table unit_table(const ProfileTables& profile) {
 int profile(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
-  const auto device = values["device"].as<std::string>();
-  if (device != "host") refuse_value("device", "host", device);
   ProfilerOptions options;
   options.seed = read_seed(values);
+  options.dtype = read_dtype(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kMostTokens);
   options.tp = read_tp(values);
@@ -73,7 +72,7 @@ int profile(const Values& values) {
       {static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy, options.tp.back()});
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
-  const std::unique_ptr<World> world = make_world(device, ranks, 0);
+  const std::unique_ptr<World> world = make_live_world(values["device"].as<std::string>(), ranks, 0);
   ProfileTables measured;
   {
     Progress progress("measuring");
@@ -110,10 +109,10 @@ Command profile_command() {
       command_options(),
       run};
   command.options.add_options()  //
-      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"),
-       "see 'dflop models'")                                                                     //
-      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"), "host")  //
-      ("out", po::value<std::string>()->value_name("FILE"), "write the profile there")           //
+      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'");
+  add_live_options(command.options);
+  command.options.add_options()                                                         //
+      ("out", po::value<std::string>()->value_name("FILE"), "write the profile there")  //
       ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),
        "seconds for the parts; large points for which there is no time are left out")  //
       ("most-tokens", po::value<std::int64_t>()->default_value(2048)->value_name("N"),

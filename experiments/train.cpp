@@ -257,18 +257,19 @@ int train(const Values& values) {
   const Format format = read_format(values);
   const auto record = read_output(values, "record");
   const SchedulerChoice scheduler = read_step_scheduler(values);
+  const DType dtype = read_dtype(values);
   Job job = read_job(values);
   read_batches(values, job);
   const Checkpoints checkpoints = read_checkpoints(values);
   const ModelSpec& model = job.target->model;
   const Program layout = lower(job.plan, model, job.batches->front(), any_assignment(job.plan));
   const std::unique_ptr<World> world =
-      make_world(values["device"].as<std::string>(), layout.ranks(), read_cores(values));
+      make_live_world(values["device"].as<std::string>(), layout.ranks(), read_cores(values));
   TrainingOptions options;
   options.cores = world->cores();
-  options.profile = read_training_profile(read_text(values, "profile"), model, layout, *world);
+  options.profile = read_training_profile(read_text(values, "profile"), model, layout, *world, dtype);
   read_correction(values, job, options);
-  LiveExecutor executor(job.plan, model, layout, *world, {DType::f32, job.seed});
+  LiveExecutor executor(job.plan, model, layout, *world, {dtype, job.seed});
   const RunIdentity identity = run_identity(model, job.data, job.seed, job.plan.gbs);
   if (checkpoints.resume) {
     options.first_step = resume_training(*checkpoints.folder, identity, executor) + 1;
@@ -319,9 +320,8 @@ Command train_command() {
   command.options.add_options()                                                    //
       ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")  //
       ("model", po::value<std::string>()->value_name("NAME|FILE"),
-       "see 'dflop models'; tiny-vlm without a plan")  //
-      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
-       "host: every rank is a thread");  //
+       "see 'dflop models'; tiny-vlm without a plan");
+  add_live_options(command.options);
   add_cores_option(command.options);
   command.options.add_options()                                                                         //
       ("steps", po::value<std::int64_t>()->required()->value_name("N"), "iterations to train")          //

@@ -36,7 +36,7 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
 }  // namespace
 
 void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                     const Program& layout, const World& world) {
+                     const Program& layout, const World& world, DType dtype) {
   const auto require = [&](const std::string& what, const std::string& expected, const std::string& found) {
     if (expected == found) return;
     throw Error(ErrorKind::input,
@@ -45,17 +45,17 @@ void require_profile(const ProfileTables& profile, const std::string& path, cons
   };
   require("device", world.device_name(), profile.device);
   require("processor", host_cpu(), profile.cpu);
-  require("precision", "f32", profile.dtype);
+  require("precision", std::string(to_string(dtype)), profile.dtype);
   require_model(model, profile, path);
   for (const Stage& stage : layout.stages) require_stage(stage, profile, path);
 }
 
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
                                                                const ModelSpec& model, const Program& layout,
-                                                               const World& world) {
+                                                               const World& world, DType dtype) {
   if (!path) return nullptr;
   ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
-  require_profile(profile, *path, model, layout, world);
+  require_profile(profile, *path, model, layout, world, dtype);
   return std::make_shared<const ProfiledCostModel>(std::move(profile));
 }
 

@@ -1,8 +1,7 @@
 #include "kernels/host_kernels.hpp"
 
-#include <string>
-
 #include "core/error.hpp"
+#include "kernels/bf16_kernels.hpp"
 
 namespace dflop {
 
@@ -22,9 +21,7 @@ HostTarget fastest_host_target() {
 }
 
 std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target) {
-  if (dtype != DType::f32 && dtype != DType::f64) {
-    throw Error(ErrorKind::usage, "the host computes in f32 or f64, not in " + std::string(to_string(dtype)));
-  }
+  if (dtype == DType::bf16) return make_bf16_kernels(make_host_kernels(DType::f32, target));
   if (target == HostTarget::portable) return std::unique_ptr<Kernels>(portable::new_kernels(dtype));
 #ifdef DFLOP_HAVE_HOST_AVX2
   if (fastest_host_target() == HostTarget::avx2) return std::unique_ptr<Kernels>(avx2::new_kernels(dtype));

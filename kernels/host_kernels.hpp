@@ -18,7 +18,8 @@ HostTarget fastest_host_target();
 /// Kernels on memory of the host. A call runs at once in the calling thread and is done when it returns.
 /// The same calls on memory aligned to 64 bytes give the same bytes; elsewhere sums begin at the next whole
 /// vector. Each throws Error(internal) where shapes do not fit together or an index lies outside its matrix.
-/// @throws Error(usage) for bf16, Error(no_device) for a target that this processor has not.
+/// bf16 is computed in f32 and rounded, operation by operation, and so takes longer than f32.
+/// @throws Error(no_device) for a target that this processor has not.
 std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target = fastest_host_target());
 
 }  // namespace dflop

@@ -1,0 +1,84 @@
+// bf16 on the host: computed in f32 and rounded. bf16 has eight bits: after 256 comes 258, before 1 comes
+// 1 - 2^-8.
+#include "kernels/bf16_kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "kernels/bfloat16.hpp"
+#include "kernels/host_kernels.hpp"
+
+namespace dflop {
+namespace {
+
+std::vector<BFloat16> rounded(const std::vector<float>& values) {
+  std::vector<BFloat16> all;
+  for (const float value : values) all.push_back(to_bfloat16(value));
+  return all;
+}
+
+Matrix row(std::vector<BFloat16>& values) {
+  return {values.data(), 1, static_cast<std::int64_t>(values.size())};
+}
+
+/// Sums are taken in f32: 256 + 1 + 1 is 258, and not 256 + 1 = 256 twice.
+TEST(Bf16Kernels, RoundOnce) {
+  const auto kernels = make_host_kernels(DType::bf16);
+  EXPECT_EQ(kernels->dtype(), DType::bf16);
+  std::vector<BFloat16> x = rounded({256, 1, 1});
+  std::vector<BFloat16> weight = rounded({1, 1, 1, 1, 1, 0});  // two rows
+  std::vector<BFloat16> y(2);
+  kernels->linear(row(y), row(x), {weight.data(), 2, 3}, {});
+  EXPECT_EQ(to_float(y[0]), 258);
+  EXPECT_EQ(to_float(y[1]), 256);  // 257 lies between 256 and 258, and goes to the even one
+}
+
+TEST(Bf16Kernels, WhatIsAddedToIsRead) {
+  const auto kernels = make_host_kernels(DType::bf16);
+  std::vector<BFloat16> y = rounded({1, 2});
+  std::vector<BFloat16> x = rounded({3, 4});
+  kernels->add(row(y), row(x));
+  EXPECT_EQ(to_float(y[0]), 4);
+  EXPECT_EQ(to_float(y[1]), 6);
+  kernels->zero(row(y));
+  EXPECT_EQ(to_float(y[0]), 0);
+  EXPECT_EQ(to_float(y[1]), 0);
+}
+
+/// With the gradient 1 each step is the learning rate. From 1 on in steps of 0.001, 0.999 rounds to 1 and
+/// 0.998 to 1 - 2^-8 = 0.99609375; weights alone would stay at 1.
+TEST(Bf16Kernels, MastersKeepWhatWeightsRoundAway) {
+  const auto kernels = make_host_kernels(DType::bf16);
+  std::vector<BFloat16> weight = rounded({1});
+  float master = 1;
+  float m = 0;
+  float v = 0;
+  float gradient = 1;
+  const auto sums = [](float& value) { return Sums{&value, 1, 1}; };
+  for (const auto& [step, expected] : {std::pair{1, 1.0F}, std::pair{2, 0.99609375F}}) {
+    AdamWStep adamw;
+    adamw.step = step;
+    kernels->adamw(row(weight), sums(master), sums(m), sums(v), sums(gradient), adamw);
+    EXPECT_EQ(to_float(weight[0]), expected) << step;
+    EXPECT_NEAR(master, 1 - 0.001 * step, 1e-6) << step;
+  }
+}
+
+/// Gradients of weights alone, as a norm has them without dx.
+TEST(Bf16Kernels, LeaveOutWhatHasNoData) {
+  const auto kernels = make_host_kernels(DType::bf16);
+  std::vector<BFloat16> x = rounded({3, 4});
+  std::vector<BFloat16> dy = rounded({1, 1});
+  std::vector<BFloat16> gamma = rounded({1, 1});
+  float rstd = 0.5;
+  std::array<float, 2> dgamma{10, 10};
+  kernels->rms_norm_backward({nullptr, 1, 2}, {dgamma.data(), 1, 2}, row(dy), row(x), row(gamma),
+                             ConstSums{&rstd, 1, 1});
+  EXPECT_EQ(dgamma[0], 11.5F);  // dy x rstd is added
+  EXPECT_EQ(dgamma[1], 12.0F);
+}
+
+}  // namespace
+}  // namespace dflop
