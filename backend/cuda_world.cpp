@@ -10,6 +10,7 @@
 #include "backend/cuda_sums.hpp"
 #include "backend/thread_communicator.hpp"
 #include "core/error.hpp"
+#include "kernels/cuda_check.hpp"
 
 namespace dflop {
 namespace {
@@ -149,6 +150,13 @@ class CudaCommunicator final : public ThreadCommunicator {
   std::shared_ptr<CudaGpu> gpu_;
 };
 
+/// "13.0" of 13000.
+std::string version(cudaError_t (*ask)(int*)) {
+  int number = 0;
+  check_cuda(ask(&number), "CUDA's version");
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
 class CudaRanks final : public World {
  public:
   CudaRanks(int ranks, const CudaWorldOptions& options)
@@ -157,6 +165,9 @@ class CudaRanks final : public World {
   }
 
   std::string device_name() const override { return gpu_->name(); }
+  std::string software() const override {
+    return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion);
+  }
   int ranks() const override { return run_->ranks(); }
   std::vector<int> local_ranks() const override {
     std::vector<int> all(static_cast<std::size_t>(ranks()));

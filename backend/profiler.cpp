@@ -33,12 +33,14 @@ ProfileLine measure_optimizer(const RankContext& rank) {
   const auto end = rank.device.make_event();
   for (std::int64_t parameters = 1 << 12; parameters <= 1 << 20; parameters *= 4) {
     Tensor weight(rank, 1, parameters);
-    SumTensor sums[3];  // gradient, moments
+    SumTensor sums[4];  // gradient, moments, master
     for (SumTensor& sum : sums) {
       sum = SumTensor(rank, 1, parameters);
       rank.kernels.zero(Sums(sum));
     }
-    const Sums master{weight.view().data, 1, parameters};  // as in ParameterStore::step()
+    const DType dtype = rank.kernels.dtype();
+    const bool has_master = bytes_of(dtype) < sum_bytes_of(dtype);  // as in ParameterStore::step()
+    const Sums master = has_master ? sums[3].view() : Sums{weight.view().data, 1, parameters};
     rank.kernels.zero(Matrix(weight));
     std::vector<double> times;
     for (int i = 0; i <= kRepeats; ++i) {
@@ -88,6 +90,7 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   ProfileTables profile;
   profile.device = world.device_name();
   profile.cpu = host_cpu();
+  profile.software = world.software();
   profile.dtype = to_string(options.dtype);
   profile.value_bytes = static_cast<std::int64_t>(bytes_of(options.dtype));
   profile.sum_bytes = static_cast<std::int64_t>(sum_bytes_of(options.dtype));

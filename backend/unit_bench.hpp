@@ -60,6 +60,7 @@ class UnitBench {
   Head head_;
   SumTensor loss_;
   SumTensor other_;
+  SumTensor flushed_;  // larger than a cache that steps do not profit from; none without one
   std::unique_ptr<DeviceEvent> begin_;
   std::unique_ptr<DeviceEvent> end_;
 };

@@ -106,10 +106,11 @@ class UnitProfiler {
   bool agree(bool own) {
     if (rank_.tp_size() == 1) return own;
     const std::array<float, 1> said{rank_.tp_rank == 0 && own ? 1.0F : 0.0F};
-    upload(rank_, vote_.view().data, std::span<const float>(said));
-    rank_.communicator.all_reduce(vote_.view().data, 1, sum_element_of(rank_.kernels.dtype()), rank_.tp,
-                                  rank_.compute, "whether to measure on");
-    return download(rank_, vote_.view().data, 1).front() > 0;
+    const Element element = sum_element_of(rank_.kernels.dtype());
+    upload(rank_, vote_.view().data, element, std::span<const float>(said));
+    rank_.communicator.all_reduce(vote_.view().data, 1, element, rank_.tp, rank_.compute,
+                                  "whether to measure on");
+    return download(rank_, vote_.view().data, element, 1).front() > 0;
   }
 
   /// Runs the points once, which warms up, and keeps those for which there is time.

@@ -15,6 +15,8 @@ class World {
  public:
   virtual ~World() = default;
   virtual std::string device_name() const = 0;  ///< "host", "NVIDIA H200"
+  /// Driver and libraries that its speed depends on, "CUDA driver 13.0, runtime 13.0"; empty for none.
+  virtual std::string software() const { return {}; }
   virtual int ranks() const = 0;
   virtual std::vector<int> local_ranks() const = 0;  ///< that this process runs, rising
 

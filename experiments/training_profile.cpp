@@ -45,6 +45,7 @@ void require_profile(const ProfileTables& profile, const std::string& path, cons
   };
   require("device", world.device_name(), profile.device);
   require("processor", host_cpu(), profile.cpu);
+  require("driver or library", world.software(), profile.software);
   require("precision", std::string(to_string(dtype)), profile.dtype);
   require_model(model, profile, path);
   for (const Stage& stage : layout.stages) require_stage(stage, profile, path);

@@ -219,6 +219,7 @@ std::string to_json(const ProfileTables& profile) {
   writer.field("dflop_version", profile.dflop_version);
   writer.field("device", profile.device);
   writer.field("cpu", profile.cpu);
+  if (!profile.software.empty()) writer.field("software", profile.software);
   writer.field("dtype", profile.dtype);
   writer.field("value_bytes", profile.value_bytes);
   writer.field("sum_bytes", profile.sum_bytes);
@@ -260,13 +261,15 @@ std::string to_json(const ProfileTables& profile) {
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
-  root.require_keys({"schema", "version", "dflop_version", "device", "cpu", "dtype", "value_bytes",
-                     "sum_bytes", "model", "settings", "tables", "optimizer", "activation_bytes_per_token",
-                     "message", "all_reduce"});
+  root.require_keys(
+      {"schema", "version", "dflop_version", "device", "cpu", "dtype", "value_bytes", "sum_bytes", "model",
+       "settings", "tables", "optimizer", "activation_bytes_per_token", "message", "all_reduce"},
+      {"software"});
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
   profile.device = root.at("device").string();
   profile.cpu = root.at("cpu").string();
+  if (root.has("software")) profile.software = root.at("software").string();
   profile.dtype = root.at("dtype").string();
   profile.value_bytes = root.at("value_bytes").integer<std::int64_t>(1, 16);
   profile.sum_bytes = root.at("sum_bytes").integer<std::int64_t>(1, 16);

@@ -94,6 +94,7 @@ struct ProfileTables {
   std::string dflop_version;
   std::string device;            ///< as World::device_name()
   std::string cpu;               ///< model of the host's processor
+  std::string software;          ///< driver and libraries, as World::software(); empty for none
   std::string dtype;             ///< "f32", "f64", "bf16"
   std::int64_t value_bytes = 4;  ///< of an activation or weight
   std::int64_t sum_bytes = 4;    ///< of a gradient or optimizer state

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -115,6 +116,15 @@ struct LiveRun {
     plan.gbs = static_cast<int>(batch.size());
     program = lower(plan, model, samples, assignment, order);
     world = make_host_ranks(program.ranks(), {Seconds(30), memory, cores});
+    executor = std::make_unique<LiveExecutor>(plan, model, program, *world, LiveOptions{dtype, 7});
+  }
+  /// On another world, which is made for the plan's number of ranks.
+  LiveRun(const Plan& p, const std::vector<Sample>& batch, DType dtype,
+          const std::function<std::unique_ptr<World>(int ranks)>& make)
+      : plan(p), model(live_model()), samples(batch), assignment(dealt(p, batch.size())) {
+    plan.gbs = static_cast<int>(batch.size());
+    program = lower(plan, model, samples, assignment, plan_order(plan));
+    world = make(program.ranks());
     executor = std::make_unique<LiveExecutor>(plan, model, program, *world, LiveOptions{dtype, 7});
   }
   LiveRun(const LiveRun&) = delete;

@@ -165,6 +165,32 @@ TEST_F(Train, RunsThePlanThatIsSimulated) {
   EXPECT_EQ(train("--plan plan.json --steps 2").size(), 2U);
 }
 
+/// One line says why, the one of `dflop devices`; a machine with a GPU trains on it.
+TEST_F(Train, OnAGpuOrSaysWhyNot) {
+  const RunResult devices = sandbox.run("devices");
+  for (const std::string command : {"train --steps 2", "profile --model tiny-vlm --budget-s 0.5"}) {
+    const RunResult result = sandbox.run(command + " --device cuda");
+    EXPECT_EQ(result.exit_code, devices.exit_code) << command << ": " << result.err;
+    if (devices.exit_code == 0) continue;
+    EXPECT_EQ(result.exit_code, 4);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, devices.err) << command;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+}
+
+/// bf16 rounds, so its losses are close to those of f32 and not the same. Its checkpoint holds master
+/// weights, from which a run in f32 goes on.
+TEST_F(Train, InBf16) {
+  const std::vector<double> f32 = losses(train("--steps 3"));
+  const std::vector<double> bf16 = losses(train("--steps 3 --dtype bf16 --checkpoint run"));
+  ASSERT_EQ(bf16.size(), f32.size());
+  for (std::size_t i = 0; i < f32.size(); ++i) EXPECT_NEAR(bf16[i], f32[i], 0.02 * f32[i]) << i;
+  EXPECT_NE(bf16, f32);
+  const double next = losses(train("--steps 4 --checkpoint run --resume")).at(0);
+  EXPECT_NEAR(next, losses(train("--steps 4")).at(3), 0.02 * next);
+}
+
 TEST_F(Train, RefusesWhatItCannotDo) {
   train("--steps 1 --checkpoint run");
   const auto refused = [&](const std::string& options, int code, const std::string& message) {
@@ -173,7 +199,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
     EXPECT_NE(result.err.find(message), std::string::npos) << options << ": " << result.err;
   };
   refused("--steps 0", 2, "option '--steps': expected a whole number from 1");
-  refused("--steps 2 --device gpu", 2, "option '--device': expected host, found 'gpu'");
+  refused("--steps 2 --device gpu", 2, "option '--device': expected host or cuda, found 'gpu'");
+  refused("--steps 2 --dtype f16", 2, "option '--dtype': expected f32 or bf16, found 'f16'");
   refused("--steps 2 --resume", 2, "expected '--checkpoint DIR' with it");
   refused("--steps 2 --checkpoint run", 2, "has checkpoints already");
   refused("--steps 2 --checkpoint run --resume --gbs 8", 2, "expected gbs '8', found '16'");
