@@ -29,7 +29,7 @@ struct PathLink {
   std::uint16_t to_stage = 0;
   std::int32_t group = 0;     ///< where it runs; of a message the source; of a collective who came last to it
   std::int32_t to_group = 0;  ///< where the path goes on; `group` unless it is a message, a
-                              ///< collective, or compute whose cores went to another group
+                              ///< collective, or the end of compute whose cores went to another
   std::int32_t microbatch = -1;
   Nanoseconds start{0};
   Nanoseconds duration{0};

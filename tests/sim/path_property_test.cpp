@@ -60,7 +60,7 @@ void expect_chain(const PricedProgram& priced, const Conditions& conditions) {
     reached += link.duration;
     ASSERT_EQ(link.group, k > 0 ? path[k - 1].to_group : link.group) << "link " << k;
     const bool moves = link.kind == PathLinkKind::message || link.kind == PathLinkKind::collective;
-    const bool cores = link.kind == PathLinkKind::compute && conditions.cores > 0;
+    const bool cores = !moves && conditions.cores > 0;  // of compute, or a pause that ends it
     ASSERT_TRUE(moves || cores || link.group == link.to_group) << "link " << k;
     ASSERT_NE(span_of(link, priced.program, timeline), nullptr) << "link " << k;
   }
