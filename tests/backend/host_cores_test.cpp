@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <latch>
 #include <map>
@@ -208,6 +209,7 @@ TEST(HostTurns, EndWithTheRun) {
         if (rank == 0) {
           turn.begin();
           begun.count_down();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // by then the others wait, as a rule
           communicator.abort("the loss is NaN");
           return;
         }
