@@ -12,6 +12,7 @@
 #include "costmodel/profiled.hpp"
 #include "experiments/fidelity_plans.hpp"
 #include "experiments/study.hpp"
+#include "kernels/kernels.hpp"
 
 namespace dflop {
 

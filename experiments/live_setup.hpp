@@ -7,6 +7,7 @@
 #include "backend/world.hpp"
 #include "core/plan.hpp"
 #include "experiments/options.hpp"
+#include "kernels/kernels.hpp"
 
 namespace dflop {
 
