@@ -152,13 +152,13 @@ int fidelity(const Values& values) {
   const auto profile_file = read_text(values, "profile");
   const Request request = read_request(values);
   const auto batches = make_request_batches(request, values);
+  const StopOnSignals signals;
   if (out) make_output_directory(*out, "report.html");
   std::optional<ProfileTables> profile;
   if (profile_file) {
     profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
     check_profile(request, *profile, *profile_file, batches->front());
   }
-  const StopOnSignals signals;
   const std::vector<PlanFidelity> plans =
       study_plans(request, batches, profile ? &*profile : nullptr, signals);
   if (plans.size() < request.plans.size()) {

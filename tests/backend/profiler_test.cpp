@@ -72,7 +72,8 @@ TEST(Profiler, MeasuresTpGroupsWhileOthersAreBusy) {
     EXPECT_EQ(profile.tp[t].tp, static_cast<int>(t) + 1);
     for (const UnitPoints& points : profile.tp[t].units) {
       ASSERT_EQ(points.size(), 2U);  // 16, 32
-      for (const ProfilePoint& p : points) EXPECT_GT(p.forward_s + p.backward_input_s, 0);
+      for (const ProfilePoint& p : points)
+        EXPECT_GT(p.forward_s + p.backward_input_s + p.backward_weight_s, 0);
     }
   }
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);

@@ -196,8 +196,8 @@ TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
             "10000", "--out", "out", nullptr);
     ::_exit(127);
   }
+  // Signals are noted before the folder is made.
   while (!sandbox.has("out")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // signals are noted from soon after on
   ::kill(child, SIGINT);
   int status = 0;
   ::waitpid(child, &status, 0);
