@@ -1,0 +1,74 @@
+// Attention and its gradient, on tensor cores and without.
+#include "tests/cuda/on_both.hpp"
+
+namespace dflop::testing {
+namespace {
+
+class CudaAttention : public CudaKernelTest {
+ protected:
+  void expect_attention(const AttentionShape& shape, const Ints& lengths, double size = 1.0) {
+    Ints list = {0};
+    std::string text;
+    for (const std::int32_t length : lengths) {
+      list.push_back(list.back() + length);
+      text += " " + std::to_string(length);
+    }
+    const std::int64_t n = list.back();
+    const IntsOnBoth offsets(list);
+    Both &qkv = values("qkv", n, shape.qkv_columns(), size), &out = values("out", n, shape.out_columns());
+    Both &kept_rows = sums("statistics", n, shape.heads), &dout = values("dout", n, shape.out_columns());
+    Both& dqkv = values("dqkv", n, shape.qkv_columns());
+    const std::string name = std::to_string(shape.heads) + " heads with " + std::to_string(shape.kv_heads) +
+                             " key heads of " + std::to_string(shape.head_dim) +
+                             (shape.causal ? ", causal," : ",") + " lengths" + text;
+    expect_alike(name, [&](Kernels& k, Side at) {
+      k.attention(at(out), at(kept_rows), at(qkv), shape, at(offsets));
+      k.attention_backward(at(dqkv), at(dout), at(out), at(kept_rows), at(qkv), shape, at(offsets));
+    });
+  }
+};
+
+TEST_P(CudaAttention, WidthsOfHeads) {
+  for (const int head_dim : {1, 8, 20, 40, 64, 72, 128, 136}) {
+    for (const bool causal : {false, true}) {
+      expect_attention({2, 2, head_dim, causal}, {70});
+    }
+  }
+}
+
+TEST_P(CudaAttention, GroupsOfHeads) {
+  for (const int kv_heads : {1, 2, 4}) {
+    for (const bool causal : {false, true}) {
+      expect_attention({4, kv_heads, 64, causal}, {33, 70});
+    }
+  }
+}
+
+TEST_P(CudaAttention, Lengths) {
+  const std::vector<Ints> lists = {{},       {0},           {1},          {0, 5, 0, 64, 1},
+                                   {63, 65}, {127, 1, 129}, {200, 0, 31}, {300}};
+  for (const Ints& lengths : lists) {
+    for (const bool causal : {false, true}) {
+      expect_attention({1, 1, 64, causal}, lengths);
+      expect_attention({1, 1, 128, causal}, lengths);
+    }
+  }
+}
+
+/// Scores of 20 and more: one key takes nearly all.
+TEST_P(CudaAttention, LargeScores) {
+  for (const bool causal : {false, true}) {
+    expect_attention({2, 1, 64, causal}, {90, 10}, 4.0);
+    expect_attention({2, 1, 128, causal}, {90, 10}, 4.0);
+  }
+}
+
+TEST_P(CudaAttention, UnalignedMatrices) {
+  shift = 1;
+  expect_attention({2, 1, 64, true}, {40, 3});
+}
+
+INSTANTIATE_TEST_SUITE_P(Precision, CudaAttention, ::testing::Values(DType::f32, DType::bf16), dtype_name);
+
+}  // namespace
+}  // namespace dflop::testing

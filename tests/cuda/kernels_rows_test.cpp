@@ -1,0 +1,157 @@
+// Operations on values and rows: activations, norms, rope, rows, AdamW.
+#include "tests/cuda/on_both.hpp"
+
+namespace dflop::testing {
+namespace {
+
+class CudaRows : public CudaKernelTest {
+ protected:
+  /// Calls f(rows, columns) for all shapes, aligned and not.
+  template <typename F>
+  void for_shapes(F f) {
+    for (const std::size_t s : {0, 1}) {
+      shift = s;
+      for (const auto& [rows, columns] : kShapes) f(rows, columns);
+    }
+  }
+};
+
+TEST_P(CudaRows, Activations) {
+  for_shapes([&](int n, int columns) {
+    for (const double size : {1.0, 12.0}) {
+      Both &x = values("x", n, columns, size), &dy = values("dy", n, columns);
+      Both &y = values("y", n, columns), &dx = values("dx", n, columns);
+      expect_alike("gelu " + shape_text(n, columns), [&](Kernels& k, Side at) {
+        k.gelu(at(y), at(x));
+        k.gelu_backward(at(dx), at(dy), at(x));
+      });
+      Both &pair = values("pair", n, 2 * columns, size), &slope = values("slope", n, columns);
+      Both &open = values("open", n, columns), &dpair = values("dpair", n, 2 * columns);
+      expect_alike("swiglu " + shape_text(n, columns), [&](Kernels& k, Side at) {
+        k.swiglu(at(open), at(pair));
+        k.swiglu_backward(at(dpair), at(slope), at(pair));
+      });
+    }
+  });
+}
+
+TEST_P(CudaRows, LayerNorm) {
+  for_shapes([&](int n, int columns) {
+    if (columns == 1) return;  // the variance of one value is rounding
+    Both &x = values("x", n, columns), &gamma = values("gamma", 1, columns),
+         &beta = values("beta", 1, columns);
+    Both &y = values("y", n, columns), &kept_rows = sums("statistics", n, 2);
+    Both &dy = values("dy", n, columns), &dx = values("dx", n, columns);
+    Both &dgamma = sums("dgamma", 1, columns), &dbeta = sums("dbeta", 1, columns);
+    Both &alone = values("dx alone", n, columns), &gamma_alone = sums("dgamma alone", 1, columns);
+    expect_alike("layer_norm " + shape_text(n, columns), [&](Kernels& k, Side at) {
+      k.layer_norm(at(y), at(kept_rows), at(x), at(gamma), at(beta), 1e-5);
+      k.layer_norm_backward(at(dx), at(dgamma), at(dbeta), at(dy), at(x), at(gamma), at(kept_rows));
+      k.layer_norm_backward(at(alone), Sums(), Sums(), at(dy), at(x), at(gamma), at(kept_rows));
+      k.layer_norm_backward(Matrix(), at(gamma_alone), Sums(), at(dy), at(x), at(gamma), at(kept_rows));
+    });
+  });
+}
+
+TEST_P(CudaRows, RmsNorm) {
+  for_shapes([&](int n, int columns) {
+    Both &x = values("x", n, columns), &gamma = values("gamma", 1, columns);
+    Both &y = values("y", n, columns), &kept_rows = sums("statistics", n, 1);
+    Both &dy = values("dy", n, columns), &dx = values("dx", n, columns);
+    Both &dgamma = sums("dgamma", 1, columns), &gamma_alone = sums("dgamma alone", 1, columns);
+    expect_alike("rms_norm " + shape_text(n, columns), [&](Kernels& k, Side at) {
+      k.rms_norm(at(y), at(kept_rows), at(x), at(gamma), 1e-5);
+      k.rms_norm_backward(at(dx), at(dgamma), at(dy), at(x), at(gamma), at(kept_rows));
+      k.rms_norm_backward(Matrix(), at(gamma_alone), at(dy), at(x), at(gamma), at(kept_rows));
+    });
+  });
+}
+
+/// More columns than one pass sums, in either precision.
+TEST_P(CudaRows, NormsOfWideRows) {
+  const int n = 3;
+  const int columns = 17'408;
+  Both &x = values("x", n, columns), &gamma = values("gamma", 1, columns), &dy = values("dy", n, columns);
+  Both &y = values("y", n, columns), &dx = values("dx", n, columns);
+  Both &kept_rows = sums("statistics", n, 2), &kept_roots = sums("roots", n, 1);
+  Both &dgamma = sums("dgamma", 1, columns), &dbeta = sums("dbeta", 1, columns);
+  Both& root_dgamma = sums("dgamma of rms_norm", 1, columns);
+  expect_alike("norms " + shape_text(n, columns), [&](Kernels& k, Side at) {
+    k.layer_norm(at(y), at(kept_rows), at(x), at(gamma), at(gamma), 1e-5);
+    k.layer_norm_backward(at(dx), at(dgamma), at(dbeta), at(dy), at(x), at(gamma), at(kept_rows));
+    k.rms_norm(at(y), at(kept_roots), at(x), at(gamma), 1e-5);
+    k.rms_norm_backward(at(dx), at(root_dgamma), at(dy), at(x), at(gamma), at(kept_roots));
+  });
+}
+
+TEST_P(CudaRows, Rope) {
+  for (const std::size_t s : {0, 1}) {
+    shift = s;
+    for (const auto& shape : {AttentionShape{3, 1, 2, false}, AttentionShape{4, 2, 64, true},
+                              AttentionShape{2, 2, 80, false}, AttentionShape{5, 5, 128, false}}) {
+      for (const int n : {0, 1, 7, 18}) {
+        const IntsOnBoth positions(random_ints(random, n, 40'000));
+        Both &there = values("turned", n, shape.qkv_columns()),
+             &back = values("inverse", n, shape.qkv_columns());
+        expect_alike("rope " + std::to_string(n) + " rows, head_dim " + std::to_string(shape.head_dim),
+                     [&](Kernels& k, Side at) {
+                       k.rope(at(there), shape, at(positions), 1e4, false);
+                       k.rope(at(back), shape, at(positions), 1e6, true);
+                     });
+      }
+    }
+  }
+}
+
+TEST_P(CudaRows, AddScaleRoundAndZero) {
+  for_shapes([&](int n, int columns) {
+    Both &y = values("y", n, columns), &x = values("x", n, columns), &rounded = values("rounded", n, columns);
+    Both &s = sums("sums", n, columns), &none = values("zero", n, columns),
+         &no_sums = sums("zero", n, columns);
+    expect_alike("rows " + shape_text(n, columns), [&](Kernels& k, Side at) {
+      k.add(at(y), at(x));
+      k.round(at(rounded), at(s));
+      k.scale(at(s), -0.37);
+      k.zero(Matrix(at(none)));
+      k.zero(Sums(at(no_sums)));
+    });
+  });
+}
+
+TEST_P(CudaRows, AdamW) {
+  for_shapes([&](int n, int columns) {
+    Both &weight = values("weight", n, columns), &master = sums("master", n, columns);
+    Both &m = sums("m", n, columns), &gradient = sums("gradient", n, columns);
+    Reals squares = random_values(random, n, columns);
+    for (double& x : squares.data) x = x * x;
+    Both& v = keep("v", squares, DType::f32);
+    const AdamWStep step{1e-2, 0.9, 0.95, 1e-8, 0.1, 3};
+    expect_alike("adamw " + shape_text(n, columns), [&](Kernels& k, Side at) {
+      k.adamw(at(weight), at(master), at(m), at(v), at(gradient), step);
+    });
+  });
+}
+
+TEST_P(CudaRows, Pools) {
+  // In order; overlapping and rows left out; not in order, so that all windows are searched.
+  const std::vector<std::pair<Ints, Ints>> windows = {
+      {{0, 2, 5, 9}, {2, 5, 9, 10}}, {{1, 1, 4}, {3, 6, 8}}, {{5, 0, 2, 2}, {9, 10, 3, 7}}, {{}, {}}};
+  for_shapes([&](int, int columns) {
+    for (const auto& [begin, end] : windows) {
+      const auto n = std::ssize(begin);
+      const IntsOnBoth from(begin), to(end);
+      Both &x = values("x", 10, columns), &y = values("y", n, columns);
+      Both &dy = values("dy", n, columns), &dx = values("dx", 10, columns);
+      expect_alike(std::to_string(n) + " pools of " + std::to_string(columns) + " columns",
+                   [&](Kernels& k, Side at) {
+                     k.pool_rows(at(y), at(x), at(from), at(to));
+                     k.pool_rows_backward(at(dx), at(dy), at(from), at(to));
+                   });
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Precision, CudaRows, ::testing::Values(DType::f32, DType::bf16), dtype_name);
+
+}  // namespace
+}  // namespace dflop::testing
