@@ -29,6 +29,15 @@ TEST(RingPlaces, GoRound) {
   EXPECT_EQ(ring.take(1), std::nullopt);
 }
 
+TEST(RingPlaces, AreUsedToTheEnd) {
+  RingPlaces ring(1024);
+  EXPECT_EQ(ring.take(512), Place(0));
+  EXPECT_EQ(ring.take(256), Place(512));
+  ring.give_back_oldest();
+  EXPECT_EQ(ring.take(256), Place(768));  // what is left there is just enough
+  EXPECT_EQ(ring.take(512), Place(0));
+}
+
 TEST(RingPlaces, WhatIsLargerThanTheRingHasNoPlace) {
   RingPlaces ring(1024);
   EXPECT_EQ(ring.take(1025), std::nullopt);
