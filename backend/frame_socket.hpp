@@ -1,0 +1,99 @@
+// Frames over TCP: what processes of a run tell each other, in pieces that arrive whole.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// A file descriptor that is closed with the object.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor();
+  int number() const { return number_; }  ///< -1: none
+  bool is_open() const { return number_ >= 0; }
+
+ private:
+  int release() noexcept {
+    const int number = number_;
+    number_ = -1;
+    return number;
+  }
+  int number_ = -1;
+};
+
+enum class FrameKind : std::uint8_t {
+  hello,    ///< key: "rank ranks"
+  welcome,  ///< to all, once all have said hello
+  refused,  ///< value: why the hello is not taken
+  put,      ///< key, how many will get it; value
+  get,      ///< key
+  value,    ///< key, value: what was asked for
+  ping,
+  pong,   ///< value: the clock of rank 0
+  abort,  ///< value: why the sender ends the run
+  late,   ///< the sender has waited for too long
+  ask,    ///< what do you wait for?
+  state,  ///< value: the answer
+  ended,  ///< to all: the run has ended; key: the rank that waited for too long, if any; value: why
+  bye,    ///< the sender has come to its end
+  gone,   ///< to all: so have all others
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::hello;
+  std::string key;
+  std::uint32_t readers = 0;
+  std::string value;
+};
+
+/// The bytes of a frame: "DFL1", kind (1 byte), bytes of the key (4), readers (4), bytes of the value (8),
+/// all little endian; then key and value.
+std::string to_bytes(const Frame& frame);
+
+/// Frames out of a stream of bytes that come in any pieces.
+class FrameBuffer {
+ public:
+  void append(std::string_view bytes) { bytes_.append(bytes); }
+  /// The next frame that is there in full.
+  /// @throws Error (input) for bytes that are none, or one with more than `most` bytes.
+  std::optional<Frame> next(std::uint64_t most);
+
+ private:
+  std::string bytes_;
+};
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// Listens at a name or address of this machine; where it is none of its own, as behind a gateway, at all.
+/// @throws Error (internal) with the system's reason, as "address already in use".
+Descriptor listen_on(const std::string& host, int port);
+
+/// Tries until the deadline, as who listens may come later.
+/// @throws Error (internal) with the system's last reason; Error (usage) for a name that is not known then.
+Descriptor connect_to(const std::string& host, int port, Deadline deadline);
+
+/// The next connection; closed where there is none now.
+Descriptor accept_from(const Descriptor& listener);
+
+/// Sends all of it; false where the other side is gone, or takes nothing for as long as the connection's
+/// limit.
+bool send_bytes(const Descriptor& to, std::string_view bytes);
+
+/// Appends what is there; false at its end.
+bool receive_bytes(const Descriptor& from, FrameBuffer& into);
+
+/// Notices a machine that is lost within about half a minute, sends small frames at once, and gives up
+/// sending to who reads nothing for `limit`.
+void set_connection_options(const Descriptor& connection, Seconds limit);
+
+}  // namespace dflop

@@ -1,0 +1,394 @@
+// Processes that meet, pass each other values, and end together: with ranks as threads, and as processes
+// where one of them is killed.
+#include "backend/rendezvous.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <latch>
+
+#include "backend/host_clock.hpp"
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "tests/backend/free_port.hpp"
+
+namespace dflop::testing {
+namespace {
+
+constexpr Seconds kNever{3600};  // nobody is woken by a timeout instead
+
+RendezvousOptions options_of(int rank, int ranks, int port, Seconds meeting = Seconds{60},
+                             Seconds timeout = kNever) {
+  return {"127.0.0.1", port, rank, ranks, meeting, timeout};
+}
+
+enum class End : std::uint8_t { done, error, aborted };
+
+struct RankOutcome {
+  End end = End::done;
+  std::string message;
+};
+
+using Body = std::function<void(Rendezvous&)>;
+
+RankOutcome outcome(const RendezvousOptions& options, const Body& body) {
+  try {
+    Rendezvous rendezvous(options);
+    body(rendezvous);
+    rendezvous.leave();
+    return {};
+  } catch (const Aborted& aborted) {
+    return {End::aborted, aborted.what()};
+  } catch (const Error& error) {
+    return {End::error, error.what()};
+  }
+}
+
+/// Each rank a thread with a connection of its own.
+std::vector<RankOutcome> run(int ranks, const Body& body, Seconds timeout = kNever) {
+  const int port = free_port();
+  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(ranks));
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < ranks; ++r) {
+      threads.emplace_back([&, r] {
+        outcomes[static_cast<std::size_t>(r)] =
+            outcome(options_of(r, ranks, port, Seconds{60}, timeout), body);
+      });
+    }
+  }
+  return outcomes;
+}
+
+void expect_done(const std::vector<RankOutcome>& outcomes) {
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    EXPECT_EQ(outcomes[r].end, End::done) << "rank " << r << ": " << outcomes[r].message;
+  }
+}
+
+void expect_says(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << "no '" << part << "' in: " << message;
+}
+
+TEST(Rendezvous, ValuesAreGatheredByRankAndBroadcastFromTheFirst) {
+  for (const int ranks : {1, 2, 5}) {
+    expect_done(run(ranks, [ranks](Rendezvous& rendezvous) {
+      const std::string own = std::to_string(rendezvous.rank());
+      for (int round = 0; round < 20; ++round) {
+        const auto all = rendezvous.gather("from " + own, "names");
+        std::vector<std::string> expected;
+        for (int r = 0; r < ranks && rendezvous.rank() == 0; ++r)
+          expected.push_back("from " + std::to_string(r));
+        EXPECT_EQ(all, expected);
+        const std::string word = "round " + std::to_string(round);
+        EXPECT_EQ(rendezvous.broadcast(rendezvous.rank() == 0 ? word : "passed over", "a word"), word);
+      }
+    }));
+  }
+}
+
+TEST(Rendezvous, AValueIsBytesOfAnySize) {
+  Random random(3);
+  std::string value(20'000'000, '\0');
+  for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(random.below(256));
+  expect_done(run(2, [&](Rendezvous& rendezvous) {
+    EXPECT_EQ(rendezvous.broadcast(value, "a large value"), value);
+    EXPECT_EQ(rendezvous.broadcast("", "nothing"), "");
+    const auto all = rendezvous.gather(value, "large values");
+    if (rendezvous.rank() == 0) {
+      EXPECT_TRUE(all.at(1) == value);
+    }
+  }));
+}
+
+TEST(Rendezvous, WhoAsksFirstWaitsForTheValue) {
+  expect_done(run(3, [](Rendezvous& rendezvous) {
+    if (rendezvous.rank() == 2) {
+      rendezvous.get("asked", "the others' question");
+      rendezvous.get("asked", "the others' question");
+      rendezvous.put("answer", "42", 2);
+    } else {
+      rendezvous.put(rendezvous.rank() == 0 ? "asked" : "also asked", "");
+      if (rendezvous.rank() == 1) {
+        rendezvous.get("also asked", "what it has put itself");
+        rendezvous.put("asked", "");
+      }
+      EXPECT_EQ(rendezvous.get("answer", "the answer"), "42");
+    }
+  }));
+}
+
+/// Threads of one process read one clock, so that any offset is an error of measurement. It is half of a
+/// round trip at most.
+TEST(Rendezvous, TellsTheClockOfRankZero) {
+  expect_done(run(3, [](Rendezvous& rendezvous) {
+    const Nanoseconds before = host_time();
+    const Nanoseconds offset = rendezvous.clock_offset();
+    const Nanoseconds took = host_time() - before;
+    EXPECT_LE(std::abs(offset.count()), took.count());
+    if (rendezvous.rank() == 0) {
+      EXPECT_EQ(offset, Nanoseconds{0});
+    }
+  }));
+}
+
+TEST(Rendezvous, ALateRankIsWaitedFor) {
+  const int port = free_port();
+  RankOutcome second;
+  std::jthread early([&] { second = outcome(options_of(1, 2, port), [](Rendezvous&) {}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it tries, and nobody listens
+  const RankOutcome first = outcome(options_of(0, 2, port), [](Rendezvous&) {});
+  early.join();
+  expect_done({first, second});
+}
+
+TEST(Rendezvous, MissingRanksAreNamed) {
+  const int port = free_port();
+  RankOutcome third;
+  std::jthread thread([&] { third = outcome(options_of(2, 4, port), [](Rendezvous&) {}); });
+  const RankOutcome first = outcome(options_of(0, 4, port, Seconds{0.5}), [](Rendezvous&) {});
+  thread.join();
+  for (const RankOutcome& end : {first, third}) {
+    EXPECT_EQ(end.end, End::error);
+    expect_says(end.message,
+                "ranks 1, 3 have not come to 127.0.0.1:" + std::to_string(port) + " within 0.50 s");
+  }
+}
+
+TEST(Rendezvous, WithoutRankZeroThereIsNothingToReach) {
+  const int port = free_port();
+  const RankOutcome end = outcome(options_of(1, 2, port, Seconds{0.3}), [](Rendezvous&) {});
+  EXPECT_EQ(end.end, End::error);
+  expect_says(end.message, "rank 0 cannot be reached at 127.0.0.1:" + std::to_string(port));
+  expect_says(end.message, "MASTER_ADDR");
+}
+
+TEST(Rendezvous, AnUnknownHostIsAnErrorOfUsage) {
+  try {
+    const Rendezvous rendezvous({"no-such-host.invalid", 29500, 1, 2, Seconds{0.1}, Seconds{1}});
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    expect_says(error.what(), "no-such-host.invalid:29500");
+  }
+}
+
+TEST(Rendezvous, APortThatIsTaken) {
+  const int port = free_port();
+  const Descriptor other = listen_on("127.0.0.1", port);
+  const RankOutcome end = outcome(options_of(0, 1, port), [](Rendezvous&) {});
+  EXPECT_EQ(end.end, End::error);
+  expect_says(end.message, "rank 0 cannot listen at 127.0.0.1:" + std::to_string(port));
+  expect_says(end.message, "Address already in use");
+}
+
+/// A scanner of ports, and who does no more than connect.
+TEST(Rendezvous, StrangersChangeNothing) {
+  const int port = free_port();
+  Random random(7);
+  std::latch met(3);  // both ranks and this thread
+  const Body body = [&](Rendezvous& rendezvous) {
+    rendezvous.broadcast("go", "a word");
+    met.arrive_and_wait();  // the strangers go on until the ranks have met
+    rendezvous.broadcast("still here", "a word");
+  };
+  std::vector<RankOutcome> ends(2);
+  std::vector<std::jthread> ranks;
+  ranks.emplace_back([&] { ends[0] = outcome(options_of(0, 2, port), body); });
+  std::vector<Descriptor> silent;
+  const std::string hello = to_bytes({FrameKind::hello, "1 2", 0, ""});
+  for (int i = 0; i < 40; ++i) {
+    const Descriptor stranger =
+        connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + std::chrono::seconds(10));
+    std::string garbage(random.below(200), '\0');
+    for (char& c : garbage) c = static_cast<char>(random.below(256));
+    if (i % 4 == 0) garbage = "GET / HTTP/1.1\r\n\r\n";
+    if (i % 4 == 1) garbage = hello.substr(0, random.below(hello.size()));
+    if (i % 4 == 2) garbage = to_bytes({FrameKind::abort, "", 0, "from outside"});
+    send_bytes(stranger, garbage);
+    silent.push_back(
+        connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + std::chrono::seconds(10)));
+  }
+  ranks.emplace_back([&] { ends[1] = outcome(options_of(1, 2, port), body); });
+  met.arrive_and_wait();
+  ranks.clear();
+  expect_done(ends);
+}
+
+TEST(Rendezvous, ARankOfAnotherRunIsRefusedAndThisOneGoesOn) {
+  const int port = free_port();
+  std::vector<RankOutcome> ends(2);
+  std::jthread first([&] { ends[0] = outcome(options_of(0, 2, port), [](Rendezvous&) {}); });
+  const RankOutcome stranger = outcome(options_of(3, 8, port), [](Rendezvous&) {});
+  EXPECT_EQ(stranger.end, End::error);
+  expect_says(stranger.message, "rank 0 is of a run of 2 ranks, rank 3 of one of 8");
+  const RankOutcome twin = outcome({"127.0.0.1", port, 5, 2, Seconds{60}, kNever}, [](Rendezvous&) {});
+  expect_says(twin.message, "rank 5 is not of 0 to 1");
+  ends[1] = outcome(options_of(1, 2, port), [](Rendezvous&) {});
+  first.join();
+  expect_done(ends);
+}
+
+TEST(Rendezvous, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
+  std::atomic<int> told = 0;
+  const auto ends = run(4, [&](Rendezvous& rendezvous) {
+    rendezvous.on_end([&] { ++told; });
+    if (rendezvous.rank() == 2) {
+      rendezvous.abort("the loss is NaN");
+      rendezvous.abort("a second reason, which nobody hears of");
+      rendezvous.check();
+    }
+    if (rendezvous.rank() == 0) rendezvous.gather("", "losses");
+    rendezvous.get("never put", "nothing");
+  });
+  for (const RankOutcome& end : ends) {
+    EXPECT_EQ(end.end, End::aborted);
+    EXPECT_EQ(end.message, "rank 2 ended the run: the loss is NaN");
+  }
+  EXPECT_EQ(told, 4);
+}
+
+TEST(Rendezvous, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
+  std::latch over(1);
+  const auto ends = run(
+      4,
+      [&](Rendezvous& rendezvous) {
+        if (rendezvous.rank() == 0) return;
+        if (rendezvous.rank() == 1) {  // is not waiting for anything of the run
+          over.wait();
+          rendezvous.check();
+        }
+        if (rendezvous.rank() == 3) {
+          rendezvous.watch([since = host_time() - to_nanoseconds(Seconds{0.1})] {
+            return RankWait{"gradients of stage 1", since};
+          });
+          over.wait();
+          rendezvous.get("never put", "nothing");
+        }
+        try {
+          rendezvous.get("never put", "activations of microbatch 3");
+        } catch (...) {
+          over.count_down();
+          throw;
+        }
+      },
+      Seconds{0.6});
+  EXPECT_EQ(ends[0].end, End::done);
+  int errors = 0;
+  for (const std::size_t r : {1u, 2u, 3u}) {
+    errors += ends[r].end == End::error ? 1 : 0;
+    for (const char* part :
+         {"waited for longer than 0.60 s:", "\n  rank 0 has ended", "\n  rank 1 is not waiting",
+          "\n  rank 2 waits for activations of microbatch 3 (0.",
+          "\n  rank 3 waits for gradients of stage 1 ("}) {
+      expect_says(ends[r].message, part);
+    }
+  }
+  EXPECT_EQ(errors, 1);  // who lost patience; the others hear of it
+}
+
+/// In a process of its own, which ends with the value of `body`.
+pid_t in_process(const std::function<int()>& body) {
+  const pid_t process = ::fork();
+  if (process == 0) ::_exit(body());
+  return process;
+}
+
+int status_of(pid_t process) {
+  int status = 0;
+  ::waitpid(process, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST(Rendezvous, AKilledProcessEndsTheRunOfTheOthers) {
+  for (const int victim : {0, 1}) {
+    const int port = free_port();
+    std::vector<pid_t> processes;
+    for (int r = 0; r < 3; ++r) {
+      processes.push_back(in_process([&] {
+        const RankOutcome end = outcome(options_of(r, 3, port), [&](Rendezvous& rendezvous) {
+          rendezvous.gather("", "a first word");
+          rendezvous.broadcast("", "a second word");
+          if (rendezvous.rank() == victim) ::raise(SIGKILL);
+          rendezvous.get("never put", "nothing");
+        });
+        const std::string expected = "rank " + std::to_string(victim) + " is gone";
+        return end.end == End::aborted && end.message.rfind(expected, 0) == 0 ? 42 : 1;
+      }));
+    }
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(status_of(processes[static_cast<std::size_t>(r)]), r == victim ? 128 + SIGKILL : 42)
+          << "rank " << r << " where " << victim << " was killed";
+    }
+  }
+}
+
+TEST(Rendezvous, AFailureIsHeardOfThoughItsProcessEndsAtOnce) {
+  for (const int failing : {0, 1}) {
+    const int port = free_port();
+    std::vector<pid_t> processes;
+    for (int r = 0; r < 2; ++r) {
+      processes.push_back(in_process([&] {
+        const RankOutcome end = outcome(options_of(r, 2, port), [&](Rendezvous& rendezvous) {
+          if (rendezvous.rank() == failing) {
+            rendezvous.abort("out of memory");
+            return;
+          }
+          rendezvous.get("never put", "nothing");
+        });
+        if (r == failing) return 42;
+        return end.message == "rank " + std::to_string(failing) + " ended the run: out of memory" ? 42 : 1;
+      }));
+    }
+    for (const pid_t process : processes) EXPECT_EQ(status_of(process), 42) << "rank " << failing << " fails";
+  }
+}
+
+TEST(FrameBuffer, FramesComeOutWholeHoweverTheirBytesCome) {
+  Random random(11);
+  std::string bytes;
+  std::vector<Frame> frames;
+  for (int i = 0; i < 200; ++i) {
+    frames.push_back({static_cast<FrameKind>(random.below(15)), std::string(random.below(20), 'k'),
+                      static_cast<std::uint32_t>(random.below(1u << 31)),
+                      std::string(random.below(3000), 'v')});
+    bytes += to_bytes(frames.back());
+  }
+  FrameBuffer buffer;
+  std::size_t come = 0;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t size = std::min<std::size_t>(random.below(2000), bytes.size() - at);
+    buffer.append(std::string_view(bytes).substr(at, size));
+    at += size;
+    while (const auto frame = buffer.next(3000)) {
+      ASSERT_LT(come, frames.size());
+      EXPECT_EQ(frame->kind, frames[come].kind);
+      EXPECT_EQ(frame->key, frames[come].key);
+      EXPECT_EQ(frame->readers, frames[come].readers);
+      EXPECT_EQ(frame->value, frames[come].value);
+      ++come;
+    }
+  }
+  EXPECT_EQ(come, frames.size());
+}
+
+TEST(FrameBuffer, RefusesWhatIsNoFrame) {
+  const std::string good = to_bytes({FrameKind::put, "key", 1, "value"});
+  for (std::size_t i = 0; i < 5; ++i) {  // "DFL1" and the kind
+    std::string bad = good;
+    bad[i] = '\x7F';
+    FrameBuffer buffer;
+    buffer.append(bad);
+    EXPECT_THROW(buffer.next(100), Error) << "byte " << i;
+  }
+  FrameBuffer buffer;
+  buffer.append(good);
+  EXPECT_THROW(buffer.next(4), Error);  // of five
+}
+
+}  // namespace
+}  // namespace dflop::testing
