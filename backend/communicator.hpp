@@ -21,6 +21,13 @@ struct RankGroup {
   std::vector<std::int32_t> ranks;
 };
 
+/// From one rank to another.
+struct Route {
+  int source = 0;
+  int destination = 0;
+  auto operator<=>(const Route&) const = default;
+};
+
 /// What a collective sums: values in their own type.
 enum class Element : std::uint8_t { f32, f64, bf16 };
 std::string_view to_string(Element element);
@@ -55,8 +62,15 @@ class Communicator {
                     const std::string& what) = 0;
   virtual void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                        const std::string& what) = 0;
+  /// Makes ready what messages will go over. All ranks of the run name the same routes, in one order, and those
+  /// at either end of a new one wait for each other. On a route that was not connected the first send may wait
+  /// for its receive; else a send never waits for its receiver.
+  virtual void connect(const std::vector<Route>&) {}
 
-  /// data[i] = sum over the group's ranks, in their order, of data[i]: the same bits on every rank.
+  /// data[i] = sum over the group's ranks, in their order, of data[i]: the same bits on every rank. The order
+  /// is a promise of communicators within one process. NCCL adds in an order of its own, which may change with
+  /// its version, the machines and `count`, and bf16 in bf16 from rank to rank, where these add in f32 and
+  /// round once; what all ranks of one sum get has the same bits there too.
   virtual void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
                           DeviceStream& stream, const std::string& what) = 0;
   /// all[r * count + i] = one[i] of the group's rank r. `one` may be this rank's part of `all`.
@@ -69,7 +83,8 @@ class Communicator {
 
   /// When the data of the last receive was there, or all ranks of the last collective had come, on the clock
   /// of DeviceEvent::time(); 0 before the first of them. What came before the call that took it did not have
-  /// to be waited for.
+  /// to be waited for. Of a collective between processes it is when this rank had come: the latest of its
+  /// ranks' answers is when all had.
   virtual Nanoseconds last_arrival() const = 0;
   /// The same, to be asked for later: where streams run behind their threads it waits for nothing now.
   virtual Arrival arrival() const {

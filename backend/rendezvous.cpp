@@ -102,18 +102,21 @@ void Rendezvous::handle(Frame frame) {
   changed_.notify_all();
 }
 
-std::optional<RankWait> Rendezvous::current_wait() {
+RankState Rendezvous::state() {
+  RankState state;
   {
-    const Lock lock(mutex_);
-    if (wait_) return wait_;
+    const std::lock_guard lock(callback_mutex_);
+    if (watch_) state = watch_();
   }
-  const std::lock_guard lock(callback_mutex_);
-  return watch_ ? watch_() : std::nullopt;
+  const Lock lock(mutex_);
+  if (wait_) state.wait = wait_;
+  return state;
 }
 
 void Rendezvous::check_wait() {
-  const std::optional<RankWait> wait = current_wait();
-  if (!wait || host_time() - wait->since < to_nanoseconds(options_.timeout)) return;
+  const RankState now = state();
+  if (now.failure) abort(*now.failure);
+  if (!now.wait || host_time() - now.wait->since < to_nanoseconds(options_.timeout)) return;
   {
     const Lock lock(mutex_);
     if (late_sent_ || ended_ || !met_) return;
@@ -123,7 +126,7 @@ void Rendezvous::check_wait() {
 }
 
 void Rendezvous::answer() {
-  send({FrameKind::state, "", 0, state_text(current_wait())});
+  send({FrameKind::state, "", 0, state_text(state().wait)});
 }
 
 void Rendezvous::send(const Frame& frame) {
@@ -162,7 +165,7 @@ void Rendezvous::on_end(std::function<void()> callback) {
   if (ended) call_on_end();
 }
 
-void Rendezvous::watch(std::function<std::optional<RankWait>()> callback) {
+void Rendezvous::watch(std::function<RankState()> callback) {
   const std::lock_guard lock(callback_mutex_);
   watch_ = std::move(callback);
 }
@@ -239,6 +242,10 @@ Nanoseconds Rendezvous::clock_offset() {
 }
 
 void Rendezvous::abort(const std::string& reason) {
+  {
+    const Lock lock(mutex_);
+    if (ended_) return;
+  }
   send({FrameKind::abort, "", 0, reason});
   end_run("rank " + std::to_string(rank()) + " ended the run: " + reason);
 }

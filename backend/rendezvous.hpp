@@ -23,6 +23,12 @@ struct RankWait {
   Nanoseconds since{};
 };
 
+/// What is known of a rank from outside of its calls.
+struct RankState {
+  std::optional<RankWait> wait;
+  std::optional<std::string> failure;  ///< for which the run must end
+};
+
 /// One rank's end. Values are meant for control, not for tensors: all of them pass through rank 0.
 ///
 /// A process that dies, a machine that is lost (noticed within half a minute) and a call of abort() end the
@@ -41,6 +47,7 @@ class Rendezvous {
 
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
+  Seconds timeout() const { return options_.timeout; }
 
   /// The value can be got `readers` times, by any rank, and then is forgotten.
   void put(const std::string& key, std::string value, int readers = 1);
@@ -66,8 +73,9 @@ class Rendezvous {
 
   /// Called once when the run has ended early, from any thread; at once where it has. Null: nothing is.
   void on_end(std::function<void()> callback);
-  /// Asked several times a second what this rank waits for, beside what Waiting says. Null: nothing is.
-  void watch(std::function<std::optional<RankWait>()> callback);
+  /// Asked several times a second how this rank is, beside what Waiting says; not to call the rendezvous.
+  /// Null: nothing is.
+  void watch(std::function<RankState()> callback);
 
   /// While it lives, this rank waits. One at a time; those inside of another count as the outer one.
   class Waiting {
@@ -90,7 +98,7 @@ class Rendezvous {
   void handle(Frame frame);
   void check_wait();
   void answer();
-  std::optional<RankWait> current_wait();
+  RankState state();
   void send(const Frame& frame);
   void end_run(const std::string& reason, bool was_late = false);
   void call_on_end();
@@ -118,7 +126,7 @@ class Rendezvous {
 
   std::mutex callback_mutex_;  // of these, held while they are called
   std::function<void()> on_end_;
-  std::function<std::optional<RankWait>()> watch_;
+  std::function<RankState()> watch_;
 
   int gathered_ = 0;
   int broadcasts_ = 0;

@@ -264,7 +264,7 @@ TEST(Rendezvous, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
         }
         if (rendezvous.rank() == 3) {
           rendezvous.watch([since = host_time() - to_nanoseconds(Seconds{0.1})] {
-            return RankWait{"gradients of stage 1", since};
+            return RankState{RankWait{"gradients of stage 1", since}, {}};
           });
           over.wait();
           rendezvous.get("never put", "nothing");

@@ -1,0 +1,152 @@
+// A device on the host whose streams run behind their callers, each in a thread of its own, as those of a GPU
+// do: what must wait and does not shows, and so does what waits too much.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "backend/device.hpp"
+#include "backend/host_clock.hpp"
+#include "backend/host_device.hpp"
+#include "core/error.hpp"
+
+namespace dflop::testing {
+
+class AsyncEvent final : public DeviceEvent {
+ public:
+  Nanoseconds time() override {
+    State& s = *state_;
+    std::unique_lock lock(s.mutex);
+    if (s.recorded == 0) throw Error(ErrorKind::internal, "the event was never recorded");
+    s.changed.wait(lock, [&] { return s.reached == s.recorded; });
+    return s.time;
+  }
+  bool reached() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->recorded > 0 && state_->reached == state_->recorded;
+  }
+
+ private:
+  friend class AsyncStream;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::uint64_t recorded = 0;
+    std::uint64_t reached = 0;
+    Nanoseconds time{};
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+class AsyncStream final : public DeviceStream {
+ public:
+  ~AsyncStream() override {
+    synchronize();
+    enter(nullptr);  // the end
+  }
+
+  void record(DeviceEvent& event) override {
+    const auto state = dynamic_cast<AsyncEvent&>(event).state_;
+    std::uint64_t number = 0;
+    {
+      const std::lock_guard lock(state->mutex);
+      number = ++state->recorded;
+    }
+    enter([state, number] {
+      const std::lock_guard lock(state->mutex);
+      state->reached = number;
+      state->time = host_time();
+      state->changed.notify_all();
+    });
+  }
+
+  void wait(DeviceEvent& event) override {
+    const auto state = dynamic_cast<AsyncEvent&>(event).state_;
+    std::uint64_t number = 0;
+    {
+      const std::lock_guard lock(state->mutex);
+      number = state->recorded;
+    }
+    if (number == 0) throw Error(ErrorKind::internal, "the event was never recorded");
+    enter([state, number] {
+      std::unique_lock lock(state->mutex);
+      state->changed.wait(lock, [&] { return state->reached >= number; });
+    });
+  }
+
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ == entered_; });
+  }
+
+  void copy_to_device(void* destination, const void* source, std::size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void copy_to_host(void* destination, const void* source, std::size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void copy(void* destination, const void* source, std::size_t bytes) override {
+    enter([=] {
+      const auto* from = static_cast<const std::byte*>(source);
+      std::copy(from, from + bytes, static_cast<std::byte*>(destination));
+    });
+  }
+
+  /// Work that may wait for other streams.
+  void enter(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+    ++entered_;
+    changed_.notify_all();
+  }
+
+ private:
+  void run() {
+    while (true) {
+      std::function<void()> work;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !work_.empty(); });
+        work = std::move(work_.front());
+        work_.pop_front();
+      }
+      if (!work) return;
+      work();
+      const std::lock_guard lock(mutex_);
+      ++done_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  std::uint64_t entered_ = 0;
+  std::uint64_t done_ = 0;
+  std::jthread thread_{[this] { run(); }};  // the last
+};
+
+class AsyncDevice final : public Device {
+ public:
+  explicit AsyncDevice(int rank) : host_(make_host_device({rank, std::nullopt})) {}
+  std::string name() const override { return "streams of the host"; }
+  std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<AsyncStream>(); }
+  std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<AsyncEvent>(); }
+  std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
+    return host_->make_kernels(stream, dtype);
+  }
+  Bytes in_use() const override { return host_->in_use(); }
+  Bytes most_in_use() const override { return host_->most_in_use(); }
+  void reset_most_in_use() override { host_->reset_most_in_use(); }
+
+ private:
+  std::unique_ptr<Device> host_;
+};
+
+}  // namespace dflop::testing
