@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTickMs = 100;
 constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
-constexpr std::chrono::seconds kGrace{3};  // for rank 0 to say how the run ended
+constexpr std::chrono::seconds kGrace{5};  // for rank 0 to say how the run ended
 constexpr int kPings = 5;
 
 Clock::duration of(Seconds time) {
@@ -257,7 +257,7 @@ void Rendezvous::leave() {
   }
   send({FrameKind::bye, "", 0, ""});
   Lock lock(mutex_);
-  changed_.wait_for(lock, of(options_.timeout), [&] { return gone_ || ended_; });
+  changed_.wait_for(lock, 2 * of(options_.timeout) + kGrace, [&] { return gone_ || ended_; });
   gone_ = true;  // for this rank: it has said goodbye
 }
 

@@ -68,7 +68,8 @@ class Rendezvous {
   /// @throws Aborted, or where this rank was the one that waited for too long Error (internal), once the run
   /// has ended.
   void check();
-  /// This rank has come to its end; waits, no longer than the timeout, until all have.
+  /// This rank has come to its end; waits until all have, or for twice the timeout: by then a rank that waits
+  /// for another has reported it, for which rank 0 must be there.
   void leave();
 
   /// Called once when the run has ended early, from any thread; at once where it has. Null: nothing is.

@@ -36,8 +36,7 @@ struct Clique {
   std::condition_variable changed;
   std::size_t ranks = 0;
   std::size_t joined = 0;
-  std::size_t used = 0;  ///< ranks that have entered a first operation
-  bool aborted = false;
+  std::size_t used = 0;                         ///< ranks that have entered a first operation
   std::deque<std::shared_ptr<Letter>> letters;  ///< from rank 0 to rank 1
   std::map<int, Meeting> meetings;
 };
@@ -113,9 +112,8 @@ ncclResult_t init(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclCo
 
 ncclResult_t abort(ncclComm_t comm) {
   if (comm->aborted) return fault("abort of an aborted communicator");
-  comm->aborted = true;
   const std::lock_guard lock(comm->clique->mutex);
-  comm->clique->aborted = true;
+  comm->aborted = true;  // for this rank: others wait until they abort theirs
   comm->clique->changed.notify_all();
   return ncclSuccess;
 }
@@ -159,12 +157,12 @@ ncclResult_t send(const void* data, std::size_t count, ncclDataType_t type, int 
                   cudaStream_t stream) {
   if (type != ncclUint8 || peer != 1 || comm->place != 0 || count == 0) return fault("a send that is none");
   return enter(comm, stream, "send " + std::to_string(count) + seat(comm),
-               [clique = comm->clique, data, count] {
+               [comm, clique = comm->clique, data, count] {
                  std::unique_lock lock(clique->mutex);
                  const auto letter = std::make_shared<Letter>(Letter{data, count});
                  clique->letters.push_back(letter);
                  clique->changed.notify_all();
-                 clique->changed.wait(lock, [&] { return letter->taken || clique->aborted; });
+                 clique->changed.wait(lock, [&] { return letter->taken || comm->aborted; });
                });
 }
 
@@ -173,10 +171,10 @@ ncclResult_t recv(void* data, std::size_t count, ncclDataType_t type, int peer, 
   if (type != ncclUint8 || peer != 0 || comm->place != 1 || count == 0)
     return fault("a receive that is none");
   return enter(comm, stream, "recv " + std::to_string(count) + seat(comm),
-               [clique = comm->clique, data, count] {
+               [comm, clique = comm->clique, data, count] {
                  std::unique_lock lock(clique->mutex);
-                 clique->changed.wait(lock, [&] { return !clique->letters.empty() || clique->aborted; });
-                 if (clique->aborted) return;
+                 clique->changed.wait(lock, [&] { return !clique->letters.empty() || comm->aborted; });
+                 if (comm->aborted) return;
                  const auto letter = clique->letters.front();
                  clique->letters.pop_front();
                  if (letter->bytes != count) fault("a receive of other bytes than were sent");
@@ -218,7 +216,7 @@ ncclResult_t collective(const std::string& name, const void* in, void* out, std:
   const std::string call = name + " " + std::to_string(count) + " of type " + std::to_string(type);
   const int number = comm->collectives++;
   return enter(comm, stream, call + seat(comm),
-               [clique = comm->clique, place = comm->place, call, number, in, out, work] {
+               [comm, clique = comm->clique, place = comm->place, call, number, in, out, work] {
                  std::unique_lock lock(clique->mutex);
                  Meeting& meeting = clique->meetings[number];
                  if (meeting.come == 0) {
@@ -238,7 +236,7 @@ ncclResult_t collective(const std::string& name, const void* in, void* out, std:
                    meeting.done = true;
                    clique->changed.notify_all();
                  }
-                 clique->changed.wait(lock, [&] { return meeting.done || clique->aborted; });
+                 clique->changed.wait(lock, [&] { return meeting.done || comm->aborted; });
                });
 }
 
