@@ -22,10 +22,10 @@ struct RankGroup {
 };
 
 /// From one rank to another.
-struct Route {
+struct RankRoute {
   int source = 0;
   int destination = 0;
-  auto operator<=>(const Route&) const = default;
+  auto operator<=>(const RankRoute&) const = default;
 };
 
 /// What a collective sums: values in their own type.
@@ -62,15 +62,15 @@ class Communicator {
                     const std::string& what) = 0;
   virtual void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                        const std::string& what) = 0;
-  /// Makes ready what messages will go over. All ranks of the run name the same routes, in one order, and those
-  /// at either end of a new one wait for each other. On a route that was not connected the first send may wait
-  /// for its receive; else a send never waits for its receiver.
-  virtual void connect(const std::vector<Route>&) {}
+  /// Makes ready what messages will go over. All ranks of the run name the same routes, in one order, and
+  /// those at either end of a new one wait for each other. On a route that was not connected the first send
+  /// may wait for its receive; else a send never waits for its receiver.
+  virtual void connect(const std::vector<RankRoute>&) {}
 
   /// data[i] = sum over the group's ranks, in their order, of data[i]: the same bits on every rank. The order
-  /// is a promise of communicators within one process. NCCL adds in an order of its own, which may change with
-  /// its version, the machines and `count`, and bf16 in bf16 from rank to rank, where these add in f32 and
-  /// round once; what all ranks of one sum get has the same bits there too.
+  /// is a promise of communicators within one process. NCCL adds in an order of its own, which may change
+  /// with its version, the machines and `count`, and bf16 in bf16 from rank to rank, where these add in f32
+  /// and round once; what all ranks of one sum get has the same bits there too.
   virtual void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
                           DeviceStream& stream, const std::string& what) = 0;
   /// all[r * count + i] = one[i] of the group's rank r. `one` may be this rank's part of `all`.

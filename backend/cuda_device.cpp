@@ -173,4 +173,8 @@ void* cuda_stream_of(DeviceStream& stream) {
   return of_cuda(stream).handle();
 }
 
+bool cuda_event_reached(DeviceEvent& event) {
+  return of_cuda(event).reached();
+}
+
 }  // namespace dflop

@@ -32,4 +32,8 @@ std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const Cud
 /// The cudaStream_t of a stream that such a device has made. @throws Error (internal) for other streams.
 void* cuda_stream_of(DeviceStream& stream);
 
+/// Whether the device has come to an event that such a device has made and a stream has recorded; from any
+/// thread. @throws Error (internal) for other events, or where the GPU has failed.
+bool cuda_event_reached(DeviceEvent& event);
+
 }  // namespace dflop

@@ -32,12 +32,7 @@ cudaMemPool_t make_pool(int device) {
 }  // namespace
 
 CudaGpu::CudaGpu(int index) : index_(index) {
-  const std::vector<DeviceInfo> devices = cuda_devices();
-  if (index < 0 || static_cast<std::size_t>(index) >= devices.size()) {
-    throw Error(ErrorKind::no_device, "there is no GPU " + std::to_string(index) + "; this machine has " +
-                                          std::to_string(devices.size()));
-  }
-  const DeviceInfo& info = devices[static_cast<std::size_t>(index)];
+  const DeviceInfo info = cuda_device(index);
   name_ = info.name;
   multiprocessors_ = info.multiprocessors;
   use();
@@ -146,6 +141,14 @@ Nanoseconds CudaEvent::time() {
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, anchor_->event, event_), "the time of an event");
   return anchor_->time + Nanoseconds(std::llround(double{milliseconds} * 1e6));
+}
+
+bool CudaEvent::reached() const {
+  if (anchor_ == nullptr) return false;
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  check_cuda(status, "asking for an event");
+  return true;
 }
 
 void CudaEvent::record(cudaStream_t stream) {

@@ -89,6 +89,8 @@ class CudaEvent final : public DeviceEvent {
   ~CudaEvent() override;
 
   Nanoseconds time() override;
+  /// Whether the device has come to it. @throws Error (internal) where the device has failed.
+  bool reached() const;
   void record(cudaStream_t stream);
   /// @throws Error (internal) before it is recorded.
   void make_wait(cudaStream_t stream) const;

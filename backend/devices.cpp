@@ -20,32 +20,58 @@ void check(cudaError_t status, const std::string& what) {
 
 }  // namespace
 
-std::vector<DeviceInfo> cuda_devices() {
+int cuda_device_count() {
   int count = 0;
   check(cudaGetDeviceCount(&count), "no CUDA device can be used");
   if (count == 0) throw Error(ErrorKind::no_device, "the CUDA driver is there but no device");
+  return count;
+}
+
+DeviceInfo cuda_device(int index) {
+  const int count = cuda_device_count();
+  if (index < 0 || index >= count) {
+    throw Error(ErrorKind::no_device,
+                "there is no GPU " + std::to_string(index) + "; this machine has " + std::to_string(count));
+  }
+  const std::string device = "device " + std::to_string(index);
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), device);
+  check(cudaSetDevice(index), device);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), device);
+  return {index,
+          properties.name,
+          properties.multiProcessorCount,
+          properties.major * 10 + properties.minor,
+          Bytes{static_cast<std::int64_t>(total_bytes)},
+          Bytes{static_cast<std::int64_t>(free_bytes)}};
+}
+
+std::vector<DeviceInfo> cuda_devices() {
+  std::vector<DeviceInfo> devices;
+  const int count = cuda_device_count();
   int current = 0;
   check(cudaGetDevice(&current), "the current device");
-  std::vector<DeviceInfo> devices;
-  for (int index = 0; index < count; ++index) {
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, index), "device " + std::to_string(index));
-    check(cudaSetDevice(index), "device " + std::to_string(index));
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    check(cudaMemGetInfo(&free_bytes, &total_bytes), "device " + std::to_string(index));
-    devices.push_back(
-        {index, properties.name, properties.multiProcessorCount, properties.major * 10 + properties.minor,
-         Bytes{static_cast<std::int64_t>(total_bytes)}, Bytes{static_cast<std::int64_t>(free_bytes)}});
-  }
+  for (int index = 0; index < count; ++index) devices.push_back(cuda_device(index));
   check(cudaSetDevice(current), "device " + std::to_string(current));
   return devices;
 }
 
 #else
 
-std::vector<DeviceInfo> cuda_devices() {
+int cuda_device_count() {
   throw Error(ErrorKind::no_device, "this dflop was built without CUDA; build with -DDFLOP_CUDA=ON");
+}
+
+DeviceInfo cuda_device(int) {
+  cuda_device_count();
+  return {};
+}
+
+std::vector<DeviceInfo> cuda_devices() {
+  cuda_device_count();
+  return {};
 }
 
 #endif

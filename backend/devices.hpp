@@ -17,6 +17,14 @@ struct DeviceInfo {
   Bytes free_memory;
 };
 
+/// How many CUDA devices there are. @throws as cuda_devices()
+int cuda_device_count();
+
+/// One of them, which becomes the calling thread's current one. A process that asks takes some of its memory
+/// until it ends; the others are not touched.
+/// @throws Error (no_device)
+DeviceInfo cuda_device(int index);
+
 /// All CUDA devices that can be used now.
 /// @throws Error (no_device) where there is none, saying whether the build, the driver or the device is
 /// missing.

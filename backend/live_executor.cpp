@@ -46,16 +46,33 @@ void add_lockstep(std::vector<LiveSpan>& group, const std::vector<LiveSpan>& ran
   }
 }
 
-/// Where the held values of a parameter stand in the whole tensor; calls visit(held index, whole index).
-template <typename Visit>
-void for_each_value(const Parameter& parameter, const Visit& visit) {
-  std::size_t held = 0;
-  for (const Range& range : parameter.row_ranges) {
-    for (std::int64_t row = range.begin; row < range.end; ++row) {
-      for (std::int64_t c = parameter.column_range.begin; c < parameter.column_range.end; ++c) {
-        visit(held++, static_cast<std::size_t>(row * parameter.columns + c));
-      }
+/// Per stage, the first group that holds it.
+std::vector<std::size_t> first_groups(const Program& layout) {
+  std::vector<std::size_t> groups(layout.stages.size(), layout.groups.size());
+  for (std::size_t g = layout.groups.size(); g-- > 0;) {
+    const Group& group = layout.groups[g];
+    for (auto i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = layout.instructions[static_cast<std::size_t>(i)];
+      if (instruction.op == Op::optimizer_step) groups[static_cast<std::size_t>(instruction.stage)] = g;
     }
+  }
+  return groups;
+}
+
+/// The next rank's record, of a group of which the first rank does the same and came before it.
+void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader, double& loss) {
+  const auto group = reader.get<std::size_t>();
+  const bool first = reader.get<int>() == 0;
+  GroupRecord& record = records.at(group);
+  const auto own_loss = reader.get<double>();
+  const auto state = reader.get<ModelState>();
+  std::vector<LiveSpan> spans = reader.get_all<LiveSpan>();
+  if (first) {
+    loss += own_loss;
+    record = {std::move(spans), state};
+  } else {
+    const auto begin = static_cast<std::size_t>(program.groups[group].begin);
+    add_lockstep(record.spans, spans, &program.instructions[begin]);
   }
 }
 
@@ -63,13 +80,23 @@ void for_each_value(const Parameter& parameter, const Visit& visit) {
 
 LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, const Program& layout, World& world,
                            const LiveOptions& options)
-    : world_(world), stages_(layout.stages) {
+    : world_(world), stages_(layout.stages), first_groups_(first_groups(layout)) {
   if (world.ranks() != layout.ranks()) {
     throw Error(ErrorKind::input, "the plan is for " + std::to_string(layout.ranks()) +
                                       " ranks, this run has " + std::to_string(world.ranks()));
   }
   require_live(model);
-  for (const int r : world.local_ranks()) {
+  try {
+    make_ranks(plan, model, layout, options);
+  } catch (const std::exception& error) {
+    world.abort(error.what());  // or the others would wait for this process's ranks
+    throw;
+  }
+}
+
+void LiveExecutor::make_ranks(const Plan& plan, const ModelSpec& model, const Program& layout,
+                              const LiveOptions& options) {
+  for (const int r : world_.local_ranks()) {
     auto rank = std::make_unique<Rank>();
     rank->rank = r;
     rank->group = group_of(layout, r);
@@ -77,9 +104,9 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, const Progr
     RankGroup tp;
     for (int t = 0; t < group.ranks; ++t) tp.ranks.push_back(group.first_rank + t);
     const int tp_rank = r - group.first_rank;
-    rank->device = world.make_device(r);
-    rank->communicator = world.make_communicator(r);
-    rank->turn = world.make_turn(r, tp);
+    rank->device = world_.make_device(r);
+    rank->communicator = world_.make_communicator(r);
+    rank->turn = world_.make_turn(r, tp);
     rank->stream = rank->device->make_stream();
     rank->kernels = rank->device->make_kernels(*rank->stream, options.dtype);
     rank->context = std::make_unique<RankContext>(
@@ -91,6 +118,21 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, const Progr
 }
 
 LiveExecutor::~LiveExecutor() = default;
+
+/// One rank's part of joined(), on the clock of the leading process.
+void LiveExecutor::add_record(ByteWriter& writer, const Rank& rank, LiveRankResult result,
+                              Nanoseconds offset) {
+  for (LiveSpan& span : result.spans) {
+    span.start += offset;
+    span.end += offset;
+    span.arrival += offset;
+  }
+  writer.add(rank.group);
+  writer.add(rank.context->tp_rank);
+  writer.add(result.loss);
+  writer.add(rank.live->model_state());
+  writer.add(result.spans);
+}
 
 LiveResult LiveExecutor::run(const LiveStep& step) {
   if (step.program.stages != stages_ || step.program.ranks() != world_.ranks()) {
@@ -108,20 +150,23 @@ LiveResult LiveExecutor::run(const LiveStep& step) {
                                  [&](std::size_t i, const std::string& message) {
                                    ranks_[i]->communicator->abort(message);
                                  }});
-  LiveResult result;
-  std::vector<GroupRecord> records(step.program.groups.size());
+  ByteWriter own;
+  const Nanoseconds offset = world_.clock_offset();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    GroupRecord& record = records[ranks_[i]->group];
-    if (ranks_[i]->context->tp_rank != 0) {  // does the same as the first, which comes before it
-      const auto first = step.program.groups[ranks_[i]->group].begin;
-      add_lockstep(record.spans, results[i].spans,
-                   &step.program.instructions[static_cast<std::size_t>(first)]);
-      continue;
-    }
-    result.loss += results[i].loss;
-    record = {std::move(results[i].spans), ranks_[i]->live->model_state()};
+    add_record(own, *ranks_[i], std::move(results[i]), offset);
   }
-  result.timeline = live_timeline(step.program, records, world_.device_name());
+  return joined(step.program, world_.gather(own.take()));
+}
+
+/// What the ranks of all processes have noted, in their order; nothing where these are not known.
+LiveResult LiveExecutor::joined(const Program& program, const std::vector<std::string>& processes) const {
+  LiveResult result;
+  if (processes.empty()) return result;
+  std::vector<GroupRecord> records(program.groups.size());
+  for (const std::string& process : processes) {
+    for (ByteReader reader(process); !reader.at_end();) add_to(records, program, reader, result.loss);
+  }
+  result.timeline = live_timeline(program, records, world_.device_name());
   result.timeline.cores = world_.cores();
   return result;
 }
@@ -134,29 +179,30 @@ Bytes LiveExecutor::in_use(int rank) const {
 }
 
 WholeTensors LiveExecutor::read(ParameterStore::Kind which) {
-  WholeTensors tensors;
+  ByteWriter own;
   for (const auto& rank : ranks_) {
     for (std::size_t s = 0; s < rank->live->stages(); ++s) {
       ParameterStore& store = rank->live->module(s).parameters();
+      const bool first = first_groups_[static_cast<std::size_t>(rank->live->stage_index(s))] == rank->group;
+      if (!first && store.holds_all(which)) continue;  // copies of what the first group has
       for (const Parameter& parameter : store.list()) {
-        WholeTensor& whole = tensors[parameter.name];
-        if (whole.values.empty()) {
-          whole = {parameter.rows, parameter.columns,
-                   std::vector<double>(static_cast<std::size_t>(parameter.rows * parameter.columns), 0.0)};
-        }
-        const std::vector<double> held = store.read(*rank->context, parameter, which);
-        const auto held_here = store.held(parameter, which);
-        for_each_value(parameter, [&](std::size_t from, std::size_t to) {
-          const auto place = static_cast<std::int64_t>(from);
-          if (place >= held_here.begin && place < held_here.end) whole.values[to] = held[from];
-        });
+        const Range held = store.held(parameter, which);
+        if (held.size() == 0) continue;
+        add_part(own, parameter, held, store.read(*rank->context, parameter, which));
       }
     }
   }
+  WholeTensors tensors;
+  for (const std::string& process : world_.gather(own.take())) merge_parts(process, tensors);
   return tensors;
 }
 
 void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors) {
+  if (world_.local_ranks().size() == static_cast<std::size_t>(world_.ranks())) return set(which, tensors);
+  set(which, whole_tensors(world_.broadcast(world_.leads() ? to_bytes(tensors) : "")));
+}
+
+void LiveExecutor::set(ParameterStore::Kind which, const WholeTensors& tensors) {
   for (const auto& rank : ranks_) {
     for (std::size_t s = 0; s < rank->live->stages(); ++s) {
       ParameterStore& store = rank->live->module(s).parameters();
@@ -164,16 +210,7 @@ void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors
         const auto found = tensors.find(parameter.name);
         if (found == tensors.end())
           throw Error(ErrorKind::input, "tensor '" + parameter.name + "' is missing");
-        const WholeTensor& whole = found->second;
-        if (whole.rows != parameter.rows || whole.columns != parameter.columns) {
-          throw Error(ErrorKind::input,
-                      "tensor '" + parameter.name + "': expected " + std::to_string(parameter.rows) + " x " +
-                          std::to_string(parameter.columns) + " values, found " + std::to_string(whole.rows) +
-                          " x " + std::to_string(whole.columns));
-        }
-        std::vector<double> held(static_cast<std::size_t>(parameter.count()));
-        for_each_value(parameter, [&](std::size_t to, std::size_t from) { held[to] = whole.values[from]; });
-        store.write(*rank->context, parameter, which, held);
+        store.write(*rank->context, parameter, which, part_of(found->second, parameter));
       }
     }
   }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/live_rank.hpp"
+#include "backend/tensor_parts.hpp"
 #include "backend/world.hpp"
 #include "core/timeline.hpp"
 
@@ -18,18 +18,11 @@ struct LiveOptions {
   std::uint64_t seed = 1;  ///< of the parameters' first values
 };
 
+/// Of all ranks, in the process that leads the world; nothing in its others.
 struct LiveResult {
   Timeline timeline;
   double loss = 0;  ///< mean over the trained tokens of the batch
 };
-
-/// A whole tensor, whatever the plan: [rows, columns], row after row.
-struct WholeTensor {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::vector<double> values;
-};
-using WholeTensors = std::map<std::string, WholeTensor>;
 
 class LiveExecutor {
  public:
@@ -48,17 +41,25 @@ class LiveExecutor {
   /// next. @throws Error (internal) for another process's rank.
   Bytes in_use(int rank) const;
 
-  /// Parameters, gradients or optimizer states of this process's ranks, put together from their parts.
+  /// Parameters, gradients or optimizer states of all ranks, put together from their parts, in the process
+  /// that leads the world; none in its others. All processes call it, as write().
   WholeTensors read(ParameterStore::Kind which);
-  /// Sets what this process's ranks hold of them.
+  /// Sets what all ranks hold of them, as the leading process gives them.
   /// @throws Error (input) naming a tensor that is missing or has another shape.
   void write(ParameterStore::Kind which, const WholeTensors& tensors);
 
  private:
   struct Rank;
 
+  void make_ranks(const Plan& plan, const ModelSpec& model, const Program& layout,
+                  const LiveOptions& options);
+  static void add_record(ByteWriter& writer, const Rank& rank, LiveRankResult result, Nanoseconds offset);
+  LiveResult joined(const Program& program, const std::vector<std::string>& processes) const;
+  void set(ParameterStore::Kind which, const WholeTensors& tensors);
+
   World& world_;
-  std::vector<Stage> stages_;  // of the plan
+  std::vector<Stage> stages_;              // of the plan
+  std::vector<std::size_t> first_groups_;  // by stage
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

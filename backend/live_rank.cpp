@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "backend/routes.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -102,6 +103,7 @@ StageInput LiveRank::input_of(const LiveStep& step, int stage, int microbatch) c
 }
 
 void LiveRank::prepare(const LiveStep& step) {
+  rank_.communicator.connect(routes_of(step.program));
   slots_.clear();
   pieces_.clear();
   arrivals_.clear();
@@ -261,7 +263,7 @@ void LiveRank::send(const LiveStep& step, const Instruction& instruction) {
   const Group& peer = step.program.groups[static_cast<std::size_t>(message.destination)];
   const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
   // Every rank of a tp group has all of it; each rank of the other group hears it from one of them.
-  for (int t = rank_.tp_rank; t < peer.ranks; t += rank_.tp_size()) {
+  for (const int t : receivers_of(rank_.tp_rank, rank_.tp_size(), peer.ranks)) {
     rank_.communicator.send(part.data, bytes, peer.first_rank + t, rank_.compute, place_of(instruction));
   }
   if (--left == 0) made = {};

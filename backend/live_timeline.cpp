@@ -88,6 +88,13 @@ class LiveTimeline {
     for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
       if (is_send(instruction.op)) message(instruction).begin = span.arrival - begin_;
     });
+    std::vector<Nanoseconds> all_there(program_.collectives.size(),
+                                       Nanoseconds{0});  // each rank knows of some
+    for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
+      if (instruction.op != Op::all_reduce && instruction.op != Op::all_reduce_wait) return;
+      Nanoseconds& latest = all_there[static_cast<std::size_t>(instruction.index)];
+      latest = std::max(latest, span.arrival - begin_);
+    });
     for_each([&](std::size_t g, const Instruction& instruction, const LiveSpan& span) {
       const Nanoseconds arrival = span.arrival - begin_;
       if (is_receive(instruction.op)) {
@@ -96,8 +103,8 @@ class LiveTimeline {
         sent.end = std::max(sent.begin, arrival > own.begin ? own.end : arrival);
       } else if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
         const Interval own = interval_of(span);
-        reductions_[g][static_cast<std::size_t>(instruction.index)] = {
-            std::clamp(arrival, own.begin, own.end), own.end};
+        const auto index = static_cast<std::size_t>(instruction.index);
+        reductions_[g][index] = {std::clamp(all_there[index], own.begin, own.end), own.end};
       }
     });
   }

@@ -79,12 +79,11 @@ class PendingWork {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const NcclTable& table, Rendezvous& rendezvous, std::unique_ptr<Device> device,
-                   NcclSeam seam)
+  NcclCommunicator(const NcclTable& table, Rendezvous& rendezvous, NcclSeam seam)
       : table_(table),
         rendezvous_(rendezvous),
-        device_(std::move(device)),
         seam_(std::move(seam)),
+        memory_(seam_),
         comms_(table, rendezvous),
         pending_(seam_) {
     rendezvous_.watch([this] { return RankState{pending_.waits_for(), comms_.failure()}; });
@@ -101,7 +100,7 @@ class NcclCommunicator final : public Communicator {
             const std::string& what) override;
   void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                const std::string& what) override;
-  void connect(const std::vector<Route>& routes) override;
+  void connect(const std::vector<RankRoute>& routes) override;
 
   void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
                   DeviceStream& stream, const std::string& what) override {
@@ -122,25 +121,26 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  Nanoseconds last_arrival() const override;
+  Nanoseconds last_arrival() const override { return arrival()(); }
+  Arrival arrival() const override;
   void abort(const std::string& reason) override { rendezvous_.abort(reason); }
 
  private:
   using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
 
   void collective(const std::string& what, const RankGroup& group, DeviceStream& stream, const Call& call);
-  NcclRoute& route(const Route& route);
+  NcclRoute& route(const RankRoute& route);
   ncclComm_t comm_of(const RankGroup& group, std::size_t place);
   SharedEvent recorded(DeviceStream& stream);
   bool all_done();
 
   const NcclTable& table_;
   Rendezvous& rendezvous_;
-  std::unique_ptr<Device> device_;
   const NcclSeam seam_;
+  NcclMemory memory_;
   NcclComms comms_;
   PendingWork pending_;
-  std::map<Route, NcclRoute> routes_;
+  std::map<RankRoute, NcclRoute> routes_;
   std::map<std::vector<std::int32_t>, ncclComm_t> groups_;
   SharedEvent last_;  ///< null before the first receive or collective
   std::string last_what_;
@@ -167,15 +167,15 @@ bool NcclCommunicator::all_done() {
 }
 
 SharedEvent NcclCommunicator::recorded(DeviceStream& stream) {
-  SharedEvent event = device_->make_event();
+  SharedEvent event = memory_.make_event();
   stream.record(*event);
   return event;
 }
 
-NcclRoute& NcclCommunicator::route(const Route& route) {
+NcclRoute& NcclCommunicator::route(const RankRoute& route) {
   const auto found = routes_.find(route);
   if (found != routes_.end()) return found->second;
-  return routes_.try_emplace(route, NcclParts{table_, comms_, *device_, seam_}, route, route.source == rank())
+  return routes_.try_emplace(route, NcclParts{table_, comms_, memory_, seam_}, route, route.source == rank())
       .first->second;
 }
 
@@ -203,9 +203,9 @@ void NcclCommunicator::receive(void* data, std::size_t bytes, int peer, DeviceSt
 /// NCCL connects two ranks when both first use a communicator, so each route is used here, by an empty
 /// message. All ranks go through the new routes in one order; of those that are not connected yet the first
 /// can be, as neither of its ends waits for another.
-void NcclCommunicator::connect(const std::vector<Route>& routes) {
-  const std::unique_ptr<DeviceStream> stream = device_->make_stream();
-  for (const Route& r : routes) {
+void NcclCommunicator::connect(const std::vector<RankRoute>& routes) {
+  const std::unique_ptr<DeviceStream> stream = seam_.new_device()->make_stream();
+  for (const RankRoute& r : routes) {
     if ((r.source != rank() && r.destination != rank()) || routes_.count(r) > 0) continue;
     if (r.source == rank()) {
       send(nullptr, 0, r.destination, *stream, "a first message");
@@ -236,20 +236,23 @@ void NcclCommunicator::collective(const std::string& what, const RankGroup& grou
   pending_.add(wait, last_, recorded(stream));
 }
 
-Nanoseconds NcclCommunicator::last_arrival() const {
-  rendezvous_.check();
-  if (last_ == nullptr) return Nanoseconds{0};
-  const Rendezvous::Waiting waiting(rendezvous_, last_what_);
-  const Nanoseconds time = last_->time();
-  rendezvous_.check();  // which ends what the device waits for, too
-  return time;
+/// To be asked for while the communicator is there.
+Arrival NcclCommunicator::arrival() const {
+  return [&rendezvous = rendezvous_, event = last_, what = last_what_] {
+    rendezvous.check();
+    if (event == nullptr) return Nanoseconds{0};
+    const Rendezvous::Waiting waiting(rendezvous, what);
+    const Nanoseconds time = event->time();
+    rendezvous.check();  // which ends what the device waits for, too
+    return time;
+  };
 }
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclTable& table, Rendezvous& rendezvous,
-                                                     std::unique_ptr<Device> device, NcclSeam seam) {
-  return std::make_unique<NcclCommunicator>(table, rendezvous, std::move(device), std::move(seam));
+                                                     NcclSeam seam) {
+  return std::make_unique<NcclCommunicator>(table, rendezvous, std::move(seam));
 }
 
 }  // namespace dflop

@@ -11,15 +11,17 @@
 
 namespace dflop {
 
-/// What this needs of a device beyond Device.
+/// What this needs of the rank's GPU.
 struct NcclSeam {
+  /// Views of it that have no stream and no memory in common: one that gives memory back may make its streams
+  /// wait for each other. The GPU is the calling threads' current one.
+  std::function<std::unique_ptr<Device>()> new_device;
   std::function<cudaStream_t(DeviceStream&)> native_stream;
   /// Whether the device has come to an event that was recorded; from any thread.
   std::function<bool(DeviceEvent&)> reached;
 };
 
-/// One rank's end; table and rendezvous outlive it. `device` is its own view of the rank's GPU, which is the
-/// calling threads' current one.
+/// One rank's end; table and rendezvous outlive it.
 ///
 /// Every route, from one rank to one other, has a communicator of two and on either side a stream of its own.
 /// A send copies its data in the caller's stream, which goes on at once; the route's stream sends the copy. A
@@ -38,7 +40,7 @@ struct NcclSeam {
 /// last_arrival(). The destructor waits until what this rank has sent is received, and until all ranks have
 /// come to their end, each no longer than the run's timeout: who frees its memory before may still be read.
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclTable& table, Rendezvous& rendezvous,
-                                                     std::unique_ptr<Device> device, NcclSeam seam);
+                                                     NcclSeam seam);
 
 inline constexpr int kRouteCtas = 2;
 

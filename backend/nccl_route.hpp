@@ -10,11 +10,25 @@
 
 namespace dflop {
 
+/// Memory that is taken and given back in a stream of its own, which does nothing else: so it never waits.
+class NcclMemory {
+ public:
+  explicit NcclMemory(const NcclSeam& seam) : device_(seam.new_device()), stream_(device_->make_stream()) {}
+
+  /// It is there when `user` comes past the call; nothing works on it any more when it is given back.
+  std::unique_ptr<Buffer> take(std::size_t bytes, DeviceStream& user);
+  std::unique_ptr<DeviceEvent> make_event() { return device_->make_event(); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceStream> stream_;
+};
+
 /// What a route works with; all outlive it.
 struct NcclParts {
   const NcclTable& table;
   NcclComms& comms;
-  Device& device;
+  NcclMemory& memory;
   const NcclSeam& seam;
 };
 
@@ -22,7 +36,7 @@ struct NcclParts {
 class NcclRoute {
  public:
   /// Waits until the other end is made.
-  NcclRoute(const NcclParts& parts, const Route& route, bool is_source);
+  NcclRoute(const NcclParts& parts, const RankRoute& route, bool is_source);
 
   /// Returns when the copy and the send are in their streams, and where it is the route's first operation
   /// when the other end's first is entered too.
@@ -40,7 +54,7 @@ class NcclRoute {
     std::unique_ptr<DeviceEvent> sent;
   };
 
-  Copy& copy_of(std::size_t bytes);
+  Copy& copy_of(std::size_t bytes, DeviceStream& stream);
   bool is_sent(const Copy& copy) const { return parts_.seam.reached(*copy.sent); }
 
   NcclParts parts_;

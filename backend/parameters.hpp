@@ -79,6 +79,8 @@ class ParameterStore {
   std::vector<double> read(const RankContext& rank, const Parameter& parameter, Kind which);
   /// Which of a parameter's values this rank holds.
   Range held(const Parameter& parameter, Kind which) const;
+  /// Whether this rank holds all values of its parameters, and not those of its shard alone.
+  bool holds_all(Kind which) const { return shards_ == 1 || !is_sharded(which); }
   /// Weights are rounded from what is written, and their masters are not.
   void write(const RankContext& rank, const Parameter& parameter, Kind which,
              const std::vector<double>& values);

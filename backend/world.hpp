@@ -3,11 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/communicator.hpp"
 #include "backend/compute_turn.hpp"
 #include "backend/device.hpp"
+#include "core/units.hpp"
 
 namespace dflop {
 
@@ -31,6 +33,22 @@ class World {
                                                  [[maybe_unused]] const RankGroup& tp) {
     return nullptr;
   }
+
+  /// Whether this process runs rank 0: it alone prints, writes files and makes schedules.
+  bool leads() const { return local_ranks().front() == 0; }
+
+  /// What processes of one run tell each other, all of them calling in the same order; in one process it
+  /// comes back. @throws as Communicator does: Aborted where the run has ended, Error (internal) for the
+  /// timeout. All processes' bytes in the leading one, by rank; none in the others.
+  virtual std::vector<std::string> gather(std::string bytes) { return {std::move(bytes)}; }
+  /// Those of the leading process.
+  virtual std::string broadcast(std::string bytes) { return bytes; }
+
+  /// What to add to DeviceEvent::time() of this process to have it on the clock of the leading one.
+  virtual Nanoseconds clock_offset() { return Nanoseconds{0}; }
+
+  /// Ends the run of all other processes, which are told why.
+  virtual void abort(const std::string& /*reason*/) {}
 };
 
 }  // namespace dflop

@@ -11,7 +11,9 @@
 
 namespace dflop {
 
-/// "host": every rank is a thread; "cuda": and all share the first GPU that the process sees.
+/// "host": every rank is a thread; "cuda": and all share the first GPU that the process sees; "nccl": every
+/// rank is a process with a GPU of its own, started by torchrun, mpirun or srun
+/// (backend/launch_environment.hpp).
 const std::vector<std::string>& world_devices();
 
 struct WorldOptions {
@@ -20,8 +22,9 @@ struct WorldOptions {
   int cores = 0;                ///< of the host, that compute at a time; 0: every rank when it likes
 };
 
-/// @throws Error (usage) for another name than those, or more ranks than the device can run; Error
-/// (no_device) saying whether the build, the driver or the device is missing.
+/// @throws Error (usage) for another name than those, more ranks than the device can run, or a process that
+/// was not started by a launcher; Error (input) where that has started other than so many; Error (no_device)
+/// saying whether the build, the driver or the device is missing.
 std::unique_ptr<World> make_world(const std::string& device, int ranks, const WorldOptions& options = {});
 
 }  // namespace dflop

@@ -99,7 +99,7 @@ std::optional<LiveSteps> run_live(const Plan& plan, const FidelityInput& input,
   const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
   const std::unique_ptr<World> world = make_live_world(options.device, layout.ranks(), options.cores);
   LiveExecutor executor(plan, model, layout, *world, {options.dtype, options.seed});
-  TrainingLoop training(plan, input.target, input.batches, options.scheduler, executor,
+  TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, executor,
                         training_options(options));
   const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
   LiveSteps live;

@@ -41,7 +41,8 @@ void add_live_options(Options& options) {
   namespace po = boost::program_options;
   options.add_options()  //
       ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
-       "host: every rank is a thread; cuda: and all ranks share the first GPU")  //
+       "host: every rank is a thread; cuda: and all ranks share the first GPU; nccl: every rank is a process with "
+       "a GPU of its own, started by torchrun, mpirun or srun")  //
       ("dtype", po::value<std::string>()->default_value("f32")->value_name("f32|bf16"),
        "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
        "weights of bf16, which checkpoints hold");

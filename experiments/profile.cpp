@@ -72,7 +72,9 @@ int profile(const Values& values) {
       {static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy, options.tp.back()});
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
-  const std::unique_ptr<World> world = make_live_world(values["device"].as<std::string>(), ranks, 0);
+  const auto device = values["device"].as<std::string>();
+  if (device == "nccl") refuse_value("device", "host or cuda", device);
+  const std::unique_ptr<World> world = make_live_world(device, ranks, 0);
   ProfileTables measured;
   {
     Progress progress("measuring");

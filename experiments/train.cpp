@@ -2,26 +2,24 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <deque>
 #include <memory>
 
+#include "backend/process_world.hpp"
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "experiments/command.hpp"
-#include "experiments/correction_study.hpp"
 #include "experiments/live_setup.hpp"
 #include "experiments/options.hpp"
 #include "experiments/stop_signals.hpp"
+#include "experiments/train_job.hpp"
 #include "experiments/training.hpp"
 #include "experiments/training_checkpoint.hpp"
 #include "experiments/training_profile.hpp"
 #include "solver/schedulers.hpp"
 #include "traces/output_file.hpp"
-#include "traces/plan_file.hpp"
-#include "traces/text_file.hpp"
 #include "traces/timeline_file.hpp"
 
 namespace dflop {
@@ -29,12 +27,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::int64_t kMostSteps = 1'000'000;
 constexpr std::size_t kMostRecorded = 32;  // steps
-constexpr double kMostLatency = 100;
-constexpr const char* kCorrectionRules = "off, always, published or keep";
-constexpr const char* kDefaultModel = "tiny-vlm";
-constexpr const char* kDefaultCluster = "a100-80g:1";
 
 /// One line a second at most on standard error, which a terminal overwrites.
 class TrainingLine {
@@ -61,33 +54,6 @@ class TrainingLine {
   bool drawn_ = false;
   std::chrono::steady_clock::time_point last_;
 };
-
-/// One encoder and one LLM rank.
-Plan default_plan(const std::string& model_name, const std::string& cluster, const ModelSpec& model,
-                  int gbs) {
-  Plan plan;
-  plan.planner = "train";
-  plan.model = model_name;
-  plan.cluster = cluster;
-  plan.gbs = gbs;
-  plan.encoder = {1, 1, 1, {model.encoder.layers}};
-  plan.llm = {1, 1, 1, {model.llm.layers}};
-  plan.microbatches = std::min(4, gbs);
-  plan.recomputation = Recomputation::none;
-  return plan;
-}
-
-Plan read_plan(const Values& values) {
-  const auto path = values["plan"].as<std::string>();
-  Plan plan = parse_plan(read_text_file(path), path);
-  if (values.count("model") > 0 && values["model"].as<std::string>() != plan.model) {
-    throw Error(ErrorKind::usage, fmt::format("option '--model': {} is a plan for '{}', found '{}'", path,
-                                              plan.model, values["model"].as<std::string>()));
-  }
-  if (values.count("gbs") > 0)
-    plan.gbs = static_cast<int>(read_integer(values, "gbs", plan.bins(), kMostGbs));
-  return plan;
-}
 
 /// --steps counts those of the training here, not of a scheduler's search.
 SchedulerChoice read_step_scheduler(Values values) {
@@ -121,178 +87,96 @@ Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& 
   return table;
 }
 
-/// What is trained on which batches.
-struct Job {
-  Plan plan;
-  std::string where;  ///< the plan's file; "plan" without one
-  std::shared_ptr<const Target> target;
-  std::string data;
-  std::shared_ptr<const std::vector<Batch>> batches;
-  std::int64_t steps = 0;
-  std::uint64_t seed = 0;
-};
-
-/// The plan and its target.
-Job read_job(const Values& values) {
-  Job job;
-  job.seed = read_seed(values);
-  job.steps = read_integer(values, "steps", 1, kMostSteps);
-  if (values.count("plan") > 0) {
-    job.where = values["plan"].as<std::string>();
-    job.plan = read_plan(values);
-    job.target = std::make_shared<const Target>(job.plan.model, job.plan.cluster, job.where);
-  } else {
-    job.where = "plan";
-    const auto model = read_text(values, "model").value_or(kDefaultModel);
-    job.target = std::make_shared<const Target>(model, kDefaultCluster);
-    const auto gbs = values.count("gbs") > 0 ? read_integer(values, "gbs", 1, kMostGbs) : 16;
-    job.plan = default_plan(model, kDefaultCluster, job.target->model, static_cast<int>(gbs));
-  }
-  validate(job.plan, job.target->model, job.target->cluster, job.where);
-  require_live_plan(job.plan, job.where);
-  return job;
-}
-
-void read_batches(const Values& values, Job& job) {
-  if (job.steps * job.plan.gbs > kMostSamplesInAll) {
-    throw Error(ErrorKind::usage, fmt::format("option '--steps': {} steps of {} samples are more than {}",
-                                              job.steps, job.plan.gbs, kMostSamplesInAll));
-  }
-  job.data = values["data"].as<std::string>();
-  const std::vector<Sample> samples =
-      load_samples(job.data, read_preprocess_options(values, job.target->model, job.seed));
-  job.batches = std::make_shared<const std::vector<Batch>>(
-      make_batches(samples, job.plan.gbs, static_cast<int>(job.steps), job.seed));
-}
-
-/// Where the state of a run is kept, and how often.
-struct Checkpoints {
-  std::optional<std::string> folder;
-  std::int64_t every = 0;
-  bool resume = false;
-};
-
-Checkpoints read_checkpoints(const Values& values) {
-  Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMostSteps),
-                          values["resume"].as<bool>()};
-  if (checkpoints.resume && !checkpoints.folder)
-    throw Error(ErrorKind::usage, "option '--resume': expected '--checkpoint DIR' with it");
-  if (checkpoints.folder) prepare_checkpoints(*checkpoints.folder, checkpoints.resume);
-  return checkpoints;
-}
-
-/// "FRACTION:LATENCY".
-std::optional<Anomaly> read_slow_shapes(const Values& values) {
-  const std::optional<std::string> text = read_text(values, "slow-shapes");
-  if (!text) return std::nullopt;
-  Anomaly anomaly;
-  const char* const end = text->data() + text->size();
-  const auto [colon, first] = std::from_chars(text->data(), end, anomaly.fraction);
-  const bool two = first == std::errc() && colon != end && *colon == ':';
-  const auto [stop, second] = two ? std::from_chars(colon + 1, end, anomaly.latency)
-                                  : std::from_chars_result{end, std::errc::invalid_argument};
-  if (second != std::errc() || stop != end || !(anomaly.fraction > 0 && anomaly.fraction <= 1) ||
-      !(anomaly.latency > 0 && anomaly.latency <= kMostLatency)) {
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("option '--slow-shapes': expected FRACTION:LATENCY, a fraction of samples above 0 "
-                    "and at most 1 and a latency above 0 and at most {}, found '{}'",
-                    kMostLatency, *text));
-  }
-  return anomaly;
-}
-
-/// What correction and slow shapes add to the options, which have the profile.
-void read_correction(const Values& values, const Job& job, TrainingOptions& options) {
-  const auto rule = values["correction"].as<std::string>();
-  options.correct = rule != "off";
-  if (rule == "published") {
-    options.correction_rule = SwitchRule::published;
-  } else if (rule == "keep") {
-    options.correction_rule = SwitchRule::keep;
-  } else if (rule != "off" && rule != "always") {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--correction': expected {}, found '{}'", kCorrectionRules, rule));
-  }
-  const std::optional<Anomaly> slow = read_slow_shapes(values);
-  if ((slow || options.correct) && !options.profile) {
-    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected '--profile FILE' with it",
-                                              slow ? "slow-shapes" : "correction"));
-  }
-  if (!slow) return;
-  Batch samples;
-  for (const Batch& batch : *job.batches) samples.insert(samples.end(), batch.begin(), batch.end());
-  options.slower = std::make_shared<AnomalousCostModel>(*options.profile, job.plan, job.target->model,
-                                                        samples, *slow, job.seed);
-}
-
 /// What steps leave behind.
 struct StepLog {
   std::vector<TrainingStep> steps;
   std::deque<Timeline> recorded;  ///< the newest
 };
 
-/// Trains, and writes checkpoints as it goes. Returns the signal that ended it, or 0.
-int run_steps(const Job& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
-              const RunIdentity& identity, LiveExecutor& executor, TrainingLoop& training, StepLog& log) {
+/// Trains, and writes checkpoints as it goes. Returns the signal that ended it, or 0: that which has come to
+/// the leading process.
+int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
+              const RunIdentity& identity, World& world, LiveExecutor& executor, TrainingLoop& training,
+              StepLog& log) {
+  int signal = 0;
   const StopOnSignals signals;
   TrainingLine line(job.steps);
   training.run([&](const TrainingStep& step, Timeline&& timeline) {
+    signal = std::stoi(world.broadcast(std::to_string(signals.signal())));
     log.steps.push_back(step);
-    line.update(step);
-    if (record) {
+    if (world.leads()) line.update(step);
+    if (record && world.leads()) {
       log.recorded.push_back(std::move(timeline));
       if (log.recorded.size() > kMostRecorded) log.recorded.pop_front();
     }
-    const bool ends = signals.signal() != 0 || step.step == job.steps;
+    const bool ends = signal != 0 || step.step == job.steps;
     if (checkpoints.folder && (ends || (checkpoints.every > 0 && step.step % checkpoints.every == 0))) {
-      save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step.step, executor);
+      save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step.step, world, executor);
     }
-    return signals.signal() == 0;
+    return signal == 0;
   });
-  return signals.signal();
+  return signal;
 }
 
-int train(const Values& values) {
+/// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
+/// to end after other processes have been told of a failure.
+int train_on(World& world, const Values& values, const TrainJob& job, const Program& layout, DType dtype,
+             std::optional<LiveExecutor>& executor) {
   const Format format = read_format(values);
   const auto record = read_output(values, "record");
   const SchedulerChoice scheduler = read_step_scheduler(values);
-  const DType dtype = read_dtype(values);
-  Job job = read_job(values);
-  read_batches(values, job);
   const Checkpoints checkpoints = read_checkpoints(values);
+  if (checkpoints.folder && world.leads()) prepare_checkpoints(*checkpoints.folder, checkpoints.resume);
   const ModelSpec& model = job.target->model;
-  const Program layout = lower(job.plan, model, job.batches->front(), any_assignment(job.plan));
-  const std::unique_ptr<World> world =
-      make_live_world(values["device"].as<std::string>(), layout.ranks(), read_cores(values));
-  TrainingOptions options;
-  options.cores = world->cores();
-  options.profile = read_training_profile(read_text(values, "profile"), model, layout, *world, dtype);
-  read_correction(values, job, options);
-  LiveExecutor executor(job.plan, model, layout, *world, {dtype, job.seed});
   const RunIdentity identity = run_identity(model, job.data, job.seed, job.plan.gbs);
+  require_agreement(world, train_agreement(values, job.plan, identity));
+  TrainingOptions options;
+  options.cores = world.cores();
+  options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, dtype);
+  read_correction(values, job, options);
+  executor.emplace(job.plan, model, layout, world, LiveOptions{dtype, job.seed});
   if (checkpoints.resume) {
-    options.first_step = resume_training(*checkpoints.folder, identity, executor) + 1;
+    options.first_step = resume_training(*checkpoints.folder, identity, world, *executor) + 1;
   }
   options.last_step = job.steps;
   options.seed = job.seed;
   options.learning_rate = values["learning-rate"].as<double>();
-  TrainingLoop training(job.plan, job.target, job.batches, scheduler, executor, options);
+  TrainingLoop training(job.plan, job.target, job.batches, scheduler, world, *executor, options);
 
   StepLog log;
-  const int signal =
-      run_steps(job, checkpoints, scheduler.name, record.has_value(), identity, executor, training, log);
+  const int signal = run_steps(job, checkpoints, scheduler.name, record.has_value(), identity, world,
+                               *executor, training, log);
+  const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
+  const int status = stopped ? 128 + signal : 0;
+  if (!world.leads()) return status;
   if (record) {
     write_file_atomically(*record, to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}}));
   }
   print_table(step_table(log.steps, options), format);
   if (log.steps.empty()) {
     fmt::print(stderr, "dflop: nothing to do: step {} is done\n", options.first_step - 1);
-  } else if (signal != 0 && log.steps.back().step < job.steps) {
+  } else if (stopped) {
     fmt::print(stderr, "dflop: stopped by signal {} after step {}\n", signal, log.steps.back().step);
-    return 128 + signal;
   }
-  return 0;
+  return status;
+}
+
+int train(const Values& values) {
+  static_cast<void>(read_format(values));  // what is wrong with options is said before anything is made
+  static_cast<void>(read_step_scheduler(values));
+  static_cast<void>(read_checkpoints(values));
+  const DType dtype = read_dtype(values);
+  const TrainJob job = read_train_job(values);
+  const Program layout = lower(job.plan, job.target->model, job.batches->front(), any_assignment(job.plan));
+  const std::unique_ptr<World> world =
+      make_live_world(values["device"].as<std::string>(), layout.ranks(), read_cores(values));
+  std::optional<LiveExecutor> executor;
+  try {
+    return train_on(*world, values, job, layout, dtype, executor);
+  } catch (const std::exception& error) {
+    world->abort(error.what());
+    throw;
+  }
 }
 
 int run(const Values& values) {

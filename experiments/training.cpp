@@ -9,21 +9,23 @@
 #include "core/lowering.hpp"
 #include "core/verify.hpp"
 #include "costmodel/schedule_tables.hpp"
+#include "experiments/shared_source.hpp"
 #include "experiments/training_profile.hpp"
 #include "sim/engine.hpp"
 
 namespace dflop {
 TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
                            std::shared_ptr<const std::vector<Batch>> batches,
-                           const SchedulerChoice& scheduler, LiveExecutor& executor,
+                           const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
                            const TrainingOptions& options)
     : plan_(plan),
       target_(std::move(target)),
       batches_(std::move(batches)),
       scheduler_(scheduler),
+      world_(world),
       executor_(executor),
       options_(options) {
-  if (!options_.correct) return;
+  if (!options_.correct || !world_.leads()) return;
   if (!options_.profile) throw Error(ErrorKind::internal, "correction without a profile to correct");
   correction_ = std::make_shared<TrainingCorrection>(options_.profile, plan_, target_, scheduler_,
                                                      options_.seed, options_.correction_rule, options_.cores);
@@ -43,9 +45,13 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   };
   ServiceOptions options = service_options(*target_, scheduler_, options_.seed);
   if (scheduler_.time_limit) options.mode = ServiceMode::live;
-  ServiceInput input{draw, make_scheduler(scheduler_), plan_, target_->model, scheduling_cost()};
-  if (correction_) input.cost_at = [c = correction_](std::uint64_t) { return c->current(); };
-  SchedulingService source(std::move(input), options);
+  std::optional<SchedulingService> service;
+  if (world_.leads()) {
+    ServiceInput input{draw, make_scheduler(scheduler_), plan_, target_->model, scheduling_cost()};
+    if (correction_) input.cost_at = [c = correction_](std::uint64_t) { return c->current(); };
+    service.emplace(std::move(input), options);
+  }
+  SharedSource source(world_, service ? &*service : nullptr, batches_, first);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = source.next();
     if (!batch || batch->result.status == ScheduleStatus::infeasible) {
@@ -97,6 +103,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   if (correction_) correction_->end_step(batch, result.timeline);
   TrainingStep done;
   done.step = step;
+  if (!world_.leads()) return done;
   done.loss = result.loss;
   done.time = result.timeline.makespan;
   if (options_.profile) {

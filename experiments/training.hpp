@@ -52,12 +52,13 @@ struct TrainingOptions {
 
 /// Trains step after step until the last one, or until `keep_going` says no after one. `batches`: that of
 /// step s is batches[s - 1]. The schedule of a step is made while the one before it runs; target and batches
-/// are owned with the scheduler, which may outlive the loop where it does not return in time.
+/// are owned with the scheduler, which may outlive the loop where it does not return in time. All processes
+/// of the world run the same loop; steps of all but the leading one have no loss, time and timeline.
 class TrainingLoop {
  public:
   TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
                std::shared_ptr<const std::vector<Batch>> batches, const SchedulerChoice& scheduler,
-               LiveExecutor& executor, const TrainingOptions& options);
+               World& world, LiveExecutor& executor, const TrainingOptions& options);
 
   /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::run().
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
@@ -76,6 +77,7 @@ class TrainingLoop {
   std::shared_ptr<const Target> target_;
   std::shared_ptr<const std::vector<Batch>> batches_;
   SchedulerChoice scheduler_;
+  World& world_;
   LiveExecutor& executor_;
   TrainingOptions options_;
   std::shared_ptr<TrainingCorrection> correction_;  ///< null: none

@@ -39,6 +39,23 @@ void require_same(const std::string& path, const char* what, const std::string& 
               path);
 }
 
+/// The newest of the run, of step 0 where there is none.
+Checkpoint read_newest(const std::string& folder, const RunIdentity& run) {
+  const NewestCheckpoint newest = newest_checkpoint(folder);
+  for (const std::string& note : newest.notes) fmt::print(stderr, "dflop: note: passed over {}\n", note);
+  if (!newest.path) {
+    fmt::print(stderr, "dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
+    return {};
+  }
+  Checkpoint checkpoint = read_checkpoint(*newest.path);
+  require_same(*newest.path, "model", run.model_spec, checkpoint.model_spec);
+  require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(checkpoint.seed));
+  require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(checkpoint.gbs));
+  require_same(*newest.path, "data with fingerprint", run.data_fingerprint, checkpoint.data_fingerprint);
+  fmt::print(stderr, "dflop: goes on after step {} of {}\n", checkpoint.step, *newest.path);
+  return checkpoint;
+}
+
 }  // namespace
 
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file, std::uint64_t seed, int gbs) {
@@ -50,7 +67,7 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file, s
 }
 
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
-                     const std::string& scheduler, std::int64_t step, LiveExecutor& executor) {
+                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor) {
   Checkpoint checkpoint;
   checkpoint.model = run.model;
   checkpoint.model_spec = run.model_spec;
@@ -68,22 +85,17 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
           {name, stored, ElementType::f32, tensor.rows, tensor.columns, std::move(tensor.values)});
     }
   }
+  if (!world.leads()) return;
   write_checkpoint(checkpoint_path(folder, step), checkpoint);
   keep_newest(folder, kKept);
 }
 
-std::int64_t resume_training(const std::string& folder, const RunIdentity& run, LiveExecutor& executor) {
-  const NewestCheckpoint newest = newest_checkpoint(folder);
-  for (const std::string& note : newest.notes) fmt::print(stderr, "dflop: note: passed over {}\n", note);
-  if (!newest.path) {
-    fmt::print(stderr, "dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
-    return 0;
-  }
-  Checkpoint checkpoint = read_checkpoint(*newest.path);
-  require_same(*newest.path, "model", run.model_spec, checkpoint.model_spec);
-  require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(checkpoint.seed));
-  require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(checkpoint.gbs));
-  require_same(*newest.path, "data with fingerprint", run.data_fingerprint, checkpoint.data_fingerprint);
+std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
+                             LiveExecutor& executor) {
+  Checkpoint checkpoint;
+  if (world.leads()) checkpoint = read_newest(folder, run);
+  checkpoint.step = std::stoll(world.broadcast(std::to_string(checkpoint.step)));
+  if (checkpoint.step == 0) return 0;
   for (const auto& [kind, stored] : kKinds) {
     WholeTensors tensors;
     for (NamedTensor& tensor : checkpoint.tensors) {
@@ -92,7 +104,6 @@ std::int64_t resume_training(const std::string& folder, const RunIdentity& run, 
     }
     executor.write(kind, tensors);
   }
-  fmt::print(stderr, "dflop: goes on after step {} of {}\n", checkpoint.step, *newest.path);
   return checkpoint.step;
 }
 

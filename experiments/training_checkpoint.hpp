@@ -23,15 +23,18 @@ struct RunIdentity {
 
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file, std::uint64_t seed, int gbs);
 
-/// Writes the state after `step` into the run's folder, and removes all but the two newest.
+/// Called by all processes of the world; its leading one writes the state after `step` into the run's folder,
+/// and removes all but the two newest.
 /// @throws Error (output)
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
-                     const std::string& scheduler, std::int64_t step, LiveExecutor& executor);
+                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor);
 
 /// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
 /// is none. Notes go to standard error.
 /// @throws Error (input) naming what differs where it is of another run.
-std::int64_t resume_training(const std::string& folder, const RunIdentity& run, LiveExecutor& executor);
+/// Called by all processes of the world; its leading one reads.
+std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
+                             LiveExecutor& executor);
 
 /// @throws Error (output) if the folder cannot be made; Error (usage) if it has checkpoints already and the
 /// run is not to go on from them.

@@ -110,7 +110,7 @@ struct SwigluBackward {
 
 }  // namespace
 
-void gelu(const Target& target, Matrix y, ConstMatrix x) {
+void gelu(const CudaTarget& target, Matrix y, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const Gelu<T> f{values_of<T>(y), values_of<T>(x)};
@@ -118,7 +118,7 @@ void gelu(const Target& target, Matrix y, ConstMatrix x) {
   });
 }
 
-void gelu_backward(const Target& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
+void gelu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const GeluBackward<T> f{values_of<T>(dx), values_of<T>(dy), values_of<T>(x)};
@@ -127,7 +127,7 @@ void gelu_backward(const Target& target, Matrix dx, ConstMatrix dy, ConstMatrix 
   });
 }
 
-void swiglu(const Target& target, Matrix y, ConstMatrix x) {
+void swiglu(const CudaTarget& target, Matrix y, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const Swiglu<T> f{values_of<T>(y), values_of<T>(x), y.columns};
@@ -135,7 +135,7 @@ void swiglu(const Target& target, Matrix y, ConstMatrix x) {
   });
 }
 
-void swiglu_backward(const Target& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
+void swiglu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const SwigluBackward<T> f{values_of<T>(dx), values_of<T>(dy), values_of<T>(x), dy.columns};

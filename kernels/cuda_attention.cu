@@ -7,14 +7,14 @@ namespace dflop::cuda {
 namespace {
 
 template <typename... Pointers>
-bool takes_tensor_cores(const Target& target, const AttentionShape& shape, Pointers... pointers) {
+bool takes_tensor_cores(const CudaTarget& target, const AttentionShape& shape, Pointers... pointers) {
   return target.dtype == DType::bf16 && shape.head_dim <= 128 &&
          fit_vectors<bf16>(shape.head_dim, pointers...);
 }
 
 }  // namespace
 
-void attention(const Target& target, Matrix out, Sums statistics, ConstMatrix qkv,
+void attention(const CudaTarget& target, Matrix out, Sums statistics, ConstMatrix qkv,
                const AttentionShape& shape, Indices offsets) {
   if (qkv.rows == 0) return;
   const AttentionLayout layout(shape, offsets, qkv.rows);
@@ -25,7 +25,7 @@ void attention(const Target& target, Matrix out, Sums statistics, ConstMatrix qk
   }
 }
 
-void attention_backward(const Target& target, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
+void attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
                         ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
   if (qkv.rows == 0) return;
   const AttentionLayout layout(shape, offsets, qkv.rows);

@@ -40,16 +40,16 @@ struct AttentionLayout {
 };
 
 // cuda_attention_plain.cu: any precision and width of heads, a warp per row.
-void plain_attention(const Target& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                      ConstMatrix qkv);
-void plain_attention_backward(const Target& target, const AttentionLayout& layout, Matrix dqkv,
+void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
 
 // cuda_attention_forward.cu and cuda_attention_backward.cu: on tensor cores, in bf16, heads of up to 128 in
 // eights, all matrices aligned to 16 bytes.
-void tensor_attention(const Target& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv);
-void tensor_attention_backward(const Target& target, const AttentionLayout& layout, Matrix dqkv,
+void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                                ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
 
 }  // namespace dflop::cuda

@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(kKeyThreads) keys_kernel(Gradients gradients, 
 
 }  // namespace
 
-void tensor_attention_backward(const Target& target, const AttentionLayout& layout, Matrix dqkv,
+void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                                ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv) {
   constexpr const char* kOperation = "attention_backward";
   const std::int64_t count = layout.rows * layout.heads;

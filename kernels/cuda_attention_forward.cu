@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void tensor_attention(const Target& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv) {
   const bool narrow = layout.head_dim <= 64;
   const auto kernel = narrow ? forward_kernel<64> : forward_kernel<128>;

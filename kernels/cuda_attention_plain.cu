@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Starts a warp for each row and head. The kernel's last argument is the width of a line.
 template <typename... Parameters, typename... Arguments>
-void launch_warps(const Target& target, const char* operation, const AttentionLayout& layout, int heads,
+void launch_warps(const CudaTarget& target, const char* operation, const AttentionLayout& layout, int heads,
                   int lines, void (*kernel)(Parameters...), Arguments... arguments) {
   constexpr int kMostHeadDim = 1024;
   if (layout.head_dim > kMostHeadDim) {
@@ -228,7 +228,7 @@ void launch_warps(const Target& target, const char* operation, const AttentionLa
 
 }  // namespace
 
-void plain_attention(const Target& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                      ConstMatrix qkv) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
@@ -237,7 +237,7 @@ void plain_attention(const Target& target, const AttentionLayout& layout, Matrix
   });
 }
 
-void plain_attention_backward(const Target& target, const AttentionLayout& layout, Matrix dqkv,
+void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv) {
   with_type(target, [&](auto type) {
     using T = decltype(type);

@@ -61,14 +61,14 @@ __global__ void __launch_bounds__(kWarp* kPartThreads)
 
 }  // namespace
 
-void add_partial_sums(const Target& target, const char* operation, float* sums, const float* partial,
+void add_partial_sums(const CudaTarget& target, const char* operation, float* sums, const float* partial,
                       std::int64_t groups, std::int64_t columns) {
   if (columns == 0) return;
   launch(target, operation, partial_sums_kernel, grid_size(operation, pieces(columns, kWarp)),
          dim3(kWarp, kPartThreads), 0, sums, partial, groups, columns);
 }
 
-void add_column_sums(const Target& target, const char* operation, Sums sums, ConstMatrix x) {
+void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x) {
   if (x.size() == 0) return;
   const std::int64_t rows_of_group = std::max<std::int64_t>(32, pieces(x.rows, kGroups));
   const std::int64_t groups = pieces(x.rows, rows_of_group);

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void cross_entropy_parts(const Target& target, Sums parts, ConstMatrix logits, Indices targets,
+void cross_entropy_parts(const CudaTarget& target, Sums parts, ConstMatrix logits, Indices targets,
                          std::int64_t first) {
   if (logits.rows == 0) return;
   with_type(target, [&](auto type) {
@@ -125,7 +125,7 @@ void cross_entropy_parts(const Target& target, Sums parts, ConstMatrix logits, I
   });
 }
 
-void cross_entropy_merge(const Target& target, Sums merged, ConstSums parts, int ranks) {
+void cross_entropy_merge(const CudaTarget& target, Sums merged, ConstSums parts, int ranks) {
   if (merged.rows == 0) return;
   constexpr unsigned kRowThreads = 128;
   launch(target, "cross_entropy_merge", merge_kernel,
@@ -133,8 +133,8 @@ void cross_entropy_merge(const Target& target, Sums merged, ConstSums parts, int
          values_of(merged), values_of(parts), merged.rows, ranks);
 }
 
-void cross_entropy_backward(const Target& target, Matrix logits, Sums loss, ConstSums merged, Indices targets,
-                            std::int64_t first, double weight) {
+void cross_entropy_backward(const CudaTarget& target, Matrix logits, Sums loss, ConstSums merged,
+                            Indices targets, std::int64_t first, double weight) {
   if (logits.rows == 0) return;
   constexpr const char* kOperation = "cross_entropy_backward";
   with_type(target, [&](auto type) {

@@ -24,7 +24,7 @@ __global__ void each_value_kernel(std::int64_t size, F f) {
 
 /// Runs f over [0, size), `width` values a thread where `aligned`.
 template <int width, typename F>
-void each_value(const Target& target, const char* operation, std::int64_t size, bool aligned, F f) {
+void each_value(const CudaTarget& target, const char* operation, std::int64_t size, bool aligned, F f) {
   if (size == 0) return;
   constexpr unsigned kThreads = 256;
   if (aligned) {

@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Unit>
-void look_up_units(const Target& target, const char* operation, Matrix y, ConstMatrix table, Indices ids,
+void look_up_units(const CudaTarget& target, const char* operation, Matrix y, ConstMatrix table, Indices ids,
                    std::int64_t first, std::int64_t units) {
   launch(target, operation, look_up_kernel<Unit>, grid_size(operation, y.rows), kThreads, 0,
          values_of<Unit>(y), values_of<Unit>(table), ids.device, first, table.rows, units);
 }
 
-void look_up(const Target& target, const char* operation, Matrix y, ConstMatrix table, Indices ids,
+void look_up(const CudaTarget& target, const char* operation, Matrix y, ConstMatrix table, Indices ids,
              std::int64_t first) {
   if (y.size() == 0) return;
   const bool half = target.dtype == DType::bf16;
@@ -110,7 +110,7 @@ void look_up(const Target& target, const char* operation, Matrix y, ConstMatrix 
 
 /// The rows of y that have Sums, or values of T, are added to.
 template <typename Sum, typename T>
-void add_rows(const Target& target, const char* operation, Sum* y, std::int64_t y_rows, ConstMatrix x,
+void add_rows(const CudaTarget& target, const char* operation, Sum* y, std::int64_t y_rows, ConstMatrix x,
               Indices ids, std::int64_t first) {
   const bool distinct =  // rising all the way
       std::adjacent_find(ids.host.begin(), ids.host.end(), std::greater_equal<>()) == ids.host.end();
@@ -124,15 +124,16 @@ void add_rows(const Target& target, const char* operation, Sum* y, std::int64_t 
 
 }  // namespace
 
-void embedding(const Target& target, Matrix y, ConstMatrix table, Indices ids, std::int64_t first) {
+void embedding(const CudaTarget& target, Matrix y, ConstMatrix table, Indices ids, std::int64_t first) {
   look_up(target, "embedding", y, table, ids, first);
 }
 
-void gather_rows(const Target& target, Matrix y, ConstMatrix x, Indices index) {
+void gather_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices index) {
   look_up(target, "gather_rows", y, x, index, 0);
 }
 
-void embedding_backward(const Target& target, Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first) {
+void embedding_backward(const CudaTarget& target, Sums dtable, ConstMatrix dy, Indices ids,
+                        std::int64_t first) {
   if (dy.size() == 0) return;
   with_type(target, [&](auto type) {
     using T = decltype(type);
@@ -140,7 +141,7 @@ void embedding_backward(const Target& target, Sums dtable, ConstMatrix dy, Indic
   });
 }
 
-void scatter_add_rows(const Target& target, Matrix y, ConstMatrix x, Indices index) {
+void scatter_add_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices index) {
   if (x.size() == 0) return;
   with_type(target, [&](auto type) {
     using T = decltype(type);

@@ -10,7 +10,7 @@ namespace {
 /// Checks arguments and hands them on. The operations lie in files by theme.
 class CudaKernels final : public Kernels {
  public:
-  CudaKernels(const cuda::Target& target, int multiprocessors)
+  CudaKernels(const cuda::CudaTarget& target, int multiprocessors)
       : target_(target), linear_(target, multiprocessors) {}
   DType dtype() const override { return target_.dtype; }
 
@@ -151,8 +151,8 @@ class CudaKernels final : public Kernels {
     check_cuda(cudaMemsetAsync(data, 0, static_cast<std::size_t>(count) * bytes, target_.stream), "zero");
   }
 
-  cuda::Target target_;
-  cuda::Linear linear_;
+  cuda::CudaTarget target_;
+  cuda::CudaLinear linear_;
 };
 
 /// The current device. @throws Error (no_device) where it has no bf16 on tensor cores.
@@ -187,7 +187,7 @@ std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions&
     throw Error(ErrorKind::usage, "a GPU computes in f32 or bf16, not in " + std::string(to_string(dtype)));
   }
   keep_pool_memory(require_device());
-  const cuda::Target target{static_cast<cudaStream_t>(options.stream), dtype};
+  const cuda::CudaTarget target{static_cast<cudaStream_t>(options.stream), dtype};
   return std::make_unique<CudaKernels>(target, options.multiprocessors);
 }
 

@@ -13,7 +13,7 @@
 
 namespace dflop::cuda {
 
-struct Target {
+struct CudaTarget {
   cudaStream_t stream = nullptr;
   DType dtype = DType::f32;  ///< f32 or bf16
 };
@@ -49,8 +49,8 @@ inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
 /// Starts a kernel on the target's stream. `shared_bytes` is dynamic shared memory.
 /// @throws Error (internal) "<operation>: <CUDA's reason>"
 template <typename... Parameters, typename... Arguments>
-void launch(const Target& target, const char* operation, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-            std::size_t shared_bytes, Arguments... arguments) {
+void launch(const CudaTarget& target, const char* operation, void (*kernel)(Parameters...), dim3 grid,
+            dim3 block, std::size_t shared_bytes, Arguments... arguments) {
   if (shared_bytes > 48 * 1024) {  // more than every device gives without being asked
     check_cuda(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -68,7 +68,8 @@ void launch(const Target& target, const char* operation, void (*kernel)(Paramete
 /// Device memory until the stream has done what was put into it before the object's end.
 class StreamBuffer {
  public:
-  StreamBuffer(const Target& target, const char* operation, std::int64_t floats) : stream_(target.stream) {
+  StreamBuffer(const CudaTarget& target, const char* operation, std::int64_t floats)
+      : stream_(target.stream) {
     if (floats == 0) return;
     check_cuda(cudaMallocAsync(&data_, static_cast<std::size_t>(floats) * sizeof(float), stream_),
                std::string(operation) + ": memory for intermediate sums");

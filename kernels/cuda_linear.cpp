@@ -124,7 +124,7 @@ struct Description {
 
 }  // namespace
 
-struct Linear::Library {
+struct CudaLinear::Library {
   const LtFunctions& lt = lt_functions();
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
@@ -173,7 +173,7 @@ struct Linear::Library {
     return found.algo;
   }
 
-  void run(const Request& request, const Target& target) {
+  void run(const Request& request, const CudaTarget& target) {
     if (request.m() == 0 || request.n() == 0) return;
     if (request.k() > 0 && multiply(request, target.stream)) return;
     plain_product(
@@ -200,21 +200,21 @@ struct Linear::Library {
   }
 };
 
-Linear::Linear(const Target& target, int multiprocessors)
+CudaLinear::CudaLinear(const CudaTarget& target, int multiprocessors)
     : target_(target), library_(std::make_unique<Library>(target.dtype, multiprocessors)) {}
 
-Linear::~Linear() = default;
+CudaLinear::~CudaLinear() = default;
 
-void Linear::forward(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
+void CudaLinear::forward(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
   const void* added = bias.columns > 0 ? bias.data : nullptr;
   library_->run({"linear", y.data, operand(x), operand(weight, true), added}, target_);
 }
 
-void Linear::backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
+void CudaLinear::backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
   library_->run({"linear_backward_input", dx.data, operand(dy), operand(weight)}, target_);
 }
 
-void Linear::backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
+void CudaLinear::backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
   if (dy.rows == 0) return;
   constexpr const char* kOperation = "linear_backward_weight";
   library_->run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true}, target_);

@@ -13,14 +13,14 @@
 
 namespace dflop::cuda {
 
-class Linear {
+class CudaLinear {
  public:
   /// `multiprocessors` as of CudaKernelOptions. Allocates the workspace, on the current device.
   /// @throws Error (no_device) without cuBLASLt, Error (internal) where there is no memory.
-  Linear(const Target& target, int multiprocessors);
-  ~Linear();
-  Linear(const Linear&) = delete;
-  Linear& operator=(const Linear&) = delete;
+  CudaLinear(const CudaTarget& target, int multiprocessors);
+  ~CudaLinear();
+  CudaLinear(const CudaLinear&) = delete;
+  CudaLinear& operator=(const CudaLinear&) = delete;
 
   // As in kernels.hpp, of checked arguments.
   void forward(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias);
@@ -30,7 +30,7 @@ class Linear {
  private:
   struct Library;  ///< what cuBLASLt keeps: handle, workspace, algorithms found
 
-  Target target_;
+  CudaTarget target_;
   std::unique_ptr<Library> library_;
 };
 

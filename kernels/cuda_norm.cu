@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(T* y, float* statistics,
 }
 
 template <bool centred>
-void norm(const Target& target, const char* operation, Matrix y, Sums statistics, ConstMatrix x,
+void norm(const CudaTarget& target, const char* operation, Matrix y, Sums statistics, ConstMatrix x,
           ConstMatrix gamma, ConstMatrix beta, double epsilon) {
   if (x.rows == 0) return;
   with_type(target, [&](auto type) {
@@ -75,12 +75,12 @@ void norm(const Target& target, const char* operation, Matrix y, Sums statistics
 
 }  // namespace
 
-void layer_norm(const Target& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+void layer_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
                 ConstMatrix beta, double epsilon) {
   norm<true>(target, "layer_norm", y, statistics, x, gamma, beta, epsilon);
 }
 
-void rms_norm(const Target& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
               double epsilon) {
   norm<false>(target, "rms_norm", y, statistics, x, gamma, ConstMatrix(), epsilon);
 }

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, 2) norm_backward_kernel(Pass<T> pass
 }
 
 template <bool centred>
-void norm_backward(const Target& target, const char* operation, Matrix dx, Sums dgamma, Sums dbeta,
+void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, Sums dgamma, Sums dbeta,
                    ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
   if (x.size() == 0) return;
   const std::int64_t blocks = std::min(x.rows, kBlocks);
@@ -167,12 +167,12 @@ void norm_backward(const Target& target, const char* operation, Matrix dx, Sums 
 
 }  // namespace
 
-void layer_norm_backward(const Target& target, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
+void layer_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
                          ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
   norm_backward<true>(target, "layer_norm_backward", dx, dgamma, dbeta, dy, x, gamma, statistics);
 }
 
-void rms_norm_backward(const Target& target, Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x,
+void rms_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x,
                        ConstMatrix gamma, ConstSums statistics) {
   norm_backward<false>(target, "rms_norm_backward", dx, dgamma, Sums(), dy, x, gamma, statistics);
 }

@@ -31,67 +31,68 @@ struct Product {
   const void* bias = nullptr;  ///< may be none
   bool add_to_sums = false;    ///< the result is f32 and is added to
 };
-void plain_product(const Target& target, const char* operation, const Product& product);
+void plain_product(const CudaTarget& target, const char* operation, const Product& product);
 
 // cuda_columns.cu
 /// sums[1, columns] += column sums of x. Two stages: at most 256 groups of rows, then the groups.
-void add_column_sums(const Target& target, const char* operation, Sums sums, ConstMatrix x);
+void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x);
 /// The second stage: sums[column] += partial[0, groups) of the column, which lie `columns` apart.
-void add_partial_sums(const Target& target, const char* operation, float* sums, const float* partial,
+void add_partial_sums(const CudaTarget& target, const char* operation, float* sums, const float* partial,
                       std::int64_t groups, std::int64_t columns);
 
 // cuda_norm.cu
-void layer_norm(const Target& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+void layer_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
                 ConstMatrix beta, double epsilon);
-void rms_norm(const Target& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
               double epsilon);
 // cuda_norm_backward.cu
-void layer_norm_backward(const Target& target, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
+void layer_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
                          ConstMatrix x, ConstMatrix gamma, ConstSums statistics);
-void rms_norm_backward(const Target& target, Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x,
+void rms_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x,
                        ConstMatrix gamma, ConstSums statistics);
 
 // cuda_activation.cu
-void gelu(const Target& target, Matrix y, ConstMatrix x);
-void gelu_backward(const Target& target, Matrix dx, ConstMatrix dy, ConstMatrix x);
-void swiglu(const Target& target, Matrix y, ConstMatrix x);
-void swiglu_backward(const Target& target, Matrix dx, ConstMatrix dy, ConstMatrix x);
+void gelu(const CudaTarget& target, Matrix y, ConstMatrix x);
+void gelu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x);
+void swiglu(const CudaTarget& target, Matrix y, ConstMatrix x);
+void swiglu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x);
 
 // cuda_rope.cu
-void rope(const Target& target, Matrix qkv, const AttentionShape& shape, Indices positions, double base,
+void rope(const CudaTarget& target, Matrix qkv, const AttentionShape& shape, Indices positions, double base,
           bool inverse);
 
 // cuda_attention.cu chooses between the two below it.
-void attention(const Target& target, Matrix out, Sums statistics, ConstMatrix qkv,
+void attention(const CudaTarget& target, Matrix out, Sums statistics, ConstMatrix qkv,
                const AttentionShape& shape, Indices offsets);
-void attention_backward(const Target& target, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
+void attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
                         ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets);
 
 // cuda_embedding.cu
-void embedding(const Target& target, Matrix y, ConstMatrix table, Indices ids, std::int64_t first);
+void embedding(const CudaTarget& target, Matrix y, ConstMatrix table, Indices ids, std::int64_t first);
 /// A block per token looks for the others of its id: tokens^2 comparisons, 1e9 for 32,768 tokens.
-void embedding_backward(const Target& target, Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first);
-void gather_rows(const Target& target, Matrix y, ConstMatrix x, Indices index);
+void embedding_backward(const CudaTarget& target, Sums dtable, ConstMatrix dy, Indices ids,
+                        std::int64_t first);
+void gather_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices index);
 /// As embedding_backward, unless the index rises all the way.
-void scatter_add_rows(const Target& target, Matrix y, ConstMatrix x, Indices index);
+void scatter_add_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices index);
 
 // cuda_cross_entropy.cu
-void cross_entropy_parts(const Target& target, Sums parts, ConstMatrix logits, Indices targets,
+void cross_entropy_parts(const CudaTarget& target, Sums parts, ConstMatrix logits, Indices targets,
                          std::int64_t first);
-void cross_entropy_merge(const Target& target, Sums merged, ConstSums parts, int ranks);
-void cross_entropy_backward(const Target& target, Matrix logits, Sums loss, ConstSums merged, Indices targets,
-                            std::int64_t first, double weight);
+void cross_entropy_merge(const CudaTarget& target, Sums merged, ConstSums parts, int ranks);
+void cross_entropy_backward(const CudaTarget& target, Matrix logits, Sums loss, ConstSums merged,
+                            Indices targets, std::int64_t first, double weight);
 
 // cuda_rows.cu
-void pool_rows(const Target& target, Matrix y, ConstMatrix x, Indices begin, Indices end);
+void pool_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices begin, Indices end);
 /// A block per row of dx looks for its windows: by halves where both ends never fall, else among all.
-void pool_rows_backward(const Target& target, Matrix dx, ConstMatrix dy, Indices begin, Indices end);
-void add(const Target& target, Matrix y, ConstMatrix x);
-void round(const Target& target, Matrix y, ConstSums x);
-void scale(const Target& target, Sums y, double factor);
+void pool_rows_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, Indices begin, Indices end);
+void add(const CudaTarget& target, Matrix y, ConstMatrix x);
+void round(const CudaTarget& target, Matrix y, ConstSums x);
+void scale(const CudaTarget& target, Sums y, double factor);
 
 // cuda_optimizer.cu
-void adamw(const Target& target, Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
+void adamw(const CudaTarget& target, Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
            const AdamWStep& step);
 
 }  // namespace dflop::cuda

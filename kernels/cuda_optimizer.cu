@@ -64,7 +64,7 @@ struct AdamW {
 
 }  // namespace
 
-void adamw(const Target& target, Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
+void adamw(const CudaTarget& target, Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
            const AdamWStep& step) {
   with_type(target, [&](auto type) {
     using T = decltype(type);

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kTile* kTile) product_kernel(Product product) 
 
 }  // namespace
 
-void plain_product(const Target& target, const char* operation, const Product& product) {
+void plain_product(const CudaTarget& target, const char* operation, const Product& product) {
   if (product.m == 0 || product.n == 0) return;
   const std::int64_t tiles = pieces(product.m, kTile) * pieces(product.n, kTile);
   with_type(target, [&](auto type) {

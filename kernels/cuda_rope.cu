@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(T* qkv, const std::int32
 
 }  // namespace
 
-void rope(const Target& target, Matrix qkv, const AttentionShape& shape, Indices positions, double base,
+void rope(const CudaTarget& target, Matrix qkv, const AttentionShape& shape, Indices positions, double base,
           bool inverse) {
   if (qkv.rows == 0) return;
   const int half = shape.head_dim / 2;

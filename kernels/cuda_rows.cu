@@ -128,7 +128,7 @@ bool never_falls(Indices indices) {
 
 }  // namespace
 
-void pool_rows(const Target& target, Matrix y, ConstMatrix x, Indices begin, Indices end) {
+void pool_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices begin, Indices end) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const Pool<T> f{values_of<T>(y), values_of<T>(x), begin.device, end.device, y.columns};
@@ -137,7 +137,7 @@ void pool_rows(const Target& target, Matrix y, ConstMatrix x, Indices begin, Ind
   });
 }
 
-void pool_rows_backward(const Target& target, Matrix dx, ConstMatrix dy, Indices begin, Indices end) {
+void pool_rows_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, Indices begin, Indices end) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const bool in_order = never_falls(begin) && never_falls(end);
@@ -148,7 +148,7 @@ void pool_rows_backward(const Target& target, Matrix dx, ConstMatrix dy, Indices
   });
 }
 
-void add(const Target& target, Matrix y, ConstMatrix x) {
+void add(const CudaTarget& target, Matrix y, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const AddTo<T> f{values_of<T>(y), values_of<T>(x)};
@@ -156,7 +156,7 @@ void add(const Target& target, Matrix y, ConstMatrix x) {
   });
 }
 
-void round(const Target& target, Matrix y, ConstSums x) {
+void round(const CudaTarget& target, Matrix y, ConstSums x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const Round<T> f{values_of<T>(y), values_of(x)};
@@ -164,7 +164,7 @@ void round(const Target& target, Matrix y, ConstSums x) {
   });
 }
 
-void scale(const Target& target, Sums y, double factor) {
+void scale(const CudaTarget& target, Sums y, double factor) {
   const Scale f{values_of(y), static_cast<float>(factor)};
   each_value<kVector<float>>(target, "scale", y.size(), fit_vectors<float>(0, y.data), f);
 }

@@ -28,7 +28,7 @@ __device__ T from_float(float x) {
 
 /// Calls f with a value of the type that the target's matrices hold.
 template <typename F>
-void with_type(const Target& target, F f) {
+void with_type(const CudaTarget& target, F f) {
   if (target.dtype == DType::bf16) {
     f(bf16());
   } else {

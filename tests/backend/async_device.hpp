@@ -45,6 +45,8 @@ class AsyncEvent final : public DeviceEvent {
 
 class AsyncStream final : public DeviceStream {
  public:
+  /// `waits`: calls return when the stream has come past them, so that kernels of the host may follow.
+  explicit AsyncStream(bool waits = false) : waits_(waits) {}
   ~AsyncStream() override {
     synchronize();
     enter(nullptr);  // the end
@@ -63,6 +65,7 @@ class AsyncStream final : public DeviceStream {
       state->time = host_time();
       state->changed.notify_all();
     });
+    if (waits_) synchronize();
   }
 
   void wait(DeviceEvent& event) override {
@@ -77,6 +80,7 @@ class AsyncStream final : public DeviceStream {
       std::unique_lock lock(state->mutex);
       state->changed.wait(lock, [&] { return state->reached >= number; });
     });
+    if (waits_) synchronize();
   }
 
   void synchronize() override {
@@ -95,6 +99,7 @@ class AsyncStream final : public DeviceStream {
       const auto* from = static_cast<const std::byte*>(source);
       std::copy(from, from + bytes, static_cast<std::byte*>(destination));
     });
+    if (waits_) synchronize();
   }
 
   /// Work that may wait for other streams.
@@ -123,6 +128,7 @@ class AsyncStream final : public DeviceStream {
     }
   }
 
+  bool waits_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
@@ -133,10 +139,11 @@ class AsyncStream final : public DeviceStream {
 
 class AsyncDevice final : public Device {
  public:
-  explicit AsyncDevice(int rank) : host_(make_host_device({rank, std::nullopt})) {}
+  explicit AsyncDevice(int rank, bool waits = false)
+      : waits_(waits), host_(make_host_device({rank, std::nullopt})) {}
   std::string name() const override { return "streams of the host"; }
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
-  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<AsyncStream>(); }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<AsyncStream>(waits_); }
   std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<AsyncEvent>(); }
   std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
     return host_->make_kernels(stream, dtype);
@@ -146,6 +153,7 @@ class AsyncDevice final : public Device {
   void reset_most_in_use() override { host_->reset_most_in_use(); }
 
  private:
+  bool waits_;
   std::unique_ptr<Device> host_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-const std::vector<Route> kBothWays = {{0, 1}, {1, 0}};
+const std::vector<RankRoute> kBothWays = {{0, 1}, {1, 0}};
 
 /// The body of each of two ranks, with its rendezvous.
 using Body = std::function<void(const RankSide&, Rendezvous&)>;
@@ -24,8 +24,7 @@ RankEnd run_rank(int rank, int port, Seconds timeout, const Body& body) {
   try {
     Rendezvous rendezvous({"127.0.0.1", port, rank, 2, Seconds{60}, timeout});
     AsyncDevice device(rank);
-    const auto communicator =
-        make_nccl_communicator(fake_nccl(), rendezvous, std::make_unique<AsyncDevice>(rank), fake_seam());
+    const auto communicator = make_nccl_communicator(fake_nccl(), rendezvous, fake_seam(rank));
     const auto stream = device.make_stream();
     body({rank, *communicator, device, *stream}, rendezvous);
     return {};

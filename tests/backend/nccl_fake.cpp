@@ -291,8 +291,9 @@ const NcclTable& fake_nccl() {
   return table;
 }
 
-NcclSeam fake_seam() {
-  return {[](DeviceStream& stream) {
+NcclSeam fake_seam(int rank) {
+  return {[rank]() -> std::unique_ptr<Device> { return std::make_unique<AsyncDevice>(rank); },
+          [](DeviceStream& stream) {
             return reinterpret_cast<cudaStream_t>(dynamic_cast<AsyncStream*>(&stream));
           },
           [](DeviceEvent& event) { return dynamic_cast<AsyncEvent&>(event).reached(); }};

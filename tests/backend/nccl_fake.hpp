@@ -15,7 +15,7 @@ namespace dflop::testing {
 /// what holds up streams. What breaks a rule of NCCL is noted, and gives ncclInvalidUsage.
 const NcclTable& fake_nccl();
 
-NcclSeam fake_seam();
+NcclSeam fake_seam(int rank);
 
 /// Calls since the last forget, in order: "all_reduce 12 of type 7 as 1 of 2".
 std::vector<std::string> fake_nccl_calls();

@@ -13,8 +13,7 @@ class NcclRank final : public Communicator {
  public:
   explicit NcclRank(const RendezvousOptions& options)
       : rendezvous_(options),
-        nccl_(make_nccl_communicator(fake_nccl(), rendezvous_, std::make_unique<AsyncDevice>(options.rank),
-                                     fake_seam())) {}
+        nccl_(make_nccl_communicator(fake_nccl(), rendezvous_, fake_seam(options.rank))) {}
 
   int rank() const override { return nccl_->rank(); }
   int ranks() const override { return nccl_->ranks(); }
@@ -26,7 +25,7 @@ class NcclRank final : public Communicator {
                const std::string& what) override {
     nccl_->receive(data, bytes, peer, stream, what);
   }
-  void connect(const std::vector<Route>& routes) override { nccl_->connect(routes); }
+  void connect(const std::vector<RankRoute>& routes) override { nccl_->connect(routes); }
   void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
                   DeviceStream& stream, const std::string& what) override {
     nccl_->all_reduce(data, count, element, group, stream, what);

@@ -150,12 +150,12 @@ TEST(Rendezvous, MissingRanksAreNamed) {
   const int port = free_port();
   RankOutcome third;
   std::jthread thread([&] { third = outcome(options_of(2, 4, port), [](Rendezvous&) {}); });
-  const RankOutcome first = outcome(options_of(0, 4, port, Seconds{0.5}), [](Rendezvous&) {});
+  const RankOutcome first = outcome(options_of(0, 4, port, Seconds{2}), [](Rendezvous&) {});
   thread.join();
   for (const RankOutcome& end : {first, third}) {
     EXPECT_EQ(end.end, End::error);
     expect_says(end.message,
-                "ranks 1, 3 have not come to 127.0.0.1:" + std::to_string(port) + " within 0.50 s");
+                "ranks 1, 3 have not come to 127.0.0.1:" + std::to_string(port) + " within 2.00 s");
   }
 }
 

@@ -21,7 +21,7 @@ TEST(Worlds, AnotherNameIsAnErrorOfUsage) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_EQ(error.message(), "option '--device': expected host or cuda, found 'tpu'");
+    EXPECT_EQ(error.message(), "option '--device': expected host or cuda or nccl, found 'tpu'");
   }
 }
 

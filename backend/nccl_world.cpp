@@ -1,0 +1,71 @@
+#include "backend/nccl_world.hpp"
+
+#include <cstdlib>
+#include <string>
+
+#include "backend/cuda_device.hpp"
+#include "backend/devices.hpp"
+#include "backend/nccl_communicator.hpp"
+#include "backend/process_world.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+/// Launchers may let each process see its own GPU alone.
+int gpu_of(const LaunchEnvironment& launch, int gpus) {
+  if (gpus == 1) return 0;
+  if (launch.local_rank < gpus) return launch.local_rank;
+  throw Error(ErrorKind::no_device, "local rank " + std::to_string(launch.local_rank) +
+                                        " has no GPU: this machine has " + std::to_string(gpus) +
+                                        "; start a process per GPU");
+}
+
+/// One hardware queue for each stream as far as there are any; read when CUDA is first used.
+void ask_for_queues() {
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // NOLINT(concurrency-mt-unsafe): before other threads
+}
+
+class NcclWorld final : public ProcessWorld {
+ public:
+  NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, std::optional<Bytes> memory)
+      : ProcessWorld(meeting),
+        table_(table),
+        gpu_(open_cuda_gpu(gpu)),
+        name_(cuda_device(gpu).name),
+        rank_(meeting.rank),
+        memory_(memory) {}
+
+  std::string device_name() const override { return name_; }
+  std::unique_ptr<Device> make_device(int) override { return make_cuda_device(gpu_, {rank_, memory_, {}}); }
+
+  std::unique_ptr<Communicator> make_communicator(int) override {
+    NcclSeam seam;
+    seam.new_device = [gpu = gpu_, rank = rank_] { return make_cuda_device(gpu, {rank, {}, {}}); };
+    seam.native_stream = [](DeviceStream& stream) {
+      return static_cast<cudaStream_t>(cuda_stream_of(stream));
+    };
+    seam.reached = cuda_event_reached;
+    return make_nccl_communicator(table_, rendezvous(), std::move(seam));
+  }
+
+ private:
+  NcclTable table_;
+  std::shared_ptr<CudaGpu> gpu_;
+  std::string name_;
+  int rank_;
+  std::optional<Bytes> memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const NcclWorldOptions& options) {
+  ask_for_queues();
+  const int gpu = gpu_of(launch, cuda_device_count());
+  const NcclTable table = load_nccl();
+  const RendezvousOptions meeting{launch.host,  launch.port,     launch.rank,
+                                  launch.ranks, options.meeting, options.timeout};
+  return std::make_unique<NcclWorld>(meeting, table, gpu, options.memory);
+}
+
+}  // namespace dflop

@@ -1,0 +1,33 @@
+// One schedule for all processes of a run: the leading one makes it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/world.hpp"
+#include "core/assignment_source.hpp"
+
+namespace dflop {
+
+/// What `source` gives in the leading process, in all: a scheduler with a time limit does not find the same
+/// twice. Events, bounds and times stay with the leading process.
+class SharedSource final : public AssignmentSource {
+ public:
+  using Batches = std::shared_ptr<const std::vector<std::vector<Sample>>>;
+
+  /// `source` is null in all processes but the leading one. `batches` are the same in all; that of iteration
+  /// k is batches[first + k].
+  SharedSource(World& world, AssignmentSource* source, Batches batches, std::uint64_t first)
+      : world_(world), source_(source), batches_(std::move(batches)), first_(first) {}
+
+  std::optional<ScheduledBatch> next() override;
+
+ private:
+  World& world_;
+  AssignmentSource* source_;
+  Batches batches_;
+  std::uint64_t first_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,52 @@
+// What 'dflop train' is asked for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "experiments/options.hpp"
+#include "experiments/study.hpp"
+#include "experiments/training.hpp"
+#include "experiments/training_checkpoint.hpp"
+
+namespace dflop {
+
+constexpr std::int64_t kMostSteps = 1'000'000;
+
+/// What is trained on which batches.
+struct TrainJob {
+  Plan plan;
+  std::string where;  ///< the plan's file; "plan" without one
+  std::shared_ptr<const Target> target;
+  std::string data;
+  std::shared_ptr<const std::vector<Batch>> batches;
+  std::int64_t steps = 0;
+  std::uint64_t seed = 0;
+};
+
+/// The plan is the file's or, without one, one encoder and one LLM rank.
+/// @throws Error (usage), (input) as find_model(), parse_plan(), validate() and load_samples()
+TrainJob read_train_job(const Values& values);
+
+/// Where the state of a run is kept, and how often.
+struct Checkpoints {
+  std::optional<std::string> folder;
+  std::int64_t every = 0;  ///< steps; 0: only at the end
+  bool resume = false;
+};
+
+/// @throws Error (usage)
+Checkpoints read_checkpoints(const Values& values);
+
+/// What correction and slow shapes add to the options, which have the profile. @throws Error (usage)
+void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options);
+
+/// What all processes of a run must have the same of, by name.
+std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values, const Plan& plan,
+                                                                 const RunIdentity& identity);
+
+}  // namespace dflop
