@@ -1,5 +1,7 @@
 #include "backend/worlds.hpp"
 
+#include <algorithm>
+
 #include "backend/devices.hpp"
 #include "backend/host_ranks.hpp"
 #include "backend/launch_environment.hpp"
@@ -15,7 +17,6 @@ namespace dflop {
 namespace {
 
 std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options) {
-  cuda_devices();  // throws where there is none, or no build for it
 #ifdef DFLOP_HAVE_CUDA
   return make_cuda_ranks(ranks, {options.timeout, options.memory, {}});
 #else
@@ -47,13 +48,21 @@ const std::vector<std::string>& world_devices() {
   return names;
 }
 
-std::unique_ptr<World> make_world(const std::string& device, int ranks, const WorldOptions& options) {
-  if (device == "host") return make_host_ranks(ranks, {options.timeout, options.memory, options.cores});
-  if (device == "cuda") return make_cuda_world(ranks, options);
-  if (device == "nccl") return make_process_world(ranks, options);
+void require_device(const std::string& device) {
+  if (device == "cuda") cuda_devices();  // throws where there is none, or no build for it
+  if (device == "nccl") read_launch_environment(process_environment());
+  const auto& devices = world_devices();
+  if (std::find(devices.begin(), devices.end(), device) != devices.end()) return;
   std::string names;
   for (const std::string& name : world_devices()) names += (names.empty() ? "" : " or ") + name;
   throw Error(ErrorKind::usage, "option '--device': expected " + names + ", found '" + device + "'");
+}
+
+std::unique_ptr<World> make_world(const std::string& device, int ranks, const WorldOptions& options) {
+  require_device(device);
+  if (device == "cuda") return make_cuda_world(ranks, options);
+  if (device == "nccl") return make_process_world(ranks, options);
+  return make_host_ranks(ranks, {options.timeout, options.memory, options.cores});
 }
 
 }  // namespace dflop

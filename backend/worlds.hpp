@@ -22,6 +22,9 @@ struct WorldOptions {
   int cores = 0;                ///< of the host, that compute at a time; 0: every rank when it likes
 };
 
+/// To be found out before anything else is done. @throws as make_world() for names and devices
+void require_device(const std::string& device);
+
 /// @throws Error (usage) for another name than those, more ranks than the device can run, or a process that
 /// was not started by a launcher; Error (input) where that has started other than so many; Error (no_device)
 /// saying whether the build, the driver or the device is missing.

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "backend/process_world.hpp"
+#include "backend/worlds.hpp"
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "costmodel/schedule_tables.hpp"
@@ -166,6 +167,7 @@ int train(const Values& values) {
   static_cast<void>(read_step_scheduler(values));
   static_cast<void>(read_checkpoints(values));
   const DType dtype = read_dtype(values);
+  require_device(values["device"].as<std::string>());
   const TrainJob job = read_train_job(values);
   const Program layout = lower(job.plan, job.target->model, job.batches->front(), any_assignment(job.plan));
   const std::unique_ptr<World> world =
