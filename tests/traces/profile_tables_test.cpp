@@ -38,6 +38,14 @@ void refused(std::string_view from, std::string_view to, const std::string& key,
   expect_refused([&] { parse_profile_tables(text, "p.json"); }, "p.json: key '" + key + "'", words);
 }
 
+/// Of the host there is none, and no key either.
+TEST(ProfileTables, SoftwareIsWrittenWhereThereIsSome) {
+  ProfileTables profile = fixtures::known_profile();
+  EXPECT_EQ(to_json(profile).find("software"), std::string::npos);
+  profile.software = "CUDA driver 13.0, runtime 13.0";
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
+}
+
 TEST(ProfileTables, RefusesWhatIsWrong) {
   const std::string unit = "tables[0].units.patches";
   // Of the patches, k = 1: 16, 64 and 256 microseconds forward.
