@@ -55,7 +55,7 @@ TEST_F(Profile, PrintsATableOfUnitsAndWritesThem) {
 }
 
 TEST_F(Profile, RefusesWhatItCannotDo) {
-  testing::expect_error(measure("--device gpu"), {"option '--device': expected host, found 'gpu'"});
+  testing::expect_error(measure("--device gpu"), {"option '--device': expected host or cuda, found 'gpu'"});
   testing::expect_error(sandbox.run("profile --model tiny-vlm --most-tokens 16"),
                         {"option '--most-tokens': expected a whole number from 32"});
   testing::expect_error(sandbox.run("profile --model tiny-vlm --ranks 1"),
