@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -199,7 +200,9 @@ TEST_F(Train, RefusesWhatItCannotDo) {
     EXPECT_NE(result.err.find(message), std::string::npos) << options << ": " << result.err;
   };
   refused("--steps 0", 2, "option '--steps': expected a whole number from 1");
-  refused("--steps 2 --device gpu", 2, "option '--device': expected host or cuda, found 'gpu'");
+  refused("--steps 2 --device gpu", 2, "option '--device': expected host or cuda or nccl, found 'gpu'");
+  refused("--steps 2 --device nccl", 2,
+          "expected RANK (torchrun), OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID");
   refused("--steps 2 --dtype f16", 2, "option '--dtype': expected f32 or bf16, found 'f16'");
   refused("--steps 2 --resume", 2, "expected '--checkpoint DIR' with it");
   refused("--steps 2 --checkpoint run", 2, "has checkpoints already");
@@ -221,6 +224,25 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   const RunResult truncated = sandbox.run("train --steps 1 --checkpoint run --resume");
   EXPECT_EQ(truncated.exit_code, 0);
   EXPECT_NE(truncated.err.find("passed over"), std::string::npos) << truncated.err;
+}
+
+/// The launcher has started as many processes as the plan has ranks; either a GPU is there or the reason is
+/// said. Of the latter a process does not wait for the others.
+TEST_F(Train, AProcessThatALauncherHasStartedNeedsItsGpu) {
+  if (sandbox.run("devices").exit_code == 0) GTEST_SKIP() << "there is a GPU";
+  for (const auto& [rank, exit_code] : {std::pair{"0", 4}, std::pair{"2", 2}}) {
+    for (const char* name : {"WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"}) {
+      const std::string text = name;
+      const std::size_t equals = text.find('=');
+      ::setenv(text.substr(0, equals).c_str(), text.substr(equals + 1).c_str(), 1);
+    }
+    ::setenv("RANK", rank, 1);
+    const RunResult result = sandbox.run("train --device nccl --steps 1");
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"})
+      ::unsetenv(name);
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
 }
 
 }  // namespace
