@@ -47,7 +47,7 @@ Request read_request(const Values& values) {
   request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
   request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;
-  options.device = values["device"].as<std::string>();
+  options.device = read_local_device(values);
   options.dtype = read_dtype(values);
   options.steps = read_integer(values, "steps", 1, kMostSteps);
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);

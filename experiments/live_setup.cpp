@@ -48,6 +48,13 @@ void add_live_options(Options& options) {
        "weights of bf16, which checkpoints hold");
 }
 
+std::string read_local_device(const Values& values) {
+  const auto device = values["device"].as<std::string>();
+  if (device != "host" && device != "cuda") refuse_value("device", "host or cuda", device);
+  require_device(device);
+  return device;
+}
+
 DType read_dtype(const Values& values) {
   const auto name = values["dtype"].as<std::string>();
   if (name == "f32") return DType::f32;

@@ -18,6 +18,8 @@ std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int
 
 /// --device and --dtype.
 void add_live_options(Options& options);
+/// A device that one process runs all ranks on, and that is there. @throws Error (usage), (no_device)
+std::string read_local_device(const Values& values);
 /// @throws Error (usage)
 DType read_dtype(const Values& values);
 

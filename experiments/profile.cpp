@@ -61,6 +61,7 @@ Table unit_table(const ProfileTables& profile) {
 int profile(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
+  const std::string device = read_local_device(values);
   ProfilerOptions options;
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
@@ -72,8 +73,6 @@ int profile(const Values& values) {
       {static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy, options.tp.back()});
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
-  const auto device = values["device"].as<std::string>();
-  if (device == "nccl") refuse_value("device", "host or cuda", device);
   const std::unique_ptr<World> world = make_live_world(device, ranks, 0);
   ProfileTables measured;
   {

@@ -180,7 +180,7 @@ TEST_F(Fidelity, NamesThePlanThatDoesNotFit) {
   expect_refused(R"("llm": {"tp": 2)", R"("llm": {"tp": 4)", "plan 'tp': ");
   expect_refused(R"("llm": {"tp": 2)", R"("llm": {"tp": 4)", "cannot be split over tp 4");
   write_grid();
-  testing::expect_error(run("--device gpu"), {"option '--device': expected host, found 'gpu'"});
+  testing::expect_error(run("--device gpu"), {"option '--device': expected host or cuda, found 'gpu'"});
   testing::expect_error(run("--gbs 3"), {"plan 'split'", "3 samples cannot fill"});
 }
 

@@ -23,13 +23,17 @@ Plan two_llm_ranks(const ModelSpec& model) {
   return plan;
 }
 
+std::vector<Sample> real_samples() {
+  PreprocessOptions options;
+  options.rule = "tiny-vlm";
+  return load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", options, false);
+}
+
 /// Steps of a run on hardware that is slower for some shapes than its cost model says.
 struct SlowRun {
   std::shared_ptr<const Target> target = std::make_shared<const Target>("tiny-vlm", "a100-80g:1");
   Plan plan = two_llm_ranks(target->model);
-  std::vector<Batch> batches = make_batches(
-      load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", {.rule = "tiny-vlm"}, false), plan.gbs,
-      60, 3);
+  std::vector<Batch> batches = make_batches(real_samples(), plan.gbs, 60, 3);
   std::shared_ptr<const CostModel> base{target, &target->cost};
   AnomalousCostModel hardware{*base, plan, target->model, all_samples(), {.fraction = 0.05, .latency = 1}, 3};
   SchedulerChoice scheduler{"lpt"};

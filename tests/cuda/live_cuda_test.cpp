@@ -1,6 +1,7 @@
 // Live runs on one GPU: loss, gradients and steps are those of the host.
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct NamedPlan {
   std::string name;
   Plan plan;
 };
+
+std::ostream& operator<<(std::ostream& out, const NamedPlan& plan) {
+  return out << plan.name;
+}
 
 std::vector<NamedPlan> plans() {
   Plan full = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
