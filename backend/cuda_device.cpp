@@ -147,7 +147,7 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
     rank_->gpu().use();
-    return make_cuda_kernels(dtype, {cuda_stream_of(stream), rank_->multiprocessors()});
+    return make_cuda_kernels(dtype, {cuda_stream_of(stream), rank_->multiprocessors(), rank_->gpu().pool()});
   }
 
   Bytes in_use() const override { return rank_->account().in_use(); }

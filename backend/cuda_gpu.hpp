@@ -39,6 +39,8 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   /// Gives it back when `stream` comes to it.
   static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
   Bytes free_memory() const;
+  /// What allocate() takes from: no second pool holds memory back that this one needs.
+  cudaMemPool_t pool() const { return pool_; }
 
   std::shared_ptr<CudaEvent> make_event();
   /// A stream that does nothing but what is to be done beside the ranks' streams, and at once.

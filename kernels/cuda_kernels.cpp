@@ -170,14 +170,15 @@ int require_device() {
                                         std::to_string(major) + ".x, expected 8.0 or newer");
 }
 
-/// Memory between the kernels of one operation comes from the device's pool, which else would give it back
-/// to the system at every synchronisation.
-void keep_pool_memory(int device) {
+/// The device's own pool, told to keep its memory: else it would give it back to the system at every
+/// synchronisation.
+cudaMemPool_t pool_of_device(int device) {
   cudaMemPool_t pool = nullptr;
   check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "memory pool of the device");
   std::uint64_t threshold = std::uint64_t{1} << 30;
   check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
              "memory pool of the device");
+  return pool;
 }
 
 }  // namespace
@@ -186,8 +187,10 @@ std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions&
   if (dtype != DType::f32 && dtype != DType::bf16) {
     throw Error(ErrorKind::usage, "a GPU computes in f32 or bf16, not in " + std::string(to_string(dtype)));
   }
-  keep_pool_memory(require_device());
-  const cuda::CudaTarget target{static_cast<cudaStream_t>(options.stream), dtype};
+  const int device = require_device();
+  auto* pool = static_cast<cudaMemPool_t>(options.pool);
+  if (pool == nullptr) pool = pool_of_device(device);
+  const cuda::CudaTarget target{static_cast<cudaStream_t>(options.stream), dtype, pool};
   return std::make_unique<CudaKernels>(target, options.multiprocessors);
 }
 

@@ -12,6 +12,7 @@ struct CudaKernelOptions {
   void* stream =
       nullptr;  ///< cudaStream_t; outlives the kernels, and its device is the current one in every call
   int multiprocessors = 0;  ///< that the stream may use; 0: all of the device
+  void* pool = nullptr;     ///< cudaMemPool_t for memory within operations; outlives them. None: the device's
 };
 
 /// @throws Error (no_device) without cuBLASLt or a device of compute capability 8.0 or newer.

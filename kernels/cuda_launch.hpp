@@ -15,7 +15,8 @@ namespace dflop::cuda {
 
 struct CudaTarget {
   cudaStream_t stream = nullptr;
-  DType dtype = DType::f32;  ///< f32 or bf16
+  DType dtype = DType::f32;      ///< f32 or bf16
+  cudaMemPool_t pool = nullptr;  ///< of StreamBuffers
 };
 
 template <typename T>
@@ -52,10 +53,13 @@ template <typename... Parameters, typename... Arguments>
 void launch(const CudaTarget& target, const char* operation, void (*kernel)(Parameters...), dim3 grid,
             dim3 block, std::size_t shared_bytes, Arguments... arguments) {
   if (shared_bytes > 48 * 1024) {  // more than every device gives without being asked
-    check_cuda(
+    const cudaError_t status =
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-        operation);
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (status != cudaSuccess) {  // devices of compute capability 8.6, 8.9 and 12.x have 99 KiB
+      check_cuda(status, std::string(operation) + " with " + std::to_string(shared_bytes) +
+                             " bytes of shared memory for a block");
+    }
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
@@ -65,14 +69,19 @@ void launch(const CudaTarget& target, const char* operation, void (*kernel)(Para
   check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), operation);
 }
 
-/// Device memory until the stream has done what was put into it before the object's end.
+/// Device memory of the target's pool, until the stream has done what was put into it before the object's
+/// end.
 class StreamBuffer {
  public:
   StreamBuffer(const CudaTarget& target, const char* operation, std::int64_t floats)
       : stream_(target.stream) {
     if (floats == 0) return;
-    check_cuda(cudaMallocAsync(&data_, static_cast<std::size_t>(floats) * sizeof(float), stream_),
-               std::string(operation) + ": memory for intermediate sums");
+    const std::size_t bytes = static_cast<std::size_t>(floats) * sizeof(float);
+    const cudaError_t status = cudaMallocFromPoolAsync(&data_, bytes, target.pool, stream_);
+    if (status == cudaSuccess) return;
+    data_ = nullptr;
+    (void)cudaGetLastError();  // or the next launch would report it
+    check_cuda(status, std::string(operation) + ": " + std::to_string(bytes) + " bytes between its kernels");
   }
   ~StreamBuffer() {
     if (data_ != nullptr) cudaFreeAsync(data_, stream_);

@@ -3,6 +3,8 @@
 // everything in rows and swaps the two operands in one place, Library::multiply().
 #include "kernels/cuda_linear.hpp"
 
+#include <algorithm>
+
 #include "kernels/cuda_lt.hpp"
 #include "kernels/cuda_operations.hpp"
 
@@ -126,32 +128,26 @@ struct Description {
 
 struct CudaLinear::Library {
   const LtFunctions& lt = lt_functions();
+  std::size_t workspace_bytes;
+  StreamBuffer workspace;
+  cudaDataType_t type;
+  int multiprocessors;
   cublasLtHandle_t handle = nullptr;
-  void* workspace = nullptr;
-  std::size_t workspace_bytes = 0;
-  cudaDataType_t type = CUDA_R_32F;
-  int multiprocessors = 0;
   std::map<Key, std::optional<cublasLtMatmulAlgo_t>> algorithms;  ///< none: the library takes no such shape
 
-  Library(DType dtype, int sms)
+  Library(const CudaTarget& target, int sms)
       : workspace_bytes((sms > 0 ? std::size_t{4} : std::size_t{32}) << 20),
-        type(dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F),
+        workspace(target, "workspace of linear", static_cast<std::int64_t>(workspace_bytes / sizeof(float))),
+        type(target.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F),
         multiprocessors(sms) {
     check_lt(lt.create(&handle), "linear: start of the library");
-    if (cudaMalloc(&workspace, workspace_bytes) == cudaSuccess) return;
-    (void)cudaGetLastError();  // or the next launch would report it
-    lt.destroy(handle);
-    throw Error(ErrorKind::internal, "linear: no device memory for " + std::to_string(workspace_bytes >> 20) +
-                                         " MiB of workspace");
   }
-  ~Library() {
-    cudaFree(workspace);
-    lt.destroy(handle);
-  }
+  ~Library() { lt.destroy(handle); }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  /// The library's first choice for this request, or none.
+  /// The library's first choice for this request, or none. Other refusals than "not supported" are mistakes
+  /// of this file, which plain products would hide at a hundredth of the speed.
   std::optional<cublasLtMatmulAlgo_t> find(const Request& request, const Description& description) {
     Descriptor<cublasLtMatmulPreference_t> preference(lt.destroy_preference);
     const char* what = request.operation;
@@ -160,16 +156,23 @@ struct CudaLinear::Library {
       check_lt(lt.set_preference(preference.handle, attribute, &value, sizeof value), what);
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+    // Parts of a product that are added up are f32, not of the result's type.
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(request.right.data));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(request.left.data));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(request.result));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(request.result));
+    // The epilogue reads the bias as wide as the result is written, and has no preference of its own.
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        std::min(alignment_of(request.result), alignment_of(request.bias)));
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
     const cublasStatus_t status = lt.find_algorithms(
         handle, description.product.handle, description.first.handle, description.second.handle,
         description.result.handle, description.result.handle, preference.handle, 1, &found, &count);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0) return std::nullopt;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    check_lt(status, what);
+    if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
     return found.algo;
   }
 
@@ -191,17 +194,22 @@ struct CudaLinear::Library {
     if (!place->second.has_value()) return false;
     const float one = 1.0f;
     const float kept = request.add_to_sums ? 1.0f : 0.0f;
-    check_lt(lt.multiply(handle, description.product.handle, &one, request.right.data,
-                         description.first.handle, request.left.data, description.second.handle, &kept,
-                         request.result, description.result.handle, request.result, description.result.handle,
-                         &*place->second, workspace, workspace_bytes, stream),
-             request.operation);
+    const cublasStatus_t status =
+        lt.multiply(handle, description.product.handle, &one, request.right.data, description.first.handle,
+                    request.left.data, description.second.handle, &kept, request.result,
+                    description.result.handle, request.result, description.result.handle, &*place->second,
+                    workspace.data(), workspace_bytes, stream);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {  // which the choice did not foresee
+      place->second.reset();
+      return false;
+    }
+    check_lt(status, request.operation);
     return true;
   }
 };
 
 CudaLinear::CudaLinear(const CudaTarget& target, int multiprocessors)
-    : target_(target), library_(std::make_unique<Library>(target.dtype, multiprocessors)) {}
+    : target_(target), library_(std::make_unique<Library>(target, multiprocessors)) {}
 
 CudaLinear::~CudaLinear() = default;
 

@@ -15,7 +15,7 @@ namespace dflop::cuda {
 
 class CudaLinear {
  public:
-  /// `multiprocessors` as of CudaKernelOptions. Allocates the workspace, on the current device.
+  /// `multiprocessors` as of CudaKernelOptions. Takes the workspace from the target's pool.
   /// @throws Error (no_device) without cuBLASLt, Error (internal) where there is no memory.
   CudaLinear(const CudaTarget& target, int multiprocessors);
   ~CudaLinear();
