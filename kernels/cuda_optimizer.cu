@@ -10,6 +10,8 @@ namespace {
 struct Factors {
   float b1;
   float b2;
+  float rest1;  ///< 1 - b1, which in f32 would lose digits
+  float rest2;
   float m_scale;
   float v_scale;
   float rate;
@@ -21,6 +23,8 @@ Factors factors_of(const AdamWStep& step) {
   const auto power = static_cast<double>(step.step);
   return {static_cast<float>(step.beta1),
           static_cast<float>(step.beta2),
+          static_cast<float>(1.0 - step.beta1),
+          static_cast<float>(1.0 - step.beta2),
           static_cast<float>(1.0 / (1.0 - std::pow(step.beta1, power))),
           static_cast<float>(1.0 / (1.0 - std::pow(step.beta2, power))),
           static_cast<float>(step.learning_rate),
@@ -50,8 +54,8 @@ struct AdamW {
     load(value, master + first);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      mean[i] = factors.b1 * mean[i] + (1.0f - factors.b1) * g[i];
-      square[i] = factors.b2 * square[i] + (1.0f - factors.b2) * g[i] * g[i];
+      mean[i] = factors.b1 * mean[i] + factors.rest1 * g[i];
+      square[i] = factors.b2 * square[i] + factors.rest2 * g[i] * g[i];
       const float size = sqrtf(square[i] * factors.v_scale) + factors.epsilon;
       value[i] = factors.kept * value[i] - factors.rate * (mean[i] * factors.m_scale / size);
     }
