@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-#if CUDART_VERSION >= 12050
+#if CUDART_VERSION >= 13000  // older headers do not tell how small a group may be
 
 namespace {
 
@@ -42,8 +42,9 @@ struct DriverTable {
     const cudaError_t status =
         cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &result);
     if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || address == nullptr) {
-      throw Error(ErrorKind::no_device, std::string("a partition of the GPU needs '") + name +
-                                            "', which this driver has not; CUDA 12.5 or newer has it");
+      throw Error(ErrorKind::no_device,
+                  std::string("a partition of the GPU needs '") + name +
+                      "', which this driver has not; that of CUDA 13.0 or newer has it");
     }
     function = reinterpret_cast<Function>(address);
   }
@@ -124,7 +125,7 @@ std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, const std::vector<in
 
 std::shared_ptr<CudaPartition> make_cuda_partition(int, const std::vector<int>&) {
   throw Error(ErrorKind::no_device,
-              "a partition of the GPU needs a build with the CUDA Toolkit 12.5 or newer");
+              "a partition of the GPU needs a build with the CUDA Toolkit 13.0 or newer");
 }
 
 #endif

@@ -21,7 +21,7 @@ class CudaPartition {
 };
 
 /// In builds with CUDA only. `wanted` by rank; more may be given, as whole groups are.
-/// @throws Error (no_device) where driver or toolkit have no green contexts (12.5 or newer have), Error
+/// @throws Error (no_device) where driver or toolkit have no green contexts (13.0 or newer have), Error
 /// (input) as groups_of_ranks().
 std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, const std::vector<int>& wanted);
 
