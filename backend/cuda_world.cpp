@@ -1,5 +1,6 @@
 #include "backend/cuda_world.hpp"
 
+#include <exception>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -97,8 +98,24 @@ class CudaCommunicator final : public ThreadCommunicator {
     stream.record(*part.come);
   }
 
-  void do_share(const HostCollective& collective, std::size_t place, DeviceStream& to) override {
-    CudaStream& stream = of_cuda(to);
+  /// Its end is recorded even where it fails, or the others would fail for its absence and hide the reason.
+  void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream) override {
+    std::exception_ptr failure;
+    try {
+      add_share(collective, place, of_cuda(stream));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    stream.record(*collective.parts[place]->done);
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  /// Then nobody reads or writes this rank's memory any more.
+  void finish(const HostCollective& collective, DeviceStream& stream) override {
+    for (const auto& part : collective.parts) stream.wait(*part->done);
+  }
+
+  void add_share(const HostCollective& collective, std::size_t place, CudaStream& stream) const {
     for (const auto& part : collective.parts) stream.wait(*part->come);
     switch (collective.call.kind) {
       case CollectiveKind::all_reduce:
@@ -111,12 +128,6 @@ class CudaCommunicator final : public ThreadCommunicator {
         reduce_part(collective, place, stream);
         break;
     }
-    stream.record(*collective.parts[place]->done);
-  }
-
-  /// Then nobody reads or writes this rank's memory any more.
-  void finish(const HostCollective& collective, DeviceStream& stream) override {
-    for (const auto& part : collective.parts) stream.wait(*part->done);
   }
 
   void reduce_slice(const HostCollective& collective, std::size_t place, CudaStream& stream) const {
