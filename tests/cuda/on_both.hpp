@@ -45,6 +45,7 @@ class GuardedMemory {
     std::vector<char> all(all_bytes(), kGuard);
     std::copy(bytes.begin(), bytes.end(), all.begin() + static_cast<std::ptrdiff_t>(kMargin + shift_));
     check_cuda(cudaMemcpy(memory_, all.data(), all.size(), cudaMemcpyHostToDevice), "copy to the GPU");
+    check_cuda(cudaDeviceSynchronize(), "copy to the GPU");  // it may end after the call; streams do not wait
   }
   std::vector<char> read() const {
     std::vector<char> all(all_bytes());
