@@ -127,6 +127,7 @@ class Bench {
   /// Seconds of one call, the median.
   template <typename Call>
   double seconds(Call call) {
+    check_cuda(cudaDeviceSynchronize(), "start values");  // their copies run beside the stream
     std::vector<double> times;
     for (int pass = -kWarmUps; pass < kPasses; ++pass) {
       check_cuda(cudaMemsetAsync(flush_.data(), pass & 1, kFlushBytes, stream_), "flush");
