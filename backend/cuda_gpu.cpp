@@ -11,7 +11,8 @@
 namespace dflop {
 namespace {
 
-/// Differences of up to 4 s are told to a quarter of a microsecond in f32 milliseconds.
+/// Of an anchor that still serves. In f32 milliseconds, differences of up to 4 s are told to a quarter of a
+/// microsecond, which leaves streams 2 s to lag behind their threads.
 constexpr Nanoseconds kAnchorAge{2'000'000'000};
 
 cudaMemPool_t make_pool(int device) {

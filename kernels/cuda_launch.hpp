@@ -39,7 +39,7 @@ constexpr std::int64_t pieces(std::int64_t total, std::int64_t size) {
   return (total + size - 1) / size;
 }
 
-/// The first dimension of a grid. @throws Error (internal) where CUDA allows no so many blocks.
+/// The first dimension of a grid. @throws Error (internal) for more blocks than CUDA allows, or none.
 inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
   if (blocks > 0 && blocks <= 0x7fffffff) return static_cast<unsigned>(blocks);
   throw Error(ErrorKind::internal,

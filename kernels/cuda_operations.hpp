@@ -85,7 +85,8 @@ void cross_entropy_backward(const CudaTarget& target, Matrix logits, Sums loss, 
 
 // cuda_rows.cu
 void pool_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices begin, Indices end);
-/// A block per row of dx looks for its windows: by halves where both ends never fall, else among all.
+/// A thread looks for the windows of its row: by bisection where neither begins nor ends ever fall, else
+/// among all.
 void pool_rows_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, Indices begin, Indices end);
 void add(const CudaTarget& target, Matrix y, ConstMatrix x);
 void round(const CudaTarget& target, Matrix y, ConstSums x);
