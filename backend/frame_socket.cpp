@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -46,6 +47,23 @@ Addresses addresses_of(const char* host, int port, std::string& problem) {
   const int status = ::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
   if (status != 0) problem = ::gai_strerror(status);
   return {status == 0 ? found : nullptr, &::freeaddrinfo};
+}
+
+/// Debian gives a machine's own name a loopback address in /etc/hosts, at which no other machine finds it.
+bool is_hidden(const std::string& host, const addrinfo& address) {
+  const bool is_address = std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return std::isxdigit(c) != 0 || c == '.' || c == ':';
+  });
+  if (host == "localhost" || is_address) return false;
+  if (address.ai_family == AF_INET) {
+    sockaddr_in ip{};
+    std::memcpy(&ip, address.ai_addr, sizeof ip);
+    return ntohl(ip.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  sockaddr_in6 ip{};
+  std::memcpy(&ip, address.ai_addr, sizeof ip);
+  return address.ai_family == AF_INET6 &&
+         std::memcmp(&ip.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0;
 }
 
 Descriptor make_socket(const addrinfo& address) {
@@ -171,8 +189,9 @@ std::optional<Frame> FrameBuffer::next(std::uint64_t most) {
 Descriptor listen_on(const std::string& host, int port) {
   std::string problem;
   const Addresses own = addresses_of(host.c_str(), port, problem);
-  Descriptor socket = own ? listen_on(own.get()) : Descriptor{};
-  if (!socket.is_open() && (!own || errno == EADDRNOTAVAIL)) {
+  const bool hidden = own && is_hidden(host, *own);
+  Descriptor socket = own && !hidden ? listen_on(own.get()) : Descriptor{};
+  if (!socket.is_open() && (!own || hidden || errno == EADDRNOTAVAIL)) {
     const Addresses all = addresses_of(nullptr, port, problem);
     if (all) socket = listen_on(all.get());
   }
@@ -212,6 +231,10 @@ bool send_bytes(const Descriptor& to, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(sent));
   }
   return true;
+}
+
+void shut_down(const Descriptor& connection) {
+  ::shutdown(connection.number(), SHUT_RDWR);
 }
 
 bool receive_bytes(const Descriptor& from, FrameBuffer& into) {

@@ -74,7 +74,8 @@ class FrameBuffer {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Listens at a name or address of this machine; where it is none of its own, as behind a gateway, at all.
+/// Listens at a name or address of this machine; at all of its addresses where that is none of its own, as
+/// behind a gateway, or a name (but localhost) that only this machine knows by its loopback address.
 /// @throws Error (internal) with the system's reason, as "address already in use".
 Descriptor listen_on(const std::string& host, int port);
 
@@ -88,6 +89,9 @@ Descriptor accept_from(const Descriptor& listener);
 /// Sends all of it; false where the other side is gone, or takes nothing for as long as the connection's
 /// limit.
 bool send_bytes(const Descriptor& to, std::string_view bytes);
+
+/// Neither side receives anything any more.
+void shut_down(const Descriptor& connection);
 
 /// Appends what is there; false at its end.
 bool receive_bytes(const Descriptor& from, FrameBuffer& into);

@@ -77,6 +77,9 @@ bool Rendezvous::read() {
   } catch (const Error&) {
     open = false;
     problem = "whoever listens at " + address() + " is not rank 0 of a run";
+  } catch (const std::exception& error) {  // no memory for what has come
+    open = false;
+    problem = std::string("what rank 0 sends cannot be taken: ") + error.what();
   }
   if (open) return true;
   {
@@ -106,7 +109,11 @@ RankState Rendezvous::state() {
   RankState state;
   {
     const std::lock_guard lock(callback_mutex_);
-    if (watch_) state = watch_();
+    try {
+      if (watch_) state = watch_();
+    } catch (const std::exception& error) {  // as of a device that has failed
+      state.failure = error.what();
+    }
   }
   const Lock lock(mutex_);
   if (wait_) state.wait = wait_;
@@ -117,12 +124,19 @@ void Rendezvous::check_wait() {
   const RankState now = state();
   if (now.failure) abort(*now.failure);
   if (!now.wait || host_time() - now.wait->since < to_nanoseconds(options_.timeout)) return;
+  bool answers = true;
   {
     const Lock lock(mutex_);
-    if (late_sent_ || ended_ || !met_) return;
-    late_sent_ = true;
+    if (ended_ || !met_) return;
+    if (late_since_) answers = Clock::now() - *late_since_ < kGrace;
+    if (late_since_ && answers) return;
+    if (!late_since_) late_since_ = Clock::now();
+    told_ = !answers;  // it will say nothing more
   }
-  send({FrameKind::late, "", 0, ""});
+  if (answers) return send({FrameKind::late, "", 0, ""});
+  end_run("rank 0 does not answer rank " + std::to_string(rank()) + ", which " + state_text(now.wait) +
+              ": its process may be stopped",
+          true);
 }
 
 void Rendezvous::answer() {
@@ -131,7 +145,8 @@ void Rendezvous::answer() {
 
 void Rendezvous::send(const Frame& frame) {
   const std::lock_guard lock(send_mutex_);
-  send_bytes(connection_, to_bytes(frame));  // where it fails, the thread hears of it
+  if (send_bytes(connection_, to_bytes(frame))) return;
+  shut_down(connection_);  // part of it may be on its way, and nothing can follow; the thread hears of it
 }
 
 /// The first reason stays: what follows is its consequence.

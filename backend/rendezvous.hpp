@@ -49,7 +49,8 @@ class Rendezvous {
   int ranks() const { return options_.ranks; }
   Seconds timeout() const { return options_.timeout; }
 
-  /// The value can be got `readers` times, by any rank, and then is forgotten.
+  /// The value can be got `readers` times, by any rank, and then is forgotten. Until then nobody puts another
+  /// under its key.
   void put(const std::string& key, std::string value, int readers = 1);
   /// Waits until somebody has put it. `what` is for messages.
   std::string get(const std::string& key, const std::string& what);
@@ -116,10 +117,10 @@ class Rendezvous {
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   bool met_ = false;
-  bool told_ = false;  ///< by rank 0 how the run ended
-  bool gone_ = false;  ///< all have left
-  bool late_sent_ = false;
-  bool was_late_ = false;  ///< this rank has ended the run by waiting, and not heard of it
+  bool told_ = false;                   ///< by rank 0 how the run ended
+  bool gone_ = false;                   ///< all have left
+  std::optional<Deadline> late_since_;  ///< when rank 0 was told that this one waits for too long
+  bool was_late_ = false;               ///< this rank has ended the run by waiting, and not heard of it
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
   std::map<std::string, std::string> values_;

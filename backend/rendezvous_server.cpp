@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <limits>
@@ -21,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTickMs = 100;
 constexpr std::chrono::seconds kAnswerTime{2};  // for what each rank waits for
+constexpr std::chrono::seconds kHelloTime{30};  // who is silent for longer keeps no descriptor
 constexpr std::uint64_t kMostHelloBytes = 4096;
 constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
 
@@ -36,6 +38,15 @@ std::string in_seconds(Seconds seconds) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.*f s", seconds.count() < 10 ? 2 : 0, seconds.count());
   return text.data();
+}
+
+/// "rank ranks", of whoever has connected.
+bool read_hello(const std::string& key, int& rank, int& ranks) {
+  const char* const end = key.data() + key.size();
+  const auto [space, first] = std::from_chars(key.data(), end, rank);
+  if (first != std::errc() || space == end || *space != ' ') return false;
+  const auto [stop, second] = std::from_chars(space + 1, end, ranks);
+  return second == std::errc() && stop == end;
 }
 
 }  // namespace
@@ -80,6 +91,7 @@ void RendezvousServer::accept() {
   peer->connection = accept_from(listener_);
   if (!peer->connection.is_open()) return;
   set_connection_options(peer->connection, options_.timeout);
+  peer->hello_by = Clock::now() + kHelloTime;
   peers_.push_back(std::move(peer));
 }
 
@@ -93,6 +105,8 @@ void RendezvousServer::read(Peer& peer) {
     if (!open) lose(peer);
   } catch (const Error&) {  // whoever sends that is no rank
     lose(peer);
+  } catch (const std::exception& error) {  // what passes through needs more memory than there is
+    end_run(std::string("rank 0 cannot pass on what ranks send: ") + error.what());
   }
 }
 
@@ -112,7 +126,7 @@ void RendezvousServer::handle(Peer& peer, Frame frame) {
     case FrameKind::state:
       return add_state(peer.rank, frame.value);
     case FrameKind::bye:
-      return leave(peer);
+      return leave(peer.rank);
     default:
       return lose(peer);
   }
@@ -122,7 +136,7 @@ void RendezvousServer::handle(Peer& peer, Frame frame) {
 void RendezvousServer::greet(Peer& peer, const Frame& hello) {
   int rank = -1;
   int ranks = 0;
-  if (hello.kind != FrameKind::hello || std::sscanf(hello.key.c_str(), "%d %d", &rank, &ranks) != 2) {
+  if (hello.kind != FrameKind::hello || !read_hello(hello.key, rank, ranks)) {
     peer.connection = {};
     return;
   }
@@ -173,14 +187,13 @@ void RendezvousServer::get(const Peer& peer, const std::string& key) {
   if (last) values_.erase(key);
 }
 
-void RendezvousServer::leave(Peer& peer) {
-  peer.ended = true;
-  const auto ended = std::count_if(peers_.begin(), peers_.end(), [](const auto& p) { return p->ended; });
-  if (ended == options_.ranks) send_all({FrameKind::gone, "", 0, ""});
+void RendezvousServer::leave(int rank) {
+  left_.insert(rank);
+  if (left_.size() == static_cast<std::size_t>(options_.ranks)) send_all({FrameKind::gone, "", 0, ""});
 }
 
 void RendezvousServer::lose(Peer& peer) {
-  const bool at_work = peer.rank >= 0 && !peer.ended;
+  const bool at_work = peer.rank >= 0 && left_.count(peer.rank) == 0;
   peer.connection = {};
   if (!at_work) return;
   end_run(rank_name(peer.rank) +
@@ -191,9 +204,7 @@ void RendezvousServer::lose(Peer& peer) {
 void RendezvousServer::ask_all(int origin) {
   if (report_ || ended_) return;
   report_ = Report{origin, Clock::now() + kAnswerTime, {}};
-  for (const auto& peer : peers_) {
-    if (peer->rank >= 0 && peer->ended) report_->states[peer->rank] = "has ended";
-  }
+  for (const int rank : left_) report_->states[rank] = "has ended";
   send_all({FrameKind::ask, "", 0, ""});
 }
 
@@ -222,6 +233,9 @@ void RendezvousServer::check_times() {
             in_seconds(options_.meeting));
   }
   if (report_ && now > report_->deadline) finish_report();
+  for (const auto& peer : peers_) {
+    if (peer->rank < 0 && now > peer->hello_by) peer->connection = {};
+  }
 }
 
 /// The first reason stays: what follows is its consequence.

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,8 +37,8 @@ class RendezvousServer {
   struct Peer {
     Descriptor connection;
     FrameBuffer received;
+    Deadline hello_by;
     int rank = -1;  ///< none before its hello
-    bool ended = false;
   };
   struct Value {
     std::string value;
@@ -58,7 +59,7 @@ class RendezvousServer {
   void greet(Peer& peer, const Frame& hello);
   void put(Frame frame);
   void get(const Peer& peer, const std::string& key);
-  void leave(Peer& peer);
+  void leave(int rank);
   void lose(Peer& peer);
   void ask_all(int origin);
   void add_state(int rank, const std::string& state);
@@ -78,6 +79,7 @@ class RendezvousServer {
   Descriptor wake_write_;
   std::vector<std::unique_ptr<Peer>> peers_;
   bool met_ = false;
+  std::set<int> left_;  ///< ranks that have come to their end, whether connected or not
   std::map<std::string, Value> values_;
   std::map<std::string, std::vector<int>> wanted_;  // by key, the ranks that wait for it
   std::optional<Report> report_;

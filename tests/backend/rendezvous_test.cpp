@@ -1,78 +1,19 @@
-// Processes that meet, pass each other values, and end together: with ranks as threads, and as processes
-// where one of them is killed.
+// Processes that meet and pass each other values, with ranks as threads.
 #include "backend/rendezvous.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <latch>
 
 #include "backend/host_clock.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "tests/backend/free_port.hpp"
+#include "tests/backend/rendezvous_ranks.hpp"
 
 namespace dflop::testing {
 namespace {
-
-constexpr Seconds kNever{3600};  // nobody is woken by a timeout instead
-
-RendezvousOptions options_of(int rank, int ranks, int port, Seconds meeting = Seconds{60},
-                             Seconds timeout = kNever) {
-  return {"127.0.0.1", port, rank, ranks, meeting, timeout};
-}
-
-enum class End : std::uint8_t { done, error, aborted };
-
-struct RankOutcome {
-  End end = End::done;
-  std::string message;
-};
-
-using Body = std::function<void(Rendezvous&)>;
-
-RankOutcome outcome(const RendezvousOptions& options, const Body& body) {
-  try {
-    Rendezvous rendezvous(options);
-    body(rendezvous);
-    rendezvous.leave();
-    return {};
-  } catch (const Aborted& aborted) {
-    return {End::aborted, aborted.what()};
-  } catch (const Error& error) {
-    return {End::error, error.what()};
-  }
-}
-
-/// Each rank a thread with a connection of its own.
-std::vector<RankOutcome> run(int ranks, const Body& body, Seconds timeout = kNever) {
-  const int port = free_port();
-  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(ranks));
-  {
-    std::vector<std::jthread> threads;
-    for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] {
-        outcomes[static_cast<std::size_t>(r)] =
-            outcome(options_of(r, ranks, port, Seconds{60}, timeout), body);
-      });
-    }
-  }
-  return outcomes;
-}
-
-void expect_done(const std::vector<RankOutcome>& outcomes) {
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].end, End::done) << "rank " << r << ": " << outcomes[r].message;
-  }
-}
-
-void expect_says(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << "no '" << part << "' in: " << message;
-}
 
 TEST(Rendezvous, ValuesAreGatheredByRankAndBroadcastFromTheFirst) {
   for (const int ranks : {1, 2, 5}) {
@@ -108,14 +49,14 @@ TEST(Rendezvous, AValueIsBytesOfAnySize) {
 TEST(Rendezvous, WhoAsksFirstWaitsForTheValue) {
   expect_done(run(3, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() == 2) {
-      rendezvous.get("asked", "the others' question");
-      rendezvous.get("asked", "the others' question");
+      rendezvous.get("asked by 0", "the others' question");
+      rendezvous.get("asked by 1", "the others' question");
       rendezvous.put("answer", "42", 2);
     } else {
-      rendezvous.put(rendezvous.rank() == 0 ? "asked" : "also asked", "");
+      rendezvous.put(rendezvous.rank() == 0 ? "asked by 0" : "also asked", "");
       if (rendezvous.rank() == 1) {
         rendezvous.get("also asked", "what it has put itself");
-        rendezvous.put("asked", "");
+        rendezvous.put("asked by 1", "");
       }
       EXPECT_EQ(rendezvous.get("answer", "the answer"), "42");
     }
@@ -191,7 +132,7 @@ TEST(Rendezvous, StrangersChangeNothing) {
   const int port = free_port();
   Random random(7);
   std::latch met(3);  // both ranks and this thread
-  const Body body = [&](Rendezvous& rendezvous) {
+  const RankBody body = [&](Rendezvous& rendezvous) {
     rendezvous.broadcast("go", "a word");
     met.arrive_and_wait();  // the strangers go on until the ranks have met
     rendezvous.broadcast("still here", "a word");
@@ -231,121 +172,6 @@ TEST(Rendezvous, ARankOfAnotherRunIsRefusedAndThisOneGoesOn) {
   ends[1] = outcome(options_of(1, 2, port), [](Rendezvous&) {});
   first.join();
   expect_done(ends);
-}
-
-TEST(Rendezvous, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
-  std::atomic<int> told = 0;
-  const auto ends = run(4, [&](Rendezvous& rendezvous) {
-    rendezvous.on_end([&] { ++told; });
-    if (rendezvous.rank() == 2) {
-      rendezvous.abort("the loss is NaN");
-      rendezvous.abort("a second reason, which nobody hears of");
-      rendezvous.check();
-    }
-    if (rendezvous.rank() == 0) rendezvous.gather("", "losses");
-    rendezvous.get("never put", "nothing");
-  });
-  for (const RankOutcome& end : ends) {
-    EXPECT_EQ(end.end, End::aborted);
-    EXPECT_EQ(end.message, "rank 2 ended the run: the loss is NaN");
-  }
-  EXPECT_EQ(told, 4);
-}
-
-TEST(Rendezvous, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
-  std::latch over(1);
-  const auto ends = run(
-      4,
-      [&](Rendezvous& rendezvous) {
-        if (rendezvous.rank() == 0) return;
-        if (rendezvous.rank() == 1) {  // is not waiting for anything of the run
-          over.wait();
-          rendezvous.check();
-        }
-        if (rendezvous.rank() == 3) {
-          rendezvous.watch([since = host_time() - to_nanoseconds(Seconds{0.1})] {
-            return RankState{RankWait{"gradients of stage 1", since}, {}};
-          });
-          over.wait();
-          rendezvous.get("never put", "nothing");
-        }
-        try {
-          rendezvous.get("never put", "activations of microbatch 3");
-        } catch (...) {
-          over.count_down();
-          throw;
-        }
-      },
-      Seconds{0.6});
-  EXPECT_EQ(ends[0].end, End::done);
-  int errors = 0;
-  for (const std::size_t r : {1u, 2u, 3u}) {
-    errors += ends[r].end == End::error ? 1 : 0;
-    for (const char* part :
-         {"waited for longer than 0.60 s:", "\n  rank 0 has ended", "\n  rank 1 is not waiting",
-          "\n  rank 2 waits for activations of microbatch 3 (0.",
-          "\n  rank 3 waits for gradients of stage 1 ("}) {
-      expect_says(ends[r].message, part);
-    }
-  }
-  EXPECT_EQ(errors, 1);  // who lost patience; the others hear of it
-}
-
-/// In a process of its own, which ends with the value of `body`.
-pid_t in_process(const std::function<int()>& body) {
-  const pid_t process = ::fork();
-  if (process == 0) ::_exit(body());
-  return process;
-}
-
-int status_of(pid_t process) {
-  int status = 0;
-  ::waitpid(process, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-TEST(Rendezvous, AKilledProcessEndsTheRunOfTheOthers) {
-  for (const int victim : {0, 1}) {
-    const int port = free_port();
-    std::vector<pid_t> processes;
-    for (int r = 0; r < 3; ++r) {
-      processes.push_back(in_process([&] {
-        const RankOutcome end = outcome(options_of(r, 3, port), [&](Rendezvous& rendezvous) {
-          rendezvous.gather("", "a first word");
-          rendezvous.broadcast("", "a second word");
-          if (rendezvous.rank() == victim) ::raise(SIGKILL);
-          rendezvous.get("never put", "nothing");
-        });
-        const std::string expected = "rank " + std::to_string(victim) + " is gone";
-        return end.end == End::aborted && end.message.rfind(expected, 0) == 0 ? 42 : 1;
-      }));
-    }
-    for (int r = 0; r < 3; ++r) {
-      EXPECT_EQ(status_of(processes[static_cast<std::size_t>(r)]), r == victim ? 128 + SIGKILL : 42)
-          << "rank " << r << " where " << victim << " was killed";
-    }
-  }
-}
-
-TEST(Rendezvous, AFailureIsHeardOfThoughItsProcessEndsAtOnce) {
-  for (const int failing : {0, 1}) {
-    const int port = free_port();
-    std::vector<pid_t> processes;
-    for (int r = 0; r < 2; ++r) {
-      processes.push_back(in_process([&] {
-        const RankOutcome end = outcome(options_of(r, 2, port), [&](Rendezvous& rendezvous) {
-          if (rendezvous.rank() == failing) {
-            rendezvous.abort("out of memory");
-            return;
-          }
-          rendezvous.get("never put", "nothing");
-        });
-        if (r == failing) return 42;
-        return end.message == "rank " + std::to_string(failing) + " ended the run: out of memory" ? 42 : 1;
-      }));
-    }
-    for (const pid_t process : processes) EXPECT_EQ(status_of(process), 42) << "rank " << failing << " fails";
-  }
 }
 
 TEST(FrameBuffer, FramesComeOutWholeHoweverTheirBytesCome) {
