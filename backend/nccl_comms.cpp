@@ -41,9 +41,10 @@ ncclComm_t NcclComms::make(const std::vector<std::int32_t>& ranks, std::size_t p
   if (most_ctas > 0) config.maxCTAs = most_ctas;
   ncclComm_t comm = nullptr;
   ncclResult_t result = guarded([&] {
-    const ncclResult_t entered = table_.comm_init_rank_config(&comm, static_cast<int>(ranks.size()), id,
-                                                              static_cast<int>(place), &config);
-    if (comm != nullptr) comms_.push_back(comm);
+    const ncclResult_t entered = table_.comm_init_rank_config(
+        &comms_.emplace_back(nullptr), static_cast<int>(ranks.size()), id, static_cast<int>(place), &config);
+    comm = comms_.back();
+    if (comm == nullptr) comms_.pop_back();
     return entered;
   });
   if (result == ncclInProgress) result = finish(comm);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -47,7 +48,9 @@ class NcclComms {
   const NcclTable& table_;
   Rendezvous& rendezvous_;
   std::mutex mutex_;  // of the following, and held in every call of NCCL
-  std::vector<ncclComm_t> comms_;
+  /// At places that stay: NCCL writes a communicator to its place once more when it is made, by a thread of
+  /// its own, which ends with the communicator and not with the call that waits for it.
+  std::deque<ncclComm_t> comms_;
   bool ended_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/cuda_device.hpp"
+#include "backend/cuda_gpu.hpp"
 #include "backend/devices.hpp"
 #include "backend/nccl_communicator.hpp"
 #include "backend/process_world.hpp"
@@ -29,14 +30,23 @@ void ask_for_queues() {
 class NcclWorld final : public ProcessWorld {
  public:
   NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, std::optional<Bytes> memory)
-      : ProcessWorld(meeting),
-        table_(table),
-        gpu_(open_cuda_gpu(gpu)),
-        name_(cuda_device(gpu).name),
-        rank_(meeting.rank),
-        memory_(memory) {}
+      : ProcessWorld(meeting), table_(table), rank_(meeting.rank), memory_(memory) {
+    try {
+      gpu_ = open_cuda_gpu(gpu);
+    } catch (const std::exception& error) {
+      rendezvous().abort(error.what());  // or the others would wait for it
+      throw;
+    }
+  }
 
-  std::string device_name() const override { return name_; }
+  std::string device_name() const override { return gpu_->name(); }
+  /// Profiles are measured within one process: there is none of this yet.
+  std::string software() const override {
+    int version = 0;
+    if (table_.get_version(&version) != ncclSuccess) return "NCCL";
+    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100);
+  }
   std::unique_ptr<Device> make_device(int) override { return make_cuda_device(gpu_, {rank_, memory_, {}}); }
 
   std::unique_ptr<Communicator> make_communicator(int) override {
@@ -45,14 +55,16 @@ class NcclWorld final : public ProcessWorld {
     seam.native_stream = [](DeviceStream& stream) {
       return static_cast<cudaStream_t>(cuda_stream_of(stream));
     };
-    seam.reached = cuda_event_reached;
+    seam.reached = [gpu = gpu_](DeviceEvent& event) {
+      gpu->use();  // the asking thread's first call of CUDA would else take memory of another process's GPU
+      return cuda_event_reached(event);
+    };
     return make_nccl_communicator(table_, rendezvous(), std::move(seam));
   }
 
  private:
   NcclTable table_;
   std::shared_ptr<CudaGpu> gpu_;
-  std::string name_;
   int rank_;
   std::optional<Bytes> memory_;
 };
