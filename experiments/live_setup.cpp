@@ -14,6 +14,10 @@
 namespace dflop {
 namespace {
 
+/// Others wait for rank 0 while it reads or writes a checkpoint, whose size takes minutes, and for the
+/// slowest machine's first step.
+constexpr Seconds kProcessTimeout{600};
+
 /// Lets the process keep memory that it frees. Activations are freed and allocated again in every microbatch;
 /// if they went back to the system in between, it would have to clear their pages each time, which takes a
 /// good part of a forward's time and none of a part's that is measured alone. One arena, because others give
@@ -32,6 +36,7 @@ void keep_freed_memory() {
 std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int cores) {
   WorldOptions options;
   options.cores = cores;
+  if (device == "nccl") options.timeout = kProcessTimeout;
   std::unique_ptr<World> world = make_world(device, ranks, options);
   if (device == "host") keep_freed_memory();
   return world;
