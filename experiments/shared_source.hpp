@@ -7,6 +7,7 @@
 
 #include "backend/world.hpp"
 #include "core/assignment_source.hpp"
+#include "core/program.hpp"
 
 namespace dflop {
 
@@ -29,5 +30,10 @@ class SharedSource final : public AssignmentSource {
   Batches batches_;
   std::uint64_t first_;
 };
+
+/// Processes make the Program of a schedule each for itself, in floating point and from data of their own;
+/// one that came to another would wait for messages that nobody sends. All processes call it.
+/// @throws Error (input) in a process whose program is not the leading one's.
+void require_same_program(World& world, const Program& program);
 
 }  // namespace dflop

@@ -93,6 +93,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
                                               *batch.samples, assignment);
   const Program program = lower(plan_, target_->model, *batch.samples, assignment, order);
   verify(program);
+  require_same_program(world_, program);
   const BatchContent content(plan_, target_->model, *batch.samples, assignment, options_.seed);
   AdamWStep optimizer;
   optimizer.learning_rate = options_.learning_rate;
