@@ -96,8 +96,8 @@ void shut_down(const Descriptor& connection);
 /// Appends what is there; false at its end.
 bool receive_bytes(const Descriptor& from, FrameBuffer& into);
 
-/// Notices a machine that is lost within about half a minute, sends small frames at once, and gives up
-/// sending to who reads nothing for `limit`.
+/// Notices within about half a minute that the other machine is lost, as long as nothing is under way to it,
+/// sends small frames at once, and gives up sending to who reads nothing for `limit`.
 void set_connection_options(const Descriptor& connection, Seconds limit);
 
 }  // namespace dflop

@@ -31,9 +31,10 @@ struct RankState {
 
 /// One rank's end. Values are meant for control, not for tensors: all of them pass through rank 0.
 ///
-/// A process that dies, a machine that is lost (noticed within half a minute) and a call of abort() end the
-/// run: every other rank's calls throw Aborted with the reason. A rank that waits for longer than the timeout
-/// ends it too, by Error (internal) with a list of what each rank was waiting for.
+/// A process that dies, a machine that is lost (noticed within half a minute while nothing is under way to
+/// it) and a call of abort() end the run: every other rank's calls throw Aborted with the reason. A rank that
+/// waits for longer than the timeout ends it too, by Error (internal) with a list of what each rank was
+/// waiting for.
 class Rendezvous {
  public:
   /// Rank 0 listens, the others connect; returns when all have come.

@@ -212,7 +212,7 @@ Command fidelity_command() {
        "of parameters, batches and contents")  //
       ("out", po::value<std::string>()->value_name("DIR"),
        "write report.html, fidelity.json, fidelity.csv and operations.csv");
-  add_live_options(command.options);
+  add_live_options(command.options, false);
   add_cores_option(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   add_format_option(command.options);

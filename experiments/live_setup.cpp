@@ -42,12 +42,15 @@ std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int
   return world;
 }
 
-void add_live_options(Options& options) {
+void add_live_options(Options& options, bool processes) {
   namespace po = boost::program_options;
+  std::string devices = "host: every rank is a thread; cuda: and all ranks share the first GPU";
+  if (processes) {
+    devices += "; nccl: every rank is a process with a GPU of its own, started by torchrun, mpirun or srun";
+  }
   options.add_options()  //
       ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
-       "host: every rank is a thread; cuda: and all ranks share the first GPU; nccl: every rank is a process with "
-       "a GPU of its own, started by torchrun, mpirun or srun")  //
+       devices.c_str())  //
       ("dtype", po::value<std::string>()->default_value("f32")->value_name("f32|bf16"),
        "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
        "weights of bf16, which checkpoints hold");

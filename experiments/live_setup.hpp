@@ -16,8 +16,8 @@ namespace dflop {
 /// @throws as make_world()
 std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int cores);
 
-/// --device and --dtype.
-void add_live_options(Options& options);
+/// --device and --dtype. `processes`: whether devices are offered whose ranks are processes.
+void add_live_options(Options& options, bool processes);
 /// A device that one process runs all ranks on, and that is there. @throws Error (usage), (no_device)
 std::string read_local_device(const Values& values);
 /// @throws Error (usage)

@@ -111,7 +111,7 @@ Command profile_command() {
       run};
   command.options.add_options()  //
       ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'");
-  add_live_options(command.options);
+  add_live_options(command.options, false);
   command.options.add_options()                                                         //
       ("out", po::value<std::string>()->value_name("FILE"), "write the profile there")  //
       ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),

@@ -207,7 +207,7 @@ Command train_command() {
       ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")  //
       ("model", po::value<std::string>()->value_name("NAME|FILE"),
        "see 'dflop models'; tiny-vlm without a plan");
-  add_live_options(command.options);
+  add_live_options(command.options, true);
   add_cores_option(command.options);
   command.options.add_options()                                                                         //
       ("steps", po::value<std::int64_t>()->required()->value_name("N"), "iterations to train")          //
