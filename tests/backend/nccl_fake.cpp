@@ -47,6 +47,7 @@ struct Clique {
 /// NCCL's handle, here.
 struct ncclComm {
   std::shared_ptr<dflop::testing::Clique> clique;
+  ncclComm_t* handle = nullptr;  ///< where the caller has it, which NCCL may write until the abort
   std::size_t place = 0;
   bool aborted = false;
   bool used = false;
@@ -105,6 +106,7 @@ ncclResult_t init(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclCo
   ++clique->joined;
   fake().comms.push_back(std::make_unique<ncclComm>());
   *comm = fake().comms.back().get();
+  (*comm)->handle = comm;
   (*comm)->clique = clique;
   (*comm)->place = static_cast<std::size_t>(rank);
   return ncclInProgress;
@@ -112,6 +114,7 @@ ncclResult_t init(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclCo
 
 ncclResult_t abort(ncclComm_t comm) {
   if (comm->aborted) return fault("abort of an aborted communicator");
+  if (*comm->handle != comm) return fault("the place of a communicator's handle is gone before its abort");
   const std::lock_guard lock(comm->clique->mutex);
   comm->aborted = true;  // for this rank: others wait until they abort theirs
   comm->clique->changed.notify_all();
