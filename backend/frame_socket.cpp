@@ -1,5 +1,6 @@
 #include "backend/frame_socket.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -51,19 +51,19 @@ Addresses addresses_of(const char* host, int port, std::string& problem) {
 
 /// Debian gives a machine's own name a loopback address in /etc/hosts, at which no other machine finds it.
 bool is_hidden(const std::string& host, const addrinfo& address) {
-  const bool is_address = std::all_of(host.begin(), host.end(), [](unsigned char c) {
-    return std::isxdigit(c) != 0 || c == '.' || c == ':';
-  });
-  if (host == "localhost" || is_address) return false;
+  in6_addr parsed{};
+  const bool is_name = ::inet_pton(AF_INET, host.c_str(), &parsed) != 1 &&
+                       ::inet_pton(AF_INET6, host.c_str(), &parsed) != 1 && host != "localhost";
+  if (!is_name) return false;
   if (address.ai_family == AF_INET) {
     sockaddr_in ip{};
     std::memcpy(&ip, address.ai_addr, sizeof ip);
     return ntohl(ip.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
   }
+  if (address.ai_family != AF_INET6) return false;
   sockaddr_in6 ip{};
   std::memcpy(&ip, address.ai_addr, sizeof ip);
-  return address.ai_family == AF_INET6 &&
-         std::memcmp(&ip.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0;
+  return std::memcmp(&ip.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0;
 }
 
 Descriptor make_socket(const addrinfo& address) {

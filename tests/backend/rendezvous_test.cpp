@@ -2,7 +2,9 @@
 #include "backend/rendezvous.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <latch>
@@ -125,6 +127,51 @@ TEST(Rendezvous, APortThatIsTaken) {
   EXPECT_EQ(end.end, End::error);
   expect_says(end.message, "rank 0 cannot listen at 127.0.0.1:" + std::to_string(port));
   expect_says(end.message, "Address already in use");
+}
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+bool is_found_at(const std::string& host, int port) {
+  try {
+    connect_to(host, port, std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Whether a listener at a loopback address is found by that name.
+bool is_found_at_loopback(const std::string& name) {
+  for (const char* address : {"127.0.0.1", "127.0.1.1"}) {
+    const int port = free_port();
+    const Descriptor listener = listen_on(address, port);
+    if (is_found_at(name, port)) return true;
+  }
+  return false;
+}
+
+/// 127.0.0.77 stands for the address by which other machines know this one: a listener at 127.0.0.1 alone is
+/// not found there.
+TEST(ListenOn, ANameThatIsLoopbackHereIsFoundFromElsewhere) {
+  const int port = free_port();
+  {
+    const Descriptor listener = listen_on("localhost", port);
+    EXPECT_FALSE(is_found_at("127.0.0.77", port));
+  }
+  try {
+    const Descriptor listener = listen_on("127.0.0.77", port);
+    EXPECT_FALSE(is_found_at("127.0.0.1", port));
+  } catch (const Error&) {
+    GTEST_SKIP() << "this system has one loopback address";
+  }
+  const std::string name = machine_name();
+  if (name == "localhost" || !is_found_at_loopback(name)) GTEST_SKIP() << name << " is no loopback address";
+  const Descriptor listener = listen_on(name, port);
+  EXPECT_TRUE(is_found_at("127.0.0.77", port));
 }
 
 /// A scanner of ports, and who does no more than connect.
