@@ -18,12 +18,17 @@ constexpr std::align_val_t kAlignment{256};
 class HostMemory {
  public:
   explicit HostMemory(const HostDeviceOptions& options)
-      : account_("rank " + std::to_string(options.rank) + " on host", options.memory) {}
+      : account_("rank " + std::to_string(options.rank) + " on host", options.memory),
+        budget_(options.budget) {}
 
   void* take(std::size_t bytes) {
     account_.check(bytes);
+    if (budget_ && !budget_->take(bytes)) account_.refused(bytes, budget_->left());
     void* data = ::operator new(bytes, kAlignment, std::nothrow);
-    if (data == nullptr) account_.refused(bytes, Bytes{0});
+    if (data == nullptr) {
+      if (budget_) budget_->give_back(bytes);
+      account_.refused(bytes, Bytes{0});
+    }
     account_.add(bytes);
     return data;
   }
@@ -31,12 +36,14 @@ class HostMemory {
   void give_back(void* data, std::size_t bytes) {
     ::operator delete(data, kAlignment);
     account_.remove(bytes);
+    if (budget_) budget_->give_back(bytes);
   }
 
   MemoryAccount& account() { return account_; }
 
  private:
   MemoryAccount account_;
+  std::shared_ptr<HostBudget> budget_;
 };
 
 class HostBuffer final : public Buffer {

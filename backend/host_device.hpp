@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/device.hpp"
+#include "backend/host_budget.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -12,6 +13,7 @@ namespace dflop {
 struct HostDeviceOptions {
   int rank = 0;                 ///< for messages
   std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the machine gives
+  std::shared_ptr<HostBudget> budget = nullptr;  ///< that ranks share; null: none
 };
 
 /// A device whose streams run what is put into them at once, in the calling thread: a rank is one thread and

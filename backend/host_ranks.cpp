@@ -11,7 +11,10 @@ namespace {
 class HostRanks final : public World {
  public:
   HostRanks(int ranks, const HostRanksOptions& options)
-      : ranks_(ranks), options_(options), world_(ranks, options.timeout, options.cores) {}
+      : ranks_(ranks), options_(options), world_(ranks, options.timeout, options.cores) {
+    if (const std::optional<Bytes> all = available_host_memory())
+      budget_ = std::make_shared<HostBudget>(*all);
+  }
 
   std::string device_name() const override { return "host"; }
   int ranks() const override { return ranks_; }
@@ -20,7 +23,9 @@ class HostRanks final : public World {
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
-  std::unique_ptr<Device> make_device(int rank) override { return make_host_device({rank, options_.memory}); }
+  std::unique_ptr<Device> make_device(int rank) override {
+    return make_host_device({rank, options_.memory, budget_});
+  }
   std::unique_ptr<Communicator> make_communicator(int rank) override { return world_.communicator(rank); }
   int cores() const override { return options_.cores; }
   std::unique_ptr<ComputeTurn> make_turn(int rank, const RankGroup& tp) override {
@@ -31,6 +36,7 @@ class HostRanks final : public World {
   int ranks_;
   HostRanksOptions options_;
   HostWorld world_;
+  std::shared_ptr<HostBudget> budget_;  // of the machine, when the world was made
 };
 
 }  // namespace

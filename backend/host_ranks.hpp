@@ -11,7 +11,7 @@ namespace dflop {
 
 struct HostRanksOptions {
   Seconds timeout{60};          ///< that a rank waits for another
-  std::optional<Bytes> memory;  ///< of each rank; none: what the machine gives
+  std::optional<Bytes> memory;  ///< of each rank; none: what the machine has
   int cores = 0;                ///< that compute at a time; 0: every rank when it likes
 };
 

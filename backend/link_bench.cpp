@@ -1,12 +1,11 @@
 #include "backend/link_bench.hpp"
 
 #include <array>
-#include <exception>
 #include <functional>
-#include <mutex>
 #include <numeric>
-#include <thread>
+#include <string>
 
+#include "backend/rank_threads.hpp"
 #include "costmodel/link_fit.hpp"
 #include "costmodel/median.hpp"
 
@@ -26,26 +25,9 @@ ProfileLine line_through(const std::vector<LinkSample>& samples) {
 /// Calls work(rank) for the first `count` ranks, each in a thread of its own.
 void on_ranks(const std::vector<LinkEnd>& ends, std::size_t count,
               const std::function<void(std::size_t)>& work) {
-  std::mutex mutex;
-  std::exception_ptr first;
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < count; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          ends[rank].device.enter_thread();
-          work(rank);
-        } catch (...) {
-          {
-            const std::lock_guard lock(mutex);
-            if (!first) first = std::current_exception();
-          }
-          ends[rank].communicator.abort("rank " + std::to_string(rank) + " failed while links were measured");
-        }
-      });
-    }
-  }
-  if (first) std::rethrow_exception(first);
+  run_in_threads(
+      count, {[&](std::size_t rank) { ends[rank].device.enter_thread(); }, work,
+              [&](std::size_t rank, const std::string& message) { ends[rank].communicator.abort(message); }});
 }
 
 /// The median time of step(), with `before` each that is not counted.

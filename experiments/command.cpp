@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "core/error.hpp"
+#include "experiments/say.hpp"
 
 namespace dflop {
 namespace {
@@ -25,14 +26,6 @@ std::string overview() {
     text += fmt::format("  {:<12} {}\n", command.name, command.summary);
   text +=
       fmt::format("\n'dflop <command> --help' shows options and an example.\nExit codes: {}.\n", kExitCodes);
-  return text;
-}
-
-/// One line without control characters, which names of files and keys may hold.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
   return text;
 }
 
@@ -109,10 +102,8 @@ int run_command(const std::vector<std::string>& arguments) {
   return command->run(values);
 }
 
-/// On a standard error that cannot be written nothing can be said; the exit code still tells.
 void complain(const std::string& what) noexcept {
-  const std::string line = "dflop: error: " + what + "\n";
-  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+  say("dflop: error: {}\n", what);
 }
 
 }  // namespace
@@ -170,9 +161,11 @@ int run_dflop(const std::vector<std::string>& arguments) {
     const std::string place = error.context().empty() ? "" : error.context() + ": ";
     complain(printable(place + error.message()));
     return error.exit_code();
-  } catch (const std::system_error& error) {  // fmt's, for standard output
-    complain("standard output: " + error.code().message());
-    return Error(ErrorKind::output, "").exit_code();
+  } catch (const std::system_error& error) {
+    const std::string what = error.what();
+    const bool output = what.starts_with("cannot write to file");  // fmt's, for standard output
+    complain(output ? "standard output: " + error.code().message() : what);
+    if (output) return Error(ErrorKind::output, "").exit_code();
   } catch (const std::bad_alloc&) {
     complain("out of memory");
   } catch (const std::exception& error) {

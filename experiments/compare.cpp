@@ -11,6 +11,7 @@
 #include "experiments/comparison.hpp"
 #include "experiments/options.hpp"
 #include "experiments/output_directory.hpp"
+#include "experiments/say.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/plan_file.hpp"
@@ -88,12 +89,12 @@ std::optional<Training> read_training(const Values& values) {
 /// Planning is measured, so it is no part of the result, which is the same on every machine.
 void report_planning(const std::vector<System>& systems, const std::optional<Training>& training) {
   for (const System& system : systems) {
-    fmt::print(stderr, "dflop: {}: planned in {:.2f} s, {} configurations", system.name,
-               system.planning.count(), system.planned.candidates);
+    say("dflop: {}: planned in {:.2f} s, {} configurations", system.name, system.planning.count(),
+        system.planned.candidates);
     if (training && system.evaluation) {
-      fmt::print(stderr, ", {:.2g} % of the run", 100 * (system.planning / training_time(system, *training)));
+      say(", {:.2g} % of the run", 100 * (system.planning / training_time(system, *training)));
     }
-    fmt::print(stderr, "\n");
+    say("\n");
   }
 }
 
@@ -131,7 +132,7 @@ int run(const Values& values) {
   } else {
     print_table(table, format);
   }
-  for (const std::string& note : infeasible_notes(systems)) fmt::print(stderr, "dflop: {}\n", note);
+  for (const std::string& note : infeasible_notes(systems)) say("dflop: {}\n", note);
   const bool any =
       std::any_of(systems.begin(), systems.end(), [](const System& s) { return s.evaluation.has_value(); });
   return any ? 0 : 3;

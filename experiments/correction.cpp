@@ -12,6 +12,7 @@
 #include "experiments/correction_study.hpp"
 #include "experiments/options.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/say.hpp"
 #include "solver/schedulers.hpp"
 #include "traces/correction_file.hpp"
 #include "traces/output_file.hpp"
@@ -147,7 +148,7 @@ void print_result(Format format, const std::vector<CorrectionCell>& cells,
       break;
     }
     case Format::csv:  // one table; the verdict is a note beside it
-      if (drift) fmt::print(stderr, "dflop: note: new data: {}\n", drift_sentence(*drift));
+      if (drift) say("dflop: note: new data: {}\n", drift_sentence(*drift));
       fmt::print("{}", to_csv(table));
   }
 }

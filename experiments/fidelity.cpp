@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <set>
 
@@ -14,6 +15,7 @@
 #include "experiments/options.hpp"
 #include "experiments/output_directory.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/say.hpp"
 #include "experiments/stop_signals.hpp"
 #include "experiments/training_profile.hpp"
 #include "traces/output_file.hpp"
@@ -23,6 +25,9 @@ namespace dflop {
 namespace {
 
 namespace po = boost::program_options;
+
+constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json", "fidelity.csv",
+                                                 "operations.csv"};
 
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr double kMostBudgetS = 86'400;
@@ -125,13 +130,12 @@ void write_outputs(const std::string& directory, const Values& values,
                    const std::vector<PlanFidelity>& plans) {
   const std::filesystem::path base(directory);
   StagedOutputs files;
-  files.add(base / "fidelity.json", fidelity_json(plans));
-  files.add(base / "fidelity.csv", to_csv(fidelity_table(plans)));
-  files.add(base / "operations.csv", to_csv(operations_table(plans)));
-  files.add(base / "report.html", fidelity_page("dflop fidelity " + typed_options(values), plans));
+  files.add(base / kOutputs[0], fidelity_page("dflop fidelity " + typed_options(values), plans));
+  files.add(base / kOutputs[1], fidelity_json(plans));
+  files.add(base / kOutputs[2], to_csv(fidelity_table(plans)));
+  files.add(base / kOutputs[3], to_csv(operations_table(plans)));
   files.commit();
-  fmt::print(stderr, "dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv\n",
-             directory);
+  say("dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv\n", directory);
 }
 
 void print(const std::vector<PlanFidelity>& plans, Format format) {
@@ -153,7 +157,12 @@ int fidelity(const Values& values) {
   const Request request = read_request(values);
   const auto batches = make_request_batches(request, values);
   const StopOnSignals signals;
-  if (out) make_output_directory(*out, "report.html");
+  if (out) {
+    for (const char* file : kOutputs) {
+      refuse_files_of_others(values, "out", (std::filesystem::path(*out) / file).string());
+    }
+    make_output_directory(*out, "report.html");
+  }
   std::optional<ProfileTables> profile;
   if (profile_file) {
     profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
@@ -162,8 +171,8 @@ int fidelity(const Values& values) {
   const std::vector<PlanFidelity> plans =
       study_plans(request, batches, profile ? &*profile : nullptr, signals);
   if (plans.size() < request.plans.size()) {
-    fmt::print(stderr, "dflop: stopped by signal {} in plan '{}'; nothing was written\n", signals.signal(),
-               request.plans[plans.size()].name);
+    say("dflop: stopped by signal {} in plan '{}'; nothing was written\n", signals.signal(),
+        request.plans[plans.size()].name);
     return 128 + signals.signal();
   }
   if (out) write_outputs(*out, values, plans);
@@ -175,7 +184,7 @@ int run(const Values& values) {
   try {
     return fidelity(values);
   } catch (const OutOfMemory& error) {
-    fmt::print(stderr, "dflop: out of memory: {}\n", error.what());
+    say("dflop: out of memory: {}\n", error.what());
     return 3;
   }
 }

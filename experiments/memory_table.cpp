@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "experiments/say.hpp"
+
 namespace dflop {
 namespace {
 

@@ -66,18 +66,17 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
   return values[name].as<std::string>();
 }
 
-std::optional<std::string> read_output(const Values& values, const std::string& name) {
-  std::optional<std::string> path = read_text(values, name);
-  if (!path) return path;
+void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
-    if (*path == file || std::filesystem::equivalent(*path, file, ignored)) {
+    if (path == file || std::filesystem::equivalent(path, file, ignored)) {
       throw Error(ErrorKind::usage,
-                  fmt::format("option '--{}': '{}' is also the file of '--{}'", name, *path, other));
+                  fmt::format("option '--{}': '{}' is also the file of '--{}'", name, path, other));
     }
   };
-  for (const char* other : {"data", "plan", "schedule", "pipeline", "order", "trace", "spec", "out", "rows",
-                            "perfetto", "order-out", "samples-out", "profile-out", "html", "model"}) {
+  for (const char* other :
+       {"data", "plan", "plans", "schedule", "pipeline", "order", "trace", "spec", "out", "rows", "perfetto",
+        "order-out", "samples-out", "profile", "profile-out", "html", "model", "record"}) {
     if (other != name && values.count(other) > 0) refuse_same(other, values[other].as<std::string>());
   }
   if (values.count("cluster") > 0) refuse_same("cluster", without_nodes(values["cluster"].as<std::string>()));
@@ -92,6 +91,12 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
   if (values.count("truth") > 0) {
     for (const std::string& file : read_truth_files(values)) refuse_same("truth", file);
   }
+}
+
+std::optional<std::string> read_output(const Values& values, const std::string& name) {
+  std::optional<std::string> path = read_text(values, name);
+  if (!path) return path;
+  refuse_files_of_others(values, name, *path);
   check_output(*path);
   return path;
 }

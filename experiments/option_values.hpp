@@ -25,9 +25,12 @@ double read_number(const Values& values, const std::string& name, double lowest,
 /// A text option, or nothing where it was not given.
 std::optional<std::string> read_text(const Values& values, const std::string& name);
 
+/// @throws Error (usage) where `path`, which option `name` writes, is also the file of another option.
+void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path);
+
 /// The path of an output file, or nothing where none was asked for.
 /// @throws Error (output) if it could not be written, before the work whose result it is to hold; Error
-/// (usage) if it is also another input or output.
+/// (usage) as refuse_files_of_others()
 std::optional<std::string> read_output(const Values& values, const std::string& name);
 
 /// The files of --truth.

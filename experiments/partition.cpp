@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
+#include "experiments/say.hpp"
 #include "solver/assignment_solvers.hpp"
 #include "solver/makespan_bound.hpp"
 #include "traces/items_file.hpp"
@@ -160,7 +161,7 @@ int run(const Values& values) {
   const Partition partition(values);
   const AssignmentSolution solution = solver->solve(partition.problem, limits);
   if (!solution.reason.empty()) {
-    fmt::print(stderr, "dflop: {}: {}\n", to_string(solution.status), solution.reason);
+    say("dflop: {}: {}\n", to_string(solution.status), solution.reason);
   }
   if (solution.status == ScheduleStatus::infeasible) return 3;
   print_solution(partition, method, solution, format);

@@ -7,6 +7,7 @@
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
 #include "experiments/plan_explanation.hpp"
+#include "experiments/say.hpp"
 #include "experiments/study.hpp"
 #include "solver/planners.hpp"
 #include "solver/schedulers.hpp"
@@ -72,13 +73,13 @@ int run(const Values& values) {
   const auto start = std::chrono::steady_clock::now();
   const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search);
   const Seconds seconds = std::chrono::steady_clock::now() - start;
-  fmt::print(stderr, "dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
+  say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
   if (!result.plan) {
-    fmt::print(stderr, "dflop: infeasible: {}\n", result.infeasible_reason);
+    say("dflop: infeasible: {}\n", result.infeasible_reason);
     return 3;
   }
   if (out) write_file_atomically(*out, to_json(*result.plan));
-  if (planner == "search") fmt::print(stderr, "dflop: {}\n", describe_proof(result));
+  if (planner == "search") say("dflop: {}\n", describe_proof(result));
   if (values["explain"].as<bool>()) {
     if (format == Format::json) {
       fmt::print("{}", ranking_json(result));

@@ -12,6 +12,7 @@
 #include "experiments/options.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/say.hpp"
 #include "traces/output_file.hpp"
 
 namespace dflop {
@@ -90,7 +91,7 @@ int run(const Values& values) {
   try {
     return profile(values);
   } catch (const OutOfMemory& error) {
-    fmt::print(stderr, "dflop: out of memory: {}\n", error.what());
+    say("dflop: out of memory: {}\n", error.what());
     return 3;
   }
 }

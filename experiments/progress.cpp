@@ -8,6 +8,8 @@
 #include <atomic>
 #include <utility>
 
+#include "experiments/say.hpp"
+
 namespace dflop {
 namespace {
 
@@ -38,7 +40,7 @@ Progress::Progress(std::string label)
       visible_(first_ && isatty(STDERR_FILENO) != 0) {}
 
 Progress::~Progress() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) say("\r\033[K");
   if (first_) another_lives = false;
 }
 
@@ -50,7 +52,7 @@ void Progress::update(std::int64_t done, std::int64_t total) {
   const std::string count = fmt::format(" {}/{}{}", done, total, time_left(now - start_, done, total));
   const int width = bar_width(label_.size() + count.size() + 4);
   const int filled = static_cast<int>(width * std::min(done, total) / total);
-  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}]{}\033[K", label_, "", filled, "", width - filled, count);
+  say("\r{} [{:#<{}}{:.<{}}]{}\033[K", label_, "", filled, "", width - filled, count);
   std::fflush(stderr);
 }
 

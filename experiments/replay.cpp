@@ -11,6 +11,7 @@
 #include "experiments/presets.hpp"
 #include "experiments/replay_runs.hpp"
 #include "experiments/replay_tables.hpp"
+#include "experiments/say.hpp"
 #include "traces/output_file.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/plan_file.hpp"
@@ -166,10 +167,9 @@ ReplayConditions read_conditions(const Values& values, const OtherPlan* plan) {
 
 void note_unknown_shapes(const Timeline& recording, const std::string& file) {
   if (!recording.stage_shapes.empty()) return;
-  fmt::print(stderr,
-             "dflop: note: {} says nothing about the shapes of its stages, so that the analytic model alone "
-             "prices the compute of another plan\n",
-             file);
+  say("dflop: note: {} says nothing about the shapes of its stages, so that the analytic model alone "
+      "prices the compute of another plan\n",
+      file);
 }
 
 int run(const Values& values) {
@@ -209,7 +209,7 @@ int run(const Values& values) {
   print_replays(format, replays, plan ? &plan->parts : nullptr, distribution);
   if (!plan) return 0;
   if (const auto problem = out_of_memory(last, plan->target.cluster)) {
-    fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
+    say("dflop: infeasible: {}\n", *problem);
     return 3;
   }
   return 0;

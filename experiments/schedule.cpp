@@ -11,6 +11,7 @@
 #include "costmodel/corrected.hpp"
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
+#include "experiments/say.hpp"
 #include "experiments/study.hpp"
 #include "traces/correction_file.hpp"
 #include "traces/output_file.hpp"
@@ -55,10 +56,9 @@ void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
   const std::string gap = bounded > 0 ? fmt::format("gap {:.3f} % (mean), {:.3f} % at most",
                                                     100 * mean_gap(schedule), 100 * worst)
                                       : "no bound";
-  fmt::print(stderr, "dflop: objective {:.4f} s (mean), {}; {}\n", objective.count() / count, gap,
-             status_counts(schedule));
-  fmt::print(stderr, "dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n",
-             1e3 * total.count() / count, 1e3 * std::max_element(seconds.begin(), seconds.end())->count());
+  say("dflop: objective {:.4f} s (mean), {}; {}\n", objective.count() / count, gap, status_counts(schedule));
+  say("dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n", 1e3 * total.count() / count,
+      1e3 * std::max_element(seconds.begin(), seconds.end())->count());
 }
 
 /// Why schedules are not the method's own, each reason once with the first iteration that has it.
@@ -67,7 +67,7 @@ void report_reasons(const ScheduleFile& schedule) {
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
     if (iteration.reason.empty() || !told.insert(iteration.reason).second) continue;
-    fmt::print(stderr, "dflop: {}: iteration {}: {}\n", to_string(iteration.status), k, iteration.reason);
+    say("dflop: {}: iteration {}: {}\n", to_string(iteration.status), k, iteration.reason);
   }
 }
 

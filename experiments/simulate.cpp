@@ -13,6 +13,7 @@
 #include "experiments/explain_report.hpp"
 #include "experiments/memory_table.hpp"
 #include "experiments/options.hpp"
+#include "experiments/say.hpp"
 #include "experiments/simulate_outputs.hpp"
 #include "experiments/simulate_pipeline.hpp"
 #include "experiments/stage_gpus.hpp"
@@ -208,7 +209,7 @@ int simulate_plan(const Values& values) {
   print_result(format, result, distribution, printed(values, explanation));
   if (const auto problem = gpus.empty() ? out_of_memory(result.timelines, target.cluster)
                                         : gpus.out_of_memory(result.timelines)) {
-    fmt::print(stderr, "dflop: infeasible: {}\n", *problem);
+    say("dflop: infeasible: {}\n", *problem);
     return 3;
   }
   return 0;

@@ -26,14 +26,21 @@ void ask_for_end(int signal) {
   }
 }
 
+/// Takes a signal over, but one that is ignored, as a shell's jobs in the background do: that stays so.
+void take_over(int signal, struct sigaction& before) {
+  ::sigaction(signal, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = ask_for_end;
+  ::sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 StopOnSignals::StopOnSignals() {
   stop_signal = 0;
-  struct sigaction action {};
-  action.sa_handler = ask_for_end;
-  ::sigaction(SIGINT, &action, &interrupt_);
-  ::sigaction(SIGTERM, &action, &terminate_);
+  take_over(SIGINT, interrupt_);
+  take_over(SIGTERM, terminate_);
 }
 
 StopOnSignals::~StopOnSignals() {

@@ -19,6 +19,7 @@
 #include "experiments/memory_table.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/say.hpp"
 #include "sim/engine.hpp"
 #include "solver/bins.hpp"
 #include "solver/planners.hpp"
@@ -34,20 +35,19 @@ constexpr std::uint64_t kBatchStream = 0x62617463;
 void report_assumptions(const Preprocessed& data, const PreprocessOptions& options) {
   const Assumptions& used = data.assumptions;
   if (used.image_sizes > 0) {
-    fmt::print(stderr, "dflop: note: {} records lack image sizes, {}x{} assumed (--assume-image)\n",
-               used.image_sizes, options.assume_image.width, options.assume_image.height);
+    say("dflop: note: {} records lack image sizes, {}x{} assumed (--assume-image)\n", used.image_sizes,
+        options.assume_image.width, options.assume_image.height);
   }
   if (used.video_sizes > 0) {
-    fmt::print(stderr, "dflop: note: {} records lack a video size, {}x{} assumed (--assume-video)\n",
-               used.video_sizes, options.assume_video.size.width, options.assume_video.size.height);
+    say("dflop: note: {} records lack a video size, {}x{} assumed (--assume-video)\n", used.video_sizes,
+        options.assume_video.size.width, options.assume_video.size.height);
   }
   if (used.video_fps > 0) {
-    fmt::print(stderr, "dflop: note: {} records lack a frame rate, {} fps assumed (--assume-video)\n",
-               used.video_fps, options.assume_video.fps);
+    say("dflop: note: {} records lack a frame rate, {} fps assumed (--assume-video)\n", used.video_fps,
+        options.assume_video.fps);
   }
   if (data.left_out > 0) {
-    fmt::print(stderr, "dflop: note: {} records of other modalities left out (--modalities)\n",
-               data.left_out);
+    say("dflop: note: {} records of other modalities left out (--modalities)\n", data.left_out);
   }
 }
 
@@ -141,8 +141,7 @@ class RecordedAssignments final : public AssignmentSource {
     measure_makespan(plan_, target_, cost_, file_.iterations.back());
     if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
     for (const ScheduleEvent& event : batch->events) {
-      fmt::print(stderr, "dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind),
-                 event.message);
+      say("dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind), event.message);
     }
     return batch;
   }

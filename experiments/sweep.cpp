@@ -9,6 +9,7 @@
 #include "experiments/command.hpp"
 #include "experiments/options.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/say.hpp"
 #include "experiments/sweep_run.hpp"
 #include "experiments/sweep_spec.hpp"
 #include "experiments/sweep_store.hpp"
@@ -106,7 +107,7 @@ int run(const Values& values) {
                       counts.ok, counts.infeasible, counts.failed}}};
   print_table(table, format);
   if (counts.failed == 0) return 0;
-  fmt::print(stderr, "dflop: {} cells failed; 'dflop sweep export' says why\n", counts.failed);
+  say("dflop: {} cells failed; 'dflop sweep export' says why\n", counts.failed);
   return 1;
 }
 

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "experiments/say.hpp"
+
 namespace dflop {
 namespace {
 
 std::string text_of(const Cell& cell, const Column& column) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* text = std::get_if<std::string>(&cell)) return printable(*text);
   if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
     if (column.scale == 1) return fmt::format("{}", *whole);
     return fmt::format("{:.{}f}", static_cast<double>(*whole) * column.scale, column.decimals);

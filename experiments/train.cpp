@@ -14,6 +14,7 @@
 #include "experiments/command.hpp"
 #include "experiments/live_setup.hpp"
 #include "experiments/options.hpp"
+#include "experiments/say.hpp"
 #include "experiments/stop_signals.hpp"
 #include "experiments/train_job.hpp"
 #include "experiments/training.hpp"
@@ -29,13 +30,14 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::size_t kMostRecorded = 32;  // steps
+constexpr double kMostLearningRate = 1000;
 
 /// One line a second at most on standard error, which a terminal overwrites.
 class TrainingLine {
  public:
   explicit TrainingLine(std::int64_t last_step) : last_step_(last_step) {}
   ~TrainingLine() {
-    if (drawn_ && terminal_) fmt::print(stderr, "\n");
+    if (drawn_ && terminal_) say("\n");
   }
   TrainingLine(const TrainingLine&) = delete;
 
@@ -44,9 +46,9 @@ class TrainingLine {
     if (drawn_ && step.step < last_step_ && now - last_ < std::chrono::seconds(1)) return;
     last_ = now;
     drawn_ = true;
-    fmt::print(stderr, "{}step {}/{}  loss {:.4f}  {:.0f} tokens/s  {:.3f} s  idle {:.1f} %{}",
-               terminal_ ? "\r" : "", step.step, last_step_, step.loss, step.tokens_per_s(),
-               step.time.count(), 100 * step.idle_fraction, terminal_ ? "\x1b[K" : "\n");
+    say("{}step {}/{}  loss {:.4f}  {:.0f} tokens/s  {:.3f} s  idle {:.1f} %{}", terminal_ ? "\r" : "",
+        step.step, last_step_, step.loss, step.tokens_per_s(), step.time.count(), 100 * step.idle_fraction,
+        terminal_ ? "\x1b[K" : "\n");
   }
 
  private:
@@ -129,19 +131,19 @@ int train_on(World& world, const Values& values, const TrainJob& job, const Prog
   const Checkpoints checkpoints = read_checkpoints(values);
   if (checkpoints.folder && world.leads()) prepare_checkpoints(*checkpoints.folder, checkpoints.resume);
   const ModelSpec& model = job.target->model;
-  const RunIdentity identity = run_identity(model, job.data, job.seed, job.plan.gbs);
-  require_agreement(world, train_agreement(values, job.plan, identity));
+  const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
   TrainingOptions options;
   options.cores = world.cores();
   options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, dtype);
   read_correction(values, job, options);
+  require_agreement(world, train_agreement(values, options, job.plan, identity));
   executor.emplace(job.plan, model, layout, world, LiveOptions{dtype, job.seed});
   if (checkpoints.resume) {
     options.first_step = resume_training(*checkpoints.folder, identity, world, *executor) + 1;
   }
   options.last_step = job.steps;
   options.seed = job.seed;
-  options.learning_rate = values["learning-rate"].as<double>();
+  options.learning_rate = read_number(values, "learning-rate", 0, kMostLearningRate);
   TrainingLoop training(job.plan, job.target, job.batches, scheduler, world, *executor, options);
 
   StepLog log;
@@ -150,14 +152,14 @@ int train_on(World& world, const Values& values, const TrainJob& job, const Prog
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
   if (!world.leads()) return status;
+  print_table(step_table(log.steps, options), format);
   if (record) {
     write_file_atomically(*record, to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}}));
   }
-  print_table(step_table(log.steps, options), format);
   if (log.steps.empty()) {
-    fmt::print(stderr, "dflop: nothing to do: step {} is done\n", options.first_step - 1);
+    say("dflop: nothing to do: step {} is done\n", options.first_step - 1);
   } else if (stopped) {
-    fmt::print(stderr, "dflop: stopped by signal {} after step {}\n", signal, log.steps.back().step);
+    say("dflop: stopped by signal {} after step {}\n", signal, log.steps.back().step);
   }
   return status;
 }
@@ -166,6 +168,7 @@ int train(const Values& values) {
   static_cast<void>(read_format(values));  // what is wrong with options is said before anything is made
   static_cast<void>(read_step_scheduler(values));
   static_cast<void>(read_checkpoints(values));
+  static_cast<void>(read_number(values, "learning-rate", 0, kMostLearningRate));
   const DType dtype = read_dtype(values);
   require_device(values["device"].as<std::string>());
   const TrainJob job = read_train_job(values);
@@ -185,7 +188,7 @@ int run(const Values& values) {
   try {
     return train(values);
   } catch (const OutOfMemory& error) {
-    fmt::print(stderr, "dflop: out of memory: {}\n", error.what());
+    say("dflop: out of memory: {}\n", error.what());
     return 3;
   }
 }

@@ -76,6 +76,7 @@ void read_batches(const Values& values, TrainJob& job) {
   job.data = values["data"].as<std::string>();
   const std::vector<Sample> samples =
       load_samples(job.data, read_preprocess_options(values, job.target->model, job.seed));
+  job.data_fingerprint = fingerprint(samples);
   job.batches = std::make_shared<const std::vector<Batch>>(
       make_batches(samples, job.plan.gbs, static_cast<int>(job.steps), job.seed));
 }
@@ -101,12 +102,6 @@ std::optional<Anomaly> read_slow_shapes(const Values& values) {
   return anomaly;
 }
 
-/// Orders of programs depend on it.
-std::string profile_hash(const Values& values) {
-  const std::optional<std::string> path = read_text(values, "profile");
-  return path ? fmt::format("{:016x}", stable_hash(read_text_file(*path))) : "none";
-}
-
 }  // namespace
 
 TrainJob read_train_job(const Values& values) {
@@ -118,8 +113,10 @@ TrainJob read_train_job(const Values& values) {
 Checkpoints read_checkpoints(const Values& values) {
   Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMostSteps),
                           values["resume"].as<bool>()};
-  if (checkpoints.resume && !checkpoints.folder)
-    throw Error(ErrorKind::usage, "option '--resume': expected '--checkpoint DIR' with it");
+  if ((checkpoints.resume || checkpoints.every > 0) && !checkpoints.folder) {
+    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected '--checkpoint DIR' with it",
+                                              checkpoints.resume ? "resume" : "every"));
+  }
   return checkpoints;
 }
 
@@ -146,7 +143,9 @@ void read_correction(const Values& values, const TrainJob& job, TrainingOptions&
                                                         samples, *slow, job.seed);
 }
 
-std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values, const Plan& plan,
+std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
+                                                                 const TrainingOptions& options,
+                                                                 const Plan& plan,
                                                                  const RunIdentity& identity) {
   std::vector<std::pair<std::string, std::string>> all = {
       {"version", DFLOP_VERSION},
@@ -156,7 +155,8 @@ std::vector<std::pair<std::string, std::string>> train_agreement(const Values& v
       {"batches", fmt::format("seed {}, {} samples, {} steps", identity.seed, identity.gbs,
                               values["steps"].as<std::int64_t>())},
       {"--dtype", values["dtype"].as<std::string>()},
-      {"profile", profile_hash(values)},
+      {"profile", options.profile ? fmt::format("{:016x}", stable_hash(to_json(options.profile->profile())))
+                                  : "none"},  // orders of programs depend on it
       {"--learning-rate", fmt::format("{}", values["learning-rate"].as<double>())},
       {"checkpoints",
        fmt::format("{} every {}{}", values.count("checkpoint"), values["every"].as<std::int64_t>(),

@@ -23,6 +23,7 @@ struct TrainJob {
   std::string where;  ///< the plan's file; "plan" without one
   std::shared_ptr<const Target> target;
   std::string data;
+  std::string data_fingerprint;
   std::shared_ptr<const std::vector<Batch>> batches;
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
@@ -46,7 +47,9 @@ Checkpoints read_checkpoints(const Values& values);
 void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options);
 
 /// What all processes of a run must have the same of, by name.
-std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values, const Plan& plan,
+std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
+                                                                 const TrainingOptions& options,
+                                                                 const Plan& plan,
                                                                  const RunIdentity& identity);
 
 }  // namespace dflop

@@ -9,6 +9,7 @@
 #include "core/lowering.hpp"
 #include "core/verify.hpp"
 #include "costmodel/schedule_tables.hpp"
+#include "experiments/say.hpp"
 #include "experiments/shared_source.hpp"
 #include "experiments/training_profile.hpp"
 #include "sim/engine.hpp"
@@ -60,8 +61,8 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
                               batch ? batch->result.reason : std::string()));
     }
     for (const ScheduleEvent& event : batch->events) {
-      fmt::print(stderr, "dflop: note: step {}: {}: {}\n", first + event.iteration + 1, to_string(event.kind),
-                 event.message);
+      say("dflop: note: step {}: {}: {}\n", first + event.iteration + 1, to_string(event.kind),
+          event.message);
     }
     Timeline timeline;
     const TrainingStep done = run_step(step, *batch, timeline);

@@ -5,13 +5,15 @@
 
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "experiments/say.hpp"
 #include "traces/checkpoint_folder.hpp"
-#include "traces/text_file.hpp"
+#include "traces/output_file.hpp"
 
 namespace dflop {
 namespace {
@@ -42,9 +44,9 @@ void require_same(const std::string& path, const char* what, const std::string& 
 /// The newest of the run, of step 0 where there is none.
 Checkpoint read_newest(const std::string& folder, const RunIdentity& run) {
   const NewestCheckpoint newest = newest_checkpoint(folder);
-  for (const std::string& note : newest.notes) fmt::print(stderr, "dflop: note: passed over {}\n", note);
+  for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
   if (!newest.path) {
-    fmt::print(stderr, "dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
+    say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
     return {};
   }
   Checkpoint checkpoint = read_checkpoint(*newest.path);
@@ -52,18 +54,31 @@ Checkpoint read_newest(const std::string& folder, const RunIdentity& run) {
   require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(checkpoint.seed));
   require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(checkpoint.gbs));
   require_same(*newest.path, "data with fingerprint", run.data_fingerprint, checkpoint.data_fingerprint);
-  fmt::print(stderr, "dflop: goes on after step {} of {}\n", checkpoint.step, *newest.path);
+  say("dflop: goes on after step {} of {}\n", checkpoint.step, *newest.path);
   return checkpoint;
 }
 
 }  // namespace
 
-RunIdentity run_identity(const ModelSpec& model, const std::string& data_file, std::uint64_t seed, int gbs) {
+std::string fingerprint(std::span<const Sample> samples) {
+  std::string text;
+  for (const Sample& s : samples) {
+    fmt::format_to(std::back_inserter(text), "{} {} {} {}", s.id, to_string(s.modality),
+                   s.encoder_output_tokens, s.llm_tokens);
+    for (const EncoderSequences& e : s.encoder_sequences) {
+      fmt::format_to(std::back_inserter(text), " {} {} {}", e.count, e.tokens, e.attention_pairs);
+    }
+    text += '\n';
+  }
+  return fmt::format("{:016x}", stable_hash(text));
+}
+
+RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
+                         const std::string& data_fingerprint, std::uint64_t seed, int gbs) {
   const std::string spec =
       fmt::format("encoder {}; connector {} of {}; llm {}", sizes(model.encoder),
                   fmt::join(model.connector.widths, "-"), model.connector.merge, sizes(model.llm));
-  return {model.name, spec, data_file, fmt::format("{:016x}", stable_hash(read_text_file(data_file))),
-          seed,       gbs};
+  return {model.name, spec, data_file, data_fingerprint, seed, gbs};
 }
 
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
@@ -111,8 +126,10 @@ void prepare_checkpoints(const std::string& folder, bool resume) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem || !std::filesystem::is_directory(folder, problem)) {
-    throw Error(ErrorKind::output, "a folder for checkpoints cannot be made", folder);
+    const std::string reason = problem ? problem.message() : "something else has its name";
+    throw Error(ErrorKind::output, "a folder for checkpoints cannot be made: " + reason, folder);
   }
+  check_output(checkpoint_path(folder, 1));
   if (!resume && newest_checkpoint(folder).path) {
     throw Error(ErrorKind::usage, "option '--checkpoint': '" + folder +
                                       "' has checkpoints already; go on from them with --resume, or name "

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "backend/live_executor.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
+#include "core/sample.hpp"
 #include "traces/checkpoint_file.hpp"
 
 namespace dflop {
@@ -16,12 +18,16 @@ struct RunIdentity {
   std::string model;
   std::string model_spec;  ///< its sizes
   std::string data_file;
-  std::string data_fingerprint;  ///< of the file's bytes
+  std::string data_fingerprint;  ///< of its samples
   std::uint64_t seed = 0;
   int gbs = 0;
 };
 
-RunIdentity run_identity(const ModelSpec& model, const std::string& data_file, std::uint64_t seed, int gbs);
+/// Of all that makes batches: what samples are, in their order.
+std::string fingerprint(std::span<const Sample> samples);
+
+RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
+                         const std::string& data_fingerprint, std::uint64_t seed, int gbs);
 
 /// Called by all processes of the world; its leading one writes the state after `step` into the run's folder,
 /// and removes all but the two newest.

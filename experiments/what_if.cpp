@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/say.hpp"
 #include "sim/engine.hpp"
 #include "sim/perturbation.hpp"
 #include "solver/parallel.hpp"
@@ -381,8 +382,8 @@ Table distribution_table(std::vector<Seconds> makespans) {
 
 int report_stall(Format format, const Timeline& timeline, const std::string& run, const std::string& groups) {
   print_table(stall_table(timeline), format);
-  fmt::print(stderr, "dflop: {} does not end: {} of {} {} stall\n", run, timeline.stalls.size(),
-             timeline.groups.size(), groups);
+  say("dflop: {} does not end: {} of {} {} stall\n", run, timeline.stalls.size(), timeline.groups.size(),
+      groups);
   return 3;
 }
 

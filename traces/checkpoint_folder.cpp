@@ -61,7 +61,11 @@ NewestCheckpoint newest_of(const CheckpointFiles& files) {
   NewestCheckpoint newest;
   for (const auto& [step, path] : files.complete) {
     try {
-      read_checkpoint(path);
+      const std::int64_t inside = read_checkpoint(path).step;
+      if (inside != step) {
+        throw Error(ErrorKind::input,
+                    fmt::format("is of step {}: expected that of its name, {}", inside, step), path);
+      }
       newest.path = path;
       return newest;
     } catch (const Error& error) {

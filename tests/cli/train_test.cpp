@@ -211,6 +211,12 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --checkpoint run --resume --model small-vlm", 2, "a checkpoint of another run");
   refused("--steps 2 --plan nowhere.json", 2, "nowhere.json");
   refused("--steps 2 --scheduler best", 2, "best");
+  refused("--steps 2 --learning-rate nan", 2, "option '--learning-rate': expected a number from 0");
+  refused("--steps 2 --every 3", 2, "option '--every': expected '--checkpoint DIR' with it");
+  refused("--steps 2 --record run/step-00000001.ckpt/x", 2, "run/step-00000001.ckpt/x");
+  refused("--steps 2 --profile same.json --record same.json", 2,
+          "'same.json' is also the file of '--profile'");
+  refused("--steps 2 --checkpoint run --resume --modalities image", 2, "expected data with fingerprint");
   refused("--steps 2 --correction sometimes", 2,
           "expected off, always, published or keep, found 'sometimes'");
   refused("--steps 2 --correction keep", 2, "option '--correction': expected '--profile FILE' with it");

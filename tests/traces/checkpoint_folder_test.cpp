@@ -79,6 +79,17 @@ TEST_F(CheckpointFolder, WhatCannotBeReadIsPassedOverWithANote) {
   EXPECT_EQ(newest_checkpoint(folder_).notes.size(), 4U);
 }
 
+TEST_F(CheckpointFolder, OneThatIsOfAnotherStepThanItsNameIsPassedOver) {
+  write(3);
+  write(4);
+  fs::rename(checkpoint_path(folder_, 4), checkpoint_path(folder_, 9));
+  const NewestCheckpoint newest = newest_checkpoint(folder_);
+  EXPECT_EQ(newest.path, checkpoint_path(folder_, 3));
+  ASSERT_EQ(newest.notes.size(), 1u);
+  EXPECT_NE(newest.notes[0].find("is of step 4: expected that of its name, 9"), std::string::npos)
+      << newest.notes[0];
+}
+
 TEST_F(CheckpointFolder, AFolderThatIsAFileIsRefused) {
   write_bytes(path("file"), "x");
   expect_refused([&] { newest_checkpoint(path("file")); }, path("file"),
