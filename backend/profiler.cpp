@@ -98,15 +98,20 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   profile.settings = {options.seed, options.budget.count(), options.most_tokens, options.busy};
   const UnitProfilerOptions units{options.seed, options.budget / static_cast<double>(options.tp.size()),
                                   options.most_tokens};
-  for (const int tp : options.tp) {
-    profile.tp.push_back(measure_units(model, in_tp_groups(ranks, tp, options.busy), units, progress));
-  }
   const RankContext first = context_of(ranks.front(), {{0}}, 0);
   profile.activation = UnitBench(model, options.seed, first).activation(kActivationTokens);
   profile.optimizer = measure_optimizer(first);
   const LinkLines lines = measure_links(ends, sum_element_of(options.dtype));
   profile.message = lines.message;
   profile.all_reduce = lines.all_reduce;
+  if (options.earlier != nullptr) profile.tp = options.earlier->tp;
+  for (const int tp : options.tp) {
+    const auto place = std::lower_bound(profile.tp.begin(), profile.tp.end(), tp,
+                                        [](const TpProfile& has, int wanted) { return has.tp < wanted; });
+    if (place != profile.tp.end() && place->tp == tp) continue;
+    profile.tp.insert(place, measure_units(model, in_tp_groups(ranks, tp, options.busy), units, progress));
+    if (options.on_tables) options.on_tables(profile);
+  }
   return profile;
 }
 

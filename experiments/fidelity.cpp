@@ -39,6 +39,7 @@ struct Request {
   std::shared_ptr<const Target> target;
   std::vector<NamedPlan> plans;
   FidelityOptions options;
+  bool foreign_profile = false;
   Seconds budget{0};  ///< of a profile
 };
 
@@ -58,6 +59,7 @@ Request read_request(const Values& values) {
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.cores = read_cores(values);
   options.seed = read_seed(values);
+  request.foreign_profile = values["foreign-profile"].as<bool>();
   request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.scheduler.name = "lpt";
   if ((options.steps + options.warm_up) * request.gbs > kMostSamplesInAll) {
@@ -97,7 +99,8 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
     const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
     const std::unique_ptr<World> world = make_live_world(request.options.device, layout.ranks(), 0);
     try {
-      require_profile(profile, file, request.target->model, layout, *world, request.options.dtype);
+      require_profile(profile, file, request.target->model, layout, *world, request.options.dtype,
+                      request.foreign_profile);
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
     }
@@ -209,7 +212,8 @@ Command fidelity_command() {
        "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
        "from 'dflop profile', for all plans; without it several are measured between the steps of each plan, at "
-       "its tp and with as many ranks busy as compute at a time, and their medians predict")  //
+       "its tp and with as many ranks busy as compute at a time, and their medians predict")   //
+      ("foreign-profile", po::bool_switch(), "take one that was measured on another machine")  //
       ("budget-s", po::value<double>()->default_value(4, "4")->value_name("S"),
        "seconds of each plan for measuring profiles, at least")  //
       ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "backend/profiler.hpp"
@@ -13,7 +15,9 @@
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/say.hpp"
+#include "experiments/training_profile.hpp"
 #include "traces/output_file.hpp"
+#include "traces/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -59,6 +63,29 @@ Table unit_table(const ProfileTables& profile) {
   return table;
 }
 
+/// What --resume goes on from; none without it, or where there is no file yet.
+std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec& model, const World& world,
+                                          const ProfilerOptions& options) {
+  if (!values["resume"].as<bool>()) return std::nullopt;
+  const std::optional<std::string> path = read_text(values, "out");
+  if (!path) throw Error(ErrorKind::usage, "option '--resume': expected '--out FILE' with it");
+  if (!std::filesystem::exists(*path)) return std::nullopt;
+  ProfileTables earlier = parse_profile_tables(read_text_file(*path), *path);
+  require_measured(earlier, *path, model, world, options.dtype, false);
+  const ProfileSettings& settings = earlier.settings;
+  if (settings.seed != options.seed || settings.most_tokens != options.most_tokens ||
+      settings.busy_ranks != options.busy) {
+    throw Error(
+        ErrorKind::input,
+        fmt::format("a profile of other settings: expected --seed {}, --most-tokens {}, --busy {}, found "
+                    "{}, {}, {}",
+                    options.seed, options.most_tokens, options.busy, settings.seed, settings.most_tokens,
+                    settings.busy_ranks),
+        *path);
+  }
+  return earlier;
+}
+
 int profile(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
@@ -75,14 +102,20 @@ int profile(const Values& values) {
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
   const std::unique_ptr<World> world = make_live_world(device, ranks, 0);
+  const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
+  if (earlier) options.earlier = &*earlier;
+  const auto write = [&](ProfileTables tables) {
+    tables.dflop_version = DFLOP_VERSION;
+    if (out) write_file_atomically(*out, to_json(tables));
+  };
+  options.on_tables = write;
   ProfileTables measured;
   {
     Progress progress("measuring");
     measured = measure_profile(model, *world, options,
                                [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
   }
-  measured.dflop_version = DFLOP_VERSION;
-  if (out) write_file_atomically(*out, to_json(measured));
+  write(measured);
   print_table(unit_table(measured), format);
   return 0;
 }
@@ -115,6 +148,8 @@ Command profile_command() {
   add_live_options(command.options, false);
   command.options.add_options()                                                         //
       ("out", po::value<std::string>()->value_name("FILE"), "write the profile there")  //
+      ("resume", po::bool_switch(),
+       "go on with the profile that is there, which is written after each tp: only tp that it lacks are measured")  //
       ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),
        "seconds for the parts; large points for which there is no time are left out")  //
       ("most-tokens", po::value<std::int64_t>()->default_value(2048)->value_name("N"),

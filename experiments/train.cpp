@@ -134,7 +134,8 @@ int train_on(World& world, const Values& values, const TrainJob& job, const Prog
   const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
   TrainingOptions options;
   options.cores = world.cores();
-  options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, dtype);
+  options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, dtype,
+                                          values["foreign-profile"].as<bool>());
   read_correction(values, job, options);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
   executor.emplace(job.plan, model, layout, world, LiveOptions{dtype, job.seed});
@@ -222,7 +223,8 @@ Command train_command() {
        "write the timelines of the last 32 steps, for 'dflop replay'")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
        "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
-       "passes that are larger than any measured point")  //
+       "passes that are larger than any measured point")                                             //
+      ("foreign-profile", po::bool_switch(), "take a profile that was measured on another machine")  //
       ("correction", po::value<std::string>()->default_value("off")->value_name("RULE"),
        "with --profile, learn from the steps which shapes take longer than it says and schedule with that: off, "
        "always, or only while it pays, as published or to keep at rest what paid ('dflop correction' studies "

@@ -45,6 +45,10 @@ void require_same(const std::string& path, const char* what, const std::string& 
 Checkpoint read_newest(const std::string& folder, const RunIdentity& run) {
   const NewestCheckpoint newest = newest_checkpoint(folder);
   for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
+  if (!newest.path && !newest.notes.empty()) {
+    throw Error(ErrorKind::input,
+                "has checkpoints of which none can be read; expected one that can, or no --resume", folder);
+  }
   if (!newest.path) {
     say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
     return {};

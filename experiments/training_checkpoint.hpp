@@ -37,8 +37,9 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 
 /// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
 /// is none. Notes go to standard error.
-/// @throws Error (input) naming what differs where it is of another run.
 /// Called by all processes of the world; its leading one reads.
+/// @throws Error (input) naming what differs where it is of another run, and where there are checkpoints but
+/// none can be read.
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
                              LiveExecutor& executor);
 

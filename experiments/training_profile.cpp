@@ -35,28 +35,36 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
 
 }  // namespace
 
-void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                     const Program& layout, const World& world, DType dtype) {
+void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
+                      const World& world, DType dtype, bool elsewhere) {
   const auto require = [&](const std::string& what, const std::string& expected, const std::string& found) {
     if (expected == found) return;
     throw Error(ErrorKind::input,
                 fmt::format("a profile of another {}: expected '{}', found '{}'", what, expected, found),
                 path);
   };
-  require("device", world.device_name(), profile.device);
-  require("processor", host_cpu(), profile.cpu);
-  require("driver or library", world.software(), profile.software);
+  if (!elsewhere) {
+    require("device", world.device_name(), profile.device);
+    require("processor", host_cpu(), profile.cpu);
+    require("driver or library", world.software(), profile.software);
+  }
   require("precision", std::string(to_string(dtype)), profile.dtype);
   require_model(model, profile, path);
+}
+
+void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
+                     const Program& layout, const World& world, DType dtype, bool elsewhere) {
+  require_measured(profile, path, model, world, dtype, elsewhere);
   for (const Stage& stage : layout.stages) require_stage(stage, profile, path);
 }
 
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
                                                                const ModelSpec& model, const Program& layout,
-                                                               const World& world, DType dtype) {
+                                                               const World& world, DType dtype,
+                                                               bool elsewhere) {
   if (!path) return nullptr;
   ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
-  require_profile(profile, *path, model, layout, world, dtype);
+  require_profile(profile, *path, model, layout, world, dtype, elsewhere);
   return std::make_shared<const ProfiledCostModel>(std::move(profile));
 }
 

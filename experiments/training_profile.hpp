@@ -12,16 +12,21 @@
 
 namespace dflop {
 
-/// `layout` has the plan's stages; live runs are in `dtype`. `path` is the profile's place for errors.
-/// @throws Error (input) for a profile of another device, processor, precision or model, or one without what
-/// the plan needs.
+/// `path` is the profile's place for errors. `elsewhere`: it may have been measured on another machine.
+/// @throws Error (input) for a profile of another device, processor, driver, precision or model.
+void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
+                      const World& world, DType dtype, bool elsewhere);
+
+/// The same for live runs of a plan; `layout` has its stages.
+/// @throws Error (input) as require_measured(), and for one without what the plan needs.
 void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                     const Program& layout, const World& world, DType dtype);
+                     const Program& layout, const World& world, DType dtype, bool elsewhere);
 
 /// Nothing without a path. @throws Error (input) as require_profile()
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
                                                                const ModelSpec& model, const Program& layout,
-                                                               const World& world, DType dtype);
+                                                               const World& world, DType dtype,
+                                                               bool elsewhere);
 
 /// The part of the program's compute instructions that are larger than what was measured.
 double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program);

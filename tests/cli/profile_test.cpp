@@ -63,6 +63,28 @@ TEST_F(Profile, RefusesWhatItCannotDo) {
   testing::expect_error(sandbox.run("profile --model nobody"), {"nobody"});
 }
 
+ProfileTables tables_in(const std::string& path) {
+  return parse_profile_tables(testing::read_all(path), path);
+}
+
+TEST_F(Profile, GoesOnWithWhatWasMeasured) {
+  testing::expect_error(sandbox.run("profile --model tiny-vlm --resume"),
+                        {"option '--resume': expected '--out FILE' with it"});
+  ASSERT_EQ(measure("--resume --tp 2").exit_code, 0);  // there is no file yet
+  const ProfileTables first = tables_in(sandbox.path("p.json"));
+  ASSERT_EQ(first.tp.size(), 1u);
+  ASSERT_EQ(measure("--resume --tp 1 2").exit_code, 0);
+  const ProfileTables both = tables_in(sandbox.path("p.json"));
+  ASSERT_EQ(both.tp.size(), 2u);
+  EXPECT_EQ(both.tp[0].tp, 1);
+  EXPECT_EQ(both.tp[1], first.tp[0]);  // seconds: it would not be the same if it had been measured again
+  testing::expect_error(measure("--resume --seed 5"),
+                        {"p.json: a profile of other settings: expected --seed 5", "found 1"});
+  testing::expect_error(
+      sandbox.run("profile --model small-vlm --budget-s 0.1 --most-tokens 64 --out p.json --resume"),
+      {"p.json: a profile of another model"});
+}
+
 TEST_F(Profile, PredictsTrainingSteps) {
   ASSERT_EQ(measure().exit_code, 0);
   const RunResult with = sandbox.run("train --steps 2 --format json --profile p.json");
@@ -96,6 +118,8 @@ TEST_F(Profile, IsOfOneDeviceAndModel) {
   ASSERT_EQ(measure().exit_code, 0);
   expect_refused("\"device\": \"host\"", "\"device\": \"abacus\"", "expected 'host', found 'abacus'");
   expect_refused("\"cpu\": \"", "\"cpu\": \"no ", "another processor");
+  const RunResult elsewhere = sandbox.run("train --steps 1 --profile other.json --foreign-profile");
+  EXPECT_EQ(elsewhere.exit_code, 0) << elsewhere.err;
   expect_refused("\"dtype\": \"f32\"", "\"dtype\": \"bf16\"", "another precision");
   expect_refused("\"ffn\": ", "\"ffn\": 1", "another model");
   expect_refused("\"tp\": 1", "\"tp\": 2", "tables of tp 1");

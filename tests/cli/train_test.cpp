@@ -228,8 +228,10 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --cores -1", 2, "option '--cores': expected a whole number from 0");
   std::filesystem::resize_file(sandbox.path("run/step-00000001.ckpt"), 1000);
   const RunResult truncated = sandbox.run("train --steps 1 --checkpoint run --resume");
-  EXPECT_EQ(truncated.exit_code, 0);
+  EXPECT_EQ(truncated.exit_code, 2);
   EXPECT_NE(truncated.err.find("passed over"), std::string::npos) << truncated.err;
+  EXPECT_NE(truncated.err.find("has checkpoints of which none can be read"), std::string::npos)
+      << truncated.err;
 }
 
 /// The launcher has started as many processes as the plan has ranks; either a GPU is there or the reason is
