@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/bfloat16.hpp"
 #include "backend/host_device.hpp"
+#include "kernels/bfloat16.hpp"
 
 namespace dflop {
 namespace {

@@ -89,8 +89,8 @@ TEST_F(ReplayWhatIf, ConditionsAreTheLastRow) {
             "network none, slow rank=0:2, slow rank=1:3, jitter 0.25");
 }
 
-// On one core stage 0 runs F0 0-10 and F1 10-20, as the message of F0 is there at 13; then stage 1 F0 20-30, B0
-// 30-50 and F1 50-60; stage 0, which asks at 53, B0 60-80; stage 1 B1 80-100; stage 0 B1 103-123.
+// On one core stage 0 runs F0 0-10 and F1 10-20, as the message of F0 is there at 13; then stage 1 F0 20-30,
+// B0 30-50 and F1 50-60; stage 0, which asks at 53, B0 60-80; stage 1 B1 80-100; stage 0 B1 103-123.
 TEST_F(ReplayWhatIf, CoresAreThoseOfTheRecording) {
   record(two_stages("1f1b", 2));
   EXPECT_EQ(last_run("--cores 1")["run"], "cores 1");
