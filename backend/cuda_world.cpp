@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/byte_offset.hpp"
 #include "backend/cuda_device.hpp"
 #include "backend/cuda_partition.hpp"
 #include "backend/cuda_stream.hpp"
@@ -15,13 +16,6 @@
 
 namespace dflop {
 namespace {
-
-const std::byte* offset(const void* data, std::size_t bytes) {
-  return static_cast<const std::byte*>(data) + bytes;
-}
-std::byte* offset(void* data, std::size_t bytes) {
-  return static_cast<std::byte*>(data) + bytes;
-}
 
 /// A message's own memory, taken in the sender's stream and given back in the receiver's.
 class CudaMessage final : public Buffer {

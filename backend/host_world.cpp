@@ -5,19 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "backend/byte_offset.hpp"
 #include "backend/host_run.hpp"
 #include "backend/host_sums.hpp"
 #include "backend/thread_communicator.hpp"
 
 namespace dflop {
 namespace {
-
-const std::byte* offset(const void* data, std::size_t bytes) {
-  return static_cast<const std::byte*>(data) + bytes;
-}
-std::byte* offset(void* data, std::size_t bytes) {
-  return static_cast<std::byte*>(data) + bytes;
-}
 
 /// One rank's share of a collective's work, all of whose ranks have come. `place` is its own.
 void reduce_slice(const HostCollective& collective, std::size_t place) {

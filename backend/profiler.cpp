@@ -110,7 +110,7 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
                                         [](const TpProfile& has, int wanted) { return has.tp < wanted; });
     if (place != profile.tp.end() && place->tp == tp) continue;
     profile.tp.insert(place, measure_units(model, in_tp_groups(ranks, tp, options.busy), units, progress));
-    if (options.on_tables) options.on_tables(profile);
+    if (options.on_tables && tp != options.tp.back()) options.on_tables(profile);
   }
   return profile;
 }

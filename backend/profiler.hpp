@@ -23,7 +23,8 @@ struct ProfilerOptions {
   int busy = 1;
   /// Of the same model, machine and settings: what it has for a tp is taken over. Null: none.
   const ProfileTables* earlier = nullptr;
-  /// Called with what there is, a whole profile of fewer tp, whenever the tables of one are measured.
+  /// Called with what there is, a whole profile of fewer tp, whenever the tables of one are measured and
+  /// others are still to be.
   std::function<void(const ProfileTables&)> on_tables = {};
 };
 

@@ -55,9 +55,7 @@ class Failures {
 /// was waiting for it begins on a core that is free. Another policy is the user's choice, and stays.
 void become_batch_work() {
 #ifdef __linux__
-  if (::sched_getscheduler(0) != SCHED_OTHER) return;
-  const sched_param none{};
-  // 0: the calling thread. What the user has chosen, as with chrt(1), stays.
+  const sched_param none{};  // 0: the calling thread
   if (::sched_getscheduler(0) == SCHED_OTHER) static_cast<void>(::sched_setscheduler(0, SCHED_BATCH, &none));
 #endif
 }

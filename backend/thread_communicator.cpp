@@ -1,11 +1,9 @@
 #include "backend/thread_communicator.hpp"
 
-#include <algorithm>
 #include <exception>
 #include <utility>
-#include <vector>
 
-#include "core/error.hpp"
+#include "backend/call_checks.hpp"
 
 namespace dflop {
 namespace {
@@ -45,7 +43,7 @@ ThreadCommunicator::~ThreadCommunicator() {
 
 void ThreadCommunicator::send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
                               const std::string& what) {
-  check_peer("sends " + what + " to", peer);
+  require_peer(*this, peer, "sends " + what + " to");
   HostMessage message = pack(data, bytes, stream);
   message.what = what;
   run_->post(rank_, peer, std::move(message));
@@ -53,7 +51,7 @@ void ThreadCommunicator::send(const void* data, std::size_t bytes, int peer, Dev
 
 void ThreadCommunicator::receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                                  const std::string& what) {
-  check_peer("receives " + what + " from", peer);
+  require_peer(*this, peer, "receives " + what + " from");
   HostMessage message = run_->take(peer, rank_, bytes, what);
   arrival_ = arrival_of(message);
   unpack(data, std::move(message), stream);
@@ -81,7 +79,7 @@ Nanoseconds ThreadCommunicator::last_arrival() const {
 
 void ThreadCommunicator::collective(const HostCollectiveCall& call, const RankGroup& group, HostPart part,
                                     DeviceStream& stream) {
-  const std::size_t place = place_in(group, call.what);
+  const std::size_t place = place_in(group, *this, call.what);
   const bool paused = run_->pause_turn(rank_);
   come(part, stream);
   const std::shared_ptr<HostCollective> collective = run_->enter(group, place, call, std::move(part));
@@ -96,28 +94,6 @@ void ThreadCommunicator::collective(const HostCollectiveCall& call, const RankGr
   if (failure) std::rethrow_exception(failure);
   arrival_ = arrival_of(*collective);
   finish(*collective, stream);
-}
-
-void ThreadCommunicator::fail(const std::string& does, const std::string& why) const {
-  throw Error(ErrorKind::internal, "rank " + std::to_string(rank_) + " " + does + ": " + why);
-}
-
-void ThreadCommunicator::check_peer(const std::string& does, int peer) const {
-  const std::string call = does + " rank " + std::to_string(peer);
-  if (peer == rank_) fail(call, "a rank sends nothing to itself; copy on a stream");
-  if (!is_rank(peer)) fail(call, "the run has ranks 0 to " + std::to_string(ranks() - 1));
-}
-
-std::size_t ThreadCommunicator::place_in(const RankGroup& group, const std::string& what) const {
-  std::vector<std::int32_t> sorted = group.ranks;
-  std::sort(sorted.begin(), sorted.end());
-  const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-  const auto own = std::find(group.ranks.begin(), group.ranks.end(), rank_);
-  if (own == group.ranks.end() || !distinct || !is_rank(sorted.front()) || !is_rank(sorted.back())) {
-    fail("enters a collective of " + what,
-         "its group must have this rank, and each rank once, of 0 to " + std::to_string(ranks() - 1));
-  }
-  return static_cast<std::size_t>(own - group.ranks.begin());
 }
 
 }  // namespace dflop

@@ -52,10 +52,6 @@ class ThreadCommunicator : public Communicator {
  private:
   void collective(const HostCollectiveCall& call, const RankGroup& group, HostPart part,
                   DeviceStream& stream);
-  bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
-  [[noreturn]] void fail(const std::string& does, const std::string& why) const;
-  void check_peer(const std::string& does, int peer) const;
-  std::size_t place_in(const RankGroup& group, const std::string& what) const;
 
   std::shared_ptr<HostRun> run_;
   int rank_;

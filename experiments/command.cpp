@@ -7,6 +7,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "backend/device.hpp"
 #include "core/error.hpp"
 #include "experiments/say.hpp"
 
@@ -161,6 +162,9 @@ int run_dflop(const std::vector<std::string>& arguments) {
     const std::string place = error.context().empty() ? "" : error.context() + ": ";
     complain(printable(place + error.message()));
     return error.exit_code();
+  } catch (const OutOfMemory& error) {
+    say("dflop: out of memory: {}\n", error.what());
+    return 3;
   } catch (const std::system_error& error) {
     const std::string what = error.what();
     const bool output = what.starts_with("cannot write to file");  // fmt's, for standard output

@@ -95,9 +95,9 @@ ProfileTables measure(const Request& request, const Plan& plan) {
 /// @throws Error (input) naming the plan for which the profile is not.
 void check_profile(const Request& request, const ProfileTables& profile, const std::string& file,
                    const Batch& batch) {
+  const std::unique_ptr<World> world = make_live_world(request.options.device, 1, 0);  // says what it is
   for (const NamedPlan& named : request.plans) {
     const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
-    const std::unique_ptr<World> world = make_live_world(request.options.device, layout.ranks(), 0);
     try {
       require_profile(profile, file, request.target->model, layout, *world, request.options.dtype,
                       request.foreign_profile);
@@ -153,7 +153,7 @@ void print(const std::vector<PlanFidelity>& plans, Format format) {
   }
 }
 
-int fidelity(const Values& values) {
+int run(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_text(values, "out");
   const auto profile_file = read_text(values, "profile");
@@ -181,15 +181,6 @@ int fidelity(const Values& values) {
   if (out) write_outputs(*out, values, plans);
   print(plans, format);
   return 0;
-}
-
-int run(const Values& values) {
-  try {
-    return fidelity(values);
-  } catch (const OutOfMemory& error) {
-    say("dflop: out of memory: {}\n", error.what());
-    return 3;
-  }
 }
 
 }  // namespace

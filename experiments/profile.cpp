@@ -86,7 +86,7 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
   return earlier;
 }
 
-int profile(const Values& values) {
+int run(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const std::string device = read_local_device(values);
@@ -118,15 +118,6 @@ int profile(const Values& values) {
   write(measured);
   print_table(unit_table(measured), format);
   return 0;
-}
-
-int run(const Values& values) {
-  try {
-    return profile(values);
-  } catch (const OutOfMemory& error) {
-    say("dflop: out of memory: {}\n", error.what());
-    return 3;
-  }
 }
 
 }  // namespace

@@ -121,41 +121,57 @@ int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::st
   return signal;
 }
 
+/// What is asked for beside the job; all of it is read before anything is made.
+struct TrainRequest {
+  Format format;
+  std::optional<std::string> record;
+  SchedulerChoice scheduler;
+  Checkpoints checkpoints;
+  double learning_rate;
+  DType dtype;
+};
+
+TrainRequest read_request(const Values& values) {
+  return {read_format(values),
+          read_output(values, "record"),
+          read_step_scheduler(values),
+          read_checkpoints(values),
+          read_number(values, "learning-rate", 0, kMostLearningRate),
+          read_dtype(values)};
+}
+
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
 /// to end after other processes have been told of a failure.
-int train_on(World& world, const Values& values, const TrainJob& job, const Program& layout, DType dtype,
-             std::optional<LiveExecutor>& executor) {
-  const Format format = read_format(values);
-  const auto record = read_output(values, "record");
-  const SchedulerChoice scheduler = read_step_scheduler(values);
-  const Checkpoints checkpoints = read_checkpoints(values);
+int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
+             const Program& layout, std::optional<LiveExecutor>& executor) {
+  const Checkpoints& checkpoints = request.checkpoints;
   if (checkpoints.folder && world.leads()) prepare_checkpoints(*checkpoints.folder, checkpoints.resume);
   const ModelSpec& model = job.target->model;
   const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
   TrainingOptions options;
   options.cores = world.cores();
-  options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, dtype,
+  options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, request.dtype,
                                           values["foreign-profile"].as<bool>());
   read_correction(values, job, options);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
-  executor.emplace(job.plan, model, layout, world, LiveOptions{dtype, job.seed});
+  executor.emplace(job.plan, model, layout, world, LiveOptions{request.dtype, job.seed});
   if (checkpoints.resume) {
     options.first_step = resume_training(*checkpoints.folder, identity, world, *executor) + 1;
   }
   options.last_step = job.steps;
   options.seed = job.seed;
-  options.learning_rate = read_number(values, "learning-rate", 0, kMostLearningRate);
-  TrainingLoop training(job.plan, job.target, job.batches, scheduler, world, *executor, options);
+  options.learning_rate = request.learning_rate;
+  TrainingLoop training(job.plan, job.target, job.batches, request.scheduler, world, *executor, options);
 
   StepLog log;
-  const int signal = run_steps(job, checkpoints, scheduler.name, record.has_value(), identity, world,
-                               *executor, training, log);
+  const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
+                               world, *executor, training, log);
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
   if (!world.leads()) return status;
-  print_table(step_table(log.steps, options), format);
-  if (record) {
-    write_file_atomically(*record, to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}}));
+  print_table(step_table(log.steps, options), request.format);
+  if (request.record) {
+    write_file_atomically(*request.record, to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}}));
   }
   if (log.steps.empty()) {
     say("dflop: nothing to do: step {} is done\n", options.first_step - 1);
@@ -165,12 +181,8 @@ int train_on(World& world, const Values& values, const TrainJob& job, const Prog
   return status;
 }
 
-int train(const Values& values) {
-  static_cast<void>(read_format(values));  // what is wrong with options is said before anything is made
-  static_cast<void>(read_step_scheduler(values));
-  static_cast<void>(read_checkpoints(values));
-  static_cast<void>(read_number(values, "learning-rate", 0, kMostLearningRate));
-  const DType dtype = read_dtype(values);
+int run(const Values& values) {
+  const TrainRequest request = read_request(values);
   require_device(values["device"].as<std::string>());
   const TrainJob job = read_train_job(values);
   const Program layout = lower(job.plan, job.target->model, job.batches->front(), any_assignment(job.plan));
@@ -178,19 +190,10 @@ int train(const Values& values) {
       make_live_world(values["device"].as<std::string>(), layout.ranks(), read_cores(values));
   std::optional<LiveExecutor> executor;
   try {
-    return train_on(*world, values, job, layout, dtype, executor);
+    return train_on(*world, values, request, job, layout, executor);
   } catch (const std::exception& error) {
     world->abort(error.what());
     throw;
-  }
-}
-
-int run(const Values& values) {
-  try {
-    return train(values);
-  } catch (const OutOfMemory& error) {
-    say("dflop: out of memory: {}\n", error.what());
-    return 3;
   }
 }
 

@@ -9,27 +9,23 @@
 
 namespace dflop {
 
-CorrectedAtOneTime::CorrectedAtOneTime(std::shared_ptr<const CostModel> base, Correction correction)
-    : CostModelOver(*base),
-      owned_(std::move(base)),
-      correction_(std::move(correction)),
-      corrected_(*owned_, correction_) {}
+namespace {
 
-Seconds CorrectedAtOneTime::compute(Op op, const Stage& stage, const Work& work) const {
-  return corrected_.compute(op, stage, work);
+/// A cost model corrected by what was known at one time, with all that it refers to.
+struct CorrectedAtOneTime {
+  std::shared_ptr<const CostModel> base;
+  Correction correction;
+  CorrectedCostModel model{*base, correction};
+};
+
+std::shared_ptr<const CostModel> corrected(const std::shared_ptr<const CostModel>& base,
+                                           const Correction& correction) {
+  const auto owned = std::shared_ptr<const CorrectedAtOneTime>(
+      new CorrectedAtOneTime{.base = base, .correction = correction});
+  return {owned, &owned->model};
 }
 
-std::optional<Seconds> CorrectedAtOneTime::convex_floor(Op op, const Stage& stage, const Work& work) const {
-  return corrected_.convex_floor(op, stage, work);
-}
-
-Seconds CorrectedAtOneTime::sample_excess(Op op, const Stage& stage, const Sample& sample) const {
-  return corrected_.sample_excess(op, stage, sample);
-}
-
-ProgramCosts CorrectedAtOneTime::price(const Program& program) const {
-  return corrected_.price(program);
-}
+}  // namespace
 
 TrainingCorrection::TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
                                        std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
@@ -54,8 +50,8 @@ void TrainingCorrection::begin_step(const ScheduledBatch& batch, const Program& 
   tracks_ = adaptive_.tracks();
   predicted_ = simulate_step(*current(), program, *batch.samples, assignment);
   if (!adaptive_.compares()) return;
-  const auto learned = std::make_shared<CorrectedAtOneTime>(base_, adaptive_.learned());
-  const auto kept = std::make_shared<CorrectedAtOneTime>(base_, adaptive_.kept());
+  const auto learned = corrected(base_, adaptive_.learned());
+  const auto kept = corrected(base_, adaptive_.kept());
   const Seconds own = simulate_step(*learned, program, *batch.samples, assignment);
   const auto compare = [this, learned, kept, samples = batch.samples, k = batch.iteration, own] {
     yield_to_training();
@@ -67,7 +63,7 @@ void TrainingCorrection::begin_step(const ScheduledBatch& batch, const Program& 
 void TrainingCorrection::end_step(const ScheduledBatch& batch, const Timeline& timeline) {
   if (tracks_) adaptive_.learn(timeline, *base_, plan_, *batch.samples, batch.result.assignment);
   adaptive_.observe(timeline.makespan, predicted_, benefit_.valid() ? benefit_.get() : 0.0);
-  auto next = std::make_shared<CorrectedAtOneTime>(base_, adaptive_.in_use());
+  auto next = corrected(base_, adaptive_.in_use());
   const std::lock_guard lock(mutex_);
   current_ = std::move(next);
 }

@@ -17,23 +17,6 @@
 
 namespace dflop {
 
-/// A cost model corrected by what was known at one time; owns all that it needs.
-class CorrectedAtOneTime final : public CostModelOver {
- public:
-  CorrectedAtOneTime(std::shared_ptr<const CostModel> base, Correction correction);
-  CorrectedAtOneTime(const CorrectedAtOneTime&) = delete;
-
-  Seconds compute(Op op, const Stage& stage, const Work& work) const override;
-  std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override;
-  Seconds sample_excess(Op op, const Stage& stage, const Sample& sample) const override;
-  ProgramCosts price(const Program& program) const override;
-
- private:
-  std::shared_ptr<const CostModel> owned_;
-  Correction correction_;
-  CorrectedCostModel corrected_;  ///< of both
-};
-
 /// A step is learned from when it is over; the schedule of the next one has been made by then, so what it
 /// taught is in use from the one after that.
 class TrainingCorrection {
