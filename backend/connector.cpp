@@ -8,27 +8,27 @@ Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankCo
     : merge_(model.connector.merge), rank_(rank), norm_("encoder.norm", true, store, rank) {
   for (std::size_t i = 0; i + 1 < model.connector.widths.size(); ++i) {
     linears_.emplace_back("connector." + std::to_string(i), true, i % 2 == 0 ? Split::rows : Split::columns,
-                          store, rank);
+                          store, rank, TpSums::all);
   }
 }
 
-ConstMatrix Connector::merged(const ConnectorTape& tape) const {
-  const ConstMatrix rows = tape.normed;
+AllRows Connector::all_normed(const ConnectorTape& tape) const {
+  return {rank_, tape.normed, tape.rows, "the rows of the connector"};
+}
+
+ConstMatrix Connector::merged(ConstMatrix rows) const {
   return {rows.data, rows.rows / merge_, rows.columns * merge_};
 }
 
-ConstMatrix Connector::input_of(std::size_t linear, const ConnectorTape& tape) const {
-  return linear == 0 ? merged(tape) : ConstMatrix(tape.inputs[linear - 1]);
-}
-
 Tensor Connector::forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const {
+  tape.rows = static_cast<std::int64_t>(input.positions.size());
   tape.x = std::move(x);
   tape.normed = norm_.forward(tape.x, tape.statistics);
-  for (std::size_t i = 0; i < linears_.size(); ++i) {
-    tape.outputs.push_back(linears_[i].forward(input_of(i, tape)));
-    if (i + 1 == linears_.size()) break;
+  tape.outputs.push_back(linears_.front().forward(merged(all_normed(tape))));
+  for (std::size_t i = 1; i < linears_.size(); ++i) {
     tape.inputs.emplace_back(rank_, tape.outputs.back().rows(), tape.outputs.back().columns());
     rank_.kernels.gelu(tape.inputs.back(), tape.outputs.back());
+    tape.outputs.push_back(linears_[i].forward(tape.inputs.back()));
   }
   tape.pool_begin = IndexTensor(rank_, input.pool_begin);
   tape.pool_end = IndexTensor(rank_, input.pool_end);
@@ -50,17 +50,18 @@ Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const
       rank_.kernels.gelu_backward(gradient, d_activated, tape.outputs[i]);
     }
   }
-  tape.d_normed = linears_.front().backward_input(tape.gradients.front());
-  const ConstMatrix d_merged = tape.d_normed;
-  return norm_.backward_input({d_merged.data, tape.x.rows(), tape.x.columns()}, tape.x, tape.statistics);
+  Tensor d_normed = linears_.front().backward_input(tape.gradients.front());
+  d_normed.reshape(tape.rows, tape.x.columns());
+  tape.d_normed = own_rows(rank_, std::move(d_normed));
+  return norm_.backward_input(tape.d_normed, tape.x, tape.statistics);
 }
 
 void Connector::backward_weight(ConnectorTape& tape) const {
-  for (std::size_t i = 0; i < linears_.size(); ++i) {
-    linears_[i].backward_weight(tape.gradients[i], input_of(i, tape));
+  linears_.front().backward_weight(tape.gradients.front(), merged(all_normed(tape)));
+  for (std::size_t i = 1; i < linears_.size(); ++i) {
+    linears_[i].backward_weight(tape.gradients[i], tape.inputs[i - 1]);
   }
-  const ConstMatrix d_merged = tape.d_normed;
-  norm_.backward_weight({d_merged.data, tape.x.rows(), tape.x.columns()}, tape.x, tape.statistics);
+  norm_.backward_weight(tape.d_normed, tape.x, tape.statistics);
   tape = {};
 }
 

@@ -5,13 +5,14 @@
 
 #include "backend/linear.hpp"
 #include "backend/microbatch.hpp"
+#include "backend/tp_rows.hpp"
 #include "core/model.hpp"
 
 namespace dflop {
 
 /// What the connector keeps of a microbatch.
 struct ConnectorTape {
-  Tensor x;
+  Tensor x;  ///< as `statistics`, `normed` and `d_normed` of the rows that the rank holds
   SumTensor statistics;
   Tensor normed;
   std::vector<Tensor> inputs;   ///< of each linear layer after the first
@@ -20,21 +21,22 @@ struct ConnectorTape {
   IndexTensor pool_end;
   std::vector<Tensor> gradients;  ///< of each linear layer's output
   Tensor d_normed;
+  std::int64_t rows = 0;  ///< that come in, on all tp ranks together
 };
 
 class Connector {
  public:
   Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// [rows, encoder width] to [LLM tokens, LLM width].
+  /// Of [rows, encoder width] those that the rank holds to [LLM tokens, LLM width], which all tp ranks have.
   Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
   Tensor backward_input(const Tensor& d_out, ConnectorTape& tape) const;
   void backward_weight(ConnectorTape& tape) const;
 
  private:
-  /// The normed rows, `merge` of them side by side.
-  ConstMatrix merged(const ConnectorTape& tape) const;
-  ConstMatrix input_of(std::size_t linear, const ConnectorTape& tape) const;
+  AllRows all_normed(const ConnectorTape& tape) const;
+  /// `merge` rows side by side.
+  ConstMatrix merged(ConstMatrix rows) const;
 
   int merge_;
   const RankContext& rank_;

@@ -1,6 +1,14 @@
 #include "backend/language_ends.hpp"
 
+#include "backend/tp_rows.hpp"
+
 namespace dflop {
+namespace {
+
+constexpr const char* kParts = "the parts of an embedding";
+constexpr const char* kRows = "the rows of an end of the LLM";
+
+}  // namespace
 
 Embedding::Embedding(ParameterStore& store, const RankContext& rank)
     : rank_(rank), store_(store), table_(store.find("llm.embedding")) {}
@@ -14,18 +22,23 @@ Tensor Embedding::forward(const Tensor& encoded, const LlmInput& input, Embeddin
   tape.encoder_rows = input.encoder_rows;
   Tensor text(rank_, tape.text_ids.size(), table_.columns);
   kernels.embedding(text, store_.weight(table_), tape.text_ids, table_.row_ranges.front().begin);
-  tp_all_reduce(rank_, text, "the parts of an embedding");
-  Tensor used(rank_, tape.encoded.size(), table_.columns);
-  kernels.gather_rows(used, encoded, tape.encoded);
-  Tensor x(rank_, static_cast<std::int64_t>(input.positions.size()), table_.columns);
+  if (!has_shards(rank_)) tp_sum(rank_, text, kParts);
+  tape.rows = static_cast<std::int64_t>(input.positions.size());
+  Tensor x = tp_summand(rank_, tape.rows, table_.columns);
   kernels.zero(Matrix(x));
   kernels.scatter_add_rows(x, text, tape.text_rows);
-  kernels.scatter_add_rows(x, used, tape.encoded_rows);
-  return x;
+  // Where text and encoder's tokens are summed together, one rank has the latter in its summand.
+  if (!has_shards(rank_) || rank_.tp_rank == 0) {
+    Tensor used(rank_, tape.encoded.size(), table_.columns);
+    kernels.gather_rows(used, encoded, tape.encoded);
+    kernels.scatter_add_rows(x, used, tape.encoded_rows);
+  }
+  return has_shards(rank_) ? tp_shard_sum(rank_, std::move(x), kParts) : std::move(x);
 }
 
-Tensor Embedding::backward_input(const Tensor& d_out, EmbeddingTape& tape) const {
+Tensor Embedding::backward_input(const Tensor& d_held, EmbeddingTape& tape) const {
   Kernels& kernels = rank_.kernels;
+  const AllRows d_out(rank_, d_held, tape.rows, kRows);
   tape.d_text = Tensor(rank_, tape.text_rows.size(), table_.columns);
   kernels.gather_rows(tape.d_text, d_out, tape.text_rows);
   Tensor d_used(rank_, tape.encoded.size(), table_.columns);
@@ -66,7 +79,8 @@ SumTensor Head::merged_parts(const Tensor& logits, Indices targets) const {
 void Head::forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, HeadTape& tape) const {
   tape.x = std::move(x);
   tape.normed = norm_.forward(tape.x, tape.statistics);
-  tape.d_logits = head_.forward(tape.normed);
+  const auto rows = static_cast<std::int64_t>(input.targets.size());
+  tape.d_logits = head_.forward(AllRows(rank_, tape.normed, rows, kRows));
   const IndexTensor targets(rank_, input.targets);
   const SumTensor merged = merged_parts(tape.d_logits, targets);
   rank_.kernels.cross_entropy_backward(tape.d_logits, loss, merged, targets, first_class_, token_weight);
@@ -78,7 +92,7 @@ Tensor Head::backward_input(HeadTape& tape) const {
 }
 
 void Head::backward_weight(HeadTape& tape) const {
-  head_.backward_weight(tape.d_logits, tape.normed);
+  head_.backward_weight(tape.d_logits, AllRows(rank_, tape.normed, tape.d_logits.rows(), kRows));
   norm_.backward_weight(tape.d_normed, tape.x, tape.statistics);
   tape = {};
 }

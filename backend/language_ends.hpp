@@ -13,6 +13,7 @@ struct EmbeddingTape {
   IndexTensor encoded;
   IndexTensor encoded_rows;
   std::int64_t encoder_rows = 0;
+  std::int64_t rows = 0;
   Tensor d_text;
 };
 
@@ -20,10 +21,10 @@ class Embedding {
  public:
   Embedding(ParameterStore& store, const RankContext& rank);
 
-  /// `encoded`: the encoder's tokens, [encoder_rows, width].
+  /// `encoded`: the encoder's tokens, [encoder_rows, width]. Gives the rows that the rank holds.
   Tensor forward(const Tensor& encoded, const LlmInput& input, EmbeddingTape& tape) const;
   /// The gradient of the encoder's tokens.
-  Tensor backward_input(const Tensor& d_out, EmbeddingTape& tape) const;
+  Tensor backward_input(const Tensor& d_held, EmbeddingTape& tape) const;
   void backward_weight(EmbeddingTape& tape) const;
 
  private:

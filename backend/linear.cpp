@@ -1,5 +1,7 @@
 #include "backend/linear.hpp"
 
+#include "backend/tp_rows.hpp"
+
 namespace dflop {
 namespace {
 
@@ -15,10 +17,11 @@ Sums as_row(Sums s) {
 }  // namespace
 
 Linear::Linear(const std::string& name, bool biased, Split split, ParameterStore& store,
-               const RankContext& rank)
+               const RankContext& rank, TpSums sums)
     : store_(store),
       rank_(rank),
       split_(split),
+      sums_(sums),
       weight_(store.find(name)),
       bias_(biased ? &store.find(name + ".bias") : nullptr) {}
 
@@ -28,18 +31,25 @@ ConstMatrix Linear::bias() const {
   return bias_ != nullptr && mine ? as_row(store_.weight(*bias_)) : ConstMatrix{};
 }
 
+template <typename Multiply>
+Tensor Linear::product(std::int64_t rows, std::int64_t columns, bool summed, const Multiply& multiply) const {
+  constexpr const char* kWhat = "the parts of a linear layer's product";
+  const bool to_shards = summed && sums_ == TpSums::held;
+  Tensor product = to_shards ? tp_summand(rank_, rows, columns) : Tensor(rank_, rows, columns);
+  multiply(rows_of(rank_, product.view(), 0, rows));
+  if (to_shards) return tp_shard_sum(rank_, std::move(product), kWhat);
+  if (summed) tp_sum(rank_, product, kWhat);
+  return product;
+}
+
 Tensor Linear::forward(ConstMatrix x) const {
-  Tensor y(rank_, x.rows, weight_.held_rows());
-  rank_.kernels.linear(y, x, store_.weight(weight_), bias());
-  if (split_ == Split::columns) tp_all_reduce(rank_, y, "the parts of a linear layer's output");
-  return y;
+  return product(x.rows, weight_.held_rows(), split_ == Split::columns,
+                 [&](Matrix y) { rank_.kernels.linear(y, x, store_.weight(weight_), bias()); });
 }
 
 Tensor Linear::backward_input(ConstMatrix dy) const {
-  Tensor dx(rank_, dy.rows, weight_.held_columns());
-  rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_));
-  if (split_ == Split::rows) tp_all_reduce(rank_, dx, "the parts of a linear layer's input gradient");
-  return dx;
+  return product(dy.rows, weight_.held_columns(), split_ == Split::rows,
+                 [&](Matrix dx) { rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_)); });
 }
 
 void Linear::backward_weight(ConstMatrix dy, ConstMatrix x) const {

@@ -1,5 +1,6 @@
 // A linear layer that may be split over tp: by rows of its weight (each rank has some outputs) or by columns
-// (each rank has part of every output, and the parts are summed).
+// (each rank has part of every output, and the parts are summed). What comes in is all rows; sums over tp are
+// as TpSums says.
 #pragma once
 
 #include <string>
@@ -11,11 +12,19 @@ namespace dflop {
 
 enum class Split : std::uint8_t { rows, columns };
 
+/// Which rows of a sum over tp a rank gets.
+enum class TpSums : std::uint8_t {
+  held,  ///< its shard under sequence parallelism, else all
+  all,
+};
+
 class Linear {
  public:
   /// Reads parameter `name` and, where `biased`, `name`.bias of the store, which outlives it.
-  Linear(const std::string& name, bool biased, Split split, ParameterStore& store, const RankContext& rank);
+  Linear(const std::string& name, bool biased, Split split, ParameterStore& store, const RankContext& rank,
+         TpSums sums = TpSums::held);
 
+  /// Summed over tp where the columns are split.
   Tensor forward(ConstMatrix x) const;
   /// Of the input; summed over tp where the rows are split.
   Tensor backward_input(ConstMatrix dy) const;
@@ -24,10 +33,14 @@ class Linear {
 
  private:
   ConstMatrix bias() const;
+  /// Calls `multiply` with memory for its result and sums that over tp.
+  template <typename Multiply>
+  Tensor product(std::int64_t rows, std::int64_t columns, bool summed, const Multiply& multiply) const;
 
   ParameterStore& store_;
   const RankContext& rank_;
   Split split_;
+  TpSums sums_;
   const Parameter& weight_;
   const Parameter* bias_;
 };

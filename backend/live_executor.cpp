@@ -109,8 +109,9 @@ void LiveExecutor::make_ranks(const Plan& plan, const ModelSpec& model, const Pr
     rank->turn = world_.make_turn(r, tp);
     rank->stream = rank->device->make_stream();
     rank->kernels = rank->device->make_kernels(*rank->stream, options.dtype);
-    rank->context = std::make_unique<RankContext>(
-        RankContext{*rank->device, *rank->stream, *rank->kernels, *rank->communicator, tp, tp_rank});
+    rank->context =
+        std::make_unique<RankContext>(RankContext{*rank->device, *rank->stream, *rank->kernels,
+                                                  *rank->communicator, tp, tp_rank, plan.sequence_parallel});
     rank->live = std::make_unique<LiveRank>(plan, model, layout, rank->group, options.seed, *rank->context,
                                             rank->turn.get());
     ranks_.push_back(std::move(rank));

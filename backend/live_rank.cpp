@@ -262,7 +262,9 @@ void LiveRank::send(const LiveStep& step, const Instruction& instruction) {
   const ConstMatrix part = rows_of(rank_, ConstMatrix(made), rows.begin, rows.size());
   const Group& peer = step.program.groups[static_cast<std::size_t>(message.destination)];
   const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
-  // Every rank of a tp group has all of it; each rank of the other group hears it from one of them.
+  // Between encoder and LLM every rank of a tp group has all of it, and each rank of the other group hears it
+  // from one of them. Within one of both tp is the same, and each rank hears from that of its own place,
+  // which has the same shard.
   for (const int t : receivers_of(rank_.tp_rank, rank_.tp_size(), peer.ranks)) {
     rank_.communicator.send(part.data, bytes, peer.first_rank + t, rank_.compute, place_of(instruction));
   }
@@ -303,7 +305,15 @@ RankGroup LiveRank::ranks_of(const Program& program, const Collective& collectiv
   return group;
 }
 
+/// The first instruction after all backwards of a stage does so.
+void LiveRank::sum_over_tp(int stage) {
+  bool& summed = pieces_[stage].summed_over_tp;
+  if (!summed) held(stage).module->parameters().sum_over_tp(rank_);
+  summed = true;
+}
+
 void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
+  sum_over_tp(instruction.stage);
   const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
   Pieces& pieces = pieces_[instruction.stage];
   const Sums all = held(instruction.stage).module->parameters().gradients();
@@ -332,6 +342,7 @@ void LiveRank::end_turn() {
 }
 
 void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
+  sum_over_tp(instruction.stage);
   if (!step.update) return;
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();

@@ -102,6 +102,7 @@ class LiveRank {
   struct Pieces {
     int count = 0;
     int done = 0;
+    bool summed_over_tp = false;
   };
 
   Note run_noted(const LiveStep& step, const Instruction& instruction);
@@ -114,6 +115,7 @@ class LiveRank {
   void send(const LiveStep& step, const Instruction& instruction);
   void receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void take(const LiveStep& step, std::int32_t message);
+  void sum_over_tp(int stage);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
   std::optional<Nanoseconds> begin_turn();

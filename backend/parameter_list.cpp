@@ -14,8 +14,9 @@ class Listing {
 
   std::vector<Parameter> take() { return std::move(list_); }
 
-  void whole(const std::string& name, std::int64_t rows, std::int64_t columns, Initial initial) {
-    list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial});
+  void whole(const std::string& name, std::int64_t rows, std::int64_t columns, Initial initial,
+             bool by_held_rows = false) {
+    list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, by_held_rows});
   }
   /// Rows of several parts, as queries, keys and values: of each its tp rank's share.
   void by_rows(const std::string& name, const std::vector<std::int64_t>& parts, std::int64_t columns,
@@ -62,8 +63,8 @@ class Listing {
   }
 
   void norm(const std::string& name, std::int64_t width, bool biased) {
-    whole(name + ".gamma", 1, width, Initial::ones);
-    if (biased) whole(name + ".beta", 1, width, Initial::zeros);
+    whole(name + ".gamma", 1, width, Initial::ones, true);
+    if (biased) whole(name + ".beta", 1, width, Initial::zeros, true);
   }
 
   /// Linear layers by twos: rows of the first and columns of the second are split.
@@ -123,7 +124,7 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
                                             int patch_values) {
   const Stage& stage = place.stage;
   Listing list(stage.tp, tp_rank);
-  if (place.patches) list.whole("encoder.patches", model.encoder.hidden, patch_values, Initial::normal);
+  if (place.patches) list.whole("encoder.patches", model.encoder.hidden, patch_values, Initial::normal, true);
   for (int i = 0; i < stage.encoder_layers; ++i) {
     list.layer(model.encoder, "encoder.layers." + std::to_string(place.first_encoder_layer + i));
   }

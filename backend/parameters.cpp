@@ -5,12 +5,15 @@
 #include <cstring>
 #include <numeric>
 
+#include "backend/tp_rows.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/random.hpp"
 
 namespace dflop {
 namespace {
+
+constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest
 
 /// The sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
 double normal(Random& random) {
@@ -28,11 +31,10 @@ void* at(void* data, std::int64_t value, std::size_t width) {
 ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards,
                                int shard, std::uint64_t seed)
     : list_(std::move(parameters)), shards_(shards), shard_(shard), dtype_(rank.kernels.dtype()) {
-  for (Parameter& parameter : list_) {
-    parameter.offset = length_;
-    length_ += parameter.count();
-  }
-  length_ = (length_ + shards - 1) / shards * shards;
+  place(true);
+  by_held_rows_ = length_;
+  place(false);
+  length_ = round_up(length_, kAligned * shards);
   weights_ = Tensor(rank, 1, length_);
   gradients_ = SumTensor(rank, 1, length_);
   moment1_ = SumTensor(rank, 1, shard_size());
@@ -42,6 +44,15 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   for (SumTensor* sums : {&moment1_, &moment2_, &master_}) rank.kernels.zero(Sums(*sums));
   zero_gradients(rank);
   initialize(rank, seed);
+}
+
+/// Gives places to the parameters of one kind.
+void ParameterStore::place(bool by_held_rows) {
+  for (Parameter& parameter : list_) {
+    if (parameter.by_held_rows != by_held_rows) continue;
+    parameter.offset = length_;
+    length_ += round_up(parameter.count(), kAligned);
+  }
 }
 
 const Parameter& ParameterStore::find(const std::string& name) const {
@@ -63,6 +74,13 @@ Sums ParameterStore::gradient(const Parameter& parameter) {
 
 void ParameterStore::zero_gradients(const RankContext& rank) {
   rank.kernels.zero(gradients_);
+}
+
+void ParameterStore::sum_over_tp(const RankContext& rank) {
+  if (!has_shards(rank) || by_held_rows_ == 0) return;
+  rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
+                               sum_element_of(dtype_), rank.tp, rank.compute,
+                               "gradients over the rows of tensor parallelism");
 }
 
 void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {

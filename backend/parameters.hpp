@@ -23,6 +23,9 @@ struct Parameter {
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
+  /// Whole on every tp rank, its gradient a sum over the rows that a rank holds: with sequence parallelism
+  /// only the tp ranks' sum is the gradient.
+  bool by_held_rows = false;
   std::int64_t offset = 0;  ///< of its first value in the flat arrays
 
   std::int64_t held_rows() const;
@@ -47,9 +50,10 @@ std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
                                             int patch_values);
 
-/// A stage's parameters in flat arrays of equal length, which is rounded up to a multiple of `shards`:
-/// weights as kernels read them, gradients, and of one shard the optimizer's states. Where weights are less
-/// precise than sums, these have the weights as the optimizer sees them (master weights), too.
+/// A stage's parameters in flat arrays of equal length, in which they and `shards` begin where vector
+/// accesses want it, with zeros between: weights as kernels read them, gradients, and of one shard the
+/// optimizer's states. Where weights are less precise than sums, these have the weights as the optimizer sees
+/// them (master weights), too.
 class ParameterStore {
  public:
   /// Values depend on `seed` and the tensor's name and place alone, whoever holds them.
@@ -65,6 +69,9 @@ class ParameterStore {
   /// All gradients, one row.
   Sums gradients() { return gradients_; }
   void zero_gradients(const RankContext& rank);
+  /// With sequence parallelism: sums those gradients over tp of which each rank has the part of its rows.
+  /// Once, when all backwards are done.
+  void sum_over_tp(const RankContext& rank);
 
   /// One step of this rank's shard.
   void step(const RankContext& rank, const AdamWStep& step);
@@ -86,6 +93,7 @@ class ParameterStore {
              const std::vector<double>& values);
 
  private:
+  void place(bool by_held_rows);
   void initialize(const RankContext& rank, std::uint64_t seed);
   bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }
   bool is_sharded(Kind which) const;
@@ -95,6 +103,7 @@ class ParameterStore {
   std::vector<Parameter> list_;
   int shards_;
   int shard_;
+  std::int64_t by_held_rows_ = 0;  // values at the beginning of the arrays
   std::int64_t length_ = 0;
   DType dtype_;
   Tensor weights_;

@@ -3,14 +3,19 @@
 #include <string>
 
 #include "backend/synthetic.hpp"
+#include "backend/tp_rows.hpp"
 
 namespace dflop {
 namespace {
 
 template <typename Input>
+std::int64_t rows_in(const Input& input) {
+  return static_cast<std::int64_t>(input.positions.size());
+}
+
+template <typename Input>
 PackedSequences pack(const RankContext& rank, const Input& input) {
-  return {IndexTensor(rank, input.offsets), IndexTensor(rank, input.positions),
-          static_cast<std::int64_t>(input.positions.size())};
+  return {IndexTensor(rank, input.offsets), IndexTensor(rank, input.positions), rows_in(input)};
 }
 
 Tensor run_layers(const std::vector<TransformerLayer>& layers, Tensor x, const PackedSequences& sequences,
@@ -42,7 +47,7 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
       rank_(rank),
       store_(rank, stage_parameter_list(model, place, rank.tp_rank, kPatchValues), shards, shard, seed) {
   const Stage& stage = place.stage;
-  if (place.patches) patches_.emplace("encoder.patches", false, Split::rows, store_, rank);
+  if (place.patches) patches_.emplace(store_, rank);
   for (int i = 0; i < stage.encoder_layers; ++i) {
     encoder_layers_.emplace_back(model.encoder, stage.recomputation,
                                  "encoder.layers." + std::to_string(place.first_encoder_layer + i), store_,
@@ -63,8 +68,8 @@ std::int64_t StageModule::input_columns() const {
 
 std::int64_t StageModule::input_rows(const StageInput& input) const {
   if (place_.patches) return 0;
-  if (place_.stage.encoder_layers > 0) return static_cast<std::int64_t>(input.encoder->positions.size());
-  return embedding_ ? input.llm->encoder_rows : static_cast<std::int64_t>(input.llm->positions.size());
+  if (place_.stage.encoder_layers > 0) return held_rows(rank_, rows_in(*input.encoder));
+  return embedding_ ? input.llm->encoder_rows : held_rows(rank_, rows_in(*input.llm));
 }
 
 std::int64_t StageModule::output_columns() const {
@@ -73,19 +78,14 @@ std::int64_t StageModule::output_columns() const {
 
 std::int64_t StageModule::output_rows(const StageInput& input) const {
   if (head_) return 0;
-  if (place_.stage.llm_layers > 0) return static_cast<std::int64_t>(input.llm->positions.size());
-  return static_cast<std::int64_t>(connector_ ? input.encoder->pool_begin.size()
-                                              : input.encoder->positions.size());
+  if (place_.stage.llm_layers > 0) return held_rows(rank_, rows_in(*input.llm));
+  return connector_ ? static_cast<std::int64_t>(input.encoder->pool_begin.size())
+                    : held_rows(rank_, rows_in(*input.encoder));
 }
 
 Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape) const {
   tape.encoder_sequences = pack(rank_, input);
-  if (patches_) {
-    tape.pixels = Tensor(rank_, tape.encoder_sequences.rows, kPatchValues);
-    upload(rank_, tape.pixels.view().data, element_of(rank_.kernels.dtype()),
-           std::span<const float>(input.pixels));
-    in = patches_->forward(tape.pixels);
-  }
+  if (patches_) in = patches_->forward(input, tape.patches);
   Tensor x = run_layers(encoder_layers_, std::move(in), tape.encoder_sequences, tape.encoder_layers);
   return connector_ ? connector_->forward(std::move(x), input, tape.connector) : std::move(x);
 }
@@ -110,8 +110,8 @@ Tensor StageModule::encode_backward(Tensor d_out, bool weights, StageTape& tape)
   }
   d = run_backward(encoder_layers_, std::move(d), tape.encoder_sequences, weights, tape.encoder_layers);
   if (!patches_) return d;
-  tape.d_patches = std::move(d);
-  if (weights) patches_->backward_weight(tape.d_patches, tape.pixels);
+  patches_->backward_input(std::move(d), tape.patches);
+  if (weights) patches_->backward_weight(tape.patches);
   return {};
 }
 
@@ -145,7 +145,7 @@ void StageModule::backward_weight(StageTape& tape) const {
   if (embedding_) embedding_->backward_weight(tape.embedding);
   if (connector_) connector_->backward_weight(tape.connector);
   run_weights(encoder_layers_, tape.encoder_layers);
-  if (patches_) patches_->backward_weight(tape.d_patches, tape.pixels);
+  if (patches_) patches_->backward_weight(tape.patches);
   tape = {};
 }
 

@@ -7,6 +7,7 @@
 
 #include "backend/connector.hpp"
 #include "backend/language_ends.hpp"
+#include "backend/patch_embedding.hpp"
 #include "backend/transformer_layer.hpp"
 
 namespace dflop {
@@ -22,8 +23,7 @@ struct StageInput {
 struct StageTape {
   PackedSequences encoder_sequences;
   PackedSequences llm_sequences;
-  Tensor pixels;
-  Tensor d_patches;
+  PatchTape patches;
   std::vector<LayerTape> encoder_layers;
   ConnectorTape connector;
   EmbeddingTape embedding;
@@ -41,7 +41,8 @@ class StageModule {
   const StagePlace& place() const { return place_; }
   ParameterStore& parameters() { return store_; }
 
-  /// Rows that a microbatch has when it comes from the stage before, and goes to the stage after this one.
+  /// Rows that this rank has of a microbatch when it comes from the stage before, and goes to the stage after
+  /// this one: between encoder and LLM all, between stages of one of them those that it holds.
   std::int64_t input_columns() const;
   std::int64_t input_rows(const StageInput& input) const;
   std::int64_t output_columns() const;
@@ -66,7 +67,7 @@ class StageModule {
   StagePlace place_;
   const RankContext& rank_;
   ParameterStore store_;
-  std::optional<Linear> patches_;
+  std::optional<PatchEmbedding> patches_;
   std::vector<TransformerLayer> encoder_layers_;
   std::optional<Connector> connector_;
   std::optional<Embedding> embedding_;

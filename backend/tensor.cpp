@@ -108,12 +108,6 @@ std::vector<double> download(const RankContext& rank, const void* data, Element 
   return wide;
 }
 
-void tp_all_reduce(const RankContext& rank, Matrix matrix, const char* what) {
-  if (rank.tp_size() == 1 || matrix.size() == 0) return;
-  rank.communicator.all_reduce(matrix.data, static_cast<std::size_t>(matrix.size()),
-                               element_of(rank.kernels.dtype()), rank.tp, rank.compute, what);
-}
-
 Element element_of(DType dtype) {
   switch (dtype) {
     case DType::f32:

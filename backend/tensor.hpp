@@ -20,6 +20,7 @@ struct RankContext {
   Communicator& communicator;
   RankGroup tp;     ///< the ranks that run in lockstep with this one, this one among them
   int tp_rank = 0;  ///< its place there
+  bool sequence_parallel = false;
 
   int tp_size() const { return static_cast<int>(tp.ranks.size()); }
 };
@@ -37,6 +38,12 @@ class Tensor {
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
   bool empty() const { return rows_ * columns_ == 0; }
+
+  /// The same values, row after row. @pre as many
+  void reshape(std::int64_t rows, std::int64_t columns) {
+    rows_ = rows;
+    columns_ = columns;
+  }
 
  private:
   std::unique_ptr<Buffer> buffer_;
@@ -87,9 +94,6 @@ void upload(const RankContext& rank, void* data, Element element, std::span<cons
 void upload(const RankContext& rank, void* data, Element element, std::span<const double> values);
 /// The same back, which waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, Element element, std::size_t count);
-
-/// Sums a matrix over the tp ranks in place, on the compute stream; nothing with one of them.
-void tp_all_reduce(const RankContext& rank, Matrix matrix, const char* what);
 
 Element element_of(DType dtype);
 Element sum_element_of(DType dtype);

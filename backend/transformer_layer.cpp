@@ -26,17 +26,21 @@ void TransformerLayer::attend(const PackedSequences& sequences, LayerTape& tape)
   rank_.kernels.attention(tape.heads, tape.attention_statistics, tape.qkv, attention_, sequences.offsets);
 }
 
+AllRows TransformerLayer::all_rows(const Tensor& held, std::int64_t rows) const {
+  return {rank_, held, rows, "the rows of a layer"};
+}
+
 /// Computes all of the tape from its input, and the output where it is asked for.
 Tensor TransformerLayer::fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const {
   Kernels& kernels = rank_.kernels;
   tape.normed1 = norm1_.forward(tape.x, tape.statistics1);
-  tape.qkv = qkv_.forward(tape.normed1);
+  tape.qkv = qkv_.forward(all_rows(tape.normed1, sequences.rows));
   kernels.rope(tape.qkv, attention_, sequences.positions, kRopeBase, false);
   attend(sequences, tape);
   tape.x1 = attention_out_.forward(tape.heads);
   kernels.add(tape.x1, tape.x);
   tape.normed2 = norm2_.forward(tape.x1, tape.statistics2);
-  tape.up = up_.forward(tape.normed2);
+  tape.up = up_.forward(all_rows(tape.normed2, sequences.rows));
   tape.activated = Tensor(rank_, sequences.rows, tape.up.columns() / (spec_.gated_mlp ? 2 : 1));
   spec_.gated_mlp ? kernels.swiglu(tape.activated, tape.up) : kernels.gelu(tape.activated, tape.up);
   if (!with_output) return {};
@@ -66,7 +70,8 @@ Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& seq
   if (recomputation_ == Recomputation::selective) attend(sequences, tape);
 
   tape.d_out = std::move(d_out);
-  const Tensor d_activated = down_.backward_input(tape.d_out);
+  tape.d_out_all = all_rows(tape.d_out, sequences.rows);
+  const Tensor d_activated = down_.backward_input(tape.d_out_all);
   tape.d_up = Tensor(rank_, sequences.rows, tape.up.columns());
   spec_.gated_mlp ? kernels.swiglu_backward(tape.d_up, d_activated, tape.up)
                   : kernels.gelu_backward(tape.d_up, d_activated, tape.up);
@@ -74,7 +79,8 @@ Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& seq
   tape.d_x1 = norm2_.backward_input(tape.d_normed2, tape.x1, tape.statistics2);
   kernels.add(tape.d_x1, tape.d_out);
 
-  const Tensor d_heads = attention_out_.backward_input(tape.d_x1);
+  tape.d_x1_all = all_rows(tape.d_x1, sequences.rows);
+  const Tensor d_heads = attention_out_.backward_input(tape.d_x1_all);
   tape.d_qkv = Tensor(rank_, sequences.rows, attention_.qkv_columns());
   kernels.attention_backward(tape.d_qkv, d_heads, tape.heads, tape.attention_statistics, tape.qkv, attention_,
                              sequences.offsets);
@@ -86,11 +92,12 @@ Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& seq
 }
 
 void TransformerLayer::backward_weight(LayerTape& tape) const {
-  down_.backward_weight(tape.d_out, tape.activated);
-  up_.backward_weight(tape.d_up, tape.normed2);
+  const std::int64_t rows = tape.heads.rows();
+  down_.backward_weight(tape.d_out_all, tape.activated);
+  up_.backward_weight(tape.d_up, all_rows(tape.normed2, rows));
   norm2_.backward_weight(tape.d_normed2, tape.x1, tape.statistics2);
-  attention_out_.backward_weight(tape.d_x1, tape.heads);
-  qkv_.backward_weight(tape.d_qkv, tape.normed1);
+  attention_out_.backward_weight(tape.d_x1_all, tape.heads);
+  qkv_.backward_weight(tape.d_qkv, all_rows(tape.normed1, rows));
   norm1_.backward_weight(tape.d_normed1, tape.x, tape.statistics1);
   tape = {};
 }

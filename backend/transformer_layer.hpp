@@ -7,6 +7,7 @@
 
 #include "backend/linear.hpp"
 #include "backend/tensor.hpp"
+#include "backend/tp_rows.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
 
@@ -19,7 +20,8 @@ struct PackedSequences {
   std::int64_t rows = 0;
 };
 
-/// What a layer keeps of a microbatch from its forward to the backward that frees it.
+/// What a layer keeps of a microbatch from its forward to the backward that frees it. Inputs, outputs and
+/// what norms give are of the rows that the rank holds, all else is of all rows.
 struct LayerTape {
   Tensor x;
   SumTensor statistics1;
@@ -34,9 +36,11 @@ struct LayerTape {
   Tensor activated;
   // Gradients, from the input part of a backward to its weight part:
   Tensor d_out;
+  AllRows d_out_all;
   Tensor d_up;
   Tensor d_normed2;
   Tensor d_x1;
+  AllRows d_x1_all;
   Tensor d_qkv;
   Tensor d_normed1;
 };
@@ -59,6 +63,7 @@ class TransformerLayer {
  private:
   Tensor fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const;
   void attend(const PackedSequences& sequences, LayerTape& tape) const;
+  AllRows all_rows(const Tensor& held, std::int64_t rows) const;
 
   const TransformerSpec& spec_;
   Recomputation recomputation_;

@@ -77,7 +77,7 @@ inline RandomCase random_case(Random& random, PipelineSchedule schedule, Layout 
   c.plan = random_plan(random, schedule, layout);
   c.plan.recomputation = static_cast<Recomputation>(random.below(3));
   c.plan.zero1 = random.below(2) == 0;
-  c.plan.sequence_parallel = false;
+  c.plan.sequence_parallel = random.below(2) == 0;
   if (c.plan.gradient_bucket.count > 0) c.plan.gradient_bucket = Bytes{pick(random, 40'000)};
   c.samples = random_live_samples(random, c.plan.gbs);
   c.assignment = random_assignment(random, c.plan, c.samples.size());

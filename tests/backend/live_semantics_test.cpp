@@ -29,6 +29,11 @@ Plan with(Plan plan, Recomputation recomputation) {
   return plan;
 }
 
+Plan with_sequence_parallelism(Plan plan) {
+  plan.sequence_parallel = true;
+  return plan;
+}
+
 std::vector<NamedPlan> plans() {
   const Plan pipeline = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
   Plan buckets = disaggregated_plan({1, 1, 2, {}}, {1, 1, 2, {}}, 2);
@@ -61,6 +66,16 @@ std::vector<NamedPlan> plans() {
       {"zb_h1_full_recomputation", with(with(pipeline, PipelineSchedule::zb_h1), Recomputation::full)},
       {"zb_h2", with(pipeline, PipelineSchedule::zb_h2)},
       {"gradient_buckets", buckets},
+      {"sequence_parallel_tp2", with_sequence_parallelism(uniform_plan(2, 1, 1, 2))},
+      {"sequence_parallel_tp2_pp2_dp2", with_sequence_parallelism(uniform_plan(2, 2, 2, 3))},
+      {"sequence_parallel_encoder_tp4_llm_tp2",
+       with_sequence_parallelism(disaggregated_plan({4, 1, 1, {}}, {2, 2, 1, {}}, 3))},
+      {"sequence_parallel_encoder_tp2_pp2_dp2_llm_tp2_full_recomputation",
+       with_sequence_parallelism(
+           with(disaggregated_plan({2, 2, 2, {}}, {2, 1, 1, {}}, 3), Recomputation::full))},
+      {"sequence_parallel_zb_h1",
+       with_sequence_parallelism(
+           with(disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 4), PipelineSchedule::zb_h1))},
   };
 }
 
