@@ -8,14 +8,11 @@
 
 #include "backend/link_bench.hpp"
 #include "backend/live_checks.hpp"
-#include "backend/unit_bench.hpp"
 #include "costmodel/link_fit.hpp"
 #include "costmodel/median.hpp"
 
 namespace dflop {
 namespace {
-
-constexpr std::int64_t kActivationTokens = 512;  // enough that the rounding of buffers is below a percent
 
 /// What a rank of the measuring works with.
 struct Rank {
@@ -56,18 +53,21 @@ ProfileLine measure_optimizer(const RankContext& rank) {
   return {fit->latency.count(), fit->seconds_per_byte};
 }
 
-RankContext context_of(const Rank& rank, const RankGroup& tp, int tp_rank) {
-  return {*rank.device, *rank.stream, *rank.kernels, *rank.communicator, tp, tp_rank};
+RankContext context_of(const Rank& rank, const RankGroup& tp = {{0}}, int tp_rank = 0,
+                       bool sequence_parallel = false) {
+  return {*rank.device, *rank.stream, *rank.kernels, *rank.communicator, tp, tp_rank, sequence_parallel};
 }
 
 /// The first ranks in groups of tp: as many groups as `busy` ranks fill, one at least.
-std::vector<RankContext> in_tp_groups(const std::vector<Rank>& ranks, int tp, int busy) {
+std::vector<RankContext> in_tp_groups(const std::vector<Rank>& ranks, const TpMode& mode, int busy) {
+  const int tp = mode.tp;
   std::vector<RankContext> contexts;
   for (int g = 0; g < std::max(1, busy / tp); ++g) {
     RankGroup group{std::vector<std::int32_t>(static_cast<std::size_t>(tp))};
     std::iota(group.ranks.begin(), group.ranks.end(), g * tp);
     for (int t = 0; t < tp; ++t) {
-      contexts.push_back(context_of(ranks[static_cast<std::size_t>(g * tp + t)], group, t));
+      contexts.push_back(
+          context_of(ranks[static_cast<std::size_t>(g * tp + t)], group, t, mode.sequence_parallel));
     }
   }
   return contexts;
@@ -96,21 +96,20 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   profile.sum_bytes = static_cast<std::int64_t>(sum_bytes_of(options.dtype));
   profile.model = profiled_model(model);
   profile.settings = {options.seed, options.budget.count(), options.most_tokens, options.busy};
-  const UnitProfilerOptions units{options.seed, options.budget / static_cast<double>(options.tp.size()),
+  const UnitProfilerOptions units{options.seed, options.budget / static_cast<double>(options.modes.size()),
                                   options.most_tokens};
-  const RankContext first = context_of(ranks.front(), {{0}}, 0);
-  profile.activation = UnitBench(model, options.seed, first).activation(kActivationTokens);
-  profile.optimizer = measure_optimizer(first);
+  profile.optimizer = measure_optimizer(context_of(ranks.front()));
   const LinkLines lines = measure_links(ends, sum_element_of(options.dtype));
   profile.message = lines.message;
   profile.all_reduce = lines.all_reduce;
   if (options.earlier != nullptr) profile.tp = options.earlier->tp;
-  for (const int tp : options.tp) {
-    const auto place = std::lower_bound(profile.tp.begin(), profile.tp.end(), tp,
-                                        [](const TpProfile& has, int wanted) { return has.tp < wanted; });
-    if (place != profile.tp.end() && place->tp == tp) continue;
-    profile.tp.insert(place, measure_units(model, in_tp_groups(ranks, tp, options.busy), units, progress));
-    if (options.on_tables && tp != options.tp.back()) options.on_tables(profile);
+  for (const TpMode& mode : options.modes) {
+    const auto place =
+        std::lower_bound(profile.tp.begin(), profile.tp.end(), mode,
+                         [](const TpProfile& has, const TpMode& wanted) { return has.mode < wanted; });
+    if (place != profile.tp.end() && place->mode == mode) continue;
+    profile.tp.insert(place, measure_units(model, in_tp_groups(ranks, mode, options.busy), units, progress));
+    if (options.on_tables && mode != options.modes.back()) options.on_tables(profile);
   }
   return profile;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/synthetic.hpp"
+#include "backend/tp_rows.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
 
@@ -60,7 +61,7 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       values_(random_values(seed)),
       store_(rank, stage_parameter_list(model, all_units(rank.tp_size()), rank.tp_rank, kPatchValues), 1, 0,
              seed),
-      patches_("encoder.patches", false, Split::rows, store_, rank),
+      patches_(store_, rank),
       encoder_(layers(model.encoder, "encoder.layers.0", store_, rank)),
       connector_(model, store_, rank),
       embedding_(store_, rank),
@@ -81,6 +82,10 @@ Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
   upload(rank_, tensor.view().data, element_of(rank_.kernels.dtype()), std::span<const float>(all));
   return tensor;
+}
+
+Tensor UnitBench::random_held(std::int64_t rows, std::int64_t columns) {
+  return random_tensor(held_rows(rank_, rows), columns);
 }
 
 void UnitBench::forget() {
@@ -124,19 +129,16 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
 
 ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
   ProfilePoint point{tokens};
-  const std::vector<float> pixels(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
-  Tensor in;
+  EncoderInput input;
+  input.positions.resize(static_cast<std::size_t>(tokens));
+  input.pixels.assign(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
+  PatchTape tape;
   Tensor out;
   forget();
-  point.forward_s = timed([&] {
-    in = Tensor(rank_, tokens, kPatchValues);
-    // A stage does so in its forward.
-    upload(rank_, in.view().data, element_of(rank_.kernels.dtype()), std::span<const float>(pixels));
-    out = patches_.forward(in);
-  });
+  point.forward_s = timed([&] { out = patches_.forward(input, tape); });
   forget();
-  const Tensor d_out = random_tensor(tokens, out.columns());
-  point.backward_weight_s = timed([&] { patches_.backward_weight(d_out, in); });
+  patches_.backward_input(random_tensor(out.rows(), out.columns()), tape);
+  point.backward_weight_s = timed([&] { patches_.backward_weight(tape); });
   return point;
 }
 
@@ -148,10 +150,10 @@ ProfilePoint UnitBench::run_layer(const TransformerLayer& layer, const Transform
   Tensor out;
   Tensor d_x;
   forget();
-  Tensor x = random_tensor(tokens, spec.hidden);
+  Tensor x = random_held(tokens, spec.hidden);
   point.forward_s = timed([&] { out = layer.forward(std::move(x), packed, tape); });
   forget();
-  Tensor d_out = random_tensor(tokens, spec.hidden);
+  Tensor d_out = random_held(tokens, spec.hidden);
   point.backward_input_s = timed([&] { d_x = layer.backward_input(std::move(d_out), packed, tape); });
   point.backward_weight_s = timed([&] { layer.backward_weight(tape); });
   return point;
@@ -200,6 +202,7 @@ ProfilePoint UnitBench::run_linear(const Layers& layers, const TransformerSpec& 
 /// Each merged row is a token of the LLM.
 EncoderInput UnitBench::connector_input(std::int64_t tokens) const {
   EncoderInput input;
+  input.positions.resize(static_cast<std::size_t>(tokens));
   for (std::int32_t i = 0; i < tokens / model_.connector.merge; ++i) {
     input.pool_begin.push_back(i);
     input.pool_end.push_back(i + 1);
@@ -214,7 +217,7 @@ ProfilePoint UnitBench::run_connector(std::int64_t tokens) {
   Tensor out;
   Tensor d_x;
   forget();
-  Tensor x = random_tensor(tokens, model_.encoder.hidden);
+  Tensor x = random_held(tokens, model_.encoder.hidden);
   point.forward_s = timed([&] { out = connector_.forward(std::move(x), input, tape); });
   forget();
   const Tensor d_out = random_tensor(out.rows(), out.columns());
@@ -253,7 +256,7 @@ ProfilePoint UnitBench::run_embedding(std::int64_t tokens) {
   const Tensor encoded = random_tensor(input.encoder_rows, model_.llm.hidden);
   point.forward_s = timed([&] { out = embedding_.forward(encoded, input, tape); });
   forget();
-  const Tensor d_out = random_tensor(tokens, model_.llm.hidden);
+  const Tensor d_out = random_held(tokens, model_.llm.hidden);
   point.backward_input_s = timed([&] { d_encoded = embedding_.backward_input(d_out, tape); });
   point.backward_weight_s = timed([&] { embedding_.backward_weight(tape); });
   return point;
@@ -265,7 +268,7 @@ ProfilePoint UnitBench::run_head(std::int64_t tokens) {
   HeadTape tape;
   Tensor d_x;
   forget();
-  Tensor x = random_tensor(tokens, model_.llm.hidden);
+  Tensor x = random_held(tokens, model_.llm.hidden);
   const double weight = 1.0 / static_cast<double>(tokens);
   point.forward_s = timed([&] { head_.forward(std::move(x), input, weight, loss_, tape); });
   forget();
@@ -288,7 +291,7 @@ ActivationProfile UnitBench::activation(std::int64_t tokens) {
   const auto layer = [&](const Layers& of, const TransformerSpec& spec, std::size_t mode) {
     return kept_per_token(tokens, [&] {
       LayerTape tape;
-      of[mode].forward(random_tensor(tokens, spec.hidden), packed, tape);
+      of[mode].forward(random_held(tokens, spec.hidden), packed, tape);
       return tape;
     });
   };
@@ -296,11 +299,12 @@ ActivationProfile UnitBench::activation(std::int64_t tokens) {
     kept.encoder_layer[mode] = layer(encoder_, model_.encoder, mode);
     kept.llm_layer[mode] = layer(llm_, model_.llm, mode);
   }
-  kept.patches = kept_per_token(tokens, [&] { return Tensor(rank_, tokens, kPatchValues); });
+  kept.patches =
+      kept_per_token(tokens, [&] { return Tensor(rank_, held_rows(rank_, tokens), kPatchValues); });
   const std::int64_t merged = round_up(tokens, model_.connector.merge);
   kept.connector = kept_per_token(merged, [&] {
     ConnectorTape tape;
-    connector_.forward(random_tensor(merged, model_.encoder.hidden), connector_input(merged), tape);
+    connector_.forward(random_held(merged, model_.encoder.hidden), connector_input(merged), tape);
     return tape;
   });
   const LlmInput input = llm_input(tokens);
@@ -311,7 +315,7 @@ ActivationProfile UnitBench::activation(std::int64_t tokens) {
   });
   kept.head = kept_per_token(tokens, [&] {
     HeadTape tape;
-    head_.forward(random_tensor(tokens, model_.llm.hidden), input, 0, loss_, tape);
+    head_.forward(random_held(tokens, model_.llm.hidden), input, 0, loss_, tape);
     return tape;
   });
   return kept;

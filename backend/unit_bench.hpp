@@ -7,6 +7,7 @@
 
 #include "backend/connector.hpp"
 #include "backend/language_ends.hpp"
+#include "backend/patch_embedding.hpp"
 #include "backend/transformer_layer.hpp"
 #include "traces/profile_tables.hpp"
 
@@ -23,7 +24,7 @@ class UnitBench {
   /// its attention takes on them, which may come out negative. @throws OutOfMemory
   ProfilePoint run(ProfileUnit unit, std::int64_t tokens, std::int64_t length);
 
-  /// What a forward of so many tokens keeps for its backward, per token.
+  /// What a forward of so many tokens keeps on this rank for its backward, per token.
   ActivationProfile activation(std::int64_t tokens);
 
  private:
@@ -33,6 +34,8 @@ class UnitBench {
   /// at work the others of its rank have been. What a pass gets from the one before it is made afterwards.
   void forget();
   Tensor random_tensor(std::int64_t rows, std::int64_t columns);
+  /// What the rank holds of so many rows between the regions of tensor parallelism.
+  Tensor random_held(std::int64_t rows, std::int64_t columns);
   template <typename Work>
   double timed(const Work& work);
   ProfilePoint run_patches(std::int64_t tokens);
@@ -52,7 +55,7 @@ class UnitBench {
   const RankContext& rank_;
   std::vector<float> values_;
   ParameterStore store_;
-  Linear patches_;
+  PatchEmbedding patches_;
   Layers encoder_;
   Connector connector_;
   Embedding embedding_;

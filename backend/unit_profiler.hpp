@@ -1,4 +1,4 @@
-// Measures the units of a model at one tp, on one or more ranks at the same time.
+// Measures the units of a model in one mode of tensor parallelism, on one or more ranks at the same time.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct UnitProfilerOptions {
 };
 
 /// `ranks` are the first ones of a run, by rank, in whole tp groups, each in a thread of its own. The first
-/// group measures, its ranks in lockstep, and what its first rank takes is kept; the others run units all
-/// the while, as ranks of a run share caches and memory.
+/// group measures, its ranks in lockstep, and what its first rank takes is kept, with what its forwards keep;
+/// the others run units all the while, as ranks of a run share caches and memory.
 ///
 /// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
 /// out those for which it has no time, but two of each unit. Then all points are run round after round, in an

@@ -19,6 +19,18 @@ bool is_recomputed(Recomputation recomputation, bool attention) {
   return recomputation == Recomputation::full || (recomputation == Recomputation::selective && attention);
 }
 
+/// In how many parts the ranks of a tp group send a message.
+int shards_of(const Message& message, const Program& program) {
+  const auto stage_of = [&](std::int32_t group) -> const Stage& {
+    return program.stages[static_cast<std::size_t>(program.groups[static_cast<std::size_t>(group)].stage)];
+  };
+  const Stage& source = stage_of(message.source);
+  const Stage& destination = stage_of(message.destination);
+  const bool from_encoder = source.llm_layers == 0 && destination.encoder_layers == 0;
+  const bool to_encoder = source.encoder_layers == 0 && destination.llm_layers == 0;
+  return source.sequence_parallel && !from_encoder && !to_encoder ? source.tp : 1;
+}
+
 double mean_length(const Workload& work) {
   return static_cast<double>(work.attention_pairs) / static_cast<double>(work.tokens);
 }
@@ -64,20 +76,21 @@ ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, con
 
 ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move(profile)) {
   for (const TpProfile& tp : profile_.tp) {
-    std::vector<UnitCurves>& curves = by_tp_[tp.tp];
+    Tables& tables = by_mode_[tp.mode];
+    tables.activation = tp.activation;
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
-      curves.push_back(curves_of(static_cast<ProfileUnit>(u), tp.units[u]));
+      tables.curves.push_back(curves_of(static_cast<ProfileUnit>(u), tp.units[u]));
     }
   }
 }
 
-const std::vector<ProfiledCostModel::UnitCurves>& ProfiledCostModel::curves(const Stage& stage) const {
-  const auto found = by_tp_.find(stage.tp);
-  if (found != by_tp_.end()) return found->second;
+const ProfiledCostModel::Tables& ProfiledCostModel::tables(const Stage& stage) const {
+  const auto found = by_mode_.find(tp_mode(stage));
+  if (found != by_mode_.end()) return found->second;
   std::string measured;
-  for (const auto& [tp, unused] : by_tp_) measured += (measured.empty() ? "" : ", ") + std::to_string(tp);
-  throw Error(ErrorKind::input, "the profile of '" + profile_.model.name + "' has no tables of tp " +
-                                    std::to_string(stage.tp) + "; it was measured at tp " + measured);
+  for (const auto& [mode, unused] : by_mode_) measured += (measured.empty() ? "" : ", ") + to_string(mode);
+  throw Error(ErrorKind::input, "the profile of '" + profile_.model.name + "' has no tables of " +
+                                    to_string(tp_mode(stage)) + "; it was measured at " + measured);
 }
 
 template <typename Visit>
@@ -108,7 +121,7 @@ Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) 
   if (!is_compute(op)) {
     throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
   }
-  const std::vector<UnitCurves>& units = curves(stage);
+  const std::vector<UnitCurves>& units = tables(stage).curves;
   Passes all;
   for_each_unit(stage, work, [&](ProfileUnit unit, double x, double times) {
     Passes passes = units[static_cast<std::size_t>(unit)].at(x, times);
@@ -126,7 +139,7 @@ Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) 
 }
 
 bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const {
-  const std::vector<UnitCurves>& units = curves(stage);
+  const std::vector<UnitCurves>& units = tables(stage).curves;
   bool beyond = false;
   for_each_unit(stage, work, [&](ProfileUnit unit, double x, double) {
     beyond = beyond || x > units[static_cast<std::size_t>(unit)].last;
@@ -134,9 +147,10 @@ bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const
   return beyond;
 }
 
-Seconds ProfiledCostModel::message(const Message& message, const Program&) const {
+Seconds ProfiledCostModel::message(const Message& message, const Program& program) const {
   const double scale = static_cast<double>(profile_.value_bytes) / kProgramValueBytes;
-  return Seconds(profile_.message.at(scale * static_cast<double>(message.bytes.count)));
+  const double bytes = scale * static_cast<double>(message.bytes.count);
+  return Seconds(profile_.message.at(bytes / shards_of(message, program)));
 }
 
 Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Program&) const {
@@ -172,7 +186,7 @@ ModelState ProfiledCostModel::model_state(const Stage& stage) const {
 }
 
 Bytes ProfiledCostModel::activation(const Stage& stage, const Work& work) const {
-  const ActivationProfile& kept = profile_.activation;
+  const ActivationProfile& kept = tables(stage).activation;
   const auto mode = static_cast<std::size_t>(stage.recomputation);
   const double part = static_cast<double>(stage.encoder_layers) / std::max(1, profile_.model.encoder.layers);
   const double encoder_token = kept.encoder_layer[mode] * stage.encoder_layers + kept.patches * part +

@@ -27,14 +27,15 @@ class ProfiledCostModel final : public CostModel {
   /// attention pairs / tokens. Full recomputation adds what the profile says of it, or else a layer's
   /// forward, to its backward_input, selective the forward of its attention. Communication of tensor
   /// parallelism is in the tables.
-  /// @throws Error (input) for a tp that was not measured, (internal) for an op that is not compute
+  /// @throws Error (input) for a mode of tp that was not measured, (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
   /// Whether compute() goes beyond the last point of a unit that it asks. @throws as compute()
   bool extrapolates(const Stage& stage, const Work& work) const;
 
   /// By the fitted line over the bytes that the profile's values have (a program counts two for each). All of
-  /// a message goes to each rank of the destination, as live runs send it.
+  /// a message goes to each rank of the destination, as live runs send it, but under sequence parallelism
+  /// between stages of one module, where each rank sends its shard.
   Seconds message(const Message& message, const Program& program) const override;
   /// By the line of so many ranks; between two measured numbers of ranks in proportion, outside of them as
   /// ranks - 1. The gathering of parameters after a ZeRO-1 step was not measured.
@@ -46,7 +47,7 @@ class ProfiledCostModel final : public CostModel {
   /// Counted, not measured: weights, gradients, two moments, and master weights where sums are more precise
   /// than weights.
   ModelState model_state(const Stage& stage) const override;
-  /// Measured at tp 1, which is an upper bound for others.
+  /// As measured in the stage's mode. @throws as compute()
   Bytes activation(const Stage& stage, const Work& work) const override;
   /// Not measured: zero.
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
@@ -70,14 +71,19 @@ class ProfiledCostModel final : public CostModel {
     Passes at(double x, double times) const;
   };
 
+  struct Tables {
+    std::vector<UnitCurves> curves;  ///< by ProfileUnit
+    ActivationProfile activation;
+  };
+
   static UnitCurves curves_of(ProfileUnit unit, const UnitPoints& points);
-  const std::vector<UnitCurves>& curves(const Stage& stage) const;
+  const Tables& tables(const Stage& stage) const;
   /// Calls visit(unit, x, times): the unit's curve at x counts so many times.
   template <typename Visit>
   void for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const;
 
   ProfileTables profile_;
-  std::map<int, std::vector<UnitCurves>> by_tp_;  ///< by ProfileUnit
+  std::map<TpMode, Tables> by_mode_;
 };
 
 }  // namespace dflop

@@ -84,8 +84,9 @@ ProfileTables measure(const Request& request, const Plan& plan) {
   options.seed = request.options.seed;
   options.budget = request.budget / kProfilesOfAPlan;
   options.dtype = request.options.dtype;
-  const std::set<int> tp{plan.encoder.tp, plan.llm.tp};
-  options.tp.assign(tp.begin(), tp.end());
+  std::set<TpMode> modes;
+  for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert({tp, plan.sequence_parallel && tp > 1});
+  options.modes.assign(modes.begin(), modes.end());
   const int cores = request.options.cores;
   options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
   const std::unique_ptr<World> world = make_live_world(request.options.device, std::max(2, plan.ranks()), 0);

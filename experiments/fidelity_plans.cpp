@@ -75,7 +75,6 @@ std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& f
     }
     plan.gbs = gbs;
     validate(plan, model, cluster, where);
-    require_live_plan(plan, where);
     require_split(plan, model, where);
     plans.push_back({from.name, std::move(plan)});
   }

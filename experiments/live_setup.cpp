@@ -83,16 +83,6 @@ int read_cores(const Values& values) {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-void require_live_plan(const Plan& plan, const std::string& where) {
-  const int tp = std::max(plan.encoder.tp, plan.llm.tp);
-  if (plan.sequence_parallel && tp > 1) {
-    throw Error(
-        ErrorKind::input,
-        "live runs have no sequence parallelism yet; expected a plan made with --no-sequence-parallel",
-        where);
-  }
-}
-
 Assignment any_assignment(const Plan& plan) {
   Assignment assignment{plan.microbatches, plan.llm.dp,
                         std::vector<std::int32_t>(static_cast<std::size_t>(plan.gbs))};

@@ -28,9 +28,6 @@ void add_cores_option(Options& options);
 /// The machine's, where the user says nothing; 0: ranks take no turns.
 int read_cores(const Values& values);
 
-/// `where` is the plan's place for errors. @throws Error (input) for what no live run does.
-void require_live_plan(const Plan& plan, const std::string& where);
-
 /// Any assignment: groups and stages of a plan's Programs are the same under all.
 Assignment any_assignment(const Plan& plan);
 

@@ -30,20 +30,22 @@ constexpr double kMostBudgetS = 86'400;
 constexpr int kMostRanks = 64;
 
 /// Rising, each once.
-std::vector<int> read_tp(const Values& values) {
-  std::set<int> tp;
+std::vector<TpMode> read_modes(const Values& values) {
+  const bool sequence_parallel = !values["no-sequence-parallel"].as<bool>();
+  std::set<TpMode> modes;
   for (const std::int64_t size : values["tp"].as<std::vector<std::int64_t>>()) {
     if (size < 1 || size > kMostRanks) {
       refuse_value("tp", fmt::format("whole numbers from 1 to {}", kMostRanks), std::to_string(size));
     }
-    tp.insert(static_cast<int>(size));
+    modes.insert({static_cast<int>(size), sequence_parallel && size > 1});
   }
-  return {tp.begin(), tp.end()};
+  return {modes.begin(), modes.end()};
 }
 
 Table unit_table(const ProfileTables& profile) {
   Table table;
   table.columns = {{"tp", "tp"},
+                   {"sequence_parallel", "sequence parallel"},
                    {"unit", "unit"},
                    {"tokens", "tokens"},
                    {"length", "length"},
@@ -54,7 +56,8 @@ Table unit_table(const ProfileTables& profile) {
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       const auto unit = static_cast<ProfileUnit>(u);
       for (const ProfilePoint& p : tp.units[u]) {
-        table.rows.push_back({static_cast<std::int64_t>(tp.tp), std::string(to_string(unit)), p.tokens,
+        table.rows.push_back({static_cast<std::int64_t>(tp.mode.tp), tp.mode.sequence_parallel ? "yes" : "no",
+                              std::string(to_string(unit)), p.tokens,
                               is_attention(unit) ? Cell(p.length) : Cell(), p.forward_s, p.backward_input_s,
                               p.backward_weight_s});
       }
@@ -95,10 +98,10 @@ int run(const Values& values) {
   options.dtype = read_dtype(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kMostTokens);
-  options.tp = read_tp(values);
+  options.modes = read_modes(values);
   options.busy = static_cast<int>(read_integer(values, "busy", 1, kMostRanks));
-  const auto ranks = std::max(
-      {static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy, options.tp.back()});
+  const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
+                               options.modes.back().tp});
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
   const std::unique_ptr<World> world = make_live_world(device, ranks, 0);
@@ -149,6 +152,8 @@ Command profile_command() {
        "all-reduces are measured over 2, 4, ... of them")  //
       ("tp", po::value<std::vector<std::int64_t>>()->multitoken()->default_value({1}, "1")->value_name("N"),
        "measure the parts at each of these tp")  //
+      ("no-sequence-parallel", po::bool_switch(),
+       "measure tp above 1 with whole activations on every tp rank, for plans made with that option")  //
       ("busy", po::value<std::int64_t>()->default_value(1)->value_name("N"),
        "ranks that run the parts at the same time, in whole tp groups")  //
       ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),

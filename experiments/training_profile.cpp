@@ -23,10 +23,15 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
 }
 
 void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {
-  const auto has_tp = [&](const TpProfile& tp) { return tp.tp == stage.tp; };
-  if (std::none_of(profile.tp.begin(), profile.tp.end(), has_tp)) {
-    throw Error(ErrorKind::input,
-                fmt::format("the plan needs tables of tp {}, which are not there", stage.tp), path);
+  const auto has_mode = [&](const TpProfile& tp) { return tp.mode == tp_mode(stage); };
+  if (std::none_of(profile.tp.begin(), profile.tp.end(), has_mode)) {
+    const bool needs_option = stage.tp > 1 && !stage.sequence_parallel;
+    throw Error(
+        ErrorKind::input,
+        fmt::format(
+            "the plan needs tables of {}, which are not there; 'dflop profile --tp {}{}' measures them",
+            to_string(tp_mode(stage)), stage.tp, needs_option ? " --no-sequence-parallel" : ""),
+        path);
   }
   if (stage.dp > 1 && profile.all_reduce.empty()) {
     throw Error(ErrorKind::input, "the plan has dp > 1, and no all-reduce was measured", path);

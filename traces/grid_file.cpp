@@ -27,7 +27,8 @@ ModulePlan read_module(const JsonValue& json) {
 
 /// `grid` says what all plans have in common.
 Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
-  json.require_keys({"name", "llm", "microbatches"}, {"encoder", "schedule", "recomputation", "zero1"});
+  json.require_keys({"name", "llm", "microbatches"},
+                    {"encoder", "schedule", "recomputation", "zero1", "sequence_parallel"});
   Plan plan;
   plan.planner = "grid";
   plan.model = grid.model;
@@ -54,7 +55,7 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
         json.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
   }
   if (json.has("zero1")) plan.zero1 = json.at("zero1").boolean();
-  plan.sequence_parallel = false;
+  plan.sequence_parallel = json.has("sequence_parallel") && json.at("sequence_parallel").boolean();
   return plan;
 }
 

@@ -30,8 +30,8 @@ struct PlanGrid {
 };
 
 /// A short form has `llm` {tp, pp, dp} and `microbatches`, and for ranks of the encoder's own `encoder`;
-/// without it one pipeline has both. Beside them it may have `schedule` (1f1b), `recomputation` (none) and
-/// `zero1` (true). Sequence parallelism is off.
+/// without it one pipeline has both. Beside them it may have `schedule` (1f1b), `recomputation` (none),
+/// `zero1` (true) and `sequence_parallel` (false).
 /// @throws Error (input) naming the key, what was expected and found; also for a gbs that leaves microbatches
 /// without a sample and for a name that stands twice.
 PlanGrid parse_plan_grid(std::string_view json, const std::string& file);

@@ -11,7 +11,7 @@ namespace dflop {
 namespace {
 
 constexpr std::string_view kSchema = "dflop.profile";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 constexpr int kMostRanks = 1 << 20;
 constexpr int kMostSize = 1 << 26;
@@ -146,19 +146,6 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   return points;
 }
 
-TpProfile read_tp(const JsonValue& json, int least) {
-  json.require_keys({"tp", "units"});
-  TpProfile profile;
-  profile.tp = json.at("tp").integer(least, kMostRanks);
-  const JsonValue units = json.at("units");
-  units.require_keys(
-      {kUnits[0], kUnits[1], kUnits[2], kUnits[3], kUnits[4], kUnits[5], kUnits[6], kUnits[7]});
-  for (std::size_t u = 0; u < kProfileUnits; ++u) {
-    profile.units[u] = read_points(units.at(kUnits[u]), is_attention(static_cast<ProfileUnit>(u)));
-  }
-  return profile;
-}
-
 void write_activation(JsonWriter& writer, const ActivationProfile& activation) {
   writer.begin_object("activation_bytes_per_token");
   writer.row("encoder_layer", activation.encoder_layer);
@@ -181,6 +168,34 @@ ActivationProfile read_activation(const JsonValue& json) {
           end("connector"),       end("embedding"),   end("head")};
 }
 
+TpMode read_mode(const JsonValue& json, const std::vector<TpProfile>& before) {
+  TpMode mode{json.at("tp").integer(1, kMostRanks), false};
+  if (json.has("sequence_parallel")) mode.sequence_parallel = json.at("sequence_parallel").boolean();
+  if (mode.sequence_parallel && mode.tp == 1)
+    json.at("tp").refuse_type("2 at least, for sequence parallelism");
+  if (!before.empty() && mode <= before.back().mode) {
+    json.at("tp").refuse_type(
+        fmt::format("tables after those before them, {}", to_string(before.back().mode)));
+  }
+  return mode;
+}
+
+/// `of_all`: what version 1 has beside the tables.
+TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
+                  const std::optional<ActivationProfile>& of_all) {
+  constexpr std::string_view kActivation = "activation_bytes_per_token";
+  of_all ? json.require_keys({"tp", "units"})
+         : json.require_keys({"tp", "units", kActivation}, {"sequence_parallel"});
+  TpProfile profile{read_mode(json, before), of_all ? *of_all : read_activation(json.at(kActivation)), {}};
+  const JsonValue units = json.at("units");
+  units.require_keys(
+      {kUnits[0], kUnits[1], kUnits[2], kUnits[3], kUnits[4], kUnits[5], kUnits[6], kUnits[7]});
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    profile.units[u] = read_points(units.at(kUnits[u]), is_attention(static_cast<ProfileUnit>(u)));
+  }
+  return profile;
+}
+
 std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
   std::map<int, ProfileLine> lines;
   for (const JsonValue& element : json.elements()) {
@@ -196,6 +211,14 @@ std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
 
 std::string_view to_string(ProfileUnit unit) {
   return kUnits[static_cast<std::size_t>(unit)];
+}
+
+TpMode tp_mode(const Stage& stage) {
+  return {stage.tp, stage.sequence_parallel && stage.tp > 1};
+}
+
+std::string to_string(const TpMode& mode) {
+  return fmt::format("tp {}{}", mode.tp, mode.sequence_parallel ? " with sequence parallelism" : "");
 }
 
 ModelSpec profiled_model(const ModelSpec& model) {
@@ -233,7 +256,9 @@ std::string to_json(const ProfileTables& profile) {
   writer.begin_array("tables");
   for (const TpProfile& tp : profile.tp) {
     writer.begin_object();
-    writer.field("tp", tp.tp);
+    writer.field("tp", tp.mode.tp);
+    if (tp.mode.sequence_parallel) writer.field("sequence_parallel", true);
+    write_activation(writer, tp.activation);
     writer.begin_object("units");
     for (std::size_t u = 0; u < kProfileUnits; ++u) write_points(writer, kUnits[u], tp.units[u]);
     writer.end_object();
@@ -243,7 +268,6 @@ std::string to_json(const ProfileTables& profile) {
   writer.begin_object("optimizer");
   write_line(writer, profile.optimizer, "s_per_parameter");
   writer.end_object();
-  write_activation(writer, profile.activation);
   writer.begin_object("message");
   write_line(writer, profile.message, "s_per_byte");
   writer.end_object();
@@ -261,10 +285,12 @@ std::string to_json(const ProfileTables& profile) {
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
-  root.require_keys(
-      {"schema", "version", "dflop_version", "device", "cpu", "dtype", "value_bytes", "sum_bytes", "model",
-       "settings", "tables", "optimizer", "activation_bytes_per_token", "message", "all_reduce"},
-      {"software"});
+  const bool first_version = root.at("version").integer(1, kVersion) == 1;
+  root.require_keys({"schema", "version", "dflop_version", "device", "cpu", "dtype", "value_bytes",
+                     "sum_bytes", "model", "settings", "tables", "optimizer", "message", "all_reduce"},
+                    {"software", first_version ? "activation_bytes_per_token" : "software"});
+  std::optional<ActivationProfile> activation;
+  if (first_version) activation = read_activation(root.at("activation_bytes_per_token"));
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
   profile.device = root.at("device").string();
@@ -281,12 +307,11 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
                       settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens),
                       settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kMostRanks) : 1};
   for (const JsonValue& element : root.at("tables").elements()) {
-    profile.tp.push_back(read_tp(element, profile.tp.empty() ? 1 : profile.tp.back().tp + 1));
+    profile.tp.push_back(read_tp(element, profile.tp, activation));
   }
   if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
   root.at("optimizer").require_keys({"start_s", "s_per_parameter"});
   profile.optimizer = read_line(root.at("optimizer"), "s_per_parameter");
-  profile.activation = read_activation(root.at("activation_bytes_per_token"));
   root.at("message").require_keys({"start_s", "s_per_byte"});
   profile.message = read_line(root.at("message"), "s_per_byte");
   profile.all_reduce = read_all_reduce(root.at("all_reduce"));

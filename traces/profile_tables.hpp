@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/model.hpp"
+#include "core/program.hpp"
 
 namespace dflop {
 
@@ -49,8 +50,33 @@ struct ProfilePoint {
 /// Points of one unit: rising in tokens, or of attention in length.
 using UnitPoints = std::vector<ProfilePoint>;
 
-struct TpProfile {
+/// Bytes that a forward keeps for each of its tokens until the backward. Of layers by
+/// Recomputation: none, selective, full.
+struct ActivationProfile {
+  std::array<double, 3> encoder_layer{};
+  std::array<double, 3> llm_layer{};
+  double patches = 0;
+  double connector = 0;
+  double embedding = 0;
+  double head = 0;
+
+  bool operator==(const ActivationProfile&) const = default;
+};
+
+/// How the ranks of a tp group share a layer. Sequence parallelism takes two of them.
+struct TpMode {
   int tp = 1;
+  bool sequence_parallel = false;
+
+  auto operator<=>(const TpMode&) const = default;
+};
+
+TpMode tp_mode(const Stage& stage);
+std::string to_string(const TpMode& mode);  ///< "tp 2 with sequence parallelism"
+
+struct TpProfile {
+  TpMode mode;
+  ActivationProfile activation;                 ///< of one rank
   std::array<UnitPoints, kProfileUnits> units;  ///< by ProfileUnit; none is empty
 
   const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
@@ -65,19 +91,6 @@ struct ProfileLine {
 
   double at(double amount) const { return start_s + amount * s_per_unit; }
   bool operator==(const ProfileLine&) const = default;
-};
-
-/// Bytes that a forward keeps for each of its tokens until the backward, at tp 1. Of layers by
-/// Recomputation: none, selective, full.
-struct ActivationProfile {
-  std::array<double, 3> encoder_layer{};
-  std::array<double, 3> llm_layer{};
-  double patches = 0;
-  double connector = 0;
-  double embedding = 0;
-  double head = 0;
-
-  bool operator==(const ActivationProfile&) const = default;
 };
 
 /// What the measuring was asked for.
@@ -100,9 +113,8 @@ struct ProfileTables {
   std::int64_t sum_bytes = 4;    ///< of a gradient or optimizer state
   ModelSpec model;               ///< name, sizes, layers; without preprocessing rule and longest sequence
   ProfileSettings settings;
-  std::vector<TpProfile> tp;  ///< rising in tp, at least one
-  ProfileLine optimizer;      ///< per parameter
-  ActivationProfile activation;
+  std::vector<TpProfile> tp;              ///< rising in mode, at least one
+  ProfileLine optimizer;                  ///< per parameter
   ProfileLine message;                    ///< per byte
   std::map<int, ProfileLine> all_reduce;  ///< per byte, by number of ranks
 
@@ -112,8 +124,9 @@ struct ProfileTables {
 /// The model as a profile names it: name and sizes. What live runs do alike for all models is left out.
 ModelSpec profiled_model(const ModelSpec& model);
 
-/// "dflop.profile", version 1. Later came settings.busy_ranks, written only where it is not 1, and
-/// recompute_s, only of units all of whose points have it.
+/// "dflop.profile", version 2. Version 1, which is read, too, has activations of tp 1 alone, beside the
+/// tables. settings.busy_ranks is written only where it is not 1, recompute_s only of units all of whose
+/// points have it, and sequence_parallel where it is on.
 std::string to_json(const ProfileTables& profile);
 
 /// `file` is the text's place for errors. @throws Error (input) naming the key, what was expected and found;

@@ -88,13 +88,14 @@ TEST(LiveBf16, AnotherPlanGoesOnFromMasters) {
   EXPECT_NEAR(next.step(false).loss, after, 0.01 * after);
 }
 
-/// Two bytes a weight, four a gradient, and of its half twelve for master and moments; plus padding.
+/// Two bytes a weight, four a gradient, and of its half twelve for master and moments. Parameters, and
+/// shards, begin at multiples of eight values.
 TEST(LiveBf16, CountsItsBytes) {
   LiveRun run(uniform_plan(1, 1, 2, 2), live_samples(12, 5), DType::bf16);
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : run.executor->read(Kind::weight))
-    parameters += tensor.rows * tensor.columns;
-  parameters = (parameters + 1) / 2 * 2;
+    parameters += round_up(tensor.rows * tensor.columns, 8);
+  parameters = round_up(parameters, 16);
   const ModelState state = run.step(false).timeline.groups.at(0).model_state;
   EXPECT_EQ(state.parameters.count, 2 * parameters);
   EXPECT_EQ(state.gradients.count, 4 * parameters);

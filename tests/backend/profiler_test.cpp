@@ -57,19 +57,21 @@ TEST(Profiler, MeasuresWholeTokensAndSequences) {
   }
 }
 
+const std::vector<TpMode> kModes = {{1, false}, {2, false}, {2, true}};
+
 /// At tp 1 one of three busy ranks measures; at tp 2 one pair, which leaves a rank over.
 TEST(Profiler, MeasuresTpGroupsWhileOthersAreBusy) {
   const std::unique_ptr<World> world = make_host_ranks(3);
   ProfilerOptions options;
   options.budget = Seconds(0.05);
   options.most_tokens = 32;
-  options.tp = {1, 2};
+  options.modes = kModes;
   options.busy = 3;
   const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
   EXPECT_EQ(profile.settings.busy_ranks, 3);
-  ASSERT_EQ(profile.tp.size(), 2U);
-  for (std::size_t t = 0; t < 2; ++t) {
-    EXPECT_EQ(profile.tp[t].tp, static_cast<int>(t) + 1);
+  ASSERT_EQ(profile.tp.size(), kModes.size());
+  for (std::size_t t = 0; t < kModes.size(); ++t) {
+    EXPECT_EQ(profile.tp[t].mode, kModes[t]);
     for (const UnitPoints& points : profile.tp[t].units) {
       ASSERT_EQ(points.size(), 2U);  // 16, 32
       for (const ProfilePoint& p : points)
@@ -104,7 +106,7 @@ TEST(Profiler, MeasuresOptimizerAndCommunication) {
 TEST(Profiler, CountsActivations) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const double bytes = static_cast<double>(bytes_of(dtype));
-    const ActivationProfile kept = measured(dtype).activation;
+    const ActivationProfile kept = measured(dtype).tp.at(0).activation;
     EXPECT_DOUBLE_EQ(kept.encoder_layer[0], 184 * bytes);
     EXPECT_DOUBLE_EQ(kept.encoder_layer[1], 164 * bytes);
     EXPECT_DOUBLE_EQ(kept.encoder_layer[2], 16 * bytes);
@@ -112,6 +114,28 @@ TEST(Profiler, CountsActivations) {
     // Head: x and what is normed (2 * 24), its statistic, a gradient for each of 64 classes.
     EXPECT_DOUBLE_EQ(kept.head, 113 * bytes);
   }
+}
+
+/// As above of tp 2: two heads, half of qkv, heads, up and activated (24 + 8 + 24) and statistics of 2 heads
+/// on each rank, the other 68 whole: 126. Sequence parallelism halves those, too: 92; and the pixels, and of
+/// the head all but the gradients of 32 classes.
+TEST(Profiler, CountsActivationsOfARank) {
+  const std::unique_ptr<World> world = make_host_ranks(2);
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 32;
+  options.modes = {{2, false}, {2, true}};
+  const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
+  const ActivationProfile& whole = profile.tp.at(0).activation;
+  const ActivationProfile& shards = profile.tp.at(1).activation;
+  EXPECT_DOUBLE_EQ(whole.encoder_layer[0], 126 * 4);
+  EXPECT_DOUBLE_EQ(shards.encoder_layer[0], 92 * 4);
+  EXPECT_DOUBLE_EQ(whole.encoder_layer[2], 16 * 4);
+  EXPECT_DOUBLE_EQ(shards.encoder_layer[2], 8 * 4);
+  EXPECT_DOUBLE_EQ(whole.patches, 48 * 4);
+  EXPECT_DOUBLE_EQ(shards.patches, 24 * 4);
+  EXPECT_DOUBLE_EQ(whole.head, (49 + 32) * 4);
+  EXPECT_DOUBLE_EQ(shards.head, (24.5 + 32) * 4);
 }
 
 }  // namespace

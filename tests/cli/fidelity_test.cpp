@@ -49,8 +49,9 @@ struct Fidelity : ::testing::Test {
   }
   /// A profile that is measured in no time.
   void measure_profile() const {
-    const RunResult result =
-        sandbox.run("profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --tp 1 2 --out p.json");
+    const RunResult result = sandbox.run(
+        "profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --tp 1 2 --no-sequence-parallel "
+        "--out p.json");
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
   void expect_refused(const std::string& from, const std::string& to, const std::string& message) const {

@@ -76,7 +76,7 @@ TEST_F(Profile, GoesOnWithWhatWasMeasured) {
   ASSERT_EQ(measure("--resume --tp 1 2").exit_code, 0);
   const ProfileTables both = tables_in(sandbox.path("p.json"));
   ASSERT_EQ(both.tp.size(), 2u);
-  EXPECT_EQ(both.tp[0].tp, 1);
+  EXPECT_EQ(both.tp[0].mode.tp, 1);
   EXPECT_EQ(both.tp[1], first.tp[0]);  // seconds: it would not be the same if it had been measured again
   testing::expect_error(measure("--resume --seed 5"),
                         {"p.json: a profile of other settings: expected --seed 5", "found 1"});

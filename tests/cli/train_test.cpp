@@ -108,7 +108,7 @@ TEST_F(Train, GoesOnUnderAnotherPlan) {
   const std::string data = " --data traces/datasets/vision_mix.csv ";
   EXPECT_EQ(sandbox
                 .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 16 "
-                     "--no-sequence-parallel --out plan.json" +
+                     "--out plan.json" +
                      data)
                 .exit_code,
             0);
@@ -157,7 +157,7 @@ TEST_F(Train, RunsThePlanThatIsSimulated) {
   const std::string data = " --data traces/datasets/vision_mix.csv ";
   ASSERT_EQ(sandbox
                 .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 32 "
-                     "--no-sequence-parallel --out plan.json" +
+                     "--out plan.json" +
                      data)
                 .exit_code,
             0);

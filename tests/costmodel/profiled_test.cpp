@@ -127,6 +127,56 @@ TEST(ProfiledCostModel, ChargesOnlyWhatAStageHolds) {
   EXPECT_THROW(cost.compute(Op::forward, half, kWork), Error);
 }
 
+/// At tp 2 passes take half as long, with sequence parallelism a third.
+TEST(ProfiledCostModel, KeepsModesOfTpApart) {
+  ProfileTables profile = known_profile();
+  for (const auto& [mode, part] : {std::pair{TpMode{2, false}, 2}, std::pair{TpMode{2, true}, 3}}) {
+    TpProfile tables = known_profile().tp.front();
+    tables.mode = mode;
+    tables.activation.head /= part;
+    for (UnitPoints& points : tables.units) {
+      for (ProfilePoint& p : points) p.forward_s /= part;
+    }
+    profile.tp.push_back(tables);
+  }
+  const ProfiledCostModel cost(profile);
+  Stage stage = whole_stage(Recomputation::none);
+  for (const auto& [tp, sequence_parallel, part] : {std::tuple{1, false, 1.0}, std::tuple{1, true, 1.0},
+                                                    std::tuple{2, false, 2.0}, std::tuple{2, true, 3.0}}) {
+    stage.tp = tp;
+    stage.sequence_parallel = sequence_parallel;
+    EXPECT_NEAR(cost.compute(Op::forward, stage, kWork).count(), (kLayers + kEnds) / part, 1e-12);
+    Stage head;
+    head.head = true;
+    head.tp = tp;
+    head.sequence_parallel = sequence_parallel;
+    EXPECT_EQ(cost.activation(head, {{}, {1, 300, 300}}).count, std::llround(300 * 50 / part));
+  }
+}
+
+/// A message of 1000 values, f32 here: 2 ms + 4 ms, of a shard of two 2 ms + 2 ms.
+TEST(ProfiledCostModel, SendsShardsWithinAModule) {
+  const ProfiledCostModel cost(known_profile());
+  Stage encoder;
+  encoder.encoder_layers = 1;
+  encoder.tp = 2;
+  Stage llm;
+  llm.llm_layers = 1;
+  llm.tp = 2;
+  Program program;
+  program.stages = {encoder, encoder, llm, llm};
+  for (std::int32_t s = 0; s < 4; ++s) program.groups.push_back({2 * s, 2, s, 0, 0, 0});
+  const auto time = [&](std::int32_t from, std::int32_t to) {
+    return cost.message({from, to, 0, Bytes{2000}, Bytes{2000}}, program).count();
+  };
+  EXPECT_DOUBLE_EQ(time(0, 1), 4e-3);
+  EXPECT_DOUBLE_EQ(time(1, 2), 6e-3);
+  EXPECT_DOUBLE_EQ(time(2, 1), 6e-3);
+  EXPECT_DOUBLE_EQ(time(3, 2), 4e-3);
+  for (Stage& stage : program.stages) stage.sequence_parallel = false;
+  EXPECT_DOUBLE_EQ(time(0, 1), 6e-3);
+}
+
 TEST(ProfiledCostModel, SaysWhereItExtrapolates) {
   const ProfiledCostModel cost(known_profile());  // up to 256 tokens and lengths
   const Stage stage = whole_stage(Recomputation::none);
@@ -156,8 +206,11 @@ TEST(ProfiledCostModel, RisesWithTheTokens) {
 
 TEST(ProfiledCostModel, PricesCommunicationByItsLines) {
   const ProfiledCostModel cost(known_profile());
-  const Program program;
+  Program program;
+  program.stages.resize(2);
+  program.groups = {{0, 1, 0, 0, 0, 0}, {1, 1, 1, 0, 0, 0}};
   Message message;
+  message.destination = 1;
   message.bytes = Bytes{1000};  // of 2-byte values: 2000 bytes as f32
   EXPECT_DOUBLE_EQ(cost.message(message, program).count(), 2e-3 + 2000e-6);
   Collective collective;

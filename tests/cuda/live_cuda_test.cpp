@@ -36,6 +36,8 @@ std::vector<NamedPlan> plans() {
   full.recomputation = Recomputation::full;
   Plan zero_bubble = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
   zero_bubble.schedule = PipelineSchedule::zb_h1;
+  Plan shards = disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 2);
+  shards.sequence_parallel = true;
   return {{"one_rank", uniform_plan(1, 1, 1, 1)},
           {"dp2", uniform_plan(1, 1, 2, 2)},
           {"tp2", uniform_plan(2, 1, 1, 2)},
@@ -43,7 +45,8 @@ std::vector<NamedPlan> plans() {
           {"encoder_and_llm_apart", disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 3)},
           {"encoder_dp3_llm_dp2", disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3)},
           {"full_recomputation", full},
-          {"zb_h1", zero_bubble}};
+          {"zb_h1", zero_bubble},
+          {"sequence_parallel", shards}};
 }
 
 class LiveCuda : public ::testing::TestWithParam<NamedPlan> {};

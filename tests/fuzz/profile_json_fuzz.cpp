@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     dflop::Stage stage;
     stage.encoder_layers = stage.llm_layers = 1;
     stage.connector = stage.embedding = stage.head = true;
-    stage.tp = profile.tp.front().tp;
+    stage.tp = profile.tp.front().mode.tp;
+    stage.sequence_parallel = profile.tp.front().mode.sequence_parallel;
     for (const std::int64_t tokens : {1, 100, 1'000'000}) {
       const dflop::Workload work{1, tokens, tokens * tokens};
       const double time = cost.compute(dflop::Op::backward, stage, {work, work}).count();

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kExample = R"({
   "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 8,
   "plans": [
-    {"name": "one", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2},
+    {"name": "one", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2, "sequence_parallel": true},
     {"name": "two", "encoder": {"tp": 1, "pp": 1, "dp": 3}, "llm": {"tp": 1, "pp": 2, "dp": 2},
      "microbatches": 4, "schedule": "zb-h1", "recomputation": "selective", "zero1": false},
     {"name": "three", "file": "plans/three.json"}
@@ -38,7 +38,7 @@ TEST(GridFile, ReadsShortFormsAndFiles) {
   EXPECT_EQ(one.schedule, PipelineSchedule::one_f_one_b);
   EXPECT_EQ(one.recomputation, Recomputation::none);
   EXPECT_TRUE(one.zero1);
-  EXPECT_FALSE(one.sequence_parallel);
+  EXPECT_TRUE(one.sequence_parallel);
 
   const Plan& two = grid.plans[1].plan;
   EXPECT_EQ(two.layout, Layout::disaggregated);
@@ -49,6 +49,7 @@ TEST(GridFile, ReadsShortFormsAndFiles) {
   EXPECT_EQ(two.schedule, PipelineSchedule::zb_h1);
   EXPECT_EQ(two.recomputation, Recomputation::selective);
   EXPECT_FALSE(two.zero1);
+  EXPECT_FALSE(two.sequence_parallel);
 
   EXPECT_EQ(grid.plans[2].name, "three");
   EXPECT_EQ(grid.plans[2].file, "plans/three.json");

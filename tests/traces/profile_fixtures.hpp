@@ -34,9 +34,9 @@ inline ProfileTables known_profile() {
   profile.settings = {7, 2.5, 256};
   TpProfile tp;
   for (std::size_t u = 0; u < kProfileUnits; ++u) tp.units[u] = linear_points(static_cast<ProfileUnit>(u));
+  tp.activation = {{100, 80, 10}, {200, 160, 20}, 6, 30, 4, 50};
   profile.tp = {tp};
   profile.optimizer = {1e-3, 1e-6};
-  profile.activation = {{100, 80, 10}, {200, 160, 20}, 6, 30, 4, 50};
   profile.message = {2e-3, 1e-6};
   profile.all_reduce = {{2, {1e-3, 2e-6}}, {4, {3e-3, 6e-6}}};
   return profile;

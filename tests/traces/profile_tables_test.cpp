@@ -9,8 +9,11 @@ namespace {
 
 TEST(ProfileTables, ReadBackAsTheSame) {
   ProfileTables profile = fixtures::known_profile();
-  profile.tp.push_back(profile.tp.front());
-  profile.tp.back().tp = 2;
+  for (const TpMode mode : {TpMode{2, false}, TpMode{2, true}}) {
+    profile.tp.push_back(profile.tp.front());
+    profile.tp.back().mode = mode;
+  }
+  profile.tp.back().activation.head = 25;
   profile.tp.back().of(ProfileUnit::head)[1].forward_s = 1.0 / 3;
   EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
 }
@@ -63,7 +66,34 @@ TEST(ProfileTables, RefusesWhatIsWrong) {
   refused("\"ranks\": 4", "\"ranks\": 2", "all_reduce[1].ranks", {"3", "2"});
   refused("\"budget_s\": 2.5", "\"budget_s\": -2.5", "settings.budget_s", {"-2.5"});
   refused("\"tp\": 1", "\"tp\": 0", "tables[0].tp", {"0"});
-  refused("\"version\": 1", "\"version\": 2", "version", {"2"});
+  refused("\"version\": 2", "\"version\": 3", "version", {"3"});
+}
+
+/// Its activations stand beside the tables and are those of all.
+TEST(ProfileTables, ReadVersion1) {
+  const ProfileTables profile = fixtures::known_profile();
+  std::string text = replaced(to_json(profile), "\"version\": 2", "\"version\": 1");
+  const std::size_t begin = text.find("\"activation_bytes_per_token\"");
+  const std::size_t end = text.find("},", begin) + 2;
+  const std::string activation = text.substr(begin, end - begin);
+  text.erase(begin, end - begin);
+  EXPECT_EQ(parse_profile_tables(replaced(text, "\"message\": {", activation + "\"message\": {"), "p.json"),
+            profile);
+  expect_refused([&] { parse_profile_tables(text, "p.json"); }, "p.json: key 'activation_bytes_per_token'",
+                 {});
+}
+
+TEST(ProfileTables, ModesRise) {
+  refused("\"tp\": 1", "\"tp\": 1, \"sequence_parallel\": true", "tables[0].tp", {"2 at least", "found 1"});
+  ProfileTables profile = fixtures::known_profile();
+  profile.tp.front().mode = {2, true};
+  for (const TpMode mode : {TpMode{2, true}, TpMode{2, false}, TpMode{1, false}}) {
+    profile.tp.push_back(profile.tp.front());
+    profile.tp.back().mode = mode;
+    expect_refused([&] { parse_profile_tables(to_json(profile), "p.json"); }, "p.json: key 'tables[1].tp'",
+                   {"tp 2 with sequence parallelism"});
+    profile.tp.pop_back();
+  }
 }
 
 TEST(ProfileTables, RefusesPointsThatDoNotRise) {
