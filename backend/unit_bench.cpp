@@ -127,11 +127,16 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
   throw Error(ErrorKind::internal, "a unit that is none");
 }
 
-ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
-  ProfilePoint point{tokens};
+EncoderInput UnitBench::patches_input(std::int64_t tokens) {
   EncoderInput input;
   input.positions.resize(static_cast<std::size_t>(tokens));
   input.pixels.assign(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
+  return input;
+}
+
+ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
+  ProfilePoint point{tokens};
+  const EncoderInput input = patches_input(tokens);
   PatchTape tape;
   Tensor out;
   forget();
@@ -140,6 +145,10 @@ ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
   patches_.backward_input(random_tensor(out.rows(), out.columns()), tape);
   point.backward_weight_s = timed([&] { patches_.backward_weight(tape); });
   return point;
+}
+
+PackedSequences UnitBench::short_sequences(std::int64_t tokens) const {
+  return sequences(rank_, tokens, kShortLength);
 }
 
 ProfilePoint UnitBench::run_layer(const TransformerLayer& layer, const TransformerSpec& spec,
@@ -275,50 +284,6 @@ ProfilePoint UnitBench::run_head(std::int64_t tokens) {
   point.backward_input_s = timed([&] { d_x = head_.backward_input(tape); });
   point.backward_weight_s = timed([&] { head_.backward_weight(tape); });
   return point;
-}
-
-/// `forward` returns what the forward keeps, nothing else.
-template <typename Forward>
-double UnitBench::kept_per_token(std::int64_t tokens, const Forward& forward) {
-  const Bytes before = rank_.device.in_use();
-  const auto kept = forward();
-  return static_cast<double>((rank_.device.in_use() - before).count) / static_cast<double>(tokens);
-}
-
-ActivationProfile UnitBench::activation(std::int64_t tokens) {
-  ActivationProfile kept;
-  const PackedSequences packed = sequences(rank_, tokens, kShortLength);
-  const auto layer = [&](const Layers& of, const TransformerSpec& spec, std::size_t mode) {
-    return kept_per_token(tokens, [&] {
-      LayerTape tape;
-      of[mode].forward(random_held(tokens, spec.hidden), packed, tape);
-      return tape;
-    });
-  };
-  for (std::size_t mode = 0; mode < 3; ++mode) {
-    kept.encoder_layer[mode] = layer(encoder_, model_.encoder, mode);
-    kept.llm_layer[mode] = layer(llm_, model_.llm, mode);
-  }
-  kept.patches =
-      kept_per_token(tokens, [&] { return Tensor(rank_, held_rows(rank_, tokens), kPatchValues); });
-  const std::int64_t merged = round_up(tokens, model_.connector.merge);
-  kept.connector = kept_per_token(merged, [&] {
-    ConnectorTape tape;
-    connector_.forward(random_held(merged, model_.encoder.hidden), connector_input(merged), tape);
-    return tape;
-  });
-  const LlmInput input = llm_input(tokens);
-  kept.embedding = kept_per_token(tokens, [&] {
-    EmbeddingTape tape;
-    embedding_.forward(random_tensor(input.encoder_rows, model_.llm.hidden), input, tape);
-    return tape;
-  });
-  kept.head = kept_per_token(tokens, [&] {
-    HeadTape tape;
-    head_.forward(random_held(tokens, model_.llm.hidden), input, 0, loss_, tape);
-    return tape;
-  });
-  return kept;
 }
 
 }  // namespace dflop

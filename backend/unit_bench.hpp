@@ -24,8 +24,8 @@ class UnitBench {
   /// its attention takes on them, which may come out negative. @throws OutOfMemory
   ProfilePoint run(ProfileUnit unit, std::int64_t tokens, std::int64_t length);
 
-  /// What a forward of so many tokens keeps on this rank for its backward, per token.
-  ActivationProfile activation(std::int64_t tokens);
+  /// Sets what this rank's passes of so many tokens keep, and need while they run.
+  void measure_memory(std::int64_t tokens, TpProfile& profile);
 
  private:
   using Layers = std::array<TransformerLayer, 3>;  // by Recomputation
@@ -46,10 +46,24 @@ class UnitBench {
   ProfilePoint run_connector(std::int64_t tokens);
   ProfilePoint run_embedding(std::int64_t tokens);
   ProfilePoint run_head(std::int64_t tokens);
+  PackedSequences short_sequences(std::int64_t tokens) const;
+  static EncoderInput patches_input(std::int64_t tokens);
   EncoderInput connector_input(std::int64_t tokens) const;
   LlmInput llm_input(std::int64_t tokens) const;
-  template <typename Forward>
-  double kept_per_token(std::int64_t tokens, const Forward& forward);
+  /// Per token.
+  struct Memory {
+    double kept = 0;
+    double forward = 0;
+    double backward = 0;
+  };
+  /// `forward` leaves in the tape what the backward needs.
+  template <typename Tape, typename Forward, typename Backward>
+  Memory memory_of(std::int64_t tokens, const Forward& forward, const Backward& backward);
+  Memory memory_of_layer(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens);
+  Memory memory_of_patches(std::int64_t tokens);
+  Memory memory_of_connector(std::int64_t tokens);
+  Memory memory_of_embedding(std::int64_t tokens);
+  Memory memory_of_head(std::int64_t tokens);
 
   const ModelSpec& model_;
   const RankContext& rank_;

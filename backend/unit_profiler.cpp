@@ -18,10 +18,10 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kFewestTokens = 16;
-constexpr std::int64_t kAttentionTokens = 256;   // at least, so that short sequences come in numbers
-constexpr double kFirstPass = 0.2;               // of the budget
-constexpr std::int64_t kBusyTokens = 512;        // of what the others run
-constexpr std::int64_t kActivationTokens = 512;  // enough that the rounding of buffers is below a percent
+constexpr std::int64_t kAttentionTokens = 256;  // at least, so that short sequences come in numbers
+constexpr double kFirstPass = 0.2;              // of the budget
+constexpr std::int64_t kBusyTokens = 512;       // of what the others run
+constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of buffers is below a percent
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
 
@@ -90,7 +90,9 @@ class UnitProfiler {
   TpProfile run(const ProfilerProgress& progress) {
     std::vector<Samples> points = points_within(all_points(model_, options_.most_tokens));
     run_rounds(points, progress);
-    TpProfile profile{{rank_.tp_size(), has_shards(rank_)}, bench_.activation(kActivationTokens), {}};
+    TpProfile profile;
+    profile.mode = {rank_.tp_size(), has_shards(rank_)};
+    bench_.measure_memory(kMemoryTokens, profile);
     for (const Samples& samples : points) {
       UnitPoints& unit = profile.of(samples.unit);
       const ProfilePoint point = samples.point();

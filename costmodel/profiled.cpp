@@ -78,6 +78,8 @@ ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move
   for (const TpProfile& tp : profile_.tp) {
     Tables& tables = by_mode_[tp.mode];
     tables.activation = tp.activation;
+    tables.forward_buffers = tp.forward_buffers;
+    tables.backward_buffers = tp.backward_buffers;
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       tables.curves.push_back(curves_of(static_cast<ProfileUnit>(u), tp.units[u]));
     }
@@ -186,7 +188,7 @@ ModelState ProfiledCostModel::model_state(const Stage& stage) const {
 }
 
 Bytes ProfiledCostModel::activation(const Stage& stage, const Work& work) const {
-  const ActivationProfile& kept = tables(stage).activation;
+  const BytesPerToken& kept = tables(stage).activation;
   const auto mode = static_cast<std::size_t>(stage.recomputation);
   const double part = static_cast<double>(stage.encoder_layers) / std::max(1, profile_.model.encoder.layers);
   const double encoder_token = kept.encoder_layer[mode] * stage.encoder_layers + kept.patches * part +
@@ -197,8 +199,27 @@ Bytes ProfiledCostModel::activation(const Stage& stage, const Work& work) const 
                             llm_token * static_cast<double>(work.llm.tokens))};
 }
 
-Bytes ProfiledCostModel::workspace(Op, const Stage&, const Work&) const {
-  return {};
+Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
+  if (op == Op::backward_weight) return {};
+  const Tables& table = tables(stage);
+  const BytesPerToken& kept = table.activation;
+  const BytesPerToken& buffers = op == Op::forward ? table.forward_buffers : table.backward_buffers;
+  const auto mode = static_cast<std::size_t>(stage.recomputation);
+  double most = 0;
+  double after = 0;
+  // From the last part to the first: while one runs, forward or backward, those after it keep nothing, unless
+  // weights' gradients are left for later.
+  const auto add = [&](int parts, double buffer, double keeps, const Workload& tokens) {
+    if (parts == 0) return;
+    most = std::max(most, buffer * static_cast<double>(tokens.tokens) - after);
+    if (op != Op::backward_input) after += parts * keeps * static_cast<double>(tokens.tokens);
+  };
+  add(stage.head ? 1 : 0, buffers.head, kept.head, work.llm);
+  add(stage.llm_layers, buffers.llm_layer[mode], kept.llm_layer[mode], work.llm);
+  add(stage.embedding ? 1 : 0, buffers.embedding, kept.embedding, work.llm);
+  add(stage.connector ? 1 : 0, buffers.connector, kept.connector, work.encoder);
+  add(stage.encoder_layers, buffers.encoder_layer[mode], kept.encoder_layer[mode], work.encoder);
+  return Bytes{std::llround(most)};
 }
 
 }  // namespace dflop

@@ -49,7 +49,8 @@ class ProfiledCostModel final : public CostModel {
   ModelState model_state(const Stage& stage) const override;
   /// As measured in the stage's mode. @throws as compute()
   Bytes activation(const Stage& stage, const Work& work) const override;
-  /// Not measured: zero.
+  /// What the stage's parts, one after the other, need at most beside all that the stage keeps; of passes
+  /// that make weights' gradients alone none.
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
  private:
@@ -73,7 +74,9 @@ class ProfiledCostModel final : public CostModel {
 
   struct Tables {
     std::vector<UnitCurves> curves;  ///< by ProfileUnit
-    ActivationProfile activation;
+    BytesPerToken activation;
+    BytesPerToken forward_buffers;
+    BytesPerToken backward_buffers;
   };
 
   static UnitCurves curves_of(ProfileUnit unit, const UnitPoints& points);

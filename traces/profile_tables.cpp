@@ -17,6 +17,9 @@ constexpr int kMostRanks = 1 << 20;
 constexpr int kMostSize = 1 << 26;
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostBytesPerToken = 1e12;
+constexpr std::string_view kActivation = "activation_bytes_per_token";
+constexpr std::string_view kForwardBuffers = "forward_buffer_bytes_per_token";
+constexpr std::string_view kBackwardBuffers = "backward_buffer_bytes_per_token";
 constexpr std::array<std::string_view, kProfileUnits> kUnits = {
     "patches",   "encoder_linear", "encoder_attention", "connector",
     "embedding", "llm_linear",     "llm_attention",     "head"};
@@ -146,18 +149,18 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   return points;
 }
 
-void write_activation(JsonWriter& writer, const ActivationProfile& activation) {
-  writer.begin_object("activation_bytes_per_token");
-  writer.row("encoder_layer", activation.encoder_layer);
-  writer.row("llm_layer", activation.llm_layer);
-  writer.field("patches", activation.patches);
-  writer.field("connector", activation.connector);
-  writer.field("embedding", activation.embedding);
-  writer.field("head", activation.head);
+void write_bytes(JsonWriter& writer, std::string_view key, const BytesPerToken& bytes) {
+  writer.begin_object(key);
+  writer.row("encoder_layer", bytes.encoder_layer);
+  writer.row("llm_layer", bytes.llm_layer);
+  writer.field("patches", bytes.patches);
+  writer.field("connector", bytes.connector);
+  writer.field("embedding", bytes.embedding);
+  writer.field("head", bytes.head);
   writer.end_object();
 }
 
-ActivationProfile read_activation(const JsonValue& json) {
+BytesPerToken read_bytes(const JsonValue& json) {
   json.require_keys({"encoder_layer", "llm_layer", "patches", "connector", "embedding", "head"});
   const auto layer = [&](std::string_view key) {
     const std::vector<double> row = read_row(json.at(key), 3, kMostBytesPerToken);
@@ -180,13 +183,20 @@ TpMode read_mode(const JsonValue& json, const std::vector<TpProfile>& before) {
   return mode;
 }
 
-/// `of_all`: what version 1 has beside the tables.
+/// `activation`: what version 1 has beside the tables.
 TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
-                  const std::optional<ActivationProfile>& of_all) {
-  constexpr std::string_view kActivation = "activation_bytes_per_token";
-  of_all ? json.require_keys({"tp", "units"})
-         : json.require_keys({"tp", "units", kActivation}, {"sequence_parallel"});
-  TpProfile profile{read_mode(json, before), of_all ? *of_all : read_activation(json.at(kActivation)), {}};
+                  const std::optional<BytesPerToken>& activation) {
+  TpProfile profile;
+  if (activation) {
+    json.require_keys({"tp", "units"});
+    profile.activation = *activation;
+  } else {
+    json.require_keys({"tp", "units", kActivation, kForwardBuffers, kBackwardBuffers}, {"sequence_parallel"});
+    profile.activation = read_bytes(json.at(kActivation));
+    profile.forward_buffers = read_bytes(json.at(kForwardBuffers));
+    profile.backward_buffers = read_bytes(json.at(kBackwardBuffers));
+  }
+  profile.mode = read_mode(json, before);
   const JsonValue units = json.at("units");
   units.require_keys(
       {kUnits[0], kUnits[1], kUnits[2], kUnits[3], kUnits[4], kUnits[5], kUnits[6], kUnits[7]});
@@ -258,7 +268,9 @@ std::string to_json(const ProfileTables& profile) {
     writer.begin_object();
     writer.field("tp", tp.mode.tp);
     if (tp.mode.sequence_parallel) writer.field("sequence_parallel", true);
-    write_activation(writer, tp.activation);
+    write_bytes(writer, kActivation, tp.activation);
+    write_bytes(writer, kForwardBuffers, tp.forward_buffers);
+    write_bytes(writer, kBackwardBuffers, tp.backward_buffers);
     writer.begin_object("units");
     for (std::size_t u = 0; u < kProfileUnits; ++u) write_points(writer, kUnits[u], tp.units[u]);
     writer.end_object();
@@ -288,9 +300,9 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
   const bool first_version = root.at("version").integer(1, kVersion) == 1;
   root.require_keys({"schema", "version", "dflop_version", "device", "cpu", "dtype", "value_bytes",
                      "sum_bytes", "model", "settings", "tables", "optimizer", "message", "all_reduce"},
-                    {"software", first_version ? "activation_bytes_per_token" : "software"});
-  std::optional<ActivationProfile> activation;
-  if (first_version) activation = read_activation(root.at("activation_bytes_per_token"));
+                    {"software", first_version ? kActivation : "software"});
+  std::optional<BytesPerToken> activation;
+  if (first_version) activation = read_bytes(root.at(kActivation));
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
   profile.device = root.at("device").string();

@@ -50,9 +50,8 @@ struct ProfilePoint {
 /// Points of one unit: rising in tokens, or of attention in length.
 using UnitPoints = std::vector<ProfilePoint>;
 
-/// Bytes that a forward keeps for each of its tokens until the backward. Of layers by
-/// Recomputation: none, selective, full.
-struct ActivationProfile {
+/// Of each part of a model; of layers by Recomputation: none, selective, full.
+struct BytesPerToken {
   std::array<double, 3> encoder_layer{};
   std::array<double, 3> llm_layer{};
   double patches = 0;
@@ -60,7 +59,7 @@ struct ActivationProfile {
   double embedding = 0;
   double head = 0;
 
-  bool operator==(const ActivationProfile&) const = default;
+  bool operator==(const BytesPerToken&) const = default;
 };
 
 /// How the ranks of a tp group share a layer. Sequence parallelism takes two of them.
@@ -76,7 +75,10 @@ std::string to_string(const TpMode& mode);  ///< "tp 2 with sequence parallelism
 
 struct TpProfile {
   TpMode mode;
-  ActivationProfile activation;                 ///< of one rank
+  // Memory of one rank:
+  BytesPerToken activation;                     ///< that a forward keeps until the backward
+  BytesPerToken forward_buffers;                ///< beside it while the forward runs
+  BytesPerToken backward_buffers;               ///< while the backward runs, gradients among them
   std::array<UnitPoints, kProfileUnits> units;  ///< by ProfileUnit; none is empty
 
   const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
@@ -125,8 +127,8 @@ struct ProfileTables {
 ModelSpec profiled_model(const ModelSpec& model);
 
 /// "dflop.profile", version 2. Version 1, which is read, too, has activations of tp 1 alone, beside the
-/// tables. settings.busy_ranks is written only where it is not 1, recompute_s only of units all of whose
-/// points have it, and sequence_parallel where it is on.
+/// tables, and no buffers. settings.busy_ranks is written only where it is not 1, recompute_s only of units
+/// all of whose points have it, and sequence_parallel where it is on.
 std::string to_json(const ProfileTables& profile);
 
 /// `file` is the text's place for errors. @throws Error (input) naming the key, what was expected and found;

@@ -106,7 +106,7 @@ TEST(Profiler, MeasuresOptimizerAndCommunication) {
 TEST(Profiler, CountsActivations) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const double bytes = static_cast<double>(bytes_of(dtype));
-    const ActivationProfile kept = measured(dtype).tp.at(0).activation;
+    const BytesPerToken kept = measured(dtype).tp.at(0).activation;
     EXPECT_DOUBLE_EQ(kept.encoder_layer[0], 184 * bytes);
     EXPECT_DOUBLE_EQ(kept.encoder_layer[1], 164 * bytes);
     EXPECT_DOUBLE_EQ(kept.encoder_layer[2], 16 * bytes);
@@ -126,8 +126,8 @@ TEST(Profiler, CountsActivationsOfARank) {
   options.most_tokens = 32;
   options.modes = {{2, false}, {2, true}};
   const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
-  const ActivationProfile& whole = profile.tp.at(0).activation;
-  const ActivationProfile& shards = profile.tp.at(1).activation;
+  const BytesPerToken& whole = profile.tp.at(0).activation;
+  const BytesPerToken& shards = profile.tp.at(1).activation;
   EXPECT_DOUBLE_EQ(whole.encoder_layer[0], 126 * 4);
   EXPECT_DOUBLE_EQ(shards.encoder_layer[0], 92 * 4);
   EXPECT_DOUBLE_EQ(whole.encoder_layer[2], 16 * 4);
@@ -136,6 +136,20 @@ TEST(Profiler, CountsActivationsOfARank) {
   EXPECT_DOUBLE_EQ(shards.patches, 24 * 4);
   EXPECT_DOUBLE_EQ(whole.head, (49 + 32) * 4);
   EXPECT_DOUBLE_EQ(shards.head, (24.5 + 32) * 4);
+}
+
+/// Where a forward keeps only its input, what it would have kept is gone when it ends, and back when the
+/// backward begins. At least the gradients of the layer's input and output, 2 * 16 f32 values, are buffers of a
+/// backward.
+TEST(Profiler, CountsBuffers) {
+  const TpProfile profile = measured(DType::f32).tp.at(0);
+  const double dropped = profile.activation.encoder_layer[0] - profile.activation.encoder_layer[2];
+  EXPECT_GE(profile.forward_buffers.encoder_layer[0], 16 * 4);  // the output
+  EXPECT_GE(profile.backward_buffers.encoder_layer[0], 32 * 4);
+  EXPECT_DOUBLE_EQ(profile.forward_buffers.encoder_layer[2],
+                   profile.forward_buffers.encoder_layer[0] + dropped);
+  EXPECT_DOUBLE_EQ(profile.backward_buffers.encoder_layer[2],
+                   profile.backward_buffers.encoder_layer[0] + dropped);
 }
 
 }  // namespace

@@ -240,5 +240,25 @@ TEST(ProfiledCostModel, CountsStatesAndActivations) {
   EXPECT_EQ(cost.activation(whole_stage(Recomputation::selective), kWork).count, 19600 + 106800);
 }
 
+/// Of 100 encoder tokens and 200 LLM tokens. The head needs 200 * 10 forward and 200 * 300 backward; a layer
+/// of the LLM 200 * 50 and 200 * 110, less the 200 * 50 that the head has not kept yet, or no more. On a
+/// stage of the encoder a layer needs 100 * 60 backward, less the connector's 100 * 30, which is not given
+/// back where weights' gradients are made later.
+TEST(ProfiledCostModel, CountsBuffers) {
+  const ProfiledCostModel cost(known_profile());
+  Stage stage = whole_stage(Recomputation::selective);
+  const auto bytes = [&](Op op) { return cost.workspace(op, stage, kWork).count; };
+  EXPECT_EQ(bytes(Op::forward), 2'000);
+  EXPECT_EQ(bytes(Op::backward), 60'000);
+  EXPECT_EQ(bytes(Op::backward_weight), 0);
+  stage.head = false;
+  EXPECT_EQ(bytes(Op::forward), 10'000);
+  EXPECT_EQ(bytes(Op::backward), 22'000);
+  stage.llm_layers = 0;
+  stage.embedding = false;
+  EXPECT_EQ(bytes(Op::backward), 3'000);
+  EXPECT_EQ(bytes(Op::backward_input), 6'000);
+}
+
 }  // namespace
 }  // namespace dflop

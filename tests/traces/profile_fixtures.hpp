@@ -35,6 +35,8 @@ inline ProfileTables known_profile() {
   TpProfile tp;
   for (std::size_t u = 0; u < kProfileUnits; ++u) tp.units[u] = linear_points(static_cast<ProfileUnit>(u));
   tp.activation = {{100, 80, 10}, {200, 160, 20}, 6, 30, 4, 50};
+  tp.forward_buffers = {{3, 30, 60}, {5, 50, 100}, 7, 8, 9, 10};
+  tp.backward_buffers = {{40, 60, 140}, {70, 110, 250}, 11, 12, 13, 300};
   profile.tp = {tp};
   profile.optimizer = {1e-3, 1e-6};
   profile.message = {2e-3, 1e-6};
