@@ -3,6 +3,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -56,16 +57,19 @@ void check(CUresult status, const std::string& what) {
               what + ": error " + std::to_string(static_cast<int>(status)) + " of the CUDA driver");
 }
 
+/// How many groups each rank gets, of groups of one size.
+using Dealing = std::function<std::vector<int>(int group_size, int groups)>;
+
 class GreenPartition final : public CudaPartition {
  public:
-  GreenPartition(int gpu, const std::vector<int>& wanted) {
+  GreenPartition(int gpu, const Dealing& deal) {
     check_cuda(cudaSetDevice(gpu), "GPU " + std::to_string(gpu));
     check_cuda(cudaFree(nullptr), "GPU " + std::to_string(gpu));  // its primary context is there now
     CUdevResource all{};
     check(driver_.get_resource(gpu, &all, CU_DEV_RESOURCE_TYPE_SM), "the GPU's multiprocessors");
     std::vector<CUdevResource> groups = split(all);
     const auto group_size = static_cast<int>(groups.front().sm.smCount);
-    const std::vector<int> counts = groups_of_ranks(wanted, group_size, static_cast<int>(groups.size()));
+    const std::vector<int> counts = deal(group_size, static_cast<int>(groups.size()));
     contexts_.reserve(counts.size());
     CUdevResource* next = groups.data();
     for (const int count : counts) {
@@ -118,14 +122,31 @@ class GreenPartition final : public CudaPartition {
 }  // namespace
 
 std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, const std::vector<int>& wanted) {
-  return std::make_shared<GreenPartition>(gpu, wanted);
+  return std::make_shared<GreenPartition>(
+      gpu, [&](int group_size, int groups) { return groups_of_ranks(wanted, group_size, groups); });
+}
+
+std::shared_ptr<CudaPartition> make_even_cuda_partition(int gpu, int ranks) {
+  return std::make_shared<GreenPartition>(gpu, [&](int, int groups) { return even_groups(ranks, groups); });
 }
 
 #else
 
-std::shared_ptr<CudaPartition> make_cuda_partition(int, const std::vector<int>&) {
+namespace {
+
+[[noreturn]] void refuse() {
   throw Error(ErrorKind::no_device,
               "a partition of the GPU needs a build with the CUDA Toolkit 13.0 or newer");
+}
+
+}  // namespace
+
+std::shared_ptr<CudaPartition> make_cuda_partition(int, const std::vector<int>&) {
+  refuse();
+}
+
+std::shared_ptr<CudaPartition> make_even_cuda_partition(int, int) {
+  refuse();
 }
 
 #endif

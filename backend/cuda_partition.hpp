@@ -12,6 +12,10 @@ namespace dflop {
 /// @throws Error (input) for a rank that gets none, or where they are more than `groups` in all.
 std::vector<int> groups_of_ranks(const std::vector<int>& wanted, int group_size, int groups);
 
+/// As many groups for each of `ranks`, and as many as there are.
+/// @throws Error (input) for more ranks than groups
+std::vector<int> even_groups(int ranks, int groups);
+
 class CudaPartition {
  public:
   virtual ~CudaPartition() = default;
@@ -24,5 +28,7 @@ class CudaPartition {
 /// @throws Error (no_device) where driver or toolkit have no green contexts (13.0 or newer have), Error
 /// (input) as groups_of_ranks().
 std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, const std::vector<int>& wanted);
+/// In parts of one size, as even_groups().
+std::shared_ptr<CudaPartition> make_even_cuda_partition(int gpu, int ranks);
 
 }  // namespace dflop

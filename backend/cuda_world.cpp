@@ -167,9 +167,13 @@ class CudaRanks final : public World {
   CudaRanks(int ranks, const CudaWorldOptions& options)
       : gpu_(open_cuda_gpu(0)), options_(options), run_(std::make_shared<HostRun>(ranks, options.timeout)) {
     if (!options.partition.empty()) partition_ = make_cuda_partition(gpu_->index(), options.partition);
+    if (options.even_partition) partition_ = make_even_cuda_partition(gpu_->index(), ranks);
   }
 
-  std::string device_name() const override { return gpu_->name(); }
+  std::string device_name() const override {
+    if (!options_.even_partition) return gpu_->name();
+    return gpu_->name() + ", " + std::to_string(partition_->multiprocessors(0)) + " multiprocessors a rank";
+  }
   std::string software() const override {
     return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion);
   }

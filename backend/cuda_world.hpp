@@ -14,8 +14,10 @@ namespace dflop {
 struct CudaWorldOptions {
   Seconds timeout{60};          ///< that a rank's thread waits for another's
   std::optional<Bytes> memory;  ///< of each rank; none: what the GPU has
-  /// Multiprocessors of each rank, which no other rank computes on; empty: all ranks share all of them.
-  std::vector<int> partition;
+  /// Multiprocessors of each rank, which no other rank computes on; empty: all ranks share all of them, or,
+  /// where `even_partition` says so, have parts of one size.
+  std::vector<int> partition = {};
+  bool even_partition = false;
 };
 
 /// Threads meet on the host and then enter their work into their streams, which wait for each other's events:

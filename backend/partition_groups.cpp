@@ -24,4 +24,13 @@ std::vector<int> groups_of_ranks(const std::vector<int>& wanted, int group_size,
   return all;
 }
 
+std::vector<int> even_groups(int ranks, int groups) {
+  if (ranks > groups) {
+    throw Error(ErrorKind::input, "a partition for " + std::to_string(ranks) +
+                                      " ranks, and the GPU has multiprocessors in " + std::to_string(groups) +
+                                      " groups, which are not divided");
+  }
+  return std::vector<int>(static_cast<std::size_t>(ranks), groups / ranks);
+}
+
 }  // namespace dflop

@@ -20,6 +20,7 @@ struct WorldOptions {
   Seconds timeout{60};          ///< that a rank waits for another
   std::optional<Bytes> memory;  ///< of each rank; none: what the device gives
   int cores = 0;                ///< of the host, that compute at a time; 0: every rank when it likes
+  bool partition = false;       ///< of "cuda": each rank has as many multiprocessors of its own
 };
 
 /// To be found out before anything else is done. @throws as make_world() for names and devices

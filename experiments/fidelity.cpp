@@ -57,7 +57,7 @@ Request read_request(const Values& values) {
   options.dtype = read_dtype(values);
   options.steps = read_integer(values, "steps", 1, kMostSteps);
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
-  options.cores = read_cores(values);
+  options.device.cores = read_cores(values, options.device);
   options.seed = read_seed(values);
   request.foreign_profile = values["foreign-profile"].as<bool>();
   request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
@@ -78,6 +78,12 @@ std::shared_ptr<const std::vector<Batch>> make_request_batches(const Request& re
       make_batches(samples, request.gbs, static_cast<int>(options.warm_up + options.steps), options.seed));
 }
 
+/// Measuring ranks are no more than there are cores for.
+LiveDevice without_turns(LiveDevice device) {
+  device.cores = 0;
+  return device;
+}
+
 /// What a plan needs, with as many ranks busy as it has, and the machine has cores for.
 ProfileTables measure(const Request& request, const Plan& plan) {
   ProfilerOptions options;
@@ -87,18 +93,19 @@ ProfileTables measure(const Request& request, const Plan& plan) {
   std::set<TpMode> modes;
   for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert({tp, plan.sequence_parallel && tp > 1});
   options.modes.assign(modes.begin(), modes.end());
-  const int cores = request.options.cores;
+  const int cores = request.options.device.cores;
   options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
-  const std::unique_ptr<World> world = make_live_world(request.options.device, std::max(2, plan.ranks()), 0);
+  const std::unique_ptr<World> world =
+      make_live_world(without_turns(request.options.device), std::max(2, plan.ranks()));
   return measure_profile(request.target->model, *world, options);
 }
 
 /// @throws Error (input) naming the plan for which the profile is not.
 void check_profile(const Request& request, const ProfileTables& profile, const std::string& file,
                    const Batch& batch) {
-  const std::unique_ptr<World> world = make_live_world(request.options.device, 1, 0);  // says what it is
   for (const NamedPlan& named : request.plans) {
     const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
+    const std::unique_ptr<World> world = make_live_world(request.options.device, layout.ranks());
     try {
       require_profile(profile, file, request.target->model, layout, *world, request.options.dtype,
                       request.foreign_profile);

@@ -81,7 +81,7 @@ Seconds median_of(const std::vector<StepFidelity>& steps, Seconds StepFidelity::
 TrainingOptions training_options(const FidelityOptions& options) {
   TrainingOptions training;
   training.last_step = options.warm_up + options.steps;
-  training.cores = options.cores;
+  training.cores = options.device.cores;
   training.seed = options.seed;
   return training;
 }
@@ -97,7 +97,7 @@ std::optional<LiveSteps> run_live(const Plan& plan, const FidelityInput& input,
                                   const FidelityOptions& options, const std::function<bool()>& keep_going) {
   const ModelSpec& model = input.target->model;
   const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
-  const std::unique_ptr<World> world = make_live_world(options.device, layout.ranks(), options.cores);
+  const std::unique_ptr<World> world = make_live_world(options.device, layout.ranks());
   LiveExecutor executor(plan, model, layout, *world, {options.dtype, options.seed});
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, executor,
                         training_options(options));
@@ -136,7 +136,7 @@ std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInp
   if (!live) return std::nullopt;
   const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live->profiles));
   Conditions conditions;
-  conditions.cores = options.cores;
+  conditions.cores = options.device.cores;
   PlanFidelity result{named, {}, {}, {}, load.others()};
   Operations operations;
   for (const Timeline& timeline : live->timelines) {

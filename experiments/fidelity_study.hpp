@@ -11,6 +11,7 @@
 #include "core/timeline.hpp"
 #include "costmodel/profiled.hpp"
 #include "experiments/fidelity_plans.hpp"
+#include "experiments/live_setup.hpp"
 #include "experiments/study.hpp"
 #include "kernels/kernels.hpp"
 
@@ -60,9 +61,8 @@ struct PlanFidelity {
 };
 
 struct FidelityOptions {
-  std::string device = "host";
+  LiveDevice device;
   DType dtype = DType::f32;
-  int cores = 0;             ///< on which ranks take turns; see Conditions::cores
   std::int64_t steps = 1;    ///< that count
   std::int64_t warm_up = 0;  ///< before them
   std::uint64_t seed = 1;

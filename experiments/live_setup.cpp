@@ -33,12 +33,13 @@ void keep_freed_memory() {
 
 }  // namespace
 
-std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int cores) {
+std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
   WorldOptions options;
-  options.cores = cores;
-  if (device == "nccl") options.timeout = kProcessTimeout;
-  std::unique_ptr<World> world = make_world(device, ranks, options);
-  if (device == "host") keep_freed_memory();
+  options.cores = device.cores;
+  options.partition = device.partition;
+  if (device.name == "nccl") options.timeout = kProcessTimeout;
+  std::unique_ptr<World> world = make_world(device.name, ranks, options);
+  if (device.name == "host") keep_freed_memory();
   return world;
 }
 
@@ -51,16 +52,28 @@ void add_live_options(Options& options, bool processes) {
   options.add_options()  //
       ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
        devices.c_str())  //
+      ("partition", po::bool_switch(),
+       "of one GPU (cuda): each rank computes on multiprocessors of its own, as many as the others, so that ranks do "
+       "not falsify each other's durations")  //
       ("dtype", po::value<std::string>()->default_value("f32")->value_name("f32|bf16"),
        "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
        "weights of bf16, which checkpoints hold");
 }
 
-std::string read_local_device(const Values& values) {
-  const auto device = values["device"].as<std::string>();
-  if (device != "host" && device != "cuda") refuse_value("device", "host or cuda", device);
-  require_device(device);
+LiveDevice read_live_device(const Values& values) {
+  LiveDevice device{values["device"].as<std::string>(), 0, values["partition"].as<bool>()};
+  require_device(device.name);
+  if (device.partition && device.name != "cuda") {
+    throw Error(ErrorKind::usage,
+                "option '--partition': expected --device cuda with it, found " + device.name);
+  }
   return device;
+}
+
+LiveDevice read_local_device(const Values& values) {
+  const auto name = values["device"].as<std::string>();
+  if (name != "host" && name != "cuda") refuse_value("device", "host or cuda", name);
+  return read_live_device(values);
 }
 
 DType read_dtype(const Values& values) {
@@ -77,10 +90,16 @@ void add_cores_option(Options& options) {
       "cores do not falsify each other's durations; 0: all when they like; default: the machine's cores");
 }
 
-int read_cores(const Values& values) {
+int read_cores(const Values& values, const LiveDevice& device) {
   constexpr int kMostCores = 1 << 20;
-  if (values.count("cores") > 0) return static_cast<int>(read_integer(values, "cores", 0, kMostCores));
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const bool given = values.count("cores") > 0;
+  if (device.name == "host") {
+    return given ? static_cast<int>(read_integer(values, "cores", 0, kMostCores))
+                 : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  }
+  if (given)
+    throw Error(ErrorKind::usage, "option '--cores': expected --device host with it, found " + device.name);
+  return 0;
 }
 
 Assignment any_assignment(const Plan& plan) {

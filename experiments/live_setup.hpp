@@ -11,22 +11,31 @@
 
 namespace dflop {
 
-/// A world of backend/worlds.hpp. With the host's the process keeps from then on what memory it frees.
-/// `cores`: on which ranks take turns to compute.
-/// @throws as make_world()
-std::unique_ptr<World> make_live_world(const std::string& device, int ranks, int cores);
+/// What ranks run on.
+struct LiveDevice {
+  std::string name = "host";  ///< as make_world() takes it
+  int cores = 0;              ///< of the host, on which ranks take turns; see Conditions::cores
+  bool partition = false;     ///< of one GPU: each rank has multiprocessors of its own
+};
 
-/// --device and --dtype. `processes`: whether devices are offered whose ranks are processes.
+/// A world of backend/worlds.hpp. With the host's the process keeps from then on what memory it frees.
+/// @throws as make_world()
+std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
+
+/// --device, --partition and --dtype. `processes`: whether devices are offered whose ranks are processes.
 void add_live_options(Options& options, bool processes);
-/// A device that one process runs all ranks on, and that is there. @throws Error (usage), (no_device)
-std::string read_local_device(const Values& values);
+/// One that is there. @throws Error (usage), (no_device)
+LiveDevice read_live_device(const Values& values);
+/// The same, one process running all ranks.
+LiveDevice read_local_device(const Values& values);
 /// @throws Error (usage)
 DType read_dtype(const Values& values);
 
 /// --cores.
 void add_cores_option(Options& options);
-/// The machine's, where the user says nothing; 0: ranks take no turns.
-int read_cores(const Values& values);
+/// The machine's, where the user says nothing; 0: ranks take no turns, as on devices that are not the host.
+/// @throws Error (usage)
+int read_cores(const Values& values, const LiveDevice& device);
 
 /// Any assignment: groups and stages of a plan's Programs are the same under all.
 Assignment any_assignment(const Plan& plan);

@@ -92,7 +92,7 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
 int run(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
-  const std::string device = read_local_device(values);
+  const LiveDevice device = read_local_device(values);
   ProfilerOptions options;
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
@@ -104,7 +104,7 @@ int run(const Values& values) {
                                options.modes.back().tp});
   const ModelSpec model = find_model(values["model"].as<std::string>());
 
-  const std::unique_ptr<World> world = make_live_world(device, ranks, 0);
+  const std::unique_ptr<World> world = make_live_world(device, ranks);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;
   const auto write = [&](ProfileTables tables) {

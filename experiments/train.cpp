@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "backend/process_world.hpp"
-#include "backend/worlds.hpp"
 #include "core/error.hpp"
 #include "core/lowering.hpp"
 #include "costmodel/schedule_tables.hpp"
@@ -183,11 +182,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
 
 int run(const Values& values) {
   const TrainRequest request = read_request(values);
-  require_device(values["device"].as<std::string>());
+  LiveDevice device = read_live_device(values);
+  device.cores = read_cores(values, device);
   const TrainJob job = read_train_job(values);
   const Program layout = lower(job.plan, job.target->model, job.batches->front(), any_assignment(job.plan));
-  const std::unique_ptr<World> world =
-      make_live_world(values["device"].as<std::string>(), layout.ranks(), read_cores(values));
+  const std::unique_ptr<World> world = make_live_world(device, layout.ranks());
   std::optional<LiveExecutor> executor;
   try {
     return train_on(*world, values, request, job, layout, executor);

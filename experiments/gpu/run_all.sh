@@ -46,12 +46,13 @@ bin/dflop devices || exit 4
 step 150 tests bin/test_cuda --gtest_brief=1 --gtest_output="xml:$out/tests.xml"
 step 120 benches bin/dflop_bench --benchmark_filter='^cuda' --benchmark_format=json --benchmark_out="$out/benches.json"
 step 60 profile bin/dflop profile --device cuda --model small-vlm --dtype bf16 --budget-s 20 --out "$out/profile.json"
-step 160 fidelity bin/dflop fidelity --device cuda --plans traces/grids/small-vlm-gpu.json --out "$work/fidelity"
+step 100 fidelity bin/dflop fidelity --device cuda --partition --plans traces/grids/small-vlm-gpu.json --steps 8 --out "$work/partition"
+step 60 fidelity-shared bin/dflop fidelity --device cuda --plans traces/grids/small-vlm-gpu.json --steps 4 --budget-s 2 --out "$work/shared"
 step 30 train bin/dflop train --device cuda --model small-vlm --dtype bf16 --steps 20 --record "$out/timelines.json.gz"
 if command -v compute-sanitizer >/dev/null; then
   step 60 memcheck compute-sanitizer --error-exitcode 1 bin/dflop train --device cuda --model tiny-vlm --steps 2
 fi
-[ -d "$work/fidelity" ] && tar -C "$work" -czf "$out/fidelity.tar.gz" fidelity
+tar -C "$work" -czf "$out/fidelity.tar.gz" .
 nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv
 
 echo "== files"

@@ -21,5 +21,12 @@ TEST(PartitionGroups, RefuseMoreThanThereAre) {
   EXPECT_THROW(groups_of_ranks({8, 0}, 8, 16), Error);
 }
 
+/// Three ranks on 16 groups: five each, and one is left over.
+TEST(PartitionGroups, AreEven) {
+  EXPECT_EQ(even_groups(3, 16), (Groups{5, 5, 5}));
+  EXPECT_EQ(even_groups(16, 16), Groups(16, 1));
+  EXPECT_THROW(even_groups(17, 16), Error);
+}
+
 }  // namespace
 }  // namespace dflop

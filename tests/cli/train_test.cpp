@@ -203,6 +203,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --device gpu", 2, "option '--device': expected host or cuda or nccl, found 'gpu'");
   refused("--steps 2 --device nccl", 2,
           "expected RANK (torchrun), OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID");
+  refused("--steps 2 --partition", 2, "option '--partition': expected --device cuda with it, found host");
   refused("--steps 2 --dtype f16", 2, "option '--dtype': expected f32 or bf16, found 'f16'");
   refused("--steps 2 --resume", 2, "expected '--checkpoint DIR' with it");
   refused("--steps 2 --checkpoint run", 2, "has checkpoints already");

@@ -125,6 +125,21 @@ TEST_P(LiveCuda, TimelinesAreInOrder) {
 INSTANTIATE_TEST_SUITE_P(Plans, LiveCuda, ::testing::ValuesIn(plans()),
                          [](const auto& param) { return param.param.name; });
 
+/// Each of two ranks on half of the GPU: the same loss as on all of it, and a device of another name, as
+/// nothing measured on the one is right for the other.
+TEST(LiveCudaPartition, RanksHaveMultiprocessorsOfTheirOwn) {
+  const auto parts = [](int ranks) { return make_cuda_ranks(ranks, {Seconds(60), {}, {}, true}); };
+  const Plan plan = disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 3);
+  const std::vector<Sample> samples = live_samples(12, 5);
+  LiveRun whole(plan, samples, DType::f32, gpu);
+  LiveRun half(plan, samples, DType::f32, parts);
+  EXPECT_NE(half.world->device_name(), whole.world->device_name());
+  for (int step = 1; step <= 3; ++step) {
+    const double loss = whole.step(true, step).loss;
+    EXPECT_NEAR(half.step(true, step).loss, loss, 1e-3 * loss) << "step " << step;
+  }
+}
+
 TEST(LiveCudaMemory, ALimitIsAnErrorThatNamesTheRank) {
   const auto small = [](int ranks) { return make_cuda_ranks(ranks, {Seconds(60), Bytes{100'000}, {}}); };
   try {
