@@ -50,9 +50,12 @@ Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const
       rank_.kernels.gelu_backward(gradient, d_activated, tape.outputs[i]);
     }
   }
-  Tensor d_normed = linears_.front().backward_input(tape.gradients.front());
-  d_normed.reshape(tape.rows, tape.x.columns());
-  tape.d_normed = own_rows(rank_, std::move(d_normed));
+  // Not summed by the layer: shards are of rows before they are merged.
+  Tensor d_normed = tp_summand(rank_, tape.rows, tape.x.columns());
+  const ConstMatrix& gradient = tape.gradients.front();
+  linears_.front().backward_input_part({d_normed.view().data, gradient.rows, merge_ * d_normed.columns()},
+                                       gradient);
+  tape.d_normed = tp_shard_sum(rank_, std::move(d_normed), "the parts of the connector's input gradient");
   return norm_.backward_input(tape.d_normed, tape.x, tape.statistics);
 }
 

@@ -25,7 +25,7 @@ Tensor Embedding::forward(const Tensor& encoded, const LlmInput& input, Embeddin
   if (!has_shards(rank_)) tp_sum(rank_, text, kParts);
   tape.rows = static_cast<std::int64_t>(input.positions.size());
   Tensor x = tp_summand(rank_, tape.rows, table_.columns);
-  kernels.zero(Matrix(x));
+  kernels.zero(rows_of(rank_, x.view(), 0, tape.rows));
   kernels.scatter_add_rows(x, text, tape.text_rows);
   // Where text and encoder's tokens are summed together, one rank has the latter in its summand.
   if (!has_shards(rank_) || rank_.tp_rank == 0) {

@@ -32,24 +32,30 @@ ConstMatrix Linear::bias() const {
 }
 
 template <typename Multiply>
-Tensor Linear::product(std::int64_t rows, std::int64_t columns, bool summed, const Multiply& multiply) const {
-  constexpr const char* kWhat = "the parts of a linear layer's product";
-  const bool to_shards = summed && sums_ == TpSums::held;
+Tensor Linear::product(std::int64_t rows, std::int64_t columns, const char* sum,
+                       const Multiply& multiply) const {
+  const bool to_shards = sum != nullptr && sums_ == TpSums::held;
   Tensor product = to_shards ? tp_summand(rank_, rows, columns) : Tensor(rank_, rows, columns);
   multiply(rows_of(rank_, product.view(), 0, rows));
-  if (to_shards) return tp_shard_sum(rank_, std::move(product), kWhat);
-  if (summed) tp_sum(rank_, product, kWhat);
+  if (to_shards) return tp_shard_sum(rank_, std::move(product), sum);
+  if (sum != nullptr) tp_sum(rank_, product, sum);
   return product;
 }
 
 Tensor Linear::forward(ConstMatrix x) const {
-  return product(x.rows, weight_.held_rows(), split_ == Split::columns,
+  return product(x.rows, weight_.held_rows(),
+                 split_ == Split::columns ? "the parts of a linear layer's output" : nullptr,
                  [&](Matrix y) { rank_.kernels.linear(y, x, store_.weight(weight_), bias()); });
 }
 
 Tensor Linear::backward_input(ConstMatrix dy) const {
-  return product(dy.rows, weight_.held_columns(), split_ == Split::rows,
-                 [&](Matrix dx) { rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_)); });
+  return product(dy.rows, weight_.held_columns(),
+                 split_ == Split::rows ? "the parts of a linear layer's input gradient" : nullptr,
+                 [&](Matrix dx) { backward_input_part(dx, dy); });
+}
+
+void Linear::backward_input_part(Matrix dx, ConstMatrix dy) const {
+  rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_));
 }
 
 void Linear::backward_weight(ConstMatrix dy, ConstMatrix x) const {

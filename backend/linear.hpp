@@ -1,6 +1,6 @@
 // A linear layer that may be split over tp: by rows of its weight (each rank has some outputs) or by columns
-// (each rank has part of every output, and the parts are summed). What comes in is all rows; sums over tp are
-// as TpSums says.
+// (each rank has part of every output, and the parts are summed). What is split takes all rows; sums over tp
+// are as TpSums says.
 #pragma once
 
 #include <string>
@@ -28,14 +28,17 @@ class Linear {
   Tensor forward(ConstMatrix x) const;
   /// Of the input; summed over tp where the rows are split.
   Tensor backward_input(ConstMatrix dy) const;
+  /// The same into memory, and not summed.
+  void backward_input_part(Matrix dx, ConstMatrix dy) const;
   /// Adds to the gradients.
   void backward_weight(ConstMatrix dy, ConstMatrix x) const;
 
  private:
   ConstMatrix bias() const;
-  /// Calls `multiply` with memory for its result and sums that over tp.
+  /// Calls `multiply` with memory for its result and, where there is a `sum`, sums that over tp; `sum` is its
+  /// name for messages.
   template <typename Multiply>
-  Tensor product(std::int64_t rows, std::int64_t columns, bool summed, const Multiply& multiply) const;
+  Tensor product(std::int64_t rows, std::int64_t columns, const char* sum, const Multiply& multiply) const;
 
   ParameterStore& store_;
   const RankContext& rank_;

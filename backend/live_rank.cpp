@@ -16,6 +16,10 @@ bool makes_input_gradient(Op op) {
   return op == Op::backward || op == Op::backward_input;
 }
 
+bool makes_weight_gradient(Op op) {
+  return op == Op::backward || op == Op::backward_weight;
+}
+
 std::string place_of(const Instruction& instruction) {
   return std::string(to_string(instruction.op)) + " of microbatch " + std::to_string(instruction.microbatch) +
          " on stage " + std::to_string(instruction.stage);
@@ -106,6 +110,7 @@ void LiveRank::prepare(const LiveStep& step) {
   rank_.communicator.connect(routes_of(step.program));
   slots_.clear();
   pieces_.clear();
+  weights_left_.clear();
   arrivals_.clear();
   incoming_ = IncomingMessages(step.program, group_);
   std::map<std::pair<int, int>, bool> turned;
@@ -113,6 +118,7 @@ void LiveRank::prepare(const LiveStep& step) {
     const std::pair<int, int> key{i.stage, i.microbatch};
     if (i.op == Op::forward) slots_[key].input = input_of(step, i.stage, i.microbatch);
     if (makes_input_gradient(i.op)) turned[key] = true;
+    if (makes_weight_gradient(i.op)) ++weights_left_[i.stage];
     if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
     if (i.op == Op::all_reduce || i.op == Op::all_reduce_wait) ++pieces_[i.stage].count;
   }
@@ -193,7 +199,7 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& n
     case Op::backward_input:
       return backward(instruction);
     case Op::backward_weight:
-      return held(instruction.stage).module->backward_weight(slot(instruction).tape);
+      return backward_weight(instruction);
     case Op::send:
     case Op::reshard_send:
       return send(step, instruction);
@@ -235,6 +241,17 @@ void LiveRank::backward(const Instruction& instruction) {
       whole ? module.backward(std::move(s.d_out), s.tape) : module.backward_input(std::move(s.d_out), s.tape);
   s.turned_back = true;
   pass_on(instruction, s.d_in, instruction.stage - 1, s.gradient_sends, false);
+  if (whole) count_weights(instruction.stage);
+}
+
+void LiveRank::backward_weight(const Instruction& instruction) {
+  held(instruction.stage).module->backward_weight(slot(instruction).tape);
+  count_weights(instruction.stage);
+}
+
+/// The last microbatch's completes the gradients on the rows of this rank; the other tp ranks have the rest.
+void LiveRank::count_weights(int stage) {
+  if (--weights_left_[stage] == 0) held(stage).module->parameters().sum_over_tp(rank_);
 }
 
 /// The rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM of
@@ -305,15 +322,7 @@ RankGroup LiveRank::ranks_of(const Program& program, const Collective& collectiv
   return group;
 }
 
-/// The first instruction after all backwards of a stage does so.
-void LiveRank::sum_over_tp(int stage) {
-  bool& summed = pieces_[stage].summed_over_tp;
-  if (!summed) held(stage).module->parameters().sum_over_tp(rank_);
-  summed = true;
-}
-
 void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
-  sum_over_tp(instruction.stage);
   const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
   Pieces& pieces = pieces_[instruction.stage];
   const Sums all = held(instruction.stage).module->parameters().gradients();
@@ -342,7 +351,6 @@ void LiveRank::end_turn() {
 }
 
 void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
-  sum_over_tp(instruction.stage);
   if (!step.update) return;
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();

@@ -102,7 +102,6 @@ class LiveRank {
   struct Pieces {
     int count = 0;
     int done = 0;
-    bool summed_over_tp = false;
   };
 
   Note run_noted(const LiveStep& step, const Instruction& instruction);
@@ -111,11 +110,12 @@ class LiveRank {
   void delay(const LiveStep& step, const Instruction& instruction) const;
   void forward(const Instruction& instruction);
   void backward(const Instruction& instruction);
+  void backward_weight(const Instruction& instruction);
+  void count_weights(int stage);
   void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);
   void send(const LiveStep& step, const Instruction& instruction);
   void receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void take(const LiveStep& step, std::int32_t message);
-  void sum_over_tp(int stage);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
   std::optional<Nanoseconds> begin_turn();
@@ -138,6 +138,7 @@ class LiveRank {
   SumTensor loss_;
   Slots slots_;
   std::map<int, Pieces> pieces_;
+  std::map<int, int> weights_left_;  ///< microbatches of a stage whose weights' gradients are still to come
   IncomingMessages incoming_;
   std::map<std::int32_t, Arrival> arrivals_;  // of messages taken
 };

@@ -18,7 +18,9 @@ Tensor PatchEmbedding::forward(const EncoderInput& input, PatchTape& tape) const
   const std::int64_t begin = has_shards(rank_) ? std::min(rows, rank_.tp_rank * held) : 0;
   const std::int64_t end = std::min(rows, begin + held);
   tape.pixels = Tensor(rank_, held, kPatchValues);
-  rank_.kernels.zero(Matrix(tape.pixels));
+  if (held > end - begin) {
+    rank_.kernels.zero(rows_of(rank_, tape.pixels.view(), end - begin, held - (end - begin)));
+  }
   upload(rank_, tape.pixels.view().data, element_of(rank_.kernels.dtype()),
          std::span<const float>(input.pixels)
              .subspan(static_cast<std::size_t>(begin * kPatchValues),

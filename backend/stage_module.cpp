@@ -29,7 +29,7 @@ Tensor run_backward(const std::vector<TransformerLayer>& layers, Tensor d, const
                     bool weights, std::vector<LayerTape>& tapes) {
   for (std::size_t i = layers.size(); i-- > 0;) {
     d = layers[i].backward_input(std::move(d), sequences, tapes[i]);
-    if (weights) layers[i].backward_weight(tapes[i]);
+    weights ? layers[i].backward_weight(tapes[i]) : tapes[i].drop_gathered();
   }
   return d;
 }

@@ -39,12 +39,6 @@ class Tensor {
   std::int64_t columns() const { return columns_; }
   bool empty() const { return rows_ * columns_ == 0; }
 
-  /// The same values, row after row. @pre as many
-  void reshape(std::int64_t rows, std::int64_t columns) {
-    rows_ = rows;
-    columns_ = columns;
-  }
-
  private:
   std::unique_ptr<Buffer> buffer_;
   std::int64_t rows_ = 0;

@@ -1,6 +1,5 @@
 #include "backend/tp_rows.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace dflop {
@@ -36,20 +35,6 @@ AllRows::AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows,
   rank.communicator.all_gather(gathered_.view().data, held.view().data, values_of(held),
                                element_of(rank.kernels.dtype()), rank.tp, rank.compute, what);
   all_ = rows_of(rank, std::as_const(gathered_).view(), 0, rows);
-}
-
-Tensor own_rows(const RankContext& rank, Tensor all) {
-  if (!has_shards(rank)) return all;
-  Tensor own(rank, held_rows(rank, all.rows()), all.columns());
-  const std::int64_t begin = std::min(all.rows(), rank.tp_rank * own.rows());
-  const std::int64_t rows = std::min(own.rows(), all.rows() - begin);
-  const ConstMatrix source = rows_of(rank, std::as_const(all).view(), begin, rows);
-  if (rows > 0) {
-    rank.compute.copy(own.view().data, source.data,
-                      static_cast<std::size_t>(source.size()) * bytes_of(rank.kernels.dtype()));
-  }
-  zero_rows_from(rank, own, rows);
-  return own;
 }
 
 Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns) {

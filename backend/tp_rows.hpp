@@ -23,14 +23,12 @@ class AllRows {
   AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows, const char* what);
 
   operator ConstMatrix() const { return all_; }  // NOLINT: it is one
+  bool empty() const { return all_.size() == 0; }
 
  private:
   Tensor gathered_;
   ConstMatrix all_;
 };
-
-/// This rank's shard of what each rank has, with zeros as rows of no token; without shards all.
-Tensor own_rows(const RankContext& rank, Tensor all);
 
 /// Memory for a summand of tp_shard_sum(): `rows` rows to be filled, then rows of zeros up to whole shards.
 Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns);

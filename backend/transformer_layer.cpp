@@ -93,6 +93,8 @@ Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& seq
 
 void TransformerLayer::backward_weight(LayerTape& tape) const {
   const std::int64_t rows = tape.heads.rows();
+  if (tape.d_out_all.empty()) tape.d_out_all = all_rows(tape.d_out, rows);
+  if (tape.d_x1_all.empty()) tape.d_x1_all = all_rows(tape.d_x1, rows);
   down_.backward_weight(tape.d_out_all, tape.activated);
   up_.backward_weight(tape.d_up, all_rows(tape.normed2, rows));
   norm2_.backward_weight(tape.d_normed2, tape.x1, tape.statistics2);

@@ -43,6 +43,12 @@ struct LayerTape {
   AllRows d_x1_all;
   Tensor d_qkv;
   Tensor d_normed1;
+
+  /// For a weight part that comes later, which gathers them again: the rank keeps its rows alone until then.
+  void drop_gathered() {
+    d_out_all = {};
+    d_x1_all = {};
+  }
 };
 
 class TransformerLayer {

@@ -88,11 +88,11 @@ class UnitProfiler {
   }
 
   TpProfile run(const ProfilerProgress& progress) {
-    std::vector<Samples> points = points_within(all_points(model_, options_.most_tokens));
-    run_rounds(points, progress);
     TpProfile profile;
     profile.mode = {rank_.tp_size(), has_shards(rank_)};
     bench_.measure_memory(kMemoryTokens, profile);
+    std::vector<Samples> points = points_within(all_points(model_, options_.most_tokens), progress);
+    run_rounds(points, progress);
     for (const Samples& samples : points) {
       UnitPoints& unit = profile.of(samples.unit);
       const ProfilePoint point = samples.point();
@@ -116,8 +116,14 @@ class UnitProfiler {
     return download(rank_, vote_.view().data, element, 1).front() > 0;
   }
 
+  void tell(const ProfilerProgress& progress) const {
+    if (!progress) return;
+    const double part = std::min(1.0, watch_.elapsed() / options_.budget);
+    progress(static_cast<std::int64_t>(100 * part), 100);
+  }
+
   /// Runs the points once, which warms up, and keeps those for which there is time.
-  std::vector<Samples> points_within(std::vector<Samples> points) {
+  std::vector<Samples> points_within(std::vector<Samples> points, const ProfilerProgress& progress) {
     constexpr double kGrowth = 4;  // of attention, from one point to the next
     const Seconds budget = kFirstPass * options_.budget;
     std::array<Seconds, kProfileUnits> last{};
@@ -129,6 +135,7 @@ class UnitProfiler {
       bench_.run(point.unit, point.tokens, point.length);
       time = watch_.elapsed() - begin;
       kept.push_back(std::move(point));
+      tell(progress);
     }
     return kept;
   }
@@ -146,10 +153,7 @@ class UnitProfiler {
       for (const std::size_t i : order) {
         agree(true);  // so that all begin together
         points[i].add(bench_.run(points[i].unit, points[i].tokens, points[i].length));
-        if (progress) {
-          const double part = std::min(1.0, watch_.elapsed() / options_.budget);
-          progress(static_cast<std::int64_t>(100 * part), 100);
-        }
+        tell(progress);
       }
       round = watch_.elapsed() - begin;
     }

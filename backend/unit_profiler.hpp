@@ -22,15 +22,15 @@ struct UnitProfilerOptions {
 };
 
 /// `ranks` are the first ones of a run, by rank, in whole tp groups, each in a thread of its own. The first
-/// group measures, its ranks in lockstep, and what its first rank takes is kept, with what its forwards keep;
-/// the others run units all the while, as ranks of a run share caches and memory.
+/// group measures, its ranks in lockstep, and what its first rank takes is kept, with the memory that its
+/// passes need; the others run units all the while, as ranks of a run share caches and memory.
 ///
 /// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
 /// out those for which it has no time, but two of each unit. Then all points are run round after round, in an
 /// order drawn anew for each, so that drift touches all alike, at least three times and until the budget is
 /// spent; a point's passes are the medians of the rounds.
-/// @throws OutOfMemory where a unit's smallest points have no room; what the first rank that failed has
-/// thrown
+/// @throws OutOfMemory where a unit's smallest points, or 512 tokens, for which memory is counted, have no
+/// room; what the first rank that failed has thrown
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
                         const UnitProfilerOptions& options, const ProfilerProgress& progress = {});
 

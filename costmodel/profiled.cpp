@@ -219,6 +219,7 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   add(stage.embedding ? 1 : 0, buffers.embedding, kept.embedding, work.llm);
   add(stage.connector ? 1 : 0, buffers.connector, kept.connector, work.encoder);
   add(stage.encoder_layers, buffers.encoder_layer[mode], kept.encoder_layer[mode], work.encoder);
+  add(stage.encoder_layers > 0 ? 1 : 0, buffers.patches, 0, work.encoder);
   return Bytes{std::llround(most)};
 }
 

@@ -26,7 +26,8 @@ class ProfiledCostModel final : public CostModel {
   /// Linear units by ProfileCurve over tokens; attention as tokens times a ProfileCurve over the mean length
   /// attention pairs / tokens. Full recomputation adds what the profile says of it, or else a layer's
   /// forward, to its backward_input, selective the forward of its attention. Communication of tensor
-  /// parallelism is in the tables.
+  /// parallelism is in the tables, but for the sum of norms' gradients that sequence parallelism takes once
+  /// an iteration.
   /// @throws Error (input) for a mode of tp that was not measured, (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
@@ -49,8 +50,8 @@ class ProfiledCostModel final : public CostModel {
   ModelState model_state(const Stage& stage) const override;
   /// As measured in the stage's mode. @throws as compute()
   Bytes activation(const Stage& stage, const Work& work) const override;
-  /// What the stage's parts, one after the other, need at most beside all that the stage keeps; of passes
-  /// that make weights' gradients alone none.
+  /// What the stage's parts, one after the other, need at most beside all that the stage keeps; none is
+  /// counted of passes that make weights' gradients alone, and in profiles of version 1.
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
  private:

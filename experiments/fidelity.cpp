@@ -91,7 +91,7 @@ ProfileTables measure(const Request& request, const Plan& plan) {
   options.budget = request.budget / kProfilesOfAPlan;
   options.dtype = request.options.dtype;
   std::set<TpMode> modes;
-  for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert({tp, plan.sequence_parallel && tp > 1});
+  for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert(tp_mode(tp, plan.sequence_parallel));
   options.modes.assign(modes.begin(), modes.end());
   const int cores = request.options.device.cores;
   options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();

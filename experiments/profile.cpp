@@ -37,7 +37,7 @@ std::vector<TpMode> read_modes(const Values& values) {
     if (size < 1 || size > kMostRanks) {
       refuse_value("tp", fmt::format("whole numbers from 1 to {}", kMostRanks), std::to_string(size));
     }
-    modes.insert({static_cast<int>(size), sequence_parallel && size > 1});
+    modes.insert(tp_mode(static_cast<int>(size), sequence_parallel));
   }
   return {modes.begin(), modes.end()};
 }
@@ -86,6 +86,8 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
                     settings.busy_ranks),
         *path);
   }
+  // Version 1 did not measure memory in each mode.
+  std::erase_if(earlier.tp, [](const TpProfile& tp) { return tp.forward_buffers == BytesPerToken{}; });
   return earlier;
 }
 
@@ -131,7 +133,7 @@ Command profile_command() {
       "measure what the parts of a model take on a live device",
       "Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention "
       "also on sequences\nof such lengths, and prints the medians. The file has these tables, optimizer, "
-      "activations, messages and all-reduces;\n'dflop train --profile' predicts with it. Parts are measured "
+      "memory, messages and all-reduces;\n'dflop train --profile' predicts with it. Parts are measured "
       "on one rank (tp 1) unless '--tp' and '--busy' say\notherwise: ranks that share a processor's cores, "
       "caches and memory take longer. Measured seconds are not the same in two runs.",
       "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",

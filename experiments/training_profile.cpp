@@ -29,7 +29,7 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
     throw Error(
         ErrorKind::input,
         fmt::format(
-            "the plan needs tables of {}, which are not there; 'dflop profile --tp {}{}' measures them",
+            "the plan needs tables of {}, which are not there; \'dflop profile --tp {}{} --resume --out FILE\' adds them",
             to_string(tp_mode(stage)), stage.tp, needs_option ? " --no-sequence-parallel" : ""),
         path);
   }

@@ -223,8 +223,12 @@ std::string_view to_string(ProfileUnit unit) {
   return kUnits[static_cast<std::size_t>(unit)];
 }
 
+TpMode tp_mode(int tp, bool sequence_parallel) {
+  return {tp, sequence_parallel && tp > 1};
+}
+
 TpMode tp_mode(const Stage& stage) {
-  return {stage.tp, stage.sequence_parallel && stage.tp > 1};
+  return tp_mode(stage.tp, stage.sequence_parallel);
 }
 
 std::string to_string(const TpMode& mode) {
@@ -297,12 +301,16 @@ std::string to_json(const ProfileTables& profile) {
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
-  const bool first_version = root.at("version").integer(1, kVersion) == 1;
-  root.require_keys({"schema", "version", "dflop_version", "device", "cpu", "dtype", "value_bytes",
-                     "sum_bytes", "model", "settings", "tables", "optimizer", "message", "all_reduce"},
-                    {"software", first_version ? kActivation : "software"});
+  const std::initializer_list<std::string_view> required = {
+      "schema",    "version", "dflop_version", "device", "cpu",       "dtype",   "value_bytes",
+      "sum_bytes", "model",   "settings",      "tables", "optimizer", "message", "all_reduce"};
   std::optional<BytesPerToken> activation;
-  if (first_version) activation = read_bytes(root.at(kActivation));
+  if (root.at("version").integer(1, kVersion) == 1) {
+    root.require_keys(required, {"software", kActivation});
+    activation = read_bytes(root.at(kActivation));
+  } else {
+    root.require_keys(required, {"software"});
+  }
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
   profile.device = root.at("device").string();

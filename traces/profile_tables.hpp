@@ -70,6 +70,7 @@ struct TpMode {
   auto operator<=>(const TpMode&) const = default;
 };
 
+TpMode tp_mode(int tp, bool sequence_parallel);
 TpMode tp_mode(const Stage& stage);
 std::string to_string(const TpMode& mode);  ///< "tp 2 with sequence parallelism"
 

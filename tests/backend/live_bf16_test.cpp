@@ -16,8 +16,10 @@ using testing::uniform_plan;
 using Kind = ParameterStore::Kind;
 
 std::vector<Plan> plans() {
+  Plan shards = disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 3);
+  shards.sequence_parallel = true;
   return {uniform_plan(1, 1, 2, 2), uniform_plan(2, 1, 1, 2),
-          disaggregated_plan({1, 1, 2, {}}, {1, 2, 1, {}}, 3)};
+          disaggregated_plan({1, 1, 2, {}}, {1, 2, 1, {}}, 3), shards};
 }
 
 bool is_rounded(double value) {

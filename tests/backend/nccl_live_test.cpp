@@ -61,7 +61,7 @@ void expect_same(const WholeTensors& found, const WholeTensors& expected) {
 /// Two steps of the same plan in one process and in one for each rank. Between them all weights are read,
 /// halved and written.
 TEST(NcclLive, ProcessesTrainAsOne) {
-  Plan shards = disaggregated_plan({1, 1, 1, {}}, {2, 2, 1, {}}, 2);
+  Plan shards = disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 2);
   shards.sequence_parallel = true;
   for (const Plan& plan : {uniform_plan(1, 2, 2, 3), uniform_plan(2, 2, 1, 2),
                            disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3), shards}) {

@@ -86,9 +86,10 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
     EXPECT_GT(plan["extrapolated_fraction"], 0.5) << "64 tokens were measured at most";
     mean += std::abs(error) / 2;
     most = std::max(most, std::abs(error));
+    // Memory of the host is counted: what is missing are messages.
     for (const json& rank : plan["ranks_memory"]) {
-      EXPECT_GT(rank["measured_peak_bytes"], 0);
-      EXPECT_GT(rank["predicted_peak_bytes"], 0);
+      const double peak = rank["measured_peak_bytes"];
+      EXPECT_NEAR(rank["predicted_peak_bytes"].get<double>(), peak, 0.02 * peak) << plan["name"];
     }
   }
   EXPECT_NEAR(report["summary"]["mean_error"].get<double>(), mean, 1e-12);

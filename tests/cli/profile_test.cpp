@@ -78,6 +78,11 @@ TEST_F(Profile, GoesOnWithWhatWasMeasured) {
   ASSERT_EQ(both.tp.size(), 2u);
   EXPECT_EQ(both.tp[0].mode.tp, 1);
   EXPECT_EQ(both.tp[1], first.tp[0]);  // seconds: it would not be the same if it had been measured again
+  ASSERT_EQ(measure("--resume --tp 2 --no-sequence-parallel").exit_code, 0);
+  const ProfileTables modes = tables_in(sandbox.path("p.json"));
+  ASSERT_EQ(modes.tp.size(), 3u);
+  EXPECT_EQ(modes.tp[1].mode, (TpMode{2, false}));
+  EXPECT_EQ(modes.tp[2], first.tp[0]);
   testing::expect_error(measure("--resume --seed 5"),
                         {"p.json: a profile of other settings: expected --seed 5", "found 1"});
   testing::expect_error(

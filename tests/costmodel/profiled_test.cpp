@@ -164,8 +164,10 @@ TEST(ProfiledCostModel, SendsShardsWithinAModule) {
   llm.llm_layers = 1;
   llm.tp = 2;
   Program program;
-  program.stages = {encoder, encoder, llm, llm};
-  for (std::int32_t s = 0; s < 4; ++s) program.groups.push_back({2 * s, 2, s, 0, 0, 0});
+  Stage both = encoder;
+  both.llm_layers = 1;
+  program.stages = {encoder, encoder, llm, llm, both};
+  for (std::int32_t s = 0; s < 5; ++s) program.groups.push_back({2 * s, 2, s, 0, 0, 0});
   const auto time = [&](std::int32_t from, std::int32_t to) {
     return cost.message({from, to, 0, Bytes{2000}, Bytes{2000}}, program).count();
   };
@@ -173,6 +175,8 @@ TEST(ProfiledCostModel, SendsShardsWithinAModule) {
   EXPECT_DOUBLE_EQ(time(1, 2), 6e-3);
   EXPECT_DOUBLE_EQ(time(2, 1), 6e-3);
   EXPECT_DOUBLE_EQ(time(3, 2), 4e-3);
+  EXPECT_DOUBLE_EQ(time(0, 4), 4e-3);  // of the encoder
+  EXPECT_DOUBLE_EQ(time(4, 3), 4e-3);  // of the LLM
   for (Stage& stage : program.stages) stage.sequence_parallel = false;
   EXPECT_DOUBLE_EQ(time(0, 1), 6e-3);
 }
