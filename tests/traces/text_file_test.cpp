@@ -1,5 +1,12 @@
 #include "traces/text_file.hpp"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
 #include "tests/traces/file_fixtures.hpp"
 #include "traces/output_file.hpp"
 
@@ -9,6 +16,29 @@ namespace {
 TEST(TextFile, AnEndlessFileIsRefused) {
   expect_refused([] { read_text_file("/dev/zero", 1'000'000); }, "/dev/zero",
                  {"expected at most 1000000 bytes"});
+  expect_refused([] { read_text_file("/dev/zero"); }, "/dev/zero", {"expected at most 512 MiB, found more"});
+}
+
+/// One that is known to be too long is refused before any of it is read: its first 4 GiB never are in memory.
+TEST(TextFile, ALongFileIsRefusedUnread) {
+  const std::string path = testing::TempDir() + "/dflop_text_file_test_long";
+  write_file_atomically(path, "");
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);
+  expect_refused([&] { read_text_file(path); }, path, {"expected at most 4 GiB, found more"});
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  EXPECT_LT(usage.ru_maxrss, 3 << 20) << "KiB";
+  std::filesystem::remove(path);
+}
+
+/// A pipe that is read a second time has nothing left.
+TEST(TextFile, APipeIsReadOnce) {
+  const std::string path = testing::TempDir() + "/dflop_text_file_test_pipe";
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::jthread writer([&] { std::ofstream(path) << "some text"; });
+  EXPECT_EQ(read_text_file(path), "some text");
+  std::filesystem::remove(path);
 }
 
 TEST(TextFile, TheLimitItselfIsAllowedAndGzipUnpacked) {
