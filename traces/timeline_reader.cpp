@@ -243,10 +243,18 @@ void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
   }
 }
 
-Timeline read_timeline(const JsonValue& json, const FileNames& names) {
-  json.require_keys(
-      {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
-      {"cores"});
+/// Version 1 knew no cores: there the key is as unknown as any other.
+void require_timeline_keys(const JsonValue& json, std::int64_t version) {
+  const auto require = [&](std::initializer_list<std::string_view> optional) {
+    json.require_keys(
+        {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
+        optional);
+  };
+  version == 1 ? require({}) : require({"cores"});
+}
+
+Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64_t version) {
+  require_timeline_keys(json, version);
   Timeline timeline;
   timeline.source = json.at("source").string();
   timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMostNanoseconds));
@@ -278,10 +286,11 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   root.require_keys({"schema", "version", "streams", "ops", "iterations"});
   const FileNames names{read_names<Stream>(root.at("streams"), kStreams),
                         read_names<Op>(root.at("ops"), kOps)};
+  const auto version = root.at("version").integer<std::int64_t>(1, kTimelineVersion);
   const JsonValue iterations = root.at("iterations");
   TimelineFile timelines;
   for (const JsonValue& iteration : iterations.elements()) {
-    timelines.iterations.push_back(read_timeline(iteration, names));
+    timelines.iterations.push_back(read_timeline(iteration, names, version));
   }
   if (timelines.iterations.empty() || timelines.iterations.size() > kMostIterations) {
     iterations.refuse_type(fmt::format("1 to {} iterations", kMostIterations));

@@ -32,6 +32,8 @@ TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
   expect_refused([&] { parse_timeline(replaced(text, "\"cores\": 3", "\"cores\": 0"), "t.json"); },
                  "t.json: key 'iterations[0].cores'", {"1", "found 0"});
+  const std::string older = replaced(text, "\"version\": 2", "\"version\": 1");
+  expect_refused([&] { parse_timeline(older, "t.json"); }, "t.json: key 'iterations[0].cores'", {"unknown"});
 }
 
 TEST(TimelineFileFormat, StreamsAndOperationsGoByName) {
