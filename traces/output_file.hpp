@@ -49,8 +49,8 @@ class StagedOutputs {
 /// @throws Error (output)
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-/// Says early that write_file_atomically(path) would fail: the folder is not there or may not be written to,
-/// or the path is a folder. For work that takes long before it has something to write.
+/// Says early that write_file_atomically(path) would fail: the folder is not there or no file can be made in
+/// it, or the path is a folder. For work that takes long before it has something to write. Leaves nothing.
 /// @throws Error (output) as write_file_atomically.
 void check_output(const std::string& path);
 

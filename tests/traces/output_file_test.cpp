@@ -136,6 +136,22 @@ TEST_F(OutputFile, TheFileOfADanglingLinkIsMade) {
             "cannot write: Too many levels of symbolic links");
 }
 
+TEST_F(OutputFile, CheckingLeavesNothingAndKeepsWhatIsThere) {
+  write_file_atomically(path("a"), "old");
+  check_output(path("a"));
+  check_output(path("b.gz"));
+  check_output("/dev/null");
+  EXPECT_EQ(read(path("a")), "old");
+  EXPECT_EQ(files(), 1);
+}
+
+/// The folder may be written to, says the system, and no file can be made in it.
+TEST_F(OutputFile, CheckingFindsFoldersThatTakeNoFiles) {
+  for (const std::string name : {"/proc/x", "/proc/x.gz"}) {
+    EXPECT_EQ(error_of([&] { check_output(name); }).context(), name);
+  }
+}
+
 TEST_F(OutputFile, SeveralAppearTogether) {
   write_file_atomically(path("a"), "old");
   StagedOutputs outputs;
