@@ -1,7 +1,9 @@
 #include "experiments/option_values.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -42,6 +44,12 @@ std::string without_nodes(const std::string& cluster) {
 void refuse_value(const std::string& option, const std::string& expected, const std::string& found) {
   throw Error(ErrorKind::usage,
               fmt::format("option '--{}': expected {}, found '{}'", option, expected, found));
+}
+
+void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
+                    const std::string& found) {
+  if (std::find(names.begin(), names.end(), found) != names.end()) return;
+  refuse_value(option, fmt::format("one of {}", fmt::join(names, ", ")), found);
 }
 
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dflop {
@@ -14,6 +15,10 @@ using Values = boost::program_options::variables_map;
 /// @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
                                const std::string& found);
+
+/// @throws Error (usage) unless `found` is one of `names`.
+void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
+                    const std::string& found);
 
 /// An integer option in [lowest, highest]. @throws Error (usage) otherwise.
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,

@@ -260,7 +260,7 @@ SchedulerChoice read_scheduler(const Values& values) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
   SchedulerChoice choice;
   choice.name = values["scheduler"].as<std::string>();
-  make_scheduler(choice.name);  // refuses an unknown name
+  require_one_of("scheduler", scheduler_names(), choice.name);
   choice.objective = read_objective(values);
   if (values.count("token-cap") > 0) choice.token_cap = read_integer(values, "token-cap", 1, kMostTokens);
   choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();

@@ -156,6 +156,7 @@ void print_solution(const Partition& partition, std::string_view method, const A
 int run(const Values& values) {
   const Format format = read_format(values);
   const auto method = values["method"].as<std::string>();
+  require_one_of("method", assignment_solver_names(), method);
   const auto solver = make_assignment_solver(method);
   const SolveLimits limits = read_limits(values);
   const Partition partition(values);

@@ -39,7 +39,7 @@ Table plan_table(const std::string& planner, const PlanResult& result) {
 SearchOptions read_search(const Values& values, const std::string& planner) {
   SearchOptions search = read_search_options(values);
   search.scheduler = values["scheduler"].as<std::string>();
-  make_scheduler(search.scheduler);  // refuses an unknown name
+  require_one_of("scheduler", scheduler_names(), search.scheduler);
   if (values.count("time-limit") > 0) {
     if (search.budget > 0)
       throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--budget'");

@@ -7,7 +7,10 @@
 #include <optional>
 #include <set>
 
+#include "backend/live_checks.hpp"
+#include "backend/parameters.hpp"
 #include "backend/profiler.hpp"
+#include "backend/synthetic.hpp"
 #include "core/error.hpp"
 #include "experiments/command.hpp"
 #include "experiments/live_setup.hpp"
@@ -40,6 +43,24 @@ std::vector<TpMode> read_modes(const Values& values) {
     modes.insert(tp_mode(static_cast<int>(size), sequence_parallel));
   }
   return {modes.begin(), modes.end()};
+}
+
+/// @throws Error (usage) for a tp that the model's parts cannot be split over.
+void require_tp(const ModelSpec& model, const std::vector<int>& tp) {
+  require_live(model);
+  for (const int size : tp) {
+    StagePlace place;  // a layer of each module, and the ends
+    place.stage.tp = size;
+    place.stage.encoder_layers = std::min(1, model.encoder.layers);
+    place.stage.connector = model.encoder.layers > 0;
+    place.stage.llm_layers = 1;
+    place.stage.embedding = true;
+    try {
+      stage_parameter_list(model, place, 0, kPatchValues);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::usage, error.message(), "option '--tp'");
+    }
+  }
 }
 
 Table unit_table(const ProfileTables& profile) {
@@ -105,6 +126,7 @@ int run(const Values& values) {
   const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
                                options.modes.back().tp});
   const ModelSpec model = find_model(values["model"].as<std::string>());
+  require_tp(model, options.tp);
 
   const std::unique_ptr<World> world = make_live_world(device, ranks);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);

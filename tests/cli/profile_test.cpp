@@ -61,6 +61,9 @@ TEST_F(Profile, RefusesWhatItCannotDo) {
   testing::expect_error(sandbox.run("profile --model tiny-vlm --ranks 1"),
                         {"option '--ranks': expected a whole number from 2"});
   testing::expect_error(sandbox.run("profile --model nobody"), {"nobody"});
+  // Its encoder has 4 heads.
+  testing::expect_error(sandbox.run("profile --model tiny-vlm --tp 1 3"),
+                        {"option '--tp': encoder.layers.0: heads 4", "cannot be split over tp 3"});
 }
 
 ProfileTables tables_in(const std::string& path) {

@@ -211,10 +211,14 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --checkpoint run --resume --seed 2", 2, "expected seed '2', found '1'");
   refused("--steps 2 --checkpoint run --resume --model small-vlm", 2, "a checkpoint of another run");
   refused("--steps 2 --plan nowhere.json", 2, "nowhere.json");
-  refused("--steps 2 --scheduler best", 2, "best");
+  refused("--steps 2 --scheduler best", 2, "option '--scheduler': expected one of random, ");
   refused("--steps 2 --learning-rate nan", 2, "option '--learning-rate': expected a number from 0");
   refused("--steps 2 --every 3", 2, "option '--every': expected '--checkpoint DIR' with it");
   refused("--steps 2 --record run/step-00000001.ckpt/x", 2, "run/step-00000001.ckpt/x");
+  refused("--steps 2 --record nowhere/x.json", 2, "nowhere/x.json: cannot write");
+  const RunResult proc = sandbox.run("train --steps 2 --record /proc/x");
+  EXPECT_EQ(proc.err.find("step 1/2"), std::string::npos) << "before training";
+  testing::expect_error(proc, {"/proc/x: cannot write"});
   refused("--steps 2 --profile same.json --record same.json", 2,
           "'same.json' is also the file of '--profile'");
   refused("--steps 2 --checkpoint run --resume --modalities image", 2, "expected data with fingerprint");
