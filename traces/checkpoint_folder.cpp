@@ -35,6 +35,8 @@ struct CheckpointFiles {
 CheckpointFiles list_existing(const std::string& folder) {
   CheckpointFiles files;
   for (const auto& entry : fs::directory_iterator(folder)) {
+    std::error_code ignored;  // of a link to nowhere
+    if (!entry.is_regular_file(ignored)) continue;
     const std::string name = entry.path().filename().string();
     const std::size_t part = name.find(".part-");
     const auto step = step_of(name.substr(0, part));

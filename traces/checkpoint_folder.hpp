@@ -8,6 +8,8 @@
 
 namespace dflop {
 
+// What has the name of a checkpoint and is no regular file, nor a link to one, is none.
+
 /// Where the checkpoint of a step is: "<folder>/step-00000050.ckpt".
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
 

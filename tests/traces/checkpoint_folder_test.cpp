@@ -66,17 +66,30 @@ TEST_F(CheckpointFolder, WhatCannotBeReadIsPassedOverWithANote) {
   write(10);
   write(20);
   write_cut(30);
-  fs::create_directory(checkpoint_path(folder_, 40));
   const NewestCheckpoint newest = newest_checkpoint(folder_);
   EXPECT_EQ(newest.path, checkpoint_path(folder_, 20));
-  ASSERT_EQ(newest.notes.size(), 2U);
-  EXPECT_EQ(newest.notes[0], checkpoint_path(folder_, 40) + ": cannot be read: Is a directory");
-  EXPECT_EQ(newest.notes[1].find(checkpoint_path(folder_, 30) + ": cut short: expected"), 0U);
+  ASSERT_EQ(newest.notes.size(), 1U);
+  EXPECT_EQ(newest.notes[0].find(checkpoint_path(folder_, 30) + ": cut short: expected"), 0U);
 
   write_cut(10);
   write_cut(20);
   EXPECT_EQ(newest_checkpoint(folder_).path, std::nullopt);
-  EXPECT_EQ(newest_checkpoint(folder_).notes.size(), 4U);
+  EXPECT_EQ(newest_checkpoint(folder_).notes.size(), 3U);
+}
+
+TEST_F(CheckpointFolder, WhatIsNoFileIsNoCheckpoint) {
+  for (const std::int64_t step : {10, 30, 40}) write(step);
+  for (const std::string& name : {checkpoint_path(folder_, 20), checkpoint_path(folder_, 50),
+                                 checkpoint_path(folder_, 40) + ".part-0badcafe"}) {
+    fs::create_directories(fs::path(name) / "kept");
+  }
+  fs::create_symlink("nowhere", checkpoint_path(folder_, 60));
+  const NewestCheckpoint newest = newest_checkpoint(folder_);
+  EXPECT_EQ(newest.path, checkpoint_path(folder_, 40));
+  EXPECT_EQ(newest.notes, Names());
+  keep_newest(folder_, 1);
+  EXPECT_EQ(names(), (Names{"step-00000020.ckpt", "step-00000040.ckpt", "step-00000040.ckpt.part-0badcafe",
+                            "step-00000050.ckpt", "step-00000060.ckpt"}));
 }
 
 TEST_F(CheckpointFolder, OneThatIsOfAnotherStepThanItsNameIsPassedOver) {
