@@ -144,7 +144,10 @@ TrainRequest read_request(const Values& values) {
 int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
              const Program& layout, std::optional<LiveExecutor>& executor) {
   const Checkpoints& checkpoints = request.checkpoints;
-  if (checkpoints.folder && world.leads()) prepare_checkpoints(*checkpoints.folder, checkpoints.resume);
+  std::optional<FolderLock> own_folder;
+  if (checkpoints.folder && world.leads()) {
+    own_folder.emplace(prepare_checkpoints(*checkpoints.folder, checkpoints.resume, job.steps));
+  }
   const ModelSpec& model = job.target->model;
   const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
   TrainingOptions options;

@@ -6,12 +6,14 @@
 #include <array>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "experiments/say.hpp"
+#include "traces/checkpoint_file.hpp"
 #include "traces/checkpoint_folder.hpp"
 #include "traces/output_file.hpp"
 
@@ -41,8 +43,13 @@ void require_same(const std::string& path, const char* what, const std::string& 
               path);
 }
 
+struct FoundCheckpoint {
+  std::string path;
+  Checkpoint checkpoint;
+};
+
 /// The newest of the run, of step 0 where there is none.
-Checkpoint read_newest(const std::string& folder, const RunIdentity& run) {
+FoundCheckpoint read_newest(const std::string& folder, const RunIdentity& run) {
   const NewestCheckpoint newest = newest_checkpoint(folder);
   for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
   if (!newest.path && !newest.notes.empty()) {
@@ -59,7 +66,25 @@ Checkpoint read_newest(const std::string& folder, const RunIdentity& run) {
   require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(checkpoint.gbs));
   require_same(*newest.path, "data with fingerprint", run.data_fingerprint, checkpoint.data_fingerprint);
   say("dflop: goes on after step {} of {}\n", checkpoint.step, *newest.path);
-  return checkpoint;
+  return {*newest.path, std::move(checkpoint)};
+}
+
+/// Called by all processes of the world, of which the leading one has the tensors.
+/// @throws Error (input) with the checkpoint's path
+void set_state(std::vector<NamedTensor>& all, const std::string& path, LiveExecutor& executor) {
+  for (const auto& [kind, stored] : kKinds) {
+    WholeTensors tensors;
+    for (NamedTensor& tensor : all) {
+      if (tensor.kind == stored)
+        tensors[tensor.name] = {tensor.rows, tensor.columns, std::move(tensor.values)};
+    }
+    try {
+      executor.write(kind, tensors);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) throw;
+      throw Error(error.kind(), fmt::format("{}: {}", to_string(stored), error.what()), path);
+    }
+  }
 }
 
 }  // namespace
@@ -111,34 +136,33 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
                              LiveExecutor& executor) {
-  Checkpoint checkpoint;
-  if (world.leads()) checkpoint = read_newest(folder, run);
-  checkpoint.step = std::stoll(world.broadcast(std::to_string(checkpoint.step)));
-  if (checkpoint.step == 0) return 0;
-  for (const auto& [kind, stored] : kKinds) {
-    WholeTensors tensors;
-    for (NamedTensor& tensor : checkpoint.tensors) {
-      if (tensor.kind == stored)
-        tensors[tensor.name] = {tensor.rows, tensor.columns, std::move(tensor.values)};
-    }
-    executor.write(kind, tensors);
-  }
-  return checkpoint.step;
+  FoundCheckpoint found;
+  if (world.leads()) found = read_newest(folder, run);
+  const std::int64_t step = std::stoll(world.broadcast(std::to_string(found.checkpoint.step)));
+  if (step == 0) return 0;
+  set_state(found.checkpoint.tensors, world.broadcast(found.path), executor);
+  return step;
 }
 
-void prepare_checkpoints(const std::string& folder, bool resume) {
+FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem || !std::filesystem::is_directory(folder, problem)) {
     const std::string reason = problem ? problem.message() : "something else has its name";
     throw Error(ErrorKind::output, "a folder for checkpoints cannot be made: " + reason, folder);
   }
-  check_output(checkpoint_path(folder, 1));
+  check_output(checkpoint_path(folder, last_step));
+  std::optional<FolderLock> lock = FolderLock::try_hold(folder);
+  if (!lock) {
+    throw Error(ErrorKind::usage, "option '--checkpoint': another run has '" + folder +
+                                      "'; wait for its end, or name another folder");
+  }
   if (!resume && newest_checkpoint(folder).path) {
     throw Error(ErrorKind::usage, "option '--checkpoint': '" + folder +
                                       "' has checkpoints already; go on from them with --resume, or name "
                                       "another folder");
   }
+  return std::move(*lock);
 }
 
 }  // namespace dflop

@@ -9,7 +9,7 @@
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
-#include "traces/checkpoint_file.hpp"
+#include "traces/folder_lock.hpp"
 
 namespace dflop {
 
@@ -38,13 +38,15 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 /// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
 /// is none. Notes go to standard error.
 /// Called by all processes of the world; its leading one reads.
-/// @throws Error (input) naming what differs where it is of another run, and where there are checkpoints but
-/// none can be read.
+/// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
+/// where there are checkpoints but none can be read.
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
                              LiveExecutor& executor);
 
-/// @throws Error (output) if the folder cannot be made; Error (usage) if it has checkpoints already and the
-/// run is not to go on from them.
-void prepare_checkpoints(const std::string& folder, bool resume);
+/// Makes the folder, which is this run's as long as it holds what is returned. `last_step`: whose checkpoint
+/// will be the last.
+/// @throws Error (output) if the folder cannot be made or written to; Error (usage) if another run has it, or
+/// if it has checkpoints already and the run is not to go on from them.
+FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step);
 
 }  // namespace dflop

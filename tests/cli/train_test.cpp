@@ -1,8 +1,5 @@
 // dflop train: small models on threads of the host.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +13,9 @@
 
 #include "core/random.hpp"
 #include "tests/cli/run.hpp"
+#include "tests/cli/running.hpp"
+#include "traces/checkpoint_file.hpp"
+#include "traces/checkpoint_folder.hpp"
 
 namespace dflop {
 namespace {
@@ -53,27 +53,15 @@ struct Train : ::testing::Test {
   /// Trains on, a checkpoint a step, and kills it a while after it has written one.
   void train_and_kill(const std::string& folder, std::chrono::microseconds after) const {
     const std::vector<std::int64_t> before = checkpoints(folder);
-    const std::string directory = sandbox.path(".").string();
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const int null = ::open("/dev/null", O_RDWR);
-      if (::chdir(directory.c_str()) != 0 || ::dup2(null, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(127);
-      ::execl(DFLOP_BINARY, DFLOP_BINARY, "train", "--steps", "2000", "--checkpoint", folder.c_str(),
-              "--every", "1", "--resume", nullptr);
-      ::_exit(127);
-    }
-    int status = 0;
-    const auto wrote = [&] {
+    testing::Running run(sandbox,
+                         {"train", "--steps", "2000", "--checkpoint", folder, "--every", "1", "--resume"});
+    run.wait_until([&] {
       const std::vector<std::int64_t> now = checkpoints(folder);
       return !now.empty() && (before.empty() || now.back() > before.back());
-    };
-    while (!wrote() && ::waitpid(child, &status, WNOHANG) != child) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    });
     std::this_thread::sleep_for(after);
-    ::kill(child, SIGKILL);
-    ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "training ended by itself";
+    run.send(SIGKILL);
+    EXPECT_EQ(run.wait(), 128 + SIGKILL) << "training ended by itself: " << run.err();
   }
 };
 
@@ -132,6 +120,51 @@ TEST_F(Train, LosesNoCheckpointWhenKilled) {
   const json steps = train("--checkpoint run --resume --steps " + std::to_string(newest + 2));
   ASSERT_EQ(steps.size(), 2U);
   EXPECT_EQ(steps[0]["step"], newest + 1);
+}
+
+/// Of two, one would remove what the other is writing. A killed one leaves nothing that has to be removed.
+TEST_F(Train, HasItsCheckpointsToItself) {
+  testing::Running first(sandbox, {"train", "--steps", "100000", "--checkpoint", "run", "--every", "1"});
+  first.wait_until([&] { return !checkpoints("run").empty(); });
+  for (const char* options : {"", " --resume"}) {
+    const RunResult second = sandbox.run("train --steps 1 --checkpoint run" + std::string(options));
+    EXPECT_EQ(second.exit_code, 2) << second.err;
+    EXPECT_NE(second.err.find("option '--checkpoint': another run has 'run'"), std::string::npos)
+        << second.err;
+  }
+  first.send(SIGKILL);
+  EXPECT_EQ(first.wait(), 128 + SIGKILL) << first.err();
+  const std::int64_t next = checkpoints("run").back() + 1;
+  EXPECT_EQ(train("--checkpoint run --resume --steps " + std::to_string(next)).size(), 1U);
+}
+
+TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
+  train("--steps 1 --checkpoint run");
+  const std::string path = checkpoint_path(sandbox.path("run").string(), 1);
+  Checkpoint checkpoint = read_checkpoint(path);
+  const auto gone = std::find_if(checkpoint.tensors.begin(), checkpoint.tensors.end(),
+                                 [](const NamedTensor& t) { return t.kind == TensorKind::moment1; });
+  ASSERT_NE(gone, checkpoint.tensors.end());
+  const std::string message = "run/step-00000001.ckpt: moment1: tensor '" + gone->name + "' is missing";
+  checkpoint.tensors.erase(gone);
+  write_checkpoint(path, checkpoint);
+  const RunResult result = sandbox.run("train --steps 2 --checkpoint run --resume");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
+}
+
+TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
+  train("--steps 1 --checkpoint run");
+  // In the way of removing old ones, and in that of the last one.
+  std::filesystem::create_directories(sandbox.path("run/step-00000000.ckpt/kept"));
+  EXPECT_EQ(train("--steps 4 --checkpoint run --resume --every 1").size(), 3U);
+  EXPECT_EQ(checkpoints("run"), (std::vector<std::int64_t>{0, 3, 4}));
+  EXPECT_TRUE(sandbox.has("run/step-00000000.ckpt/kept"));
+  std::filesystem::create_directories(sandbox.path("run/step-00000006.ckpt/kept"));
+  const RunResult result = sandbox.run("train --steps 6 --checkpoint run --resume");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("run/step-00000006.ckpt: cannot write: it is a directory"), std::string::npos);
+  EXPECT_EQ(result.err.find("step 5/6"), std::string::npos) << "before training";
 }
 
 /// Recorded live, the durations of one step replayed give that step's makespan again, but for what no span
