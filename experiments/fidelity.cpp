@@ -62,20 +62,14 @@ Request read_request(const Values& values) {
   request.foreign_profile = values["foreign-profile"].as<bool>();
   request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.scheduler.name = "lpt";
-  if ((options.steps + options.warm_up) * request.gbs > kMostSamplesInAll) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--steps': {} steps of {} samples are more than {}",
-                            options.steps + options.warm_up, request.gbs, kMostSamplesInAll));
-  }
   return request;
 }
 
-std::shared_ptr<const std::vector<Batch>> make_request_batches(const Request& request, const Values& values) {
-  const FidelityOptions& options = request.options;
-  const std::vector<Sample> samples = load_samples(
-      values["data"].as<std::string>(), read_preprocess_options(values, request.target->model, options.seed));
-  return std::make_shared<const std::vector<Batch>>(
-      make_batches(samples, request.gbs, static_cast<int>(options.warm_up + options.steps), options.seed));
+BatchStream make_request_batches(const Request& request, const Values& values) {
+  const std::uint64_t seed = request.options.seed;
+  auto samples = load_samples(values["data"].as<std::string>(),
+                              read_preprocess_options(values, request.target->model, seed));
+  return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
 /// Measuring ranks are no more than there are cores for.
@@ -116,8 +110,7 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
 }
 
 /// Fewer than there are plans where a signal came. `profile`: of all plans; null: each has its own.
-std::vector<PlanFidelity> study_plans(const Request& request,
-                                      const std::shared_ptr<const std::vector<Batch>>& batches,
+std::vector<PlanFidelity> study_plans(const Request& request, const BatchStream& batches,
                                       const ProfileTables* profile, const StopOnSignals& signals) {
   std::vector<PlanFidelity> results;
   const std::int64_t each = request.options.warm_up + request.options.steps;
@@ -166,7 +159,7 @@ int run(const Values& values) {
   const auto out = read_text(values, "out");
   const auto profile_file = read_text(values, "profile");
   const Request request = read_request(values);
-  const auto batches = make_request_batches(request, values);
+  const BatchStream batches = make_request_batches(request, values);
   const StopOnSignals signals;
   if (out) {
     for (const char* file : kOutputs) {
@@ -177,7 +170,7 @@ int run(const Values& values) {
   std::optional<ProfileTables> profile;
   if (profile_file) {
     profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
-    check_profile(request, *profile, *profile_file, batches->front());
+    check_profile(request, *profile, *profile_file, BatchStream(batches).next());
   }
   const std::vector<PlanFidelity> plans =
       study_plans(request, batches, profile ? &*profile : nullptr, signals);

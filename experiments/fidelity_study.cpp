@@ -96,7 +96,7 @@ struct LiveSteps {
 std::optional<LiveSteps> run_live(const Plan& plan, const FidelityInput& input,
                                   const FidelityOptions& options, const std::function<bool()>& keep_going) {
   const ModelSpec& model = input.target->model;
-  const Program layout = lower(plan, model, input.batches->front(), any_assignment(plan));
+  const Program layout = lower(plan, model, BatchStream(input.batches).next(), any_assignment(plan));
   const std::unique_ptr<World> world = make_live_world(options.device, layout.ranks());
   LiveExecutor executor(plan, model, layout, *world, {options.dtype, options.seed});
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, executor,

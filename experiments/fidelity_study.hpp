@@ -10,6 +10,7 @@
 
 #include "core/timeline.hpp"
 #include "costmodel/profiled.hpp"
+#include "experiments/batch_stream.hpp"
 #include "experiments/fidelity_plans.hpp"
 #include "experiments/live_setup.hpp"
 #include "experiments/study.hpp"
@@ -75,8 +76,8 @@ inline constexpr int kProfilesOfAPlan = 6;
 /// Either `profile` or `measure`.
 struct FidelityInput {
   std::shared_ptr<const Target> target;
-  std::shared_ptr<const std::vector<Batch>> batches;  ///< one a step, warm-up included
-  const ProfileTables* profile = nullptr;             ///< as require_profile() wants it
+  BatchStream batches;                     ///< one a step, warm-up included
+  const ProfileTables* profile = nullptr;  ///< as require_profile() wants it
   /// Measures one for a plan; called after steps that are spread over the run, as machines are not equally
   /// fast at all times. The medians predict all steps.
   std::function<ProfileTables(const Plan&)> measure = {};

@@ -54,7 +54,7 @@ std::optional<ScheduledBatch> SharedSource::next() {
   ByteReader reader(bytes);
   ScheduledBatch batch;
   batch.iteration = reader.get<std::uint64_t>();
-  batch.samples = {batches_, &batches_->at(first_ + batch.iteration)};
+  batch.samples = std::make_shared<const Batch>(batches_.next());
   batch.result.status = reader.get<ScheduleStatus>();
   batch.result.reason = reader.get_text();
   batch.result.assignment.microbatches = reader.get<int>();

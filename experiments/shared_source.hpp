@@ -8,6 +8,7 @@
 #include "backend/world.hpp"
 #include "core/assignment_source.hpp"
 #include "core/program.hpp"
+#include "experiments/batch_stream.hpp"
 
 namespace dflop {
 
@@ -15,20 +16,17 @@ namespace dflop {
 /// twice. Events, bounds and times stay with the leading process.
 class SharedSource final : public AssignmentSource {
  public:
-  using Batches = std::shared_ptr<const std::vector<std::vector<Sample>>>;
-
-  /// `source` is null in all processes but the leading one. `batches` are the same in all; that of iteration
-  /// k is batches[first + k].
-  SharedSource(World& world, AssignmentSource* source, Batches batches, std::uint64_t first)
-      : world_(world), source_(source), batches_(std::move(batches)), first_(first) {}
+  /// `source` is null in all processes but the leading one. `batches` are the same in all, and begin with
+  /// that of iteration 0.
+  SharedSource(World& world, AssignmentSource* source, BatchStream batches)
+      : world_(world), source_(source), batches_(std::move(batches)) {}
 
   std::optional<ScheduledBatch> next() override;
 
  private:
   World& world_;
   AssignmentSource* source_;
-  Batches batches_;
-  std::uint64_t first_;
+  BatchStream batches_;
 };
 
 /// Processes make the Program of a schedule each for itself, in floating point and from data of their own;

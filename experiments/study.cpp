@@ -11,11 +11,11 @@
 
 #include "core/error.hpp"
 #include "core/lowering.hpp"
-#include "core/random.hpp"
 #include "core/verify.hpp"
 #include "costmodel/corrected.hpp"
 #include "costmodel/flops.hpp"
 #include "costmodel/schedule_tables.hpp"
+#include "experiments/batch_stream.hpp"
 #include "experiments/memory_table.hpp"
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
@@ -28,9 +28,6 @@
 
 namespace dflop {
 namespace {
-
-/// Random streams of one seed. Schedulers and planners derive their own from seed and iteration.
-constexpr std::uint64_t kBatchStream = 0x62617463;
 
 void report_assumptions(const Preprocessed& data, const PreprocessOptions& options) {
   const Assumptions& used = data.assumptions;
@@ -275,21 +272,9 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
 
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed) {
-  Random random(seed, kBatchStream);
-  std::vector<std::int32_t> order(samples.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::size_t next = order.size();
-  std::vector<Batch> batches(iterations);
-  for (Batch& batch : batches) {
-    batch.reserve(gbs);
-    while (batch.size() < static_cast<std::size_t>(gbs)) {
-      if (next == order.size()) {
-        random.shuffle(std::span(order));
-        next = 0;
-      }
-      batch.push_back(samples[order[next++]]);
-    }
-  }
+  BatchStream stream(borrowed(samples), gbs, seed);
+  std::vector<Batch> batches(static_cast<std::size_t>(iterations));
+  for (Batch& batch : batches) batch = stream.next();
   return batches;
 }
 

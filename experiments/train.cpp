@@ -163,7 +163,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.last_step = job.steps;
   options.seed = job.seed;
   options.learning_rate = request.learning_rate;
-  TrainingLoop training(job.plan, job.target, job.batches, request.scheduler, world, *executor, options);
+  TrainingLoop training(job.plan, job.target, job.batches(), request.scheduler, world, *executor, options);
 
   StepLog log;
   const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
@@ -188,7 +188,7 @@ int run(const Values& values) {
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
   const TrainJob job = read_train_job(values);
-  const Program layout = lower(job.plan, job.target->model, job.batches->front(), any_assignment(job.plan));
+  const Program layout = lower(job.plan, job.target->model, job.batches().next(), any_assignment(job.plan));
   const std::unique_ptr<World> world = make_live_world(device, layout.ranks());
   std::optional<LiveExecutor> executor;
   try {

@@ -67,17 +67,23 @@ TrainJob read_job(const Values& values) {
   return job;
 }
 
-void read_batches(const Values& values, TrainJob& job) {
-  if (job.steps * job.plan.gbs > kMostSamplesInAll) {
-    throw Error(ErrorKind::usage, fmt::format("option '--steps': {} steps of {} samples are more than {}",
-                                              job.steps, job.plan.gbs, kMostSamplesInAll));
-  }
+void read_data(const Values& values, TrainJob& job) {
   job.data = values["data"].as<std::string>();
-  const std::vector<Sample> samples =
-      load_samples(job.data, read_preprocess_options(values, job.target->model, job.seed));
-  job.data_fingerprint = fingerprint(samples);
-  job.batches = std::make_shared<const std::vector<Batch>>(
-      make_batches(samples, job.plan.gbs, static_cast<int>(job.steps), job.seed));
+  job.samples = std::make_shared<const std::vector<Sample>>(
+      load_samples(job.data, read_preprocess_options(values, job.target->model, job.seed)));
+  job.data_fingerprint = fingerprint(*job.samples);
+}
+
+/// What the steps train on, up to the batch that completes a pass over the data set.
+Batch drawn_samples(const TrainJob& job) {
+  const auto in_all = static_cast<std::int64_t>(job.samples->size());
+  BatchStream batches = job.batches();
+  Batch drawn;
+  for (std::int64_t step = 0; step < job.steps && step * job.plan.gbs < in_all; ++step) {
+    const Batch batch = batches.next();
+    drawn.insert(drawn.end(), batch.begin(), batch.end());
+  }
+  return drawn;
 }
 
 /// "FRACTION:LATENCY".
@@ -105,7 +111,7 @@ std::optional<Anomaly> read_slow_shapes(const Values& values) {
 
 TrainJob read_train_job(const Values& values) {
   TrainJob job = read_job(values);
-  read_batches(values, job);
+  read_data(values, job);
   return job;
 }
 
@@ -136,10 +142,8 @@ void read_correction(const Values& values, const TrainJob& job, TrainingOptions&
                                               slow ? "slow-shapes" : "correction"));
   }
   if (!slow) return;
-  Batch samples;
-  for (const Batch& batch : *job.batches) samples.insert(samples.end(), batch.begin(), batch.end());
   options.slower = std::make_shared<AnomalousCostModel>(*options.profile, job.plan, job.target->model,
-                                                        samples, *slow, job.seed);
+                                                        drawn_samples(job), *slow, job.seed);
 }
 
 std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "experiments/batch_stream.hpp"
 #include "experiments/options.hpp"
 #include "experiments/study.hpp"
 #include "experiments/training.hpp"
@@ -24,9 +25,12 @@ struct TrainJob {
   std::shared_ptr<const Target> target;
   std::string data;
   std::string data_fingerprint;
-  std::shared_ptr<const std::vector<Batch>> batches;
+  std::shared_ptr<const std::vector<Sample>> samples;  ///< of the data set
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
+
+  /// Those of the steps, from the first on.
+  BatchStream batches() const { return {samples, plan.gbs, seed}; }
 };
 
 /// The plan is the file's or, without one, one encoder and one LLM rank.

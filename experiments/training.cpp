@@ -15,8 +15,7 @@
 #include "sim/engine.hpp"
 
 namespace dflop {
-TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
-                           std::shared_ptr<const std::vector<Batch>> batches,
+TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
                            const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
                            const TrainingOptions& options)
     : plan_(plan),
@@ -40,9 +39,10 @@ std::shared_ptr<const CostModel> TrainingLoop::scheduling_cost() const {
 void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step) {
   const auto first = static_cast<std::uint64_t>(options_.first_step - 1);
   const auto last = static_cast<std::uint64_t>(options_.last_step);
-  const auto draw = [batches = batches_, first, last](std::uint64_t k) {
-    using Pointer = std::shared_ptr<const Batch>;
-    return first + k < last ? Pointer(batches, &(*batches)[first + k]) : nullptr;
+  BatchStream batches = batches_;
+  batches.skip(options_.first_step - 1);
+  const auto draw = [batches, first, last](std::uint64_t k) mutable {
+    return first + k < last ? std::make_shared<const Batch>(batches.next()) : nullptr;
   };
   ServiceOptions options = service_options(*target_, scheduler_, options_.seed);
   if (scheduler_.time_limit) options.mode = ServiceMode::live;
@@ -52,7 +52,7 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     if (correction_) input.cost_at = [c = correction_](std::uint64_t) { return c->current(); };
     service.emplace(std::move(input), options);
   }
-  SharedSource source(world_, service ? &*service : nullptr, batches_, first);
+  SharedSource source(world_, service ? &*service : nullptr, batches);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = source.next();
     if (!batch || batch->result.status == ScheduleStatus::infeasible) {

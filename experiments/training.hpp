@@ -12,6 +12,7 @@
 #include "core/assignment_source.hpp"
 #include "core/timeline.hpp"
 #include "costmodel/profiled.hpp"
+#include "experiments/batch_stream.hpp"
 #include "experiments/study.hpp"
 #include "experiments/training_correction.hpp"
 
@@ -50,15 +51,16 @@ struct TrainingOptions {
   std::shared_ptr<const CostModel> slower;
 };
 
-/// Trains step after step until the last one, or until `keep_going` says no after one. `batches`: that of
-/// step s is batches[s - 1]. The schedule of a step is made while the one before it runs; target and batches
-/// are owned with the scheduler, which may outlive the loop where it does not return in time. All processes
-/// of the world run the same loop; steps of all but the leading one have no loss, time and timeline.
+/// Trains step after step until the last one, or until `keep_going` says no after one. `batches` begins with
+/// that of step 1, also where the first step is a later one. The schedule of a step is made while the one
+/// before it runs; target and batches are owned with the scheduler, which may outlive the loop where it does
+/// not return in time. All processes of the world run the same loop; steps of all but the leading one have no
+/// loss, time and timeline.
 class TrainingLoop {
  public:
-  TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target,
-               std::shared_ptr<const std::vector<Batch>> batches, const SchedulerChoice& scheduler,
-               World& world, LiveExecutor& executor, const TrainingOptions& options);
+  TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
+               const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
+               const TrainingOptions& options);
 
   /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::run().
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
@@ -75,7 +77,7 @@ class TrainingLoop {
 
   const Plan& plan_;
   std::shared_ptr<const Target> target_;
-  std::shared_ptr<const std::vector<Batch>> batches_;
+  BatchStream batches_;
   SchedulerChoice scheduler_;
   World& world_;
   LiveExecutor& executor_;

@@ -46,13 +46,13 @@ std::vector<std::string> run_processes(const std::function<void(TalkingProcess&)
 /// Gives two schedules and no more.
 class TwoSchedules final : public AssignmentSource {
  public:
-  explicit TwoSchedules(SharedSource::Batches batches) : batches_(std::move(batches)) {}
+  explicit TwoSchedules(BatchStream batches) : batches_(std::move(batches)) {}
 
   std::optional<ScheduledBatch> next() override {
     if (given_ == 2) return std::nullopt;
     ScheduledBatch batch;
     batch.iteration = given_;
-    batch.samples = {batches_, &batches_->at(1 + given_)};
+    batch.samples = std::make_shared<const Batch>(batches_.next());
     batch.result.status = given_ == 0 ? ScheduleStatus::heuristic : ScheduleStatus::infeasible;
     batch.result.reason = given_ == 0 ? "" : "too large";
     batch.result.assignment = {2, 1, {0, 1, static_cast<std::int32_t>(given_)}};
@@ -61,21 +61,32 @@ class TwoSchedules final : public AssignmentSource {
   }
 
  private:
-  SharedSource::Batches batches_;
+  BatchStream batches_;
   std::uint64_t given_ = 0;
 };
 
+std::vector<std::string> ids(const Batch& batch) {
+  std::vector<std::string> all;
+  for (const Sample& sample : batch) all.push_back(sample.id);
+  return all;
+}
+
 /// The run goes on after its first batch, so the schedules are of batches 1 and 2.
 TEST(SharedSource, AllProcessesGetTheSchedulesOfTheFirst) {
-  const auto batches = std::make_shared<const std::vector<std::vector<Sample>>>(3);
+  std::vector<Sample> samples(9);
+  for (std::size_t i = 0; i < samples.size(); ++i) samples[i].id = std::to_string(i);
+  BatchStream batches(std::make_shared<const std::vector<Sample>>(samples), 3, 1);
+  batches.skip(1);
+  BatchStream expected = batches;
+  const std::vector<Batch> drawn = {expected.next(), expected.next()};
   const auto messages = run_processes([&](TalkingProcess& process) {
     TwoSchedules made(batches);
-    SharedSource source(process, process.leads() ? &made : nullptr, batches, 1);
+    SharedSource source(process, process.leads() ? &made : nullptr, batches);
     for (const int k : {0, 1}) {
       const auto batch = source.next();
       ASSERT_TRUE(batch.has_value());
       EXPECT_EQ(batch->iteration, static_cast<std::uint64_t>(k));
-      EXPECT_EQ(batch->samples.get(), &batches->at(static_cast<std::size_t>(1 + k)));
+      EXPECT_EQ(ids(*batch->samples), ids(drawn[static_cast<std::size_t>(k)]));
       EXPECT_EQ(batch->result.status, k == 0 ? ScheduleStatus::heuristic : ScheduleStatus::infeasible);
       EXPECT_EQ(batch->result.reason, k == 0 ? "" : "too large");
       EXPECT_EQ(batch->result.assignment.microbatches, 2);

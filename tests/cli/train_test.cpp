@@ -167,6 +167,15 @@ TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
   EXPECT_EQ(result.err.find("step 5/6"), std::string::npos) << "before training";
 }
 
+/// Batches are made as they are needed: those of a million steps at once would be a hundred million samples.
+TEST_F(Train, BeginsARunOfAMillionSteps) {
+  testing::Running run(
+      sandbox, {"train", "--steps", "1000000", "--gbs", "100", "--checkpoint", "run", "--every", "1"});
+  run.wait_until([&] { return !checkpoints("run").empty(); });
+  run.send(SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
+}
+
 /// Recorded live, the durations of one step replayed give that step's makespan again, but for what no span
 /// covers.
 TEST_F(Train, RecordsWhatReplayTakes) {
