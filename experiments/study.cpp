@@ -97,15 +97,14 @@ PipelineOrder iteration_order(const Plan& plan, const Target& target, std::span<
   return order_for_batch(plan, target.model, target.cluster, target.cost, samples, assignment);
 }
 
-/// A scheduler searches with durations that are affine in the work and may not be those of the cost model:
-/// what counts is the run.
-void measure_makespan(const Plan& plan, const Target& target, const CostModel& cost,
-                      ScheduledIteration& iteration) {
-  if (iteration.objective != Objective::makespan || iteration.status == ScheduleStatus::infeasible) return;
-  const PipelineOrder order = iteration_order(plan, target, iteration.samples, iteration.assignment, {});
-  const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
-  const ProgramCosts costs = price_batch(cost, program, plan, iteration.samples, iteration.assignment);
-  iteration.c_max = simulate(program, costs, Detail::usage).makespan;
+/// Whether a run says what the schedule comes to. A scheduler that makes makespans small searches with
+/// durations that are affine in the work and may not be those of the cost model: what counts is the run.
+bool is_run(const ScheduledIteration& iteration) {
+  return iteration.objective == Objective::makespan && iteration.status != ScheduleStatus::infeasible;
+}
+
+void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
+  iteration.c_max = makespan;
   if (!meets_bound(iteration.bound.count(), iteration.c_max.count())) {
     throw Error(ErrorKind::internal, fmt::format("a makespan of {} s below its bound of {} s",
                                                  iteration.c_max.count(), iteration.bound.count()));
@@ -120,12 +119,21 @@ void measure_makespan(const Plan& plan, const Target& target, const CostModel& c
   }
 }
 
+void measure_makespan(const Plan& plan, const Target& target, const CostModel& cost,
+                      ScheduledIteration& iteration) {
+  if (!is_run(iteration)) return;
+  const PipelineOrder order = iteration_order(plan, target, iteration.samples, iteration.assignment, {});
+  const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
+  const ProgramCosts costs = price_batch(cost, program, plan, iteration.samples, iteration.assignment);
+  set_makespan(iteration, simulate(program, costs, Detail::usage).makespan);
+}
+
 /// Passes on what another source gives, and keeps it; tells of events.
 class RecordedAssignments final : public AssignmentSource {
  public:
-  /// `cost` is what the scheduler predicts with. `seconds`, where given, receives the time that it took for
-  /// each.
-  RecordedAssignments(const Plan& plan, const Target& target, const CostModel& cost, AssignmentSource& source,
+  /// `cost` is what makespans are measured with; null: the caller does that. `seconds`, where given, receives
+  /// the time that the scheduler took for each.
+  RecordedAssignments(const Plan& plan, const Target& target, const CostModel* cost, AssignmentSource& source,
                       ScheduleFile& file, std::vector<Seconds>* seconds = nullptr)
       : plan_(plan), target_(target), cost_(cost), source_(source), file_(file), seconds_(seconds) {}
 
@@ -135,7 +143,7 @@ class RecordedAssignments final : public AssignmentSource {
     const ScheduleResult& result = batch->result;
     file_.iterations.push_back({*batch->samples, result.assignment, result.c_max, result.bound, result.status,
                                 result.objective, result.bound_kind, result.reason});
-    measure_makespan(plan_, target_, cost_, file_.iterations.back());
+    if (cost_ != nullptr) measure_makespan(plan_, target_, *cost_, file_.iterations.back());
     if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
     for (const ScheduleEvent& event : batch->events) {
       say("dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind), event.message);
@@ -146,7 +154,7 @@ class RecordedAssignments final : public AssignmentSource {
  private:
   const Plan& plan_;
   const Target& target_;
-  const CostModel& cost_;
+  const CostModel* cost_;
   AssignmentSource& source_;
   ScheduleFile& file_;
   std::vector<Seconds>* seconds_;
@@ -284,7 +292,7 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
   SchedulingService service(service_input(plan, target, batches, choice),
                             service_options(target, choice, seed));
   ScheduleFile file = empty_schedule(plan, batches, choice, seed);
-  RecordedAssignments source(plan, target, scheduling_cost(target, choice), service, file, seconds);
+  RecordedAssignments source(plan, target, &scheduling_cost(target, choice), service, file, seconds);
   Progress progress("scheduling");
   while (source.next()) {
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
@@ -312,8 +320,17 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
   SchedulingService service(service_input(plan, target, batches, choice),
                             service_options(target, choice, seed));
   ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
-  RecordedAssignments source(plan, target, scheduling_cost(target, choice), service, run.schedule);
-  run.evaluation = run_iterations(plan, target, source, batches.size(), traced, {});
+  // Where the scheduler predicts with what iterations are run with, the run is the measurement.
+  RecordedAssignments source(plan, target, choice.cost, service, run.schedule);
+  RunOptions options;
+  if (choice.cost == nullptr) {
+    options.runner = [&](std::size_t k, const Program& program, Detail detail) {
+      Timeline timeline = target.executor.run(program, detail);
+      if (is_run(run.schedule.iterations[k])) set_makespan(run.schedule.iterations[k], timeline.makespan);
+      return timeline;
+    };
+  }
+  run.evaluation = run_iterations(plan, target, source, batches.size(), traced, options);
   return run;
 }
 
