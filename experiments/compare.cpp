@@ -44,6 +44,7 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
 /// All files or none.
 void write_outputs(const std::string& directory, const Values& values, const std::vector<System>& systems,
                    const Table& table) {
+  make_output_directory(directory);
   const std::filesystem::path base = directory;
   StagedOutputs files;
   std::vector<ReportSystem> report;
@@ -120,7 +121,7 @@ int run(const Values& values) {
   input.samples = load_samples(values["data"].as<std::string>(),
                                read_preprocess_options(values, target.model, input.seed));
   input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
-  if (out) make_output_directory(*out, "report.html");
+  if (out) check_output_directory(*out, "report.html");
 
   run_systems(systems, target, input);
   report_planning(systems, training);

@@ -79,7 +79,8 @@ LiveDevice without_turns(LiveDevice device) {
 }
 
 /// What a plan needs, with as many ranks busy as it has, and the machine has cores for.
-ProfileTables measure(const Request& request, const Plan& plan) {
+/// @throws Stopped after the part that is measured when a signal comes
+ProfileTables measure(const Request& request, const Plan& plan, const StopOnSignals& signals) {
   ProfilerOptions options;
   options.seed = request.options.seed;
   options.budget = request.budget / kProfilesOfAPlan;
@@ -91,7 +92,8 @@ ProfileTables measure(const Request& request, const Plan& plan) {
   options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
   const std::unique_ptr<World> world =
       make_live_world(without_turns(request.options.device), std::max(2, plan.ranks()));
-  return measure_profile(request.target->model, *world, options);
+  return measure_profile(request.target->model, *world, options,
+                         [&](std::int64_t, std::int64_t) { signals.check(); });
 }
 
 /// @throws Error (input) naming the plan for which the profile is not.
@@ -109,7 +111,8 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
   }
 }
 
-/// Fewer than there are plans where a signal came. `profile`: of all plans; null: each has its own.
+/// `profile`: of all plans; null: each has its own.
+/// @throws Stopped where a signal came, after the step or the measured part that is under way
 std::vector<PlanFidelity> study_plans(const Request& request, const BatchStream& batches,
                                       const ProfileTables* profile, const StopOnSignals& signals) {
   std::vector<PlanFidelity> results;
@@ -118,20 +121,19 @@ std::vector<PlanFidelity> study_plans(const Request& request, const BatchStream&
   std::int64_t done = 0;
   Progress progress("running plans");
   const FidelityInput input{request.target, batches, profile,
-                            [&](const Plan& plan) { return measure(request, plan); }};
+                            [&](const Plan& plan) { return measure(request, plan, signals); }};
   for (const NamedPlan& plan : request.plans) {
-    const auto result = study_plan(plan, input, request.options, [&] {
+    results.push_back(study_plan(plan, input, request.options, [&] {
       progress.update(++done, all);
-      return signals.signal() == 0;
-    });
-    if (!result) break;
-    results.push_back(*result);
+      signals.check();
+    }));
   }
   return results;
 }
 
 void write_outputs(const std::string& directory, const Values& values,
                    const std::vector<PlanFidelity>& plans) {
+  make_output_directory(directory);
   const std::filesystem::path base(directory);
   StagedOutputs files;
   files.add(base / kOutputs[0], fidelity_page("dflop fidelity " + typed_options(values), plans));
@@ -160,27 +162,27 @@ int run(const Values& values) {
   const auto profile_file = read_text(values, "profile");
   const Request request = read_request(values);
   const BatchStream batches = make_request_batches(request, values);
-  const StopOnSignals signals;
   if (out) {
     for (const char* file : kOutputs) {
       refuse_files_of_others(values, "out", (std::filesystem::path(*out) / file).string());
     }
-    make_output_directory(*out, "report.html");
+    check_output_directory(*out, kOutputs[0]);
   }
   std::optional<ProfileTables> profile;
   if (profile_file) {
     profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
     check_profile(request, *profile, *profile_file, BatchStream(batches).next());
   }
-  const std::vector<PlanFidelity> plans =
-      study_plans(request, batches, profile ? &*profile : nullptr, signals);
-  if (plans.size() < request.plans.size()) {
-    say("dflop: stopped by signal {} in plan '{}'; nothing was written\n", signals.signal(),
-        request.plans[plans.size()].name);
-    return 128 + signals.signal();
+  const StopOnSignals signals;
+  try {
+    const std::vector<PlanFidelity> plans =
+        study_plans(request, batches, profile ? &*profile : nullptr, signals);
+    if (out) write_outputs(*out, values, plans);
+    print(plans, format);
+  } catch (const Stopped& stopped) {
+    say("dflop: {}; nothing is kept\n", stopped.what());
+    return stopped.exit_code();
   }
-  if (out) write_outputs(*out, values, plans);
-  print(plans, format);
   return 0;
 }
 

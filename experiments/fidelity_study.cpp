@@ -92,9 +92,8 @@ struct LiveSteps {
   std::vector<ProfileTables> profiles;
 };
 
-/// Nothing where `keep_going` said no.
-std::optional<LiveSteps> run_live(const Plan& plan, const FidelityInput& input,
-                                  const FidelityOptions& options, const std::function<bool()>& keep_going) {
+LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityOptions& options,
+                   const std::function<void()>& on_step) {
   const ModelSpec& model = input.target->model;
   const Program layout = lower(plan, model, BatchStream(input.batches).next(), any_assignment(plan));
   const std::unique_ptr<World> world = make_live_world(options.device, layout.ranks());
@@ -103,16 +102,14 @@ std::optional<LiveSteps> run_live(const Plan& plan, const FidelityInput& input,
                         training_options(options));
   const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
   LiveSteps live;
-  bool complete = true;
   training.run([&](const TrainingStep& step, Timeline&& timeline) {
-    complete = keep_going();
+    on_step();
     const std::int64_t counted = step.step - options.warm_up;
-    if (!complete || counted <= 0) return complete;
+    if (counted <= 0) return true;
     live.timelines.push_back(std::move(timeline));
     if (input.profile == nullptr && (counted - 1) % every == 0) live.profiles.push_back(input.measure(plan));
     return true;
   });
-  if (!complete) return std::nullopt;
   return live;
 }
 
@@ -128,18 +125,16 @@ Seconds PlanFidelity::replayed() const {
   return median_of(steps, &StepFidelity::replayed);
 }
 
-std::optional<PlanFidelity> study_plan(const NamedPlan& named, const FidelityInput& input,
-                                       const FidelityOptions& options,
-                                       const std::function<bool()>& keep_going) {
+PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, const FidelityOptions& options,
+                        const std::function<void()>& on_step) {
   const HostLoad load;
-  const std::optional<LiveSteps> live = run_live(named.plan, input, options, keep_going);
-  if (!live) return std::nullopt;
-  const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live->profiles));
+  const LiveSteps live = run_live(named.plan, input, options, on_step);
+  const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live.profiles));
   Conditions conditions;
   conditions.cores = options.device.cores;
   PlanFidelity result{named, {}, {}, {}, load.others()};
   Operations operations;
-  for (const Timeline& timeline : live->timelines) {
+  for (const Timeline& timeline : live.timelines) {
     const RecordedProgram recorded = recorded_program(timeline, "the recorded step", 0);
     const ProgramCosts costs = cost.price(recorded.program);
     const Timeline predicted = simulate(recorded.program, costs, Detail::usage, conditions);

@@ -83,12 +83,10 @@ struct FidelityInput {
   std::function<ProfileTables(const Plan&)> measure = {};
 };
 
-/// Runs a plan live and predicts each of its steps. Nothing where `keep_going`, asked after each step, said
-/// no.
+/// Runs a plan live and predicts each of its steps. Calls `on_step` after each; what it throws ends the run.
 /// @throws as TrainingLoop::run()
-std::optional<PlanFidelity> study_plan(const NamedPlan& plan, const FidelityInput& input,
-                                       const FidelityOptions& options,
-                                       const std::function<bool()>& keep_going);
+PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
+                        const std::function<void()>& on_step);
 
 /// The same kinds of all plans together.
 std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& plans);

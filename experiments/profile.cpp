@@ -1,5 +1,6 @@
 // dflop profile: measures what the parts of a model take on a live device.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include "experiments/presets.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/say.hpp"
+#include "experiments/stop_signals.hpp"
 #include "experiments/training_profile.hpp"
 #include "traces/output_file.hpp"
 #include "traces/text_file.hpp"
@@ -87,6 +89,12 @@ Table unit_table(const ProfileTables& profile) {
   return table;
 }
 
+std::vector<int> sizes_of(const ProfileTables& tables) {
+  std::vector<int> sizes;
+  for (const TpProfile& tp : tables.tp) sizes.push_back(tp.tp);
+  return sizes;
+}
+
 /// What --resume goes on from; none without it, or where there is no file yet.
 std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec& model, const World& world,
                                           const ProfilerOptions& options) {
@@ -131,16 +139,25 @@ int run(const Values& values) {
   const std::unique_ptr<World> world = make_live_world(device, ranks);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;
+  std::string kept = earlier ? *out + " is as it was" : "nothing is kept";
   const auto write = [&](ProfileTables tables) {
     tables.dflop_version = DFLOP_VERSION;
-    if (out) write_file_atomically(*out, to_json(tables));
+    if (!out) return;
+    write_file_atomically(*out, to_json(tables));
+    kept = fmt::format("{} has tp {}; go on with --resume", *out, fmt::join(sizes_of(tables), ", "));
   };
   options.on_tables = write;
   ProfileTables measured;
-  {
+  const StopOnSignals signals;
+  try {
     Progress progress("measuring");
-    measured = measure_profile(model, *world, options,
-                               [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+    measured = measure_profile(model, *world, options, [&](std::int64_t done, std::int64_t total) {
+      signals.check();
+      progress.update(done, total);
+    });
+  } catch (const Stopped& stopped) {
+    say("dflop: {}; {}\n", stopped.what(), kept);
+    return stopped.exit_code();
   }
   write(measured);
   print_table(unit_table(measured), format);

@@ -52,4 +52,8 @@ int StopOnSignals::signal() const {
   return static_cast<int>(stop_signal);
 }
 
+void StopOnSignals::check() const {
+  if (signal() != 0) throw Stopped(signal());
+}
+
 }  // namespace dflop

@@ -2,8 +2,23 @@
 #pragma once
 
 #include <csignal>
+#include <stdexcept>
+#include <string>
 
 namespace dflop {
+
+/// Ends what is being measured, from inside, when a signal has come.
+class Stopped final : public std::runtime_error {
+ public:
+  explicit Stopped(int signal)
+      : std::runtime_error("stopped by signal " + std::to_string(signal)), signal_(signal) {}
+  int signal() const { return signal_; }
+  /// Of the process, as shells have it.
+  int exit_code() const { return 128 + signal_; }
+
+ private:
+  int signal_;
+};
 
 /// While it lives, SIGINT and SIGTERM are noted and do not end the process. One that comes seconds after the
 /// first ends it at once. One at a time.
@@ -16,6 +31,8 @@ class StopOnSignals {
 
   /// The first signal that came; 0 where none has.
   int signal() const;
+  /// @throws Stopped where one has come
+  void check() const;
 
  private:
   struct sigaction interrupt_ {};

@@ -1,8 +1,5 @@
 // dflop fidelity: live runs of a grid of plans beside their predictions.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +12,7 @@
 #include <thread>
 
 #include "tests/cli/run.hpp"
+#include "tests/cli/running.hpp"
 #include "traces/profile_tables.hpp"
 
 namespace dflop {
@@ -189,23 +187,36 @@ TEST_F(Fidelity, NamesThePlanThatDoesNotFit) {
 TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
   write_grid();
   measure_profile();
-  const std::string directory = sandbox.path(".").string();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const int null = ::open("/dev/null", O_RDWR);
-    if (::chdir(directory.c_str()) != 0 || ::dup2(null, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(127);
-    ::execl(DFLOP_BINARY, DFLOP_BINARY, "fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps",
-            "10000", "--out", "out", nullptr);
-    ::_exit(127);
+  testing::Running run(sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps",
+                                 "10000", "--out", "out/of/sight"});
+  run.wait_until([&] { return run.has_threads(); });
+  run.send(SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
+  EXPECT_NE(run.err().find("stopped by signal 2; nothing is kept"), std::string::npos) << run.err();
+  EXPECT_FALSE(sandbox.has("out"));
+}
+
+/// Measuring takes hours here; after a second it is what is under way.
+TEST_F(Fidelity, StopsWhileItMeasures) {
+  write_grid();
+  testing::Running run(sandbox, {"fidelity", "--plans", "grid.json", "--steps", "1", "--warm-up", "1",
+                                 "--budget-s", "86400", "--out", "out"});
+  run.wait_until([&] { return run.has_threads(); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait(), 128 + SIGTERM) << run.err();
+  EXPECT_NE(run.err().find("stopped by signal 15; nothing is kept"), std::string::npos) << run.err();
+  EXPECT_FALSE(sandbox.has("out"));
+}
+
+TEST_F(Fidelity, RefusesAFolderThatCannotBeMade) {
+  write_grid();
+  testing::write_all(sandbox.path("file"), "");
+  for (const std::string out : {"file", "file/out", "/proc/out", "/proc/out/of/sight"}) {
+    const RunResult result = run("--steps 1 --out " + out);
+    EXPECT_EQ(result.exit_code, 2) << out;
+    EXPECT_NE(result.err.find(out + ": the directory could not be made"), std::string::npos) << result.err;
   }
-  // Signals are noted before the folder is made.
-  while (!sandbox.has("out")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ::kill(child, SIGINT);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
-  EXPECT_TRUE(std::filesystem::is_empty(sandbox.path("out")));
 }
 
 }  // namespace

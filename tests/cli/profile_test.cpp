@@ -1,11 +1,13 @@
 // dflop profile, and what dflop train makes of it.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "tests/cli/run.hpp"
+#include "tests/cli/running.hpp"
 #include "traces/profile_tables.hpp"
 
 namespace dflop {
@@ -91,6 +93,17 @@ TEST_F(Profile, GoesOnWithWhatWasMeasured) {
   testing::expect_error(
       sandbox.run("profile --model small-vlm --budget-s 0.1 --most-tokens 64 --out p.json --resume"),
       {"p.json: a profile of another model"});
+}
+
+/// The second tp takes three seconds.
+TEST_F(Profile, KeepsWhatIsCompleteWhenItIsStopped) {
+  testing::Running run(
+      sandbox, {"profile", "--model", "tiny-vlm", "--budget-s", "6", "--tp", "1", "2", "--out", "p.json"});
+  run.wait_until([&] { return sandbox.has("p.json"); });
+  run.send(SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
+  EXPECT_NE(run.err().find("stopped by signal 2; p.json has tp 1"), std::string::npos) << run.err();
+  EXPECT_EQ(tables_in(sandbox.path("p.json")).tp.size(), 1u);
 }
 
 TEST_F(Profile, PredictsTrainingSteps) {
