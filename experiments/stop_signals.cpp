@@ -1,17 +1,20 @@
 #include "experiments/stop_signals.hpp"
 
+#include <atomic>
 #include <ctime>
 
 namespace dflop {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0;
-volatile std::sig_atomic_t stop_second = 0;
+// Whichever thread a signal comes to writes them, and others ask.
+std::atomic<int> stop_signal = 0;
+std::atomic<std::time_t> stop_second = 0;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::time_t>::is_always_lock_free);
 
-std::sig_atomic_t monotonic_second() {
+std::time_t monotonic_second() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::sig_atomic_t>(now.tv_sec);
+  return now.tv_sec;
 }
 
 /// The first signal asks for the end. Launchers send it to a process and to its group, so that it comes
@@ -49,7 +52,7 @@ StopOnSignals::~StopOnSignals() {
 }
 
 int StopOnSignals::signal() const {
-  return static_cast<int>(stop_signal);
+  return stop_signal;
 }
 
 void StopOnSignals::check() const {

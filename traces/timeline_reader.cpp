@@ -250,7 +250,11 @@ void require_timeline_keys(const JsonValue& json, std::int64_t version) {
         {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
         optional);
   };
-  version == 1 ? require({}) : require({"cores"});
+  if (version == 1) {
+    require({});
+  } else {
+    require({"cores"});
+  }
 }
 
 Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64_t version) {
