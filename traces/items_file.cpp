@@ -21,7 +21,7 @@ constexpr std::size_t kRequired = 3;
 constexpr std::size_t kTokens = 3;
 
 /// What was found, fit for one line.
-std::string quoted(std::string_view found) {
+std::string in_quotes(std::string_view found) {
   if (found.empty()) return "an empty field";
   std::string text(found.substr(0, 60));
   std::replace_if(
@@ -37,10 +37,10 @@ class Header {
       const auto column = std::find(kColumns.begin(), kColumns.end(), fields[f]);
       if (column == kColumns.end())
         throw Error(ErrorKind::input,
-                    "expected the columns id, encoder_s, llm_s and tokens, found " + quoted(fields[f]),
+                    "expected the columns id, encoder_s, llm_s and tokens, found " + in_quotes(fields[f]),
                     place);
       std::optional<std::size_t>& field = field_[column - kColumns.begin()];
-      if (field) throw Error(ErrorKind::input, "column " + quoted(fields[f]) + " is there twice", place);
+      if (field) throw Error(ErrorKind::input, "column " + in_quotes(fields[f]) + " is there twice", place);
       field = f;
     }
     for (std::size_t c = 0; c < kRequired; ++c) {
@@ -66,10 +66,10 @@ double read_number(std::string_view text, double most, bool whole, const std::st
   const bool number = error == std::errc() && end == text.data() + text.size();
   // Written so that NaN fails it.
   if (number && value >= 0 && value <= most && !(whole && value != std::floor(value))) return value;
-  throw Error(
-      ErrorKind::input,
-      fmt::format("expected a {}number from 0 to {:g}, found {}", whole ? "whole " : "", most, quoted(text)),
-      place);
+  throw Error(ErrorKind::input,
+              fmt::format("expected a {}number from 0 to {:g}, found {}", whole ? "whole " : "", most,
+                          in_quotes(text)),
+              place);
 }
 
 }  // namespace
@@ -91,9 +91,10 @@ ItemList parse_items(std::string_view csv, const std::string& file) {
     if (id.empty()) throw Error(ErrorKind::input, "expected an id, found an empty field", place(0));
     const auto [other, is_new] = row_of.try_emplace(id, reader.row());
     if (!is_new)
-      throw Error(ErrorKind::input,
-                  fmt::format("expected ids that differ, found {}, as in row {}", quoted(id), other->second),
-                  place(0));
+      throw Error(
+          ErrorKind::input,
+          fmt::format("expected ids that differ, found {}, as in row {}", in_quotes(id), other->second),
+          place(0));
     items.ids.push_back(std::move(id));
     items.encoder_s.push_back(read_number(header.field(fields, 1), kLongestItem, false, place(1)));
     items.llm_s.push_back(read_number(header.field(fields, 2), kLongestItem, false, place(2)));
