@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "backend/parameters.hpp"
+#include "backend/synthetic.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -46,6 +48,20 @@ void require_live(const ModelSpec& model) {
   }
   require_heads(model, model.llm, "LLM");
   require(model.llm.vocabulary > 0, model, "expected an LLM with a vocabulary, found none");
+}
+
+void require_split(const ModelSpec& model, int encoder_tp, int llm_tp) {
+  StagePlace encoder;  // one layer of each module, and the ends
+  encoder.stage.tp = encoder_tp;
+  encoder.stage.encoder_layers = 1;
+  encoder.stage.connector = true;
+  encoder.patches = true;
+  StagePlace llm;
+  llm.stage.tp = llm_tp;
+  llm.stage.llm_layers = 1;
+  llm.stage.embedding = llm.stage.head = true;
+  if (model.encoder.layers > 0) stage_parameter_list(model, encoder, 0, kPatchValues);
+  stage_parameter_list(model, llm, 0, kPatchValues);
 }
 
 void require_live(const ModelSpec& model, std::span<const Sample> samples) {

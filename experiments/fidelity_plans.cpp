@@ -6,8 +6,6 @@
 #include <filesystem>
 
 #include "backend/live_checks.hpp"
-#include "backend/parameters.hpp"
-#include "backend/synthetic.hpp"
 #include "core/error.hpp"
 #include "experiments/live_setup.hpp"
 #include "traces/plan_file.hpp"
@@ -41,24 +39,6 @@ void give_layers(Plan& plan, const ModelSpec& model) {
   }
 }
 
-/// Of a run's parameters, before any of them is made.
-void require_split(const Plan& plan, const ModelSpec& model, const std::string& where) {
-  try {
-    for (const int tp : {plan.encoder.tp, plan.llm.tp}) {
-      StagePlace place;
-      place.stage.tp = tp;
-      place.stage.encoder_layers = tp == plan.encoder.tp ? 1 : 0;
-      place.stage.connector = place.stage.encoder_layers > 0;
-      place.stage.llm_layers = tp == plan.llm.tp ? 1 : 0;
-      place.stage.embedding = place.stage.head = place.stage.llm_layers > 0;
-      place.patches = place.stage.encoder_layers > 0;
-      stage_parameter_list(model, place, 0, kPatchValues);
-    }
-  } catch (const Error& error) {
-    throw Error(error.kind(), error.message(), where);
-  }
-}
-
 }  // namespace
 
 std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
@@ -75,7 +55,11 @@ std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& f
     }
     plan.gbs = gbs;
     validate(plan, model, cluster, where);
-    require_split(plan, model, where);
+    try {
+      require_split(model, plan.encoder.tp, plan.llm.tp);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.message(), where);
+    }
     plans.push_back({from.name, std::move(plan)});
   }
   return plans;

@@ -9,9 +9,7 @@
 #include <set>
 
 #include "backend/live_checks.hpp"
-#include "backend/parameters.hpp"
 #include "backend/profiler.hpp"
-#include "backend/synthetic.hpp"
 #include "core/error.hpp"
 #include "experiments/command.hpp"
 #include "experiments/live_setup.hpp"
@@ -48,17 +46,11 @@ std::vector<TpMode> read_modes(const Values& values) {
 }
 
 /// @throws Error (usage) for a tp that the model's parts cannot be split over.
-void require_tp(const ModelSpec& model, const std::vector<int>& tp) {
+void require_modes(const ModelSpec& model, const std::vector<TpMode>& modes) {
   require_live(model);
-  for (const int size : tp) {
-    StagePlace place;  // a layer of each module, and the ends
-    place.stage.tp = size;
-    place.stage.encoder_layers = std::min(1, model.encoder.layers);
-    place.stage.connector = model.encoder.layers > 0;
-    place.stage.llm_layers = 1;
-    place.stage.embedding = true;
+  for (const TpMode& mode : modes) {
     try {
-      stage_parameter_list(model, place, 0, kPatchValues);
+      require_split(model, mode.tp, mode.tp);
     } catch (const Error& error) {
       throw Error(ErrorKind::usage, error.message(), "option '--tp'");
     }
@@ -89,10 +81,10 @@ Table unit_table(const ProfileTables& profile) {
   return table;
 }
 
-std::vector<int> sizes_of(const ProfileTables& tables) {
-  std::vector<int> sizes;
-  for (const TpProfile& tp : tables.tp) sizes.push_back(tp.tp);
-  return sizes;
+std::vector<std::string> modes_of(const ProfileTables& tables) {
+  std::vector<std::string> modes;
+  for (const TpProfile& tp : tables.tp) modes.push_back(to_string(tp.mode));
+  return modes;
 }
 
 /// What --resume goes on from; none without it, or where there is no file yet.
@@ -134,7 +126,7 @@ int run(const Values& values) {
   const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
                                options.modes.back().tp});
   const ModelSpec model = find_model(values["model"].as<std::string>());
-  require_tp(model, options.tp);
+  require_modes(model, options.modes);
 
   const std::unique_ptr<World> world = make_live_world(device, ranks);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
@@ -144,7 +136,7 @@ int run(const Values& values) {
     tables.dflop_version = DFLOP_VERSION;
     if (!out) return;
     write_file_atomically(*out, to_json(tables));
-    kept = fmt::format("{} has tp {}; go on with --resume", *out, fmt::join(sizes_of(tables), ", "));
+    kept = fmt::format("{} has {}; go on with --resume", *out, fmt::join(modes_of(tables), ", "));
   };
   options.on_tables = write;
   ProfileTables measured;
