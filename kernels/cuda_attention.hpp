@@ -34,8 +34,8 @@ struct AttentionLayout {
   DFLOP_HOST_DEVICE std::int64_t query(int head) const { return std::int64_t{head} * head_dim; }
   DFLOP_HOST_DEVICE std::int64_t key(int kv_head) const { return query(heads + kv_head); }
   DFLOP_HOST_DEVICE std::int64_t value(int kv_head) const { return query(heads + kv_heads + kv_head); }
-  DFLOP_HOST_DEVICE std::int64_t qkv_columns() const { return query(heads + 2 * kv_heads); }
-  DFLOP_HOST_DEVICE std::int64_t out_columns() const { return query(heads); }
+  DFLOP_HOST_DEVICE int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+  DFLOP_HOST_DEVICE int out_columns() const { return heads * head_dim; }
   DFLOP_HOST_DEVICE int kv_head_of(int head) const { return head / (heads / kv_heads); }
 };
 

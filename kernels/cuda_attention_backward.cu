@@ -27,15 +27,14 @@ constexpr int kQueryTiles = 2;
 constexpr int kQueries = 128;
 constexpr int kKeysAtOnce = 32;
 template <int dim>
-constexpr std::size_t kQuerySharedBytes = (2 * kQueries + 4 * kKeysAtOnce) * dim * sizeof(bf16);
+constexpr std::size_t kQuerySharedBytes = (2 * kQueries + 4 * kKeysAtOnce) * Tile<dim>::kRowBytes;
 
-// The pass over keys: 8 warps of 16 keys, queries in 64s.
+// The pass over keys: 8 warps of 16 keys, queries in 64s or, where a block has little shared memory, 32s.
 constexpr int kKeyThreads = 8 * kWarp;
 constexpr int kKeys = 128;
-constexpr int kQueriesAtOnce = 64;
-template <int dim>
-constexpr std::size_t kKeySharedBytes = (2 * kKeys + 4 * kQueriesAtOnce) * dim * sizeof(bf16) +
-                                        4 * kQueriesAtOnce * sizeof(float);
+template <int dim, int queries_at_once>
+constexpr std::size_t kKeySharedBytes = (2 * kKeys + 4 * queries_at_once) * Tile<dim>::kRowBytes +
+                                        4 * queries_at_once * sizeof(float);
 
 /// delta[row, head] = sum of dout * out over the head; a warp each.
 __global__ void delta_kernel(float* delta, const bf16* dout, const bf16* out, std::int64_t count,
@@ -77,62 +76,58 @@ __device__ QueryRows query_rows(const Gradients& from, const SequenceTile& tile,
   return rows;
 }
 
-/// Scores of queries by keys, and slopes dout v^T, become ds. `query` is the warp's first.
+/// Slopes dout v^T become ds, given the scores of queries by keys, -inf where unseen.
 __device__ void query_slopes(Fragments<kQueryTiles, kKeysAtOnce / 8>& slopes,
                              const Fragments<kQueryTiles, kKeysAtOnce / 8>& scores, const QueryRows& rows,
-                             int query, int key, int length, const AttentionLayout& layout) {
+                             float scale) {
 #pragma unroll
   for (int i = 0; i < kQueryTiles; ++i) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = query + fragment_row(i, half);
-      const int visible = layout.causal && row + 1 < length ? row + 1 : length;
+    for (int j = 0; j < kKeysAtOnce / 8; ++j) {
 #pragma unroll
-      for (int j = 0; j < kKeysAtOnce / 8; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const float score = scores[i][j][2 * half + c] * (layout.scale * kLog2E);
-          const float p = exp2f(score - rows.log_sum[i][half]);
-          float& slope = slopes[i][j][2 * half + c];
-          slope = key + fragment_column(j) + c < visible ? p * (slope - rows.delta[i][half]) : 0.0f;
-        }
+      for (int c = 0; c < 4; ++c) {
+        const float p = power_of_two(scores[i][j][c] * scale - rows.log_sum[i][c / 2]);
+        slopes[i][j][c] = p * (slopes[i][j][c] - rows.delta[i][c / 2]);
       }
     }
   }
 }
 
 template <int dim>
-__global__ void __launch_bounds__(kQueryThreads) queries_kernel(Gradients gradients, AttentionLayout layout) {
-  extern __shared__ __align__(16) bf16 backward_memory[];
+__global__ void __launch_bounds__(kQueryThreads, 2)
+    queries_kernel(Gradients gradients, AttentionLayout layout) {
+  extern __shared__ __align__(Tile<dim>::kAlignment) bf16 backward_memory[];
   const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kQueries, layout.causal);
   if (tile.first >= tile.length) return;
   const int head = static_cast<int>(blockIdx.y);
-  const int kv_head = layout.kv_head_of(head);
-  const Tile<dim> queries{backward_memory};
-  const Tile<dim> douts{backward_memory + kQueries * dim};
-  const std::int64_t stride = layout.qkv_columns();
+  const Tile<dim> queries{shared_address(backward_memory)};
+  const Tile<dim> douts = queries.after(kQueries);
+  const int stride = layout.qkv_columns();
   const bf16* rows = gradients.qkv + tile.begin * stride;
+  const bf16* keys_of_head = rows + layout.key(layout.kv_head_of(head));
+  const std::int64_t to_values = layout.value(0) - layout.key(0);
   // Of the tile after this one keys and values are copied while this one is computed with.
   const auto keys_of = [&](int key) {
-    return Tile<dim>{backward_memory + (2 * kQueries + key / kKeysAtOnce % 2 * 2 * kKeysAtOnce) * dim};
+    return douts.after(kQueries + key / kKeysAtOnce % 2 * 2 * kKeysAtOnce);
   };
-  const auto values_of_keys = [&](int key) { return Tile<dim>{keys_of(key).data + kKeysAtOnce * dim}; };
   const auto copy = [&](int key) {
-    const bf16* from = rows + key * stride;
-    keys_of(key).template copy<kKeysAtOnce, kQueryThreads>(from + layout.key(kv_head), stride,
-                                                           tile.length - key, layout.head_dim);
-    values_of_keys(key).template copy<kKeysAtOnce, kQueryThreads>(from + layout.value(kv_head), stride,
-                                                                  tile.length - key, layout.head_dim);
+    const bf16* from = keys_of_head + std::int64_t{key} * stride;
+    const Tile<dim> keys = keys_of(key);
+    const int count = tile.length - key;
+    keys.template copy<kKeysAtOnce, kQueryThreads>(from, stride, count, layout.head_dim);
+    keys.after(kKeysAtOnce)
+        .template copy<kKeysAtOnce, kQueryThreads>(from + to_values, stride, count, layout.head_dim);
   };
   const int count = tile.length - tile.first;
-  queries.template copy<kQueries, kQueryThreads>(rows + tile.first * stride + layout.query(head), stride,
-                                                 count, layout.head_dim);
+  queries.template copy<kQueries, kQueryThreads>(
+      rows + std::int64_t{tile.first} * stride + layout.query(head), stride, count, layout.head_dim);
   douts.template copy<kQueries, kQueryThreads>(
       gradients.dout + (tile.begin + tile.first) * layout.out_columns() + layout.query(head),
       layout.out_columns(), count, layout.head_dim);
   copy(0);
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kQueryTiles * 16;
+  const int query = tile.first + warp_row;  // the warp's first
   const QueryRows known = query_rows(gradients, tile, warp_row, head, layout);
   Fragments<kQueryTiles, dim / 8> sums;
   clear<kQueryTiles, dim / 8>(sums);
@@ -141,151 +136,173 @@ __global__ void __launch_bounds__(kQueryThreads) queries_kernel(Gradients gradie
     wait_copies();
     __syncthreads();  // this tile is there, and no one needs the one before
     if (key + kKeysAtOnce < seen) copy(key + kKeysAtOnce);
+    if (layout.causal && key >= query + kQueryTiles * 16) continue;  // none of the warp's queries sees it
+    const Tile<dim> keys = keys_of(key);
     Fragments<kQueryTiles, kKeysAtOnce / 8> scores;
     Fragments<kQueryTiles, kKeysAtOnce / 8> slopes;
     clear<kQueryTiles, kKeysAtOnce / 8>(scores);
     clear<kQueryTiles, kKeysAtOnce / 8>(slopes);
-    add_row_products<kQueryTiles, kKeysAtOnce / 8, dim>(scores, queries, warp_row, keys_of(key));
-    add_row_products<kQueryTiles, kKeysAtOnce / 8, dim>(slopes, douts, warp_row, values_of_keys(key));
-    query_slopes(slopes, scores, known, tile.first + warp_row, key, tile.length, layout);
-    add_products<kQueryTiles, kKeysAtOnce / 8, dim>(sums, slopes, keys_of(key));
+    add_row_products<kQueryTiles, kKeysAtOnce / 8, dim>(scores, queries, warp_row, keys);
+    add_row_products<kQueryTiles, kKeysAtOnce / 8, dim>(slopes, douts, warp_row, keys.after(kKeysAtOnce));
+    if (key + kKeysAtOnce > tile.length || (layout.causal && key + kKeysAtOnce > query + 1)) {
+      mask<kQueryTiles, kKeysAtOnce / 8>(scores, query, key, tile.length, layout.causal);
+    }
+    query_slopes(slopes, scores, known, layout.scale * kLog2E);
+    add_products<kQueryTiles, kKeysAtOnce / 8, dim>(sums, slopes, keys);
   }
 #pragma unroll
   for (int i = 0; i < kQueryTiles; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = tile.first + warp_row + fragment_row(i, half);
-      if (query >= tile.length) continue;
-      bf16* to = gradients.dqkv + (tile.begin + query) * stride + layout.query(head);
+      const int row = query + fragment_row(i, half);
+      if (row >= tile.length) continue;
+      bf16* to = gradients.dqkv + (tile.begin + row) * stride + layout.query(head);
       store_row(to, layout.head_dim, sums, i, half, layout.scale);
     }
   }
 }
 
-/// Scores of keys by queries become probabilities. Lines of log sums belong to columns here.
-__device__ void key_probabilities(Fragments<1, kQueriesAtOnce / 8>& scores, const float* log_sums, int key,
-                                  int query, const AttentionLayout& layout) {
+/// Scores of keys by queries become -inf where a query comes before the key. `key` is the warp's first.
+template <int n>
+__device__ void mask_queries(Fragments<1, n>& scores, int key, int query) {
 #pragma unroll
-  for (int j = 0; j < kQueriesAtOnce / 8; ++j) {
+  for (int j = 0; j < n; ++j) {
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const int column = fragment_column(j) + c;
-      const float log_sum = log_sums[column] * kLog2E;
+    for (int c = 0; c < 4; ++c) {
+      const bool hidden = query + fragment_column(j) + c % 2 < key + fragment_row(0, c / 2);
+      if (hidden) scores[0][j][c] = -INFINITY;
+    }
+  }
+}
+
+/// Scores of keys by queries become probabilities; each column has its own log of the sum.
+template <int n>
+__device__ void key_probabilities(Fragments<1, n>& scores, const float* log_sums, float scale) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const bool visible = !layout.causal || key + fragment_row(0, half) <= query + column;
-        float& score = scores[0][j][2 * half + c];
-        score = visible ? exp2f(score * (layout.scale * kLog2E) - log_sum) : 0.0f;
-      }
+  for (int j = 0; j < n; ++j) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float log_sum = log_sums[fragment_column(j) + c % 2] * kLog2E;
+      scores[0][j][c] = power_of_two(scores[0][j][c] * scale - log_sum);
     }
   }
 }
 
 /// slopes = p * (slopes - delta of the column).
-__device__ void key_slopes(Fragments<1, kQueriesAtOnce / 8>& slopes,
-                           const Fragments<1, kQueriesAtOnce / 8>& probabilities, const float* delta) {
+template <int n>
+__device__ void key_slopes(Fragments<1, n>& slopes, const Fragments<1, n>& probabilities,
+                           const float* delta) {
 #pragma unroll
-  for (int j = 0; j < kQueriesAtOnce / 8; ++j) {
+  for (int j = 0; j < n; ++j) {
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const float mean = delta[fragment_column(j) + c];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float& slope = slopes[0][j][2 * half + c];
-        slope = probabilities[0][j][2 * half + c] * (slope - mean);
-      }
+    for (int c = 0; c < 4; ++c) {
+      slopes[0][j][c] = probabilities[0][j][c] * (slopes[0][j][c] - delta[fragment_column(j) + c % 2]);
     }
   }
 }
 
-/// One of two buffers: a tile of queries of one head with what belongs to them.
-template <int dim>
+/// The queries of one head that the pass over keys takes at once.
+struct QueryTile {
+  int head;
+  int first;
+
+  /// Those after these: the same head's, or the next head's from `start` on.
+  __device__ QueryTile next(int at_once, int start, int length) const {
+    if (first + at_once < length) return {head, first + at_once};
+    return {head + 1, start};
+  }
+};
+
+/// One of two buffers for `rows` queries, with what belongs to them.
+template <int dim, int rows>
 struct QueryBuffer {
   Tile<dim> queries;
   Tile<dim> douts;
   float* log_sums;
   float* delta;
 
-  __device__ QueryBuffer(bf16* tiles, float* lines, int which)
-      : queries{tiles + which * 2 * kQueriesAtOnce * dim},
-        douts{queries.data + kQueriesAtOnce * dim},
-        log_sums(lines + which * 2 * kQueriesAtOnce),
-        delta(log_sums + kQueriesAtOnce) {}
+  __device__ QueryBuffer(Tile<dim> tiles, float* lines, int which)
+      : queries(tiles.after(which * 2 * rows)),
+        douts(queries.after(rows)),
+        log_sums(lines + which * 2 * rows),
+        delta(log_sums + rows) {}
 
-  /// Begins to copy the queries from `first` on. What lies beyond the sequence becomes zeros, which add
-  /// nothing: probabilities of 1 meet a dout of 0, and slopes are 0.
-  __device__ void copy(const Gradients& from, const SequenceTile& tile, int first, int head,
+  /// Begins to copy. What lies beyond the sequence becomes zeros, which add nothing: probabilities of 1 meet
+  /// a dout of 0, and slopes are 0.
+  __device__ void copy(const Gradients& from, const SequenceTile& tile, const QueryTile& some,
                        const AttentionLayout& layout) const {
-    const std::int64_t row = tile.begin + first;
-    const int count = tile.length - first;
-    queries.template copy<kQueriesAtOnce, kKeyThreads>(
-        from.qkv + row * layout.qkv_columns() + layout.query(head), layout.qkv_columns(), count,
-        layout.head_dim);
-    douts.template copy<kQueriesAtOnce, kKeyThreads>(
-        from.dout + row * layout.out_columns() + layout.query(head), layout.out_columns(), count,
-        layout.head_dim);
+    const std::int64_t row = tile.begin + some.first;
+    const int count = tile.length - some.first;
+    queries.template copy<rows, kKeyThreads>(from.qkv + row * layout.qkv_columns() + layout.query(some.head),
+                                             layout.qkv_columns(), count, layout.head_dim);
+    douts.template copy<rows, kKeyThreads>(from.dout + row * layout.out_columns() + layout.query(some.head),
+                                           layout.out_columns(), count, layout.head_dim);
     const int line = static_cast<int>(threadIdx.x);
-    if (line >= kQueriesAtOnce) return;
-    const std::int64_t place = (line < count ? row + line : row) * layout.heads + head;
-    copy_4(log_sums + line, from.log_sums + place, line < count);
-    copy_4(delta + line, from.delta + place, line < count);
+    if (line >= rows) return;
+    const std::int64_t place = (line < count ? row + line : row) * layout.heads + some.head;
+    copy_4(shared_address(log_sums + line), from.log_sums + place, line < count);
+    copy_4(shared_address(delta + line), from.delta + place, line < count);
   }
 };
 
-template <int dim>
-__global__ void __launch_bounds__(kKeyThreads) keys_kernel(Gradients gradients, AttentionLayout layout) {
-  extern __shared__ __align__(16) bf16 backward_memory[];
+template <int dim, int queries_at_once>
+__global__ void __launch_bounds__(kKeyThreads, 1) keys_kernel(Gradients gradients, AttentionLayout layout) {
+  extern __shared__ __align__(Tile<dim>::kAlignment) bf16 backward_memory[];
+  using Scores = Fragments<1, queries_at_once / 8>;
   const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kKeys, false);
   if (tile.first >= tile.length) return;
   const int kv_head = static_cast<int>(blockIdx.y);
-  const int group = layout.heads / layout.kv_heads;
-  const Tile<dim> keys{backward_memory};
-  const Tile<dim> values{backward_memory + kKeys * dim};
-  bf16* buffers = backward_memory + 2 * kKeys * dim;
-  float* lines = reinterpret_cast<float*>(buffers + 4 * kQueriesAtOnce * dim);
-  const std::int64_t stride = layout.qkv_columns();
+  const Tile<dim> keys{shared_address(backward_memory)};
+  const Tile<dim> values = keys.after(kKeys);
+  const int stride = layout.qkv_columns();
   const bf16* rows = gradients.qkv + (tile.begin + tile.first) * stride;
   const int count = tile.length - tile.first;
   keys.template copy<kKeys, kKeyThreads>(rows + layout.key(kv_head), stride, count, layout.head_dim);
   values.template copy<kKeys, kKeyThreads>(rows + layout.value(kv_head), stride, count, layout.head_dim);
+  float* lines = reinterpret_cast<float*>(backward_memory + (2 * kKeys + 4 * queries_at_once) * dim);
+  const auto buffer_of = [&](int which) {
+    return QueryBuffer<dim, queries_at_once>(values.after(kKeys), lines, which);
+  };
 
   // All tiles of queries that see these keys, head after head.
-  const int first_query = layout.causal ? tile.first / kQueriesAtOnce * kQueriesAtOnce : 0;
-  const int tiles_of_head = (tile.length - first_query + kQueriesAtOnce - 1) / kQueriesAtOnce;
-  const int steps = group * tiles_of_head;
-  const auto query_of = [&](int step) { return first_query + step % tiles_of_head * kQueriesAtOnce; };
-  const auto copy = [&](int step) {
-    QueryBuffer<dim>(buffers, lines, step % 2)
-        .copy(gradients, tile, query_of(step), kv_head * group + step / tiles_of_head, layout);
-  };
-  copy(0);
+  static_assert(kKeys % queries_at_once == 0);
+  const int start = layout.causal ? tile.first : 0;
+  const int group = layout.heads / layout.kv_heads;
+  const int last_head = (kv_head + 1) * group;
+  QueryTile some{kv_head * group, start};
+  buffer_of(0).copy(gradients, tile, some, layout);
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
+  const int key = tile.first + warp_row;  // the warp's first
   Fragments<1, dim / 8> dkeys;
   Fragments<1, dim / 8> dvalues;
   clear<1, dim / 8>(dkeys);
   clear<1, dim / 8>(dvalues);
-  for (int step = 0; step < steps; ++step) {
+  for (int which = 0; some.head < last_head; which = 1 - which) {
     wait_copies();
     __syncthreads();  // this tile is there, and no one needs the one before
-    if (step + 1 < steps) copy(step + 1);
-    const QueryBuffer<dim> buffer(buffers, lines, step % 2);
-    Fragments<1, kQueriesAtOnce / 8> scores;
-    clear<1, kQueriesAtOnce / 8>(scores);
-    add_row_products<1, kQueriesAtOnce / 8, dim>(scores, keys, warp_row, buffer.queries);
-    key_probabilities(scores, buffer.log_sums, tile.first + warp_row, query_of(step), layout);
-    add_products<1, kQueriesAtOnce / 8, dim>(dvalues, scores, buffer.douts);
-    Fragments<1, kQueriesAtOnce / 8> slopes;
-    clear<1, kQueriesAtOnce / 8>(slopes);
-    add_row_products<1, kQueriesAtOnce / 8, dim>(slopes, values, warp_row, buffer.douts);
+    const int query = some.first;
+    some = some.next(queries_at_once, start, tile.length);
+    if (some.head < last_head) buffer_of(1 - which).copy(gradients, tile, some, layout);
+    if (layout.causal && query + queries_at_once <= key) continue;  // none of them sees the warp's keys
+    const QueryBuffer<dim, queries_at_once> buffer = buffer_of(which);
+    Scores scores;
+    clear<1, queries_at_once / 8>(scores);
+    add_row_products<1, queries_at_once / 8, dim>(scores, keys, warp_row, buffer.queries);
+    if (layout.causal && query < key + 15) mask_queries(scores, key, query);
+    key_probabilities(scores, buffer.log_sums, layout.scale * kLog2E);
+    add_products<1, queries_at_once / 8, dim>(dvalues, scores, buffer.douts);
+    Scores slopes;
+    clear<1, queries_at_once / 8>(slopes);
+    add_row_products<1, queries_at_once / 8, dim>(slopes, values, warp_row, buffer.douts);
     key_slopes(slopes, scores, buffer.delta);
-    add_products<1, kQueriesAtOnce / 8, dim>(dkeys, slopes, buffer.queries);
+    add_products<1, queries_at_once / 8, dim>(dkeys, slopes, buffer.queries);
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int key = tile.first + warp_row + fragment_row(0, half);
-    if (key >= tile.length) continue;
-    bf16* to = gradients.dqkv + (tile.begin + key) * stride;
+    const int row = key + fragment_row(0, half);
+    if (row >= tile.length) continue;
+    bf16* to = gradients.dqkv + (tile.begin + row) * stride;
     store_row(to + layout.key(kv_head), layout.head_dim, dkeys, 0, half, layout.scale);
     store_row(to + layout.value(kv_head), layout.head_dim, dvalues, 0, half, 1.0f);
   }
@@ -304,15 +321,26 @@ void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& 
 
   const Gradients gradients{values_of<bf16>(dqkv), values_of<bf16>(dout), values_of(statistics), delta.data(),
                             values_of<bf16>(qkv)};
-  const bool narrow = layout.head_dim <= 64;
   const auto grid = [&](int tile_rows, int heads) {
     return dim3(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, tile_rows)),
                 static_cast<unsigned>(heads));
   };
-  launch(target, kOperation, narrow ? queries_kernel<64> : queries_kernel<128>, grid(kQueries, layout.heads),
-         kQueryThreads, narrow ? kQuerySharedBytes<64> : kQuerySharedBytes<128>, gradients, layout);
-  launch(target, kOperation, narrow ? keys_kernel<64> : keys_kernel<128>, grid(kKeys, layout.kv_heads),
-         kKeyThreads, narrow ? kKeySharedBytes<64> : kKeySharedBytes<128>, gradients, layout);
+  const auto start = [&](auto kernel, dim3 blocks, int threads, std::size_t shared_bytes) {
+    launch(target, kOperation, kernel, blocks, threads, shared_bytes, gradients, layout);
+  };
+  const dim3 keys = grid(kKeys, layout.kv_heads);
+  const dim3 queries = grid(kQueries, layout.heads);
+  if (layout.head_dim <= 64) {
+    start(queries_kernel<64>, queries, kQueryThreads, kQuerySharedBytes<64>);
+    start(keys_kernel<64, 64>, keys, kKeyThreads, kKeySharedBytes<64, 64>);
+  } else {
+    start(queries_kernel<128>, queries, kQueryThreads, kQuerySharedBytes<128>);
+    if (kKeySharedBytes<128, 64> <= target.shared_bytes) {
+      start(keys_kernel<128, 64>, keys, kKeyThreads, kKeySharedBytes<128, 64>);
+    } else {
+      start(keys_kernel<128, 32>, keys, kKeyThreads, kKeySharedBytes<128, 32>);
+    }
+  }
 }
 
 }  // namespace dflop::cuda

@@ -31,24 +31,6 @@ __device__ float sum_of_quad(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-/// -inf for the keys that queries do not see. `query` is the warp's first, `key` the tile's.
-__device__ void mask(Fragments<kRowTiles, kKeyTiles>& scores, int query, int key, int length, bool causal) {
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = query + fragment_row(i, half);
-      const int visible = causal && row + 1 < length ? row + 1 : length;
-#pragma unroll
-      for (int j = 0; j < kKeyTiles; ++j) {
-        const int column = key + fragment_column(j);
-        if (column >= visible) scores[i][j][2 * half] = -INFINITY;
-        if (column + 1 >= visible) scores[i][j][2 * half + 1] = -INFINITY;
-      }
-    }
-  }
-}
-
 /// Scores become exponentials relative to the new largest; sums and outputs follow it. `scale` is that of
 /// scores, in powers of two. A row's first tile always has a key that it sees, so `largest` is finite.
 template <int n>
@@ -64,7 +46,7 @@ __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<
         largest = fmaxf(largest, fmaxf(scores[i][j][2 * half], scores[i][j][2 * half + 1]));
       }
       largest = largest_of_quad(largest);
-      const float shrink = exp2f((running.largest[i][half] - largest) * scale);
+      const float shrink = power_of_two((running.largest[i][half] - largest) * scale);
       running.largest[i][half] = largest;
       float sum = 0.0f;
 #pragma unroll
@@ -72,7 +54,7 @@ __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& score = scores[i][j][2 * half + c];
-          score = exp2f(score * scale - largest * scale);
+          score = power_of_two(score * scale - largest * scale);
           sum += score;
         }
       }
@@ -110,22 +92,24 @@ __device__ void write_rows(bf16* out, float* statistics, const Fragments<kRowTil
 }
 
 template <int dim>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(bf16* out, float* statistics, const bf16* qkv, AttentionLayout layout) {
-  extern __shared__ __align__(16) bf16 forward_memory[];
+  extern __shared__ __align__(Tile<dim>::kAlignment) bf16 forward_memory[];
   const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kQueries, layout.causal);
   if (tile.first >= tile.length) return;
   const int head = static_cast<int>(blockIdx.y);
   const int kv_head = layout.kv_head_of(head);
-  const Tile<dim> queries{forward_memory};
-  const Tile<dim> keys{forward_memory + kQueries * dim};
-  const Tile<dim> values{forward_memory + (kQueries + kKeys) * dim};
-  const std::int64_t stride = layout.qkv_columns();
+  const Tile<dim> queries{shared_address(forward_memory)};
+  const Tile<dim> keys = queries.after(kQueries);
+  const Tile<dim> values = keys.after(kKeys);
+  const int stride = layout.qkv_columns();
   const bf16* rows = qkv + tile.begin * stride;
-  const auto copy_keys = [&](Tile<dim> to, std::int64_t place, int key) {
-    to.template copy<kKeys, kThreads>(rows + key * stride + place, stride, tile.length - key,
-                                      layout.head_dim);
+  const bf16* keys_of_head = rows + layout.key(kv_head);
+  const auto copy_keys = [&](Tile<dim> to, int key, std::int64_t place) {
+    to.template copy<kKeys, kThreads>(keys_of_head + std::int64_t{key} * stride + place, stride,
+                                      tile.length - key, layout.head_dim);
   };
+  const std::int64_t to_values = layout.value(0) - layout.key(0);
 
   Fragments<kRowTiles, dim / 8> sums;
   clear<kRowTiles, dim / 8>(sums);
@@ -140,24 +124,28 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
   const int seen = tile.first + kQueries < tile.length && layout.causal ? tile.first + kQueries : tile.length;
-  queries.template copy<kQueries, kThreads>(rows + tile.first * stride + layout.query(head), stride,
-                                            tile.length - tile.first, layout.head_dim);
-  copy_keys(keys, layout.key(kv_head), 0);
+  queries.template copy<kQueries, kThreads>(rows + std::int64_t{tile.first} * stride + layout.query(head),
+                                            stride, tile.length - tile.first, layout.head_dim);
+  copy_keys(keys, 0, 0);
+  const int query = tile.first + warp_row;  // the warp's first
   for (int key = 0; key < seen; key += kKeys) {
+    const bool sees = !layout.causal || key < query + kRowTiles * 16;  // any of the warp's queries
     wait_copies();
     __syncthreads();  // keys are there, and no one needs the values before these
-    copy_keys(values, layout.value(kv_head), key);
+    copy_keys(values, key, to_values);
     Fragments<kRowTiles, kKeyTiles> scores;
-    clear<kRowTiles, kKeyTiles>(scores);
-    add_row_products<kRowTiles, kKeyTiles, dim>(scores, queries, warp_row, keys);
-    if (key + kKeys > tile.length || (layout.causal && key + kKeys > tile.first + 1)) {
-      mask(scores, tile.first + warp_row, key, tile.length, layout.causal);
+    if (sees) {
+      clear<kRowTiles, kKeyTiles>(scores);
+      add_row_products<kRowTiles, kKeyTiles, dim>(scores, queries, warp_row, keys);
+      if (key + kKeys > tile.length || (layout.causal && key + kKeys > query + 1)) {
+        mask<kRowTiles, kKeyTiles>(scores, query, key, tile.length, layout.causal);
+      }
+      exponentials<dim / 8>(scores, sums, running, layout.scale * kLog2E);
     }
-    exponentials<dim / 8>(scores, sums, running, layout.scale * kLog2E);
     wait_copies();
     __syncthreads();  // values are there, and no one needs these keys
-    if (key + kKeys < seen) copy_keys(keys, layout.key(kv_head), key + kKeys);
-    add_products<kRowTiles, kKeyTiles, dim>(sums, scores, values);
+    if (key + kKeys < seen) copy_keys(keys, key + kKeys, 0);
+    if (sees) add_products<kRowTiles, kKeyTiles, dim>(sums, scores, values);
   }
   write_rows<dim / 8>(out, statistics, sums, running, tile, head, layout);
 }

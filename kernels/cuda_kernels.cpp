@@ -1,5 +1,7 @@
 #include "kernels/cuda_kernels.hpp"
 
+#include <algorithm>
+
 #include "kernels/cuda_linear.hpp"
 #include "kernels/cuda_operations.hpp"
 #include "kernels/operation_checks.hpp"
@@ -181,6 +183,14 @@ cudaMemPool_t pool_of_device(int device) {
   return pool;
 }
 
+/// What a block may have of shared memory: 227 KiB on compute capability 9.0, 163 on 8.0, 99 on 8.6.
+std::size_t shared_bytes_of(int device, int at_most) {
+  int bytes = 0;
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "shared memory of a block");
+  return static_cast<std::size_t>(at_most > 0 ? std::min(bytes, at_most) : bytes);
+}
+
 }  // namespace
 
 std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions& options) {
@@ -190,7 +200,8 @@ std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions&
   const int device = require_device();
   auto* pool = static_cast<cudaMemPool_t>(options.pool);
   if (pool == nullptr) pool = pool_of_device(device);
-  const cuda::CudaTarget target{static_cast<cudaStream_t>(options.stream), dtype, pool};
+  const cuda::CudaTarget target{static_cast<cudaStream_t>(options.stream), dtype, pool,
+                                shared_bytes_of(device, options.shared_bytes)};
   return std::make_unique<CudaKernels>(target, options.multiprocessors);
 }
 

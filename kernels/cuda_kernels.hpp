@@ -13,6 +13,7 @@ struct CudaKernelOptions {
       nullptr;  ///< cudaStream_t; outlives the kernels, and its device is the current one in every call
   int multiprocessors = 0;  ///< that the stream may use; 0: all of the device
   void* pool = nullptr;     ///< cudaMemPool_t for memory within operations; outlives them. None: the device's
+  int shared_bytes = 0;     ///< of shared memory that a block may have; 0: what the device gives
 };
 
 /// @throws Error (no_device) without cuBLASLt or a device of compute capability 8.0 or newer.

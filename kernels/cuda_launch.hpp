@@ -15,8 +15,9 @@ namespace dflop::cuda {
 
 struct CudaTarget {
   cudaStream_t stream = nullptr;
-  DType dtype = DType::f32;      ///< f32 or bf16
-  cudaMemPool_t pool = nullptr;  ///< of StreamBuffers
+  DType dtype = DType::f32;              ///< f32 or bf16
+  cudaMemPool_t pool = nullptr;          ///< of StreamBuffers
+  std::size_t shared_bytes = 48 * 1024;  ///< that a block may have
 };
 
 template <typename T>

@@ -10,19 +10,19 @@ __device__ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Four matrices of 8 x 8 values: lanes 8 i to 8 i + 7 give the addresses of matrix i's rows, 16 bytes each.
-/// A lane gets the values (lane / 4, 2 (lane % 4)) and the next of each.
-__device__ inline void load_matrices(unsigned (&to)[4], const void* row) {
+/// Four matrices of 8 x 8 values: lanes 8 i to 8 i + 7 give the shared addresses of matrix i's rows, 16 bytes
+/// each. A lane gets the values (lane / 4, 2 (lane % 4)) and the next of each.
+__device__ inline void load_matrices(unsigned (&to)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row)));
+               : "r"(row));
 }
 
 /// The same of the transposed matrices.
-__device__ inline void load_matrices_transposed(unsigned (&to)[4], const void* row) {
+__device__ inline void load_matrices_transposed(unsigned (&to)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row)));
+               : "r"(row));
 }
 
 /// sum[16, 8] += left[16, 16] * right[16, 8], sums in f32. A lane has the values (lane / 4 + 8 i,
@@ -42,16 +42,21 @@ __device__ inline unsigned pack(float low, float high) {
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
-/// Begins a copy of 16 bytes to shared memory, zeros where not `inside`.
-__device__ inline void copy_16(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(inside ? 16 : 0)
+/// 2^x to two units of the last place; results below the smallest normal number are 0.
+__device__ inline float power_of_two(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
+/// Begins a copy of 16 bytes to a shared address, zeros where not `inside`.
+__device__ inline void copy_16(unsigned to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0)
                : "memory");
 }
 /// The same of 4 bytes.
-__device__ inline void copy_4(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(inside ? 4 : 0)
+__device__ inline void copy_4(unsigned to, const void* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0)
                : "memory");
 }
 

@@ -11,21 +11,42 @@ namespace dflop::cuda {
 /// are exchanged by the row's number, so that eight rows of a column of chunks lie in different banks.
 template <int dim>
 struct Tile {
-  bf16* data;
-
   static constexpr int kChunks = dim / 8;
+  static constexpr unsigned kRowBytes = dim * sizeof(bf16);
+  static constexpr unsigned kAlignment = 128;  ///< of the shared address `data`
 
-  __device__ bf16* at(int row, int chunk) const { return data + row * dim + ((chunk ^ (row & 7)) * 8); }
+  unsigned data;
 
-  /// Begins to copy `rows` rows that lie `stride` values apart; those from `count` on become zeros.
+  /// The next tile in shared memory after one of `rows` rows.
+  __device__ Tile after(int rows) const { return {data + static_cast<unsigned>(rows) * kRowBytes}; }
+
+  __device__ unsigned at(int row, int chunk) const {
+    const int bank = (chunk ^ row) % 8;
+    return data + static_cast<unsigned>(row) * kRowBytes + static_cast<unsigned>(chunk / 8 * 8 + bank) * 16;
+  }
+  /// Where chunk c + `chunks` of a row is, c being 0 or 1 and `place` its place, for even numbers: one
+  /// operation on a register, as rows have whole units of 8 chunks.
+  static __device__ unsigned ahead(unsigned place, int chunks) {
+    return (place ^ static_cast<unsigned>(chunks % 8 * 16)) + static_cast<unsigned>(chunks / 8 * 8 * 16);
+  }
+
+  /// Begins to copy `rows` rows that lie `stride` values apart, of which there are `count`, at least one;
+  /// the others become zeros. All `threads` of the block take part.
   template <int rows, int threads>
-  __device__ void copy(const bf16* from, std::int64_t stride, int count, int head_dim) const {
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < rows * kChunks; i += threads) {
-      const int row = i / kChunks;
-      const int chunk = i % kChunks;
-      const bool inside = row < count && chunk * 8 < head_dim;
-      copy_16(at(row, chunk), inside ? from + row * stride + chunk * 8 : from, inside);
+  __device__ void copy(const bf16* from, int stride, int count, int head_dim) const {
+    constexpr int kStep = threads / kChunks;  // rows at once; whole eights, so that a thread keeps its bank
+    static_assert(threads % kChunks == 0 && kStep % 8 == 0 && rows % kStep == 0);
+    const int row = static_cast<int>(threadIdx.x) / kChunks;
+    const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+    const bool in_head = chunk * 8 < head_dim;
+    const char* column = reinterpret_cast<const char*>(from + (in_head ? chunk * 8 : 0));
+    const int stride_bytes = stride * static_cast<int>(sizeof(bf16));
+    const unsigned to = at(row, chunk);
+#pragma unroll 4  // all of them at once take registers that wide heads have not
+    for (int step = 0; step < rows; step += kStep) {
+      const int from_row = min(row + step, count - 1);
+      copy_16(to + static_cast<unsigned>(step) * kRowBytes, column + std::int64_t{from_row} * stride_bytes,
+              in_head && row + step < count);
     }
   }
 };
@@ -37,16 +58,19 @@ using Fragments = float[m][n][4];
 /// sums += rows [first, first + 16 m) of left * (rows [0, 8 n) of right)^T.
 template <int m, int n, int dim>
 __device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int first, Tile<dim> right) {
+  using Rows = Tile<dim>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const unsigned from_left = left.at(first + lane % 16, lane / 16);
+  const unsigned from_right = right.at(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int k = 0; k < dim / 16; ++k) {
     unsigned a[m][4];
 #pragma unroll
-    for (int i = 0; i < m; ++i) load_matrices(a[i], left.at(first + 16 * i + lane % 16, 2 * k + lane / 16));
+    for (int i = 0; i < m; ++i) load_matrices(a[i], Rows::ahead(from_left, 2 * k) + 16 * i * Rows::kRowBytes);
 #pragma unroll
     for (int j = 0; j < n; j += 2) {
       unsigned b[4];
-      load_matrices(b, right.at(8 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+      load_matrices(b, Rows::ahead(from_right, 2 * k) + 8 * j * Rows::kRowBytes);
 #pragma unroll
       for (int i = 0; i < m; ++i) {
         multiply_add(sums[i][j], a[i], b[0], b[1]);
@@ -59,7 +83,9 @@ __device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int firs
 /// sums += left * rows [0, 8 n) of right, where left is rounded to bf16.
 template <int m, int n, int dim>
 __device__ void add_products(Fragments<m, dim / 8>& sums, const Fragments<m, n>& left, Tile<dim> right) {
+  using Rows = Tile<dim>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const unsigned from_right = right.at(lane % 16, lane / 16);
 #pragma unroll
   for (int k = 0; k < n / 2; ++k) {
     unsigned a[m][4];
@@ -75,7 +101,7 @@ __device__ void add_products(Fragments<m, dim / 8>& sums, const Fragments<m, n>&
 #pragma unroll
     for (int j = 0; j < dim / 8; j += 2) {
       unsigned b[4];
-      load_matrices_transposed(b, right.at(16 * k + lane % 16, j + lane / 16));
+      load_matrices_transposed(b, Rows::ahead(from_right, j) + 16 * k * Rows::kRowBytes);
 #pragma unroll
       for (int i = 0; i < m; ++i) {
         multiply_add(sums[i][j], a[i], b[0], b[1]);
@@ -103,6 +129,26 @@ __device__ inline int fragment_row(int i, int half) {
 }
 __device__ inline int fragment_column(int j) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2;
+}
+
+/// Scores of queries by keys become -inf where a query does not see the key. `query` is the warp's first, as
+/// `key` is the tile's; queries see the keys before `length`, with `causal` those up to their own.
+template <int m, int n>
+__device__ void mask(Fragments<m, n>& scores, int query, int key, int length, bool causal) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = query + fragment_row(i, half);
+      const int visible = causal && row + 1 < length ? row + 1 : length;
+#pragma unroll
+      for (int j = 0; j < n; ++j) {
+        const int column = key + fragment_column(j);
+        if (column >= visible) scores[i][j][2 * half] = -INFINITY;
+        if (column + 1 >= visible) scores[i][j][2 * half + 1] = -INFINITY;
+      }
+    }
+  }
 }
 
 /// Writes the lane's part of row [i][...][2 half], times `factor`, to the head that begins at `to`.

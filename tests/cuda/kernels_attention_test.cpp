@@ -68,6 +68,16 @@ TEST_P(CudaAttention, UnalignedMatrices) {
   expect_attention({2, 1, 64, true}, {40, 3});
 }
 
+/// Blocks of 99 KiB of shared memory, as devices of compute capability 8.6, 8.9 and 12.x have, take fewer
+/// queries at once for the gradients of keys of wide heads.
+TEST_P(CudaAttention, SmallSharedMemory) {
+  gpu = make_cuda_kernels(GetParam(), {stream, 0, nullptr, 99 * 1024});
+  for (const bool causal : {false, true}) {
+    expect_attention({1, 1, 128, causal}, {31, 0, 33, 65, 140});
+    expect_attention({4, 2, 72, causal}, {70});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Precision, CudaAttention, ::testing::Values(DType::f32, DType::bf16), dtype_name);
 
 }  // namespace
