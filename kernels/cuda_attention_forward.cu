@@ -145,7 +145,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     wait_copies();
     __syncthreads();  // values are there, and no one needs these keys
     if (key + kKeys < seen) copy_keys(keys, key + kKeys, 0);
-    if (sees) add_products<kRowTiles, kKeyTiles, dim>(sums, scores, values);
+    if (sees) {
+      Packed<kRowTiles, kKeyTiles / 2> packed;
+      pack_products<kRowTiles, kKeyTiles>(packed, scores);
+      add_products<kRowTiles, dim / 8, kKeyTiles / 2>(sums, packed, values, 0, 0);
+    }
   }
   write_rows<dim / 8>(out, statistics, sums, running, tile, head, layout);
 }

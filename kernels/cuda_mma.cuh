@@ -42,6 +42,11 @@ __device__ inline unsigned pack(float low, float high) {
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
+/// As __syncthreads(), of `threads` threads of whole warps that name the same barrier, 1 to 15.
+__device__ inline void wait_for_some(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /// 2^x to two units of the last place; results below the smallest normal number are 0.
 __device__ inline float power_of_two(float x) {
   float power;

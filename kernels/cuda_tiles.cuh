@@ -21,18 +21,19 @@ struct Tile {
   __device__ Tile after(int rows) const { return {data + static_cast<unsigned>(rows) * kRowBytes}; }
 
   __device__ unsigned at(int row, int chunk) const {
-    const int bank = (chunk ^ row) % 8;
-    return data + static_cast<unsigned>(row) * kRowBytes + static_cast<unsigned>(chunk / 8 * 8 + bank) * 16;
+    const unsigned exchanged = static_cast<unsigned>(chunk) ^ (static_cast<unsigned>(row) % 8);
+    return data + static_cast<unsigned>(row) * kRowBytes + exchanged * 16;
   }
-  /// Where chunk c + `chunks` of a row is, c being 0 or 1 and `place` its place, for even numbers: one
-  /// operation on a register, as rows have whole units of 8 chunks.
+  /// Where chunk c + `chunks` of a row is, from the place of chunk c, for numbers that have no bit of their
+  /// last three in common: one operation on a register, as rows have whole units of 8 chunks.
   static __device__ unsigned ahead(unsigned place, int chunks) {
     return (place ^ static_cast<unsigned>(chunks % 8 * 16)) + static_cast<unsigned>(chunks / 8 * 8 * 16);
   }
 
   /// Begins to copy `rows` rows that lie `stride` values apart, of which there are `count`, at least one;
-  /// the others become zeros. All `threads` of the block take part.
-  template <int rows, int threads>
+  /// the others become zeros. All `threads` of the block take part. Copies that a thread begins at once take
+  /// registers, of which wide heads leave few: `unrolled` of them.
+  template <int rows, int threads, int unrolled = 4>
   __device__ void copy(const bf16* from, int stride, int count, int head_dim) const {
     constexpr int kStep = threads / kChunks;  // rows at once; whole eights, so that a thread keeps its bank
     static_assert(threads % kChunks == 0 && kStep % 8 == 0 && rows % kStep == 0);
@@ -42,7 +43,7 @@ struct Tile {
     const char* column = reinterpret_cast<const char*>(from + (in_head ? chunk * 8 : 0));
     const int stride_bytes = stride * static_cast<int>(sizeof(bf16));
     const unsigned to = at(row, chunk);
-#pragma unroll 4  // all of them at once take registers that wide heads have not
+#pragma unroll unrolled
     for (int step = 0; step < rows; step += kStep) {
       const int from_row = min(row + step, count - 1);
       copy_16(to + static_cast<unsigned>(step) * kRowBytes, column + std::int64_t{from_row} * stride_bytes,
@@ -55,13 +56,14 @@ struct Tile {
 template <int m, int n>
 using Fragments = float[m][n][4];
 
-/// sums += rows [first, first + 16 m) of left * (rows [0, 8 n) of right)^T.
+/// sums += rows [first, first + 16 m) of left * (rows [second, second + 8 n) of right)^T.
 template <int m, int n, int dim>
-__device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int first, Tile<dim> right) {
+__device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int first, Tile<dim> right,
+                                 int second = 0) {
   using Rows = Tile<dim>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const unsigned from_left = left.at(first + lane % 16, lane / 16);
-  const unsigned from_right = right.at(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  const unsigned from_right = right.at(second + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int k = 0; k < dim / 16; ++k) {
     unsigned a[m][4];
@@ -80,32 +82,44 @@ __device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int firs
   }
 }
 
-/// sums += left * rows [0, 8 n) of right, where left is rounded to bf16.
-template <int m, int n, int dim>
-__device__ void add_products(Fragments<m, dim / 8>& sums, const Fragments<m, n>& left, Tile<dim> right) {
+/// 16 * m rows by 16 * k columns in bf16, as left factors of multiply_add().
+template <int m, int k>
+using Packed = unsigned[m][k][4];
+
+template <int m, int n>
+__device__ void pack_products(Packed<m, n / 2>& packed, const Fragments<m, n>& products) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) {
+      const float(&low)[4] = products[i][2 * k];
+      const float(&high)[4] = products[i][2 * k + 1];
+      packed[i][k][0] = pack(low[0], low[1]);
+      packed[i][k][1] = pack(low[2], low[3]);
+      packed[i][k][2] = pack(high[0], high[1]);
+      packed[i][k][3] = pack(high[2], high[3]);
+    }
+  }
+}
+
+/// sums += left * right, where right is the tile's rows from `row` on and its 8 n columns from `column` on, a
+/// multiple of 8 n.
+template <int m, int n, int steps, int dim>
+__device__ void add_products(Fragments<m, n>& sums, const Packed<m, steps>& left, Tile<dim> right, int row,
+                             int column) {
   using Rows = Tile<dim>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const unsigned from_right = right.at(lane % 16, lane / 16);
+  const unsigned from_right = right.at(row + lane % 16, column / 8 + lane / 16);
 #pragma unroll
-  for (int k = 0; k < n / 2; ++k) {
-    unsigned a[m][4];
+  for (int k = 0; k < steps; ++k) {
 #pragma unroll
-    for (int i = 0; i < m; ++i) {
-      const float(&low)[4] = left[i][2 * k];
-      const float(&high)[4] = left[i][2 * k + 1];
-      a[i][0] = pack(low[0], low[1]);
-      a[i][1] = pack(low[2], low[3]);
-      a[i][2] = pack(high[0], high[1]);
-      a[i][3] = pack(high[2], high[3]);
-    }
-#pragma unroll
-    for (int j = 0; j < dim / 8; j += 2) {
+    for (int j = 0; j < n; j += 2) {
       unsigned b[4];
       load_matrices_transposed(b, Rows::ahead(from_right, j) + 16 * k * Rows::kRowBytes);
 #pragma unroll
       for (int i = 0; i < m; ++i) {
-        multiply_add(sums[i][j], a[i], b[0], b[1]);
-        multiply_add(sums[i][j + 1], a[i], b[2], b[3]);
+        multiply_add(sums[i][j], left[i][k], b[0], b[1]);
+        multiply_add(sums[i][j + 1], left[i][k], b[2], b[3]);
       }
     }
   }
