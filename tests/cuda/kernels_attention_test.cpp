@@ -6,6 +6,17 @@ namespace {
 
 class CudaAttention : public CudaKernelTest {
  protected:
+  /// Random numbers in [-size, size); with `opposed`, queries are in [0.5, 1.5) and keys in [-1.5, -0.5).
+  Reals projection(const AttentionShape& shape, std::int64_t rows, double size) {
+    Reals all = random_values(random, rows, shape.qkv_columns(), opposed ? 0.5 : size);
+    if (!opposed) return all;
+    for (std::size_t i = 0; i < all.data.size(); ++i) {
+      const auto head = static_cast<std::int64_t>(i) % shape.qkv_columns() / shape.head_dim;
+      if (head < shape.heads + shape.kv_heads) all.data[i] += head < shape.heads ? 1.0 : -1.0;
+    }
+    return all;
+  }
+
   void expect_attention(const AttentionShape& shape, const Ints& lengths, double size = 1.0) {
     Ints list = {0};
     std::string text;
@@ -15,17 +26,21 @@ class CudaAttention : public CudaKernelTest {
     }
     const std::int64_t n = list.back();
     const IntsOnBoth offsets(list);
-    Both &qkv = values("qkv", n, shape.qkv_columns(), size), &out = values("out", n, shape.out_columns());
+    Both &qkv = keep("qkv", projection(shape, n, size), GetParam()),
+         &out = values("out", n, shape.out_columns());
     Both &kept_rows = sums("statistics", n, shape.heads), &dout = values("dout", n, shape.out_columns());
     Both& dqkv = values("dqkv", n, shape.qkv_columns());
     const std::string name = std::to_string(shape.heads) + " heads with " + std::to_string(shape.kv_heads) +
                              " key heads of " + std::to_string(shape.head_dim) +
-                             (shape.causal ? ", causal," : ",") + " lengths" + text;
+                             (shape.causal ? ", causal," : ",") + (opposed ? " opposed," : "") + " lengths" +
+                             text;
     expect_alike(name, [&](Kernels& k, Side at) {
       k.attention(at(out), at(kept_rows), at(qkv), shape, at(offsets));
       k.attention_backward(at(dqkv), at(dout), at(out), at(kept_rows), at(qkv), shape, at(offsets));
     });
   }
+
+  bool opposed = false;
 };
 
 TEST_P(CudaAttention, WidthsOfHeads) {
@@ -60,6 +75,16 @@ TEST_P(CudaAttention, LargeScores) {
   for (const bool causal : {false, true}) {
     expect_attention({2, 1, 64, causal}, {90, 10}, 4.0);
     expect_attention({2, 1, 128, causal}, {90, 10}, 4.0);
+  }
+}
+
+/// All scores are about -sqrt(head_dim). A key of zeros, as lie behind a sequence in a tile, would have the
+/// score 0 and take nearly all of a row.
+TEST_P(CudaAttention, NothingBehindASequenceIsSeen) {
+  opposed = true;
+  for (const int length : {1, 31, 33, 63, 64, 95, 127}) {
+    expect_attention({1, 1, 64, false}, {length});
+    expect_attention({1, 1, 128, false}, {length});
   }
 }
 
