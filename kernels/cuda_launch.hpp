@@ -48,6 +48,13 @@ inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
               operation);
 }
 
+/// As check_cuda(), of a call whose failure the next launch would otherwise report again.
+inline void check_start(cudaError_t status, const std::string& what) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();
+  check_cuda(status, what);
+}
+
 /// Starts a kernel on the target's stream. `shared_bytes` is dynamic shared memory.
 /// @throws Error (internal) "<operation>: <CUDA's reason>"
 template <typename... Parameters, typename... Arguments>
@@ -58,8 +65,8 @@ void launch(const CudaTarget& target, const char* operation, void (*kernel)(Para
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (status != cudaSuccess) {  // devices of compute capability 8.6, 8.9 and 12.x have 99 KiB
-      check_cuda(status, std::string(operation) + " with " + std::to_string(shared_bytes) +
-                             " bytes of shared memory for a block");
+      check_start(status, std::string(operation) + " with " + std::to_string(shared_bytes) +
+                              " bytes of shared memory for a block");
     }
   }
   cudaLaunchConfig_t config = {};
@@ -67,7 +74,7 @@ void launch(const CudaTarget& target, const char* operation, void (*kernel)(Para
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = target.stream;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), operation);
+  check_start(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), operation);
 }
 
 /// Device memory of the target's pool, until the stream has done what was put into it before the object's
@@ -81,8 +88,7 @@ class StreamBuffer {
     const cudaError_t status = cudaMallocFromPoolAsync(&data_, bytes, target.pool, stream_);
     if (status == cudaSuccess) return;
     data_ = nullptr;
-    (void)cudaGetLastError();  // or the next launch would report it
-    check_cuda(status, std::string(operation) + ": " + std::to_string(bytes) + " bytes between its kernels");
+    check_start(status, std::string(operation) + ": " + std::to_string(bytes) + " bytes between its kernels");
   }
   ~StreamBuffer() {
     if (data_ != nullptr) cudaFreeAsync(data_, stream_);
