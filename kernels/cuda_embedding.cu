@@ -30,12 +30,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Ids that a thread compares between two barriers.
+constexpr int kLooks = 4;
+
 /// Whether one of ids[0, i) is `id`. All threads of the block take part.
 __device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32_t id) {
   bool found = false;
-  for (std::int64_t start = 0; start < i && !found; start += kThreads) {
-    const std::int64_t other = start + threadIdx.x;
-    found = __syncthreads_or(other < i && ids[other] == id) != 0;
+  for (std::int64_t start = 0; start < i && !found; start += kLooks * kThreads) {
+    bool mine = false;
+#pragma unroll
+    for (int look = 0; look < kLooks; ++look) {
+      const std::int64_t other = start + look * kThreads + threadIdx.x;
+      mine |= other < i && ids[other] == id;
+    }
+    found = __syncthreads_or(mine) != 0;
   }
   return found;
 }
@@ -43,15 +51,19 @@ __device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32
 /// Calls f(j) for each j of [i, count) whose id is `id`, in order, in all threads of the block.
 template <typename F>
 __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t count, std::int32_t id, F f) {
-  __shared__ unsigned matches[kThreads / kWarp];
-  for (std::int64_t start = i; start < count; start += kThreads) {
-    const std::int64_t other = start + threadIdx.x;
-    const unsigned of_warp = __ballot_sync(kAllLanes, other < count && ids[other] == id);
-    if (threadIdx.x % kWarp == 0) matches[threadIdx.x / kWarp] = of_warp;
+  constexpr int kWarps = kThreads / kWarp;
+  __shared__ unsigned matches[kLooks * kWarps];
+  for (std::int64_t start = i; start < count; start += kLooks * kThreads) {
+#pragma unroll
+    for (int look = 0; look < kLooks; ++look) {
+      const std::int64_t other = start + look * kThreads + threadIdx.x;
+      const unsigned of_warp = __ballot_sync(kAllLanes, other < count && ids[other] == id);
+      if (threadIdx.x % kWarp == 0) matches[look * kWarps + threadIdx.x / kWarp] = of_warp;
+    }
     __syncthreads();
-    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
-      for (unsigned left = matches[warp]; left != 0; left &= left - 1) {
-        f(start + warp * kWarp + __ffs(static_cast<int>(left)) - 1);
+    for (int group = 0; group < kLooks * kWarps; ++group) {
+      for (unsigned left = matches[group]; left != 0; left &= left - 1) {
+        f(start + group * kWarp + __ffs(static_cast<int>(left)) - 1);
       }
     }
     __syncthreads();  // before matches are written again

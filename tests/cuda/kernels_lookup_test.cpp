@@ -34,6 +34,15 @@ TEST_P(CudaLookup, EmbeddingOfAPartOfTheVocabulary) {
   }
 }
 
+/// More than a block compares at once; most come several times, some far apart.
+TEST_P(CudaLookup, EmbeddingOfManyTokens) {
+  const int n = 2'600;
+  const IntsOnBoth ids(random_ints(random, n, 900));
+  Both &dy = values("dy", n, 8), &dtable = sums("dtable", 900, 8);
+  expect_alike(std::to_string(n) + " ids",
+               [&](Kernels& k, Side at) { k.embedding_backward(at(dtable), at(dy), at(ids), 0); });
+}
+
 TEST_P(CudaLookup, GatherAndScatter) {
   for (const std::size_t s : {0, 1}) {
     shift = s;
