@@ -40,6 +40,15 @@ __device__ float2 kept_of(const float* statistics, std::int64_t row) {
   return make_float2(0.0f, statistics[row]);
 }
 
+/// Begins to bring a row into the second-level cache, while the block is at work on the one before.
+template <typename T>
+__device__ void prefetch_row(const T* row, std::int64_t columns) {
+  constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+  for (std::int64_t column = threadIdx.x * kLine; column < columns; column += kThreads * kLine) {
+    prefetch_line(row + column);
+  }
+}
+
 template <bool centred, int width, typename T>
 __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   const std::int64_t start = row * pass.columns;
@@ -95,6 +104,10 @@ __global__ void __launch_bounds__(kThreads, 2) norm_backward_kernel(Pass<T> pass
   Columns gammas;
   Columns betas;  // stay unused, and cost nothing, where nothing is centred
   for (std::int64_t row = blockIdx.x; row < pass.rows; row += gridDim.x) {
+    if (const std::int64_t next = row + gridDim.x; next < pass.rows) {
+      prefetch_row(pass.dy + next * pass.columns, pass.columns);
+      prefetch_row(pass.x + next * pass.columns, pass.columns);
+    }
     const float2 kept = kept_of<centred>(pass.statistics, row);
     if (pass.dx != nullptr) write_dx<centred, width>(pass, row, kept);
     const T* dy = pass.dy + row * pass.columns;
