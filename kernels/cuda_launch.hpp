@@ -56,18 +56,21 @@ inline void check_start(cudaError_t status, const std::string& what) {
 }
 
 /// Starts a kernel on the target's stream. `shared_bytes` is dynamic shared memory.
-/// @throws Error (internal) "<operation>: <CUDA's reason>"
+/// @throws Error (internal) "<operation>: <CUDA's reason>", or where a block has less shared memory
 template <typename... Parameters, typename... Arguments>
 void launch(const CudaTarget& target, const char* operation, void (*kernel)(Parameters...), dim3 grid,
             dim3 block, std::size_t shared_bytes, Arguments... arguments) {
+  if (shared_bytes > target.shared_bytes) {
+    throw Error(ErrorKind::internal,
+                "a block needs " + std::to_string(shared_bytes) + " bytes of shared memory, and has " +
+                    std::to_string(target.shared_bytes) + " on this device",
+                operation);
+  }
   if (shared_bytes > 48 * 1024) {  // more than every device gives without being asked
-    const cudaError_t status =
+    check_start(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (status != cudaSuccess) {  // devices of compute capability 8.6, 8.9 and 12.x have 99 KiB
-      check_start(status, std::string(operation) + " with " + std::to_string(shared_bytes) +
-                              " bytes of shared memory for a block");
-    }
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+        operation);
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
