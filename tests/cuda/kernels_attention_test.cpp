@@ -55,6 +55,7 @@ TEST_P(CudaAttention, GroupsOfHeads) {
   for (const int kv_heads : {1, 2, 4}) {
     for (const bool causal : {false, true}) {
       expect_attention({4, kv_heads, 64, causal}, {33, 70});
+      expect_attention({4, kv_heads, 128, causal}, {7, 170});
     }
   }
 }
