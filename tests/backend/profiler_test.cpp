@@ -139,8 +139,8 @@ TEST(Profiler, CountsActivationsOfARank) {
 }
 
 /// Where a forward keeps only its input, what it would have kept is gone when it ends, and back when the
-/// backward begins. At least the gradients of the layer's input and output, 2 * 16 f32 values, are buffers of a
-/// backward.
+/// backward begins. At least the gradients of the layer's input and output, 2 * 16 f32 values, are buffers of
+/// a backward.
 TEST(Profiler, CountsBuffers) {
   const TpProfile profile = measured(DType::f32).tp.at(0);
   const double dropped = profile.activation.encoder_layer[0] - profile.activation.encoder_layer[2];

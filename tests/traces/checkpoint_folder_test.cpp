@@ -80,7 +80,7 @@ TEST_F(CheckpointFolder, WhatCannotBeReadIsPassedOverWithANote) {
 TEST_F(CheckpointFolder, WhatIsNoFileIsNoCheckpoint) {
   for (const std::int64_t step : {10, 30, 40}) write(step);
   for (const std::string& name : {checkpoint_path(folder_, 20), checkpoint_path(folder_, 50),
-                                 checkpoint_path(folder_, 40) + ".part-0badcafe"}) {
+                                  checkpoint_path(folder_, 40) + ".part-0badcafe"}) {
     fs::create_directories(fs::path(name) / "kept");
   }
   fs::create_symlink("nowhere", checkpoint_path(folder_, 60));
