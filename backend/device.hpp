@@ -64,6 +64,9 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  ///< "host", "NVIDIA H200"
+  /// Whether work is done when the call returns that puts it into a stream. Threads do not run ahead then,
+  /// and who waits for another's work sleeps.
+  virtual bool is_synchronous() const { return false; }
   /// Called in each thread before it works with the device, its streams or kernels.
   virtual void enter_thread() {}
   /// What a cache keeps between kernels that a training step would not find there, so that measurements have

@@ -24,7 +24,11 @@ class HostRanks final : public World {
     return all;
   }
   std::unique_ptr<Device> make_device(int rank) override {
-    return make_host_device({rank, options_.memory, budget_});
+    HostDeviceOptions options{rank, options_.memory, budget_};
+    // Where each rank has a core: a thread that is woken may else wait behind the one that woke it, for
+    // milliseconds, while another core is idle.
+    if (ranks_ > 1 && ranks_ <= options_.cores) options.core = rank;
+    return make_host_device(options);
   }
   std::unique_ptr<Communicator> make_communicator(int rank) override { return world_.communicator(rank); }
   int cores() const override { return options_.cores; }

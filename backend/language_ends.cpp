@@ -5,7 +5,7 @@
 namespace dflop {
 namespace {
 
-constexpr const char* kParts = "the parts of an embedding";
+constexpr const char* kEmbeddingParts = "the parts of an embedding";
 constexpr const char* kRows = "the rows of an end of the LLM";
 
 }  // namespace
@@ -22,7 +22,7 @@ Tensor Embedding::forward(const Tensor& encoded, const LlmInput& input, Embeddin
   tape.encoder_rows = input.encoder_rows;
   Tensor text(rank_, tape.text_ids.size(), table_.columns);
   kernels.embedding(text, store_.weight(table_), tape.text_ids, table_.row_ranges.front().begin);
-  if (!has_shards(rank_)) tp_sum(rank_, text, kParts);
+  if (!has_shards(rank_)) tp_sum(rank_, text, kEmbeddingParts);
   tape.rows = static_cast<std::int64_t>(input.positions.size());
   Tensor x = tp_summand(rank_, tape.rows, table_.columns);
   kernels.zero(rows_of(rank_, x.view(), 0, tape.rows));
@@ -33,7 +33,7 @@ Tensor Embedding::forward(const Tensor& encoded, const LlmInput& input, Embeddin
     kernels.gather_rows(used, encoded, tape.encoded);
     kernels.scatter_add_rows(x, used, tape.encoded_rows);
   }
-  return has_shards(rank_) ? tp_shard_sum(rank_, std::move(x), kParts) : std::move(x);
+  return has_shards(rank_) ? tp_shard_sum(rank_, std::move(x), kEmbeddingParts) : std::move(x);
 }
 
 Tensor Embedding::backward_input(const Tensor& d_held, EmbeddingTape& tape) const {

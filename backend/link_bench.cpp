@@ -1,6 +1,8 @@
 #include "backend/link_bench.hpp"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -30,23 +32,61 @@ void on_ranks(const std::vector<LinkEnd>& ends, std::size_t count,
               [&](std::size_t rank, const std::string& message) { ends[rank].communicator.abort(message); }});
 }
 
-/// The median time of step(), with `before` each that is not counted.
-template <typename Before, typename Step>
-double median_time(const LinkEnd& end, const Before& before, const Step& step) {
-  std::vector<double> times;
-  const std::unique_ptr<DeviceEvent> begins = end.device.make_event();
-  const std::unique_ptr<DeviceEvent> ends = end.device.make_event();
-  for (int i = 0; i < kWarmUps + kRepeats; ++i) {
-    before();
-    end.stream.synchronize();
-    end.stream.record(*begins);
-    step();
-    end.stream.record(*ends);
-    end.stream.synchronize();
-    if (i >= kWarmUps) times.push_back(Seconds(ends->time() - begins->time()).count());
+/// Those who wait for a rank that computes fall asleep where they do not run ahead; waking them belongs to
+/// what they wait for.
+void let_others_fall_asleep(const LinkEnd& end) {
+  constexpr std::chrono::milliseconds kAwake{2};
+  if (!end.device.is_synchronous()) return;
+  const auto until = std::chrono::steady_clock::now() + kAwake;
+  while (std::chrono::steady_clock::now() < until) {
   }
-  return median(times);
 }
+
+/// Seconds from when rank 0, which the others wait for, begins step(rank) until the last rank has ended it:
+/// the median of some. `meet` brings all ranks together.
+class LateRankBench {
+ public:
+  explicit LateRankBench(const std::vector<LinkEnd>& ends, std::size_t ranks) : ends_(ends), times_(ranks) {}
+
+  template <typename Meet, typename Step>
+  void run(std::size_t rank, const Meet& meet, const Step& step) {
+    const LinkEnd& end = ends_[rank];
+    const std::unique_ptr<DeviceEvent> event = end.device.make_event();
+    std::vector<Nanoseconds>& times = times_[rank];
+    times.clear();
+    for (int i = 0; i < kWarmUps + kRepeats; ++i) {
+      meet();
+      end.stream.synchronize();
+      if (rank == 0) {
+        let_others_fall_asleep(end);
+        end.stream.record(*event);
+        end.stream.synchronize();
+        begins_.push_back(event->time());
+      }
+      step();
+      end.stream.record(*event);
+      end.stream.synchronize();
+      if (i >= kWarmUps) times.push_back(event->time());
+    }
+  }
+
+  /// After all ranks have run; for the next step they begin anew.
+  double take() {
+    std::vector<double> durations;
+    for (std::size_t i = 0; i < kRepeats; ++i) {
+      Nanoseconds last{0};
+      for (const auto& times : times_) last = std::max(last, times[i]);
+      durations.push_back(Seconds(last - begins_[kWarmUps + i]).count());
+    }
+    begins_.clear();
+    return median(durations);
+  }
+
+ private:
+  const std::vector<LinkEnd>& ends_;
+  std::vector<std::vector<Nanoseconds>> times_;
+  std::vector<Nanoseconds> begins_;  // of rank 0
+};
 
 std::unique_ptr<Buffer> zeroed(const LinkEnd& end, std::size_t bytes) {
   std::unique_ptr<Buffer> buffer = end.device.allocate(bytes);
@@ -57,47 +97,44 @@ std::unique_ptr<Buffer> zeroed(const LinkEnd& end, std::size_t bytes) {
 }
 
 ProfileLine measure_messages(const std::vector<LinkEnd>& ends) {
-  std::vector<LinkSample> samples;  // of rank 0
-  on_ranks(ends, 2, [&](std::size_t rank) {
-    const LinkEnd& end = ends[rank];
-    for (const std::size_t bytes : kSizes) {
+  std::vector<LinkSample> samples;
+  for (const std::size_t bytes : kSizes) {
+    LateRankBench bench(ends, 2);
+    on_ranks(ends, 2, [&](std::size_t rank) {
+      const LinkEnd& end = ends[rank];
       const std::unique_ptr<Buffer> buffer = zeroed(end, bytes);
-      const auto send = [&] {
-        end.communicator.send(buffer->data(), bytes, rank == 0 ? 1 : 0, end.stream, "a measured message");
+      const auto send = [&](std::size_t size, const char* what) {
+        end.communicator.send(buffer->data(), size, rank == 0 ? 1 : 0, end.stream, what);
       };
-      const auto receive = [&] {
-        end.communicator.receive(buffer->data(), bytes, rank == 0 ? 1 : 0, end.stream, "a measured message");
+      const auto receive = [&](std::size_t size, const char* what) {
+        end.communicator.receive(buffer->data(), size, rank == 0 ? 1 : 0, end.stream, what);
       };
-      const double both = median_time(
-          end, [] {},
-          [&] {
-            if (rank == 0) send();
-            receive();
-            if (rank == 1) send();
-          });
-      if (rank == 0) samples.push_back({static_cast<double>(bytes), Seconds(both / 2)});
-    }
-  });
+      bench.run(
+          rank, [&] { rank == 1 ? send(0, "readiness") : receive(0, "readiness"); },
+          [&] { rank == 0 ? send(bytes, "a measured message") : receive(bytes, "a measured message"); });
+    });
+    samples.push_back({static_cast<double>(bytes), Seconds(bench.take())});
+  }
   return line_through(samples);
 }
 
 ProfileLine measure_all_reduce(const std::vector<LinkEnd>& ends, std::size_t ranks, Element element) {
   RankGroup group{std::vector<std::int32_t>(ranks)};
   std::iota(group.ranks.begin(), group.ranks.end(), 0);
-  std::vector<LinkSample> samples;  // of rank 0
-  on_ranks(ends, ranks, [&](std::size_t rank) {
-    const LinkEnd& end = ends[rank];
-    for (const std::size_t bytes : kSizes) {
+  std::vector<LinkSample> samples;
+  for (const std::size_t bytes : kSizes) {
+    LateRankBench bench(ends, ranks);
+    on_ranks(ends, ranks, [&](std::size_t rank) {
+      const LinkEnd& end = ends[rank];
       const std::unique_ptr<Buffer> buffer = zeroed(end, bytes);
       const auto sum = [&](std::size_t count) {
         end.communicator.all_reduce(buffer->data(), count, element, group, end.stream, "a measured sum");
       };
-      // A sum of one value brings all ranks to the start.
-      const double time = median_time(
-          end, [&] { sum(1); }, [&] { sum(bytes / bytes_of(element)); });
-      if (rank == 0) samples.push_back({static_cast<double>(bytes), Seconds(time)});
-    }
-  });
+      bench.run(
+          rank, [&] { sum(1); }, [&] { sum(bytes / bytes_of(element)); });
+    });
+    samples.push_back({static_cast<double>(bytes), Seconds(bench.take())});
+  }
   return line_through(samples);
 }
 

@@ -23,7 +23,8 @@ struct LinkLines {
 };
 
 /// `ends` by rank, all of them; each works in a thread of its own. `element` is what is summed. Lines are
-/// fitted to medians; a message takes half of its way there and back.
+/// fitted to medians of the time from when the last rank comes, for which the others wait, until all are
+/// done: as in a run, where it was computing.
 /// @throws what the first rank that failed has thrown
 LinkLines measure_links(const std::vector<LinkEnd>& ends, Element element);
 

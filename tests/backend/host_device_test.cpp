@@ -2,6 +2,7 @@
 #include "backend/host_device.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <string>
 #include <thread>
@@ -67,6 +68,33 @@ TEST(HostDevice, RefusesEventsOfAnotherDevice) {
   EXPECT_THROW(stream->record(event), Error);
   EXPECT_THROW(stream->wait(event), Error);
 }
+
+#ifdef __linux__
+/// How many cores a thread may use that has entered the device.
+int cores_of_a_thread(const HostDeviceOptions& options) {
+  const std::unique_ptr<Device> device = make_host_device(options);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::jthread([&] {
+    device->enter_thread();
+    ::sched_getaffinity(0, sizeof(cores), &cores);
+  }).join();
+  return CPU_COUNT(&cores);
+}
+
+/// One that the machine has not is none.
+TEST(HostDevice, ThreadsStayOnItsCore) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(all), &all), 0);
+  HostDeviceOptions options;
+  EXPECT_EQ(cores_of_a_thread(options), CPU_COUNT(&all));
+  options.core = CPU_COUNT(&all) - 1;
+  EXPECT_EQ(cores_of_a_thread(options), 1);
+  options.core = CPU_COUNT(&all);
+  EXPECT_EQ(cores_of_a_thread(options), CPU_COUNT(&all));
+}
+#endif
 
 }  // namespace
 }  // namespace dflop
