@@ -1,11 +1,10 @@
 #include "backend/host_device.hpp"
 
-#include <sched.h>
-
 #include <cstring>
 #include <new>
 #include <utility>
 
+#include "backend/host_affinity.hpp"
 #include "backend/host_clock.hpp"
 #include "backend/memory_account.hpp"
 #include "core/error.hpp"
@@ -108,34 +107,15 @@ class HostStream final : public DeviceStream {
   }
 };
 
-/// Where the system does not allow it, the thread goes where it likes.
-void stay_on_core(int core) {
-#ifdef __linux__
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &allowed) == 0 || core-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    static_cast<void>(::sched_setaffinity(0, sizeof(one), &one));
-    return;
-  }
-#else
-  static_cast<void>(core);
-#endif
-}
-
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const HostDeviceOptions& options)
-      : memory_(std::make_shared<HostMemory>(options)), core_(options.core) {}
+      : memory_(std::make_shared<HostMemory>(options)), processor_(options.processor) {}
 
   std::string name() const override { return "host"; }
   bool is_synchronous() const override { return true; }
   void enter_thread() override {
-    if (core_) stay_on_core(*core_);
+    if (processor_) stay_on_processor(*processor_);
   }
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<HostBuffer>(memory_, bytes);
@@ -152,7 +132,7 @@ class HostDevice final : public Device {
 
  private:
   std::shared_ptr<HostMemory> memory_;
-  std::optional<int> core_;
+  std::optional<int> processor_;
 };
 
 }  // namespace

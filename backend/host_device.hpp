@@ -14,8 +14,8 @@ struct HostDeviceOptions {
   int rank = 0;                 ///< for messages
   std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the machine gives
   std::shared_ptr<HostBudget> budget = nullptr;  ///< that ranks share; null: none
-  /// Of the cores that the process may use, in their order, the one that its threads stay on; none: any.
-  std::optional<int> core = {};
+  /// That its threads stay on, as stay_on_processor() counts; none: any.
+  std::optional<int> processor = {};
 };
 
 /// A device whose streams run what is put into them at once, in the calling thread: a rank is one thread and

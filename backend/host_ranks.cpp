@@ -27,7 +27,7 @@ class HostRanks final : public World {
     HostDeviceOptions options{rank, options_.memory, budget_};
     // Where each rank has a core: a thread that is woken may else wait behind the one that woke it, for
     // milliseconds, while another core is idle.
-    if (ranks_ > 1 && ranks_ <= options_.cores) options.core = rank;
+    if (ranks_ > 1 && ranks_ <= options_.cores) options.processor = rank;
     return make_host_device(options);
   }
   std::unique_ptr<Communicator> make_communicator(int rank) override { return world_.communicator(rank); }

@@ -6,7 +6,9 @@
 
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "backend/host_affinity.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -70,8 +72,8 @@ TEST(HostDevice, RefusesEventsOfAnotherDevice) {
 }
 
 #ifdef __linux__
-/// How many cores a thread may use that has entered the device.
-int cores_of_a_thread(const HostDeviceOptions& options) {
+/// How many processors a thread may use that has entered the device.
+int processors_of_a_thread(const HostDeviceOptions& options) {
   const std::unique_ptr<Device> device = make_host_device(options);
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -82,17 +84,24 @@ int cores_of_a_thread(const HostDeviceOptions& options) {
   return CPU_COUNT(&cores);
 }
 
+/// Eight processors on four cores, numbered in two ways.
+TEST(HostDevice, CoresComeBeforeTheirSecondThreads) {
+  const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(cores_first(all, [](int p) { return p / 2 * 2; }), (std::vector<int>{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(cores_first(all, [](int p) { return p % 4; }), all);
+}
+
 /// One that the machine has not is none.
-TEST(HostDevice, ThreadsStayOnItsCore) {
+TEST(HostDevice, ThreadsStayOnItsProcessor) {
   cpu_set_t all;
   CPU_ZERO(&all);
   ASSERT_EQ(::sched_getaffinity(0, sizeof(all), &all), 0);
   HostDeviceOptions options;
-  EXPECT_EQ(cores_of_a_thread(options), CPU_COUNT(&all));
-  options.core = CPU_COUNT(&all) - 1;
-  EXPECT_EQ(cores_of_a_thread(options), 1);
-  options.core = CPU_COUNT(&all);
-  EXPECT_EQ(cores_of_a_thread(options), CPU_COUNT(&all));
+  EXPECT_EQ(processors_of_a_thread(options), CPU_COUNT(&all));
+  options.processor = CPU_COUNT(&all) - 1;
+  EXPECT_EQ(processors_of_a_thread(options), 1);
+  options.processor = CPU_COUNT(&all);
+  EXPECT_EQ(processors_of_a_thread(options), CPU_COUNT(&all));
 }
 #endif
 
