@@ -3,9 +3,9 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "kernels/cuda_check.hpp"
@@ -57,50 +57,42 @@ void check(CUresult status, const std::string& what) {
               what + ": error " + std::to_string(static_cast<int>(status)) + " of the CUDA driver");
 }
 
-/// How many groups each rank gets, of groups of one size.
-using Dealing = std::function<std::vector<int>(int group_size, int groups)>;
-
 class GreenPartition final : public CudaPartition {
  public:
-  GreenPartition(int gpu, const Dealing& deal) {
+  GreenPartition(int gpu, int ranks) {
     check_cuda(cudaSetDevice(gpu), "GPU " + std::to_string(gpu));
     check_cuda(cudaFree(nullptr), "GPU " + std::to_string(gpu));  // its primary context is there now
     CUdevResource all{};
     check(driver_.get_resource(gpu, &all, CU_DEV_RESOURCE_TYPE_SM), "the GPU's multiprocessors");
     std::vector<CUdevResource> groups = split(all);
-    const auto group_size = static_cast<int>(groups.front().sm.smCount);
-    const std::vector<int> counts = deal(group_size, static_cast<int>(groups.size()));
-    contexts_.reserve(counts.size());
-    CUdevResource* next = groups.data();
-    for (const int count : counts) {
+    const int each = groups_of_a_rank(ranks, static_cast<int>(groups.size()));
+    multiprocessors_ = each * static_cast<int>(groups.front().sm.smCount);
+    for (int rank = 0; rank < ranks; ++rank) {
       CUdevResourceDesc description = nullptr;
-      check(driver_.describe(&description, next, static_cast<unsigned int>(count)), "a part of the GPU");
-      CUgreenCtx context = nullptr;
-      check(driver_.create(&context, description, gpu, CU_GREEN_CTX_DEFAULT_STREAM), "a part of the GPU");
-      contexts_.push_back({context, count * group_size});
-      next += count;
+      check(driver_.describe(&description, &groups[static_cast<std::size_t>(rank * each)],
+                             static_cast<unsigned int>(each)),
+            "a part of the GPU");
+      contexts_.push_back(nullptr);
+      check(driver_.create(&contexts_.back(), description, gpu, CU_GREEN_CTX_DEFAULT_STREAM),
+            "a part of the GPU");
     }
   }
   GreenPartition(const GreenPartition&) = delete;
   GreenPartition& operator=(const GreenPartition&) = delete;
   ~GreenPartition() override {
-    for (const Part& part : contexts_) driver_.destroy(part.context);
+    for (const CUgreenCtx context : contexts_) driver_.destroy(context);
   }
 
-  int multiprocessors(int rank) const override { return part(rank).multiprocessors; }
+  int multiprocessors_of_a_rank() const override { return multiprocessors_; }
   void* make_stream(int rank) override {
     CUstream stream = nullptr;
-    check(driver_.create_stream(&stream, part(rank).context, CU_STREAM_NON_BLOCKING, 0),
+    check(driver_.create_stream(&stream, contexts_.at(static_cast<std::size_t>(rank)), CU_STREAM_NON_BLOCKING,
+                                0),
           "a stream on a part of the GPU");
     return stream;
   }
 
  private:
-  struct Part {
-    CUgreenCtx context;
-    int multiprocessors;
-  };
-
   /// Into the smallest groups; those of one split can be put together again.
   std::vector<CUdevResource> split(const CUdevResource& all) const {
     const unsigned int smallest = all.sm.minSmPartitionSize;
@@ -113,40 +105,22 @@ class GreenPartition final : public CudaPartition {
     return groups;
   }
 
-  const Part& part(int rank) const { return contexts_.at(static_cast<std::size_t>(rank)); }
-
   DriverTable driver_;
-  std::vector<Part> contexts_;
+  std::vector<CUgreenCtx> contexts_;  // by rank
+  int multiprocessors_ = 0;
 };
 
 }  // namespace
 
-std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, const std::vector<int>& wanted) {
-  return std::make_shared<GreenPartition>(
-      gpu, [&](int group_size, int groups) { return groups_of_ranks(wanted, group_size, groups); });
-}
-
-std::shared_ptr<CudaPartition> make_even_cuda_partition(int gpu, int ranks) {
-  return std::make_shared<GreenPartition>(gpu, [&](int, int groups) { return even_groups(ranks, groups); });
+std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks) {
+  return std::make_shared<GreenPartition>(gpu, ranks);
 }
 
 #else
 
-namespace {
-
-[[noreturn]] void refuse() {
+std::shared_ptr<CudaPartition> make_cuda_partition(int, int) {
   throw Error(ErrorKind::no_device,
               "a partition of the GPU needs a build with the CUDA Toolkit 13.0 or newer");
-}
-
-}  // namespace
-
-std::shared_ptr<CudaPartition> make_cuda_partition(int, const std::vector<int>&) {
-  refuse();
-}
-
-std::shared_ptr<CudaPartition> make_even_cuda_partition(int, int) {
-  refuse();
 }
 
 #endif

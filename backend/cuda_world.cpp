@@ -166,13 +166,13 @@ class CudaRanks final : public World {
  public:
   CudaRanks(int ranks, const CudaWorldOptions& options)
       : gpu_(open_cuda_gpu(0)), options_(options), run_(std::make_shared<HostRun>(ranks, options.timeout)) {
-    if (!options.partition.empty()) partition_ = make_cuda_partition(gpu_->index(), options.partition);
-    if (options.even_partition) partition_ = make_even_cuda_partition(gpu_->index(), ranks);
+    if (options.partition) partition_ = make_cuda_partition(gpu_->index(), ranks);
   }
 
   std::string device_name() const override {
-    if (!options_.even_partition) return gpu_->name();
-    return gpu_->name() + ", " + std::to_string(partition_->multiprocessors(0)) + " multiprocessors a rank";
+    if (partition_ == nullptr) return gpu_->name();
+    return gpu_->name() + ", " + std::to_string(partition_->multiprocessors_of_a_rank()) +
+           " multiprocessors a rank";
   }
   std::string software() const override {
     return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion);
@@ -203,11 +203,6 @@ std::unique_ptr<World> make_cuda_ranks(int ranks, const CudaWorldOptions& option
   if (ranks > kMostCudaSummands) {
     throw Error(ErrorKind::usage, "device 'cuda' runs up to " + std::to_string(kMostCudaSummands) +
                                       " ranks on its GPU, not " + std::to_string(ranks));
-  }
-  if (!options.partition.empty() && options.partition.size() != static_cast<std::size_t>(ranks)) {
-    throw Error(ErrorKind::input, "a partition of the GPU is for " +
-                                      std::to_string(options.partition.size()) + " ranks, the run has " +
-                                      std::to_string(ranks));
   }
   return std::make_unique<CudaRanks>(ranks, options);
 }

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "backend/world.hpp"
 #include "core/units.hpp"
@@ -14,10 +13,8 @@ namespace dflop {
 struct CudaWorldOptions {
   Seconds timeout{60};          ///< that a rank's thread waits for another's
   std::optional<Bytes> memory;  ///< of each rank; none: what the GPU has
-  /// Multiprocessors of each rank, which no other rank computes on; empty: all ranks share all of them, or,
-  /// where `even_partition` says so, have parts of one size.
-  std::vector<int> partition = {};
-  bool even_partition = false;
+  /// Each rank has as many multiprocessors, on which no other computes; else they share all of them.
+  bool partition = false;
 };
 
 /// Threads meet on the host and then enter their work into their streams, which wait for each other's events:
@@ -28,7 +25,7 @@ struct CudaWorldOptions {
 /// Beside what Communicator says, a receive with other bytes than were sent, and collectives that differ, end
 /// the run as on the host (HostWorld).
 /// @throws Error (no_device) without a GPU, Error (usage) for more than 64 ranks, Error (input) for a
-/// partition that does not fit.
+/// partition with more ranks than parts.
 std::unique_ptr<World> make_cuda_ranks(int ranks, const CudaWorldOptions& options = {});
 
 }  // namespace dflop

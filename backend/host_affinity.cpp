@@ -2,23 +2,26 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <fstream>
+#include <set>
 #include <string>
-#include <utility>
 
 namespace dflop {
 
-std::vector<int> cores_first(std::vector<int> processors, const std::function<int(int)>& first_of) {
-  std::stable_partition(processors.begin(), processors.end(), [&](int p) { return first_of(p) == p; });
-  return processors;
+std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of) {
+  std::vector<int> firsts;
+  std::vector<int> others;
+  std::set<int> cores;
+  for (const int p : processors) (cores.insert(core_of(p)).second ? firsts : others).push_back(p);
+  firsts.insert(firsts.end(), others.begin(), others.end());
+  return firsts;
 }
 
 #ifdef __linux__
 
 namespace {
 
-/// As the kernel lists them: "0,8" or "0-1". Itself where it does not.
+/// As the kernel lists those of its core: "0,8" or "0-1". Itself where it does not.
 int first_on_its_core(int processor) {
   std::ifstream list("/sys/devices/system/cpu/cpu" + std::to_string(processor) +
                      "/topology/thread_siblings_list");
@@ -26,6 +29,8 @@ int first_on_its_core(int processor) {
   list >> first;
   return list ? first : processor;
 }
+
+}  // namespace
 
 std::vector<int> usable_processors() {
   cpu_set_t allowed;
@@ -35,21 +40,21 @@ std::vector<int> usable_processors() {
   for (int p = 0; p < CPU_SETSIZE; ++p) {
     if (CPU_ISSET(p, &allowed) != 0) processors.push_back(p);
   }
-  return processors;
+  return cores_first(processors, first_on_its_core);
 }
 
-}  // namespace
-
-void stay_on_processor(int place) {
-  const std::vector<int> processors = cores_first(usable_processors(), first_on_its_core);
-  if (place < 0 || place >= static_cast<int>(processors.size())) return;
+void stay_on_processor(int processor) {
   cpu_set_t one;
   CPU_ZERO(&one);
-  CPU_SET(processors[static_cast<std::size_t>(place)], &one);
+  CPU_SET(processor, &one);
   static_cast<void>(::sched_setaffinity(0, sizeof(one), &one));
 }
 
 #else
+
+std::vector<int> usable_processors() {
+  return {};
+}
 
 void stay_on_processor(int) {}
 

@@ -6,12 +6,14 @@
 
 namespace dflop {
 
-/// Of processors that share a core, as hyperthreads do, the first of each, then the others. `first_of`: the
-/// first that shares a core with one.
-std::vector<int> cores_first(std::vector<int> processors, const std::function<int(int)>& first_of);
+/// One processor of each core, then the others, which share a core with one of them as hyperthreads do.
+/// `core_of`: equal for those of one core.
+std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of);
 
-/// The calling thread stays on that one of the processors which the process may use, in the order of
-/// cores_first(). Where there is none, or the system does not allow it, it goes where it likes.
-void stay_on_processor(int place);
+/// Those that the calling thread may use, in the order of cores_first(); none where the system does not tell.
+std::vector<int> usable_processors();
+
+/// The calling thread stays there. Where the system does not allow it, it goes where it likes.
+void stay_on_processor(int processor);
 
 }  // namespace dflop

@@ -14,7 +14,7 @@ struct HostDeviceOptions {
   int rank = 0;                 ///< for messages
   std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the machine gives
   std::shared_ptr<HostBudget> budget = nullptr;  ///< that ranks share; null: none
-  /// That its threads stay on, as stay_on_processor() counts; none: any.
+  /// That its threads stay on; none: any.
   std::optional<int> processor = {};
 };
 

@@ -2,16 +2,26 @@
 
 #include <numeric>
 
+#include "backend/host_affinity.hpp"
 #include "backend/host_device.hpp"
 #include "backend/host_world.hpp"
 
 namespace dflop {
 namespace {
 
+/// A thread that is woken may wait behind the one that woke it, for milliseconds, while another processor is
+/// idle. Where most are idle it finds one, and ranks that stayed would share theirs with those of other runs.
+bool stays_on_processors(int ranks, std::size_t processors) {
+  const auto count = static_cast<std::size_t>(ranks);
+  return ranks > 1 && count <= processors && 2 * count > processors;
+}
+
 class HostRanks final : public World {
  public:
   HostRanks(int ranks, const HostRanksOptions& options)
       : ranks_(ranks), options_(options), world_(ranks, options.timeout, options.cores) {
+    const std::vector<int> processors = usable_processors();
+    if (ranks <= options.cores && stays_on_processors(ranks, processors.size())) processors_ = processors;
     if (const std::optional<Bytes> all = available_host_memory())
       budget_ = std::make_shared<HostBudget>(*all);
   }
@@ -25,9 +35,7 @@ class HostRanks final : public World {
   }
   std::unique_ptr<Device> make_device(int rank) override {
     HostDeviceOptions options{rank, options_.memory, budget_};
-    // Where each rank has a core: a thread that is woken may else wait behind the one that woke it, for
-    // milliseconds, while another core is idle.
-    if (ranks_ > 1 && ranks_ <= options_.cores) options.processor = rank;
+    if (!processors_.empty()) options.processor = processors_[static_cast<std::size_t>(rank)];
     return make_host_device(options);
   }
   std::unique_ptr<Communicator> make_communicator(int rank) override { return world_.communicator(rank); }
@@ -40,6 +48,7 @@ class HostRanks final : public World {
   int ranks_;
   HostRanksOptions options_;
   HostWorld world_;
+  std::vector<int> processors_;         // of the ranks; none: they go where they like
   std::shared_ptr<HostBudget> budget_;  // of the machine, when the world was made
 };
 

@@ -46,39 +46,37 @@ void let_others_fall_asleep(const LinkEnd& end) {
 /// the median of some. `meet` brings all ranks together.
 class LateRankBench {
  public:
-  explicit LateRankBench(const std::vector<LinkEnd>& ends, std::size_t ranks) : ends_(ends), times_(ranks) {}
+  LateRankBench(const std::vector<LinkEnd>& ends, std::size_t ranks) : ends_(ends), times_(ranks) {}
 
   template <typename Meet, typename Step>
   void run(std::size_t rank, const Meet& meet, const Step& step) {
     const LinkEnd& end = ends_[rank];
-    const std::unique_ptr<DeviceEvent> event = end.device.make_event();
-    std::vector<Nanoseconds>& times = times_[rank];
-    times.clear();
+    const std::unique_ptr<DeviceEvent> begin = end.device.make_event();
+    const std::unique_ptr<DeviceEvent> done = end.device.make_event();
     for (int i = 0; i < kWarmUps + kRepeats; ++i) {
       meet();
       end.stream.synchronize();
       if (rank == 0) {
         let_others_fall_asleep(end);
-        end.stream.record(*event);
-        end.stream.synchronize();
-        begins_.push_back(event->time());
+        end.stream.record(*begin);
       }
       step();
-      end.stream.record(*event);
+      end.stream.record(*done);
       end.stream.synchronize();
-      if (i >= kWarmUps) times.push_back(event->time());
+      if (i < kWarmUps) continue;
+      if (rank == 0) begins_.push_back(begin->time());
+      times_[rank].push_back(done->time());
     }
   }
 
-  /// After all ranks have run; for the next step they begin anew.
-  double take() {
+  /// After all ranks have run.
+  double duration() const {
     std::vector<double> durations;
     for (std::size_t i = 0; i < kRepeats; ++i) {
       Nanoseconds last{0};
       for (const auto& times : times_) last = std::max(last, times[i]);
-      durations.push_back(Seconds(last - begins_[kWarmUps + i]).count());
+      durations.push_back(Seconds(last - begins_[i]).count());
     }
-    begins_.clear();
     return median(durations);
   }
 
@@ -113,7 +111,7 @@ ProfileLine measure_messages(const std::vector<LinkEnd>& ends) {
           rank, [&] { rank == 1 ? send(0, "readiness") : receive(0, "readiness"); },
           [&] { rank == 0 ? send(bytes, "a measured message") : receive(bytes, "a measured message"); });
     });
-    samples.push_back({static_cast<double>(bytes), Seconds(bench.take())});
+    samples.push_back({static_cast<double>(bytes), Seconds(bench.duration())});
   }
   return line_through(samples);
 }
@@ -133,7 +131,7 @@ ProfileLine measure_all_reduce(const std::vector<LinkEnd>& ends, std::size_t ran
       bench.run(
           rank, [&] { sum(1); }, [&] { sum(bytes / bytes_of(element)); });
     });
-    samples.push_back({static_cast<double>(bytes), Seconds(bench.take())});
+    samples.push_back({static_cast<double>(bytes), Seconds(bench.duration())});
   }
   return line_through(samples);
 }

@@ -10,10 +10,6 @@ std::int64_t padded_rows(const RankContext& rank, std::int64_t rows) {
   return has_shards(rank) ? rank.tp_size() * held_rows(rank, rows) : rows;
 }
 
-std::size_t values_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.rows() * tensor.columns());
-}
-
 void zero_rows_from(const RankContext& rank, Tensor& tensor, std::int64_t first) {
   if (first < tensor.rows()) rank.kernels.zero(rows_of(rank, Matrix(tensor), first, tensor.rows() - first));
 }
@@ -25,15 +21,16 @@ bool has_shards(const RankContext& rank) {
 }
 
 std::int64_t held_rows(const RankContext& rank, std::int64_t rows) {
-  return has_shards(rank) ? (rows + rank.tp_size() - 1) / rank.tp_size() : rows;
+  return has_shards(rank) ? round_up(rows, rank.tp_size()) / rank.tp_size() : rows;
 }
 
 AllRows::AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows, const char* what)
     : all_(held) {
   if (!has_shards(rank) || held.empty()) return;
   gathered_ = Tensor(rank, rank.tp_size() * held.rows(), held.columns());
-  rank.communicator.all_gather(gathered_.view().data, held.view().data, values_of(held),
-                               element_of(rank.kernels.dtype()), rank.tp, rank.compute, what);
+  rank.communicator.all_gather(gathered_.view().data, held.view().data,
+                               static_cast<std::size_t>(held.view().size()), element_of(rank.kernels.dtype()),
+                               rank.tp, rank.compute, what);
   all_ = rows_of(rank, std::as_const(gathered_).view(), 0, rows);
 }
 
@@ -50,7 +47,8 @@ Tensor tp_shard_sum(const RankContext& rank, Tensor summand, const char* what) {
   }
   Tensor sum(rank, summand.rows() / rank.tp_size(), summand.columns());
   if (sum.empty()) return sum;
-  rank.communicator.reduce_scatter(sum.view().data, std::as_const(summand).view().data, values_of(sum),
+  rank.communicator.reduce_scatter(sum.view().data, std::as_const(summand).view().data,
+                                   static_cast<std::size_t>(sum.view().size()),
                                    element_of(rank.kernels.dtype()), rank.tp, rank.compute, what);
   return sum;
 }

@@ -184,7 +184,7 @@ TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& 
     done = true;
     ranks[r].communicator.abort(message);
   };
-  run_in_threads(ranks.size(), {[](std::size_t) {}, run, end_all});
+  run_in_threads(ranks.size(), {[&](std::size_t r) { ranks[r].device.enter_thread(); }, run, end_all});
   return first;
 }
 

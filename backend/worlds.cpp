@@ -18,7 +18,7 @@ namespace {
 
 std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options) {
 #ifdef DFLOP_HAVE_CUDA
-  return make_cuda_ranks(ranks, {options.timeout, options.memory, {}, options.partition});
+  return make_cuda_ranks(ranks, {options.timeout, options.memory, options.partition});
 #else
   static_cast<void>(ranks);
   static_cast<void>(options);

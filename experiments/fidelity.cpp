@@ -72,12 +72,6 @@ BatchStream make_request_batches(const Request& request, const Values& values) {
   return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
-/// Measuring ranks are no more than there are cores for.
-LiveDevice without_turns(LiveDevice device) {
-  device.cores = 0;
-  return device;
-}
-
 /// What a plan needs, with as many ranks busy as it has, and the machine has cores for.
 /// @throws Stopped after the part that is measured when a signal comes
 ProfileTables measure(const Request& request, const Plan& plan, const StopOnSignals& signals) {
@@ -90,8 +84,9 @@ ProfileTables measure(const Request& request, const Plan& plan, const StopOnSign
   options.modes.assign(modes.begin(), modes.end());
   const int cores = request.options.device.cores;
   options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
-  const std::unique_ptr<World> world =
-      make_live_world(without_turns(request.options.device), std::max(2, plan.ranks()));
+  LiveDevice device = request.options.device;
+  if (plan.ranks() == 1) device.partition = false;  // the second rank is there for messages alone
+  const std::unique_ptr<World> world = make_live_world(device, std::max(2, plan.ranks()));
   return measure_profile(request.target->model, *world, options,
                          [&](std::int64_t, std::int64_t) { signals.check(); });
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "backend/host_affinity.hpp"
 #include "backend/worlds.hpp"
 #include "core/error.hpp"
 #include "experiments/option_values.hpp"
@@ -87,19 +88,20 @@ void add_cores_option(Options& options) {
   options.add_options()(
       "cores", boost::program_options::value<std::int64_t>()->value_name("N"),
       "of the host: so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
-      "cores do not falsify each other's durations; 0: all when they like; default: the machine's cores");
+      "cores do not falsify each other's durations; 0: all when they like; default: those that the process may use, on which ranks stay that need more than half of them");
+}
+
+int default_cores(const LiveDevice& device) {
+  if (device.name != "host") return 0;
+  const std::size_t usable = usable_processors().size();
+  return static_cast<int>(usable > 0 ? usable : std::max(1U, std::thread::hardware_concurrency()));
 }
 
 int read_cores(const Values& values, const LiveDevice& device) {
   constexpr int kMostCores = 1 << 20;
-  const bool given = values.count("cores") > 0;
-  if (device.name == "host") {
-    return given ? static_cast<int>(read_integer(values, "cores", 0, kMostCores))
-                 : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  }
-  if (given)
-    throw Error(ErrorKind::usage, "option '--cores': expected --device host with it, found " + device.name);
-  return 0;
+  if (values.count("cores") == 0) return default_cores(device);
+  if (device.name == "host") return static_cast<int>(read_integer(values, "cores", 0, kMostCores));
+  throw Error(ErrorKind::usage, "option '--cores': expected --device host with it, found " + device.name);
 }
 
 Assignment any_assignment(const Plan& plan) {

@@ -31,10 +31,11 @@ LiveDevice read_local_device(const Values& values);
 /// @throws Error (usage)
 DType read_dtype(const Values& values);
 
+/// Of the host those processors that this process may use; 0 of other devices, whose ranks take no turns.
+int default_cores(const LiveDevice& device);
 /// --cores.
 void add_cores_option(Options& options);
-/// The machine's, where the user says nothing; 0: ranks take no turns, as on devices that are not the host.
-/// @throws Error (usage)
+/// As default_cores() where the user says nothing; 0: ranks take no turns. @throws Error (usage)
 int read_cores(const Values& values, const LiveDevice& device);
 
 /// Any assignment: groups and stages of a plan's Programs are the same under all.

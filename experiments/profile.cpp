@@ -115,7 +115,8 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
 int run(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
-  const LiveDevice device = read_local_device(values);
+  LiveDevice device = read_local_device(values);
+  device.cores = default_cores(device);
   ProfilerOptions options;
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);

@@ -8,7 +8,7 @@ namespace {
 
 // Whichever thread a signal comes to writes them, and others ask.
 std::atomic<int> stop_signal = 0;
-std::atomic<std::time_t> stop_second = 0;
+std::atomic<std::time_t> stop_second = 0;  // of the first; the clock's zero is when the machine started
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::time_t>::is_always_lock_free);
 
 std::time_t monotonic_second() {
@@ -20,10 +20,11 @@ std::time_t monotonic_second() {
 /// The first signal asks for the end. Launchers send it to a process and to its group, so that it comes
 /// twice; only one that comes seconds later ends the process at once.
 void ask_for_end(int signal) {
-  if (stop_signal == 0) {
+  const std::time_t now = monotonic_second();
+  std::time_t first = 0;
+  if (stop_second.compare_exchange_strong(first, now)) {
     stop_signal = signal;
-    stop_second = monotonic_second();
-  } else if (monotonic_second() > stop_second + 1) {
+  } else if (now > first + 1) {
     ::signal(signal, SIG_DFL);
     ::raise(signal);
   }
@@ -42,6 +43,7 @@ void take_over(int signal, struct sigaction& before) {
 
 StopOnSignals::StopOnSignals() {
   stop_signal = 0;
+  stop_second = 0;
   take_over(SIGINT, interrupt_);
   take_over(SIGTERM, terminate_);
 }

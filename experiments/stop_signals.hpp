@@ -12,7 +12,6 @@ class Stopped final : public std::runtime_error {
  public:
   explicit Stopped(int signal)
       : std::runtime_error("stopped by signal " + std::to_string(signal)), signal_(signal) {}
-  int signal() const { return signal_; }
   /// Of the process, as shells have it.
   int exit_code() const { return 128 + signal_; }
 

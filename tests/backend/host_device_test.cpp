@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/host_affinity.hpp"
+#include "backend/host_ranks.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -73,35 +74,50 @@ TEST(HostDevice, RefusesEventsOfAnotherDevice) {
 
 #ifdef __linux__
 /// How many processors a thread may use that has entered the device.
-int processors_of_a_thread(const HostDeviceOptions& options) {
-  const std::unique_ptr<Device> device = make_host_device(options);
+int processors_of_a_thread(Device& device) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   std::jthread([&] {
-    device->enter_thread();
+    device.enter_thread();
     ::sched_getaffinity(0, sizeof(cores), &cores);
   }).join();
   return CPU_COUNT(&cores);
 }
 
-/// Eight processors on four cores, numbered in two ways.
+/// Eight processors on four cores, numbered in two ways, and some of them.
 TEST(HostDevice, CoresComeBeforeTheirSecondThreads) {
   const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(cores_first(all, [](int p) { return p / 2 * 2; }), (std::vector<int>{0, 2, 4, 6, 1, 3, 5, 7}));
   EXPECT_EQ(cores_first(all, [](int p) { return p % 4; }), all);
+  EXPECT_EQ(cores_first({1, 5, 6}, [](int p) { return p % 4; }), (std::vector<int>{1, 6, 5}));
+}
+
+/// How many processors a thread may use that is of rank 1 of some.
+int processors_of_rank_1(int ranks, int cores) {
+  return processors_of_a_thread(*make_host_ranks(ranks, {Seconds{1}, {}, cores})->make_device(1));
 }
 
 /// One that the machine has not is none.
 TEST(HostDevice, ThreadsStayOnItsProcessor) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  ASSERT_EQ(::sched_getaffinity(0, sizeof(all), &all), 0);
+  const std::vector<int> all = usable_processors();
   HostDeviceOptions options;
-  EXPECT_EQ(processors_of_a_thread(options), CPU_COUNT(&all));
-  options.processor = CPU_COUNT(&all) - 1;
-  EXPECT_EQ(processors_of_a_thread(options), 1);
-  options.processor = CPU_COUNT(&all);
-  EXPECT_EQ(processors_of_a_thread(options), CPU_COUNT(&all));
+  EXPECT_EQ(processors_of_a_thread(*make_host_device(options)), static_cast<int>(all.size()));
+  options.processor = all.back();
+  EXPECT_EQ(processors_of_a_thread(*make_host_device(options)), 1);
+  options.processor = CPU_SETSIZE - 1;
+  EXPECT_EQ(processors_of_a_thread(*make_host_device(options)), static_cast<int>(all.size()));
+}
+
+/// Ranks that need most of the processors stay on theirs, where none of them takes turns.
+TEST(HostRanks, StayOnProcessors) {
+  const auto all = static_cast<int>(usable_processors().size());
+  if (all < 2) GTEST_SKIP() << "this takes two processors";
+  EXPECT_EQ(processors_of_rank_1(all, all), 1);
+  EXPECT_EQ(processors_of_rank_1(all, 2 * all), 1);
+  EXPECT_EQ(processors_of_rank_1(all, 0), all);
+  EXPECT_EQ(processors_of_rank_1(all, all - 1), all);
+  EXPECT_EQ(processors_of_rank_1(all + 1, 2 * all), all);
+  EXPECT_EQ(processors_of_rank_1(2, 2), all <= 3 ? 1 : all);
 }
 #endif
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "backend/host_affinity.hpp"
 #include "core/random.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
@@ -191,7 +192,13 @@ TEST_F(Train, RecordsTheCoresThatRanksTookTurnsOn) {
   };
   EXPECT_EQ(cores_of("--cores 1"), 1U);
   EXPECT_EQ(cores_of("--cores 0"), 0U);
-  EXPECT_EQ(cores_of(""), std::max(1U, std::thread::hardware_concurrency()));
+  const std::vector<int> usable = usable_processors();
+  ASSERT_FALSE(usable.empty());
+  EXPECT_EQ(cores_of(""), usable.size());
+  std::jthread([&] {  // what it starts stays there, too
+    stay_on_processor(usable.back());
+    EXPECT_EQ(cores_of(""), 1U);
+  }).join();
 }
 
 /// The plan file of a live run is one that the simulator runs.

@@ -221,7 +221,7 @@ TEST(CudaWorld, RefusesMoreRanksThanItCanAddUp) {
 TEST(CudaWorld, RanksOnPartsOfTheGpu) {
   std::unique_ptr<World> world;
   try {
-    world = make_cuda_ranks(2, {kLong, {}, {8, 16}});
+    world = make_cuda_ranks(2, {kLong, {}, true});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::no_device) throw;
     GTEST_SKIP() << error.what();
@@ -234,8 +234,6 @@ TEST(CudaWorld, RanksOnPartsOfTheGpu) {
     const auto buffer = upload(*device, *stream, data);
     EXPECT_TRUE(download(*stream, buffer->data(), data.size()) == data) << "rank " << rank;
   }
-  EXPECT_THROW(make_cuda_ranks(2, {kLong, {}, {8}}), Error);           // of one rank
-  EXPECT_THROW(make_cuda_ranks(2, {kLong, {}, {8, 100'000}}), Error);  // more than there are
 }
 
 }  // namespace
