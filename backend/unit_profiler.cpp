@@ -43,7 +43,9 @@ struct Samples {
   }
   /// A difference of two short times may come out below zero.
   ProfilePoint point() const {
-    const auto middle = [](const std::vector<double>& times) { return std::max(0.0, median(times)); };
+    const auto middle = [](const std::vector<double>& times) {
+      return std::max(0.0, mean_without_outliers(times));
+    };
     ProfilePoint point{tokens, length, middle(forward), middle(backward_input), middle(backward_weight)};
     if (!recompute.empty()) point.recompute_s = middle(recompute);
     return point;

@@ -28,7 +28,7 @@ struct UnitProfilerOptions {
 /// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
 /// out those for which it has no time, but two of each unit. Then all points are run round after round, in an
 /// order drawn anew for each, so that drift touches all alike, at least three times and until the budget is
-/// spent; a point's passes are the medians of the rounds.
+/// spent; a point's passes are the rounds' mean_without_outliers().
 /// @throws OutOfMemory where a unit's smallest points, or 512 tokens, for which memory is counted, have no
 /// room; what the first rank that failed has thrown
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,

@@ -107,10 +107,10 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
 }
 
 /// `profile`: of all plans; null: each has its own.
+/// Adds one plan after the other, so that those are there that are done when one fails.
 /// @throws Stopped where a signal came, after the step or the measured part that is under way
-std::vector<PlanFidelity> study_plans(const Request& request, const BatchStream& batches,
-                                      const ProfileTables* profile, const StopOnSignals& signals) {
-  std::vector<PlanFidelity> results;
+void study_plans(const Request& request, const BatchStream& batches, const ProfileTables* profile,
+                 const StopOnSignals& signals, std::vector<PlanFidelity>& results) {
   const std::int64_t each = request.options.warm_up + request.options.steps;
   const std::int64_t all = each * static_cast<std::int64_t>(request.plans.size());
   std::int64_t done = 0;
@@ -123,7 +123,6 @@ std::vector<PlanFidelity> study_plans(const Request& request, const BatchStream&
       signals.check();
     }));
   }
-  return results;
 }
 
 void write_outputs(const std::string& directory, const Values& values,
@@ -168,16 +167,26 @@ int run(const Values& values) {
     profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
     check_profile(request, *profile, *profile_file, BatchStream(batches).next());
   }
+  std::vector<PlanFidelity> done;
+  const auto report = [&] {
+    if (out) write_outputs(*out, values, done);
+    print(done, format);
+  };
+  const auto report_part = [&](const std::string& why) {
+    say("dflop: {}; {} of {} plans are done\n", why, done.size(), request.plans.size());
+    if (!done.empty()) report();
+  };
   const StopOnSignals signals;
   try {
-    const std::vector<PlanFidelity> plans =
-        study_plans(request, batches, profile ? &*profile : nullptr, signals);
-    if (out) write_outputs(*out, values, plans);
-    print(plans, format);
+    study_plans(request, batches, profile ? &*profile : nullptr, signals, done);
   } catch (const Stopped& stopped) {
-    say("dflop: {}; nothing is kept\n", stopped.what());
+    report_part(stopped.what());
     return stopped.exit_code();
+  } catch (...) {
+    if (!done.empty()) report_part(fmt::format("plan '{}' failed", request.plans[done.size()].name));
+    throw;
   }
+  report();
   return 0;
 }
 

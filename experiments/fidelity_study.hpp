@@ -41,7 +41,7 @@ struct OperationFidelity {
 /// The ranks of one tp group.
 struct RankFidelity {
   std::int32_t first_rank = 0;
-  Bytes predicted_peak;  ///< model state and activations; the profile knows no buffers
+  Bytes predicted_peak;  ///< model state, activations and buffers
   Bytes measured_peak;   ///< of the device, the largest of all steps
 };
 

@@ -164,7 +164,7 @@ Command profile_command() {
       "profile",
       "measure what the parts of a model take on a live device",
       "Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention "
-      "also on sequences\nof such lengths, and prints the medians. The file has these tables, optimizer, "
+      "also on sequences\nof such lengths, and prints the means without outliers. The file has these tables, optimizer, "
       "memory, messages and all-reduces;\n'dflop train --profile' predicts with it. Parts are measured "
       "on one rank (tp 1) unless '--tp' and '--busy' say\notherwise: ranks that share a processor's cores, "
       "caches and memory take longer. Measured seconds are not the same in two runs.",

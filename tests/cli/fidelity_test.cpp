@@ -192,8 +192,33 @@ TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
   run.wait_until([&] { return run.has_threads(); });
   run.send(SIGINT);
   EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
-  EXPECT_NE(run.err().find("stopped by signal 2; nothing is kept"), std::string::npos) << run.err();
+  EXPECT_NE(run.err().find("stopped by signal 2; 0 of 2 plans are done"), std::string::npos) << run.err();
   EXPECT_FALSE(sandbox.has("out"));
+}
+
+/// The first plan has half of the time, and the signal is to come in the second half; where it comes too
+/// early or too late, it comes later or earlier the next time.
+TEST_F(Fidelity, ReportsThePlansThatAreDone) {
+  write_grid();
+  measure_profile();
+  std::chrono::milliseconds wait{1500};
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    testing::Running run(sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps", "60",
+                                   "--out", "out"});
+    std::this_thread::sleep_for(wait);
+    run.send(SIGINT);
+    const int code = run.wait();
+    if (run.err().find("stopped by signal 2; 1 of 2 plans are done") == std::string::npos) {
+      wait = code == 0 ? wait * 2 / 3 : wait * 3 / 2;
+      continue;
+    }
+    EXPECT_EQ(code, 128 + SIGINT);
+    const json report = json::parse(testing::read_all(sandbox.path("out/fidelity.json")));
+    ASSERT_EQ(report["plans"].size(), 1U);
+    EXPECT_EQ(report["plans"][0]["name"], "split");
+    return;
+  }
+  ADD_FAILURE() << "no signal came while the second plan ran";
 }
 
 /// Measuring takes hours here; after a second it is what is under way.
@@ -205,7 +230,7 @@ TEST_F(Fidelity, StopsWhileItMeasures) {
   std::this_thread::sleep_for(std::chrono::seconds(1));
   run.send(SIGTERM);
   EXPECT_EQ(run.wait(), 128 + SIGTERM) << run.err();
-  EXPECT_NE(run.err().find("stopped by signal 15; nothing is kept"), std::string::npos) << run.err();
+  EXPECT_NE(run.err().find("stopped by signal 15; 0 of 2 plans are done"), std::string::npos) << run.err();
   EXPECT_FALSE(sandbox.has("out"));
 }
 

@@ -1,0 +1,36 @@
+// The middle of measurements.
+#include "costmodel/median.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dflop {
+namespace {
+
+TEST(Median, IsBetweenTheTwoInTheMiddle) {
+  EXPECT_EQ(median({3}), 3);
+  EXPECT_EQ(median({9, 1, 2}), 2);
+  EXPECT_EQ(median({9, 1, 2, 4}), 3);  // (2 + 4) / 2
+}
+
+/// The median is 10, distances are 0, 0, 1, 2 and one more, of which the median is 1: 14 counts and 14.5 does
+/// not.
+TEST(MeanWithoutOutliers, LeavesOutWhatIsFarFromTheMedian) {
+  EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 14, 8}), 10.2);    // 51 / 5
+  EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 14.5, 8}), 9.25);  // 37 / 4
+  EXPECT_DOUBLE_EQ(mean_without_outliers({11, 10, 10, 5.5, 12}), 10.75);
+}
+
+/// Differences of times may be on both sides of zero: the median is 0.1, distances are 0.2, 0.1, 0, 0.1
+/// and 8.
+TEST(MeanWithoutOutliers, TakesNegativeValues) {
+  EXPECT_NEAR(mean_without_outliers({-0.1, 0, 0.1, 0.2, 8.1}), 0.05, 1e-15);
+}
+
+TEST(MeanWithoutOutliers, HasWhereFewOrAllAreEqual) {
+  EXPECT_EQ(mean_without_outliers({7}), 7);
+  EXPECT_EQ(mean_without_outliers({7, 8}), 7.5);
+  EXPECT_EQ(mean_without_outliers({3, 3, 3, 9}), 3);
+}
+
+}  // namespace
+}  // namespace dflop
