@@ -15,20 +15,19 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// The mean of the values that are not far from the median: no further than four times the median of all such
-/// distances, which of a normal distribution leaves out one in 140. Times in which something else had the
+/// The mean of the values that are near the median: within half of it, or within four times the median of all
+/// distances from it, as differences of times may be close to zero. Times in which something else had the
 /// processor are left out, but their tail, which is longer above than below, is not: sums of many come out
 /// above the sum of their medians, but near that of these. @pre as median()
 inline double mean_without_outliers(const std::vector<double>& values) {
-  constexpr double kFar = 4;
   const double middle = median(values);
   std::vector<double> distances;
   for (const double value : values) distances.push_back(std::abs(value - middle));
-  const double most = kFar * median(distances);
+  const double near = std::max(0.5 * std::abs(middle), 4 * median(distances));
   double sum = 0;
   int count = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (distances[i] > most) continue;
+    if (distances[i] > near) continue;
     sum += values[i];
     ++count;
   }

@@ -12,12 +12,11 @@ TEST(Median, IsBetweenTheTwoInTheMiddle) {
   EXPECT_EQ(median({9, 1, 2, 4}), 3);  // (2 + 4) / 2
 }
 
-/// The median is 10, distances are 0, 0, 1, 2 and one more, of which the median is 1: 14 counts and 14.5 does
-/// not.
+/// The median is 10, and 15 is near and 15.5 is not.
 TEST(MeanWithoutOutliers, LeavesOutWhatIsFarFromTheMedian) {
-  EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 14, 8}), 10.2);    // 51 / 5
-  EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 14.5, 8}), 9.25);  // 37 / 4
-  EXPECT_DOUBLE_EQ(mean_without_outliers({11, 10, 10, 5.5, 12}), 10.75);
+  EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 15, 8}), 10.4);    // 52 / 5
+  EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 15.5, 8}), 9.25);  // 37 / 4
+  EXPECT_DOUBLE_EQ(mean_without_outliers({11, 10, 10, 4.5, 12}), 10.75);
 }
 
 /// Differences of times may be on both sides of zero: the median is 0.1, distances are 0.2, 0.1, 0, 0.1
