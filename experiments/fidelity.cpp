@@ -59,7 +59,7 @@ Request read_request(const Values& values) {
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.device.cores = read_cores(values, options.device);
   options.seed = read_seed(values);
-  request.foreign_profile = values["foreign-profile"].as<bool>();
+  request.foreign_profile = read_foreign_profile(values);
   request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
   options.scheduler.name = "lpt";
   return request;

@@ -55,11 +55,7 @@ std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& f
     }
     plan.gbs = gbs;
     validate(plan, model, cluster, where);
-    try {
-      require_split(model, plan.encoder.tp, plan.llm.tp);
-    } catch (const Error& error) {
-      throw Error(error.kind(), error.message(), where);
-    }
+    require_trainable(plan, model, where);
     plans.push_back({from.name, std::move(plan)});
   }
   return plans;

@@ -1,5 +1,6 @@
 #include "experiments/live_setup.hpp"
 
+#include <fmt/format.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -8,9 +9,11 @@
 #include <thread>
 
 #include "backend/host_affinity.hpp"
+#include "backend/live_checks.hpp"
 #include "backend/worlds.hpp"
 #include "core/error.hpp"
 #include "experiments/option_values.hpp"
+#include "experiments/options.hpp"
 
 namespace dflop {
 namespace {
@@ -63,11 +66,13 @@ void add_live_options(Options& options, bool processes) {
 
 LiveDevice read_live_device(const Values& values) {
   LiveDevice device{values["device"].as<std::string>(), 0, values["partition"].as<bool>()};
+  const auto refuse = [&](const std::string& option, const std::string& of) {
+    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected --device {} with it, found {}", option,
+                                              of, device.name));
+  };
+  if (device.partition && device.name != "cuda") refuse("partition", "cuda");
+  if (values.count("cores") > 0 && device.name != "host") refuse("cores", "host");
   require_device(device.name);
-  if (device.partition && device.name != "cuda") {
-    throw Error(ErrorKind::usage,
-                "option '--partition': expected --device cuda with it, found " + device.name);
-  }
   return device;
 }
 
@@ -100,8 +105,28 @@ int default_cores(const LiveDevice& device) {
 int read_cores(const Values& values, const LiveDevice& device) {
   constexpr int kMostCores = 1 << 20;
   if (values.count("cores") == 0) return default_cores(device);
-  if (device.name == "host") return static_cast<int>(read_integer(values, "cores", 0, kMostCores));
-  throw Error(ErrorKind::usage, "option '--cores': expected --device host with it, found " + device.name);
+  return static_cast<int>(read_integer(values, "cores", 0, kMostCores));
+}
+
+void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where) {
+  if (plan.gbs > kMostGbs) {
+    throw Error(ErrorKind::input,
+                fmt::format("key 'gbs': expected at most {}, of which a step can be trained live, found {}",
+                            kMostGbs, plan.gbs),
+                where);
+  }
+  try {
+    require_split(model, plan.encoder.tp, plan.llm.tp);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.message(), where);
+  }
+}
+
+bool read_foreign_profile(const Values& values) {
+  const bool foreign = values["foreign-profile"].as<bool>();
+  if (foreign && values.count("profile") == 0)
+    throw Error(ErrorKind::usage, "option '--foreign-profile': expected '--profile FILE' with it");
+  return foreign;
 }
 
 Assignment any_assignment(const Plan& plan) {

@@ -38,6 +38,13 @@ void add_cores_option(Options& options);
 /// As default_cores() where the user says nothing; 0: ranks take no turns. @throws Error (usage)
 int read_cores(const Values& values, const LiveDevice& device);
 
+/// @throws Error (input), naming `where`, for tp that the model cannot be split over live, or more samples a
+/// step than live runs take.
+void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where);
+
+/// --foreign-profile, which belongs to --profile. @throws Error (usage)
+bool read_foreign_profile(const Values& values);
+
 /// Any assignment: groups and stages of a plan's Programs are the same under all.
 Assignment any_assignment(const Plan& plan);
 

@@ -107,8 +107,14 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
                     settings.busy_ranks),
         *path);
   }
-  // Version 1 did not measure memory in each mode.
-  std::erase_if(earlier.tp, [](const TpProfile& tp) { return tp.forward_buffers == BytesPerToken{}; });
+  const auto is_old = [](const TpProfile& tp) { return tp.forward_buffers == BytesPerToken{}; };
+  for (const TpProfile& tp : earlier.tp) {
+    if (!is_old(tp)) continue;
+    const bool again = std::binary_search(options.modes.begin(), options.modes.end(), tp.mode);
+    say("dflop: note: {}: tables of {} are of version 1, without memory; they are {}\n", *path,
+        to_string(tp.mode), again ? "measured again" : "left out, as --tp does not ask for them");
+  }
+  std::erase_if(earlier.tp, is_old);
   return earlier;
 }
 

@@ -128,6 +128,7 @@ struct TrainRequest {
   Checkpoints checkpoints;
   double learning_rate;
   DType dtype;
+  bool foreign_profile;
 };
 
 TrainRequest read_request(const Values& values) {
@@ -136,7 +137,8 @@ TrainRequest read_request(const Values& values) {
           read_step_scheduler(values),
           read_checkpoints(values),
           read_number(values, "learning-rate", 0, kMostLearningRate),
-          read_dtype(values)};
+          read_dtype(values),
+          read_foreign_profile(values)};
 }
 
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
@@ -153,7 +155,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   TrainingOptions options;
   options.cores = world.cores();
   options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, request.dtype,
-                                          values["foreign-profile"].as<bool>());
+                                          request.foreign_profile);
   read_correction(values, job, options);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
   executor.emplace(job.plan, model, layout, world, LiveOptions{request.dtype, job.seed});

@@ -64,6 +64,7 @@ TrainJob read_job(const Values& values) {
     job.plan = default_plan(model, kDefaultCluster, job.target->model, static_cast<int>(gbs));
   }
   validate(job.plan, job.target->model, job.target->cluster, job.where);
+  require_trainable(job.plan, job.target->model, job.where);
   return job;
 }
 

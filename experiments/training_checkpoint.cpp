@@ -157,6 +157,10 @@ FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int6
     throw Error(ErrorKind::usage, "option '--checkpoint': another run has '" + folder +
                                       "'; wait for its end, or name another folder");
   }
+  for (const std::string& path : taken_checkpoint_paths(folder, last_step)) {
+    throw Error(ErrorKind::output,
+                "is no file and has the name of a checkpoint; remove it, or name another folder", path);
+  }
   if (!resume && newest_checkpoint(folder).path) {
     throw Error(ErrorKind::usage, "option '--checkpoint': '" + folder +
                                       "' has checkpoints already; go on from them with --resume, or name "

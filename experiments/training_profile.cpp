@@ -22,16 +22,24 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
               path);
 }
 
+/// The command that measures tables of a mode beside those of a profile.
+std::string command_for(const TpMode& mode, const ProfileTables& profile, const std::string& path) {
+  const ProfileSettings& settings = profile.settings;
+  return fmt::format(
+      "dflop profile --device {} --model {} --dtype {} --seed {} --budget-s {} --most-tokens {} --busy {} "
+      "--tp {}{} --resume --out {}",
+      profile.device == "host" ? "host" : "cuda", profile.model.name, profile.dtype, settings.seed,
+      settings.budget_s, settings.most_tokens, settings.busy_ranks, mode.tp,
+      mode.tp > 1 && !mode.sequence_parallel ? " --no-sequence-parallel" : "", path);
+}
+
 void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {
   const auto has_mode = [&](const TpProfile& tp) { return tp.mode == tp_mode(stage); };
   if (std::none_of(profile.tp.begin(), profile.tp.end(), has_mode)) {
-    const bool needs_option = stage.tp > 1 && !stage.sequence_parallel;
-    throw Error(
-        ErrorKind::input,
-        fmt::format(
-            "the plan needs tables of {}, which are not there; \'dflop profile --tp {}{} --resume --out FILE\' adds them",
-            to_string(tp_mode(stage)), stage.tp, needs_option ? " --no-sequence-parallel" : ""),
-        path);
+    throw Error(ErrorKind::input,
+                fmt::format("the plan needs tables of {}, which are not there; '{}' adds them",
+                            to_string(tp_mode(stage)), command_for(tp_mode(stage), profile, path)),
+                path);
   }
   if (stage.dp > 1 && profile.all_reduce.empty()) {
     throw Error(ErrorKind::input, "the plan has dp > 1, and no all-reduce was measured", path);
@@ -54,6 +62,8 @@ void require_measured(const ProfileTables& profile, const std::string& path, con
     require("driver or library", world.software(), profile.software);
   }
   require("precision", std::string(to_string(dtype)), profile.dtype);
+  require("size of values", std::to_string(bytes_of(dtype)), std::to_string(profile.value_bytes));
+  require("size of sums", std::to_string(sum_bytes_of(dtype)), std::to_string(profile.sum_bytes));
   require_model(model, profile, path);
 }
 

@@ -30,18 +30,21 @@ std::optional<std::int64_t> step_of(const std::string& name) {
 struct CheckpointFiles {
   std::map<std::int64_t, std::string, std::greater<>> complete;  // by step, the highest first
   std::multimap<std::int64_t, std::string> parts;                // of killed writers
+  std::map<std::int64_t, std::string> others;                    // that are called so and are no files
 };
 
 CheckpointFiles list_existing(const std::string& folder) {
   CheckpointFiles files;
   for (const auto& entry : fs::directory_iterator(folder)) {
     std::error_code ignored;  // of a link to nowhere
-    if (!entry.is_regular_file(ignored)) continue;
+    const bool is_file = entry.is_regular_file(ignored);
     const std::string name = entry.path().filename().string();
     const std::size_t part = name.find(".part-");
     const auto step = step_of(name.substr(0, part));
     if (!step) continue;
-    if (part == std::string::npos) {
+    if (!is_file) {
+      if (part == std::string::npos) files.others.emplace(*step, entry.path().string());
+    } else if (part == std::string::npos) {
       files.complete.emplace(*step, entry.path().string());
     } else {
       files.parts.emplace(*step, entry.path().string());
@@ -91,6 +94,14 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step) {
 
 NewestCheckpoint newest_checkpoint(const std::string& folder) {
   return newest_of(list_checkpoints(folder));
+}
+
+std::vector<std::string> taken_checkpoint_paths(const std::string& folder, std::int64_t last_step) {
+  std::vector<std::string> taken;
+  for (const auto& [step, path] : list_checkpoints(folder).others) {
+    if (step >= 1 && step <= last_step) taken.push_back(path);
+  }
+  return taken;
 }
 
 void keep_newest(const std::string& folder, int count) {

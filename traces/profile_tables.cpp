@@ -16,6 +16,7 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 constexpr int kMostRanks = 1 << 20;
 constexpr int kMostSize = 1 << 26;
 constexpr double kMostSeconds = 1e6;
+constexpr double kMostPerUnit = 1e-3;  // seconds a byte or parameter
 constexpr double kMostBytesPerToken = 1e12;
 constexpr std::string_view kActivation = "activation_bytes_per_token";
 constexpr std::string_view kForwardBuffers = "forward_buffer_bytes_per_token";
@@ -90,7 +91,7 @@ void write_line(JsonWriter& writer, const ProfileLine& line, std::string_view pe
 }
 
 ProfileLine read_line(const JsonValue& json, std::string_view per_unit) {
-  return {json.at("start_s").number_in(0, kMostSeconds), json.at(per_unit).number_in(0, kMostSeconds)};
+  return {json.at("start_s").number_in(0, kMostSeconds), json.at(per_unit).number_in(0, kMostPerUnit)};
 }
 
 void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& points) {

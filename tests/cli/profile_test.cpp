@@ -95,6 +95,30 @@ TEST_F(Profile, GoesOnWithWhatWasMeasured) {
       {"p.json: a profile of another model"});
 }
 
+/// Tables of version 1 have no memory of their own; what is done with them is said.
+TEST_F(Profile, SaysWhatBecomesOfOldTables) {
+  ASSERT_EQ(measure("--tp 1 2").exit_code, 0);
+  json old = json::parse(testing::read_all(sandbox.path("p.json")));
+  old["version"] = 1;
+  old["activation_bytes_per_token"] = old["tables"][0]["activation_bytes_per_token"];
+  for (json& table : old["tables"]) {
+    table.erase("sequence_parallel");
+    for (const char* key : {"activation_bytes_per_token", "forward_buffer_bytes_per_token",
+                            "backward_buffer_bytes_per_token"}) {
+      ASSERT_EQ(table.erase(key), 1U) << key;
+    }
+  }
+  testing::write_all(sandbox.path("p.json"), old.dump());
+  const RunResult result = measure("--resume --tp 1");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("tables of tp 1 are of version 1, without memory; they are measured again"),
+            std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find("tables of tp 2 are of version 1, without memory; they are left out"),
+            std::string::npos)
+      << result.err;
+}
+
 /// The second tp takes three seconds.
 TEST_F(Profile, KeepsWhatIsCompleteWhenItIsStopped) {
   testing::Running run(
@@ -146,6 +170,32 @@ TEST_F(Profile, IsOfOneDeviceAndModel) {
   expect_refused("\"tp\": 1", "\"tp\": 2", "tables of tp 1");
   expect_refused("\"seed\": 1", "\"sown\": 1", "settings");
   expect_training_refused("nowhere.json", "cannot be opened");
+  expect_refused("\"value_bytes\": 4", "\"value_bytes\": 2",
+                 "another size of values: expected '4', found '2'");
+  json slow = json::parse(testing::read_all(sandbox.path("p.json")));
+  slow["optimizer"]["s_per_parameter"] = 0.5;
+  testing::write_all(sandbox.path("slow.json"), slow.dump());
+  expect_training_refused("slow.json", "key 'optimizer.s_per_parameter': expected a number from 0 to 0.001");
+  testing::expect_error(sandbox.run("train --steps 1 --foreign-profile"),
+                        {"option '--foreign-profile': expected '--profile FILE' with it"});
+}
+
+/// What the error says to do about tables that are not there helps.
+TEST_F(Profile, TheCommandThatAddsTablesWorks) {
+  ASSERT_EQ(measure("--busy 2 --seed 7").exit_code, 0);
+  testing::write_all(sandbox.path("grid.json"), R"({
+    "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 4,
+    "plans": [{"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 1, "sequence_parallel": true}]})");
+  const std::string fidelity = "fidelity --plans grid.json --steps 1 --profile p.json";
+  const RunResult refused = sandbox.run(fidelity);
+  ASSERT_EQ(refused.exit_code, 2);
+  const std::string begin = "'dflop ";
+  const std::size_t from = refused.err.find(begin);
+  const std::size_t to = refused.err.find("' adds them");
+  ASSERT_NE(to, std::string::npos) << refused.err;
+  const RunResult added = sandbox.run(refused.err.substr(from + begin.size(), to - from - begin.size()));
+  EXPECT_EQ(added.exit_code, 0) << added.err;
+  EXPECT_EQ(sandbox.run(fidelity).exit_code, 0);
 }
 
 }  // namespace

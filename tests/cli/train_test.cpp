@@ -1,5 +1,6 @@
 // dflop train: small models on threads of the host.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "tests/cli/running.hpp"
 #include "traces/checkpoint_file.hpp"
 #include "traces/checkpoint_folder.hpp"
+#include "traces/plan_file.hpp"
 
 namespace dflop {
 namespace {
@@ -154,6 +156,38 @@ TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
   EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
 }
 
+/// A pipe would take the checkpoint from a run that waits for a reader.
+TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
+  std::filesystem::create_directories(sandbox.path("run"));
+  ASSERT_EQ(::mkfifo(sandbox.path("run/step-00000002.ckpt").c_str(), 0600), 0);
+  const RunResult result = sandbox.run("train --steps 3 --checkpoint run --every 1");
+  EXPECT_EQ(result.err.find("step 1/3"), std::string::npos) << result.err;
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("run/step-00000002.ckpt: is no file and has the name of a checkpoint"),
+            std::string::npos)
+      << result.err;
+  train("--steps 1 --checkpoint run");  // which writes no second one
+}
+
+TEST_F(Train, PlansThatCannotBeTrainedAreNamed) {
+  Plan plan;
+  plan.planner = "test";
+  plan.model = "tiny-vlm";
+  plan.cluster = "a100-80g:1";
+  plan.layout = Layout::uniform;
+  plan.microbatches = 1;
+  plan.encoder = plan.llm = {1, 1, 1, {2}};
+  const auto expect = [&](const std::string& message) {
+    testing::write_all(sandbox.path("plan.json"), to_json(plan));
+    testing::expect_error(sandbox.run("train --steps 1 --plan plan.json"), {"plan.json: ", message});
+  };
+  plan.gbs = 1 << 24;
+  expect("key 'gbs': expected at most 65536, of which a step can be trained live");
+  plan.gbs = 4;
+  plan.encoder.tp = plan.llm.tp = 4;
+  expect("cannot be split over tp 4");
+}
+
 TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
   train("--steps 1 --checkpoint run");
   // In the way of removing old ones, and in that of the last one.
@@ -198,7 +232,8 @@ TEST_F(Train, RecordsTheCoresThatRanksTookTurnsOn) {
   std::jthread([&] {  // what it starts stays there, too
     stay_on_processor(usable.back());
     EXPECT_EQ(cores_of(""), 1U);
-  }).join();
+  })
+      .join();
 }
 
 /// The plan file of a live run is one that the simulator runs.
@@ -279,6 +314,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
        {"0.1", "0.1:", ":1", "0.1:1x", "2:1", "0:1", "0.1:-1", "0.1:nan", "a:b", "0.1,1"}) {
     refused(std::string("--steps 2 --slow-shapes ") + shapes, 2, "expected FRACTION:LATENCY");
   }
+  refused("--steps 2 --device cuda --cores 2", 2, "option '--cores': expected --device host with it");
+  refused("--steps 2 --device nccl --partition", 2, "option '--partition': expected --device cuda with it");
   refused("--steps 2 --cores -1", 2, "option '--cores': expected a whole number from 0");
   std::filesystem::resize_file(sandbox.path("run/step-00000001.ckpt"), 1000);
   const RunResult truncated = sandbox.run("train --steps 1 --checkpoint run --resume");
