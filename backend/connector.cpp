@@ -49,14 +49,20 @@ Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const
       const Tensor d_activated = linears_[i + 1].backward_input(tape.gradients[i + 1]);
       rank_.kernels.gelu_backward(gradient, d_activated, tape.outputs[i]);
     }
+    tape.outputs[i] = {};
   }
+  tape.pool_begin = {};
+  tape.pool_end = {};
   // Not summed by the layer: shards are of rows before they are merged.
   Tensor d_normed = tp_summand(rank_, tape.rows, tape.x.columns());
   const ConstMatrix& gradient = tape.gradients.front();
   linears_.front().backward_input_part({d_normed.view().data, gradient.rows, merge_ * d_normed.columns()},
                                        gradient);
-  tape.d_normed = tp_shard_sum(rank_, std::move(d_normed), "the parts of the connector's input gradient");
-  return norm_.backward_input(tape.d_normed, tape.x, tape.statistics);
+  d_normed = tp_shard_sum(rank_, std::move(d_normed), "the parts of the connector's input gradient");
+  Tensor d_x = norm_.backward(d_normed, tape.x, tape.statistics);
+  tape.x = {};
+  tape.statistics = {};
+  return d_x;
 }
 
 void Connector::backward_weight(ConnectorTape& tape) const {
@@ -64,7 +70,6 @@ void Connector::backward_weight(ConnectorTape& tape) const {
   for (std::size_t i = 1; i < linears_.size(); ++i) {
     linears_[i].backward_weight(tape.gradients[i], tape.inputs[i - 1]);
   }
-  norm_.backward_weight(tape.d_normed, tape.x, tape.statistics);
   tape = {};
 }
 

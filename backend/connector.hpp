@@ -10,9 +10,10 @@
 
 namespace dflop {
 
-/// What the connector keeps of a microbatch.
+/// What the connector keeps of a microbatch; between the parts of a backward gradients in the place of
+/// outputs, and neither its input nor statistics.
 struct ConnectorTape {
-  Tensor x;  ///< as `statistics`, `normed` and `d_normed` of the rows that the rank holds
+  Tensor x;  ///< as `statistics` and `normed` of the rows that the rank holds
   SumTensor statistics;
   Tensor normed;
   std::vector<Tensor> inputs;   ///< of each linear layer after the first
@@ -20,8 +21,7 @@ struct ConnectorTape {
   IndexTensor pool_begin;
   IndexTensor pool_end;
   std::vector<Tensor> gradients;  ///< of each linear layer's output
-  Tensor d_normed;
-  std::int64_t rows = 0;  ///< that come in, on all tp ranks together
+  std::int64_t rows = 0;          ///< that come in, on all tp ranks together
 };
 
 class Connector {
@@ -30,6 +30,7 @@ class Connector {
 
   /// Of [rows, encoder width] those that the rank holds to [LLM tokens, LLM width], which all tp ranks have.
   Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
+  /// Adds to the gradients of the norm's parameters; backward_weight() to all others.
   Tensor backward_input(const Tensor& d_out, ConnectorTape& tape) const;
   void backward_weight(ConnectorTape& tape) const;
 

@@ -36,23 +36,22 @@ Tensor Embedding::forward(const Tensor& encoded, const LlmInput& input, Embeddin
   return has_shards(rank_) ? tp_shard_sum(rank_, std::move(x), kEmbeddingParts) : std::move(x);
 }
 
-Tensor Embedding::backward_input(const Tensor& d_held, EmbeddingTape& tape) const {
+Tensor Embedding::backward(const Tensor& d_held, EmbeddingTape& tape) const {
   Kernels& kernels = rank_.kernels;
   const AllRows d_out(rank_, d_held, tape.rows, kRows);
-  tape.d_text = Tensor(rank_, tape.text_rows.size(), table_.columns);
-  kernels.gather_rows(tape.d_text, d_out, tape.text_rows);
+  {
+    Tensor d_text(rank_, tape.text_rows.size(), table_.columns);
+    kernels.gather_rows(d_text, d_out, tape.text_rows);
+    kernels.embedding_backward(store_.gradient(table_), d_text, tape.text_ids,
+                               table_.row_ranges.front().begin);
+  }
   Tensor d_used(rank_, tape.encoded.size(), table_.columns);
   kernels.gather_rows(d_used, d_out, tape.encoded_rows);
   Tensor d_encoded(rank_, tape.encoder_rows, table_.columns);
   kernels.zero(Matrix(d_encoded));
   kernels.scatter_add_rows(d_encoded, d_used, tape.encoded);
-  return d_encoded;
-}
-
-void Embedding::backward_weight(EmbeddingTape& tape) const {
-  rank_.kernels.embedding_backward(store_.gradient(table_), tape.d_text, tape.text_ids,
-                                   table_.row_ranges.front().begin);
   tape = {};
+  return d_encoded;
 }
 
 Head::Head(ParameterStore& store, const RankContext& rank)
@@ -87,13 +86,14 @@ void Head::forward(Tensor x, const LlmInput& input, double token_weight, Sums lo
 }
 
 Tensor Head::backward_input(HeadTape& tape) const {
-  tape.d_normed = head_.backward_input(tape.d_logits);
-  return norm_.backward_input(tape.d_normed, tape.x, tape.statistics);
+  Tensor d_x = norm_.backward(head_.backward_input(tape.d_logits), tape.x, tape.statistics);
+  tape.x = {};
+  tape.statistics = {};
+  return d_x;
 }
 
 void Head::backward_weight(HeadTape& tape) const {
   head_.backward_weight(tape.d_logits, AllRows(rank_, tape.normed, tape.d_logits.rows(), kRows));
-  norm_.backward_weight(tape.d_normed, tape.x, tape.statistics);
   tape = {};
 }
 

@@ -14,7 +14,6 @@ struct EmbeddingTape {
   IndexTensor encoded_rows;
   std::int64_t encoder_rows = 0;
   std::int64_t rows = 0;
-  Tensor d_text;
 };
 
 class Embedding {
@@ -23,9 +22,9 @@ class Embedding {
 
   /// `encoded`: the encoder's tokens, [encoder_rows, width]. Gives the rows that the rank holds.
   Tensor forward(const Tensor& encoded, const LlmInput& input, EmbeddingTape& tape) const;
-  /// The gradient of the encoder's tokens.
-  Tensor backward_input(const Tensor& d_held, EmbeddingTape& tape) const;
-  void backward_weight(EmbeddingTape& tape) const;
+  /// The gradient of the encoder's tokens; adds to that of the table and frees the tape. It has one part
+  /// alone: adding rows costs little, while keeping them for later would cost as much as a layer's input.
+  Tensor backward(const Tensor& d_held, EmbeddingTape& tape) const;
 
  private:
   const RankContext& rank_;
@@ -38,7 +37,6 @@ struct HeadTape {
   SumTensor statistics;
   Tensor normed;
   Tensor d_logits;
-  Tensor d_normed;
 };
 
 class Head {
@@ -47,6 +45,7 @@ class Head {
 
   /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, HeadTape& tape) const;
+  /// Adds to the gradient of the norm; leaves what backward_weight() reads, `normed` and `d_logits`.
   Tensor backward_input(HeadTape& tape) const;
   void backward_weight(HeadTape& tape) const;
 

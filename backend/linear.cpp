@@ -81,25 +81,15 @@ Tensor Norm::forward(ConstMatrix x, SumTensor& statistics) const {
   return y;
 }
 
-void Norm::backward(Matrix dx, bool weights, ConstMatrix dy, ConstMatrix x, ConstSums statistics) const {
-  const Sums none{};
-  const Sums d_gamma = weights ? store_.gradient(gamma_) : none;
-  if (beta_ != nullptr) {
-    const Sums d_beta = weights ? store_.gradient(*beta_) : none;
-    rank_.kernels.layer_norm_backward(dx, d_gamma, d_beta, dy, x, store_.weight(gamma_), statistics);
-  } else {
-    rank_.kernels.rms_norm_backward(dx, d_gamma, dy, x, store_.weight(gamma_), statistics);
-  }
-}
-
-Tensor Norm::backward_input(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const {
+Tensor Norm::backward(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const {
   Tensor dx(rank_, x.rows, x.columns);
-  backward(dx, false, dy, x, statistics);
+  if (beta_ != nullptr) {
+    rank_.kernels.layer_norm_backward(dx, store_.gradient(gamma_), store_.gradient(*beta_), dy, x,
+                                      store_.weight(gamma_), statistics);
+  } else {
+    rank_.kernels.rms_norm_backward(dx, store_.gradient(gamma_), dy, x, store_.weight(gamma_), statistics);
+  }
   return dx;
-}
-
-void Norm::backward_weight(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const {
-  backward(Matrix{nullptr, x.rows, x.columns}, true, dy, x, statistics);
 }
 
 }  // namespace dflop

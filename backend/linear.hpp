@@ -54,13 +54,11 @@ class Norm {
   Norm(const std::string& name, bool biased, ParameterStore& store, const RankContext& rank);
 
   Tensor forward(ConstMatrix x, SumTensor& statistics) const;
-  Tensor backward_input(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
-  /// Adds to the gradients.
-  void backward_weight(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
+  /// Of the input; adds to the gradients. Those of the weights come with it where backwards are split, too:
+  /// they cost little, and nobody then keeps for them what only they would read.
+  Tensor backward(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
 
  private:
-  void backward(Matrix dx, bool weights, ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
-
   ParameterStore& store_;
   const RankContext& rank_;
   const Parameter& gamma_;

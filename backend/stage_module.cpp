@@ -122,10 +122,7 @@ Tensor StageModule::turn_back(Tensor d_out, bool weights, StageTape& tape) const
     if (weights) head_->backward_weight(tape.head);
   }
   d = run_backward(llm_layers_, std::move(d), tape.llm_sequences, weights, tape.llm_layers);
-  if (embedding_) {
-    d = embedding_->backward_input(d, tape.embedding);
-    if (weights) embedding_->backward_weight(tape.embedding);
-  }
+  if (embedding_) d = embedding_->backward(d, tape.embedding);
   return encoder_layers_.empty() ? std::move(d) : encode_backward(std::move(d), weights, tape);
 }
 
@@ -136,13 +133,15 @@ Tensor StageModule::backward(Tensor d_out, StageTape& tape) const {
 }
 
 Tensor StageModule::backward_input(Tensor d_out, StageTape& tape) const {
-  return turn_back(std::move(d_out), false, tape);
+  Tensor d_in = turn_back(std::move(d_out), false, tape);
+  tape.encoder_sequences = {};
+  tape.llm_sequences = {};
+  return d_in;
 }
 
 void StageModule::backward_weight(StageTape& tape) const {
   if (head_) head_->backward_weight(tape.head);
   run_weights(llm_layers_, tape.llm_layers);
-  if (embedding_) embedding_->backward_weight(tape.embedding);
   if (connector_) connector_->backward_weight(tape.connector);
   run_weights(encoder_layers_, tape.encoder_layers);
   if (patches_) patches_->backward_weight(tape.patches);

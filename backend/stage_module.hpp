@@ -52,9 +52,11 @@ class StageModule {
   Tensor forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const;
   /// backward_input() and backward_weight() in one.
   Tensor backward(Tensor d_out, StageTape& tape) const;
-  /// The gradient of the input from that of the output; none before the first stage.
+  /// The gradient of the input from that of the output; none before the first stage. The tape then has what
+  /// backward_weight() reads. Adds to the gradients of norms and embedding, which are cheap: those of a
+  /// microbatch are complete after both parts.
   Tensor backward_input(Tensor d_out, StageTape& tape) const;
-  /// Adds to the gradients of the parameters and frees the tape.
+  /// Adds to the gradients of all other parameters and frees the tape.
   void backward_weight(StageTape& tape) const;
 
  private:

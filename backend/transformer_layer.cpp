@@ -63,32 +63,51 @@ Tensor TransformerLayer::forward(Tensor x, const PackedSequences& sequences, Lay
   return out;
 }
 
-Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& sequences,
-                                        LayerTape& tape) const {
+/// The gradient of the MLP's half's input from that of its output.
+Tensor TransformerLayer::mlp_backward(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const {
   Kernels& kernels = rank_.kernels;
-  if (recomputation_ == Recomputation::full) fill(sequences, tape, false);
-  if (recomputation_ == Recomputation::selective) attend(sequences, tape);
-
   tape.d_out = std::move(d_out);
   tape.d_out_all = all_rows(tape.d_out, sequences.rows);
-  const Tensor d_activated = down_.backward_input(tape.d_out_all);
-  tape.d_up = Tensor(rank_, sequences.rows, tape.up.columns());
-  spec_.gated_mlp ? kernels.swiglu_backward(tape.d_up, d_activated, tape.up)
-                  : kernels.gelu_backward(tape.d_up, d_activated, tape.up);
-  tape.d_normed2 = up_.backward_input(tape.d_up);
-  tape.d_x1 = norm2_.backward_input(tape.d_normed2, tape.x1, tape.statistics2);
-  kernels.add(tape.d_x1, tape.d_out);
+  {
+    const Tensor d_activated = down_.backward_input(tape.d_out_all);
+    tape.d_up = Tensor(rank_, sequences.rows, tape.up.columns());
+    spec_.gated_mlp ? kernels.swiglu_backward(tape.d_up, d_activated, tape.up)
+                    : kernels.gelu_backward(tape.d_up, d_activated, tape.up);
+  }
+  tape.up = {};
+  Tensor d_x1 = norm2_.backward(up_.backward_input(tape.d_up), tape.x1, tape.statistics2);
+  tape.x1 = {};
+  tape.statistics2 = {};
+  kernels.add(d_x1, tape.d_out);
+  return d_x1;
+}
 
+/// The same of attention, whose output's gradient the tape has; with what goes past it.
+Tensor TransformerLayer::attention_backward(const PackedSequences& sequences, LayerTape& tape) const {
+  Kernels& kernels = rank_.kernels;
   tape.d_x1_all = all_rows(tape.d_x1, sequences.rows);
-  const Tensor d_heads = attention_out_.backward_input(tape.d_x1_all);
-  tape.d_qkv = Tensor(rank_, sequences.rows, attention_.qkv_columns());
-  kernels.attention_backward(tape.d_qkv, d_heads, tape.heads, tape.attention_statistics, tape.qkv, attention_,
-                             sequences.offsets);
+  {
+    const Tensor d_heads = attention_out_.backward_input(tape.d_x1_all);
+    tape.d_qkv = Tensor(rank_, sequences.rows, attention_.qkv_columns());
+    kernels.attention_backward(tape.d_qkv, d_heads, tape.heads, tape.attention_statistics, tape.qkv,
+                               attention_, sequences.offsets);
+  }
+  tape.qkv = {};
+  tape.attention_statistics = {};
   kernels.rope(tape.d_qkv, attention_, sequences.positions, kRopeBase, true);
-  tape.d_normed1 = qkv_.backward_input(tape.d_qkv);
-  Tensor d_x = norm1_.backward_input(tape.d_normed1, tape.x, tape.statistics1);
+  Tensor d_x = norm1_.backward(qkv_.backward_input(tape.d_qkv), tape.x, tape.statistics1);
+  tape.x = {};
+  tape.statistics1 = {};
   kernels.add(d_x, tape.d_x1);
   return d_x;
+}
+
+Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& sequences,
+                                        LayerTape& tape) const {
+  if (recomputation_ == Recomputation::full) fill(sequences, tape, false);
+  if (recomputation_ == Recomputation::selective) attend(sequences, tape);
+  tape.d_x1 = mlp_backward(std::move(d_out), sequences, tape);
+  return attention_backward(sequences, tape);
 }
 
 void TransformerLayer::backward_weight(LayerTape& tape) const {
@@ -97,10 +116,8 @@ void TransformerLayer::backward_weight(LayerTape& tape) const {
   if (tape.d_x1_all.empty()) tape.d_x1_all = all_rows(tape.d_x1, rows);
   down_.backward_weight(tape.d_out_all, tape.activated);
   up_.backward_weight(tape.d_up, all_rows(tape.normed2, rows));
-  norm2_.backward_weight(tape.d_normed2, tape.x1, tape.statistics2);
   attention_out_.backward_weight(tape.d_x1_all, tape.heads);
   qkv_.backward_weight(tape.d_qkv, all_rows(tape.normed1, rows));
-  norm1_.backward_weight(tape.d_normed1, tape.x, tape.statistics1);
   tape = {};
 }
 

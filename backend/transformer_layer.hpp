@@ -21,7 +21,10 @@ struct PackedSequences {
 };
 
 /// What a layer keeps of a microbatch from its forward to the backward that frees it. Inputs, outputs and
-/// what norms give are of the rows that the rank holds, all else is of all rows.
+/// what norms give are of the rows that the rank holds, all else is of all rows. Between the parts of a
+/// backward gradients stand in the place of what they are the gradients of, and of statistics nothing is
+/// left. So a layer then holds no more than it keeps from its forward without recomputation (Qi et al. 2023,
+/// "Zero Bubble Pipeline Parallelism": the memory of W is about that of B).
 struct LayerTape {
   Tensor x;
   SumTensor statistics1;
@@ -38,11 +41,9 @@ struct LayerTape {
   Tensor d_out;
   AllRows d_out_all;
   Tensor d_up;
-  Tensor d_normed2;
   Tensor d_x1;
   AllRows d_x1_all;
   Tensor d_qkv;
-  Tensor d_normed1;
 
   /// For a weight part that comes later, which gathers them again: the rank keeps its rows alone until then.
   void drop_gathered() {
@@ -60,15 +61,18 @@ class TransformerLayer {
   /// Takes the input into the tape and returns the output. With recomputation the tape keeps less.
   Tensor forward(Tensor x, const PackedSequences& sequences, LayerTape& tape) const;
 
-  /// The gradient of the input from that of the output, which the tape keeps for backward_weight().
+  /// The gradient of the input from that of the output. The tape then has what backward_weight() reads, and
+  /// nothing else. Adds to the gradients of the norms' parameters.
   Tensor backward_input(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
 
-  /// Adds to the gradients of the parameters and frees the tape.
+  /// Adds to the gradients of all other parameters and frees the tape.
   void backward_weight(LayerTape& tape) const;
 
  private:
   Tensor fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const;
   void attend(const PackedSequences& sequences, LayerTape& tape) const;
+  Tensor mlp_backward(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
+  Tensor attention_backward(const PackedSequences& sequences, LayerTape& tape) const;
   AllRows all_rows(const Tensor& held, std::int64_t rows) const;
 
   const TransformerSpec& spec_;

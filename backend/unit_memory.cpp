@@ -69,8 +69,7 @@ UnitBench::Memory UnitBench::memory_of_embedding(std::int64_t tokens) {
       },
       [&](EmbeddingTape& tape) {
         const Tensor d_out = random_held(tokens, model_.llm.hidden);
-        const Tensor d_encoded = embedding_.backward_input(d_out, tape);
-        embedding_.backward_weight(tape);
+        const Tensor d_encoded = embedding_.backward(d_out, tape);
       });
 }
 
