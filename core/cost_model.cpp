@@ -25,6 +25,16 @@ Seconds CostModel::sample_excess(Op, const Stage&, const Sample&) const {
   return Seconds(0);
 }
 
+Bytes CostModel::split_activation(const Stage& stage, const Work& work) const {
+  return activation(stage, work);
+}
+
+Bytes CostModel::activation_of(Op op, const Stage& stage, const Work& work) const {
+  if (op == Op::backward_weight) return split_activation(stage, work);
+  if (op == Op::backward_input) return split_activation(stage, work) - activation(stage, work);
+  return activation(stage, work);
+}
+
 ProgramCosts CostModel::price(const Program& program) const {
   ProgramCosts costs;
   const std::size_t count = program.instructions.size();
@@ -44,7 +54,7 @@ ProgramCosts CostModel::price(const Program& program) const {
         const Work& work = program.works[instruction.index];
         costs.instruction[i] = to_nanoseconds(compute(instruction.op, stage, work));
         costs.workspace[i] = workspace(instruction.op, stage, work);
-        if (instruction.op != Op::backward_input) costs.activation[i] = activation(stage, work);
+        costs.activation[i] = activation_of(instruction.op, stage, work);
       }
     }
   }

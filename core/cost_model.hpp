@@ -16,8 +16,9 @@ struct ProgramCosts {
   std::vector<Nanoseconds> message;      ///< per message: from the send to the arrival, uncontended
   std::vector<Nanoseconds> collective;   ///< per collective: from the last arrival to the end
   std::vector<ModelState> model_state;   ///< per group, each rank, of all stages that it runs
-  /// Per instruction, each rank: kept from a forward to the last backward of its microbatch and stage (the
-  /// same number at the forward that takes it and at the backward that frees it); zero elsewhere.
+  /// Per instruction, each rank: at a forward what it keeps for the backward of its microbatch and stage; at
+  /// a backward_input by how much more is kept after it, until the backward_weight (>= 0: what recomputation
+  /// has brought back); at a backward or backward_weight all that it frees, the sum of these. Zero elsewhere.
   std::vector<Bytes> activation;
   std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs. Both may be
   /// empty, which is zero everywhere
@@ -59,7 +60,17 @@ class CostModel {
   /// What one rank keeps of a microbatch from its forward to its backward.
   virtual Bytes activation(const Stage& stage, const Work& work) const = 0;
 
-  /// What one rank needs only while the instruction runs.
+  /// What one rank keeps of a microbatch between the parts of a split backward, at least activation(): what
+  /// the gradients of weights are made of, whatever the backward has computed again. Without recomputation,
+  /// the default, as much as activation(), as gradients take the place of what they are the gradients of (Qi
+  /// et al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that of B).
+  virtual Bytes split_activation(const Stage& stage, const Work& work) const;
+
+  /// ProgramCosts::activation of a compute instruction: what it takes, or as a backward or backward_weight
+  /// frees.
+  Bytes activation_of(Op op, const Stage& stage, const Work& work) const;
+
+  /// What one rank needs only while the instruction runs, beside all that is kept when it starts.
   virtual Bytes workspace(Op op, const Stage& stage, const Work& work) const = 0;
 
   /// Prices every part of a program; the functions above, applied to each.

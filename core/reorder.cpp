@@ -166,16 +166,19 @@ class Reorderer {
     }
   }
 
+  /// Frees what the forward has kept: what the input part would keep for the weight part is never left over.
   void join(const Block& input, const Block& weight, const ScheduleStep& step) {
     add_messages(input.receives, step);
     add_messages(weight.receives, step);
     add_compute(step, input.compute, costs_.instruction[input.compute] + costs_.instruction[weight.compute],
-                costs_.activation_of(weight.compute),
+                costs_.activation_of(weight.compute) - costs_.activation_of(input.compute),
                 std::max(costs_.workspace_of(input.compute), costs_.workspace_of(weight.compute)));
     add_messages(input.sends, step);
     add_messages(weight.sends, step);
   }
 
+  /// The input part keeps no more than there was before it, since a whole backward does not say what it
+  /// would. That is right without recomputation, and else too little.
   void split(const Block& whole, const ScheduleStep& step) {
     const std::int64_t i = whole.compute;
     const Nanoseconds weight = weight_part(costs_.instruction[i], *weight_share_);

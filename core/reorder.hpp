@@ -27,8 +27,9 @@ struct Reordering {
 /// before the last backward of its stage, after that one's receives, if compute came after it. With the order
 /// that the program has it stays as it is, if its starts are there.
 ///
-/// Of a backward that is split, the sends go with the input part, and the weight part keeps the activations.
-/// Split ones are joined where the order has whole ones.
+/// Of a backward that is split, the sends go with the input part, and the weight part frees the activations;
+/// what the input part would keep beside them is not known, and counts as nothing. Split ones are joined
+/// where the order has whole ones, which free what their forwards have kept.
 /// @throws Error (input) naming rank and step where the order does not fit the program: another number of
 /// ranks, a step twice, missing or unknown, or backwards to be split without a weight_share; or if verify()
 /// refuses the new program.

@@ -123,6 +123,10 @@ Bytes AnalyticCostModel::activation(const Stage& stage, const Work& work) const 
   return activation_bytes(stage, model_, work);
 }
 
+Bytes AnalyticCostModel::split_activation(const Stage& stage, const Work& work) const {
+  return split_activation_bytes(stage, model_, work);
+}
+
 Bytes AnalyticCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
   return workspace_bytes(op, stage, model_, work);
 }

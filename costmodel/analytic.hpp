@@ -40,6 +40,7 @@ class AnalyticCostModel final : public CostModel {
 
   ModelState model_state(const Stage& stage) const override;
   Bytes activation(const Stage& stage, const Work& work) const override;
+  Bytes split_activation(const Stage& stage, const Work& work) const override;
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
  private:

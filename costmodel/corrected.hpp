@@ -33,6 +33,9 @@ class CostModelOver : public CostModel {
   Bytes activation(const Stage& stage, const Work& work) const override {
     return base_.activation(stage, work);
   }
+  Bytes split_activation(const Stage& stage, const Work& work) const override {
+    return base_.split_activation(stage, work);
+  }
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override {
     return base_.workspace(op, stage, work);
   }

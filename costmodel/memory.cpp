@@ -40,12 +40,19 @@ std::int64_t gathered(const Stage& stage, std::int64_t tensor_bytes) {
   return stage.sequence_parallel && stage.tp > 1 ? tensor_bytes : 0;
 }
 
-std::int64_t layer_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+/// What recomputation drops of one layer.
+std::int64_t layer_dropped(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+  return kept(spec, stage, tokens, Recomputation::none) - kept(spec, stage, tokens, stage.recomputation);
+}
+
+/// The most of `layers` layers, one after the other.
+std::int64_t layer_workspace(Op op, const TransformerSpec& spec, int layers, const Stage& stage,
+                             std::int64_t tokens) {
   const LayerBytes b = layer_bytes(spec, stage.tp);
-  const std::int64_t dropped =
-      kept(spec, stage, tokens, Recomputation::none) - kept(spec, stage, tokens, stage.recomputation);
+  const int rebuilt = op == Op::backward_weight ? 0 : op == Op::backward_input ? layers : 1;
   const std::int64_t gradients = op == Op::forward ? 0 : tokens * b.mlp;
-  return dropped + gradients + resident_tokens(tokens, stage) * b.hidden + gathered(stage, tokens * b.hidden);
+  return rebuilt * layer_dropped(spec, stage, tokens) + gradients +
+         resident_tokens(tokens, stage) * b.hidden + gathered(stage, tokens * b.hidden);
 }
 
 std::int64_t merged_tokens(const ConnectorSpec& spec, const Workload& encoder) {
@@ -121,12 +128,28 @@ Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& w
   return {bytes};
 }
 
+Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
+  Stage whole = stage;
+  whole.recomputation = Recomputation::none;
+  return activation_bytes(whole, model, work);
+}
+
 Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work) {
   std::int64_t most = 0;
-  if (stage.encoder_layers > 0) most = layer_workspace(op, model.encoder, stage, work.encoder.tokens);
-  if (stage.connector) most = std::max(most, connector_workspace(model.connector, stage, work.encoder));
-  if (stage.llm_layers > 0) most = std::max(most, layer_workspace(op, model.llm, stage, work.llm.tokens));
-  if (stage.head) most = std::max(most, head_workspace(op, model.llm, stage, work.llm.tokens));
+  if (stage.head) most = head_workspace(op, model.llm, stage, work.llm.tokens);
+  if (stage.llm_layers > 0) {
+    most = std::max(most, layer_workspace(op, model.llm, stage.llm_layers, stage, work.llm.tokens));
+  }
+  // A backward comes to the encoder when the layers of the LLM have been rebuilt.
+  const std::int64_t stays =
+      op == Op::backward_input ? stage.llm_layers * layer_dropped(model.llm, stage, work.llm.tokens) : 0;
+  if (stage.connector) {
+    most = std::max(most, stays + connector_workspace(model.connector, stage, work.encoder));
+  }
+  if (stage.encoder_layers > 0) {
+    most = std::max(
+        most, stays + layer_workspace(op, model.encoder, stage.encoder_layers, stage, work.encoder.tokens));
+  }
   return {most + layer_gradients(stage, model, work)};
 }
 

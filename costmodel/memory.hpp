@@ -33,11 +33,16 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 /// softmax in fp32 (4), from which the backward pass makes the logits' gradient.
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
 
+/// What one rank keeps of it between the parts of a split backward: activation_bytes() without recomputation.
+Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
+
 /// What one rank holds only during a forward or backward pass: the most that any one of its layers, the
 /// connector or the head needs, as they run one after the other. A layer needs
 ///   forward: what `none` would keep and its mode does not, plus its output (2 h);
 ///   backward: the same, rebuilt, plus the gradients of its input (2 h) and of the MLP's intermediates;
-/// and in both, under sequence parallelism, a gathered input (2 h, not split). The head needs a gathered
+///   backward_input: the same, and what those before it have rebuilt, which stays for their backward_weight;
+///   backward_weight: the same, but that nothing is rebuilt;
+/// and in all, under sequence parallelism, a gathered input (2 h, not split). The head needs a gathered
 /// input and in the backward pass the input's gradient (2 h, whole before it is scattered) and its weights'
 /// gradient in bf16 (2 a parameter); without a fused cross-entropy also 2 bytes per vocabulary entry of the
 /// rank: bf16 logits, then their gradient.

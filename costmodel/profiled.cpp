@@ -199,27 +199,39 @@ Bytes ProfiledCostModel::activation(const Stage& stage, const Work& work) const 
                             llm_token * static_cast<double>(work.llm.tokens))};
 }
 
+Bytes ProfiledCostModel::split_activation(const Stage& stage, const Work& work) const {
+  Stage whole = stage;
+  whole.recomputation = Recomputation::none;
+  return std::max(activation(stage, work), activation(whole, work));
+}
+
 Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
   if (op == Op::backward_weight) return {};
   const Tables& table = tables(stage);
   const BytesPerToken& kept = table.activation;
   const BytesPerToken& buffers = op == Op::forward ? table.forward_buffers : table.backward_buffers;
   const auto mode = static_cast<std::size_t>(stage.recomputation);
+  const auto none = static_cast<std::size_t>(Recomputation::none);
   double most = 0;
-  double after = 0;
-  // From the last part to the first: while one runs, forward or backward, those after it keep nothing, unless
-  // weights' gradients are left for later.
-  const auto add = [&](int parts, double buffer, double keeps, const Workload& tokens) {
+  double held = 0;  // by the parts after the one that runs, beyond what the stage is said to keep
+  // From the last part to the first: while one runs, forward or backward, those after it keep nothing, or
+  // where weights' gradients are left for later what they keep until then (`split`).
+  const auto add = [&](int parts, double buffer, double keeps, double split, const Workload& tokens) {
     if (parts == 0) return;
-    most = std::max(most, buffer * static_cast<double>(tokens.tokens) - after);
-    if (op != Op::backward_input) after += parts * keeps * static_cast<double>(tokens.tokens);
+    const auto count = static_cast<double>(tokens.tokens);
+    const double one = (op == Op::backward_input ? std::max(0.0, split - keeps) : -keeps) * count;
+    most = std::max(most, buffer * count + held + (parts - 1) * std::max(0.0, one));
+    held += parts * one;
   };
-  add(stage.head ? 1 : 0, buffers.head, kept.head, work.llm);
-  add(stage.llm_layers, buffers.llm_layer[mode], kept.llm_layer[mode], work.llm);
-  add(stage.embedding ? 1 : 0, buffers.embedding, kept.embedding, work.llm);
-  add(stage.connector ? 1 : 0, buffers.connector, kept.connector, work.encoder);
-  add(stage.encoder_layers, buffers.encoder_layer[mode], kept.encoder_layer[mode], work.encoder);
-  add(stage.encoder_layers > 0 ? 1 : 0, buffers.patches, 0, work.encoder);
+  const auto add_layers = [&](int layers, const auto& buffer, const auto& keeps, const Workload& tokens) {
+    add(layers, buffer[mode], keeps[mode], keeps[none], tokens);
+  };
+  add(stage.head ? 1 : 0, buffers.head, kept.head, kept.head, work.llm);
+  add_layers(stage.llm_layers, buffers.llm_layer, kept.llm_layer, work.llm);
+  add(stage.embedding ? 1 : 0, buffers.embedding, kept.embedding, kept.embedding, work.llm);
+  add(stage.connector ? 1 : 0, buffers.connector, kept.connector, kept.connector, work.encoder);
+  add_layers(stage.encoder_layers, buffers.encoder_layer, kept.encoder_layer, work.encoder);
+  add(stage.encoder_layers > 0 ? 1 : 0, buffers.patches, 0, 0, work.encoder);
   return Bytes{std::llround(most)};
 }
 

@@ -50,8 +50,11 @@ class ProfiledCostModel final : public CostModel {
   ModelState model_state(const Stage& stage) const override;
   /// As measured in the stage's mode. @throws as compute()
   Bytes activation(const Stage& stage, const Work& work) const override;
+  /// What the same stage keeps without recomputation. @throws as compute()
+  Bytes split_activation(const Stage& stage, const Work& work) const override;
   /// What the stage's parts, one after the other, need at most beside all that the stage keeps; none is
-  /// counted of passes that make weights' gradients alone, and in profiles of version 1.
+  /// counted of passes that make weights' gradients alone, and in profiles of version 1. While weights'
+  /// gradients are left for later, parts that were computed again stay so.
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
  private:

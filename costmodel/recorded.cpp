@@ -241,6 +241,14 @@ Bytes RecordedCostModel::activation(const Stage& stage, const Work& work) const 
   return mean != nullptr ? mean->activation : fallback_.activation(stage, work);
 }
 
+Bytes RecordedCostModel::split_activation(const Stage& stage, const Work& work) const {
+  const Mean* mean = memory_ ? find_shape(Op::backward_input, stage, work) : nullptr;
+  const Bytes more = mean != nullptr
+                         ? mean->activation
+                         : fallback_.split_activation(stage, work) - fallback_.activation(stage, work);
+  return activation(stage, work) + more;
+}
+
 Bytes RecordedCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
   const Mean* mean = memory_ ? find_shape(op, stage, work) : nullptr;
   return mean != nullptr ? mean->workspace : fallback_.workspace(op, stage, work);
@@ -254,6 +262,21 @@ const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& pro
   const Work work = is_compute(instruction.op) ? program.works[instruction.index] : Work{};
   const ShapeKey shape = shape_key(instruction.op, program.stages[instruction.stage], work);
   return same->second.shape == shape ? &same->second : nullptr;
+}
+
+/// What is freed is what forward and backward_input took, whether or not that which frees it was recorded.
+Bytes RecordedCostModel::price_activation(const Program& program, const Group& group,
+                                          const Instruction& instruction) const {
+  const auto taken_by = [&](Op op) {
+    Instruction taker = instruction;
+    taker.op = op;
+    const Priced* part = find_part(program, group, taker);
+    return part != nullptr ? part->activation
+                           : activation_of(op, program.stages[taker.stage], program.works[taker.index]);
+  };
+  if (instruction.op == Op::backward_input) return taken_by(Op::backward_input);
+  const Bytes kept = taken_by(Op::forward);
+  return instruction.op == Op::backward_weight ? kept + taken_by(Op::backward_input) : kept;
 }
 
 /// Replaces the price by shape where the very part was recorded.
@@ -270,11 +293,7 @@ void RecordedCostModel::price_instruction(const Program& program, const Group& g
     const bool known = find_shape(instruction.op, program.stages[instruction.stage], work) != nullptr;
     ++(known ? sources.by_shape : sources.scaled);
   }
-  if (!memory_ || !compute_op || instruction.op == Op::backward_input) return;
-  // What is freed is what the forward took, whether or not the backward was recorded.
-  Instruction forward = instruction;
-  forward.op = Op::forward;
-  if (const Priced* part = find_part(program, group, forward)) costs.activation[i] = part->activation;
+  if (memory_ && compute_op) costs.activation[i] = price_activation(program, group, instruction);
 }
 
 ProgramCosts RecordedCostModel::price(const Program& program) const {

@@ -58,6 +58,8 @@ class RecordedCostModel final : public CostModel {
   Seconds optimizer_step(const Stage& stage) const override;
   ModelState model_state(const Stage& stage) const override;
   Bytes activation(const Stage& stage, const Work& work) const override;
+  /// activation() and what a backward_input adds to it, each from the recording where that has it.
+  Bytes split_activation(const Stage& stage, const Work& work) const override;
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
   ProgramCosts price(const Program& program) const override;
 
@@ -107,6 +109,7 @@ class RecordedCostModel final : public CostModel {
   bool knows_ratio(Op op, int kind) const;
   const Mean* find_shape(Op op, const Stage& stage, const Work& work) const;
   const Priced* find_part(const Program& program, const Group& group, const Instruction& instruction) const;
+  Bytes price_activation(const Program& program, const Group& group, const Instruction& instruction) const;
   void price_instruction(const Program& program, const Group& group, std::int64_t i, ProgramCosts& costs,
                          PriceSources& sources) const;
   bool fits(const Message& message, const Program& program) const;

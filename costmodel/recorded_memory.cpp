@@ -21,15 +21,22 @@ class MemoryWalk {
   /// The point that every group begins with.
   bool begin() { return expect(Nanoseconds(0), Bytes{}); }
 
-  bool run(std::int64_t i, const Instruction& instruction, const Span& span) {
+  /// `forward_follows`: at the instant at which this instruction ends.
+  bool run(std::int64_t i, const Instruction& instruction, const Span& span, bool forward_follows) {
     start(i, instruction, span.start);
     const Bytes before = activations_;
-    if (instruction.op == Op::backward || instruction.op == Op::backward_weight) {
-      costs_.activation[i] = kept_[{instruction.stage, instruction.microbatch}];
+    const Nanoseconds end = span.start + span.duration;
+    const std::pair key{instruction.stage, instruction.microbatch};
+    if (instruction.op == Op::backward_input) {
+      costs_.activation[i] = rise_at(end, forward_follows && costs_.workspace[i] == Bytes{});
+      kept_[key] += costs_.activation[i];
+      activations_ += costs_.activation[i];
+    } else if (instruction.op == Op::backward || instruction.op == Op::backward_weight) {
+      costs_.activation[i] = kept_[key];
       activations_ -= costs_.activation[i];
     }
     const bool changes = activations_ != before || costs_.workspace[i] != Bytes{};
-    return !changes || expect(span.start + span.duration, activations_);
+    return !changes || expect(end, activations_);
   }
 
   bool at_end() const { return next_ == points_.size(); }
@@ -43,6 +50,18 @@ class MemoryWalk {
     }
     ++next_;
     return true;
+  }
+
+  /// By how much activations are higher at the end of an instruction, as the next point says. Where that
+  /// could be the start of a forward, it is, unless another one follows.
+  Bytes rise_at(Nanoseconds end, bool may_be_forward) const {
+    const auto is_at_end = [&](std::size_t point) {
+      return point < points_.size() && points_[point]->time == end;
+    };
+    if (!is_at_end(next_) || (may_be_forward && !is_at_end(next_ + 1))) return {};
+    const MemoryPoint& point = *points_[next_];
+    return point.buffers == Bytes{} && point.activations > activations_ ? point.activations - activations_
+                                                                        : Bytes{};
   }
 
   void start(std::int64_t i, const Instruction& instruction, Nanoseconds time) {
@@ -65,6 +84,15 @@ class MemoryWalk {
   std::map<std::pair<std::uint16_t, std::int32_t>, Bytes> kept_;
 };
 
+/// Of the instructions of a group that take time, in their order.
+std::vector<std::int64_t> timed_instructions(const Program& program, const Group& group) {
+  std::vector<std::int64_t> timed;
+  for (std::int64_t i = group.begin; i < group.end; ++i) {
+    if (takes_time(program.instructions[i].op)) timed.push_back(i);
+  }
+  return timed;
+}
+
 bool walk(const Timeline& timeline, const Program& program, const std::vector<std::int64_t>& span_of,
           ProgramCosts& costs) {
   std::unordered_map<std::int32_t, Points> points;
@@ -72,10 +100,13 @@ bool walk(const Timeline& timeline, const Program& program, const std::vector<st
   for (const Group& group : program.groups) {
     MemoryWalk memory(points[group.first_rank], costs);
     if (!memory.begin()) return false;
-    for (std::int64_t i = group.begin; i < group.end; ++i) {
-      const Instruction& instruction = program.instructions[i];
-      if (!takes_time(instruction.op)) continue;
-      if (!memory.run(i, instruction, timeline.spans[span_of[i]])) return false;
+    const std::vector<std::int64_t> timed = timed_instructions(program, group);
+    for (std::size_t k = 0; k < timed.size(); ++k) {
+      const Span& span = timeline.spans[span_of[timed[k]]];
+      const bool forward_follows = k + 1 < timed.size() &&
+                                   program.instructions[timed[k + 1]].op == Op::forward &&
+                                   timeline.spans[span_of[timed[k + 1]]].start == span.start + span.duration;
+      if (!memory.run(timed[k], program.instructions[timed[k]], span, forward_follows)) return false;
     }
     if (!memory.at_end()) return false;
   }

@@ -200,8 +200,8 @@ Command fidelity_command() {
       "profile of the\nsame device through the simulator (error %), and from the step's own recorded "
       "durations through the simulator\n(engine error %), so that what the cost model and what the engine "
       "get wrong stand apart. Times are medians over the\nsteps. Below the plans stand the operations, by "
-      "the module of their stage, with means. Predicted memory has no\ngradients that a split "
-      "backward keeps for its second half. Measured seconds are not the same in two runs.",
+      "the module of their stage, with means. Measured seconds are not\nthe "
+      "same in two runs.",
       "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
       command_options(),
       run};

@@ -185,9 +185,8 @@ std::string fidelity_page(const std::string& command, const std::vector<PlanFide
   body +=
       "<p>Medians over the measured steps. Predicted: the profile's costs through the engine. Replayed: the "
       "durations that were recorded in the very steps, through the engine; its error is the engine's, and "
-      "what is left of the prediction's is the cost model's. Predicted memory has no "
-      "gradients that a split backward keeps for its second half. Others: processor time of the machine that other processes took "
-      "meanwhile.</p>\n";
+      "what is left of the prediction's is the cost model's. Others: processor time of the machine that "
+      "other processes took meanwhile.</p>\n";
   body += fmt::format("<div class='scroll'>{}</div>\n", fidelity_svg(plans));
   body += block(fidelity_table_with_summary(plans));
   body += "<h2>Operations, all plans together</h2>\n" + block(all_operations_table(plans));

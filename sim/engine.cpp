@@ -122,6 +122,10 @@ void Engine::finish(std::int32_t group) {
   GroupState& state = groups_[group];
   const Op op = program_.instructions[state.next].op;
   if (op == Op::backward || op == Op::backward_weight) state.activations -= costs_.activation_of(state.next);
+  if (op == Op::backward_input) {
+    state.activations += costs_.activation_of(state.next);
+    raise_peak(group, Bytes{});
+  }
   record_memory(group, Bytes{});
   if (cores_ && (is_compute(op) || op == Op::optimizer_step)) cores_->give_back(group);
   ++state.next;
@@ -142,19 +146,24 @@ void Engine::start_compute(std::int32_t group, const Instruction& instruction) {
   const Nanoseconds duration = costs_.instruction[state.next];
   if (instruction.op == Op::forward) state.activations += costs_.activation_of(state.next);
   const Bytes buffers = costs_.workspace_of(state.next);
-  const Bytes in_use = usage.model_state.total() + state.activations + buffers;
-  if (in_use > usage.peak_memory) {
-    usage.peak_memory = in_use;
-    usage.peak_time = now_;
-    usage.peak_activations = state.activations;
-    usage.peak_buffers = buffers;
-  }
+  raise_peak(group, buffers);
   record_memory(group, buffers);
   const std::optional<Nanoseconds> end = end_of_compute(group, duration);
   if (!end) return fail(group);
   usage.busy += duration;
   record_span(group, Stream::compute, state.next, *end - now_, Bytes{});
   queue_.push(*end, group);
+}
+
+void Engine::raise_peak(std::int32_t group, Bytes buffers) {
+  const Bytes activations = groups_[group].activations;
+  GroupUsage& usage = timeline_.groups[group];
+  const Bytes in_use = usage.model_state.total() + activations + buffers;
+  if (in_use <= usage.peak_memory) return;
+  usage.peak_memory = in_use;
+  usage.peak_time = now_;
+  usage.peak_activations = activations;
+  usage.peak_buffers = buffers;
 }
 
 /// When compute that takes `duration` ends, pauses included; never if the group fails before.

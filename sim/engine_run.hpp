@@ -54,6 +54,7 @@ class Engine {
   void advance(std::int32_t group);
   void finish(std::int32_t group);
   void start_compute(std::int32_t group, const Instruction& instruction);
+  void raise_peak(std::int32_t group, Bytes buffers);
   std::optional<Nanoseconds> end_of_compute(std::int32_t group, Nanoseconds duration) const;
   void fail(std::int32_t group);
 

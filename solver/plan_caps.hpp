@@ -22,8 +22,9 @@ struct CapSet {
 /// or the largest sample, and memory is kept free for that. A rank with several stages has one cap for
 /// all, over the microbatches that the fullest of them holds, which is only near: it is never below what a
 /// balanced schedule needs. An encoder's dp ranks hold equal parts of a microbatch and up to one sequence
-/// more, as lower() cuts it. The order is that of equal steps; where an order depends on durations, a batch
-/// may hold more, which the simulated peak shows.
+/// more, as lower() cuts it. The order is that of equal steps; where an order depends on durations, or the
+/// parts of split backwards keep what recomputation has brought back, a batch may hold more, which the
+/// simulated peak shows.
 CapSet plan_caps(const ScheduleRequest& request);
 
 }  // namespace dflop

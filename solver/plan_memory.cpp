@@ -24,9 +24,11 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
   for (const ScheduleStep& step : steps) {
     const Stage& stage = stages[step.stage];
     const Work& work = works[step.microbatch];
-    if (step.op == Op::forward) held += cost.activation(stage, work);
+    const Bytes kept = cost.activation_of(step.op, stage, work);
+    if (step.op == Op::forward) held += kept;
     peak = std::max(peak, held + cost.workspace(step.op, stage, work));
-    if (step.op == Op::backward || step.op == Op::backward_weight) held -= cost.activation(stage, work);
+    if (step.op == Op::backward_input) held += kept;  // its backward_weight will see the most
+    if (step.op == Op::backward || step.op == Op::backward_weight) held -= kept;
   }
   return peak;
 }

@@ -18,6 +18,30 @@ using fixtures::llava_llama3_8b;
 
 constexpr double kTolerance = 1e-12;
 
+// One microbatch of 5 tokens on three LLM layers of the small model: full recomputation keeps 5 * 16 of each,
+// and brings back the 5 * (184 - 16) that none would keep. A forward, a whole backward, and both parts of
+// one.
+TEST(AnalyticCostModel, PricesWhatSplitBackwardsKeep) {
+  Program program;
+  program.microbatches = 2;
+  program.works = {{{}, {2, 5, 13}}};
+  program.stages.resize(1);
+  program.stages[0].llm_layers = 3;
+  program.instructions = {{Op::forward, 0, 0, 0},
+                          {Op::backward_input, 0, 0, 0},
+                          {Op::backward_weight, 0, 0, 0},
+                          {Op::forward, 0, 1, 0},
+                          {Op::backward, 0, 1, 0}};
+  program.groups = {{0, 1, 0, 0, 0, 5}};
+  const AnalyticCostModel cost(fixtures::small_model(), fixtures::small_cluster());
+  const auto priced = [&](Recomputation mode) {
+    program.stages[0].recomputation = mode;
+    return cost.price(program).activation;
+  };
+  EXPECT_EQ(priced(Recomputation::full), (std::vector<Bytes>{{240}, {2520}, {2760}, {240}, {240}}));
+  EXPECT_EQ(priced(Recomputation::none), (std::vector<Bytes>{{2760}, {0}, {2760}, {2760}, {2760}}));
+}
+
 AnalyticCostModel real_model() {
   return {llava_llama3_8b(), a100_cluster()};
 }

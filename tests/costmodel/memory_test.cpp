@@ -143,6 +143,30 @@ TEST(Memory, WorkspaceOfALayerByMode) {
             480 + 48 + 80);
 }
 
+// Between the parts of a split backward a stage has what it keeps without recomputation: 3 * 5 * 184.
+TEST(Memory, SplitBackwardsKeepWhatRecomputationHasDropped) {
+  for (const Recomputation mode : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+    EXPECT_EQ(split_activation_bytes(llm_stage(3, mode), small_model(), kLlmWork).count, 3 * 5 * 184);
+  }
+}
+
+TEST(Memory, WorkspaceOfSplitBackwards) {
+  const ModelSpec model = small_model();
+  const auto bytes = [&](Op op, const Stage& stage) {
+    return workspace_bytes(op, stage, model, {kEncoderWork.encoder, kLlmWork.llm}).count;
+  };
+  // As above: gradients of weights 960, the output 80, gradients of the MLP 360, and now all three layers'
+  // 840 when the last one is at work. The weight part finds them there.
+  EXPECT_EQ(bytes(Op::backward_input, llm_stage(3, Recomputation::full)), 960 + 440 + 3 * 840);
+  EXPECT_EQ(bytes(Op::backward_weight, llm_stage(3, Recomputation::full)), 960 + 440);
+  EXPECT_EQ(bytes(Op::backward_input, llm_stage(3, Recomputation::none)), 960 + 440);
+  // Two encoder layers behind them have dropped 6 * (128 - 8) = 720 each and need 6 * (8 + 64) = 432 for
+  // gradients; one layer's weights have 2 * 192 bytes.
+  Stage both = llm_stage(3, Recomputation::full);
+  both.encoder_layers = 2;
+  EXPECT_EQ(bytes(Op::backward_input, both), 960 + 384 + 3 * 840 + 2 * 720 + 432);
+}
+
 TEST(Memory, WorkspaceOfTheHead) {
   Stage stage;
   stage.head = true;

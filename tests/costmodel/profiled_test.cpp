@@ -242,6 +242,10 @@ TEST(ProfiledCostModel, CountsStatesAndActivations) {
   EXPECT_EQ(cost.model_state(stage), (ModelState{Bytes{5760}, Bytes{5760}, Bytes{2880}}));
   // 100 encoder tokens * (2 * 80 + 6 + 30), 200 LLM tokens * (3 * 160 + 4 + 50).
   EXPECT_EQ(cost.activation(whole_stage(Recomputation::selective), kWork).count, 19600 + 106800);
+  // Between the parts of a backward as without recomputation: 100 * (2 * 100 + 36), 200 * (3 * 200 + 54).
+  for (const Recomputation mode : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+    EXPECT_EQ(cost.split_activation(whole_stage(mode), kWork).count, 23600 + 130800);
+  }
 }
 
 /// Of 100 encoder tokens and 200 LLM tokens. The head needs 200 * 10 forward and 200 * 300 backward; a layer
@@ -261,7 +265,21 @@ TEST(ProfiledCostModel, CountsBuffers) {
   stage.llm_layers = 0;
   stage.embedding = false;
   EXPECT_EQ(bytes(Op::backward), 3'000);
-  EXPECT_EQ(bytes(Op::backward_input), 6'000);
+  // Both of its layers have 20 more of each token when the second is at work.
+  EXPECT_EQ(bytes(Op::backward_input), 6'000 + 2'000);
+}
+
+/// Each layer of the LLM keeps 200 * 180 more than before when it has been computed again, each of the
+/// encoder 100 * 90. The last layer of the LLM to run needs 200 * 250 beside what two before it keep; then
+/// the last of the encoder 100 * 140 beside three of the LLM and one of its own.
+TEST(ProfiledCostModel, CountsWhatStaysWhileASplitBackwardRuns) {
+  const ProfiledCostModel cost(known_profile());
+  Stage stage = whole_stage(Recomputation::full);
+  stage.head = false;
+  EXPECT_EQ(cost.workspace(Op::backward_input, stage, kWork).count, 14'000 + 3 * 36'000 + 9'000);
+  stage.encoder_layers = 0;
+  stage.connector = false;
+  EXPECT_EQ(cost.workspace(Op::backward_input, stage, kWork).count, 50'000 + 2 * 36'000);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "costmodel/corrected.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
@@ -152,6 +153,50 @@ TEST(RecordedCostModel, CountsWhereItsPricesComeFrom) {
   // The most that the same shape kept, for the forward and for what frees it.
   EXPECT_EQ(costs.activation[0], Bytes{201});
   EXPECT_EQ(costs.activation[3], Bytes{100});
+}
+
+/// One LLM stage on one rank that has run a forward of 10 tokens, which kept 200, and its backward in two
+/// parts, the first of which kept 30 more.
+RecordedProgram split_recording() {
+  RecordedProgram recorded;
+  recorded.memory = true;
+  recorded.program.microbatches = 2;
+  recorded.program.stages.resize(1);
+  recorded.program.stages[0].llm_layers = 2;
+  recorded.program.works = {llm(10), llm(20)};
+  recorded.program.instructions = {
+      {Op::forward, 0, 0, 0}, {Op::backward_input, 0, 0, 0}, {Op::backward_weight, 0, 0, 0}};
+  recorded.program.groups = {{0, 1, 0, 0, 0, 3}};
+  recorded.costs.instruction.assign(3, Nanoseconds(10));
+  recorded.costs.activation = {Bytes{200}, Bytes{30}, Bytes{230}};
+  recorded.costs.workspace.resize(3);
+  recorded.costs.model_state.resize(1);
+  return recorded;
+}
+
+// Microbatch 1 of 10 tokens has the recorded shape, and with 20 the fallback's: 100, of which split backwards
+// keep 45 more.
+TEST(RecordedCostModel, PricesWhatSplitBackwardsKeep) {
+  class SplitCost final : public CostModelOver {
+   public:
+    using CostModelOver::CostModelOver;
+    Bytes split_activation(const Stage&, const Work&) const override { return Bytes{145}; }
+  };
+  const RecordedProgram recorded = split_recording();
+  const TokenCost tokens;
+  const SplitCost fallback(tokens);
+  const RecordedCostModel model(recorded, fallback);
+  EXPECT_EQ(model.price(recorded.program).activation, recorded.costs.activation);
+  Program other = recorded.program;
+  const auto priced = [&](std::int32_t work) {
+    for (Instruction& instruction : other.instructions) instruction = {instruction.op, 0, 1, work};
+    return model.price(other).activation;
+  };
+  EXPECT_EQ(priced(0), recorded.costs.activation);
+  EXPECT_EQ(priced(1), (std::vector<Bytes>{{100}, {45}, {145}}));
+  other.instructions = {{Op::forward, 0, 0, 0}, {Op::backward, 0, 0, 0}};
+  other.groups[0].end = 2;
+  EXPECT_EQ(model.price(other).activation, (std::vector<Bytes>{{200}, {200}}));
 }
 
 // A node of four GPUs: ranks 0 and 1 are on one node, 0 and 4 are not. No message between nodes was recorded,

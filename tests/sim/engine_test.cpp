@@ -116,6 +116,45 @@ TEST(Engine, ShortensALongListOfWaitingGroups) {
   expect_internal_error(priced, "; and 12 more");
 }
 
+// A forward of 10 ns keeps 100, the input part of 20 ns brings 50 more back, the weight part of 30 ns frees
+// all 150. They need 10, 20 and 5 while they run, the state 1,000. So the peak is 1,000 + 150 + 5, from 30
+// on, and not 1,000 + 100 + 20.
+TEST(Engine, CountsWhatAnInputPartKeepsForItsWeightPart) {
+  const Instruction input{Op::backward_input, 0, 0, 0};
+  const Instruction weight{Op::backward_weight, 0, 0, 0};
+  PricedProgram priced = make_program({{kForward, input, weight}}, {}, {});
+  priced.costs.instruction = {Nanoseconds(10), Nanoseconds(20), Nanoseconds(30)};
+  priced.costs.activation = {Bytes{100}, Bytes{50}, Bytes{150}};
+  priced.costs.workspace = {Bytes{10}, Bytes{20}, Bytes{5}};
+  priced.costs.model_state[0] = {Bytes{1'000}, {}, {}};
+  const Timeline timeline = simulate(priced.program, priced.costs, Detail::spans);
+  EXPECT_EQ(timeline.groups[0].peak_memory, Bytes{1'155});
+  EXPECT_EQ(timeline.groups[0].peak_activations, Bytes{150});
+  EXPECT_EQ(timeline.groups[0].peak_buffers, Bytes{5});
+  const std::vector<MemoryPoint> expected = {
+      {0, Nanoseconds(0), {0}, {0}},     {0, Nanoseconds(0), {100}, {10}}, {0, Nanoseconds(10), {100}, {0}},
+      {0, Nanoseconds(10), {100}, {20}}, {0, Nanoseconds(30), {150}, {0}}, {0, Nanoseconds(30), {150}, {5}},
+      {0, Nanoseconds(60), {0}, {0}}};
+  EXPECT_EQ(timeline.memory, expected);
+}
+
+// The weight part waits for a message that is there at 100; the peak is when the input part ends, at 30.
+TEST(Engine, SeesAPeakAtTheEndOfAnInputPart) {
+  const Instruction input{Op::backward_input, 0, 0, 0};
+  const Instruction weight{Op::backward_weight, 0, 0, 0};
+  const Instruction receive{Op::receive, 0, 0, 0};
+  const Instruction send{Op::send, 0, 0, 0};
+  PricedProgram priced =
+      make_program({{kForward, input, receive, weight}, {send}}, {{1, 0, 0, Bytes{1}, Bytes{1}}}, {});
+  priced.costs.instruction = {Nanoseconds(10), Nanoseconds(20), Nanoseconds(0), Nanoseconds(30),
+                              Nanoseconds(0)};
+  priced.costs.message = {Nanoseconds(100)};
+  priced.costs.activation = {Bytes{100}, Bytes{50}, Bytes{0}, Bytes{150}, Bytes{0}};
+  const Timeline timeline = simulate(priced.program, priced.costs, Detail::usage);
+  EXPECT_EQ(timeline.groups[0].peak_memory, Bytes{150});
+  EXPECT_EQ(timeline.groups[0].peak_time, Nanoseconds(30));
+}
+
 TEST(Engine, RefusesMemoryThatDoesNotReturn) {
   PricedProgram priced = make_program({{kForward, kBackward}}, {}, {});
   priced.costs.model_state[0] = {Bytes{50}, {}, {}};

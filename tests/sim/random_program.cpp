@@ -110,7 +110,9 @@ class RandomProgramBuilder {
     const std::size_t which = random_.below(open.size());
     Pass& pass = open[which];
     if (!pass.input_done && pick(2) == 0) {
-      append(group, Op::backward_input, pass.microbatch, 0, duration(), {}, workspace);
+      const Bytes more{pick(2) == 0 ? 0 : pick(1000)};
+      append(group, Op::backward_input, pass.microbatch, 0, duration(), more, workspace);
+      pass.activation += more;
       pass.input_done = true;
       return true;
     }

@@ -264,7 +264,13 @@ void expect_same_plan_again(Random& random, const Plan& plan) {
 TEST(RecordedProgramRuns, OfPlansComeOutTheSame) {
   Random random(12);
   for (int round = 0; round < 10; ++round) {
-    expect_same_plan_again(random, disaggregated_plan({1, 2, 2, {2, 2}}, {2, 3, 2, {2, 2, 2}}, 4, 24));
+    Plan plan = disaggregated_plan({1, 2, 2, {2, 2}}, {2, 3, 2, {2, 2, 2}}, 4, 24);
+    expect_same_plan_again(random, plan);
+    plan.schedule = PipelineSchedule::zb_h1;  // whose input parts keep what full recomputation has dropped
+    for (const Recomputation mode : {Recomputation::full, Recomputation::none}) {
+      plan.recomputation = mode;
+      expect_same_plan_again(random, plan);
+    }
     Plan uniform = disaggregated_plan({2, 2, 3, {4, 0}}, {2, 2, 3, {2, 4}}, 3, 20);
     uniform.layout = Layout::uniform;
     uniform.schedule = PipelineSchedule::gpipe;
@@ -296,6 +302,10 @@ TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
   EXPECT_EQ(prices.model_state, expected.model_state);
   EXPECT_EQ(prices.activation, expected.activation);
   EXPECT_EQ(prices.workspace, expected.workspace);
+  // Split backwards were not recorded: what they keep is what the fallback says of them.
+  plan.schedule = PipelineSchedule::zb_h1;
+  const Program split = lower(plan, model, batch, assignment);
+  EXPECT_EQ(RecordedCostModel(recorded, cost).price(split).activation, cost.price(split).activation);
   for (const PriceSources& sources : {parts.instructions, parts.messages, parts.collectives}) {
     EXPECT_GT(sources.exact, 0);
     EXPECT_EQ(sources.exact, sources.total());

@@ -140,7 +140,15 @@ class ReferenceBuilder {
           usage.peak_activations = memory;
           usage.peak_buffers = costs_.workspace_of(i);
         }
-        if (instruction.op == Op::backward || instruction.op == Op::backward_weight) {
+        if (instruction.op == Op::backward_input) {
+          memory += costs_.activation_of(i);
+          if (usage.model_state.total() + memory > usage.peak_memory) {
+            usage.peak_memory = usage.model_state.total() + memory;
+            usage.peak_time = end;
+            usage.peak_activations = memory;
+            usage.peak_buffers = Bytes{};
+          }
+        } else if (instruction.op != Op::forward) {
           memory -= costs_.activation_of(i);
         }
         continue;

@@ -209,6 +209,29 @@ TEST(Reorder, KeepsTheReductionWithTheLastBackward) {
   EXPECT_EQ(found.costs.instruction[5], Nanoseconds(3));
 }
 
+/// One rank: F0 keeps 100, its input part 60 more, its weight part frees 160.
+// Joined, the backward frees the 100 of its forward; split again, nothing says that there were more.
+TEST(Reorder, JoinsAndSplitsWhatIsKept) {
+  PricedPipeline split;
+  split.program.microbatches = 1;
+  split.program.stages.resize(1);
+  split.program.works.resize(1);
+  split.program.instructions = {
+      {Op::forward, 0, 0, 0}, {Op::backward_input, 0, 0, 0}, {Op::backward_weight, 0, 0, 0}};
+  split.program.groups = {{0, 1, 0, 0, 0, 3}};
+  split.costs.instruction.assign(3, Nanoseconds(10));
+  split.costs.activation = {Bytes{100}, Bytes{60}, Bytes{160}};
+  split.costs.workspace.resize(3);
+  split.costs.model_state.resize(1);
+  const StepOrder whole = {{{Op::forward, 0, 0}, {Op::backward, 0, 0}}};
+  const PricedPipeline joined = reorder(split.program, split.costs, whole);
+  EXPECT_EQ(joined.costs.activation, (std::vector<Bytes>{{100}, {100}}));
+  EXPECT_EQ(simulate(joined.program, joined.costs, Detail::usage).groups[0].peak_memory, Bytes{100});
+  const PricedPipeline again = reorder(joined.program, joined.costs, step_order(split.program), {0, 0.5});
+  EXPECT_EQ(again.costs.activation, (std::vector<Bytes>{{100}, {0}, {100}}));
+  expect_equal(reorder(split.program, split.costs, step_order(split.program)), split);
+}
+
 TEST(Reorder, RefusesOrdersThatDoNotFit) {
   const PricedPipeline priced = with_background_reduction();
   const StepOrder good = step_order(priced.program);

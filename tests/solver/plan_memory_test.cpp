@@ -20,6 +20,9 @@ class UnevenMemory final : public testing::LinearCostModel {
   Bytes activation(const Stage& stage, const Work& work) const override {
     return {stage.encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens};
   }
+  Bytes split_activation(const Stage& stage, const Work& work) const override {
+    return {3 * activation(stage, work).count + 11};
+  }
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override {
     return {(static_cast<int>(op) + 1) * 5 + (stage.head ? 9 * work.llm.tokens : 0)};
   }
