@@ -13,6 +13,10 @@ bool takes_time(Op op) {
   return is_compute(op) || op == Op::optimizer_step;
 }
 
+Nanoseconds end_of(const Span& span) {
+  return span.start + span.duration;
+}
+
 /// Reads the points of one group in the order of its instructions.
 class MemoryWalk {
  public:
@@ -23,9 +27,9 @@ class MemoryWalk {
 
   /// `forward_follows`: at the instant at which this instruction ends.
   bool run(std::int64_t i, const Instruction& instruction, const Span& span, bool forward_follows) {
-    start(i, instruction, span.start);
+    start(i, instruction, span);
     const Bytes before = activations_;
-    const Nanoseconds end = span.start + span.duration;
+    const Nanoseconds end = end_of(span);
     const std::pair key{instruction.stage, instruction.microbatch};
     if (instruction.op == Op::backward_input) {
       costs_.activation[i] = rise_at(end, forward_follows && costs_.workspace[i] == Bytes{});
@@ -64,9 +68,12 @@ class MemoryWalk {
                                                                         : Bytes{};
   }
 
-  void start(std::int64_t i, const Instruction& instruction, Nanoseconds time) {
-    if (at_end() || points_[next_]->time != time) return;
+  void start(std::int64_t i, const Instruction& instruction, const Span& span) {
+    if (at_end() || points_[next_]->time != span.start) return;
     const MemoryPoint& point = *points_[next_];
+    // What needs buffers for no time gives them back at once; else they are those of the next instruction.
+    const bool ends_here = next_ + 1 < points_.size() && points_[next_ + 1]->time == span.start;
+    if (span.duration == Nanoseconds(0) && point.buffers != Bytes{} && !ends_here) return;
     const bool forward = instruction.op == Op::forward;
     if (forward ? point.activations < activations_ : point.activations != activations_) return;
     ++next_;
@@ -93,6 +100,16 @@ std::vector<std::int64_t> timed_instructions(const Program& program, const Group
   return timed;
 }
 
+/// Whether one of them, from the k-th on, is a forward that starts at this instant.
+bool forward_starts(const Timeline& timeline, const Program& program,
+                    const std::vector<std::int64_t>& span_of, const std::vector<std::int64_t>& timed,
+                    std::size_t k, Nanoseconds instant) {
+  for (; k < timed.size() && timeline.spans[span_of[timed[k]]].start == instant; ++k) {
+    if (program.instructions[timed[k]].op == Op::forward) return true;
+  }
+  return false;
+}
+
 bool walk(const Timeline& timeline, const Program& program, const std::vector<std::int64_t>& span_of,
           ProgramCosts& costs) {
   std::unordered_map<std::int32_t, Points> points;
@@ -103,9 +120,7 @@ bool walk(const Timeline& timeline, const Program& program, const std::vector<st
     const std::vector<std::int64_t> timed = timed_instructions(program, group);
     for (std::size_t k = 0; k < timed.size(); ++k) {
       const Span& span = timeline.spans[span_of[timed[k]]];
-      const bool forward_follows = k + 1 < timed.size() &&
-                                   program.instructions[timed[k + 1]].op == Op::forward &&
-                                   timeline.spans[span_of[timed[k + 1]]].start == span.start + span.duration;
+      const bool forward_follows = forward_starts(timeline, program, span_of, timed, k + 1, end_of(span));
       if (!memory.run(timed[k], program.instructions[timed[k]], span, forward_follows)) return false;
     }
     if (!memory.at_end()) return false;
