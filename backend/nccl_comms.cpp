@@ -1,5 +1,6 @@
 #include "backend/nccl_comms.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -110,8 +111,19 @@ std::optional<std::string> NcclComms::failure() {
 void NcclComms::abort_all() {
   const std::lock_guard lock(mutex_);
   ended_ = true;
-  for (const ncclComm_t comm : comms_) table_.comm_abort(comm);
+  // Each abort waits for the GPU, where kernels of the others may stand. In a group all are told before one
+  // waits, but for calls in progress, which have a thread that an abort waits for at once: those come last.
+  std::vector<ncclComm_t> comms(comms_.begin(), comms_.end());
+  std::stable_partition(comms.begin(), comms.end(), [&](ncclComm_t comm) { return !in_progress(comm); });
+  table_.group_start();
+  for (const ncclComm_t comm : comms) table_.comm_abort(comm);
+  table_.group_end();
   comms_.clear();
+}
+
+bool NcclComms::in_progress(ncclComm_t comm) const {
+  ncclResult_t state = ncclSuccess;
+  return table_.comm_get_async_error(comm, &state) == ncclSuccess && state == ncclInProgress;
 }
 
 }  // namespace dflop

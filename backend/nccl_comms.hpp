@@ -44,6 +44,7 @@ class NcclComms {
   ncclResult_t finish(ncclComm_t comm);
   [[noreturn]] void fail(const std::string& what, ncclResult_t result);
   std::string reason(ncclResult_t result) const;
+  bool in_progress(ncclComm_t comm) const;
 
   const NcclTable& table_;
   Rendezvous& rendezvous_;

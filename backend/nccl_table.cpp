@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-constexpr int kLeastVersion = NCCL_VERSION(2, 18, 0);
+constexpr int kLeastVersion = NCCL_VERSION(2, 22, 0);
 
 }  // namespace
 
@@ -20,6 +20,8 @@ NcclTable load_nccl() {
   library.load(table.get_unique_id, "ncclGetUniqueId");
   library.load(table.comm_init_rank_config, "ncclCommInitRankConfig");
   library.load(table.comm_abort, "ncclCommAbort");
+  library.load(table.group_start, "ncclGroupStart");
+  library.load(table.group_end, "ncclGroupEnd");
   library.load(table.comm_get_async_error, "ncclCommGetAsyncError");
   library.load(table.get_error_string, "ncclGetErrorString");
   library.load(table.get_last_error, "ncclGetLastError");

@@ -11,6 +11,8 @@ struct NcclTable {
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
   decltype(&ncclCommAbort) comm_abort = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
   decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
   decltype(&ncclGetErrorString) get_error_string = nullptr;
   decltype(&ncclGetLastError) get_last_error = nullptr;
@@ -21,7 +23,8 @@ struct NcclTable {
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
 };
 
-/// @throws Error (no_device) where the library is missing, or older than 2.18.
+/// @throws Error (no_device) where the library is missing, or older than 2.22: those before abort the
+/// communicators of a group one after another.
 NcclTable load_nccl();
 
 }  // namespace dflop

@@ -1,6 +1,7 @@
 #include "tests/backend/nccl_fake.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -52,6 +53,7 @@ struct ncclComm {
   bool aborted = false;
   bool used = false;
   int collectives = 0;
+  int queued = 0;               ///< in streams and not at its end
   std::function<void()> first;  ///< to be put into its stream when all have come
 };
 
@@ -112,13 +114,48 @@ ncclResult_t init(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclCo
   return ncclInProgress;
 }
 
+/// Calls between a thread's group_start() and group_end().
+struct Group {
+  int depth = 0;
+  std::vector<ncclComm_t> aborted;
+};
+thread_local Group group;
+
+/// Frees what a communicator has, once its work, and what stands before that in streams, has ended.
+ncclResult_t reclaim(ncclComm_t comm) {
+  constexpr std::chrono::seconds kForEver{10};
+  std::unique_lock lock(comm->clique->mutex);
+  const bool ended = comm->clique->changed.wait_for(lock, kForEver, [&] { return comm->queued == 0; });
+  return ended ? ncclSuccess : fault("an abort waits for work that nobody ends");
+}
+
 ncclResult_t abort(ncclComm_t comm) {
   if (comm->aborted) return fault("abort of an aborted communicator");
   if (*comm->handle != comm) return fault("the place of a communicator's handle is gone before its abort");
-  const std::lock_guard lock(comm->clique->mutex);
-  comm->aborted = true;  // for this rank: others wait until they abort theirs
-  comm->clique->changed.notify_all();
+  {
+    const std::lock_guard lock(comm->clique->mutex);
+    comm->aborted = true;  // for this rank: others wait until they abort theirs
+    comm->clique->changed.notify_all();
+  }
+  if (group.depth == 0) return reclaim(comm);
+  group.aborted.push_back(comm);
   return ncclSuccess;
+}
+
+ncclResult_t group_start() {
+  ++group.depth;
+  return ncclSuccess;
+}
+
+ncclResult_t group_end() {
+  if (group.depth == 0) return fault("the end of a group that has not begun");
+  if (--group.depth > 0) return ncclSuccess;
+  ncclResult_t result = ncclSuccess;
+  for (const ncclComm_t comm : std::exchange(group.aborted, {})) {
+    const ncclResult_t one = reclaim(comm);
+    if (result == ncclSuccess) result = one;
+  }
+  return result;
 }
 
 ncclResult_t async_error(ncclComm_t comm, ncclResult_t* state) {
@@ -137,6 +174,17 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* state) {
   return ncclSuccess;
 }
 
+/// With the clique's mutex held.
+void queue(ncclComm_t comm, AsyncStream& stream, std::function<void()> work) {
+  ++comm->queued;
+  stream.enter([comm, work = std::move(work)] {
+    work();
+    const std::lock_guard lock(comm->clique->mutex);
+    --comm->queued;
+    comm->clique->changed.notify_all();
+  });
+}
+
 /// Puts work into a stream, at once or, where it is the communicator's first, when all have come to theirs.
 ncclResult_t enter(ncclComm_t comm, cudaStream_t stream, const std::string& call,
                    std::function<void()> work) {
@@ -144,15 +192,15 @@ ncclResult_t enter(ncclComm_t comm, cudaStream_t stream, const std::string& call
   if (comm->first) return fault(call + " while the one before is in progress");
   note(call);
   auto* own = reinterpret_cast<AsyncStream*>(stream);
+  const std::lock_guard lock(comm->clique->mutex);
   if (comm->used) {
-    own->enter(std::move(work));
+    queue(comm, *own, std::move(work));
     return ncclSuccess;
   }
-  const std::lock_guard lock(comm->clique->mutex);
   if (comm->clique->joined < comm->clique->ranks) return fault(call + " before the communicator is made");
   comm->used = true;
   ++comm->clique->used;
-  comm->first = [own, work = std::move(work)] { own->enter(work); };
+  comm->first = [comm, own, work = std::move(work)] { queue(comm, *own, work); };
   return ncclInProgress;
 }
 
@@ -281,6 +329,8 @@ const NcclTable& fake_nccl() {
                                   get_unique_id,
                                   init,
                                   abort,
+                                  group_start,
+                                  group_end,
                                   async_error,
                                   [](ncclResult_t result) -> const char* {
                                     return result == ncclRemoteError ? "a remote error" : "invalid usage";

@@ -12,7 +12,9 @@ namespace dflop::testing {
 
 /// As NCCL: making a communicator, and its first operation, are in progress until all its ranks have come; a
 /// send holds up its stream until its receive is there, and all others theirs; aborting a communicator ends
-/// what holds up streams. What breaks a rule of NCCL is noted, and gives ncclInvalidUsage.
+/// its work that holds up streams, and waits until all of it has come to its end, at once or, of those that
+/// are aborted in a group, when the group ends. What breaks a rule of NCCL is noted, and gives
+/// ncclInvalidUsage.
 const NcclTable& fake_nccl();
 
 NcclSeam fake_seam(int rank);
