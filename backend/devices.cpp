@@ -4,6 +4,8 @@
 
 #ifdef DFLOP_HAVE_CUDA
 #include <cuda_runtime_api.h>
+
+#include <cstdlib>
 #endif
 
 namespace dflop {
@@ -18,9 +20,16 @@ void check(cudaError_t status, const std::string& what) {
   }
 }
 
+/// One hardware queue for each stream as far as there are any; read when CUDA is first used.
+void ask_for_queues() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): once, before CUDA's threads and those of ranks
+  [[maybe_unused]] static const int asked = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 }  // namespace
 
 int cuda_device_count() {
+  ask_for_queues();
   int count = 0;
   check(cudaGetDeviceCount(&count), "no CUDA device can be used");
   if (count == 0) throw Error(ErrorKind::no_device, "the CUDA driver is there but no device");

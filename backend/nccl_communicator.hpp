@@ -33,8 +33,8 @@ struct NcclSeam {
 ///   * One route holds sends alone on one side and receives alone on the other, in the same order; so the
 ///     first of them that are not done are each other's partners, and wait for nothing else.
 ///   * That work of other streams does not wait for those of a route needs a hardware queue for each
-///     (CUDA_DEVICE_MAX_CONNECTIONS, 32 at most, which NcclWorld sets), and room on the device for the blocks
-///     of all sends that are under way: kRouteCtas each.
+///     (32 at most, which cuda_device_count() asks for), and room on the device for the blocks of all sends
+///     that are under way: kRouteCtas each.
 ///
 /// Beside what Communicator says: sums are NCCL's; the last collective or receive is waited for by
 /// last_arrival(). The destructor waits until what this rank has sent is received, and until all ranks have

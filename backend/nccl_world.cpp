@@ -1,6 +1,5 @@
 #include "backend/nccl_world.hpp"
 
-#include <cstdlib>
 #include <string>
 
 #include "backend/cuda_device.hpp"
@@ -20,11 +19,6 @@ int gpu_of(const LaunchEnvironment& launch, int gpus) {
   throw Error(ErrorKind::no_device, "local rank " + std::to_string(launch.local_rank) +
                                         " has no GPU: this machine has " + std::to_string(gpus) +
                                         "; start a process per GPU");
-}
-
-/// One hardware queue for each stream as far as there are any; read when CUDA is first used.
-void ask_for_queues() {
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // NOLINT(concurrency-mt-unsafe): before other threads
 }
 
 class NcclWorld final : public ProcessWorld {
@@ -72,7 +66,6 @@ class NcclWorld final : public ProcessWorld {
 }  // namespace
 
 std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const NcclWorldOptions& options) {
-  ask_for_queues();
   const int gpu = gpu_of(launch, cuda_device_count());
   const NcclTable table = load_nccl();
   const RendezvousOptions meeting{launch.host,  launch.port,     launch.rank,
