@@ -59,7 +59,7 @@ std::vector<float> random_values(std::uint64_t seed) {
 
 }  // namespace
 
-UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank)
+UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank, BenchRole role)
     : model_(model),
       rank_(rank),
       values_(random_values(seed)),
@@ -73,11 +73,14 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       head_(store_, rank),
       loss_(rank, 1, 1),
       other_(rank, 1, kColdValues),
-      flushed_(rank, 1, kFlushes * rank.device.cache().count / kSumBytes),
+      flushes_(role == BenchRole::measures && rank.device.cache() > Bytes{0}),
+      flushed_(rank, 1, flushes_ && rank.tp_rank == 0 ? kFlushes * rank.device.cache().count / kSumBytes : 0),
+      meeting_(rank, 1, 1),
       begin_(rank.device.make_event()),
       end_(rank.device.make_event()) {
   store_.zero_gradients(rank);
   rank.kernels.zero(Sums(loss_));
+  rank.kernels.zero(Sums(meeting_));
 }
 
 Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
@@ -96,12 +99,22 @@ void UnitBench::forget() {
   rank_.kernels.zero(Sums(other_));
 }
 
+/// By one rank of a tp group, as the cache is the device's; the others' streams wait until it is done, or it
+/// would run in their time.
+void UnitBench::flush() {
+  if (!flushes_) return;
+  rank_.kernels.zero(Sums(flushed_));
+  if (rank_.tp_size() == 1) return;
+  rank_.communicator.all_reduce(meeting_.view().data, 1, sum_element_of(rank_.kernels.dtype()), rank_.tp,
+                                rank_.compute, "the begin of a pass");
+}
+
 template <typename Work>
 double UnitBench::timed(const Work& work) {
   rank_.compute.synchronize();
   // Before the clock starts, and while the host enters the work, so that the device finds it when it gets
   // there.
-  rank_.kernels.zero(Sums(flushed_));
+  flush();
   rank_.compute.record(*begin_);
   work();
   rank_.compute.record(*end_);

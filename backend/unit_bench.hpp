@@ -13,11 +13,14 @@
 
 namespace dflop {
 
+/// Ranks that measure find the device's cache flushed; those that keep it busy leave it alone.
+enum class BenchRole { measures, keeps_busy };
+
 class UnitBench {
  public:
-  /// Parameters of one layer of each module and of all ends, drawn from `seed`. What is referred to outlives
-  /// it. @throws Error (input) as stage_parameter_list(); OutOfMemory.
-  UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank);
+  /// Parameters of one layer of each module and of all ends, drawn from `seed`. All ranks of a tp group have
+  /// one role. What is referred to outlives it. @throws Error (input) as stage_parameter_list(); OutOfMemory.
+  UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank, BenchRole role);
 
   /// One forward and backward of a unit on sequences of `length` tokens, which divides `tokens`; of units
   /// without attention length is 0. The linear part of a layer is a whole layer on short sequences less what
@@ -33,6 +36,8 @@ class UnitBench {
   /// Lets caches hold something else, as they do where a run comes to a pass: since the same layer was last
   /// at work the others of its rank have been. What a pass gets from the one before it is made afterwards.
   void forget();
+  /// Flushes the device's cache before a pass, where there is one.
+  void flush();
   Tensor random_tensor(std::int64_t rows, std::int64_t columns);
   /// What the rank holds of so many rows between the regions of tensor parallelism.
   Tensor random_held(std::int64_t rows, std::int64_t columns);
@@ -77,7 +82,9 @@ class UnitBench {
   Head head_;
   SumTensor loss_;
   SumTensor other_;
-  SumTensor flushed_;  // larger than a cache that steps do not profit from; none without one
+  bool flushes_;       // a cache that steps do not profit from
+  SumTensor flushed_;  // larger than that, in the one rank of the group that writes it
+  SumTensor meeting_;
   std::unique_ptr<DeviceEvent> begin_;
   std::unique_ptr<DeviceEvent> end_;
 };

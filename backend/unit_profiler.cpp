@@ -77,8 +77,13 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
 /// One of the ranks that run units.
 class UnitProfiler {
  public:
-  UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank)
-      : model_(model), options_(options), rank_(rank), bench_(model, options.seed, rank), vote_(rank, 1, 1) {}
+  UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank,
+               BenchRole role)
+      : model_(model),
+        options_(options),
+        rank_(rank),
+        bench_(model, options.seed, rank, role),
+        vote_(rank, 1, 1) {}
 
   /// Runs units until `done` is set.
   void keep_busy(const std::atomic<bool>& done) {
@@ -176,8 +181,9 @@ TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& 
   TpProfile first;
   std::atomic<bool> done = false;
   const auto run = [&](std::size_t r) {
-    UnitProfiler profiler(model, options, ranks[r]);
-    if (r >= ranks.front().tp.ranks.size()) return profiler.keep_busy(done);
+    const bool measures = r < ranks.front().tp.ranks.size();
+    UnitProfiler profiler(model, options, ranks[r], measures ? BenchRole::measures : BenchRole::keeps_busy);
+    if (!measures) return profiler.keep_busy(done);
     TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
     if (r == 0) first = std::move(profile);
     done = true;

@@ -1,0 +1,137 @@
+// The profiler on devices that say they have a cache: who flushes it, and that their tp group begins
+// together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+
+#include "backend/host_ranks.hpp"
+#include "backend/profiler.hpp"
+#include "tests/backend/live_model.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr Bytes kCache{8 << 20};  // no other buffer of the tiny model is as large
+
+/// What a rank of the profile does; written by its thread alone.
+struct Deeds {
+  std::size_t largest_buffer = 0;
+  int begins = 0;
+};
+
+class CachedDevice final : public Device {
+ public:
+  CachedDevice(std::unique_ptr<Device> host, Deeds& deeds) : host_(std::move(host)), deeds_(deeds) {}
+  std::string name() const override { return host_->name(); }
+  Bytes cache() const override { return kCache; }
+  std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    deeds_.largest_buffer = std::max(deeds_.largest_buffer, bytes);
+    return host_->allocate(bytes);
+  }
+  std::unique_ptr<DeviceStream> make_stream() override { return host_->make_stream(); }
+  std::unique_ptr<DeviceEvent> make_event() override { return host_->make_event(); }
+  std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
+    return host_->make_kernels(stream, dtype);
+  }
+  Bytes in_use() const override { return host_->in_use(); }
+  Bytes most_in_use() const override { return host_->most_in_use(); }
+  void reset_most_in_use() override { host_->reset_most_in_use(); }
+
+ private:
+  std::unique_ptr<Device> host_;
+  Deeds& deeds_;
+};
+
+class WatchedCommunicator final : public Communicator {
+ public:
+  WatchedCommunicator(std::unique_ptr<Communicator> host, Deeds& deeds)
+      : host_(std::move(host)), deeds_(deeds) {}
+  int rank() const override { return host_->rank(); }
+  int ranks() const override { return host_->ranks(); }
+  void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
+            const std::string& what) override {
+    host_->send(data, bytes, peer, stream, what);
+  }
+  void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
+               const std::string& what) override {
+    host_->receive(data, bytes, peer, stream, what);
+  }
+  void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
+                  DeviceStream& stream, const std::string& what) override {
+    if (what == "the begin of a pass") ++deeds_.begins;
+    host_->all_reduce(data, count, element, group, stream, what);
+  }
+  void all_gather(void* all, const void* one, std::size_t count, Element element, const RankGroup& group,
+                  DeviceStream& stream, const std::string& what) override {
+    host_->all_gather(all, one, count, element, group, stream, what);
+  }
+  void reduce_scatter(void* one, const void* all, std::size_t count, Element element, const RankGroup& group,
+                      DeviceStream& stream, const std::string& what) override {
+    host_->reduce_scatter(one, all, count, element, group, stream, what);
+  }
+  Nanoseconds last_arrival() const override { return host_->last_arrival(); }
+  void abort(const std::string& reason) override { host_->abort(reason); }
+
+ private:
+  std::unique_ptr<Communicator> host_;
+  Deeds& deeds_;
+};
+
+constexpr std::size_t kRanks = 4;
+
+class CachedRanks final : public World {
+ public:
+  std::string device_name() const override { return host_->device_name(); }
+  int ranks() const override { return host_->ranks(); }
+  std::vector<int> local_ranks() const override { return host_->local_ranks(); }
+  std::unique_ptr<Device> make_device(int rank) override {
+    return std::make_unique<CachedDevice>(host_->make_device(rank), deeds(rank));
+  }
+  std::unique_ptr<Communicator> make_communicator(int rank) override {
+    return std::make_unique<WatchedCommunicator>(host_->make_communicator(rank), deeds(rank));
+  }
+  Deeds& deeds(int rank) { return deeds_.at(static_cast<std::size_t>(rank)); }
+
+ private:
+  std::unique_ptr<World> host_ = make_host_ranks(kRanks);
+  std::array<Deeds, kRanks> deeds_;
+};
+
+void measure(World& world, int tp) {
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 32;
+  options.modes = {{tp, false}};
+  options.busy = kRanks;
+  measure_profile(testing::live_model(), world, options);
+}
+
+/// Ranks 0 and 1 measure, 2 and 3 are busy. A pass is timed by both that measure: both begin as often.
+TEST(ProfilerFlush, OneRankFlushesAndItsGroupWaitsForIt) {
+  CachedRanks world;
+  measure(world, 2);
+  const auto flushes = [&](int rank) {
+    return world.deeds(rank).largest_buffer > static_cast<std::size_t>(kCache.count);
+  };
+  EXPECT_TRUE(flushes(0));
+  for (int rank = 1; rank < 4; ++rank) EXPECT_FALSE(flushes(rank)) << rank;
+  EXPECT_GT(world.deeds(0).begins, 0);
+  EXPECT_EQ(world.deeds(1).begins, world.deeds(0).begins);
+  for (int rank = 2; rank < 4; ++rank) EXPECT_EQ(world.deeds(rank).begins, 0) << rank;
+}
+
+TEST(ProfilerFlush, ARankOfItsOwnWaitsForNobody) {
+  CachedRanks world;
+  measure(world, 1);
+  EXPECT_GT(world.deeds(0).largest_buffer, static_cast<std::size_t>(kCache.count));
+  for (int rank = 1; rank < 4; ++rank) {
+    EXPECT_LE(world.deeds(rank).largest_buffer, static_cast<std::size_t>(kCache.count)) << rank;
+  }
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(world.deeds(rank).begins, 0) << rank;
+}
+
+}  // namespace
+}  // namespace dflop
