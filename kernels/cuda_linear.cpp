@@ -48,6 +48,15 @@ std::uint32_t alignment_of(const void* pointer) {
   return alignment;
 }
 
+/// The same product of as many rows as the next multiple of kRows holds, where rows are tokens: rows of the
+/// result, and what is added up in a gradient of weights. Microbatches have ever new numbers of them.
+Request rounded(Request request) {
+  constexpr std::int64_t kRows = 128;
+  request.left.rows = (request.left.rows + kRows - 1) / kRows * kRows;
+  if (request.left.transposed) request.right.rows = request.left.rows;
+  return request;
+}
+
 /// What decides about an algorithm: sizes, which operand is transposed, epilogue, alignments.
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, std::uint32_t,
                        std::uint32_t, std::uint32_t, std::uint32_t>;
@@ -133,7 +142,10 @@ struct CudaLinear::Library {
   cudaDataType_t type;
   int multiprocessors;
   cublasLtHandle_t handle = nullptr;
-  std::map<Key, std::optional<cublasLtMatmulAlgo_t>> algorithms;  ///< none: the library takes no such shape
+  /// None: the library takes no such shape.
+  using Algorithms = std::map<Key, std::optional<cublasLtMatmulAlgo_t>>;
+  Algorithms algorithms;        ///< by rounded requests
+  Algorithms exact_algorithms;  ///< of requests that those do not serve
 
   Library(const CudaTarget& target, int sms)
       : workspace_bytes((sms > 0 ? std::size_t{4} : std::size_t{32}) << 20),
@@ -148,7 +160,8 @@ struct CudaLinear::Library {
 
   /// The library's first choice for this request, or none. Other refusals than "not supported" are mistakes
   /// of this file, which plain products would hide at a hundredth of the speed.
-  std::optional<cublasLtMatmulAlgo_t> find(const Request& request, const Description& description) {
+  std::optional<cublasLtMatmulAlgo_t> find(const Request& request) {
+    const Description description(request, type, multiprocessors);
     Descriptor<cublasLtMatmulPreference_t> preference(lt.destroy_preference);
     const char* what = request.operation;
     check_lt(lt.create_preference(&preference.handle), what);
@@ -185,12 +198,20 @@ struct CudaLinear::Library {
          request.right.strides(), request.result, request.bias, request.add_to_sums});
   }
 
-  /// False where the library has no algorithm for it; nothing was done then.
+  /// False where the library has no algorithm for it; nothing was done then. Which algorithm it is depends on
+  /// the request alone, so that a run repeats to the bit whatever came before.
   bool multiply(const Request& request, cudaStream_t stream) {
     const Description description(request, type, multiprocessors);
-    const Key key = key_of(request);
-    auto place = algorithms.find(key);
-    if (place == algorithms.end()) place = algorithms.emplace(key, find(request, description)).first;
+    return multiply_by(algorithms, rounded(request), request, description, stream) ||
+           multiply_by(exact_algorithms, request, request, description, stream);
+  }
+
+  /// By the choice for `like`, which is looked for once.
+  bool multiply_by(Algorithms& known, const Request& like, const Request& request,
+                   const Description& description, cudaStream_t stream) {
+    const Key key = key_of(like);
+    auto place = known.find(key);
+    if (place == known.end()) place = known.emplace(key, find(like)).first;
     if (!place->second.has_value()) return false;
     const float one = 1.0f;
     const float kept = request.add_to_sums ? 1.0f : 0.0f;
@@ -199,10 +220,8 @@ struct CudaLinear::Library {
                     request.left.data, description.second.handle, &kept, request.result,
                     description.result.handle, request.result, description.result.handle, &*place->second,
                     workspace.data(), workspace_bytes, stream);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {  // which the choice did not foresee
-      place->second.reset();
-      return false;
-    }
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;  // which the choice did not foresee
+    if (status == CUBLAS_STATUS_INVALID_VALUE && key != key_of(request)) return false;  // so of other sizes
     check_lt(status, request.operation);
     return true;
   }
