@@ -12,8 +12,9 @@ namespace dflop {
 namespace {
 
 /// Of an anchor that still serves. In f32 milliseconds, differences of up to 4 s are told to a quarter of a
-/// microsecond, which leaves streams 2 s to lag behind their threads.
-constexpr Nanoseconds kAnchorAge{2'000'000'000};
+/// microsecond, which leaves streams 1 s to lag behind their threads.
+constexpr Nanoseconds kAnchorAge{2'000'000'000};    // then somebody makes a new one
+constexpr Nanoseconds kAnchorLimit{3'000'000'000};  // and the others go on with the old one until then
 
 cudaMemPool_t make_pool(int device) {
   cudaMemPoolProps properties{};
@@ -92,14 +93,30 @@ std::shared_ptr<CudaGpu::Anchor> CudaGpu::new_anchor() {
   return anchor;
 }
 
-std::shared_ptr<const CudaGpu::Anchor> CudaGpu::anchor() {
+std::shared_ptr<const CudaGpu::Anchor> CudaGpu::latest_anchor() {
   const std::lock_guard lock(mutex_);
-  if (host_time() - anchor_->taken < kAnchorAge) return anchor_;
+  return anchor_;
+}
+
+/// Making one waits for the GPU, so others do not wait for who makes it while the old one is good enough.
+std::shared_ptr<const CudaGpu::Anchor> CudaGpu::anchor() {
+  std::shared_ptr<const Anchor> latest = latest_anchor();
+  const Nanoseconds age = host_time() - latest->taken;
+  if (age < kAnchorAge) return latest;
+  std::unique_lock making(anchor_mutex_, std::defer_lock);
+  if (age >= kAnchorLimit) {
+    making.lock();
+  } else if (!making.try_lock()) {
+    return latest;
+  }
+  latest = latest_anchor();
+  if (host_time() - latest->taken < kAnchorAge) return latest;  // somebody has made it meanwhile
   use();
   const std::shared_ptr<Anchor> next = new_anchor();
   float milliseconds = 0;
-  check_cuda(cudaEventElapsedTime(&milliseconds, anchor_->event, next->event), "the time of an event");
-  next->time = anchor_->time + Nanoseconds(std::llround(double{milliseconds} * 1e6));
+  check_cuda(cudaEventElapsedTime(&milliseconds, latest->event, next->event), "the time of an event");
+  next->time = latest->time + Nanoseconds(std::llround(double{milliseconds} * 1e6));
+  const std::lock_guard lock(mutex_);
   anchor_ = next;
   return next;
 }

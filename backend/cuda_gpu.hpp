@@ -66,6 +66,7 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
 
   /// One that was taken in the last seconds. It lies before all that is recorded afterwards.
   std::shared_ptr<const Anchor> anchor();
+  std::shared_ptr<const Anchor> latest_anchor();
   std::shared_ptr<Anchor> new_anchor();
   cudaEvent_t take_event();
   void give_back(cudaEvent_t event) noexcept;
@@ -76,7 +77,8 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   std::size_t cache_bytes_ = 0;
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t side_ = nullptr;
-  std::mutex mutex_;
+  std::mutex anchor_mutex_;  // of who makes a new anchor; taken before the other
+  std::mutex mutex_;         // of the following, never held while the GPU is waited for
   std::vector<cudaEvent_t> idle_events_;
   std::shared_ptr<const Anchor> anchor_;
 };
