@@ -25,7 +25,11 @@ class CudaRank {
         first_(new_stream()) {}
   CudaRank(const CudaRank&) = delete;
   CudaRank& operator=(const CudaRank&) = delete;
-  ~CudaRank() { cudaStreamDestroy(first_); }
+  /// Frees may be under way, and work of a partition whose green context ends with the rank.
+  ~CudaRank() {
+    cudaStreamSynchronize(first_);
+    cudaStreamDestroy(first_);
+  }
 
   CudaGpu& gpu() { return *gpu_; }
   const std::shared_ptr<CudaGpu>& shared_gpu() const { return gpu_; }

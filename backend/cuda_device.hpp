@@ -26,7 +26,8 @@ struct CudaDeviceOptions {
 /// memory is taken or given back. Bytes in use are those that were asked for, as the rank's thread has come
 /// to them. What is copied to the device may be used again when the call returns.
 ///
-/// Buffers, streams and events may outlive the device. Streams take events of GPUs only.
+/// Buffers, streams and events may outlive the device; the last of it, its buffers and its streams waits for
+/// the rank's work. Streams take events of GPUs only.
 std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options);
 
 /// The cudaStream_t of a stream that such a device has made. @throws Error (internal) for other streams.
