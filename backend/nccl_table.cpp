@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/shared_library.hpp"
+#include "kernels/cuda_folders.hpp"
 
 namespace dflop {
 namespace {
@@ -13,8 +14,7 @@ constexpr int kLeastVersion = NCCL_VERSION(2, 22, 0);
 }  // namespace
 
 NcclTable load_nccl() {
-  const SharedLibrary library({"libnccl.so.2"}, {"/usr/local/cuda/lib64", "/usr/local/cuda/lib"},
-                              "communication between GPUs");
+  const SharedLibrary library({"libnccl.so.2"}, cuda_folders(), "communication between GPUs");
   NcclTable table;
   library.load(table.get_version, "ncclGetVersion");
   library.load(table.get_unique_id, "ncclGetUniqueId");

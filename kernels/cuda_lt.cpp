@@ -1,13 +1,14 @@
 #include "kernels/cuda_lt.hpp"
 
 #include "core/shared_library.hpp"
+#include "kernels/cuda_folders.hpp"
 
 namespace dflop::cuda {
 namespace {
 
 LtFunctions load_functions() {
-  const SharedLibrary library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
-                              {"/usr/local/cuda/lib64"}, "matrix products on a GPU (cuBLASLt)");
+  const SharedLibrary library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, cuda_folders(),
+                              "matrix products on a GPU (cuBLASLt)");
   LtFunctions table;
   library.load(table.create, "cublasLtCreate");
   library.load(table.destroy, "cublasLtDestroy");
