@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-constexpr Bytes kCache{8 << 20};  // no other buffer of the tiny model is as large
+constexpr Bytes kCache{16 << 20};  // no other buffer is as large
 
 /// What a rank of the profile does; written by its thread alone.
 struct Deeds {
