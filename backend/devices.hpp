@@ -17,9 +17,9 @@ struct DeviceInfo {
   Bytes free_memory;
 };
 
-/// How many CUDA devices there are. All that uses CUDA begins here: before CUDA's first call the process asks
-/// it for as many hardware queues as there are, with CUDA_DEVICE_MAX_CONNECTIONS unless that is set, or
-/// streams of different ranks would wait for each other. @throws as cuda_devices()
+/// How many CUDA devices there are. All of the backend that uses CUDA begins here: before CUDA's first call
+/// the process asks it for as many hardware queues as there are, with CUDA_DEVICE_MAX_CONNECTIONS unless that
+/// is set, or streams of different ranks would wait for each other. @throws as cuda_devices()
 int cuda_device_count();
 
 /// One of them, which becomes the calling thread's current one. A process that asks takes some of its memory

@@ -102,7 +102,11 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   const LinkLines lines = measure_links(ends, sum_element_of(options.dtype));
   profile.message = lines.message;
   profile.all_reduce = lines.all_reduce;
-  if (options.earlier != nullptr) profile.tp = options.earlier->tp;
+  if (options.earlier != nullptr) {
+    profile.tp = options.earlier->tp;
+    profile.all_reduce.insert(options.earlier->all_reduce.begin(),
+                              options.earlier->all_reduce.end());  // of more ranks
+  }
   for (const TpMode& mode : options.modes) {
     const auto place =
         std::lower_bound(profile.tp.begin(), profile.tp.end(), mode,

@@ -21,7 +21,8 @@ struct ProfilerOptions {
   std::vector<TpMode> modes{{}};  ///< of the tables, rising; the budget is shared out
   /// Ranks that run units while they are measured, those that measure among them.
   int busy = 1;
-  /// Of the same model, machine and settings: the tables that it has are taken over. Null: none.
+  /// Of the same model, machine and settings: the tables that it has are taken over, and sums of more
+  /// ranks than there are here. Null: none.
   const ProfileTables* earlier = nullptr;
   /// Called with what there is, a whole profile of fewer modes, whenever the tables of one are measured and
   /// others are still to be.

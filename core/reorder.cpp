@@ -167,6 +167,8 @@ class Reorderer {
   }
 
   /// Frees what the forward has kept: what the input part would keep for the weight part is never left over.
+  /// Its buffers are the larger of the parts': too much where recomputation brings several layers back, of
+  /// which a whole backward has one at a time.
   void join(const Block& input, const Block& weight, const ScheduleStep& step) {
     add_messages(input.receives, step);
     add_messages(weight.receives, step);

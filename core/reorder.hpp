@@ -29,7 +29,8 @@ struct Reordering {
 ///
 /// Of a backward that is split, the sends go with the input part, and the weight part frees the activations;
 /// what the input part would keep beside them is not known, and counts as nothing. Split ones are joined
-/// where the order has whole ones, which free what their forwards have kept.
+/// where the order has whole ones, which free what their forwards have kept and have the larger of their
+/// buffers, too much where recomputation brings several layers back.
 /// @throws Error (input) naming rank and step where the order does not fit the program: another number of
 /// ranks, a step twice, missing or unknown, or backwards to be split without a weight_share; or if verify()
 /// refuses the new program.

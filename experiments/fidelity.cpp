@@ -85,7 +85,7 @@ ProfileTables measure(const Request& request, const Plan& plan, const StopOnSign
   const int cores = request.options.device.cores;
   options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
   LiveDevice device = request.options.device;
-  if (plan.ranks() == 1) device.partition = false;  // the second rank is there for messages alone
+  if (plan.ranks() == 1) device = {device.name, 0, false};  // the second rank is there for messages alone
   const std::unique_ptr<World> world = make_live_world(device, std::max(2, plan.ranks()));
   return measure_profile(request.target->model, *world, options,
                          [&](std::int64_t, std::int64_t) { signals.check(); });
@@ -182,8 +182,10 @@ int run(const Values& values) {
   } catch (const Stopped& stopped) {
     report_part(stopped.what());
     return stopped.exit_code();
-  } catch (...) {
-    if (!done.empty()) report_part(fmt::format("plan '{}' failed", request.plans[done.size()].name));
+  } catch (const std::exception& error) {
+    if (!done.empty()) {
+      report_part(fmt::format("plan '{}' failed: {}", request.plans[done.size()].name, error.what()));
+    }
     throw;
   }
   report();

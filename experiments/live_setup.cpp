@@ -40,7 +40,7 @@ void keep_freed_memory() {
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
   WorldOptions options;
   options.cores = device.cores;
-  options.partition = device.partition;
+  options.partition = device.partition && ranks > 1;  // one rank has all of it
   if (device.name == "nccl") options.timeout = kProcessTimeout;
   std::unique_ptr<World> world = make_world(device.name, ranks, options);
   if (device.name == "host") keep_freed_memory();

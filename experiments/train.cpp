@@ -148,7 +148,8 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const Checkpoints& checkpoints = request.checkpoints;
   std::optional<FolderLock> own_folder;
   if (checkpoints.folder && world.leads()) {
-    own_folder.emplace(prepare_checkpoints(*checkpoints.folder, checkpoints.resume, job.steps));
+    own_folder.emplace(
+        prepare_checkpoints(*checkpoints.folder, checkpoints.resume, job.steps, checkpoints.every));
   }
   const ModelSpec& model = job.target->model;
   const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);

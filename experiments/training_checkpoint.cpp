@@ -144,7 +144,8 @@ std::int64_t resume_training(const std::string& folder, const RunIdentity& run, 
   return step;
 }
 
-FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step) {
+FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,
+                               std::int64_t every) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem || !std::filesystem::is_directory(folder, problem)) {
@@ -157,7 +158,7 @@ FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int6
     throw Error(ErrorKind::usage, "option '--checkpoint': another run has '" + folder +
                                       "'; wait for its end, or name another folder");
   }
-  for (const std::string& path : taken_checkpoint_paths(folder, last_step)) {
+  for (const std::string& path : taken_checkpoint_paths(folder, last_step, every)) {
     throw Error(ErrorKind::output,
                 "is no file and has the name of a checkpoint; remove it, or name another folder", path);
   }

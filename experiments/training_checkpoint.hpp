@@ -43,10 +43,12 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
                              LiveExecutor& executor);
 
-/// Makes the folder, which is this run's as long as it holds what is returned. `last_step`: whose checkpoint
-/// will be the last.
-/// @throws Error (output) if the folder cannot be made or written to; Error (usage) if another run has it, or
-/// if it has checkpoints already and the run is not to go on from them.
-FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step);
+/// Makes the folder, which is this run's as long as it holds what is returned. Checkpoints are written each
+/// `every` steps (0: no others) and of `last_step`.
+/// @throws Error (output) if the folder cannot be made or written to, or something else has the name of a
+/// checkpoint; Error (usage) if another run has it, or if it has checkpoints already and the run is not to go
+/// on from them.
+FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,
+                               std::int64_t every);
 
 }  // namespace dflop

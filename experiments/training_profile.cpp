@@ -25,12 +25,14 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
 /// The command that measures tables of a mode beside those of a profile.
 std::string command_for(const TpMode& mode, const ProfileTables& profile, const std::string& path) {
   const ProfileSettings& settings = profile.settings;
+  const bool partition = profile.device.ends_with("multiprocessors a rank");
+  const int ranks = profile.all_reduce.empty() ? 2 : std::max(2, profile.all_reduce.rbegin()->first);
   return fmt::format(
-      "dflop profile --device {} --model {} --dtype {} --seed {} --budget-s {} --most-tokens {} --busy {} "
-      "--tp {}{} --resume --out {}",
-      profile.device == "host" ? "host" : "cuda", profile.model.name, profile.dtype, settings.seed,
-      settings.budget_s, settings.most_tokens, settings.busy_ranks, mode.tp,
-      mode.tp > 1 && !mode.sequence_parallel ? " --no-sequence-parallel" : "", path);
+      "dflop profile --device {}{} --model {} --dtype {} --seed {} --budget-s {} --most-tokens {} --busy {} "
+      "--ranks {} --tp {}{} --resume --out {}",
+      profile.device == "host" ? "host" : "cuda", partition ? " --partition" : "", profile.model.name,
+      profile.dtype, settings.seed, settings.budget_s, settings.most_tokens, settings.busy_ranks, ranks,
+      mode.tp, mode.tp > 1 && !mode.sequence_parallel ? " --no-sequence-parallel" : "", path);
 }
 
 void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {

@@ -43,7 +43,8 @@ CheckpointFiles list_existing(const std::string& folder) {
     const auto step = step_of(name.substr(0, part));
     if (!step) continue;
     if (!is_file) {
-      if (part == std::string::npos) files.others.emplace(*step, entry.path().string());
+      if (part == std::string::npos && entry.exists(ignored))
+        files.others.emplace(*step, entry.path().string());
     } else if (part == std::string::npos) {
       files.complete.emplace(*step, entry.path().string());
     } else {
@@ -96,10 +97,12 @@ NewestCheckpoint newest_checkpoint(const std::string& folder) {
   return newest_of(list_checkpoints(folder));
 }
 
-std::vector<std::string> taken_checkpoint_paths(const std::string& folder, std::int64_t last_step) {
+std::vector<std::string> taken_checkpoint_paths(const std::string& folder, std::int64_t last_step,
+                                                std::int64_t every) {
   std::vector<std::string> taken;
   for (const auto& [step, path] : list_checkpoints(folder).others) {
-    if (step >= 1 && step <= last_step) taken.push_back(path);
+    const bool is_written = step == last_step || (every > 0 && step % every == 0);
+    if (step >= 1 && step <= last_step && is_written) taken.push_back(path);
   }
   return taken;
 }

@@ -22,9 +22,11 @@ struct NewestCheckpoint {
 /// @throws Error (input) for a folder that cannot be listed.
 NewestCheckpoint newest_checkpoint(const std::string& folder);
 
-/// Paths to which no checkpoint of steps 1 to `last_step` could be written, as something else has its name.
+/// Paths to which a run of steps 1 to `last_step` could not write its checkpoints, each `every` steps (0: no
+/// others) and at the end, as something else has their name.
 /// @throws as newest_checkpoint()
-std::vector<std::string> taken_checkpoint_paths(const std::string& folder, std::int64_t last_step);
+std::vector<std::string> taken_checkpoint_paths(const std::string& folder, std::int64_t last_step,
+                                                std::int64_t every);
 
 /// Removes all but the newest checkpoint that can be read and the `count` - 1 before it, and what killed
 /// writers left of checkpoints up to that one. Newer ones that cannot be read stay, as does everything where

@@ -182,7 +182,7 @@ TEST_F(Profile, IsOfOneDeviceAndModel) {
 
 /// What the error says to do about tables that are not there helps.
 TEST_F(Profile, TheCommandThatAddsTablesWorks) {
-  ASSERT_EQ(measure("--busy 2 --seed 7").exit_code, 0);
+  ASSERT_EQ(measure("--busy 2 --seed 7 --ranks 4").exit_code, 0);
   testing::write_all(sandbox.path("grid.json"), R"({
     "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 4,
     "plans": [{"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 1, "sequence_parallel": true}]})");
@@ -196,6 +196,9 @@ TEST_F(Profile, TheCommandThatAddsTablesWorks) {
   const RunResult added = sandbox.run(refused.err.substr(from + begin.size(), to - from - begin.size()));
   EXPECT_EQ(added.exit_code, 0) << added.err;
   EXPECT_EQ(sandbox.run(fidelity).exit_code, 0);
+  // Less is measured here, and what is there stays.
+  ASSERT_EQ(measure("--busy 2 --seed 7 --resume --tp 1").exit_code, 0);
+  EXPECT_EQ(tables_in(sandbox.path("p.json")).all_reduce.rbegin()->first, 4);
 }
 
 }  // namespace

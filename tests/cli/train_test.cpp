@@ -166,7 +166,8 @@ TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
   EXPECT_NE(result.err.find("run/step-00000002.ckpt: is no file and has the name of a checkpoint"),
             std::string::npos)
       << result.err;
-  train("--steps 1 --checkpoint run");  // which writes no second one
+  train("--steps 1 --checkpoint run");           // which writes no second one
+  train("--steps 3 --checkpoint run --resume");  // nor does this
 }
 
 TEST_F(Train, PlansThatCannotBeTrainedAreNamed) {

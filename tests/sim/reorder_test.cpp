@@ -221,12 +221,13 @@ TEST(Reorder, JoinsAndSplitsWhatIsKept) {
   split.program.groups = {{0, 1, 0, 0, 0, 3}};
   split.costs.instruction.assign(3, Nanoseconds(10));
   split.costs.activation = {Bytes{100}, Bytes{60}, Bytes{160}};
-  split.costs.workspace.resize(3);
+  split.costs.workspace = {{5}, {70}, {20}};
   split.costs.model_state.resize(1);
   const StepOrder whole = {{{Op::forward, 0, 0}, {Op::backward, 0, 0}}};
   const PricedPipeline joined = reorder(split.program, split.costs, whole);
   EXPECT_EQ(joined.costs.activation, (std::vector<Bytes>{{100}, {100}}));
-  EXPECT_EQ(simulate(joined.program, joined.costs, Detail::usage).groups[0].peak_memory, Bytes{100});
+  EXPECT_EQ(joined.costs.workspace, (std::vector<Bytes>{{5}, {70}}));
+  EXPECT_EQ(simulate(joined.program, joined.costs, Detail::usage).groups[0].peak_memory, Bytes{170});
   const PricedPipeline again = reorder(joined.program, joined.costs, step_order(split.program), {0, 0.5});
   EXPECT_EQ(again.costs.activation, (std::vector<Bytes>{{100}, {0}, {100}}));
   expect_equal(reorder(split.program, split.costs, step_order(split.program)), split);
