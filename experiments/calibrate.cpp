@@ -146,15 +146,30 @@ void print_result(Format format, const Calibration& result, const Json& fit) {
   }
 }
 
+/// @throws Error (usage) without any, or where a recording's model is not told
+std::vector<PreparedSet> read_sets(const Values& values) {
+  std::vector<PreparedSet> sets;
+  for (const std::string& file : read_texts(values, "truth"))
+    sets.push_back(prepare(read_ground_truth(file)));
+  const std::vector<std::string> traces = read_texts(values, "trace");
+  const std::optional<std::string> model = read_text(values, "model");
+  if (traces.empty() == model.has_value()) {
+    throw Error(ErrorKind::usage,
+                "option '--model': is of the recordings that '--trace' names; expected both or none");
+  }
+  for (const std::string& file : traces) sets.push_back(prepare_recording(file, find_model(*model)));
+  if (sets.empty())
+    throw Error(ErrorKind::usage, "expected measurements: --truth FILE..., --trace FILE... or both");
+  return sets;
+}
+
 int run(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const int folds = static_cast<int>(read_integer(values, "folds", 2, kMostFolds));
   const std::uint64_t seed = read_seed(values);
   const ClusterSpec cluster = find_cluster(values["cluster"].as<std::string>());
-  std::vector<PreparedSet> sets;
-  for (const std::string& file : read_truth_files(values)) sets.push_back(prepare(read_ground_truth(file)));
-  const Calibration result = calibrate(std::move(sets), cluster, folds, seed);
+  const Calibration result = calibrate(read_sets(values), cluster, folds, seed);
   const Json fit = fit_json(result, folds, seed);
   if (out) {
     ClusterSpec named = result.fitted;
@@ -173,18 +188,23 @@ int run(const Values& values) {
 Command calibrate_command() {
   Command command{
       "calibrate",
-      "fit a GPU type's parameters to published measurements",
+      "fit a GPU type's parameters to measurements, published or recorded",
       "Bounded least squares of log(predicted / measured), one set of parameters for all rows. "
       "Every error is\nalso given held out: of rows left out of the fit (--folds), and of models of "
-      "widths left out of it.\nWrites a cluster file, to be used as any other: --cluster "
+      "widths left out of it.\nA recording's rows are its iterations, with a GPU for each rank; several plans tell "
+      "more parameters apart than one.\nWrites a cluster file, to be used as any other: --cluster "
       "calibration.json.",
       "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out "
       "calibration.json",
       command_options(),
       run};
   namespace po = boost::program_options;
-  add_truth_option(command.options);
   command.options.add_options()  //
+      ("truth", po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE..."),
+       "measured iterations (CSV), as those in traces/ground_truth")  //
+      ("trace", po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE..."),
+       "recordings, as 'dflop train --record' writes them")                              //
+      ("model", po::value<std::string>()->value_name("NAME|FILE"), "what they trained")  //
       ("cluster", po::value<std::string>()->required()->value_name("NAME|FILE"),
        "where the fit starts; see 'dflop clusters'")  //
       ("folds", po::value<std::int64_t>()->default_value(5)->value_name("K"),

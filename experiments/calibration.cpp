@@ -1,13 +1,19 @@
 #include "experiments/calibration.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 
+#include "core/error.hpp"
 #include "core/random.hpp"
 #include "costmodel/least_squares.hpp"
+#include "costmodel/recorded_program.hpp"
 #include "solver/parallel.hpp"
+#include "traces/text_file.hpp"
+#include "traces/timeline_file.hpp"
 
 namespace dflop {
 namespace {
@@ -74,6 +80,12 @@ std::vector<RowIndex> masked_rows(const std::vector<PreparedSet>& sets, const Ro
   return rows;
 }
 
+/// What a fit takes for the time of a row: a simulation where the microbatches differ.
+Seconds approximate(const PreparedSet& set, std::size_t row, const ClusterSpec& cluster) {
+  return set.skeletons.empty() ? predict(set.runs[row], set.programs[row], cluster).iteration
+                               : estimate(set.runs[row], set.skeletons[row], cluster);
+}
+
 /// log(predicted / measured) of the rows.
 std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::vector<RowIndex>& rows,
                                const ClusterSpec& cluster) {
@@ -81,7 +93,7 @@ std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::
   parallel_for(rows.size(), [&](std::size_t i) {
     const PreparedSet& set = sets[rows[i].set];
     const std::size_t r = rows[i].row;
-    const Seconds predicted = rows[i].correction * estimate(set.runs[r], set.skeletons[r], cluster);
+    const Seconds predicted = rows[i].correction * approximate(set, r, cluster);
     errors[i] = rows[i].weight * std::log(predicted / set.set.rows[r].iteration);
   });
   return errors;
@@ -93,8 +105,9 @@ void correct_estimates(const std::vector<PreparedSet>& sets, const ClusterSpec& 
   parallel_for(rows.size(), [&](std::size_t i) {
     const PreparedSet& set = sets[rows[i].set];
     const std::size_t r = rows[i].row;
-    rows[i].correction = predict(set.runs[r], set.programs[r], cluster).iteration /
-                         estimate(set.runs[r], set.skeletons[r], cluster);
+    if (set.skeletons.empty()) return;
+    rows[i].correction =
+        predict(set.runs[r], set.programs[r], cluster).iteration / approximate(set, r, cluster);
   });
 }
 
@@ -176,6 +189,48 @@ PreparedSet prepare(TruthSet set) {
     prepared.runs.push_back(truth_case(prepared.set.kind, row));
     prepared.programs.push_back(truth_program(prepared.runs.back()));
     prepared.skeletons.push_back(skeleton(prepared.programs.back()));
+  }
+  return prepared;
+}
+
+namespace {
+
+/// @throws Error (input) where the program is not of a training of the model, or does not say of what.
+void require_of_model(const Program& program, const ModelSpec& model, const std::string& where) {
+  int layers = 0;
+  for (const Stage& stage : program.stages) layers += stage.llm_layers;
+  const bool has_works = std::any_of(program.works.begin(), program.works.end(),
+                                     [](const Work& work) { return !work.llm.empty(); });
+  if (layers == 0 || !has_works) {
+    throw Error(ErrorKind::input,
+                "expected shapes of stages and works, as timelines of 'simulate' and 'train' have them",
+                where);
+  }
+  if (layers == model.llm.layers) return;
+  throw Error(
+      ErrorKind::input,
+      fmt::format("expected the {} LLM layers of '{}', found {}", model.llm.layers, model.name, layers),
+      where);
+}
+
+}  // namespace
+
+PreparedSet prepare_recording(const std::string& path, const ModelSpec& model) {
+  PreparedSet prepared;
+  prepared.set.file = path;
+  const TimelineFile recording = parse_timelines(read_text_file(path), path);
+  for (std::size_t i = 0; i < recording.iterations.size(); ++i) {
+    const Timeline& timeline = recording.iterations[i];
+    TruthRow row;
+    row.row = static_cast<std::int64_t>(i);
+    row.iteration = Seconds(timeline.makespan);
+    row.peak_memory_max_rank = peak_memory(timeline);
+    prepared.set.rows.push_back(row);
+    prepared.programs.push_back(recorded_program(timeline, path, static_cast<int>(i)).program);
+    require_of_model(prepared.programs.back(), model, fmt::format("{}: iterations[{}]", path, i));
+    TruthCase run;
+    run.model = model;
+    prepared.runs.push_back(run);
   }
   return prepared;
 }

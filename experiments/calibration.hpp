@@ -28,10 +28,16 @@ struct PreparedSet {
   TruthSet set;
   std::vector<TruthCase> runs;
   std::vector<Program> programs;
-  std::vector<Program> skeletons;
+  std::vector<Program> skeletons;  ///< none of recorded iterations, whose microbatches are not equal
 };
 
 PreparedSet prepare(TruthSet set);
+
+/// The iterations of a recording, simulated or live, of a training of `model`: each is a row, measured by its
+/// makespan. A rank is taken to have had a GPU for itself. `path` is that of a timeline file.
+/// @throws Error (input) as parse_timelines() and recorded_program(), for iterations that do not say what
+/// their stages are and compute, and for another number of LLM layers than the model's.
+PreparedSet prepare_recording(const std::string& path, const ModelSpec& model);
 
 /// Predictions of all rows of a set, on all cores.
 std::vector<Prediction> predict(const PreparedSet& set, const ClusterSpec& cluster);
@@ -43,7 +49,7 @@ using RowMask = std::vector<std::vector<bool>>;
 /// of the mask, every set weighing the same whatever its rows, plus a weak pull towards the values of
 /// `cluster` that decides what the rows leave open. One set of parameters serves all rows. Predictions inside
 /// the fit are estimate()'s, at first as they are, then again each multiplied by what the simulation differs
-/// by at the first result; errors are reported of simulations.
+/// by at the first result, and simulations for recorded iterations; errors are reported of simulations.
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster);
 
 /// Time errors of each row of each set, predicted by a fit that has not seen the row.

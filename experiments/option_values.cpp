@@ -74,6 +74,12 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
   return values[name].as<std::string>();
 }
 
+std::vector<std::string> read_texts(const Values& values, const std::string& name) {
+  if (values.count(name) == 0) return {};
+  const auto* one = boost::any_cast<std::string>(&values[name].value());
+  return one != nullptr ? std::vector<std::string>{*one} : values[name].as<std::vector<std::string>>();
+}
+
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
@@ -83,21 +89,17 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
     }
   };
   for (const char* other :
-       {"data", "plan", "plans", "schedule", "pipeline", "order", "trace", "spec", "out", "rows", "perfetto",
-        "order-out", "samples-out", "profile", "profile-out", "html", "model", "record"}) {
-    if (other != name && values.count(other) > 0) refuse_same(other, values[other].as<std::string>());
+       {"data",        "plan",    "plans",       "schedule", "pipeline", "order", "trace",
+        "truth",       "spec",    "out",         "rows",     "perfetto", "db",    "order-out",
+        "samples-out", "profile", "profile-out", "html",     "model",    "record"}) {
+    if (other == name || values.count(other) == 0) continue;
+    for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }
   if (values.count("cluster") > 0) refuse_same("cluster", without_nodes(values["cluster"].as<std::string>()));
   if (values.count("stage-gpu") > 0) {
     for (const std::string& text : values["stage-gpu"].as<std::vector<std::string>>()) {
       refuse_same("stage-gpu", without_nodes(text.substr(text.find('=') + 1)));
     }
-  }
-  if (values.count("db") > 0) {
-    for (const std::string& file : values["db"].as<std::vector<std::string>>()) refuse_same("db", file);
-  }
-  if (values.count("truth") > 0) {
-    for (const std::string& file : read_truth_files(values)) refuse_same("truth", file);
   }
 }
 
@@ -107,10 +109,6 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
   refuse_files_of_others(values, name, *path);
   check_output(*path);
   return path;
-}
-
-std::vector<std::string> read_truth_files(const Values& values) {
-  return values["truth"].as<std::vector<std::string>>();
 }
 
 std::string typed_options(const Values& values) {

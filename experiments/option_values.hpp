@@ -30,6 +30,9 @@ double read_number(const Values& values, const std::string& name, double lowest,
 /// A text option, or nothing where it was not given.
 std::optional<std::string> read_text(const Values& values, const std::string& name);
 
+/// All texts of an option that takes one or several; none where it was not given.
+std::vector<std::string> read_texts(const Values& values, const std::string& name);
+
 /// @throws Error (usage) where `path`, which option `name` writes, is also the file of another option.
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path);
 
@@ -37,9 +40,6 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
 /// @throws Error (output) if it could not be written, before the work whose result it is to hold; Error
 /// (usage) as refuse_files_of_others()
 std::optional<std::string> read_output(const Values& values, const std::string& name);
-
-/// The files of --truth.
-std::vector<std::string> read_truth_files(const Values& values);
 
 /// The options that were given, as they would be typed again, without --out and --format.
 std::string typed_options(const Values& values);

@@ -140,7 +140,7 @@ int run(const Values& values) {
   const auto rows_out = read_output(values, "rows");
   const ClusterSpec cluster = find_cluster(values["cluster"].as<std::string>());
   std::vector<Validated> all;
-  for (const auto& file : read_truth_files(values)) all.push_back({read_ground_truth(file), {}});
+  for (const auto& file : read_texts(values, "truth")) all.push_back({read_ground_truth(file), {}});
   Progress progress("validating");
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t r = 0; r < all[i].set.rows.size(); ++r) {

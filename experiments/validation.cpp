@@ -42,8 +42,8 @@ TransformerSpec llama(const TruthRow& row) {
   return {row.model, row.layers, 8192, 28672, 64, 8, 128, true, true, 128256};
 }
 
-ClusterSpec nodes_for(const TruthCase& run, ClusterSpec cluster) {
-  cluster.nodes = static_cast<int>(round_up(run.plan.ranks(), cluster.gpus_per_node) / cluster.gpus_per_node);
+ClusterSpec nodes_for(const Program& program, ClusterSpec cluster) {
+  cluster.nodes = static_cast<int>(round_up(program.ranks(), cluster.gpus_per_node) / cluster.gpus_per_node);
   return cluster;
 }
 
@@ -81,7 +81,7 @@ Program truth_program(const TruthCase& run) {
 }
 
 Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster) {
-  const AnalyticCostModel cost(run.model, nodes_for(run, cluster));
+  const AnalyticCostModel cost(run.model, nodes_for(program, cluster));
   const Timeline timeline = SimExecutor(cost).run(program, Detail::usage);
   return {Seconds(timeline.makespan), peak_memory(timeline)};
 }
@@ -107,7 +107,7 @@ Program skeleton(const Program& program) {
 }
 
 Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster) {
-  const AnalyticCostModel cost(run.model, nodes_for(run, cluster));
+  const AnalyticCostModel cost(run.model, nodes_for(program, cluster));
   Seconds sum{0};
   Seconds slowest{0};
   Seconds message{0};

@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/lowering.hpp"
+#include "core/random.hpp"
+#include "costmodel/analytic.hpp"
 #include "experiments/calibration.hpp"
 #include "experiments/presets.hpp"
+#include "sim/sim_executor.hpp"
 #include "tests/cli/run.hpp"
+#include "traces/timeline_file.hpp"
 
 namespace dflop {
 namespace {
@@ -90,6 +95,79 @@ TEST(Calibrate, RecoversTheParametersThatMadeTheRows) {
   EXPECT_GT(summarize(time_errors(sets[0].set, predict(sets[0], start))).mean, 0.08);
   EXPECT_NEAR(fitted.gpu.gemm_efficiency / made.gpu.gemm_efficiency, 1, 0.05);
   EXPECT_NEAR(fitted.intra_node.bandwidth_bytes_per_s / made.intra_node.bandwidth_bytes_per_s, 1, 0.15);
+}
+
+/// Iterations of a uniform plan on one node, each of other samples, as `cluster` takes them.
+TimelineFile recorded_on(const ClusterSpec& cluster, const ModelSpec& model, int pp) {
+  Plan plan;
+  plan.layout = Layout::uniform;
+  plan.gbs = 16;
+  plan.microbatches = 4;
+  plan.encoder = plan.llm = {2, pp, 4 / pp, {}};
+  plan.encoder.layers = split_layers(model.encoder.layers, pp);
+  plan.llm.layers = split_layers(model.llm.layers, pp);
+  const AnalyticCostModel cost(model, cluster);
+  Random random(static_cast<std::uint64_t>(pp));
+  TimelineFile file;
+  for (int iteration = 0; iteration < 6; ++iteration) {
+    std::vector<Sample> batch(16);
+    Assignment assignment{plan.microbatches, plan.llm.dp, {}};
+    for (int i = 0; i < 16; ++i) {
+      const auto tiles = static_cast<std::int64_t>(1 + random.below(9));
+      batch[i].encoder_sequences = {{tiles, 729, 729 * 729}};
+      batch[i].llm_tokens = 729 * tiles / 4 + static_cast<std::int64_t>(random.below(800));
+      assignment.bin.push_back(i % plan.bins());
+    }
+    file.iterations.push_back(SimExecutor(cost).run(lower(plan, model, batch, assignment), Detail::spans));
+  }
+  return file;
+}
+
+/// The cluster that made the recordings is another than that where the fit starts.
+TEST(Calibrate, RecoversWhatMadeRecordings) {
+  const Sandbox sandbox;
+  const ModelSpec model = find_model("llava-ov-llama3-8b");
+  const ClusterSpec start = find_cluster("a100-80g:1");
+  ClusterSpec made = start;
+  made.gpu.gemm_efficiency *= 0.7;
+  made.gpu.memory_efficiency *= 0.8;
+  std::vector<PreparedSet> sets;
+  RowMask all;
+  for (const int pp : {1, 2}) {
+    const std::string path = sandbox.path("run" + std::to_string(pp) + ".json");
+    testing::write_all(path, to_json(recorded_on(made, model, pp)));
+    sets.push_back(prepare_recording(path, model));
+    ASSERT_EQ(sets.back().runs.size(), 6U);
+    all.emplace_back(6, true);
+    // What made a recording predicts it, to the rounding of durations.
+    EXPECT_LT(summarize(time_errors(sets.back().set, predict(sets.back(), made))).max, 1e-6);
+  }
+  const ClusterSpec fitted = fit(sets, all, start);
+  for (const PreparedSet& set : sets) {
+    EXPECT_GT(summarize(time_errors(set.set, predict(set, start))).mean, 0.15);
+    EXPECT_LT(summarize(time_errors(set.set, predict(set, fitted))).mean, 0.01);
+  }
+  EXPECT_NEAR(fitted.gpu.gemm_efficiency / made.gpu.gemm_efficiency, 1, 0.1);
+}
+
+TEST(Calibrate, TakesLiveRecordings) {
+  const Sandbox sandbox;
+  const RunResult trained = sandbox.run("train --model tiny-vlm --steps 6 --gbs 4 --record run.json.gz");
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const std::string command = "calibrate --cluster a100-80g --trace run.json.gz ";
+  const RunResult result = sandbox.run(command + "--model tiny-vlm --format json --out host.json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json set = json::parse(result.out)["sets"][0];
+  EXPECT_EQ(set["file"], "run.json.gz");
+  EXPECT_EQ(set["rows"], 6);
+  testing::expect_error(
+      sandbox.run(command + "--model llava-ov-llama3-8b"),
+      {"run.json.gz: iterations[0]: expected the 32 LLM layers of 'llava-ov-llama3-8b', found 2"});
+  testing::expect_error(sandbox.run(command), {"option '--model'", "expected both or none"});
+  testing::expect_error(sandbox.run("calibrate --cluster a100-80g --model tiny-vlm"), {"option '--model'"});
+  testing::expect_error(sandbox.run("calibrate --cluster a100-80g"), {"expected measurements"});
+  testing::expect_error(sandbox.run(command + "--model tiny-vlm --out run.json.gz"),
+                        {"'run.json.gz' is also the file of '--trace'"});
 }
 
 TEST(Calibrate, EstimatesAreCloseToSimulations) {
