@@ -122,6 +122,9 @@ void study_plans(const Request& request, const BatchStream& batches, const Profi
       progress.update(++done, all);
       signals.check();
     }));
+    const PlanFidelity& last = results.back();
+    progress.note(fmt::format("plan '{}': {:.2f} ms, predicted {:+.1f} %", plan.name,
+                              1e3 * last.measured().count(), 100 * last.error()));
   }
 }
 

@@ -44,6 +44,10 @@ Progress::~Progress() {
   if (first_) another_lives = false;
 }
 
+void Progress::note(const std::string& line) {
+  say("{}{}\n", drawn_ ? "\r\033[K" : "", line);
+}
+
 void Progress::update(std::int64_t done, std::int64_t total) {
   const Clock::time_point now = Clock::now();
   if (!visible_ || total <= 0 || now - start_ < kSilence || now - last_ < kPeriod) return;

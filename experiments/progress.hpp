@@ -19,6 +19,9 @@ class Progress {
   /// Draws at most ten times a second.
   void update(std::int64_t done, std::int64_t total);
 
+  /// Writes a line to standard error, terminal or not, above the bar.
+  void note(const std::string& line);
+
  private:
   using Clock = std::chrono::steady_clock;
 
