@@ -3,8 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 namespace dflop {
+
+/// Ends the device's name in a World of ranks that have a part each.
+inline constexpr std::string_view kPartitionName = " multiprocessors a rank";
 
 /// How many of a GPU's groups of multiprocessors each of `ranks` gets: as many as the others.
 /// @throws Error (input) for more ranks than groups

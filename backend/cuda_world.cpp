@@ -172,7 +172,7 @@ class CudaRanks final : public World {
   std::string device_name() const override {
     if (partition_ == nullptr) return gpu_->name();
     return gpu_->name() + ", " + std::to_string(partition_->multiprocessors_of_a_rank()) +
-           " multiprocessors a rank";
+           std::string(kPartitionName);
   }
   std::string software() const override {
     return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion);

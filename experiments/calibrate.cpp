@@ -199,9 +199,8 @@ Command calibrate_command() {
       command_options(),
       run};
   namespace po = boost::program_options;
+  add_truth_option(command.options, false);
   command.options.add_options()  //
-      ("truth", po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE..."),
-       "measured iterations (CSV), as those in traces/ground_truth")  //
       ("trace", po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE..."),
        "recordings, as 'dflop train --record' writes them")                              //
       ("model", po::value<std::string>()->value_name("NAME|FILE"), "what they trained")  //

@@ -187,11 +187,10 @@ SearchOptions read_search_options(const Values& values) {
   return options;
 }
 
-void add_truth_option(Options& options) {
-  options.add_options()(
-      "truth",
-      po::value<std::vector<std::string>>()->required()->multitoken()->composing()->value_name("FILE..."),
-      "measured iterations (CSV), as those in traces/ground_truth");
+void add_truth_option(Options& options, bool required) {
+  auto* files = po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE...");
+  if (required) files->required();
+  options.add_options()("truth", files, "measured iterations (CSV), as those in traces/ground_truth");
 }
 
 void add_format_option(Options& options) {

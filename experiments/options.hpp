@@ -47,7 +47,7 @@ void add_scheduler_options(Options& options);
 /// (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
 /// --truth.
-void add_truth_option(Options& options);
+void add_truth_option(Options& options, bool required);
 /// --format.
 void add_format_option(Options& options);
 

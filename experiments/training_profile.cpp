@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/cuda_partition.hpp"
 #include "backend/profiler.hpp"
 #include "core/error.hpp"
 #include "traces/text_file.hpp"
@@ -25,7 +26,7 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
 /// The command that measures tables of a mode beside those of a profile.
 std::string command_for(const TpMode& mode, const ProfileTables& profile, const std::string& path) {
   const ProfileSettings& settings = profile.settings;
-  const bool partition = profile.device.ends_with("multiprocessors a rank");
+  const bool partition = profile.device.ends_with(kPartitionName);
   const int ranks = profile.all_reduce.empty() ? 2 : std::max(2, profile.all_reduce.rbegin()->first);
   return fmt::format(
       "dflop profile --device {}{} --model {} --dtype {} --seed {} --budget-s {} --most-tokens {} --busy {} "

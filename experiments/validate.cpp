@@ -166,7 +166,7 @@ Command validate_command() {
       command_options(),
       run};
   namespace po = boost::program_options;
-  add_truth_option(command.options);
+  add_truth_option(command.options, true);
   command.options.add_options()                                                                           //
       ("cluster", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop clusters'")  //
       ("rows", po::value<std::string>()->value_name("FILE"),

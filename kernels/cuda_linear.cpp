@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/units.hpp"
 #include "kernels/cuda_lt.hpp"
 #include "kernels/cuda_operations.hpp"
 
@@ -52,7 +53,7 @@ std::uint32_t alignment_of(const void* pointer) {
 /// result, and what is added up in a gradient of weights. Microbatches have ever new numbers of them.
 Request rounded(Request request) {
   constexpr std::int64_t kRows = 128;
-  request.left.rows = (request.left.rows + kRows - 1) / kRows * kRows;
+  request.left.rows = round_up(request.left.rows, kRows);
   if (request.left.transposed) request.right.rows = request.left.rows;
   return request;
 }

@@ -14,6 +14,7 @@
 #include "backend/host_clock.hpp"
 #include "backend/host_device.hpp"
 #include "core/error.hpp"
+#include "tests/backend/forwarding.hpp"
 
 namespace dflop::testing {
 
@@ -137,24 +138,17 @@ class AsyncStream final : public DeviceStream {
   std::jthread thread_{[this] { run(); }};  // the last
 };
 
-class AsyncDevice final : public Device {
+class AsyncDevice final : public ForwardingDevice {
  public:
   explicit AsyncDevice(int rank, bool waits = false)
-      : waits_(waits), host_(make_host_device({rank, std::nullopt})) {}
+      : ForwardingDevice(make_host_device({rank, std::nullopt})), waits_(waits) {}
   std::string name() const override { return "streams of the host"; }
-  std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  bool is_synchronous() const override { return false; }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<AsyncStream>(waits_); }
   std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<AsyncEvent>(); }
-  std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
-    return host_->make_kernels(stream, dtype);
-  }
-  Bytes in_use() const override { return host_->in_use(); }
-  Bytes most_in_use() const override { return host_->most_in_use(); }
-  void reset_most_in_use() override { host_->reset_most_in_use(); }
 
  private:
   bool waits_;
-  std::unique_ptr<Device> host_;
 };
 
 }  // namespace dflop::testing

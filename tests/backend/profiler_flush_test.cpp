@@ -9,6 +9,7 @@
 
 #include "backend/host_ranks.hpp"
 #include "backend/profiler.hpp"
+#include "tests/backend/forwarding.hpp"
 #include "tests/backend/live_model.hpp"
 
 namespace dflop {
@@ -22,61 +23,31 @@ struct Deeds {
   int begins = 0;
 };
 
-class CachedDevice final : public Device {
+class CachedDevice final : public testing::ForwardingDevice {
  public:
-  CachedDevice(std::unique_ptr<Device> host, Deeds& deeds) : host_(std::move(host)), deeds_(deeds) {}
-  std::string name() const override { return host_->name(); }
+  CachedDevice(std::unique_ptr<Device> host, Deeds& deeds)
+      : ForwardingDevice(std::move(host)), deeds_(deeds) {}
   Bytes cache() const override { return kCache; }
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     deeds_.largest_buffer = std::max(deeds_.largest_buffer, bytes);
-    return host_->allocate(bytes);
+    return ForwardingDevice::allocate(bytes);
   }
-  std::unique_ptr<DeviceStream> make_stream() override { return host_->make_stream(); }
-  std::unique_ptr<DeviceEvent> make_event() override { return host_->make_event(); }
-  std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
-    return host_->make_kernels(stream, dtype);
-  }
-  Bytes in_use() const override { return host_->in_use(); }
-  Bytes most_in_use() const override { return host_->most_in_use(); }
-  void reset_most_in_use() override { host_->reset_most_in_use(); }
 
  private:
-  std::unique_ptr<Device> host_;
   Deeds& deeds_;
 };
 
-class WatchedCommunicator final : public Communicator {
+class WatchedCommunicator final : public testing::ForwardingCommunicator {
  public:
   WatchedCommunicator(std::unique_ptr<Communicator> host, Deeds& deeds)
-      : host_(std::move(host)), deeds_(deeds) {}
-  int rank() const override { return host_->rank(); }
-  int ranks() const override { return host_->ranks(); }
-  void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
-            const std::string& what) override {
-    host_->send(data, bytes, peer, stream, what);
-  }
-  void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
-               const std::string& what) override {
-    host_->receive(data, bytes, peer, stream, what);
-  }
+      : ForwardingCommunicator(std::move(host)), deeds_(deeds) {}
   void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
                   DeviceStream& stream, const std::string& what) override {
     if (what == "the begin of a pass") ++deeds_.begins;
-    host_->all_reduce(data, count, element, group, stream, what);
+    ForwardingCommunicator::all_reduce(data, count, element, group, stream, what);
   }
-  void all_gather(void* all, const void* one, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override {
-    host_->all_gather(all, one, count, element, group, stream, what);
-  }
-  void reduce_scatter(void* one, const void* all, std::size_t count, Element element, const RankGroup& group,
-                      DeviceStream& stream, const std::string& what) override {
-    host_->reduce_scatter(one, all, count, element, group, stream, what);
-  }
-  Nanoseconds last_arrival() const override { return host_->last_arrival(); }
-  void abort(const std::string& reason) override { host_->abort(reason); }
 
  private:
-  std::unique_ptr<Communicator> host_;
   Deeds& deeds_;
 };
 
