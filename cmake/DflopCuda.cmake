@@ -1,7 +1,7 @@
 # DFLOP_CUDA: AUTO uses the CUDA Toolkit where it is found, ON requires it, OFF does without.
 # DFLOP_NCCL: the same for NCCL, whose header is enough: its library is loaded when it is first used.
 #
-# Sources named cuda_* need the toolkit, those named nccl_* NCCL too; dflop_sources() leaves out what cannot be built.
+# Wings named cuda/ need the toolkit, those named nccl/ NCCL too; dflop_sources() leaves out what cannot be built.
 set(DFLOP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set(DFLOP_NCCL AUTO CACHE STRING "Build the NCCL backend: AUTO, ON or OFF")
 set_property(CACHE DFLOP_CUDA DFLOP_NCCL PROPERTY STRINGS AUTO ON OFF)

@@ -1,20 +1,21 @@
-# dflop_sources(<variable> <folder>): the sources in <folder>, without those that cannot be built here.
+# dflop_sources(<variable> <folder>): the sources in <folder> and its wings. Wings named cuda/ are left out where there is no
+# CUDA Toolkit, those named nccl/ where there is no NCCL.
 function(dflop_sources variable folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   if(DFLOP_HAVE_CUDA)
-    file(GLOB cuda_sources CONFIGURE_DEPENDS ${folder}/*.cu)
+    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${folder}/*.cu)
     list(APPEND sources ${cuda_sources})
   else()
-    list(FILTER sources EXCLUDE REGEX "/(cuda|nccl)_[^/]*$")
+    list(FILTER sources EXCLUDE REGEX "^${folder}/(.*/)?cuda/")
   endif()
   if(NOT DFLOP_HAVE_NCCL)
-    list(FILTER sources EXCLUDE REGEX "/nccl_[^/]*$")
+    list(FILTER sources EXCLUDE REGEX "^${folder}/(.*/)?nccl/")
   endif()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
 # dflop_room(<folder> [DEPENDS room...] [PRIVATE target...] [PRECOMPILE header...])
-# Makes the library dflop_<folder> of all sources in <folder>. DEPENDS are rooms below it, visible through its headers;
+# Makes the library dflop_<folder> of all sources in <folder> and its wings. DEPENDS are rooms below it, visible through its headers;
 # PRIVATE are third-party targets that only its sources see, PRECOMPILE heavy headers of those.
 function(dflop_room room)
   cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;PRECOMPILE" ${ARGN})
@@ -26,7 +27,7 @@ function(dflop_room room)
   dflop_precompile(dflop_${room} ${arg_PRECOMPILE})
 endfunction()
 
-# dflop_uses_cuda(<target>): for targets with sources named cuda_* or nccl_*.
+# dflop_uses_cuda(<target>): for targets with wings named cuda/ or nccl/.
 function(dflop_uses_cuda target)
   if(DFLOP_HAVE_CUDA)
     target_link_libraries(${target} PRIVATE CUDA::cudart_static)

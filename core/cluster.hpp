@@ -18,8 +18,8 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// One GPU type. Efficiencies are fractions of the peak in the limit of large shapes; costmodel/roofline.hpp
-/// says how they fall for small ones.
+/// One GPU type. Efficiencies are fractions of the peak in the limit of large shapes;
+/// costmodel/analytic/roofline.hpp says how they fall for small ones.
 struct GpuSpec {
   std::string name;
   double peak_flop_per_s = 0;  ///< dense bf16
@@ -43,7 +43,7 @@ struct GpuSpec {
   bool operator==(const GpuSpec&) const = default;
 };
 
-/// How gradient reductions over several nodes go; costmodel/collectives.hpp has the formulas.
+/// How gradient reductions over several nodes go; costmodel/analytic/collectives.hpp has the formulas.
 enum class CollectiveAlgorithm : std::uint8_t { hierarchical, ring, tree, fastest };
 inline constexpr int kCollectiveAlgorithms = 4;
 

@@ -18,7 +18,7 @@ enum class Layout : std::uint8_t {
   colocated,      ///< every tp group of the LLM also holds the whole encoder
 };
 
-/// The order of forwards and backwards; core/schedules.hpp describes each.
+/// The order of forwards and backwards; core/order/schedules.hpp describes each.
 enum class PipelineSchedule : std::uint8_t {
   gpipe,
   one_f_one_b,

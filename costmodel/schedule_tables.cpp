@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/lowering.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop {
 namespace {

@@ -1,5 +1,5 @@
-#include "experiments/command.hpp"
-#include "traces/output_file.hpp"
+#include "experiments/cli/command.hpp"
+#include "traces/text/output_file.hpp"
 
 int main(int argc, char** argv) {
   dflop::remove_temporaries_on_signals();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/units.hpp"
-#include "sim/network.hpp"
+#include "sim/network/network.hpp"
 
 namespace dflop {
 

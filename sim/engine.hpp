@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/cost_model.hpp"
-#include "core/executor.hpp"
+#include "core/iteration/executor.hpp"
 #include "core/program.hpp"
 #include "core/timeline.hpp"
 #include "sim/conditions.hpp"

@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include "core/collective_order.hpp"
-#include "core/core_gate.hpp"
 #include "core/cost_model.hpp"
-#include "core/executor.hpp"
+#include "core/iteration/executor.hpp"
+#include "core/program/collective_order.hpp"
+#include "core/support/core_gate.hpp"
 #include "core/timeline.hpp"
 #include "sim/conditions.hpp"
 #include "sim/event_queue.hpp"
-#include "sim/flows.hpp"
+#include "sim/network/flows.hpp"
 
 namespace dflop {
 

@@ -6,7 +6,7 @@
 
 #include "core/cost_model.hpp"
 #include "core/program.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "core/units.hpp"
 
 namespace dflop {

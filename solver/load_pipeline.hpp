@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/schedules.hpp"
+#include "core/order/schedules.hpp"
 
 namespace dflop {
 

@@ -10,9 +10,9 @@
 #include <mutex>
 #include <thread>
 
+#include "backend/clock.hpp"
 #include "backend/device.hpp"
-#include "backend/host_clock.hpp"
-#include "backend/host_device.hpp"
+#include "backend/host/device.hpp"
 #include "core/error.hpp"
 #include "tests/backend/forwarding.hpp"
 

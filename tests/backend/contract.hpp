@@ -16,7 +16,7 @@
 #include "backend/communicator.hpp"
 #include "backend/device.hpp"
 #include "core/error.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop::testing {
 

@@ -1,4 +1,4 @@
-#include "backend/host_budget.hpp"
+#include "backend/host/budget.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host_device.hpp"
+#include "backend/host/device.hpp"
 
 namespace dflop {
 namespace {

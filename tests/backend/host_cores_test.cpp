@@ -1,5 +1,5 @@
 // Ranks of the host that take turns to compute.
-#include "backend/host_cores.hpp"
+#include "backend/host/cores.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host_device.hpp"
-#include "backend/host_world.hpp"
+#include "backend/host/device.hpp"
+#include "backend/host/world.hpp"
 #include "tests/backend/live_random.hpp"
 
 namespace dflop {

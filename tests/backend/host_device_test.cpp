@@ -1,5 +1,5 @@
 // What the host promises beyond every device.
-#include "backend/host_device.hpp"
+#include "backend/host/device.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host_affinity.hpp"
-#include "backend/host_ranks.hpp"
+#include "backend/host/affinity.hpp"
+#include "backend/host/ranks.hpp"
 #include "core/error.hpp"
 
 namespace dflop {

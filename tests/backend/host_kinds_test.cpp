@@ -1,6 +1,6 @@
 // The host, put to the suites that every implementation must pass.
-#include "backend/host_device.hpp"
-#include "backend/host_world.hpp"
+#include "backend/host/device.hpp"
+#include "backend/host/world.hpp"
 #include "tests/backend/contract.hpp"
 
 namespace dflop::testing {

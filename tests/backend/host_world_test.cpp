@@ -1,6 +1,6 @@
 // What the host promises beyond every communicator: exact messages, sums in the group's order, and sends that
 // do not wait.
-#include "backend/host_world.hpp"
+#include "backend/host/world.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host_device.hpp"
+#include "backend/host/device.hpp"
 #include "kernels/bfloat16.hpp"
 
 namespace dflop {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/loss_weight.hpp"
+#include "core/program/loss_weight.hpp"
 #include "tests/backend/live_model.hpp"
 
 namespace dflop {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/host_ranks.hpp"
-#include "backend/live_executor.hpp"
-#include "core/lowering.hpp"
-#include "core/random.hpp"
+#include "backend/host/ranks.hpp"
+#include "backend/run/live_executor.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop::testing {
 

@@ -2,7 +2,7 @@
 // the whole batch as one microbatch, and the same run gives the same bits.
 #include <gtest/gtest.h>
 
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
 #include "tests/backend/live_random.hpp"
 
 namespace dflop {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/plan_stages.hpp"
-#include "core/random.hpp"
+#include "core/program/plan_stages.hpp"
+#include "core/support/random.hpp"
 #include "tests/backend/live_model.hpp"
 #include "tests/core/random_plan.hpp"
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <map>
 
-#include "costmodel/recorded_program.hpp"
+#include "costmodel/recorded/program.hpp"
 #include "tests/backend/live_random.hpp"
-#include "traces/timeline_file.hpp"
+#include "traces/files/timeline.hpp"
 
 namespace dflop {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "backend/cuda_partition.hpp"
+#include "backend/cuda/partition.hpp"
 #include "core/error.hpp"
 
 namespace dflop {

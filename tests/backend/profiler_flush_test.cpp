@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "backend/host_ranks.hpp"
-#include "backend/profiler.hpp"
+#include "backend/host/ranks.hpp"
+#include "backend/profile/profiler.hpp"
 #include "tests/backend/forwarding.hpp"
 #include "tests/backend/live_model.hpp"
 

@@ -1,13 +1,13 @@
 // The profiler on a tiny model: what it measures has the shape of a profile.
-#include "backend/profiler.hpp"
+#include "backend/profile/profiler.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "backend/host_ranks.hpp"
-#include "core/plan_stages.hpp"
-#include "costmodel/profiled.hpp"
+#include "backend/host/ranks.hpp"
+#include "core/program/plan_stages.hpp"
+#include "costmodel/profiled/profiled.hpp"
 #include "tests/backend/live_model.hpp"
 
 namespace dflop {

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <latch>
 
-#include "backend/host_clock.hpp"
+#include "backend/clock.hpp"
 #include "tests/backend/rendezvous_ranks.hpp"
 
 namespace dflop::testing {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/rendezvous.hpp"
+#include "backend/process/rendezvous.hpp"
 #include "core/error.hpp"
 #include "tests/backend/free_port.hpp"
 

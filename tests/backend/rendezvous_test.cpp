@@ -1,5 +1,5 @@
 // Processes that meet and pass each other values, with ranks as threads.
-#include "backend/rendezvous.hpp"
+#include "backend/process/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <chrono>
 #include <latch>
 
-#include "backend/host_clock.hpp"
+#include "backend/clock.hpp"
 #include "core/error.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/backend/rendezvous_ranks.hpp"
 
 namespace dflop::testing {

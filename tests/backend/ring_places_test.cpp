@@ -1,10 +1,10 @@
-#include "backend/ring_places.hpp"
+#include "backend/cuda/ring_places.hpp"
 
 #include <gtest/gtest.h>
 
 #include <deque>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

@@ -1,4 +1,4 @@
-#include "backend/synthetic.hpp"
+#include "backend/model/synthetic.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "core/loss_weight.hpp"
-#include "core/random.hpp"
+#include "core/program/loss_weight.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

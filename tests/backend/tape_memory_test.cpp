@@ -4,9 +4,9 @@
 #include <memory>
 #include <numeric>
 
+#include "backend/model/stage_module.hpp"
+#include "backend/model/synthetic.hpp"
 #include "backend/rank_threads.hpp"
-#include "backend/stage_module.hpp"
-#include "backend/synthetic.hpp"
 #include "tests/backend/live_model.hpp"
 
 namespace dflop {

@@ -1,11 +1,11 @@
 // Shards of rows: what the tp ranks have together is the whole, and rows of no token are zeros.
-#include "backend/tp_rows.hpp"
+#include "backend/model/tp_rows.hpp"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 
-#include "backend/host_ranks.hpp"
+#include "backend/host/ranks.hpp"
 #include "backend/rank_threads.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "backend/worlds.hpp"
+#include "backend/run/worlds.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,15 +6,15 @@
 #include <cmath>
 #include <vector>
 
-#include "core/lowering.hpp"
-#include "core/random.hpp"
-#include "experiments/presets.hpp"
-#include "experiments/study.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/study.hpp"
 #include "sim/engine.hpp"
-#include "solver/makespan_bound.hpp"
-#include "solver/plan_pipeline.hpp"
-#include "solver/random_scheduler.hpp"
-#include "solver/schedulers.hpp"
+#include "solver/makespan/bound.hpp"
+#include "solver/plan_problem/pipeline.hpp"
+#include "solver/schedulers/random.hpp"
+#include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "traces/preprocess.hpp"
-#include "traces/records.hpp"
+#include "traces/data/records.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace {

@@ -1,11 +1,11 @@
 // One iteration of a disaggregated plan on 32 GPUs, step by step, and the planner that finds such plans.
 #include <benchmark/benchmark.h>
 
-#include "core/lowering.hpp"
-#include "core/verify.hpp"
-#include "experiments/study.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
+#include "experiments/studies/study.hpp"
 #include "sim/engine.hpp"
-#include "solver/schedulers.hpp"
+#include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 namespace {

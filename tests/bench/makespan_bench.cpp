@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/random.hpp"
-#include "experiments/study.hpp"
-#include "solver/assignment_solvers.hpp"
-#include "solver/makespan_bound.hpp"
-#include "solver/makespan_kernel.hpp"
+#include "core/support/random.hpp"
+#include "experiments/studies/study.hpp"
+#include "solver/makespan/bound.hpp"
+#include "solver/makespan/kernel.hpp"
+#include "solver/methods/assignment_solvers.hpp"
 
 namespace dflop {
 namespace {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "experiments/study.hpp"
-#include "solver/dflop_planner.hpp"
-#include "solver/module_choices.hpp"
-#include "solver/published_objective.hpp"
+#include "experiments/studies/study.hpp"
+#include "solver/planners/dflop/module_choices.hpp"
+#include "solver/planners/dflop/planner.hpp"
+#include "solver/planners/dflop/published_objective.hpp"
 
 namespace dflop {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <map>
 
-#include "core/lowering.hpp"
-#include "experiments/presets.hpp"
-#include "experiments/study.hpp"
+#include "core/program/lowering.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/study.hpp"
 #include "sim/engine.hpp"
-#include "sim/topology.hpp"
+#include "sim/network/topology.hpp"
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop {

@@ -1,8 +1,8 @@
 // The joint planner, on 32 and on 1,024 GPUs; its bounds alone.
 #include <benchmark/benchmark.h>
 
-#include "experiments/study.hpp"
-#include "solver/search_bound.hpp"
+#include "experiments/studies/study.hpp"
+#include "solver/planners/search/bound.hpp"
 
 namespace dflop {
 namespace {

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <thread>
 
-#include "experiments/study.hpp"
-#include "solver/schedulers.hpp"
-#include "solver/scheduling_service.hpp"
+#include "experiments/studies/study.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "solver/service/scheduling_service.hpp"
 
 namespace dflop {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "costmodel/sample_costs.hpp"
-#include "experiments/study.hpp"
-#include "solver/assignment_solvers.hpp"
-#include "solver/lpt.hpp"
+#include "experiments/studies/study.hpp"
+#include "solver/bins/lpt.hpp"
+#include "solver/methods/assignment_solvers.hpp"
 
 namespace dflop {
 namespace {

@@ -1,12 +1,12 @@
 // The global batches of a run.
-#include "experiments/batch_stream.hpp"
+#include "experiments/studies/batch_stream.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

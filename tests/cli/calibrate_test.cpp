@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/lowering.hpp"
-#include "core/random.hpp"
-#include "costmodel/analytic.hpp"
-#include "experiments/calibration.hpp"
-#include "experiments/presets.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/calibration.hpp"
 #include "sim/sim_executor.hpp"
 #include "tests/cli/run.hpp"
-#include "traces/timeline_file.hpp"
+#include "traces/files/timeline.hpp"
 
 namespace dflop {
 namespace {

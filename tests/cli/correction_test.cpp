@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "costmodel/correction.hpp"
-#include "experiments/correction_report.hpp"
+#include "costmodel/correction/correction.hpp"
+#include "experiments/reports/correction.hpp"
 #include "tests/cli/run.hpp"
-#include "traces/correction_file.hpp"
+#include "traces/files/correction.hpp"
 
 namespace dflop {
 namespace {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "experiments/memory_svg.hpp"
-#include "experiments/timeline_svg.hpp"
+#include "experiments/charts/memory.hpp"
+#include "experiments/charts/timeline.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {

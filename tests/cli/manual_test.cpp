@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "experiments/command.hpp"
+#include "experiments/cli/command.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {

@@ -1,5 +1,5 @@
 // One profile from several.
-#include "experiments/profile_median.hpp"
+#include "experiments/fidelity/profile_median.hpp"
 
 #include <gtest/gtest.h>
 

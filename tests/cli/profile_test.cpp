@@ -8,7 +8,7 @@
 
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
-#include "traces/profile_tables.hpp"
+#include "traces/files/profile.hpp"
 
 namespace dflop {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "experiments/presets.hpp"
+#include "experiments/presets/presets.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {

@@ -1,11 +1,11 @@
 // Schedules that one process makes for all, with a thread for each process.
-#include "experiments/shared_source.hpp"
+#include "experiments/training/shared_source.hpp"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "backend/process_world.hpp"
+#include "backend/process/process_world.hpp"
 #include "core/error.hpp"
 #include "tests/backend/free_port.hpp"
 

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "experiments/sqlite.hpp"
-#include "experiments/sweep_store.hpp"
+#include "experiments/sweep/sqlite.hpp"
+#include "experiments/sweep/store.hpp"
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {

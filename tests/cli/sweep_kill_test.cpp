@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
-#include "experiments/sqlite.hpp"
+#include "core/support/random.hpp"
+#include "experiments/sweep/sqlite.hpp"
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {

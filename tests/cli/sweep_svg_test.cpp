@@ -1,4 +1,4 @@
-#include "experiments/sweep_svg.hpp"
+#include "experiments/sweep/chart.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 
 #include <sstream>
 
-#include "costmodel/flops.hpp"
-#include "experiments/presets.hpp"
-#include "experiments/study.hpp"
+#include "costmodel/analytic/flops.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/study.hpp"
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {

@@ -12,13 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host_affinity.hpp"
-#include "core/random.hpp"
+#include "backend/host/affinity.hpp"
+#include "core/support/random.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
-#include "traces/checkpoint_file.hpp"
-#include "traces/checkpoint_folder.hpp"
-#include "traces/plan_file.hpp"
+#include "traces/files/checkpoint.hpp"
+#include "traces/files/checkpoint_folder.hpp"
+#include "traces/files/plan.hpp"
 
 namespace dflop {
 namespace {

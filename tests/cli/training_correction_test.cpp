@@ -1,11 +1,11 @@
 // Correction in a training loop, with the simulator as hardware.
-#include "experiments/training_correction.hpp"
+#include "experiments/training/correction.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/lowering.hpp"
+#include "core/program/lowering.hpp"
 #include "costmodel/schedule_tables.hpp"
-#include "experiments/correction_study.hpp"
+#include "experiments/studies/correction_study.hpp"
 #include "sim/engine.hpp"
 
 namespace dflop {

@@ -1,5 +1,5 @@
 // Cores that groups take turns on.
-#include "core/core_gate.hpp"
+#include "core/support/core_gate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/encoder_share.hpp"
+#include "core/program/encoder_share.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "core/lowering.hpp"
-#include "core/planner.hpp"
-#include "core/random.hpp"
+#include "core/iteration/planner.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop::testing {
 

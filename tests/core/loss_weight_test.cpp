@@ -1,4 +1,4 @@
-#include "core/loss_weight.hpp"
+#include "core/program/loss_weight.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

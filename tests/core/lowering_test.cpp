@@ -1,6 +1,6 @@
-#include "core/lowering.hpp"
-#include "core/schedules.hpp"
-#include "core/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/order/schedules.hpp"
+#include "core/program/verify.hpp"
 
 #include <gtest/gtest.h>
 

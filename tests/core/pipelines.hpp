@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/random.hpp"
-#include "core/raw_pipeline.hpp"
+#include "core/program/raw_pipeline.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop::testing {
 

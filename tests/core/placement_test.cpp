@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/lowering.hpp"
-#include "core/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/plan_stages.hpp"
-#include "core/random.hpp"
+#include "core/program/plan_stages.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop::testing {
 

@@ -1,5 +1,5 @@
 // Every pipeline schedule: complete, in an order that ends, and within its memory.
-#include "core/schedules.hpp"
+#include "core/order/schedules.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "core/error.hpp"
-#include "core/raw_pipeline.hpp"
-#include "core/verify.hpp"
+#include "core/program/raw_pipeline.hpp"
+#include "core/program/verify.hpp"
 #include "tests/core/pipelines.hpp"
 
 namespace dflop::testing {

@@ -1,4 +1,4 @@
-#include "core/shared_library.hpp"
+#include "core/support/shared_library.hpp"
 
 #include <gtest/gtest.h>
 

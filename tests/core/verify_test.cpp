@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/lowering.hpp"
-#include "core/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/pipelines.hpp"
 

@@ -1,12 +1,12 @@
-#include "costmodel/analytic.hpp"
+#include "costmodel/analytic/analytic.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/lowering.hpp"
-#include "core/random.hpp"
-#include "costmodel/communication.hpp"
-#include "costmodel/memory.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/analytic/communication.hpp"
+#include "costmodel/analytic/memory.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

@@ -1,10 +1,10 @@
-#include "costmodel/communication.hpp"
+#include "costmodel/analytic/communication.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

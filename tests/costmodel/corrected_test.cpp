@@ -1,11 +1,11 @@
-#include "costmodel/corrected.hpp"
+#include "costmodel/correction/corrected.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/lowering.hpp"
-#include "core/random.hpp"
-#include "costmodel/analytic.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/analytic/analytic.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "tests/costmodel/fixtures.hpp"
 

@@ -1,10 +1,10 @@
-#include "costmodel/correction_drift.hpp"
+#include "costmodel/correction/drift.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
-#include "costmodel/flops.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/analytic/flops.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

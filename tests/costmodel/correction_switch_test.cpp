@@ -1,4 +1,4 @@
-#include "costmodel/correction_switch.hpp"
+#include "costmodel/correction/switch.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

@@ -1,4 +1,4 @@
-#include "costmodel/correction.hpp"
+#include "costmodel/correction/correction.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

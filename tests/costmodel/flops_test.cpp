@@ -1,8 +1,8 @@
-#include "costmodel/flops.hpp"
+#include "costmodel/analytic/flops.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

@@ -1,5 +1,5 @@
 // The middle of measurements.
-#include "costmodel/median.hpp"
+#include "core/support/median.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "costmodel/memory.hpp"
+#include "costmodel/analytic/memory.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/lowering.hpp"
-#include "core/random.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

@@ -1,13 +1,13 @@
 // Costs from a profile: known tables give known times.
-#include "costmodel/profiled.hpp"
+#include "costmodel/profiled/profiled.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "core/plan_stages.hpp"
-#include "core/random.hpp"
+#include "core/program/plan_stages.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/profile_fixtures.hpp"
 
 namespace dflop {

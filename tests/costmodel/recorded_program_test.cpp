@@ -1,4 +1,4 @@
-#include "costmodel/recorded_program.hpp"
+#include "costmodel/recorded/program.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
 
 namespace dflop {
 namespace {

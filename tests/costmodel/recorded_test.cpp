@@ -1,8 +1,8 @@
-#include "costmodel/recorded.hpp"
+#include "costmodel/recorded/recorded.hpp"
 
 #include <gtest/gtest.h>
 
-#include "costmodel/corrected.hpp"
+#include "costmodel/correction/corrected.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

@@ -1,9 +1,9 @@
-#include "costmodel/roofline.hpp"
+#include "costmodel/analytic/roofline.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/random.hpp"
-#include "costmodel/flops.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/analytic/flops.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

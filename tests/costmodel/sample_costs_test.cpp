@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/random.hpp"
-#include "costmodel/analytic.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/analytic/analytic.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {

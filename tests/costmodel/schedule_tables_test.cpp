@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/lowering.hpp"
+#include "core/program/lowering.hpp"
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {

@@ -7,13 +7,13 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cuda_device.hpp"
-#include "backend/cuda_world.hpp"
-#include "backend/host_clock.hpp"
-#include "backend/host_device.hpp"
-#include "backend/host_world.hpp"
+#include "backend/clock.hpp"
+#include "backend/cuda/device.hpp"
+#include "backend/cuda/world.hpp"
+#include "backend/host/device.hpp"
+#include "backend/host/world.hpp"
 #include "core/error.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/backend/contract.hpp"
 
 namespace dflop::testing {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda_world.hpp"
-#include "backend/profiler.hpp"
+#include "backend/cuda/world.hpp"
+#include "backend/profile/profiler.hpp"
 #include "tests/backend/live_model.hpp"
 
 namespace dflop {

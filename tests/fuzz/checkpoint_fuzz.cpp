@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/checkpoint_file.hpp"
+#include "traces/files/checkpoint.hpp"
 
 namespace {
 

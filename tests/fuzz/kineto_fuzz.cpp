@@ -1,8 +1,8 @@
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/kineto_check.hpp"
-#include "traces/kineto_timeline.hpp"
-#include "traces/kineto_usage.hpp"
-#include "traces/timeline_file.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/profiler/check.hpp"
+#include "traces/profiler/timeline.hpp"
+#include "traces/profiler/usage.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return dflop::run_fuzz_target(data, size, [](std::string_view text) {

@@ -1,7 +1,7 @@
-#include "core/raw_pipeline.hpp"
-#include "core/verify.hpp"
+#include "core/program/raw_pipeline.hpp"
+#include "core/program/verify.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/order_file.hpp"
+#include "traces/files/order.hpp"
 
 namespace dflop {
 namespace {

@@ -1,6 +1,6 @@
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/pipeline_file.hpp"
+#include "traces/files/pipeline.hpp"
 
 /// A few bytes of a file can name millions of instructions.
 constexpr std::int64_t kMostCells = 10'000;

@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "costmodel/profiled.hpp"
+#include "costmodel/profiled/profiled.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/profile_tables.hpp"
+#include "traces/files/profile.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return dflop::run_fuzz_target(data, size, [](std::string_view text) {

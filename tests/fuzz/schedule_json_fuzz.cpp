@@ -1,6 +1,6 @@
 #include "tests/core/fixtures.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/schedule_file.hpp"
+#include "traces/files/schedule.hpp"
 
 namespace dflop {
 namespace {

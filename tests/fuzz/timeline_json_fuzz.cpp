@@ -1,8 +1,8 @@
-#include "costmodel/recorded_program.hpp"
+#include "costmodel/recorded/program.hpp"
 #include "sim/engine.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/perfetto.hpp"
-#include "traces/timeline_file.hpp"
+#include "traces/files/perfetto.hpp"
+#include "traces/files/timeline.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return dflop::run_fuzz_target(data, size, [](std::string_view text) {

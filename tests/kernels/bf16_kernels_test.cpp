@@ -1,6 +1,6 @@
 // bf16 on the host: computed in f32 and rounded. bf16 has eight bits: after 256 comes 258, before 1 comes
 // 1 - 2^-8.
-#include "kernels/bf16_kernels.hpp"
+#include "kernels/host/bf16.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/bfloat16.hpp"
-#include "kernels/host_kernels.hpp"
+#include "kernels/host/host_kernels.hpp"
 
 namespace dflop {
 namespace {

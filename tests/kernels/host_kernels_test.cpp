@@ -1,5 +1,5 @@
 // What all operations have in common: precision, no rows, wrong shapes.
-#include "kernels/host_kernels.hpp"
+#include "kernels/host/host_kernels.hpp"
 
 #include <gtest/gtest.h>
 

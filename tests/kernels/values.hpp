@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/random.hpp"
-#include "kernels/host_kernels.hpp"
+#include "core/support/random.hpp"
+#include "kernels/host/host_kernels.hpp"
 
 namespace dflop::testing {
 

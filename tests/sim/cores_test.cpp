@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/cores_reference.hpp"
 #include "tests/sim/random_program.hpp"

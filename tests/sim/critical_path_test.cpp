@@ -1,10 +1,10 @@
 // Critical paths of small runs, worked out by hand.
-#include "sim/critical_path.hpp"
+#include "sim/analysis/critical_path.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 

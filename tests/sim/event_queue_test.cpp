@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Transfers that share links: rates derived by hand, and a property over random networks.
-#include "sim/flows.hpp"
+#include "sim/network/flows.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <cmath>
 #include <map>
 
-#include "core/random.hpp"
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
+#include "core/support/random.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 #include "tests/sim/random_program.hpp"

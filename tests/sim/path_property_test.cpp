@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "sim/critical_path.hpp"
+#include "sim/analysis/critical_path.hpp"
+#include "sim/analysis/relaxations.hpp"
 #include "sim/engine.hpp"
-#include "sim/relaxations.hpp"
 #include "tests/sim/random_program.hpp"
 
 namespace dflop::testing {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/lowering.hpp"
-#include "core/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 

@@ -1,11 +1,11 @@
 #include "tests/sim/pipelines.hpp"
-#include "core/schedules.hpp"
+#include "core/order/schedules.hpp"
 
 #include <cstddef>
 #include <utility>
 #include <vector>
 
-#include "core/lowering.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -1,8 +1,8 @@
 // What the placement of a plan does to its run.
 #include <gtest/gtest.h>
 
-#include "core/lowering.hpp"
-#include "costmodel/communication.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/communication.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
 

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/lowering.hpp"
-#include "core/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/lowering.hpp"
-#include "core/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/random_program.hpp"
 #include "tests/sim/reference.hpp"

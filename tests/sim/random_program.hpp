@@ -1,8 +1,8 @@
 // Random Programs with random costs, for property tests.
 #pragma once
 
-#include "core/random.hpp"
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
+#include "core/support/random.hpp"
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {

@@ -1,11 +1,11 @@
 // Raw pipelines in the engine: closed forms of every schedule, and the longest-path reference.
-#include "core/raw_pipeline.hpp"
+#include "core/program/raw_pipeline.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/pipelines.hpp"
 #include "tests/sim/reference.hpp"

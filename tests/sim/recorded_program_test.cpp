@@ -1,14 +1,14 @@
 // What a run shows is enough to run it again.
-#include "costmodel/recorded_program.hpp"
+#include "costmodel/recorded/program.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <tuple>
 
-#include "core/lowering.hpp"
-#include "costmodel/analytic.hpp"
-#include "costmodel/recorded.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "costmodel/recorded/recorded.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/pipelines.hpp"

@@ -1,9 +1,9 @@
 // What an iteration gains where something is free: small cases by hand.
-#include "sim/relaxations.hpp"
+#include "sim/analysis/relaxations.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/verify.hpp"
+#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 

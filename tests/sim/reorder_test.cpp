@@ -1,13 +1,13 @@
 // The same work in another order, against programs that were made in that order.
-#include "core/reorder.hpp"
+#include "core/program/reorder.hpp"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "core/error.hpp"
-#include "core/lowering.hpp"
-#include "core/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/pipelines.hpp"

@@ -1,14 +1,14 @@
 // The links of a cluster: alone on them everything takes what the cost model says; together it shares.
-#include "sim/topology.hpp"
+#include "sim/network/topology.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "core/random.hpp"
-#include "costmodel/communication.hpp"
-#include "sim/flows.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/analytic/communication.hpp"
+#include "sim/network/flows.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -1,5 +1,5 @@
 // What every assignment solver promises, run over all of the registry.
-#include "solver/assignment_solvers.hpp"
+#include "solver/methods/assignment_solvers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "core/error.hpp"
-#include "solver/makespan_bound.hpp"
+#include "solver/makespan/bound.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

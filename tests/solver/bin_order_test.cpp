@@ -1,11 +1,11 @@
-#include "solver/bin_order.hpp"
+#include "solver/bins/order.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

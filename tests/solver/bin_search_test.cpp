@@ -1,4 +1,4 @@
-#include "solver/bin_search.hpp"
+#include "solver/bins/search.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "solver/cap_table.hpp"
+#include "solver/bins/cap_table.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

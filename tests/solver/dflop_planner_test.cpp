@@ -1,4 +1,4 @@
-#include "solver/dflop_planner.hpp"
+#include "solver/planners/dflop/planner.hpp"
 
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "core/lowering.hpp"
-#include "costmodel/analytic.hpp"
-#include "solver/published_objective.hpp"
-#include "solver/random_scheduler.hpp"
-#include "solver/schedulers.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "solver/planners/dflop/published_objective.hpp"
+#include "solver/schedulers/random.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/fixtures.hpp"
 

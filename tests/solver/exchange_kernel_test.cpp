@@ -1,11 +1,11 @@
-#include "solver/exchange_kernel.hpp"
+#include "solver/bins/exchange_kernel.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/planner.hpp"
-#include "core/random.hpp"
+#include "core/iteration/planner.hpp"
+#include "core/support/random.hpp"
 #include "sim/sim_executor.hpp"
 #include "solver/bins.hpp"
 

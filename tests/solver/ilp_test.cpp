@@ -1,4 +1,4 @@
-#include "solver/ilp.hpp"
+#include "solver/bins/ilp.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "solver/lpt.hpp"
+#include "solver/bins/lpt.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "solver/karmarkar_karp.hpp"
+#include "solver/bins/karmarkar_karp.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/random.hpp"
-#include "core/raw_pipeline.hpp"
+#include "core/program/raw_pipeline.hpp"
+#include "core/support/random.hpp"
 #include "sim/engine.hpp"
 
 namespace dflop {

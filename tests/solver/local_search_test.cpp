@@ -1,10 +1,10 @@
-#include "solver/local_search.hpp"
+#include "solver/bins/local_search.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "solver/lpt.hpp"
+#include "solver/bins/lpt.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "solver/lpt.hpp"
+#include "solver/bins/lpt.hpp"
 
 #include <gtest/gtest.h>
 

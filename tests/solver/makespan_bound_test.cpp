@@ -1,4 +1,4 @@
-#include "solver/makespan_bound.hpp"
+#include "solver/makespan/bound.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <thread>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "solver/assignment_solver.hpp"
 
 namespace dflop::testing {

@@ -1,4 +1,4 @@
-#include "solver/makespan_kernel.hpp"
+#include "solver/makespan/kernel.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "solver/makespan_solver.hpp"
+#include "solver/methods/makespan_solver.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "makespan_fixtures.hpp"
-#include "solver/bin_solvers.hpp"
-#include "solver/exchange_filter.hpp"
-#include "solver/makespan_bound.hpp"
-#include "solver/makespan_start.hpp"
+#include "solver/makespan/bound.hpp"
+#include "solver/makespan/exchange_filter.hpp"
+#include "solver/makespan/start.hpp"
+#include "solver/methods/bin_solvers.hpp"
 
 namespace dflop {
 namespace {

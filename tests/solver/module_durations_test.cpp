@@ -1,12 +1,12 @@
 // The sums from which the dflop planner bounds configurations are from below.
-#include "solver/module_durations.hpp"
+#include "solver/planners/dflop/module_durations.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "costmodel/analytic.hpp"
-#include "solver/published_objective.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "solver/planners/dflop/published_objective.hpp"
 #include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/fixtures.hpp"
 

@@ -1,13 +1,13 @@
-#include "solver/plan_makespan.hpp"
+#include "solver/plan_problem/makespan.hpp"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 
-#include "costmodel/analytic.hpp"
+#include "costmodel/analytic/analytic.hpp"
 #include "costmodel/sample_costs.hpp"
-#include "solver/assignment_solvers.hpp"
-#include "solver/schedulers.hpp"
+#include "solver/methods/assignment_solvers.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/threads.hpp"

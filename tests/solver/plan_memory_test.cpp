@@ -1,10 +1,10 @@
-#include "solver/plan_memory.hpp"
+#include "solver/plan_problem/memory.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/lowering.hpp"
-#include "core/schedules.hpp"
-#include "solver/random_scheduler.hpp"
+#include "core/order/schedules.hpp"
+#include "core/program/lowering.hpp"
+#include "solver/schedulers/random.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

@@ -1,16 +1,16 @@
-#include "solver/plan_pipeline.hpp"
+#include "solver/plan_problem/pipeline.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/lowering.hpp"
-#include "costmodel/analytic.hpp"
-#include "costmodel/corrected.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "costmodel/correction/corrected.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "sim/engine.hpp"
-#include "solver/makespan_bound.hpp"
+#include "solver/makespan/bound.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/random_plan.hpp"
 #include "tests/costmodel/fixtures.hpp"

@@ -1,4 +1,4 @@
-#include "solver/published_objective.hpp"
+#include "solver/planners/dflop/published_objective.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "solver/schedulers.hpp"
+#include "solver/schedulers/schedulers.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "core/error.hpp"
-#include "solver/plan_caps.hpp"
-#include "solver/random_scheduler.hpp"
+#include "solver/plan_problem/caps.hpp"
+#include "solver/schedulers/random.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

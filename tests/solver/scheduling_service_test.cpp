@@ -1,4 +1,4 @@
-#include "solver/scheduling_service.hpp"
+#include "solver/service/scheduling_service.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "solver/async_item.hpp"
-#include "solver/schedulers.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "solver/service/async_item.hpp"
 #include "tests/solver/service_fixtures.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "solver/search_bound.hpp"
+#include "solver/planners/search/bound.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <limits>
 #include <set>
 
-#include "solver/random_scheduler.hpp"
-#include "solver/schedulers.hpp"
+#include "solver/schedulers/random.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/search_fixtures.hpp"
 
 namespace dflop {

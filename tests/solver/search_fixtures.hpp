@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "core/lowering.hpp"
-#include "costmodel/analytic.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/analytic.hpp"
 #include "costmodel/schedule_tables.hpp"
-#include "solver/search_space.hpp"
+#include "solver/planners/search/space.hpp"
 #include "tests/solver/fixtures.hpp"
-#include "traces/preprocess.hpp"
-#include "traces/records.hpp"
-#include "traces/specs.hpp"
-#include "traces/text_file.hpp"
+#include "traces/data/records.hpp"
+#include "traces/files/specs.hpp"
+#include "traces/preprocess/preprocess.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop::testing {
 

@@ -1,4 +1,4 @@
-#include "solver/search_planner.hpp"
+#include "solver/planners/search/planner.hpp"
 
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "solver/schedulers.hpp"
-#include "solver/search_bound.hpp"
+#include "solver/planners/search/bound.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/search_fixtures.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "solver/search_space.hpp"
+#include "solver/planners/search/space.hpp"
 
 #include <gtest/gtest.h>
 

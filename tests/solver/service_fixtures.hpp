@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "solver/scheduling_service.hpp"
+#include "solver/service/scheduling_service.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop::testing {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "solver/schedulers.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/service_fixtures.hpp"
 #include "tests/solver/threads.hpp"
 

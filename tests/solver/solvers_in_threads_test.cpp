@@ -6,8 +6,8 @@
 #include <memory>
 #include <set>
 
-#include "solver/assignment_solvers.hpp"
-#include "solver/makespan_bound.hpp"
+#include "solver/makespan/bound.hpp"
+#include "solver/methods/assignment_solvers.hpp"
 #include "tests/solver/fixtures.hpp"
 #include "tests/solver/threads.hpp"
 

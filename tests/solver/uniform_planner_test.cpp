@@ -1,4 +1,4 @@
-#include "solver/uniform_planner.hpp"
+#include "solver/planners/uniform/planner.hpp"
 
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
@@ -6,9 +6,9 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "core/lowering.hpp"
-#include "solver/planners.hpp"
-#include "solver/schedulers.hpp"
+#include "core/program/lowering.hpp"
+#include "solver/planners/planners.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "solver/worker_process.hpp"
+#include "solver/bins/worker_process.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "traces/checkpoint_file.hpp"
+#include "traces/files/checkpoint.hpp"
 
 #include <zlib.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/checkpoint_fixtures.hpp"
 #include "tests/traces/file_fixtures.hpp"
 

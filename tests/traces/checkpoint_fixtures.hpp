@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "traces/checkpoint_file.hpp"
+#include "traces/files/checkpoint.hpp"
 
 namespace dflop {
 

@@ -1,4 +1,4 @@
-#include "traces/checkpoint_folder.hpp"
+#include "traces/files/checkpoint_folder.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/checkpoint_fixtures.hpp"
 #include "tests/traces/file_fixtures.hpp"
 

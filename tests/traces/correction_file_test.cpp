@@ -1,6 +1,6 @@
-#include "traces/correction_file.hpp"
+#include "traces/files/correction.hpp"
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "traces/data_profile.hpp"
+#include "traces/data/profile.hpp"
 
 #include <cmath>
 #include <limits>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

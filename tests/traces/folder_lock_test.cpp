@@ -1,4 +1,4 @@
-#include "traces/folder_lock.hpp"
+#include "traces/text/folder_lock.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "traces/csv_reader.hpp"
-#include "traces/preprocess.hpp"
-#include "traces/preprocess_rules.hpp"
-#include "traces/text_file.hpp"
+#include "traces/preprocess/preprocess.hpp"
+#include "traces/preprocess/rules.hpp"
+#include "traces/text/csv.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

@@ -1,9 +1,9 @@
-#include "traces/grid_file.hpp"
+#include "traces/files/grid.hpp"
 
 #include <algorithm>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/text_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

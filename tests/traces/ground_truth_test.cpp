@@ -1,4 +1,4 @@
-#include "traces/ground_truth.hpp"
+#include "traces/data/ground_truth.hpp"
 
 #include <gtest/gtest.h>
 

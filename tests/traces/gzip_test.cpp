@@ -1,6 +1,6 @@
-#include "traces/gzip.hpp"
+#include "traces/text/gzip.hpp"
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {

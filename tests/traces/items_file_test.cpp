@@ -1,4 +1,4 @@
-#include "traces/items_file.hpp"
+#include "traces/files/items.hpp"
 
 #include "tests/traces/file_fixtures.hpp"
 

@@ -1,4 +1,4 @@
-#include "traces/kineto_check.hpp"
+#include "traces/profiler/check.hpp"
 
 #include "tests/traces/kineto_fixtures.hpp"
 

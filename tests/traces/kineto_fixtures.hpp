@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/kineto.hpp"
+#include "traces/profiler/kineto.hpp"
 
 namespace dflop {
 

@@ -1,4 +1,4 @@
-#include "traces/kineto_phase.hpp"
+#include "traces/profiler/phase.hpp"
 
 #include "tests/traces/kineto_fixtures.hpp"
 

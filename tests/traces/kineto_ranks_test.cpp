@@ -1,4 +1,4 @@
-#include "traces/kineto_ranks.hpp"
+#include "traces/profiler/ranks.hpp"
 
 #include "tests/traces/kineto_fixtures.hpp"
 

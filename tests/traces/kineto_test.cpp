@@ -1,10 +1,10 @@
-#include "traces/kineto.hpp"
+#include "traces/profiler/kineto.hpp"
 
 #include "tests/traces/kineto_fixtures.hpp"
-#include "traces/gzip.hpp"
-#include "traces/kineto_collective.hpp"
-#include "traces/output_file.hpp"
-#include "traces/text_file.hpp"
+#include "traces/profiler/collective.hpp"
+#include "traces/text/gzip.hpp"
+#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

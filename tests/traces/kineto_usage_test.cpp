@@ -1,9 +1,9 @@
-#include "traces/kineto_usage.hpp"
+#include "traces/profiler/usage.hpp"
 
 #include "tests/traces/kineto_fixtures.hpp"
-#include "traces/kineto_timeline.hpp"
-#include "traces/text_file.hpp"
-#include "traces/timeline_file.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/profiler/timeline.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

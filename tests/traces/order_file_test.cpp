@@ -1,10 +1,10 @@
-#include "traces/order_file.hpp"
+#include "traces/files/order.hpp"
 
-#include "core/raw_pipeline.hpp"
-#include "core/verify.hpp"
+#include "core/program/raw_pipeline.hpp"
+#include "core/program/verify.hpp"
 #include "tests/core/pipelines.hpp"
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/text_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

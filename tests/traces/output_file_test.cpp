@@ -1,4 +1,4 @@
-#include "traces/output_file.hpp"
+#include "traces/text/output_file.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/gzip.hpp"
+#include "traces/text/gzip.hpp"
 
 namespace dflop {
 namespace {

@@ -1,4 +1,4 @@
-#include "traces/perfetto.hpp"
+#include "traces/files/perfetto.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
-#include "traces/pipeline_file.hpp"
+#include "traces/files/pipeline.hpp"
 
 #include <limits>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/text_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

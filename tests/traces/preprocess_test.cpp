@@ -1,4 +1,4 @@
-#include "traces/preprocess.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 #include <algorithm>
 #include <string>
@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
-#include "traces/preprocess_rules.hpp"
-#include "traces/records.hpp"
+#include "core/support/random.hpp"
+#include "traces/data/records.hpp"
+#include "traces/preprocess/rules.hpp"
 
 namespace dflop {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "traces/preprocess.hpp"
-#include "traces/records.hpp"
+#include "traces/data/records.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace {

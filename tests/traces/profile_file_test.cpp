@@ -1,6 +1,6 @@
-#include "traces/profile_file.hpp"
+#include "traces/data/profile_json.hpp"
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {

@@ -1,7 +1,7 @@
 // A profile whose every duration is known.
 #pragma once
 
-#include "traces/profile_tables.hpp"
+#include "traces/files/profile.hpp"
 
 namespace dflop::fixtures {
 

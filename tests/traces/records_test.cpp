@@ -1,4 +1,4 @@
-#include "traces/records.hpp"
+#include "traces/data/records.hpp"
 
 #include <array>
 #include <string>
@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/random.hpp"
-#include "traces/csv_reader.hpp"
-#include "traces/text_file.hpp"
+#include "core/support/random.hpp"
+#include "traces/text/csv.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

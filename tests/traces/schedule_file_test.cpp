@@ -1,9 +1,9 @@
-#include "traces/schedule_file.hpp"
+#include "traces/files/schedule.hpp"
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/preprocess.hpp"
-#include "traces/records.hpp"
+#include "traces/data/records.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace {

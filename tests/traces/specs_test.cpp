@@ -1,4 +1,4 @@
-#include "traces/specs.hpp"
+#include "traces/files/specs.hpp"
 
 #include <filesystem>
 #include <fstream>

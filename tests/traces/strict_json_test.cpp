@@ -1,12 +1,12 @@
-#include "traces/strict_json.hpp"
+#include "traces/text/strict_json.hpp"
 
 #include <cmath>
 #include <cstring>
 
 #include "core/plan.hpp"
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/json_writer.hpp"
+#include "traces/text/json_writer.hpp"
 
 namespace dflop {
 namespace {

@@ -1,4 +1,4 @@
-#include "traces/text_file.hpp"
+#include "traces/text/text_file.hpp"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/output_file.hpp"
+#include "traces/text/output_file.hpp"
 
 namespace dflop {
 namespace {

@@ -1,4 +1,4 @@
-#include "traces/timeline_file.hpp"
+#include "traces/files/timeline.hpp"
 
 #include "tests/traces/file_fixtures.hpp"
 #include "tests/traces/timeline_fixtures.hpp"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <span>
 
-#include "core/random.hpp"
+#include "core/support/random.hpp"
 #include "core/timeline.hpp"
 
 namespace dflop {

@@ -1,0 +1,184 @@
+#include "backend/cuda/device.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/partition.hpp"
+#include "backend/cuda/stream.hpp"
+#include "backend/memory_account.hpp"
+#include "core/error.hpp"
+#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/cuda_kernels.hpp"
+
+namespace dflop {
+namespace {
+
+/// The memory and the streams of one rank. Memory is taken and given back in the order of the first stream.
+class CudaRank {
+ public:
+  CudaRank(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options)
+      : gpu_(std::move(gpu)),
+        partition_(options.partition),
+        rank_(options.rank),
+        account_("rank " + std::to_string(options.rank) + " on " + gpu_->name(), options.memory),
+        first_(new_stream()) {}
+  CudaRank(const CudaRank&) = delete;
+  CudaRank& operator=(const CudaRank&) = delete;
+  /// Frees may be under way, and work of a partition whose green context ends with the rank.
+  ~CudaRank() {
+    cudaStreamSynchronize(first_);
+    cudaStreamDestroy(first_);
+  }
+
+  CudaGpu& gpu() { return *gpu_; }
+  const std::shared_ptr<CudaGpu>& shared_gpu() const { return gpu_; }
+  MemoryAccount& account() { return account_; }
+  int multiprocessors() const { return partition_ ? partition_->multiprocessors_of_a_rank() : 0; }
+
+  void* take(std::size_t bytes) {
+    account_.check(bytes);
+    void* data = nullptr;
+    if (bytes > 0) {
+      data = gpu_->allocate(bytes, first_);
+      if (data == nullptr) account_.refused(bytes, gpu_->free_memory());
+      for (cudaStream_t stream : further_) order(first_, stream);
+    }
+    account_.add(bytes);
+    return data;
+  }
+
+  void give_back(void* data, std::size_t bytes) {
+    account_.remove(bytes);
+    if (data == nullptr) return;
+    for (cudaStream_t stream : further_) order(stream, first_);
+    CudaGpu::free(data, first_);
+  }
+
+  cudaStream_t first() const { return first_; }
+  cudaStream_t add_stream() {
+    further_.push_back(new_stream());
+    order(first_, further_.back());  // memory that was taken before is there
+    return further_.back();
+  }
+  void remove_stream(cudaStream_t stream) {
+    order(stream, first_);  // what is given back later may still be read there
+    further_.erase(std::find(further_.begin(), further_.end(), stream));
+    cudaStreamDestroy(stream);
+  }
+
+ private:
+  cudaStream_t new_stream() const {
+    gpu_->use();
+    if (partition_ != nullptr) return static_cast<cudaStream_t>(partition_->make_stream(rank_));
+    cudaStream_t stream = nullptr;
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+    return stream;
+  }
+
+  /// What comes in `after` waits for what is in `before` now.
+  void order(cudaStream_t before, cudaStream_t after) {
+    const std::shared_ptr<CudaEvent> event = gpu_->make_event();
+    event->record(before);
+    event->make_wait(after);
+  }
+
+  std::shared_ptr<CudaGpu> gpu_;
+  std::shared_ptr<CudaPartition> partition_;
+  int rank_;
+  MemoryAccount account_;
+  cudaStream_t first_;
+  std::vector<cudaStream_t> further_;
+};
+
+class CudaBuffer final : public Buffer {
+ public:
+  CudaBuffer(std::shared_ptr<CudaRank> rank, std::size_t bytes)
+      : rank_(std::move(rank)), data_(rank_->take(bytes)), bytes_(bytes) {}
+  CudaBuffer(const CudaBuffer&) = delete;
+  CudaBuffer& operator=(const CudaBuffer&) = delete;
+  ~CudaBuffer() override {
+    try {
+      rank_->give_back(data_, bytes_);
+    } catch (...) {  // the GPU has failed, which the next call on it says
+    }
+  }
+
+  void* data() override { return data_; }
+  const void* data() const override { return data_; }
+  std::size_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<CudaRank> rank_;
+  void* data_;
+  std::size_t bytes_;
+};
+
+/// Ends a further stream with whoever has it.
+std::shared_ptr<void> owner_of(const std::shared_ptr<CudaRank>& rank, cudaStream_t stream) {
+  return {stream, [rank](void* handle) {
+            try {
+              rank->remove_stream(static_cast<cudaStream_t>(handle));
+            } catch (...) {  // as of buffers
+            }
+          }};
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options)
+      : rank_(std::make_shared<CudaRank>(std::move(gpu), options)) {}
+
+  std::string name() const override { return rank_->gpu().name(); }
+  void enter_thread() override { rank_->gpu().use(); }
+  Bytes cache() const override { return {static_cast<std::int64_t>(rank_->gpu().cache_bytes())}; }
+
+  std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return std::make_unique<CudaBuffer>(rank_, bytes);
+  }
+
+  /// The first one is that in which memory is taken and given back.
+  std::unique_ptr<DeviceStream> make_stream() override {
+    if (!std::exchange(first_given_, true)) {
+      return std::make_unique<CudaStream>(rank_->shared_gpu(), rank_->first(), rank_);
+    }
+    const cudaStream_t stream = rank_->add_stream();
+    return std::make_unique<CudaStream>(rank_->shared_gpu(), stream, owner_of(rank_, stream));
+  }
+
+  std::unique_ptr<DeviceEvent> make_event() override {
+    return std::make_unique<CudaEvent>(rank_->shared_gpu());
+  }
+  std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
+    rank_->gpu().use();
+    return make_cuda_kernels(dtype, {cuda_stream_of(stream), rank_->multiprocessors(), rank_->gpu().pool()});
+  }
+
+  Bytes in_use() const override { return rank_->account().in_use(); }
+  Bytes most_in_use() const override { return rank_->account().most_in_use(); }
+  void reset_most_in_use() override { rank_->account().reset_most_in_use(); }
+
+ private:
+  std::shared_ptr<CudaRank> rank_;
+  bool first_given_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<CudaGpu> open_cuda_gpu(int index) {
+  return std::make_shared<CudaGpu>(index);
+}
+
+std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options) {
+  return std::make_unique<CudaDevice>(std::move(gpu), options);
+}
+
+void* cuda_stream_of(DeviceStream& stream) {
+  return of_cuda(stream).handle();
+}
+
+bool cuda_event_reached(DeviceEvent& event) {
+  return of_cuda(event).reached();
+}
+
+}  // namespace dflop

@@ -1,0 +1,193 @@
+#include "backend/cuda/gpu.hpp"
+
+#include <cmath>
+#include <cstdint>
+
+#include "backend/clock.hpp"
+#include "backend/devices.hpp"
+#include "core/error.hpp"
+#include "kernels/cuda/check.hpp"
+
+namespace dflop {
+namespace {
+
+/// Of an anchor that still serves. In f32 milliseconds, differences of up to 4 s are told to a quarter of a
+/// microsecond, which leaves streams 1 s to lag behind their threads.
+constexpr Nanoseconds kAnchorAge{2'000'000'000};    // then somebody makes a new one
+constexpr Nanoseconds kAnchorLimit{3'000'000'000};  // and the others go on with the old one until then
+
+cudaMemPool_t make_pool(int device) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  check_cuda(cudaMemPoolCreate(&pool, &properties), "a memory pool");
+  std::uint64_t keep = UINT64_MAX;  // what is given back stays in the pool
+  check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "a memory pool");
+  int wait = 0;  // a stream must not wait for another's memory, which would tie ranks together
+  check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &wait),
+             "a memory pool");
+  return pool;
+}
+
+}  // namespace
+
+CudaGpu::CudaGpu(int index) : index_(index) {
+  const DeviceInfo info = cuda_device(index);
+  name_ = info.name;
+  multiprocessors_ = info.multiprocessors;
+  use();
+  int cache = 0;
+  check_cuda(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, index), "the size of the L2 cache");
+  cache_bytes_ = static_cast<std::size_t>(cache);
+  pool_ = make_pool(index);
+  check_cuda(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking), "a stream");
+  const std::shared_ptr<Anchor> first = new_anchor();
+  first->time = first->taken;
+  anchor_ = first;
+}
+
+CudaGpu::~CudaGpu() {
+  cudaSetDevice(index_);
+  for (cudaEvent_t event : idle_events_) cudaEventDestroy(event);
+  if (side_ != nullptr) cudaStreamDestroy(side_);
+  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+}
+
+void CudaGpu::use() const {
+  check_cuda(cudaSetDevice(index_), "GPU " + std::to_string(index_));
+}
+
+void* CudaGpu::allocate(std::size_t bytes, cudaStream_t stream) {
+  use();
+  void* data = nullptr;
+  if (cudaMallocFromPoolAsync(&data, bytes, pool_, stream) == cudaSuccess) return data;
+  cudaGetLastError();  // forget the refusal
+  // What was given back in other streams comes free when they are done.
+  check_cuda(cudaDeviceSynchronize(), "waiting for memory");
+  check_cuda(cudaMemPoolTrimTo(pool_, 0), "a memory pool");
+  if (cudaMallocFromPoolAsync(&data, bytes, pool_, stream) == cudaSuccess) return data;
+  cudaGetLastError();
+  return nullptr;
+}
+
+Bytes CudaGpu::free_memory() const {
+  use();
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "the GPU's free memory");
+  return {static_cast<std::int64_t>(free_bytes)};
+}
+
+std::shared_ptr<CudaEvent> CudaGpu::make_event() {
+  return std::make_shared<CudaEvent>(shared_from_this());
+}
+
+std::shared_ptr<CudaGpu::Anchor> CudaGpu::new_anchor() {
+  auto anchor = std::make_shared<Anchor>();
+  check_cuda(cudaEventCreate(&anchor->event), "an event");
+  check_cuda(cudaEventRecord(anchor->event, side_), "recording an event");
+  check_cuda(cudaEventSynchronize(anchor->event), "waiting for an event");
+  anchor->taken = host_time();
+  return anchor;
+}
+
+std::shared_ptr<const CudaGpu::Anchor> CudaGpu::latest_anchor() {
+  const std::lock_guard lock(mutex_);
+  return anchor_;
+}
+
+/// Making one waits for the GPU, so others do not wait for who makes it while the old one is good enough.
+std::shared_ptr<const CudaGpu::Anchor> CudaGpu::anchor() {
+  std::shared_ptr<const Anchor> latest = latest_anchor();
+  const Nanoseconds age = host_time() - latest->taken;
+  if (age < kAnchorAge) return latest;
+  std::unique_lock making(anchor_mutex_, std::defer_lock);
+  if (age >= kAnchorLimit) {
+    making.lock();
+  } else if (!making.try_lock()) {
+    return latest;
+  }
+  latest = latest_anchor();
+  if (host_time() - latest->taken < kAnchorAge) return latest;  // somebody has made it meanwhile
+  use();
+  const std::shared_ptr<Anchor> next = new_anchor();
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, latest->event, next->event), "the time of an event");
+  next->time = latest->time + Nanoseconds(std::llround(double{milliseconds} * 1e6));
+  const std::lock_guard lock(mutex_);
+  anchor_ = next;
+  return next;
+}
+
+cudaEvent_t CudaGpu::take_event() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_events_.empty()) {
+      cudaEvent_t event = idle_events_.back();
+      idle_events_.pop_back();
+      return event;
+    }
+  }
+  use();
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreate(&event), "an event");
+  return event;
+}
+
+void CudaGpu::give_back(cudaEvent_t event) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    idle_events_.push_back(event);
+  } catch (...) {  // no memory for the list
+    cudaEventDestroy(event);
+  }
+}
+
+CudaEvent::CudaEvent(std::shared_ptr<CudaGpu> gpu) : gpu_(std::move(gpu)), event_(gpu_->take_event()) {}
+
+CudaEvent::~CudaEvent() {
+  gpu_->give_back(event_);
+}
+
+Nanoseconds CudaEvent::time() {
+  if (anchor_ == nullptr) {
+    throw Error(ErrorKind::internal, "an event has no time before a stream records it");
+  }
+  check_cuda(cudaEventSynchronize(event_), "waiting for an event");
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, anchor_->event, event_), "the time of an event");
+  return anchor_->time + Nanoseconds(std::llround(double{milliseconds} * 1e6));
+}
+
+bool CudaEvent::reached() const {
+  if (anchor_ == nullptr) return false;
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  check_cuda(status, "asking for an event");
+  return true;
+}
+
+void CudaEvent::record(cudaStream_t stream) {
+  std::shared_ptr<const CudaGpu::Anchor> anchor = gpu_->anchor();
+  check_cuda(cudaEventRecord(event_, stream), "recording an event");
+  anchor_ = std::move(anchor);
+}
+
+void CudaEvent::make_wait(cudaStream_t stream) const {
+  if (anchor_ == nullptr) {
+    throw Error(ErrorKind::internal, "a stream waits for an event that was never recorded");
+  }
+  check_cuda(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+}
+
+CudaEvent& of_cuda(DeviceEvent& event) {
+  auto* cuda = dynamic_cast<CudaEvent*>(&event);
+  if (cuda == nullptr) {
+    throw Error(ErrorKind::internal, "a stream of a GPU takes events of GPUs only");
+  }
+  return *cuda;
+}
+
+}  // namespace dflop

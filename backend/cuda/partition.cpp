@@ -1,0 +1,128 @@
+#include "backend/cuda/partition.hpp"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "kernels/cuda/check.hpp"
+
+namespace dflop {
+
+#if CUDART_VERSION >= 13000  // older headers do not tell how small a group may be
+
+namespace {
+
+/// Functions of the driver, which is not linked so that programs start without one.
+struct DriverTable {
+  decltype(&::cuDeviceGetDevResource) get_resource = nullptr;
+  decltype(&::cuDevSmResourceSplitByCount) split = nullptr;
+  decltype(&::cuDevResourceGenerateDesc) describe = nullptr;
+  decltype(&::cuGreenCtxCreate) create = nullptr;
+  decltype(&::cuGreenCtxDestroy) destroy = nullptr;
+  decltype(&::cuGreenCtxStreamCreate) create_stream = nullptr;
+
+  DriverTable() {
+    load(get_resource, "cuDeviceGetDevResource");
+    load(split, "cuDevSmResourceSplitByCount");
+    load(describe, "cuDevResourceGenerateDesc");
+    load(create, "cuGreenCtxCreate");
+    load(destroy, "cuGreenCtxDestroy");
+    load(create_stream, "cuGreenCtxStreamCreate");
+  }
+
+ private:
+  template <typename Function>
+  static void load(Function& function, const char* name) {
+    constexpr unsigned int kVersion = 12050;  // whose signatures the calls have
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t status =
+        cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &result);
+    if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || address == nullptr) {
+      throw Error(ErrorKind::no_device,
+                  std::string("a partition of the GPU needs '") + name +
+                      "', which this driver has not; that of CUDA 13.0 or newer has it");
+    }
+    function = reinterpret_cast<Function>(address);
+  }
+};
+
+void check(CUresult status, const std::string& what) {
+  if (status == CUDA_SUCCESS) return;
+  throw Error(ErrorKind::internal,
+              what + ": error " + std::to_string(static_cast<int>(status)) + " of the CUDA driver");
+}
+
+class GreenPartition final : public CudaPartition {
+ public:
+  GreenPartition(int gpu, int ranks) {
+    check_cuda(cudaSetDevice(gpu), "GPU " + std::to_string(gpu));
+    check_cuda(cudaFree(nullptr), "GPU " + std::to_string(gpu));  // its primary context is there now
+    CUdevResource all{};
+    check(driver_.get_resource(gpu, &all, CU_DEV_RESOURCE_TYPE_SM), "the GPU's multiprocessors");
+    std::vector<CUdevResource> groups = split(all);
+    const int each = groups_of_a_rank(ranks, static_cast<int>(groups.size()));
+    multiprocessors_ = each * static_cast<int>(groups.front().sm.smCount);
+    for (int rank = 0; rank < ranks; ++rank) {
+      CUdevResourceDesc description = nullptr;
+      check(driver_.describe(&description, &groups[static_cast<std::size_t>(rank * each)],
+                             static_cast<unsigned int>(each)),
+            "a part of the GPU");
+      contexts_.push_back(nullptr);
+      check(driver_.create(&contexts_.back(), description, gpu, CU_GREEN_CTX_DEFAULT_STREAM),
+            "a part of the GPU");
+    }
+  }
+  GreenPartition(const GreenPartition&) = delete;
+  GreenPartition& operator=(const GreenPartition&) = delete;
+  ~GreenPartition() override {
+    for (const CUgreenCtx context : contexts_) driver_.destroy(context);
+  }
+
+  int multiprocessors_of_a_rank() const override { return multiprocessors_; }
+  void* make_stream(int rank) override {
+    CUstream stream = nullptr;
+    check(driver_.create_stream(&stream, contexts_.at(static_cast<std::size_t>(rank)), CU_STREAM_NON_BLOCKING,
+                                0),
+          "a stream on a part of the GPU");
+    return stream;
+  }
+
+ private:
+  /// Into the smallest groups; those of one split can be put together again.
+  std::vector<CUdevResource> split(const CUdevResource& all) const {
+    const unsigned int smallest = all.sm.minSmPartitionSize;
+    unsigned int count = 0;
+    check(driver_.split(nullptr, &count, &all, nullptr, 0, smallest), "splitting the GPU");
+    if (count == 0) throw Error(ErrorKind::no_device, "this GPU cannot be partitioned");
+    std::vector<CUdevResource> groups(count);
+    check(driver_.split(groups.data(), &count, &all, nullptr, 0, smallest), "splitting the GPU");
+    groups.resize(count);
+    return groups;
+  }
+
+  DriverTable driver_;
+  std::vector<CUgreenCtx> contexts_;  // by rank
+  int multiprocessors_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks) {
+  return std::make_shared<GreenPartition>(gpu, ranks);
+}
+
+#else
+
+std::shared_ptr<CudaPartition> make_cuda_partition(int, int) {
+  throw Error(ErrorKind::no_device,
+              "a partition of the GPU needs a build with the CUDA Toolkit 13.0 or newer");
+}
+
+#endif
+
+}  // namespace dflop

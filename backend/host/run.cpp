@@ -1,0 +1,263 @@
+#include "backend/host/run.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "backend/clock.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+std::string rank_name(int rank) {
+  return "rank " + std::to_string(rank);
+}
+
+/// "61 s", "0.25 s".
+std::string in_seconds(Nanoseconds time) {
+  const double seconds = Seconds(time).count();
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f s", seconds < 10 ? 2 : 0, seconds);
+  return text.data();
+}
+
+std::string to_string(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return "all-reduce";
+    case CollectiveKind::all_gather:
+      return "all-gather";
+    case CollectiveKind::reduce_scatter:
+      return "reduce-scatter";
+  }
+  return "?";
+}
+
+/// "all-reduce of gradients of stage 1 (12 f32)".
+std::string in_words(const HostCollectiveCall& call) {
+  return to_string(call.kind) + " of " + call.what + " (" + std::to_string(call.count) + " " +
+         std::string(to_string(call.element)) + ")";
+}
+
+bool same_operation(const HostCollectiveCall& a, const HostCollectiveCall& b) {
+  return a.kind == b.kind && a.count == b.count && a.element == b.element;
+}
+
+/// "all-reduce of gradients of stage 1 (12 f32) with ranks 2, 5, which have not come".
+std::string missing_in(const HostCollective& collective) {
+  std::string missing;
+  for (std::size_t place = 0; place < collective.ranks.size(); ++place) {
+    if (collective.parts[place]) continue;
+    missing += (missing.empty() ? "" : ", ") + std::to_string(collective.ranks[place]);
+  }
+  return in_words(collective.call) + ", to which these ranks have not come: " + missing;
+}
+
+Nanoseconds checked(Seconds timeout) {
+  constexpr Seconds year{365.0 * 24 * 3600};
+  if (timeout > Seconds{0} && timeout <= year) return to_nanoseconds(timeout);
+  throw Error(ErrorKind::internal, "a run's timeout is positive and at most a year, not " +
+                                       std::to_string(timeout.count()) + " s");
+}
+
+int checked(int ranks) {
+  if (ranks >= 1) return ranks;
+  throw Error(ErrorKind::internal, "a run has ranks, not " + std::to_string(ranks));
+}
+
+}  // namespace
+
+HostRun::HostRun(int ranks, Seconds timeout, int cores)
+    : timeout_(checked(timeout)),
+      ranks_(static_cast<std::size_t>(checked(ranks))),
+      mail_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
+  if (cores < 0) throw Error(ErrorKind::internal, "ranks compute on cores, not on " + std::to_string(cores));
+  if (cores > 0 && cores < ranks) cores_.emplace(ranks, cores);
+}
+
+void HostRun::begin(int rank) {
+  const Lock lock(mutex_);
+  if (rank < 0 || rank >= ranks()) {
+    throw Error(ErrorKind::internal, rank_name(rank) + " is not of 0 to " + std::to_string(ranks() - 1));
+  }
+  if (state(rank).life != Life::not_begun) {
+    throw Error(ErrorKind::internal, rank_name(rank) + " has a communicator already; a run gives one a rank");
+  }
+  state(rank).life = Life::at_work;
+}
+
+void HostRun::end(int rank) {
+  const Lock lock(mutex_);
+  state(rank).life = Life::ended;
+}
+
+void HostRun::abort(int rank, const std::string& reason) {
+  const Lock lock(mutex_);
+  end_run(rank_name(rank) + " ended the run: " + reason);
+}
+
+void HostRun::post(int source, int destination, HostMessage message) {
+  const Lock lock(mutex_);
+  check_running();
+  message.posted = host_time();
+  mail(source, destination).push_back(std::move(message));
+  state(destination).woken.notify_one();
+}
+
+HostMessage HostRun::take(int source, int destination, std::size_t bytes, const std::string& what) {
+  Lock lock(mutex_);
+  check_running();
+  std::deque<HostMessage>& box = mail(source, destination);
+  wait(
+      lock, destination, [&] { return what + " from " + rank_name(source); }, [&] { return !box.empty(); });
+  HostMessage message = std::move(box.front());
+  box.pop_front();
+  if (message.data->bytes() != bytes) {
+    fail(rank_name(destination) + " receives " + what + " (" + std::to_string(bytes) + " bytes), but " +
+         rank_name(source) + " sent " + message.what + " (" + std::to_string(message.data->bytes()) +
+         " bytes); messages of two ranks are received as they were sent");
+  }
+  return message;
+}
+
+std::shared_ptr<HostCollective> HostRun::enter(const RankGroup& group, std::size_t place,
+                                               const HostCollectiveCall& call, HostPart part) {
+  Lock lock(mutex_);
+  check_running();
+  const int rank = group.ranks[place];
+  std::shared_ptr<HostCollective> collective = open_collective(group, rank, call);
+  collective->parts[place] = part;
+  const std::size_t size = group.ranks.size();
+  if (++collective->come == size) {
+    collective->all_there = host_time();
+    open_.erase(group.ranks);
+    wake(group.ranks);
+  }
+  wait(
+      lock, rank, [&] { return missing_in(*collective); }, [&] { return collective->come == size; });
+  return collective;
+}
+
+/// The one of this group that some of its ranks wait in, or a new one.
+std::shared_ptr<HostCollective> HostRun::open_collective(const RankGroup& group, int rank,
+                                                         const HostCollectiveCall& call) {
+  std::shared_ptr<HostCollective>& open = open_[group.ranks];
+  if (open == nullptr) {
+    open = std::make_shared<HostCollective>();
+    open->call = call;
+    open->ranks = group.ranks;
+    open->parts.resize(group.ranks.size());
+    open->first_rank = rank;
+  } else if (!same_operation(open->call, call)) {
+    fail(rank_name(rank) + " comes with " + in_words(call) + ", but " + rank_name(open->first_rank) +
+         " waits in " + in_words(open->call) + "; ranks of a group enter the same collectives in one order");
+  }
+  return open;
+}
+
+void HostRun::leave(int rank, HostCollective& collective) {
+  Lock lock(mutex_);
+  const std::size_t size = collective.ranks.size();
+  if (++collective.done == size) wake(collective.ranks);
+  state(rank).woken.wait(lock, [&] { return collective.done == size; });
+}
+
+bool HostRun::join_turns(int rank, const RankGroup& tp) {
+  const Lock lock(mutex_);
+  if (cores_) cores_->join(rank, tp);
+  return cores_.has_value();
+}
+
+Nanoseconds HostRun::begin_turn(int rank) {
+  Lock lock(mutex_);
+  check_running();
+  wake(cores_->ask(rank, host_time()));
+  wait_for_core(lock, rank);
+  return cores_->turn_began(rank);
+}
+
+void HostRun::end_turn(int rank) {
+  const Lock lock(mutex_);
+  wake(cores_->give_back(rank, host_time()));
+}
+
+bool HostRun::pause_turn(int rank) {
+  if (!cores_) return false;
+  const Lock lock(mutex_);
+  if (!cores_->can_pause(rank)) return false;
+  wake(cores_->pause(rank));
+  return true;
+}
+
+void HostRun::resume_turn(int rank) {
+  Lock lock(mutex_);
+  wake(cores_->resume(rank));
+  wait_for_core(lock, rank);
+}
+
+void HostRun::wait_for_core(Lock& lock, int rank) {
+  wait(
+      lock, rank, [] { return std::string("a core"); }, [&] { return cores_->may_compute(rank); });
+}
+
+std::deque<HostMessage>& HostRun::mail(int source, int destination) {
+  return mail_[static_cast<std::size_t>(source) * ranks_.size() + static_cast<std::size_t>(destination)];
+}
+
+/// What is ready when the run ends is taken all the same: others count on it.
+void HostRun::wait(Lock& lock, int rank, const std::function<std::string()>& waits_for,
+                   const std::function<bool()>& ready) {
+  RankState& own = state(rank);
+  own.waits_for = waits_for;
+  own.since = host_time();
+  own.woken.wait_until(lock, std::chrono::steady_clock::now() + timeout_,
+                       [&] { return ready() || end_reason_.has_value(); });
+  const bool too_late = !ready() && !end_reason_;
+  const std::string message = too_late ? report(rank) : "";
+  own.waits_for = nullptr;
+  if (too_late) fail(message);
+  if (!ready()) check_running();
+}
+
+void HostRun::wake(const std::vector<std::int32_t>& ranks) {
+  for (const std::int32_t rank : ranks) state(rank).woken.notify_one();
+}
+
+void HostRun::check_running() const {
+  if (end_reason_) throw Aborted(ErrorKind::internal, *end_reason_);
+}
+
+/// The first reason stays: what follows is its consequence.
+void HostRun::end_run(const std::string& reason) {
+  if (end_reason_) return;
+  end_reason_ = reason;
+  for (RankState& rank : ranks_) rank.woken.notify_one();
+}
+
+void HostRun::fail(const std::string& message) {
+  end_run(message);
+  throw Error(ErrorKind::internal, message);
+}
+
+/// Of a run in which `rank` has waited for too long.
+std::string HostRun::report(int rank) const {
+  std::string text = rank_name(rank) + " waited for longer than " + in_seconds(timeout_) + ":";
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const RankState& state = ranks_[r];
+    text += "\n  " + rank_name(static_cast<int>(r));
+    if (state.life == Life::not_begun) {
+      text += " has not begun";
+    } else if (state.life == Life::ended) {
+      text += " has ended";
+    } else if (!state.waits_for) {
+      text += " is not waiting";
+    } else {
+      text += " waits for " + state.waits_for() + " (" + in_seconds(host_time() - state.since) + ")";
+    }
+  }
+  return text;
+}
+
+}  // namespace dflop

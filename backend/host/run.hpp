@@ -1,0 +1,133 @@
+// What the rank threads of a run share: the mail between them, the collectives that they meet in, and what
+// each of them waits for.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/communicator.hpp"
+#include "backend/host/cores.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+struct HostMessage {
+  std::unique_ptr<Buffer> data;
+  std::string what;
+  std::shared_ptr<DeviceEvent> ready;  ///< when the data is there; none where it was when it was posted
+  Nanoseconds posted{};                ///< on the host's clock
+};
+
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
+
+/// What a rank brings to a collective.
+struct HostPart {
+  const void* input = nullptr;
+  void* output = nullptr;
+  /// Of devices whose streams run behind their threads: when the input is there, and when this rank's share
+  /// is done, which is recorded before it leaves. None: both are as the thread comes to them.
+  std::shared_ptr<DeviceEvent> come;
+  std::shared_ptr<DeviceEvent> done;
+};
+
+/// What ranks must agree on.
+struct HostCollectiveCall {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  std::size_t count = 0;
+  Element element = Element::f32;
+  std::string what;
+};
+
+/// One meeting of a group's ranks. From enter() to leave() its parts do not change, and their memory is
+/// there.
+struct HostCollective {
+  HostCollectiveCall call;          ///< of the rank that came first
+  std::vector<std::int32_t> ranks;  ///< of the group, in its order
+  std::vector<std::optional<HostPart>>
+      parts;           ///< by place in the group; none as long as that rank has not come
+  int first_rank = 0;  ///< that came first
+  std::size_t come = 0;
+  std::size_t done = 0;
+  Nanoseconds all_there{};  ///< when the last rank came, on the host's clock
+};
+
+/// Shared by all rank threads; every function may be called from any of them. The first failure ends the
+/// run: whoever finds it gets an Error (internal), and everybody else Aborted with its text.
+class HostRun {
+ public:
+  /// `cores`: on which ranks take turns to compute; 0: every rank has one.
+  /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
+  /// over a year.
+  HostRun(int ranks, Seconds timeout, int cores = 0);
+
+  int ranks() const { return static_cast<int>(ranks_.size()); }
+
+  /// A rank begins or ends. @throws Error (internal) for a rank that is not there or has begun before.
+  void begin(int rank);
+  void end(int rank);
+
+  void abort(int rank, const std::string& reason);
+
+  void post(int source, int destination, HostMessage message);
+  /// The next message from source to destination, waiting for it. Its bytes must be as many as expected.
+  HostMessage take(int source, int destination, std::size_t bytes, const std::string& what);
+
+  /// Brings a rank's part to its group's next collective and waits for all others. `place` is that of the
+  /// rank in the group.
+  std::shared_ptr<HostCollective> enter(const RankGroup& group, std::size_t place,
+                                        const HostCollectiveCall& call, HostPart part);
+  /// Waits until all have done their share, after which the parts' memory is the ranks' own again. Never
+  /// throws: once all have come, all do their share, whatever becomes of the run.
+  void leave(int rank, HostCollective& collective);
+
+  /// See ComputeTurn. join_turns() says whether the rank has to take turns at all.
+  bool join_turns(int rank, const RankGroup& tp);
+  Nanoseconds begin_turn(int rank);
+  void end_turn(int rank);
+  /// Lets another rank of the tp group compute while this one waits for it; false where no other needs that.
+  bool pause_turn(int rank);
+  void resume_turn(int rank);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  enum class Life : std::uint8_t { not_begun, at_work, ended };
+
+  struct RankState {
+    Life life = Life::not_begun;
+    std::function<std::string()> waits_for;  ///< empty where it does not wait
+    Nanoseconds since{};
+    std::condition_variable woken;
+  };
+
+  RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::deque<HostMessage>& mail(int source, int destination);
+  void wait(Lock& lock, int rank, const std::function<std::string()>& waits_for,
+            const std::function<bool()>& ready);
+  void wait_for_core(Lock& lock, int rank);
+  void wake(const std::vector<std::int32_t>& ranks);
+  std::shared_ptr<HostCollective> open_collective(const RankGroup& group, int rank,
+                                                  const HostCollectiveCall& call);
+  void check_running() const;
+  void end_run(const std::string& reason);
+  [[noreturn]] void fail(const std::string& message);
+  std::string report(int rank) const;
+
+  std::mutex mutex_;
+  const Nanoseconds timeout_;
+  std::deque<RankState> ranks_;                // a deque, as condition variables cannot be moved
+  std::vector<std::deque<HostMessage>> mail_;  // by source * ranks + destination
+  std::map<std::vector<std::int32_t>, std::shared_ptr<HostCollective>> open_;  // not all have come
+  std::optional<std::string> end_reason_;                                      // of the whole run
+  std::optional<HostCores> cores_;                                             // none: every rank has one
+};
+
+}  // namespace dflop

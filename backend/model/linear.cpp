@@ -1,0 +1,95 @@
+#include "backend/model/linear.hpp"
+
+#include "backend/model/tp_rows.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+
+ConstMatrix as_row(Matrix m) {
+  return {m.data, 1, m.size()};
+}
+Sums as_row(Sums s) {
+  return {s.data, 1, s.size()};
+}
+
+}  // namespace
+
+Linear::Linear(const std::string& name, bool biased, Split split, ParameterStore& store,
+               const RankContext& rank, TpSums sums)
+    : store_(store),
+      rank_(rank),
+      split_(split),
+      sums_(sums),
+      weight_(store.find(name)),
+      bias_(biased ? &store.find(name + ".bias") : nullptr) {}
+
+/// Where the parts of an output are summed over tp, one of them has the bias in it.
+ConstMatrix Linear::bias() const {
+  const bool mine = split_ == Split::rows || rank_.tp_rank == 0;
+  return bias_ != nullptr && mine ? as_row(store_.weight(*bias_)) : ConstMatrix{};
+}
+
+template <typename Multiply>
+Tensor Linear::product(std::int64_t rows, std::int64_t columns, const char* sum,
+                       const Multiply& multiply) const {
+  const bool to_shards = sum != nullptr && sums_ == TpSums::held;
+  Tensor product = to_shards ? tp_summand(rank_, rows, columns) : Tensor(rank_, rows, columns);
+  multiply(rows_of(rank_, product.view(), 0, rows));
+  if (to_shards) return tp_shard_sum(rank_, std::move(product), sum);
+  if (sum != nullptr) tp_sum(rank_, product, sum);
+  return product;
+}
+
+Tensor Linear::forward(ConstMatrix x) const {
+  return product(x.rows, weight_.held_rows(),
+                 split_ == Split::columns ? "the parts of a linear layer's output" : nullptr,
+                 [&](Matrix y) { rank_.kernels.linear(y, x, store_.weight(weight_), bias()); });
+}
+
+Tensor Linear::backward_input(ConstMatrix dy) const {
+  return product(dy.rows, weight_.held_columns(),
+                 split_ == Split::rows ? "the parts of a linear layer's input gradient" : nullptr,
+                 [&](Matrix dx) { backward_input_part(dx, dy); });
+}
+
+void Linear::backward_input_part(Matrix dx, ConstMatrix dy) const {
+  rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_));
+}
+
+void Linear::backward_weight(ConstMatrix dy, ConstMatrix x) const {
+  const Sums none{};
+  rank_.kernels.linear_backward_weight(store_.gradient(weight_),
+                                       bias_ != nullptr ? as_row(store_.gradient(*bias_)) : none, dy, x);
+}
+
+Norm::Norm(const std::string& name, bool biased, ParameterStore& store, const RankContext& rank)
+    : store_(store),
+      rank_(rank),
+      gamma_(store.find(name + ".gamma")),
+      beta_(biased ? &store.find(name + ".beta") : nullptr) {}
+
+Tensor Norm::forward(ConstMatrix x, SumTensor& statistics) const {
+  Tensor y(rank_, x.rows, x.columns);
+  statistics = SumTensor(rank_, x.rows, beta_ != nullptr ? 2 : 1);
+  if (beta_ != nullptr) {
+    rank_.kernels.layer_norm(y, statistics, x, store_.weight(gamma_), store_.weight(*beta_), kEpsilon);
+  } else {
+    rank_.kernels.rms_norm(y, statistics, x, store_.weight(gamma_), kEpsilon);
+  }
+  return y;
+}
+
+Tensor Norm::backward(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const {
+  Tensor dx(rank_, x.rows, x.columns);
+  if (beta_ != nullptr) {
+    rank_.kernels.layer_norm_backward(dx, store_.gradient(gamma_), store_.gradient(*beta_), dy, x,
+                                      store_.weight(gamma_), statistics);
+  } else {
+    rank_.kernels.rms_norm_backward(dx, store_.gradient(gamma_), dy, x, store_.weight(gamma_), statistics);
+  }
+  return dx;
+}
+
+}  // namespace dflop

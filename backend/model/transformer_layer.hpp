@@ -1,0 +1,90 @@
+// One transformer layer with an explicit backward: norm, attention, norm, MLP, each half added to its input.
+// LLM layers (gated_mlp) have RMS norms, SwiGLU and no biases; encoder layers have layer norms, GELU and
+// biases. Queries and keys are turned by their positions in both.
+#pragma once
+
+#include <string>
+
+#include "backend/model/linear.hpp"
+#include "backend/model/tensor.hpp"
+#include "backend/model/tp_rows.hpp"
+#include "core/model.hpp"
+#include "core/plan.hpp"
+
+namespace dflop {
+
+/// Packed sequences: their offsets, and each row's place in its sequence.
+struct PackedSequences {
+  IndexTensor offsets;
+  IndexTensor positions;
+  std::int64_t rows = 0;
+};
+
+/// What a layer keeps of a microbatch from its forward to the backward that frees it. Inputs, outputs and
+/// what norms give are of the rows that the rank holds, all else is of all rows. Between the parts of a
+/// backward gradients stand in the place of what they are the gradients of, and of statistics nothing is
+/// left. So a layer then holds no more than it keeps from its forward without recomputation (Qi et al. 2023,
+/// "Zero Bubble Pipeline Parallelism": the memory of W is about that of B).
+struct LayerTape {
+  Tensor x;
+  SumTensor statistics1;
+  Tensor normed1;
+  Tensor qkv;    ///< turned
+  Tensor heads;  ///< what attention gives
+  SumTensor attention_statistics;
+  Tensor x1;  ///< after attention
+  SumTensor statistics2;
+  Tensor normed2;
+  Tensor up;
+  Tensor activated;
+  // Gradients, from the input part of a backward to its weight part:
+  Tensor d_out;
+  AllRows d_out_all;
+  Tensor d_up;
+  Tensor d_x1;
+  AllRows d_x1_all;
+  Tensor d_qkv;
+
+  /// For a weight part that comes later, which gathers them again: the rank keeps its rows alone until then.
+  void drop_gathered() {
+    d_out_all = {};
+    d_x1_all = {};
+  }
+};
+
+class TransformerLayer {
+ public:
+  /// `name` is that of the layer's parameters, as "llm.layers.3". What is referred to outlives it.
+  TransformerLayer(const TransformerSpec& spec, Recomputation recomputation, const std::string& name,
+                   ParameterStore& store, const RankContext& rank);
+
+  /// Takes the input into the tape and returns the output. With recomputation the tape keeps less.
+  Tensor forward(Tensor x, const PackedSequences& sequences, LayerTape& tape) const;
+
+  /// The gradient of the input from that of the output. The tape then has what backward_weight() reads, and
+  /// nothing else. Adds to the gradients of the norms' parameters.
+  Tensor backward_input(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
+
+  /// Adds to the gradients of all other parameters and frees the tape.
+  void backward_weight(LayerTape& tape) const;
+
+ private:
+  Tensor fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const;
+  void attend(const PackedSequences& sequences, LayerTape& tape) const;
+  Tensor mlp_backward(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
+  Tensor attention_backward(const PackedSequences& sequences, LayerTape& tape) const;
+  AllRows all_rows(const Tensor& held, std::int64_t rows) const;
+
+  const TransformerSpec& spec_;
+  Recomputation recomputation_;
+  const RankContext& rank_;
+  AttentionShape attention_;
+  Norm norm1_;
+  Linear qkv_;
+  Linear attention_out_;
+  Norm norm2_;
+  Linear up_;
+  Linear down_;
+};
+
+}  // namespace dflop

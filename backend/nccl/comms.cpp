@@ -1,0 +1,129 @@
+#include "backend/nccl/comms.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::chrono::microseconds kPoll{20};
+/// A rank that dies shows in NCCL as well as in the rendezvous, which says it more clearly.
+constexpr std::chrono::milliseconds kTimeForTheReason{1000};
+
+}  // namespace
+
+NcclComms::NcclComms(const NcclTable& table, Rendezvous& rendezvous)
+    : table_(table), rendezvous_(rendezvous) {}
+
+NcclComms::~NcclComms() {
+  abort_all();
+}
+
+ncclComm_t NcclComms::make(const std::vector<std::int32_t>& ranks, std::size_t place, const std::string& key,
+                           int most_ctas) {
+  const std::string what = "making " + key;
+  ncclUniqueId id{};
+  if (place == 0) {
+    const ncclResult_t result = guarded([&] { return table_.get_unique_id(&id); });
+    if (result != ncclSuccess) fail(what, result);
+    rendezvous_.put(key, std::string(id.internal, sizeof id.internal), static_cast<int>(ranks.size()) - 1);
+  } else {
+    const std::string value = rendezvous_.get(key, what + " of rank " + std::to_string(ranks.front()));
+    if (value.size() != sizeof id.internal)
+      throw Error(ErrorKind::internal, what + ": an id of a wrong size");
+    std::memcpy(id.internal, value.data(), value.size());
+  }
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (most_ctas > 0) config.maxCTAs = most_ctas;
+  ncclComm_t comm = nullptr;
+  ncclResult_t result = guarded([&] {
+    const ncclResult_t entered = table_.comm_init_rank_config(
+        &comms_.emplace_back(nullptr), static_cast<int>(ranks.size()), id, static_cast<int>(place), &config);
+    comm = comms_.back();
+    if (comm == nullptr) comms_.pop_back();
+    return entered;
+  });
+  if (result == ncclInProgress) result = finish(comm);
+  if (result != ncclSuccess) fail(what, result);
+  return comm;
+}
+
+void NcclComms::enter(ncclComm_t comm, const std::string& what, const std::function<ncclResult_t()>& call) {
+  ncclResult_t result = guarded(call);
+  if (result == ncclInProgress) result = finish(comm);
+  if (result != ncclSuccess) fail(what, result);
+}
+
+/// Ended runs have no communicators that could be called.
+ncclResult_t NcclComms::guarded(const std::function<ncclResult_t()>& call) {
+  rendezvous_.check();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) return call();
+  }
+  rendezvous_.check();
+  throw Error(ErrorKind::internal, "NCCL's communicators have been ended");
+}
+
+ncclResult_t NcclComms::finish(ncclComm_t comm) {
+  while (true) {
+    ncclResult_t state = ncclInProgress;
+    const ncclResult_t asked = guarded([&] { return table_.comm_get_async_error(comm, &state); });
+    if (asked != ncclSuccess) return asked;
+    if (state != ncclInProgress) return state;
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+void NcclComms::fail(const std::string& what, ncclResult_t result) {
+  const auto until = std::chrono::steady_clock::now() + kTimeForTheReason;
+  while (result == ncclRemoteError || result == ncclSystemError) {
+    rendezvous_.check();
+    if (std::chrono::steady_clock::now() > until) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const std::string message = what + ": " + reason(result);
+  rendezvous_.abort(message);
+  throw Error(ErrorKind::internal, "rank " + std::to_string(rendezvous_.rank()) + ": " + message);
+}
+
+std::string NcclComms::reason(ncclResult_t result) const {
+  const char* last = table_.get_last_error(nullptr);
+  return std::string("NCCL: ") + table_.get_error_string(result) +
+         (last != nullptr && *last != '\0' ? std::string("; ") + last : std::string());
+}
+
+std::optional<std::string> NcclComms::failure() {
+  const std::lock_guard lock(mutex_);
+  for (const ncclComm_t comm : comms_) {
+    ncclResult_t state = ncclSuccess;
+    if (table_.comm_get_async_error(comm, &state) != ncclSuccess) continue;
+    if (state != ncclSuccess && state != ncclInProgress) return reason(state);
+  }
+  return std::nullopt;
+}
+
+void NcclComms::abort_all() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  // Each abort waits for the GPU, where kernels of the others may stand. In a group all are told before one
+  // waits, but for calls in progress, which have a thread that an abort waits for at once: those come last.
+  std::vector<ncclComm_t> comms(comms_.begin(), comms_.end());
+  std::stable_partition(comms.begin(), comms.end(), [&](ncclComm_t comm) { return !in_progress(comm); });
+  table_.group_start();
+  for (const ncclComm_t comm : comms) table_.comm_abort(comm);
+  table_.group_end();
+  comms_.clear();
+}
+
+bool NcclComms::in_progress(ncclComm_t comm) const {
+  ncclResult_t state = ncclSuccess;
+  return table_.comm_get_async_error(comm, &state) == ncclSuccess && state == ncclInProgress;
+}
+
+}  // namespace dflop

@@ -1,0 +1,76 @@
+#include "backend/nccl/world.hpp"
+
+#include <string>
+
+#include "backend/cuda/device.hpp"
+#include "backend/cuda/gpu.hpp"
+#include "backend/devices.hpp"
+#include "backend/nccl/communicator.hpp"
+#include "backend/process/process_world.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+/// Launchers may let each process see its own GPU alone.
+int gpu_of(const LaunchEnvironment& launch, int gpus) {
+  if (gpus == 1) return 0;
+  if (launch.local_rank < gpus) return launch.local_rank;
+  throw Error(ErrorKind::no_device, "local rank " + std::to_string(launch.local_rank) +
+                                        " has no GPU: this machine has " + std::to_string(gpus) +
+                                        "; start a process per GPU");
+}
+
+class NcclWorld final : public ProcessWorld {
+ public:
+  NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, std::optional<Bytes> memory)
+      : ProcessWorld(meeting), table_(table), rank_(meeting.rank), memory_(memory) {
+    try {
+      gpu_ = open_cuda_gpu(gpu);
+    } catch (const std::exception& error) {
+      rendezvous().abort(error.what());  // or the others would wait for it
+      throw;
+    }
+  }
+
+  std::string device_name() const override { return gpu_->name(); }
+  /// Profiles are measured within one process: there is none of this yet.
+  std::string software() const override {
+    int version = 0;
+    if (table_.get_version(&version) != ncclSuccess) return "NCCL";
+    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100);
+  }
+  std::unique_ptr<Device> make_device(int) override { return make_cuda_device(gpu_, {rank_, memory_, {}}); }
+
+  std::unique_ptr<Communicator> make_communicator(int) override {
+    NcclSeam seam;
+    seam.new_device = [gpu = gpu_, rank = rank_] { return make_cuda_device(gpu, {rank, {}, {}}); };
+    seam.native_stream = [](DeviceStream& stream) {
+      return static_cast<cudaStream_t>(cuda_stream_of(stream));
+    };
+    seam.reached = [gpu = gpu_](DeviceEvent& event) {
+      gpu->use();  // the asking thread's first call of CUDA would else take memory of another process's GPU
+      return cuda_event_reached(event);
+    };
+    return make_nccl_communicator(table_, rendezvous(), std::move(seam));
+  }
+
+ private:
+  NcclTable table_;
+  std::shared_ptr<CudaGpu> gpu_;
+  int rank_;
+  std::optional<Bytes> memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const NcclWorldOptions& options) {
+  const int gpu = gpu_of(launch, cuda_device_count());
+  const NcclTable table = load_nccl();
+  const RendezvousOptions meeting{launch.host,  launch.port,     launch.rank,
+                                  launch.ranks, options.meeting, options.timeout};
+  return std::make_unique<NcclWorld>(meeting, table, gpu, options.memory);
+}
+
+}  // namespace dflop

@@ -1,0 +1,290 @@
+#include "backend/process/rendezvous.hpp"
+
+#include <poll.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "backend/clock.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTickMs = 100;
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
+constexpr std::chrono::seconds kGrace{5};  // for rank 0 to say how the run ended
+constexpr int kPings = 5;
+
+Clock::duration of(Seconds time) {
+  return std::chrono::duration_cast<Clock::duration>(time);
+}
+
+std::string state_text(const std::optional<RankWait>& wait) {
+  if (!wait) return "is not waiting";
+  std::array<char, 32> time{};
+  std::snprintf(time.data(), time.size(), " (%.2f s)", Seconds(host_time() - wait->since).count());
+  return "waits for " + wait->what + time.data();
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
+  host_time();  // begins the clock
+  if (options.rank == 0) server_ = std::make_unique<RendezvousServer>(options);
+  connection_ = connect_to(options.host, options.port, Clock::now() + of(options.meeting));
+  set_connection_options(connection_, options.timeout);
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  meet();
+}
+
+void Rendezvous::meet() {
+  send({FrameKind::hello, std::to_string(rank()) + " " + std::to_string(ranks()), 0, ""});
+  Lock lock(mutex_);
+  changed_.wait_for(lock, of(options_.meeting) + kGrace, [&] { return met_ || ended_; });
+  if (met_) return;
+  throw Error(ErrorKind::internal, ended_ ? *ended_ : "whoever listens at " + address() + " does not answer");
+}
+
+Rendezvous::~Rendezvous() {
+  Lock lock(mutex_);
+  // What this rank has said last must be heard before rank 0 or the connection goes.
+  if (ended_ && met_) changed_.wait_for(lock, kGrace, [&] { return told_; });
+}
+
+void Rendezvous::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    pollfd polled{connection_.number(), POLLIN, 0};
+    if (::poll(&polled, 1, kTickMs) > 0 && !read()) return;
+    check_wait();
+  }
+}
+
+/// False where nothing more will come.
+bool Rendezvous::read() {
+  std::string problem =
+      "rank 0 is gone: its connection was closed without a reason; its process was ended, or "
+      "its machine or network was lost";
+  bool open = false;
+  try {
+    open = receive_bytes(connection_, received_);
+    while (auto frame = received_.next(kMostBytes)) handle(std::move(*frame));
+  } catch (const Error&) {
+    open = false;
+    problem = "whoever listens at " + address() + " is not rank 0 of a run";
+  } catch (const std::exception& error) {  // no memory for what has come
+    open = false;
+    problem = std::string("what rank 0 sends cannot be taken: ") + error.what();
+  }
+  if (open) return true;
+  {
+    const Lock lock(mutex_);
+    told_ = true;
+    if (gone_) return false;
+  }
+  end_run(problem);
+  return false;
+}
+
+void Rendezvous::handle(Frame frame) {
+  if (frame.kind == FrameKind::ask) return answer();
+  if (frame.kind == FrameKind::ended || frame.kind == FrameKind::refused) {
+    end_run(frame.value, frame.key == std::to_string(rank()));
+  }
+  const Lock lock(mutex_);
+  if (frame.kind == FrameKind::welcome) met_ = true;
+  if (frame.kind == FrameKind::ended) told_ = true;
+  if (frame.kind == FrameKind::gone) gone_ = true;
+  if (frame.kind == FrameKind::pong) pong_ = frame.value;
+  if (frame.kind == FrameKind::value) values_[frame.key] = std::move(frame.value);
+  changed_.notify_all();
+}
+
+RankState Rendezvous::state() {
+  RankState state;
+  {
+    const std::lock_guard lock(callback_mutex_);
+    try {
+      if (watch_) state = watch_();
+    } catch (const std::exception& error) {  // as of a device that has failed
+      state.failure = error.what();
+    }
+  }
+  const Lock lock(mutex_);
+  if (wait_) state.wait = wait_;
+  return state;
+}
+
+void Rendezvous::check_wait() {
+  const RankState now = state();
+  if (now.failure) abort(*now.failure);
+  if (!now.wait || host_time() - now.wait->since < to_nanoseconds(options_.timeout)) return;
+  bool answers = true;
+  {
+    const Lock lock(mutex_);
+    if (ended_ || !met_) return;
+    if (late_since_) answers = Clock::now() - *late_since_ < kGrace;
+    if (late_since_ && answers) return;
+    if (!late_since_) late_since_ = Clock::now();
+    told_ = !answers;  // it will say nothing more
+  }
+  if (answers) return send({FrameKind::late, "", 0, ""});
+  end_run("rank 0 does not answer rank " + std::to_string(rank()) + ", which " + state_text(now.wait) +
+              ": its process may be stopped",
+          true);
+}
+
+void Rendezvous::answer() {
+  send({FrameKind::state, "", 0, state_text(state().wait)});
+}
+
+void Rendezvous::send(const Frame& frame) {
+  const std::lock_guard lock(send_mutex_);
+  if (send_bytes(connection_, to_bytes(frame))) return;
+  shut_down(connection_);  // part of it may be on its way, and nothing can follow; the thread hears of it
+}
+
+/// The first reason stays: what follows is its consequence.
+void Rendezvous::end_run(const std::string& reason, bool was_late) {
+  {
+    const Lock lock(mutex_);
+    if (ended_) return;
+    ended_ = reason;
+    was_late_ = was_late;
+    changed_.notify_all();
+  }
+  call_on_end();
+}
+
+void Rendezvous::call_on_end() {
+  const std::lock_guard lock(callback_mutex_);
+  const auto callback = std::exchange(on_end_, nullptr);
+  if (callback) callback();
+}
+
+void Rendezvous::on_end(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(callback_mutex_);
+    on_end_ = std::move(callback);
+  }
+  bool ended = false;
+  {
+    const Lock lock(mutex_);
+    ended = ended_.has_value();
+  }
+  if (ended) call_on_end();
+}
+
+void Rendezvous::watch(std::function<RankState()> callback) {
+  const std::lock_guard lock(callback_mutex_);
+  watch_ = std::move(callback);
+}
+
+void Rendezvous::check(Lock&) {
+  if (!ended_) return;
+  if (std::exchange(was_late_, false)) throw Error(ErrorKind::internal, *ended_);
+  throw Aborted(ErrorKind::internal, *ended_);
+}
+
+void Rendezvous::check() {
+  Lock lock(mutex_);
+  check(lock);
+}
+
+void Rendezvous::put(const std::string& key, std::string value, int readers) {
+  check();
+  send({FrameKind::put, key, static_cast<std::uint32_t>(readers), std::move(value)});
+}
+
+std::string Rendezvous::get(const std::string& key, const std::string& what) {
+  const Waiting waiting(*this, what);
+  check();
+  send({FrameKind::get, key, 0, ""});
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return values_.count(key) > 0 || ended_; });
+  const auto found = values_.find(key);
+  if (found == values_.end()) check(lock);
+  std::string value = std::move(found->second);
+  values_.erase(found);
+  return value;
+}
+
+std::vector<std::string> Rendezvous::gather(std::string value, const std::string& what) {
+  const auto key = [number = gathered_](int rank) {
+    return "gather " + std::to_string(number) + " of rank " + std::to_string(rank);
+  };
+  ++gathered_;
+  if (rank() != 0) {
+    put(key(rank()), std::move(value));
+    return {};
+  }
+  std::vector<std::string> values = {std::move(value)};
+  for (int r = 1; r < ranks(); ++r) values.push_back(get(key(r), what + " of rank " + std::to_string(r)));
+  return values;
+}
+
+std::string Rendezvous::broadcast(std::string value, const std::string& what) {
+  const std::string key = "broadcast " + std::to_string(broadcasts_++);
+  if (rank() != 0) return get(key, what + " of rank 0");
+  put(key, value, ranks() - 1);
+  return value;
+}
+
+/// The shortest of several round trips says most: half of it is the error at most.
+Nanoseconds Rendezvous::clock_offset() {
+  if (rank() == 0) return Nanoseconds{0};
+  const Waiting waiting(*this, "the clock of rank 0");
+  Nanoseconds shortest = Nanoseconds::max();
+  Nanoseconds offset{0};
+  for (int i = 0; i < kPings; ++i) {
+    const Nanoseconds before = host_time();
+    send({FrameKind::ping, "", 0, ""});
+    Lock lock(mutex_);
+    changed_.wait(lock, [&] { return pong_ || ended_; });
+    if (!pong_) check(lock);
+    const Nanoseconds trip = host_time() - before;
+    const Nanoseconds there{std::stoll(*std::exchange(pong_, std::nullopt))};
+    if (trip >= shortest) continue;
+    shortest = trip;
+    offset = there - (before + trip / 2);
+  }
+  return offset;
+}
+
+void Rendezvous::abort(const std::string& reason) {
+  {
+    const Lock lock(mutex_);
+    if (ended_) return;
+  }
+  send({FrameKind::abort, "", 0, reason});
+  end_run("rank " + std::to_string(rank()) + " ended the run: " + reason);
+}
+
+void Rendezvous::leave() {
+  {
+    const Lock lock(mutex_);
+    if (ended_ || gone_) return;
+  }
+  send({FrameKind::bye, "", 0, ""});
+  Lock lock(mutex_);
+  changed_.wait_for(lock, 2 * of(options_.timeout) + kGrace, [&] { return gone_ || ended_; });
+  gone_ = true;  // for this rank: it has said goodbye
+}
+
+Rendezvous::Waiting::Waiting(Rendezvous& rendezvous, std::string what) : rendezvous_(rendezvous) {
+  const Lock lock(rendezvous.mutex_);
+  outer_ = !rendezvous.wait_;
+  if (outer_) rendezvous.wait_ = RankWait{std::move(what), host_time()};
+}
+
+Rendezvous::Waiting::~Waiting() {
+  const Lock lock(rendezvous_.mutex_);
+  if (outer_) rendezvous_.wait_.reset();
+}
+
+}  // namespace dflop

@@ -1,0 +1,139 @@
+// Where the processes of a run meet: they pass each other values through rank 0, and the end of one is the
+// end of all.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/communicator.hpp"
+#include "backend/process/rendezvous_server.hpp"
+
+namespace dflop {
+
+/// What a rank waits for, and since when by host_time().
+struct RankWait {
+  std::string what;
+  Nanoseconds since{};
+};
+
+/// What is known of a rank from outside of its calls.
+struct RankState {
+  std::optional<RankWait> wait;
+  std::optional<std::string> failure;  ///< for which the run must end
+};
+
+/// One rank's end. Values are meant for control, not for tensors: all of them pass through rank 0.
+///
+/// A process that dies, a machine that is lost (noticed within half a minute while nothing is under way to
+/// it) and a call of abort() end the run: every other rank's calls throw Aborted with the reason. A rank that
+/// waits for longer than the timeout ends it too, by Error (internal) with a list of what each rank was
+/// waiting for.
+class Rendezvous {
+ public:
+  /// Rank 0 listens, the others connect; returns when all have come.
+  /// @throws Error (internal) naming the ranks that have not come in time, a port that is taken, or another
+  /// run's ranks there; Error (usage) for a host whose name is not known.
+  explicit Rendezvous(const RendezvousOptions& options);
+  /// Without leave() or abort() before, the others take it for a failure.
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  int rank() const { return options_.rank; }
+  int ranks() const { return options_.ranks; }
+  Seconds timeout() const { return options_.timeout; }
+
+  /// The value can be got `readers` times, by any rank, and then is forgotten. Until then nobody puts another
+  /// under its key.
+  void put(const std::string& key, std::string value, int readers = 1);
+  /// Waits until somebody has put it. `what` is for messages.
+  std::string get(const std::string& key, const std::string& what);
+
+  /// All ranks' values at rank 0, by rank, and none elsewhere. All ranks call it, as broadcast(), in the same
+  /// order.
+  std::vector<std::string> gather(std::string value, const std::string& what);
+  /// Rank 0's value; those of others are passed over.
+  std::string broadcast(std::string value, const std::string& what);
+
+  /// What to add to host_time() of this process to have that of rank 0, to within half of a round trip.
+  Nanoseconds clock_offset();
+
+  /// Ends the run for all ranks, which are told why.
+  void abort(const std::string& reason);
+  /// @throws Aborted, or where this rank was the one that waited for too long Error (internal), once the run
+  /// has ended.
+  void check();
+  /// This rank has come to its end; waits until all have, or for twice the timeout: by then a rank that waits
+  /// for another has reported it, for which rank 0 must be there.
+  void leave();
+
+  /// Called once when the run has ended early, from any thread; at once where it has. Null: nothing is.
+  void on_end(std::function<void()> callback);
+  /// Asked several times a second how this rank is, beside what Waiting says; not to call the rendezvous.
+  /// Null: nothing is.
+  void watch(std::function<RankState()> callback);
+
+  /// While it lives, this rank waits. One at a time; those inside of another count as the outer one.
+  class Waiting {
+   public:
+    Waiting(Rendezvous& rendezvous, std::string what);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    Rendezvous& rendezvous_;
+    bool outer_;
+  };
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void run(const std::stop_token& stop);
+  bool read();
+  void handle(Frame frame);
+  void check_wait();
+  void answer();
+  RankState state();
+  void send(const Frame& frame);
+  void end_run(const std::string& reason, bool was_late = false);
+  void call_on_end();
+  void check(Lock& lock);
+  void meet();
+  std::string address() const { return options_.host + ":" + std::to_string(options_.port); }
+
+  const RendezvousOptions options_;
+  std::unique_ptr<RendezvousServer> server_;  // of rank 0
+  Descriptor connection_;
+  FrameBuffer received_;  // of the thread
+  std::mutex send_mutex_;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  bool met_ = false;
+  bool told_ = false;                   ///< by rank 0 how the run ended
+  bool gone_ = false;                   ///< all have left
+  std::optional<Deadline> late_since_;  ///< when rank 0 was told that this one waits for too long
+  bool was_late_ = false;               ///< this rank has ended the run by waiting, and not heard of it
+  std::optional<std::string> ended_;
+  std::optional<RankWait> wait_;
+  std::map<std::string, std::string> values_;
+  std::optional<std::string> pong_;
+
+  std::mutex callback_mutex_;  // of these, held while they are called
+  std::function<void()> on_end_;
+  std::function<RankState()> watch_;
+
+  int gathered_ = 0;
+  int broadcasts_ = 0;
+  std::jthread thread_;  // the last: what it uses is there before and after
+};
+
+}  // namespace dflop

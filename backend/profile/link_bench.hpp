@@ -1,0 +1,31 @@
+// Measures messages and all-reduces between the ranks of this process.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "backend/communicator.hpp"
+#include "traces/files/profile.hpp"
+
+namespace dflop {
+
+/// What a rank needs to take part.
+struct LinkEnd {
+  Communicator& communicator;
+  Device& device;
+  DeviceStream& stream;
+};
+
+struct LinkLines {
+  ProfileLine message;                    ///< per byte; zero with one rank
+  std::map<int, ProfileLine> all_reduce;  ///< per byte, of the first 2, 4, ... ranks
+};
+
+/// `ends` by rank, all of them; each works in a thread of its own. `element` is what is summed. Lines are
+/// fitted to medians of the time from when the last rank comes, for which the others wait, until all are
+/// done: as in a run, where it was computing.
+/// @throws what the first rank that failed has thrown
+LinkLines measure_links(const std::vector<LinkEnd>& ends, Element element);
+
+}  // namespace dflop

@@ -1,0 +1,199 @@
+#include "backend/profile/unit_profiler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "backend/model/tp_rows.hpp"
+#include "backend/profile/unit_bench.hpp"
+#include "backend/rank_threads.hpp"
+#include "core/support/median.hpp"
+#include "core/support/random.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kFewestTokens = 16;
+constexpr std::int64_t kAttentionTokens = 256;  // at least, so that short sequences come in numbers
+constexpr double kFirstPass = 0.2;              // of the budget
+constexpr std::int64_t kBusyTokens = 512;       // of what the others run
+constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of buffers is below a percent
+constexpr int kLeastRounds = 3;
+constexpr int kMostRounds = 51;
+
+/// A point and what its rounds took.
+struct Samples {
+  ProfileUnit unit;
+  std::int64_t tokens = 0;
+  std::int64_t length = 0;
+  std::vector<double> forward;
+  std::vector<double> backward_input;
+  std::vector<double> backward_weight;
+  std::vector<double> recompute;
+
+  void add(const ProfilePoint& point) {
+    forward.push_back(point.forward_s);
+    backward_input.push_back(point.backward_input_s);
+    backward_weight.push_back(point.backward_weight_s);
+    if (point.recompute_s) recompute.push_back(*point.recompute_s);
+  }
+  /// A difference of two short times may come out below zero.
+  ProfilePoint point() const {
+    const auto middle = [](const std::vector<double>& times) {
+      return std::max(0.0, mean_without_outliers(times));
+    };
+    ProfilePoint point{tokens, length, middle(forward), middle(backward_input), middle(backward_weight)};
+    if (!recompute.empty()) point.recompute_s = middle(recompute);
+    return point;
+  }
+};
+
+class Stopwatch {
+ public:
+  Seconds elapsed() const { return std::chrono::steady_clock::now() - start_; }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// All points, the smallest first.
+std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens) {
+  std::vector<Samples> points;
+  for (std::int64_t x = kFewestTokens; x <= most_tokens; x *= 2) {
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      const auto unit = static_cast<ProfileUnit>(u);
+      std::int64_t tokens = is_attention(unit) ? std::max(x, kAttentionTokens) : x;
+      if (unit == ProfileUnit::connector) tokens = round_up(tokens, model.connector.merge);
+      points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}, {}, {}, {}});
+    }
+  }
+  return points;
+}
+
+/// One of the ranks that run units.
+class UnitProfiler {
+ public:
+  UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank,
+               BenchRole role)
+      : model_(model),
+        options_(options),
+        rank_(rank),
+        bench_(model, options.seed, rank, role),
+        vote_(rank, 1, 1) {}
+
+  /// Runs units until `done` is set.
+  void keep_busy(const std::atomic<bool>& done) {
+    const std::vector<Samples> points = all_points(model_, std::min(kBusyTokens, options_.most_tokens));
+    for (std::size_t i = 0; agree(!done); ++i) {
+      const Samples& point = points[i % points.size()];
+      bench_.run(point.unit, point.tokens, point.length);
+    }
+  }
+
+  TpProfile run(const ProfilerProgress& progress) {
+    TpProfile profile;
+    profile.mode = {rank_.tp_size(), has_shards(rank_)};
+    bench_.measure_memory(kMemoryTokens, profile);
+    std::vector<Samples> points = points_within(all_points(model_, options_.most_tokens), progress);
+    run_rounds(points, progress);
+    for (const Samples& samples : points) {
+      UnitPoints& unit = profile.of(samples.unit);
+      const ProfilePoint point = samples.point();
+      // Where the connector merges many tokens, several sizes come to the same.
+      if (unit.empty() || unit.back().tokens < point.tokens || unit.back().length < point.length) {
+        unit.push_back(point);
+      }
+    }
+    return profile;
+  }
+
+ private:
+  /// What the first rank of the tp group says, once all of the group have come to ask.
+  bool agree(bool own) {
+    if (rank_.tp_size() == 1) return own;
+    const std::array<float, 1> said{rank_.tp_rank == 0 && own ? 1.0F : 0.0F};
+    const Element element = sum_element_of(rank_.kernels.dtype());
+    upload(rank_, vote_.view().data, element, std::span<const float>(said));
+    rank_.communicator.all_reduce(vote_.view().data, 1, element, rank_.tp, rank_.compute,
+                                  "whether to measure on");
+    return download(rank_, vote_.view().data, element, 1).front() > 0;
+  }
+
+  void tell(const ProfilerProgress& progress) const {
+    if (!progress) return;
+    const double part = std::min(1.0, watch_.elapsed() / options_.budget);
+    progress(static_cast<std::int64_t>(100 * part), 100);
+  }
+
+  /// Runs the points once, which warms up, and keeps those for which there is time.
+  std::vector<Samples> points_within(std::vector<Samples> points, const ProfilerProgress& progress) {
+    constexpr double kGrowth = 4;  // of attention, from one point to the next
+    const Seconds budget = kFirstPass * options_.budget;
+    std::array<Seconds, kProfileUnits> last{};
+    std::vector<Samples> kept;
+    for (Samples& point : points) {
+      Seconds& time = last[static_cast<std::size_t>(point.unit)];
+      const Seconds begin = watch_.elapsed();
+      if (!agree(kept.size() < 2 * kProfileUnits || begin + kGrowth * time <= budget)) break;
+      bench_.run(point.unit, point.tokens, point.length);
+      time = watch_.elapsed() - begin;
+      kept.push_back(std::move(point));
+      tell(progress);
+    }
+    return kept;
+  }
+
+  /// Fills the samples in rounds.
+  void run_rounds(std::vector<Samples>& points, const ProfilerProgress& progress) {
+    Random random(options_.seed);
+    std::vector<std::size_t> order(points.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    Seconds round{0};
+    for (int done = 0; done < kMostRounds; ++done) {
+      if (!agree(done < kLeastRounds || watch_.elapsed() + round <= options_.budget)) break;
+      const Seconds begin = watch_.elapsed();
+      random.shuffle(std::span(order));
+      for (const std::size_t i : order) {
+        agree(true);  // so that all begin together
+        points[i].add(bench_.run(points[i].unit, points[i].tokens, points[i].length));
+        tell(progress);
+      }
+      round = watch_.elapsed() - begin;
+    }
+  }
+
+  const ModelSpec& model_;
+  const UnitProfilerOptions& options_;
+  const RankContext& rank_;
+  UnitBench bench_;
+  SumTensor vote_;
+  Stopwatch watch_;
+};
+
+}  // namespace
+
+TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                        const UnitProfilerOptions& options, const ProfilerProgress& progress) {
+  TpProfile first;
+  std::atomic<bool> done = false;
+  const auto run = [&](std::size_t r) {
+    const bool measures = r < ranks.front().tp.ranks.size();
+    UnitProfiler profiler(model, options, ranks[r], measures ? BenchRole::measures : BenchRole::keeps_busy);
+    if (!measures) return profiler.keep_busy(done);
+    TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
+    if (r == 0) first = std::move(profile);
+    done = true;
+  };
+  const auto end_all = [&](std::size_t r, const std::string& message) {
+    done = true;
+    ranks[r].communicator.abort(message);
+  };
+  run_in_threads(ranks.size(), {[&](std::size_t r) { ranks[r].device.enter_thread(); }, run, end_all});
+  return first;
+}
+
+}  // namespace dflop

@@ -1,0 +1,49 @@
+#include "backend/run/incoming_messages.hpp"
+
+#include <set>
+#include <span>
+#include <utility>
+
+namespace dflop {
+namespace {
+
+std::span<const Instruction> instructions_of(const Program& program, std::size_t group) {
+  const Group& of = program.groups[group];
+  return std::span(program.instructions)
+      .subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.end - of.begin));
+}
+
+}  // namespace
+
+IncomingMessages::IncomingMessages(const Program& program, std::size_t group) {
+  std::set<std::pair<int, int>> forwarded;  // stage and microbatch
+  for (const Instruction& i : instructions_of(program, group)) {
+    const std::pair<int, int> key{i.stage, i.microbatch};
+    if (i.op == Op::forward) forwarded.insert(key);
+    if (!is_receive(i.op)) continue;
+    const Message& message = program.messages[static_cast<std::size_t>(i.index)];
+    incoming_[i.index] = {i, forwarded.count(key) == 0};
+    source_of_[i.index] = message.source;
+    sent_by_[message.source];
+  }
+  for (auto& [source, messages] : sent_by_) {
+    for (const Instruction& i : instructions_of(program, static_cast<std::size_t>(source))) {
+      if (is_send(i.op) && source_of_.count(i.index) > 0) messages.push_back(i.index);
+    }
+  }
+}
+
+std::vector<std::int32_t> IncomingMessages::take_until(std::int32_t message) {
+  std::vector<std::int32_t> taken;
+  const auto source = source_of_.find(message);
+  if (source == source_of_.end()) return taken;
+  std::deque<std::int32_t>& messages = sent_by_.at(source->second);
+  while (taken.empty() || taken.back() != message) {
+    taken.push_back(messages.front());
+    messages.pop_front();
+    source_of_.erase(taken.back());
+  }
+  return taken;
+}
+
+}  // namespace dflop

@@ -1,0 +1,220 @@
+#include "backend/run/live_executor.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "backend/model/live_checks.hpp"
+#include "backend/rank_threads.hpp"
+#include "backend/run/live_timeline.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+
+/// One rank of this process with all that is its own.
+struct LiveExecutor::Rank {
+  int rank;
+  std::size_t group;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<ComputeTurn> turn;
+  std::unique_ptr<DeviceStream> stream;
+  std::unique_ptr<Kernels> kernels;
+  std::unique_ptr<RankContext> context;
+  std::unique_ptr<LiveRank> live;
+};
+
+namespace {
+
+std::size_t group_of(const Program& layout, int rank) {
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    const Group& group = layout.groups[g];
+    if (rank >= group.first_rank && rank < group.first_rank + group.ranks) return g;
+  }
+  throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " is in no group");
+}
+
+/// A tp group begins an instruction when its last rank does, and ends it when its last rank does. Messages
+/// are sent when the first rank does, which always has something to send.
+void add_lockstep(std::vector<LiveSpan>& group, const std::vector<LiveSpan>& rank,
+                  const Instruction* instructions) {
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    group[i].start = std::max(group[i].start, rank[i].start);
+    group[i].end = std::max(group[i].end, rank[i].end);
+    if (!is_send(instructions[i].op)) group[i].arrival = std::max(group[i].arrival, rank[i].arrival);
+  }
+}
+
+/// Per stage, the first group that holds it.
+std::vector<std::size_t> first_groups(const Program& layout) {
+  std::vector<std::size_t> groups(layout.stages.size(), layout.groups.size());
+  for (std::size_t g = layout.groups.size(); g-- > 0;) {
+    const Group& group = layout.groups[g];
+    for (auto i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = layout.instructions[static_cast<std::size_t>(i)];
+      if (instruction.op == Op::optimizer_step) groups[static_cast<std::size_t>(instruction.stage)] = g;
+    }
+  }
+  return groups;
+}
+
+/// The next rank's record, of a group of which the first rank does the same and came before it.
+void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader, double& loss) {
+  const auto group = reader.get<std::size_t>();
+  const bool first = reader.get<int>() == 0;
+  GroupRecord& record = records.at(group);
+  const auto own_loss = reader.get<double>();
+  const auto state = reader.get<ModelState>();
+  std::vector<LiveSpan> spans = reader.get_all<LiveSpan>();
+  if (first) {
+    loss += own_loss;
+    record = {std::move(spans), state};
+  } else {
+    const auto begin = static_cast<std::size_t>(program.groups[group].begin);
+    add_lockstep(record.spans, spans, &program.instructions[begin]);
+  }
+}
+
+}  // namespace
+
+LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, const Program& layout, World& world,
+                           const LiveOptions& options)
+    : world_(world), stages_(layout.stages), first_groups_(first_groups(layout)) {
+  if (world.ranks() != layout.ranks()) {
+    throw Error(ErrorKind::input, "the plan is for " + std::to_string(layout.ranks()) +
+                                      " ranks, this run has " + std::to_string(world.ranks()));
+  }
+  require_live(model);
+  try {
+    make_ranks(plan, model, layout, options);
+  } catch (const std::exception& error) {
+    world.abort(error.what());  // or the others would wait for this process's ranks
+    throw;
+  }
+}
+
+void LiveExecutor::make_ranks(const Plan& plan, const ModelSpec& model, const Program& layout,
+                              const LiveOptions& options) {
+  for (const int r : world_.local_ranks()) {
+    auto rank = std::make_unique<Rank>();
+    rank->rank = r;
+    rank->group = group_of(layout, r);
+    const Group& group = layout.groups[rank->group];
+    RankGroup tp;
+    for (int t = 0; t < group.ranks; ++t) tp.ranks.push_back(group.first_rank + t);
+    const int tp_rank = r - group.first_rank;
+    rank->device = world_.make_device(r);
+    rank->communicator = world_.make_communicator(r);
+    rank->turn = world_.make_turn(r, tp);
+    rank->stream = rank->device->make_stream();
+    rank->kernels = rank->device->make_kernels(*rank->stream, options.dtype);
+    rank->context =
+        std::make_unique<RankContext>(RankContext{*rank->device, *rank->stream, *rank->kernels,
+                                                  *rank->communicator, tp, tp_rank, plan.sequence_parallel});
+    rank->live = std::make_unique<LiveRank>(plan, model, layout, rank->group, options.seed, *rank->context,
+                                            rank->turn.get());
+    ranks_.push_back(std::move(rank));
+  }
+}
+
+LiveExecutor::~LiveExecutor() = default;
+
+/// One rank's part of joined(), on the clock of the leading process.
+void LiveExecutor::add_record(ByteWriter& writer, const Rank& rank, LiveRankResult result,
+                              Nanoseconds offset) {
+  for (LiveSpan& span : result.spans) {
+    span.start += offset;
+    span.end += offset;
+    span.arrival += offset;
+  }
+  writer.add(rank.group);
+  writer.add(rank.context->tp_rank);
+  writer.add(result.loss);
+  writer.add(rank.live->model_state());
+  writer.add(result.spans);
+}
+
+LiveResult LiveExecutor::run(const LiveStep& step) {
+  if (step.program.stages != stages_ || step.program.ranks() != world_.ranks()) {
+    throw Error(ErrorKind::internal, "a step's program is of another plan than its executor");
+  }
+  if (!step.delays.empty() && step.delays.size() != step.program.instructions.size()) {
+    throw Error(ErrorKind::internal, "a step's delays are not as many as its program's instructions");
+  }
+  std::vector<LiveRankResult> results(ranks_.size());
+  run_in_threads(ranks_.size(), {[&](std::size_t i) {
+                                   ranks_[i]->device->enter_thread();
+                                   ranks_[i]->live->prepare(step);
+                                 },
+                                 [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); },
+                                 [&](std::size_t i, const std::string& message) {
+                                   ranks_[i]->communicator->abort(message);
+                                 }});
+  ByteWriter own;
+  const Nanoseconds offset = world_.clock_offset();
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    add_record(own, *ranks_[i], std::move(results[i]), offset);
+  }
+  return joined(step.program, world_.gather(own.take()));
+}
+
+/// What the ranks of all processes have noted, in their order; nothing where these are not known.
+LiveResult LiveExecutor::joined(const Program& program, const std::vector<std::string>& processes) const {
+  LiveResult result;
+  if (processes.empty()) return result;
+  std::vector<GroupRecord> records(program.groups.size());
+  for (const std::string& process : processes) {
+    for (ByteReader reader(process); !reader.at_end();) add_to(records, program, reader, result.loss);
+  }
+  result.timeline = live_timeline(program, records, world_.device_name());
+  result.timeline.cores = world_.cores();
+  return result;
+}
+
+Bytes LiveExecutor::in_use(int rank) const {
+  for (const auto& local : ranks_) {
+    if (local->rank == rank) return local->device->in_use();
+  }
+  throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " is not of this process");
+}
+
+WholeTensors LiveExecutor::read(ParameterStore::Kind which) {
+  ByteWriter own;
+  for (const auto& rank : ranks_) {
+    for (std::size_t s = 0; s < rank->live->stages(); ++s) {
+      ParameterStore& store = rank->live->module(s).parameters();
+      const bool first = first_groups_[static_cast<std::size_t>(rank->live->stage_index(s))] == rank->group;
+      if (!first && store.holds_all(which)) continue;  // copies of what the first group has
+      for (const Parameter& parameter : store.list()) {
+        const Range held = store.held(parameter, which);
+        if (held.size() == 0) continue;
+        add_part(own, parameter, held, store.read(*rank->context, parameter, which));
+      }
+    }
+  }
+  WholeTensors tensors;
+  for (const std::string& process : world_.gather(own.take())) merge_parts(process, tensors);
+  return tensors;
+}
+
+void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors) {
+  if (world_.local_ranks().size() == static_cast<std::size_t>(world_.ranks())) return set(which, tensors);
+  set(which, whole_tensors(world_.broadcast(world_.leads() ? to_bytes(tensors) : "")));
+}
+
+void LiveExecutor::set(ParameterStore::Kind which, const WholeTensors& tensors) {
+  for (const auto& rank : ranks_) {
+    for (std::size_t s = 0; s < rank->live->stages(); ++s) {
+      ParameterStore& store = rank->live->module(s).parameters();
+      for (const Parameter& parameter : store.list()) {
+        const auto found = tensors.find(parameter.name);
+        if (found == tensors.end())
+          throw Error(ErrorKind::input, "tensor '" + parameter.name + "' is missing");
+        store.write(*rank->context, parameter, which, part_of(found->second, parameter));
+      }
+    }
+  }
+}
+
+}  // namespace dflop

@@ -1,0 +1,367 @@
+#include "backend/run/live_rank.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "backend/run/routes.hpp"
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+bool makes_input_gradient(Op op) {
+  return op == Op::backward || op == Op::backward_input;
+}
+
+bool makes_weight_gradient(Op op) {
+  return op == Op::backward || op == Op::backward_weight;
+}
+
+std::string place_of(const Instruction& instruction) {
+  return std::string(to_string(instruction.op)) + " of microbatch " + std::to_string(instruction.microbatch) +
+         " on stage " + std::to_string(instruction.stage);
+}
+
+/// Of rows that stand in parts of these sizes, one after the other.
+Range part_of(const std::vector<std::int64_t>& sizes, std::int32_t part) {
+  const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + part, std::int64_t{0});
+  return {begin, begin + sizes[static_cast<std::size_t>(part)]};
+}
+
+/// The collective in which a group reduces the gradients of a stage; none with one dp rank.
+const Collective* reduction_of(const Program& program, std::span<const Instruction> instructions, int stage) {
+  for (const Instruction& i : instructions) {
+    if ((i.op == Op::all_reduce || i.op == Op::all_reduce_wait) && i.stage == stage) {
+      return &program.collectives[static_cast<std::size_t>(i.index)];
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
+                   std::uint64_t seed, const RankContext& rank, ComputeTurn* turn)
+    : plan_(plan),
+      group_(group),
+      dp_rank_(layout.groups[group].dp_rank),
+      rank_(rank),
+      turn_(turn),
+      loss_(rank, 1, 1) {
+  const std::vector<StagePlace> places = stage_places(layout.stages);
+  for (const Instruction& instruction : instructions(layout)) {
+    if (instruction.op != Op::optimizer_step) continue;
+    const StagePlace& place = places[instruction.stage];
+    const Collective* reduction = reduction_of(layout, instructions(layout), instruction.stage);
+    int shards = 1;
+    int shard = 0;
+    if (plan.zero1 && reduction != nullptr) {
+      const auto& groups = reduction->groups;
+      shards = static_cast<int>(groups.size());
+      shard = static_cast<int>(std::find(groups.begin(), groups.end(), static_cast<std::int32_t>(group)) -
+                               groups.begin());
+    }
+    stages_.push_back(
+        {instruction.stage, shards, std::make_unique<StageModule>(model, place, shards, shard, seed, rank)});
+  }
+}
+
+std::span<const Instruction> LiveRank::instructions(const Program& program) const {
+  const Group& group = program.groups[group_];
+  return std::span(program.instructions)
+      .subspan(static_cast<std::size_t>(group.begin), static_cast<std::size_t>(group.end - group.begin));
+}
+
+ModelState LiveRank::model_state() const {
+  ModelState state;
+  for (const HeldStage& held : stages_) state += held.module->parameters().memory();
+  return state;
+}
+
+const LiveRank::HeldStage& LiveRank::held(int stage) const {
+  const auto found =
+      std::find_if(stages_.begin(), stages_.end(), [&](const HeldStage& h) { return h.stage == stage; });
+  if (found == stages_.end()) {
+    throw Error(ErrorKind::internal, "stage " + std::to_string(stage) + " is not on this rank");
+  }
+  return *found;
+}
+
+LiveRank::Slot& LiveRank::slot(const Instruction& instruction) {
+  const auto found = slots_.find({instruction.stage, instruction.microbatch});
+  if (found == slots_.end()) throw Error(ErrorKind::internal, "nothing is known of " + place_of(instruction));
+  return found->second;
+}
+
+StageInput LiveRank::input_of(const LiveStep& step, int stage, int microbatch) const {
+  const StagePlace& place = held(stage).module->place();
+  StageInput input;
+  input.token_weight = step.content.token_weight();
+  if (place.stage.encoder_layers > 0)
+    input.encoder = step.content.encoder(microbatch, dp_rank_, place.patches);
+  if (place.stage.llm_layers > 0) input.llm = step.content.llm(microbatch, dp_rank_);
+  return input;
+}
+
+void LiveRank::prepare(const LiveStep& step) {
+  rank_.communicator.connect(routes_of(step.program));
+  slots_.clear();
+  pieces_.clear();
+  weights_left_.clear();
+  arrivals_.clear();
+  incoming_ = IncomingMessages(step.program, group_);
+  std::map<std::pair<int, int>, bool> turned;
+  for (const Instruction& i : instructions(step.program)) {
+    const std::pair<int, int> key{i.stage, i.microbatch};
+    if (i.op == Op::forward) slots_[key].input = input_of(step, i.stage, i.microbatch);
+    if (makes_input_gradient(i.op)) turned[key] = true;
+    if (makes_weight_gradient(i.op)) ++weights_left_[i.stage];
+    if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
+    if (i.op == Op::all_reduce || i.op == Op::all_reduce_wait) ++pieces_[i.stage].count;
+  }
+  for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
+  rank_.kernels.zero(Sums(loss_));
+  rank_.compute.synchronize();  // none of it goes into the first instruction
+}
+
+/// Nothing here waits for the device but what messages ask for; times are read when all is done.
+LiveRankResult LiveRank::run(const LiveStep& step) {
+  std::vector<Note> notes;
+  for (const Instruction& instruction : instructions(step.program)) {
+    notes.push_back(run_noted(step, instruction));
+    notes.back().span.instruction = static_cast<std::int32_t>(notes.size() - 1);
+  }
+  rank_.compute.synchronize();
+  LiveRankResult result;
+  Nanoseconds last_end{0};
+  for (std::size_t i = 0; i < notes.size(); ++i) {
+    read_times(notes[i], is_send(instructions(step.program)[i].op), last_end);
+    last_end = notes[i].span.end;
+    result.spans.push_back(notes[i].span);
+  }
+  result.loss = download(rank_, loss_.view().data, sum_element_of(rank_.kernels.dtype()), 1).front();
+  slots_.clear();
+  arrivals_.clear();
+  return result;
+}
+
+LiveRank::Note LiveRank::run_noted(const LiveStep& step, const Instruction& instruction) {
+  Note note;
+  note.start = rank_.device.make_event();
+  note.end = rank_.device.make_event();
+  rank_.device.reset_most_in_use();
+  note.span.in_use_before = rank_.device.in_use();
+  if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) note.turn_began = begin_turn();
+  rank_.compute.record(*note.start);
+  run(step, instruction, note);
+  delay(step, instruction);
+  rank_.compute.record(*note.end);
+  end_turn();
+  note.span.in_use = rank_.device.in_use();
+  note.span.most_in_use = rank_.device.most_in_use();
+  return note;
+}
+
+/// The instruction, one of the step's program, has been put into the stream.
+void LiveRank::delay(const LiveStep& step, const Instruction& instruction) const {
+  if (step.delays.empty()) return;
+  const auto place = static_cast<std::size_t>(&instruction - step.program.instructions.data());
+  const Nanoseconds longer = step.delays[place];
+  if (longer <= Nanoseconds(0)) return;
+  rank_.compute.synchronize();
+  std::this_thread::sleep_for(std::chrono::nanoseconds(longer));
+}
+
+/// Devices may round a later time below an earlier one, by less than a microsecond; spans do not.
+void LiveRank::read_times(Note& note, bool sends, Nanoseconds last_end) {
+  LiveSpan& span = note.span;
+  span.start = std::max(last_end, note.turn_began.value_or(note.start->time()));
+  const Nanoseconds end = std::max(span.start, note.end->time());
+  if (note.arrival) span.arrival = note.arrival();
+  if (sends) span.arrival = span.start;
+  if (note.stepped != nullptr) {
+    // The gathering is part of the step of the rank that comes last. Who waited for it has that time, too, as
+    // idle: their steps would else be as long as if one after the other had gathered.
+    const Nanoseconds waited = std::max(Nanoseconds{0}, span.arrival - note.stepped->time());
+    span.idle = waited + std::clamp(end - span.arrival, Nanoseconds{0}, waited);
+  }
+  span.end = std::max(span.start, end - span.idle);
+}
+
+void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& note) {
+  switch (instruction.op) {
+    case Op::forward:
+      return forward(instruction);
+    case Op::backward:
+    case Op::backward_input:
+      return backward(instruction);
+    case Op::backward_weight:
+      return backward_weight(instruction);
+    case Op::send:
+    case Op::reshard_send:
+      return send(step, instruction);
+    case Op::receive:
+    case Op::reshard_receive:
+      return receive(step, instruction, note.arrival);
+    case Op::all_reduce_start:
+      return;  // the sum is taken where it is waited for: this rank has nothing else to do beside it
+    case Op::all_reduce:
+    case Op::all_reduce_wait:
+      return reduce(step, instruction, note.arrival);
+    case Op::optimizer_step:
+      return optimize(step, instruction, note);
+  }
+}
+
+/// What was made goes to the stage next to it where that is on this rank, else it stays for its sends.
+void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends,
+                       bool activations) {
+  const auto next = slots_.find({neighbour, instruction.microbatch});
+  if (sends > 0 || next == slots_.end()) return;
+  (activations ? next->second.in : next->second.d_out) = std::move(made);
+}
+
+void LiveRank::forward(const Instruction& instruction) {
+  Slot& s = slot(instruction);
+  const StageModule& module = *held(instruction.stage).module;
+  if (s.in.empty()) s.in = Tensor(rank_, module.input_rows(s.input), module.input_columns());
+  s.out = module.forward(std::move(s.in), s.input, loss_, s.tape);
+  pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);
+}
+
+void LiveRank::backward(const Instruction& instruction) {
+  Slot& s = slot(instruction);
+  const StageModule& module = *held(instruction.stage).module;
+  if (s.d_out.empty()) s.d_out = Tensor(rank_, module.output_rows(s.input), module.output_columns());
+  const bool whole = instruction.op == Op::backward;
+  s.d_in =
+      whole ? module.backward(std::move(s.d_out), s.tape) : module.backward_input(std::move(s.d_out), s.tape);
+  s.turned_back = true;
+  pass_on(instruction, s.d_in, instruction.stage - 1, s.gradient_sends, false);
+  if (whole) count_weights(instruction.stage);
+}
+
+void LiveRank::backward_weight(const Instruction& instruction) {
+  held(instruction.stage).module->backward_weight(slot(instruction).tape);
+  count_weights(instruction.stage);
+}
+
+/// The last microbatch's completes the gradients on the rows of this rank; the other tp ranks have the rest.
+void LiveRank::count_weights(int stage) {
+  if (--weights_left_[stage] == 0) held(stage).module->parameters().sum_over_tp(rank_);
+}
+
+/// The rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM of
+/// different dp those that one of the ranks made for the other.
+Range LiveRank::rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
+                          bool activations) const {
+  const StageModule& module = *held(stage).module;
+  const bool into = message.destination == static_cast<std::int32_t>(group_);
+  const bool own_input = into == activations;  // else it is about the output
+  const std::int64_t all = own_input ? module.input_rows(slot.input) : module.output_rows(slot.input);
+  const int boundary = own_input ? stage - 1 : stage;
+  if (plan_.layout != Layout::disaggregated || boundary != plan_.encoder.pp - 1) return {0, all};
+  const auto peer = static_cast<std::size_t>(into ? message.source : message.destination);
+  const auto other = step.program.groups[peer].dp_rank;
+  return part_of(own_input ? slot.input.llm->rows_from : slot.input.encoder->rows_to, other);
+}
+
+void LiveRank::send(const LiveStep& step, const Instruction& instruction) {
+  const Message& message = step.program.messages[static_cast<std::size_t>(instruction.index)];
+  Slot& s = slot(instruction);
+  const bool activations = !s.turned_back;
+  Tensor& made = activations ? s.out : s.d_in;
+  int& left = activations ? s.activation_sends : s.gradient_sends;
+  const Range rows = rows_with(step, message, s, instruction.stage, activations);
+  const ConstMatrix part = rows_of(rank_, ConstMatrix(made), rows.begin, rows.size());
+  const Group& peer = step.program.groups[static_cast<std::size_t>(message.destination)];
+  const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
+  // Between encoder and LLM every rank of a tp group has all of it, and each rank of the other group hears it
+  // from one of them. Within one of both tp is the same, and each rank hears from that of its own place,
+  // which has the same shard.
+  for (const int t : receivers_of(rank_.tp_rank, rank_.tp_size(), peer.ranks)) {
+    rank_.communicator.send(part.data, bytes, peer.first_rank + t, rank_.compute, place_of(instruction));
+  }
+  if (--left == 0) made = {};
+}
+
+void LiveRank::receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
+  for (const std::int32_t message : incoming_.take_until(instruction.index)) take(step, message);
+  arrival = arrivals_.at(instruction.index);
+}
+
+/// Takes the next message that a group has sent to this one to where it belongs.
+void LiveRank::take(const LiveStep& step, std::int32_t index) {
+  const Message& message = step.program.messages[static_cast<std::size_t>(index)];
+  const auto& [instruction, activations] = incoming_.at(index);
+  Slot& s = slot(instruction);
+  const StageModule& module = *held(instruction.stage).module;
+  Tensor& into = activations ? s.in : s.d_out;
+  if (into.empty()) {
+    into = activations ? Tensor(rank_, module.input_rows(s.input), module.input_columns())
+                       : Tensor(rank_, module.output_rows(s.input), module.output_columns());
+  }
+  const Range rows = rows_with(step, message, s, instruction.stage, activations);
+  const Matrix part = rows_of(rank_, Matrix(into), rows.begin, rows.size());
+  const Group& peer = step.program.groups[static_cast<std::size_t>(message.source)];
+  const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
+  rank_.communicator.receive(part.data, bytes, peer.first_rank + rank_.tp_rank % peer.ranks, rank_.compute,
+                             place_of(instruction));
+  arrivals_[index] = rank_.communicator.arrival();
+}
+
+/// Those of this rank's place in each of a collective's groups.
+RankGroup LiveRank::ranks_of(const Program& program, const Collective& collective) const {
+  RankGroup group;
+  for (const std::int32_t g : collective.groups) {
+    group.ranks.push_back(program.groups[static_cast<std::size_t>(g)].first_rank + rank_.tp_rank);
+  }
+  return group;
+}
+
+void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
+  const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
+  Pieces& pieces = pieces_[instruction.stage];
+  const Sums all = held(instruction.stage).module->parameters().gradients();
+  const std::int64_t begin = all.columns * pieces.done / pieces.count;
+  const std::int64_t end = all.columns * (pieces.done + 1) / pieces.count;
+  ++pieces.done;
+  const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
+  rank_.communicator.all_reduce(static_cast<std::byte*>(all.data) + static_cast<std::size_t>(begin) * width,
+                                static_cast<std::size_t>(end - begin), sum_element_of(rank_.kernels.dtype()),
+                                ranks_of(step.program, collective), rank_.compute,
+                                "gradients of stage " + std::to_string(instruction.stage));
+  arrival = rank_.communicator.arrival();
+}
+
+std::optional<Nanoseconds> LiveRank::begin_turn() {
+  if (turn_ == nullptr) return std::nullopt;
+  const Nanoseconds began = turn_->begin();
+  in_turn_ = true;
+  return began;
+}
+
+void LiveRank::end_turn() {
+  if (!in_turn_) return;
+  in_turn_ = false;
+  turn_->end();
+}
+
+void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
+  if (!step.update) return;
+  const HeldStage& stage = held(instruction.stage);
+  ParameterStore& store = stage.module->parameters();
+  store.step(rank_, step.optimizer);
+  if (stage.shards == 1) return;
+  const Collective* reduction = reduction_of(step.program, instructions(step.program), instruction.stage);
+  end_turn();  // the others of its dp ranks may need it to come so far
+  note.stepped = rank_.device.make_event();
+  rank_.compute.record(*note.stepped);
+  store.gather(rank_, ranks_of(step.program, *reduction));
+  note.arrival = rank_.communicator.arrival();
+}
+
+}  // namespace dflop

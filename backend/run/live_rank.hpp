@@ -1,0 +1,146 @@
+// One rank of a live run: it goes through its group's instructions of a Program and computes what they say.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "backend/compute_turn.hpp"
+#include "backend/model/microbatch.hpp"
+#include "backend/model/stage_module.hpp"
+#include "backend/run/incoming_messages.hpp"
+#include "core/model_state.hpp"
+#include "core/plan.hpp"
+#include "core/program.hpp"
+
+namespace dflop {
+
+/// What all ranks have of one iteration.
+struct LiveStep {
+  const Program& program;
+  const BatchContent& content;
+  AdamWStep optimizer;
+  bool update = true;  ///< false: gradients are made, and parameters stay
+  /// By which instructions of the program are made to take longer, for experiments; empty: none is.
+  std::span<const Nanoseconds> delays = {};
+};
+
+/// When an instruction ran, on the clock of events.
+struct LiveSpan {
+  std::int32_t instruction = 0;  ///< its place in the group's list
+  Nanoseconds start{0};
+  Nanoseconds end{0};      ///< without `idle`
+  Nanoseconds idle{0};     ///< of it, while other groups were waited for
+  Nanoseconds arrival{0};  ///< of a receive or collective: when all was there; of a send: its start
+  Bytes in_use_before;     ///< memory of the rank when it began
+  Bytes in_use;            ///< and afterwards
+  Bytes most_in_use;       ///< and the most in between
+};
+
+struct LiveRankResult {
+  std::vector<LiveSpan> spans;
+  double loss = 0;  ///< its part of the batch's; the same on all tp ranks of a group
+};
+
+class LiveRank {
+ public:
+  /// A rank of group `group` of a plan's programs, whose stages and groups `layout` has. It computes in its
+  /// turns, or, where `turn` is null, when it likes. What is referred to outlives it.
+  LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
+           std::uint64_t seed, const RankContext& rank, ComputeTurn* turn = nullptr);
+
+  /// Makes what an iteration reads. Ranks do so before any of them runs, so that none of their time goes into
+  /// the others' waiting.
+  void prepare(const LiveStep& step);
+  /// Runs the iteration that was prepared. Every rank of the run does so at the same time, each in a thread
+  /// of its own.
+  LiveRankResult run(const LiveStep& step);
+
+  /// The stages that it holds, and their parameters.
+  std::size_t stages() const { return stages_.size(); }
+  int stage_index(std::size_t i) const { return stages_[i].stage; }
+  StageModule& module(std::size_t i) { return *stages_[i].module; }
+
+  /// Bytes of parameters and gradients, and of optimizer states.
+  ModelState model_state() const;
+
+ private:
+  struct HeldStage {
+    int stage = 0;
+    int shards = 1;
+    std::unique_ptr<StageModule> module;
+  };
+
+  /// What is noted of an instruction while the device may not have come to it yet.
+  struct Note {
+    LiveSpan span;                          ///< without its times
+    std::optional<Nanoseconds> turn_began;  ///< where it had to wait for its turn
+    std::unique_ptr<DeviceEvent> start;
+    std::unique_ptr<DeviceEvent> end;
+    Arrival arrival;  ///< of receives and collectives, and of the others' coming to gather weights
+    std::unique_ptr<DeviceEvent> stepped;  ///< of optimizer steps that gather weights
+  };
+
+  /// A microbatch on one of its stages.
+  struct Slot {
+    StageInput input;
+    Tensor in;
+    Tensor out;
+    Tensor d_out;
+    Tensor d_in;
+    StageTape tape;
+    int activation_sends = 0;  ///< still to come
+    int gradient_sends = 0;
+    bool turned_back = false;  ///< its input's gradient is made
+  };
+  using Slots = std::map<std::pair<int, int>, Slot>;  // by stage and microbatch
+
+  /// Gradients of one stage are reduced in so many pieces.
+  struct Pieces {
+    int count = 0;
+    int done = 0;
+  };
+
+  Note run_noted(const LiveStep& step, const Instruction& instruction);
+  void run(const LiveStep& step, const Instruction& instruction, Note& note);
+  static void read_times(Note& note, bool sends, Nanoseconds last_end);
+  void delay(const LiveStep& step, const Instruction& instruction) const;
+  void forward(const Instruction& instruction);
+  void backward(const Instruction& instruction);
+  void backward_weight(const Instruction& instruction);
+  void count_weights(int stage);
+  void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);
+  void send(const LiveStep& step, const Instruction& instruction);
+  void receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  void take(const LiveStep& step, std::int32_t message);
+  void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
+  std::optional<Nanoseconds> begin_turn();
+  void end_turn();
+  Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
+                  bool activations) const;
+  StageInput input_of(const LiveStep& step, int stage, int microbatch) const;
+  RankGroup ranks_of(const Program& program, const Collective& collective) const;
+  const HeldStage& held(int stage) const;
+  Slot& slot(const Instruction& instruction);
+  std::span<const Instruction> instructions(const Program& program) const;
+
+  const Plan& plan_;
+  std::size_t group_;
+  int dp_rank_;
+  const RankContext& rank_;
+  ComputeTurn* turn_;
+  bool in_turn_ = false;
+  std::vector<HeldStage> stages_;
+  SumTensor loss_;
+  Slots slots_;
+  std::map<int, Pieces> pieces_;
+  std::map<int, int> weights_left_;  ///< microbatches of a stage whose weights' gradients are still to come
+  IncomingMessages incoming_;
+  std::map<std::int32_t, Arrival> arrivals_;  // of messages taken
+};
+
+}  // namespace dflop

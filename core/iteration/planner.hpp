@@ -1,0 +1,119 @@
+// Planner: chooses a Plan for a model, a cluster and the data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/iteration/executor.hpp"
+#include "core/plan.hpp"
+
+namespace dflop {
+
+/// The samples of one iteration.
+using Batch = std::vector<Sample>;
+
+/// What every planner leaves as it is given.
+struct PlanOptions {
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  Recomputation recomputation = Recomputation::full;
+  bool zero1 = true;
+  bool sequence_parallel = true;
+  int chunks = 1;         ///< stages of each pipeline rank; more than 1 only for planners of uniform plans
+  Bytes gradient_bucket;  ///< see Plan
+  RankOrder placement = RankOrder::stage_major;
+};
+
+/// Which number stands for a plan's iterations.
+enum class PlanObjective : std::uint8_t {
+  mean,
+  p95,   ///< nearest rank
+  cvar,  ///< mean of the slowest quarter, of at least one
+};
+
+std::string_view to_string(PlanObjective objective);  ///< "mean", "p95", "cvar"
+std::optional<PlanObjective> plan_objective_from_string(std::string_view name);
+
+/// Seconds of a plan whose iterations took these.
+/// @pre there is at least one
+Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
+
+/// What planners that choose more than tp, pp, dp and microbatches may choose from, and how. Empty lists:
+/// everything that they know.
+struct SearchOptions {
+  std::vector<Layout> layouts;
+  std::vector<PipelineSchedule> schedules;
+  std::vector<Recomputation> recomputations;
+  PlanObjective objective = PlanObjective::mean;
+  /// That makes the microbatches of the best plans in the end, within memory.
+  std::string scheduler = "auto";
+  std::int64_t budget = 0;  ///< instructions to simulate; 0: the planner's own
+  /// Ends the search; the result then depends on the machine.
+  std::optional<Seconds> time_limit = {};
+  int listed = 10;  ///< plans in PlanResult::best
+};
+
+struct PlanRequest {
+  const ModelSpec& model;
+  const ClusterSpec& cluster;
+  const CostModel& cost;
+  const Executor& executor;
+  int gbs = 0;
+  std::span<const Sample> profile;  ///< sampled items, for objectives that are means over the data
+  std::span<const Batch> batches;   ///< whole iterations, for candidates that are run
+  std::uint64_t seed = 0;
+  PlanOptions options;
+  /// Called now and then with done and total; may be empty. May be called from several threads, never at
+  /// once.
+  std::function<void(std::int64_t, std::int64_t)> progress;
+  SearchOptions search = {};
+};
+
+/// Where the time of the mean rank goes; together they are the iteration.
+struct RankShares {
+  Seconds busy{0};
+  Seconds imbalance{0};      ///< what the mean rank computes less than the busiest
+  Seconds bubble{0};         ///< other idle time with nothing in flight
+  Seconds communication{0};  ///< idle while an awaited message or collective is in flight
+};
+
+/// One of the best plans that a search has run.
+struct RankedPlan {
+  Plan plan;
+  std::string scheduler;  ///< the one asked for, or "lpt" where its microbatches do not fit or are no better
+  Seconds objective{0};
+  Seconds bound{0};  ///< under no assignment of the iterations' samples is its objective smaller
+  Bytes peak_memory;
+  RankShares shares;  ///< of the mean iteration
+};
+
+struct PlanResult {
+  std::optional<Plan> plan;       ///< absent: nothing is feasible
+  Seconds objective{0};           ///< in the planner's own terms; see its header
+  std::string infeasible_reason;  ///< which constraint fails, and by how much it is missed at best
+  std::int64_t candidates = 0;    ///< configurations looked at
+  /// No plan of the planner's space that fits has a smaller objective, whatever the assignment of the
+  /// iterations' samples. None: the planner, or the cost model, proves nothing.
+  std::optional<Seconds> bound = {};
+  bool exhausted = true;              ///< false: a budget or time limit ended the search
+  std::vector<RankedPlan> best = {};  ///< the plan and those that come next, best first
+
+  /// (objective - bound) / bound, proven; 0 without a bound.
+  double gap() const { return bound && bound->count() > 0 ? (objective - *bound) / *bound : 0.0; }
+};
+
+class Planner {
+ public:
+  virtual ~Planner() = default;
+  virtual std::string_view name() const = 0;
+
+  /// The same request gives the same result, whatever the number of threads.
+  virtual PlanResult plan(const PlanRequest& request) const = 0;
+};
+
+}  // namespace dflop

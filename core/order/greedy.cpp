@@ -1,0 +1,348 @@
+#include "core/order/greedy.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <queue>
+#include <utility>
+
+namespace dflop {
+namespace {
+
+constexpr Nanoseconds kUnknown{std::numeric_limits<std::int64_t>::max()};
+
+/// A run in virtual time in which every rank takes the step that its rule says. The rule is that of the
+/// derived class.
+class GreedyRun {
+ public:
+  GreedyRun(const PipelineShape& shape, const StepTimes& times)
+      : shape_(shape),
+        times_(times),
+        forward_ready_(times.forward.size(), kUnknown),
+        backward_ready_(times.forward.size(), kUnknown),
+        free_at_(shape.ranks, Nanoseconds(0)),
+        steps_(shape.ranks) {
+    for (int j = 0; j < shape.microbatches; ++j) forward_ready_[j] = Nanoseconds(0);
+  }
+  virtual ~GreedyRun() = default;
+
+  std::vector<std::vector<ScheduleStep>> run() {
+    for (int rank = 0; rank < shape_.ranks; ++rank) wake(Nanoseconds(0), rank);
+    while (!wakes_.empty()) {
+      const auto [now, rank] = wakes_.top();
+      wakes_.pop();
+      if (free_at_[rank] > now) continue;  // it looks again when it is free
+      if (const auto step = take(rank, now)) start(rank, *step, now);
+    }
+    return std::move(steps_);
+  }
+
+  /// When the last step ends; after run().
+  Nanoseconds makespan() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
+
+ protected:
+  /// What the free rank starts now, if anything; it is started.
+  virtual std::optional<ScheduleStep> take(int rank, Nanoseconds now) = 0;
+
+  bool forward_ready(int stage, int microbatch, Nanoseconds now) const {
+    return forward_ready_[cell(stage, microbatch)] <= now;
+  }
+  /// Whether the gradient is there; on the last stage, whether the forward has ended.
+  bool backward_ready(int stage, int microbatch, Nanoseconds now) const {
+    return backward_ready_[cell(stage, microbatch)] <= now;
+  }
+
+  const PipelineShape& shape_;
+
+ private:
+  std::size_t cell(int stage, int microbatch) const {
+    return static_cast<std::size_t>(stage) * shape_.microbatches + microbatch;
+  }
+
+  void wake(Nanoseconds time, int rank) { wakes_.push({time, rank}); }
+
+  /// Everything that follows from a start is known at once, its end among it.
+  void start(int rank, const ScheduleStep& step, Nanoseconds now) {
+    steps_[rank].push_back(step);
+    const std::size_t at = cell(step.stage, step.microbatch);
+    Nanoseconds end = now;
+    if (step.op == Op::forward) {
+      end += times_.forward[at];
+      if (step.stage + 1 == shape_.stages()) {
+        backward_ready_[at] = end;
+      } else {
+        deliver(forward_ready_, step, step.stage + 1, step.stage, end);
+      }
+    } else if (step.op == Op::backward_weight) {
+      end += times_.backward_weight[at];
+    } else {
+      end += times_.backward[at];
+      if (step.stage > 0) deliver(backward_ready_, step, step.stage - 1, step.stage - 1, end);
+    }
+    free_at_[rank] = end;
+    wake(end, rank);
+  }
+
+  /// The result of a step that ends at `end` goes over boundary `boundary` to stage `to`.
+  void deliver(std::vector<Nanoseconds>& ready, const ScheduleStep& step, int to, int boundary,
+               Nanoseconds end) {
+    const int rank = rank_of_stage(shape_, to, step.microbatch);
+    const bool crosses = rank != rank_of_stage(shape_, step.stage, step.microbatch);
+    const Nanoseconds arrival = crosses ? end + times_.message[cell(boundary, step.microbatch)] : end;
+    ready[cell(to, step.microbatch)] = arrival;
+    wake(arrival, rank);
+  }
+
+  using Wake = std::pair<Nanoseconds, int>;  ///< when to look what a rank can do
+
+  const StepTimes& times_;
+  std::vector<Nanoseconds> forward_ready_;
+  std::vector<Nanoseconds> backward_ready_;
+  std::vector<Nanoseconds> free_at_;
+  std::vector<std::vector<ScheduleStep>> steps_;
+  std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
+};
+
+/// The first rule of zb_v_steps().
+class SplitRun final : public GreedyRun {
+ public:
+  SplitRun(const PipelineShape& shape, const StepTimes& times, int most_held)
+      : GreedyRun(shape, times),
+        most_held_(most_held),
+        stages_(shape.stages()),
+        stages_of_rank_(stages_of_ranks(shape)),
+        held_(shape.ranks, 0) {}
+
+ private:
+  /// The microbatches that a stage has started, which it takes in order.
+  struct StageState {
+    int forwards = 0;
+    int inputs = 0;
+    int weights = 0;
+  };
+
+  /// Whether this stage of the rank may start its next forward, by its input and by memory.
+  bool may_forward(int rank, std::size_t chunk, Nanoseconds now) const {
+    const std::vector<int>& stages = stages_of_rank_[rank];
+    const int j = stages_[stages[chunk]].forwards;
+    const int left_free = static_cast<int>(stages.size() - 1 - chunk);
+    return j < shape_.microbatches && held_[rank] + left_free < most_held_ &&
+           forward_ready(stages[chunk], j, now);
+  }
+
+  bool may_backward(int stage, Nanoseconds now) const {
+    const int j = stages_[stage].inputs;
+    return j < stages_[stage].forwards && backward_ready(stage, j, now);
+  }
+
+  std::optional<ScheduleStep> choose(int rank, Nanoseconds now) const {
+    const std::vector<int>& stages = stages_of_rank_[rank];
+    std::optional<ScheduleStep> best;
+    const auto offer = [&](Op op, int stage, int microbatch) {
+      if (!best || microbatch < best->microbatch) best = ScheduleStep{op, stage, microbatch};
+    };
+    for (const int s : stages) {
+      if (may_backward(s, now)) offer(Op::backward_input, s, stages_[s].inputs);
+    }
+    if (best) return best;
+    for (std::size_t c = 0; c < stages.size(); ++c) {
+      if (may_forward(rank, c, now)) offer(Op::forward, stages[c], stages_[stages[c]].forwards);
+    }
+    if (best) return best;
+    for (const int s : stages) {
+      if (stages_[s].weights < stages_[s].inputs) offer(Op::backward_weight, s, stages_[s].weights);
+    }
+    return best;
+  }
+
+  std::optional<ScheduleStep> take(int rank, Nanoseconds now) override {
+    const std::optional<ScheduleStep> step = choose(rank, now);
+    if (!step) return step;
+    StageState& stage = stages_[step->stage];
+    if (step->op == Op::forward) {
+      ++stage.forwards;
+      ++held_[rank];
+    } else if (step->op == Op::backward_input) {
+      ++stage.inputs;
+    } else {
+      ++stage.weights;
+      --held_[rank];
+    }
+    return step;
+  }
+
+  const int most_held_;
+  std::vector<StageState> stages_;
+  std::vector<std::vector<int>> stages_of_rank_;
+  std::vector<int> held_;  ///< per rank, chunks of microbatches
+};
+
+/// The steps of one operation on both chunks of a rank of zb-v, each chunk's microbatches in order.
+struct TwoChunkOrder {
+  Op op;
+  std::vector<int> stages;
+  int microbatches;
+  std::vector<int> next = {0, 0};
+  std::vector<ScheduleStep> steps = {};
+
+  /// The next microbatches of a chunk, as many as there are.
+  void add(int chunk, int count = 1) {
+    for (; count > 0 && next[chunk] < microbatches; --count) {
+      steps.push_back({op, stages[chunk], next[chunk]++});
+    }
+  }
+
+  void alternate_to_the_end() {
+    while (next[0] < microbatches || next[1] < microbatches) {
+      add(0);
+      add(1);
+    }
+  }
+};
+
+/// The second rule of zb_v_steps().
+class RhythmRun final : public GreedyRun {
+ public:
+  RhythmRun(const PipelineShape& shape, const StepTimes& times) : GreedyRun(shape, times) {
+    const std::vector<std::vector<int>> stages = stages_of_ranks(shape);
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      const int here_and_after = shape.ranks - rank;
+      TwoChunkOrder forwards{Op::forward, stages[rank], shape.microbatches};
+      forwards.add(0, 2 * here_and_after - 1);
+      for (int before = 0; before < rank; ++before) {
+        forwards.add(1);
+        forwards.add(0);
+      }
+      forwards.add(1, here_and_after);
+      forwards.alternate_to_the_end();
+      TwoChunkOrder backwards{Op::backward_input, stages[rank], shape.microbatches};
+      backwards.add(1, here_and_after);
+      backwards.alternate_to_the_end();
+      ranks_.push_back({std::move(forwards.steps), std::move(backwards.steps)});
+    }
+  }
+
+ private:
+  struct RankState {
+    std::vector<ScheduleStep> forwards;
+    std::vector<ScheduleStep> backwards;  ///< input parts; the weight parts follow in the same order
+    std::size_t next_forward = 0;
+    std::size_t next_backward = 0;
+    std::size_t next_weight = 0;
+  };
+
+  bool may_forward(const RankState& rank, Nanoseconds now) const {
+    if (rank.next_forward == rank.forwards.size()) return false;
+    const ScheduleStep& step = rank.forwards[rank.next_forward];
+    return forward_ready(step.stage, step.microbatch, now);
+  }
+
+  bool may_backward(const RankState& rank, Nanoseconds now) const {
+    if (rank.next_backward == rank.backwards.size()) return false;
+    const ScheduleStep& step = rank.backwards[rank.next_backward];
+    return backward_ready(step.stage, step.microbatch, now);
+  }
+
+  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
+    RankState& rank = ranks_[r];
+    const bool has_forward = may_forward(rank, now);
+    const bool is_full = rank.next_forward - rank.next_weight == 2 * ranks_.size();
+    if (has_forward && !is_full) return rank.forwards[rank.next_forward++];
+    const bool has_weight = rank.next_weight < rank.next_backward;
+    const bool makes_room = has_forward && has_weight;
+    if (!makes_room && may_backward(rank, now)) return rank.backwards[rank.next_backward++];
+    if (!has_weight) return std::nullopt;
+    ScheduleStep step = rank.backwards[rank.next_weight++];
+    step.op = Op::backward_weight;
+    return step;
+  }
+
+  std::vector<RankState> ranks_;
+};
+
+/// The rules of bubble_steps().
+enum class EncoderRule : std::uint8_t { in_idle_time, before_and_after };
+
+class BubbleRun final : public GreedyRun {
+ public:
+  BubbleRun(const PipelineShape& shape, const ScheduleTables& tables,
+            const std::vector<std::vector<ScheduleStep>>& fixed, EncoderRule rule)
+      : GreedyRun(shape, tables.times), fixed_(fixed), rule_(rule) {
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      const int limit = tables.most_held.empty() ? shape.microbatches : tables.most_held[rank];
+      ranks_.push_back({0, rank, rank, limit});
+    }
+  }
+
+ private:
+  struct RankState {
+    std::size_t next_fixed = 0;
+    int next_forward = 0;   ///< microbatch, as all of the rank `ranks` apart
+    int next_backward = 0;  ///< likewise
+    int most_held = 0;
+  };
+
+  bool is_full(const RankState& rank) const {
+    return (rank.next_forward - rank.next_backward) / shape_.ranks >= rank.most_held;
+  }
+
+  bool may_forward(const RankState& rank) const {
+    return rank.next_forward < shape_.microbatches && !is_full(rank);
+  }
+
+  bool may_backward(const RankState& rank, bool fixed_ended, Nanoseconds now) const {
+    if (rank.next_backward >= rank.next_forward || !backward_ready(0, rank.next_backward, now)) return false;
+    return rule_ == EncoderRule::in_idle_time || fixed_ended ||
+           (rank.next_forward < shape_.microbatches && is_full(rank));
+  }
+
+  bool may_go_on(const ScheduleStep& step, Nanoseconds now) const {
+    return step.op == Op::forward ? forward_ready(step.stage, step.microbatch, now)
+                                  : backward_ready(step.stage, step.microbatch, now);
+  }
+
+  ScheduleStep encode(Op op, int& next) const {
+    const int microbatch = next;
+    next += shape_.ranks;
+    return {op, 0, microbatch};
+  }
+
+  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
+    RankState& rank = ranks_[r];
+    if (rule_ == EncoderRule::before_and_after && may_forward(rank)) {
+      return encode(Op::forward, rank.next_forward);
+    }
+    const bool fixed_ended = rank.next_fixed == fixed_[r].size();
+    if (!fixed_ended && may_go_on(fixed_[r][rank.next_fixed], now)) return fixed_[r][rank.next_fixed++];
+    if (may_forward(rank)) return encode(Op::forward, rank.next_forward);
+    if (may_backward(rank, fixed_ended, now)) return encode(Op::backward, rank.next_backward);
+    return std::nullopt;
+  }
+
+  const std::vector<std::vector<ScheduleStep>>& fixed_;
+  const EncoderRule rule_;
+  std::vector<RankState> ranks_;
+};
+
+}  // namespace
+
+std::vector<std::vector<ScheduleStep>> zb_v_steps(const PipelineShape& shape, const StepTimes& times) {
+  SplitRun oldest_first(shape, times, 2 * shape.ranks);
+  RhythmRun rhythm(shape, times);
+  std::vector<std::vector<ScheduleStep>> oldest_first_steps = oldest_first.run();
+  std::vector<std::vector<ScheduleStep>> steps = rhythm.run();
+  return rhythm.makespan() <= oldest_first.makespan() ? steps : oldest_first_steps;
+}
+
+std::vector<std::vector<ScheduleStep>> bubble_steps(const PipelineShape& shape, const ScheduleTables& tables,
+                                                    const std::vector<std::vector<ScheduleStep>>& fixed) {
+  BubbleRun filled(shape, tables, fixed, EncoderRule::in_idle_time);
+  BubbleRun serial(shape, tables, fixed, EncoderRule::before_and_after);
+  std::vector<std::vector<ScheduleStep>> steps = filled.run();
+  std::vector<std::vector<ScheduleStep>> serial_steps = serial.run();
+  return filled.makespan() <= serial.makespan() ? steps : serial_steps;
+}
+
+}  // namespace dflop

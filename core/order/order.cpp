@@ -1,0 +1,277 @@
+#include "core/order/order.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kEncoder = "e";
+
+char letter_of(Op op) {
+  switch (op) {
+    case Op::forward:
+      return 'F';
+    case Op::backward:
+      return 'B';
+    case Op::backward_input:
+      return 'I';
+    default:
+      return 'W';
+  }
+}
+
+std::optional<Op> op_from_letter(char letter) {
+  for (const Op op : {Op::forward, Op::backward, Op::backward_input, Op::backward_weight}) {
+    if (letter_of(op) == letter) return op;
+  }
+  return std::nullopt;
+}
+
+/// A number of digits alone, from 0 to limit - 1.
+std::optional<int> number_below(std::string_view text, int limit) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, number);
+  if (problem != std::errc() || stop != end || text.front() == '-' || number >= limit) return std::nullopt;
+  return number;
+}
+
+/// The stage of a rank's chunk; that of the encoder, which every rank has, is not among the chunks.
+std::optional<int> stage_of_chunk(const PipelineShape& shape, int rank, std::string_view chunk) {
+  if (shape.spreads_encoder() && chunk == kEncoder) return 0;
+  if (shape.spreads_encoder()) return chunk == "0" ? std::optional(rank + 1) : std::nullopt;
+  if (rank < shape.leading) return chunk == "0" ? std::optional(rank) : std::nullopt;
+  const std::optional<int> number = number_below(chunk, shape.chunks);
+  if (!number) return std::nullopt;
+  const int first = shape.leading + *number * shape.ranks;
+  const int place = rank - shape.leading;
+  const bool up = rank_of_stage(shape, first) != shape.leading && shape.ranks > 1;
+  return first + (up ? shape.ranks - 1 - place : place);
+}
+
+/// The checks of one order.
+class OrderCheck {
+ public:
+  OrderCheck(const PipelineOrder& order, const std::string& where)
+      : order_(order),
+        shape_(order.shape),
+        where_(where),
+        forward_at_(cells(), kNowhere),
+        backward_at_(cells(), kNowhere),
+        weight_at_(cells(), kNowhere),
+        forward_done_(cells(), false),
+        backward_done_(cells(), false),
+        next_(order.ranks.size(), 0) {}
+
+  void run() {
+    if (order_.ranks.size() != static_cast<std::size_t>(shape_.all_ranks())) {
+      throw Error(ErrorKind::input,
+                  "expected " + std::to_string(shape_.all_ranks()) +
+                      " lists, one for each pipeline rank, found " + std::to_string(order_.ranks.size()),
+                  where_ + ": key 'ranks'");
+    }
+    for (std::size_t r = 0; r < order_.ranks.size(); ++r) check_steps(static_cast<int>(r));
+    check_complete();
+    for (std::size_t r = 0; r < order_.ranks.size(); ++r) check_channels(static_cast<int>(r));
+    check_progress();
+  }
+
+ private:
+  static constexpr std::int32_t kNowhere = -1;
+
+  std::size_t cells() const { return static_cast<std::size_t>(shape_.stages()) * shape_.microbatches; }
+  std::size_t cell(int stage, int microbatch) const {
+    return static_cast<std::size_t>(stage) * shape_.microbatches + microbatch;
+  }
+  std::string name(Op op, int stage, int microbatch) const {
+    return step_name(shape_, {op, stage, microbatch});
+  }
+
+  [[noreturn]] void refuse(int rank, std::int64_t position, const std::string& message) const {
+    const std::string place = position < 0 ? "" : "[" + std::to_string(position) + "]";
+    throw Error(ErrorKind::input, message,
+                where_ + ": key 'ranks[" + std::to_string(rank) + "]" + place + "'");
+  }
+
+  /// Each step once, on its rank and after those that it follows.
+  void check_steps(int r) {
+    const std::vector<ScheduleStep>& steps = order_.ranks[r];
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      const ScheduleStep& step = steps[k];
+      const std::string found = step_name(shape_, step);
+      if (rank_of_stage(shape_, step.stage, step.microbatch) != r) {
+        refuse(
+            r, k,
+            found + " belongs to rank " + std::to_string(rank_of_stage(shape_, step.stage, step.microbatch)));
+      }
+      const std::size_t at = cell(step.stage, step.microbatch);
+      const bool is_weight = step.op == Op::backward_weight;
+      std::int32_t& own = step.op == Op::forward ? forward_at_[at]
+                          : is_weight            ? weight_at_[at]
+                                                 : backward_at_[at];
+      if (own != kNowhere) check_repeated(r, k, own);
+      if (step.op != Op::forward && forward_at_[at] == kNowhere) {
+        refuse(r, k, "expected " + name(Op::forward, step.stage, step.microbatch) + " before " + found);
+      }
+      if (is_weight) check_weight(r, k, backward_at_[at]);
+      own = static_cast<std::int32_t>(k);
+    }
+  }
+
+  [[noreturn]] void check_repeated(int r, std::size_t k, std::int32_t before) const {
+    const ScheduleStep& step = order_.ranks[r][k];
+    const ScheduleStep& other = order_.ranks[r][before];
+    if (step.op == other.op) {
+      refuse(r, k, step_name(shape_, step) + " is also at position " + std::to_string(before));
+    }
+    refuse(r, k,
+           step_name(shape_, step) + " beside " + step_name(shape_, other) +
+               ": expected a whole backward (B) or its two parts (I, W)");
+  }
+
+  void check_weight(int r, std::size_t k, std::int32_t backward) const {
+    const ScheduleStep& step = order_.ranks[r][k];
+    if (backward == kNowhere) {
+      refuse(r, k,
+             "expected " + name(Op::backward_input, step.stage, step.microbatch) + " before " +
+                 step_name(shape_, step));
+    }
+    if (order_.ranks[r][backward].op == Op::backward) check_repeated(r, k, backward);
+  }
+
+  void check_complete() const {
+    for (int s = 0; s < shape_.stages(); ++s) {
+      for (int j = 0; j < shape_.microbatches; ++j) {
+        const int rank = rank_of_stage(shape_, s, j);
+        const auto missing = [&](const std::string& what) {
+          refuse(rank, -1, "expected " + what + ", found none");
+        };
+        const std::int32_t backward = backward_at_[cell(s, j)];
+        if (forward_at_[cell(s, j)] == kNowhere) missing(name(Op::forward, s, j));
+        if (backward == kNowhere) {
+          missing(name(Op::backward, s, j) + " or " + name(Op::backward_input, s, j));
+        }
+        const bool split = order_.ranks[rank][backward].op == Op::backward_input;
+        if (split && weight_at_[cell(s, j)] == kNowhere) missing(name(Op::backward_weight, s, j));
+      }
+    }
+  }
+
+  /// What a rank sends is taken in the order in which it is sent.
+  void check_channels(int r) const {
+    std::map<std::tuple<int, int, int>, std::int32_t> latest;  // stage, stage and rank of the receiver
+    for (const ScheduleStep& step : order_.ranks[r]) {
+      if (step.op == Op::backward_weight) continue;
+      const int to = step.op == Op::forward ? step.stage + 1 : step.stage - 1;
+      if (to < 0 || to >= shape_.stages()) continue;
+      const int receiver = rank_of_stage(shape_, to, step.microbatch);
+      if (receiver == r) continue;
+      const std::size_t at = cell(to, step.microbatch);
+      const std::int32_t taken = step.op == Op::forward ? forward_at_[at] : backward_at_[at];
+      std::int32_t& last = latest.try_emplace({step.stage, to, receiver}, kNowhere).first->second;
+      if (taken < last) {
+        refuse(receiver, taken,
+               step_name(shape_, order_.ranks[receiver][taken]) + " comes before " +
+                   step_name(shape_, order_.ranks[receiver][last]) + ", which rank " + std::to_string(r) +
+                   " sends first");
+      }
+      last = taken;
+    }
+  }
+
+  /// The step whose result this one waits for, or nothing.
+  std::optional<ScheduleStep> awaited(const ScheduleStep& step) const {
+    if (step.op == Op::backward_weight) return std::nullopt;
+    const bool forward = step.op == Op::forward;
+    const int from = forward ? step.stage - 1 : step.stage + 1;
+    if (from < 0 || from >= shape_.stages()) return std::nullopt;
+    if ((forward ? forward_done_ : backward_done_)[cell(from, step.microbatch)]) return std::nullopt;
+    return ScheduleStep{step.op, from, step.microbatch};
+  }
+
+  /// Runs all ranks as far as they get, without time.
+  void check_progress() {
+    std::vector<int> ready;
+    for (int r = shape_.all_ranks(); r-- > 0;) ready.push_back(r);
+    while (!ready.empty()) {
+      const int r = ready.back();
+      ready.pop_back();
+      for (; next_[r] < order_.ranks[r].size() && !awaited(order_.ranks[r][next_[r]]); ++next_[r]) {
+        const ScheduleStep& step = order_.ranks[r][next_[r]];
+        if (step.op == Op::backward_weight) continue;
+        const bool forward = step.op == Op::forward;
+        (forward ? forward_done_ : backward_done_)[cell(step.stage, step.microbatch)] = true;
+        const int to = forward ? step.stage + 1 : step.stage - 1;
+        if (to >= 0 && to < shape_.stages()) ready.push_back(rank_of_stage(shape_, to, step.microbatch));
+      }
+    }
+    for (int r = 0; r < shape_.all_ranks(); ++r) {
+      if (next_[r] < order_.ranks[r].size()) refuse_stall(r);
+    }
+  }
+
+  [[noreturn]] void refuse_stall(int r) const {
+    const ScheduleStep& step = order_.ranks[r][next_[r]];
+    const ScheduleStep other = *awaited(step);
+    const int rank = rank_of_stage(shape_, other.stage, other.microbatch);
+    const Op op = other.op == Op::forward ? Op::forward : made_by(other).op;
+    refuse(r, static_cast<std::int64_t>(next_[r]),
+           "deadlock: " + step_name(shape_, step) + " waits for " +
+               step_name(shape_, {op, other.stage, other.microbatch}) + " of rank " + std::to_string(rank) +
+               ", which is never reached");
+  }
+
+  /// The backward, whole or not, of a stage and microbatch.
+  const ScheduleStep& made_by(const ScheduleStep& step) const {
+    const int rank = rank_of_stage(shape_, step.stage, step.microbatch);
+    return order_.ranks[rank][backward_at_[cell(step.stage, step.microbatch)]];
+  }
+
+  const PipelineOrder& order_;
+  const PipelineShape& shape_;
+  const std::string& where_;
+  /// Positions of steps in the lists of their ranks.
+  std::vector<std::int32_t> forward_at_;
+  std::vector<std::int32_t> backward_at_;  ///< whole or input part
+  std::vector<std::int32_t> weight_at_;
+  std::vector<bool> forward_done_;
+  std::vector<bool> backward_done_;
+  std::vector<std::size_t> next_;  ///< per rank
+};
+
+}  // namespace
+
+std::string step_name(const PipelineShape& shape, const ScheduleStep& step) {
+  std::string name = letter_of(step.op) + std::to_string(step.microbatch);
+  if (shape.spreads_encoder()) {
+    if (step.stage == 0) name += "." + std::string(kEncoder);
+  } else if (step.stage >= shape.leading + shape.ranks) {
+    name += "." + std::to_string((step.stage - shape.leading) / shape.ranks);
+  }
+  return name;
+}
+
+std::optional<ScheduleStep> step_from_name(const PipelineShape& shape, int rank, std::string_view name) {
+  if (name.empty()) return std::nullopt;
+  const std::optional<Op> op = op_from_letter(name.front());
+  const std::size_t dot = std::min(name.find('.'), name.size());
+  const std::string_view chunk = dot < name.size() ? name.substr(dot + 1) : "0";
+  if (!op || dot < 2 || chunk.empty()) return std::nullopt;
+  const std::optional<int> microbatch = number_below(name.substr(1, dot - 1), shape.microbatches);
+  const std::optional<int> stage = stage_of_chunk(shape, rank, chunk);
+  if (!microbatch || !stage) return std::nullopt;
+  return ScheduleStep{*op, *stage, *microbatch};
+}
+
+void validate(const PipelineOrder& order, const std::string& where) {
+  OrderCheck(order, where).run();
+}
+
+}  // namespace dflop

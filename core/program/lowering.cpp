@@ -1,0 +1,329 @@
+#include "core/program/lowering.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/program/encoder_share.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kActivationBytes = 2;  // bf16
+constexpr std::int64_t kGradientBytes = 4;    // fp32, as accumulated over microbatches
+
+constexpr std::int64_t kMostBuckets = 1024;  // a stage; more say nothing and cost time
+
+constexpr std::int64_t kMostTokens = 100'000'000'000;  // bytes of activations stay inside 64 bits
+
+/// Bytes that go forward from one dp rank of a stage to one of the next for one microbatch; the gradients
+/// that come back are as many.
+struct Flow {
+  int source = 0;       // dp rank
+  int destination = 0;  // dp rank
+  Bytes bytes;
+  Bytes port_bytes;
+};
+
+/// All flows over one stage boundary, those of microbatch j in [begin[j], begin[j + 1]).
+struct Boundary {
+  bool reshard = false;
+  std::vector<Flow> flows;  // of one microbatch by source and, as that rises, by destination too
+  std::vector<std::size_t> begin;
+  std::size_t first_message =
+      0;  // flow f has messages first_message + 2 f (forward) and + 2 f + 1 (backward)
+
+  std::span<const Flow> of(int microbatch) const {
+    return {flows.data() + begin[microbatch], begin[microbatch + 1] - begin[microbatch]};
+  }
+
+  /// Those of one microbatch whose `end` is dp rank `d`, which follow each other: pieces of a reshard are
+  /// contiguous.
+  std::span<const Flow> of(int microbatch, int Flow::*end, int d) const {
+    const std::span<const Flow> all = of(microbatch);
+    const auto less = [&](const Flow& flow, int rank) { return flow.*end < rank; };
+    const auto first = std::lower_bound(all.begin(), all.end(), d, less);
+    return {first, std::lower_bound(first, all.end(), d + 1, less)};
+  }
+};
+
+/// Fills port_bytes: what the busier end of each flow moves for this microbatch.
+void set_port_bytes(std::span<Flow> flows, int sources, int destinations) {
+  std::vector<Bytes> out(sources);
+  std::vector<Bytes> in(destinations);
+  for (const Flow& flow : flows) {
+    out[flow.source] += flow.bytes;
+    in[flow.destination] += flow.bytes;
+  }
+  for (Flow& flow : flows) flow.port_bytes = std::max(out[flow.source], in[flow.destination]);
+}
+
+/// Everything of a plan and batch that the instruction lists are made of.
+class Lowering {
+ public:
+  Lowering(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+           const Assignment& assignment, const PipelineOrder& order)
+      : plan_(plan),
+        model_(model),
+        batch_(batch),
+        order_(order),
+        stages_of_ranks_(stages_of_ranks(order.shape)),
+        bins_(samples_of_bins(plan, assignment)) {
+    program_.microbatches = plan.microbatches;
+    program_.stages = plan_stages(plan, model);
+    boundaries_.resize(program_.stages.size() - 1);
+    if (plan.layout == Layout::disaggregated) {
+      add_disaggregated_works();
+    } else {
+      add_own_works();
+    }
+    for (std::size_t s = 0; s + 1 < program_.stages.size(); ++s) {
+      if (!boundaries_[s].reshard) add_straight_flows(s);
+    }
+    add_groups();
+    add_messages();
+    for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
+      for (int d = 0; d < dp_of_rank(r); ++d) add_instructions(r, program_.groups[first_group_[r] + d]);
+    }
+  }
+
+  Program take() { return std::move(program_); }
+
+ private:
+  bool is_encoder_stage(std::size_t stage) const {
+    return plan_.layout == Layout::disaggregated && stage < static_cast<std::size_t>(plan_.encoder.pp);
+  }
+
+  std::size_t work_index(std::size_t stage, int dp_rank, int microbatch) const {
+    const std::size_t first = is_encoder_stage(stage) || plan_.layout != Layout::disaggregated
+                                  ? 0
+                                  : static_cast<std::size_t>(plan_.encoder.dp) * plan_.microbatches;
+    return first + static_cast<std::size_t>(dp_rank) * plan_.microbatches + microbatch;
+  }
+
+  /// The last of its stages: that of the LLM in a colocated plan, whose encoder has another dp.
+  int dp_of_rank(std::size_t rank) const { return program_.stages[stages_of_ranks_[rank].back()].dp; }
+
+  int rank_of(std::size_t stage, int microbatch) const {
+    return rank_of_stage(order_.shape, static_cast<int>(stage), microbatch);
+  }
+
+  /// Every LLM dp rank encodes what its samples need.
+  void add_own_works() {
+    for (int d = 0; d < plan_.llm.dp; ++d) {
+      for (int j = 0; j < plan_.microbatches; ++j) {
+        Work work;
+        std::int64_t output_tokens = 0;
+        for (const std::int32_t i : bins_[j * plan_.llm.dp + d]) {
+          work.encoder += batch_[i].encoder();
+          work.llm += batch_[i].llm();
+          output_tokens += batch_[i].encoder_output_tokens;
+        }
+        program_.works.push_back(work);
+        output_tokens_.push_back(output_tokens);
+      }
+    }
+  }
+
+  void add_disaggregated_works() {
+    const int microbatches = plan_.microbatches;
+    program_.works.resize(static_cast<std::size_t>(plan_.encoder.dp + plan_.llm.dp) * microbatches);
+    Boundary& boundary = boundaries_[plan_.encoder.pp - 1];
+    boundary.reshard = true;
+    boundary.begin.push_back(0);
+    for (int j = 0; j < microbatches; ++j) {
+      const EncoderShare share = share_encoder(plan_, model_, batch_, bins_, j);
+      for (int e = 0; e < plan_.encoder.dp; ++e) {
+        program_.works[work_index(0, e, j)].encoder = share.work[e];
+        for (int d = 0; d < plan_.llm.dp; ++d) {
+          const std::int64_t tokens = share.output_tokens[static_cast<std::size_t>(e) * plan_.llm.dp + d];
+          if (tokens > 0)
+            boundary.flows.push_back({e, d, Bytes{tokens * model_.llm.hidden * kActivationBytes}, {}});
+        }
+      }
+      for (int d = 0; d < plan_.llm.dp; ++d) {
+        Workload& llm = program_.works[work_index(plan_.encoder.pp, d, j)].llm;
+        for (const std::int32_t i : bins_[j * plan_.llm.dp + d]) llm += batch_[i].llm();
+      }
+      const std::size_t begin = boundary.begin.back();
+      boundary.begin.push_back(boundary.flows.size());
+      set_port_bytes(std::span(boundary.flows).subspan(begin), plan_.encoder.dp, plan_.llm.dp);
+    }
+  }
+
+  /// What crosses from stage s to s + 1 inside a module, or inside a uniform plan.
+  Bytes straight_bytes(std::size_t s, std::size_t work) const {
+    const std::int64_t per_element = kActivationBytes;
+    if (program_.stages[s + 1].encoder_layers > 0) {
+      return Bytes{program_.works[work].encoder.tokens * model_.encoder.hidden * per_element};
+    }
+    if (program_.stages[s].llm_layers > 0) {
+      return Bytes{program_.works[work].llm.tokens * model_.llm.hidden * per_element};
+    }
+    return Bytes{output_tokens_[work] * model_.llm.hidden *
+                 per_element};  // encoder ends at s, LLM starts at s + 1
+  }
+
+  void add_straight_flows(std::size_t s) {
+    Boundary& boundary = boundaries_[s];
+    boundary.reshard = order_.shape.spreads_encoder() && s == 0;
+    boundary.begin.push_back(0);
+    for (int j = 0; j < plan_.microbatches; ++j) {
+      const int dp = rank_of(s, j) == rank_of(s + 1, j) ? 0 : dp_of_rank(rank_of(s, j));
+      for (int d = 0; d < dp; ++d) {
+        const Bytes bytes = straight_bytes(s, work_index(s, d, j));
+        if (bytes.count > 0) boundary.flows.push_back({d, d, bytes, bytes});
+      }
+      boundary.begin.push_back(boundary.flows.size());
+    }
+  }
+
+  void add_groups() {
+    const std::vector<std::int32_t> first_rank = first_ranks(plan_);
+    for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
+      first_group_.push_back(static_cast<std::int32_t>(program_.groups.size()));
+      // The first of its stages, but that of the LLM in a colocated plan: every group holds the encoder.
+      const int stage = stages_of_ranks_[r][order_.shape.spreads_encoder() ? 1 : 0];
+      for (int d = 0; d < dp_of_rank(r); ++d) {
+        program_.groups.push_back(
+            {first_rank[program_.groups.size()], program_.stages[stage].tp, stage, d, 0, 0});
+      }
+    }
+    for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);
+  }
+
+  /// The reductions of a stage's gradients over all groups that hold it, if there are several.
+  void add_reductions(std::size_t s) {
+    first_collective_.push_back(program_.collectives.size());
+    if (program_.stages[s].dp == 1) return;
+    Collective reduction;
+    for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
+      const std::vector<int>& stages = stages_of_ranks_[r];
+      if (std::find(stages.begin(), stages.end(), static_cast<int>(s)) == stages.end()) continue;
+      for (int d = 0; d < dp_of_rank(r); ++d) reduction.groups.push_back(first_group_[r] + d);
+    }
+    const std::int64_t bytes = stage_parameters(program_.stages[s], model_) * kGradientBytes;
+    const std::int64_t buckets = overlaps(s) ? buckets_of(bytes) : 1;
+    for (std::int64_t k = 0; k < buckets; ++k) {
+      reduction.bytes = Bytes{bytes * (k + 1) / buckets - bytes * k / buckets};
+      if (overlaps(s)) reduction.ready = static_cast<double>(k + 1) / static_cast<double>(buckets);
+      program_.collectives.push_back(reduction);
+    }
+  }
+
+  std::int64_t buckets_of(std::int64_t bytes) const {
+    const std::int64_t bucket = plan_.gradient_bucket.count;
+    return std::clamp<std::int64_t>(bytes / bucket + (bytes % bucket > 0 ? 1 : 0), 1, kMostBuckets);
+  }
+
+  /// Whether a stage's gradients are reduced while its last backward runs. Not those of an encoder that is
+  /// spread over ranks, some of which may have no backward of it.
+  bool overlaps(std::size_t s) const {
+    return plan_.gradient_bucket.count > 0 && !(order_.shape.spreads_encoder() && s == 0);
+  }
+
+  std::size_t end_collective(std::size_t s) const {
+    return s + 1 < first_collective_.size() ? first_collective_[s + 1] : program_.collectives.size();
+  }
+
+  /// Per stage, the place in a rank's order of the step that completes its gradients.
+  std::vector<std::size_t> last_backwards(const std::vector<ScheduleStep>& steps) const {
+    std::vector<std::size_t> last(program_.stages.size(), steps.size());
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      if (steps[k].op == Op::backward || steps[k].op == Op::backward_weight) last[steps[k].stage] = k;
+    }
+    return last;
+  }
+
+  void add_collectives(Op op, std::size_t stage) {
+    for (std::size_t c = first_collective_[stage]; c < end_collective(stage); ++c) add(op, stage, -1, c);
+  }
+
+  void add_messages() {
+    for (std::size_t s = 0; s < boundaries_.size(); ++s) {
+      Boundary& boundary = boundaries_[s];
+      boundary.first_message = program_.messages.size();
+      for (int j = 0; j < plan_.microbatches; ++j) {
+        for (const Flow& flow : boundary.of(j)) {
+          const std::int32_t source = first_group_[rank_of(s, j)] + flow.source;
+          const std::int32_t destination = first_group_[rank_of(s + 1, j)] + flow.destination;
+          program_.messages.push_back({source, destination, j, flow.bytes, flow.port_bytes});
+          program_.messages.push_back({destination, source, j, flow.bytes, flow.port_bytes});
+        }
+      }
+    }
+  }
+
+  void add(Op op, std::size_t stage, int microbatch, std::size_t index) {
+    program_.instructions.push_back(
+        {op, static_cast<std::uint16_t>(stage), microbatch, static_cast<std::int32_t>(index)});
+  }
+
+  /// Adds the messages of a step of dp rank `d` over boundary `s`, forward (activations) or backward
+  /// (gradients).
+  void add_exchange(const ScheduleStep& step, int d, int s, bool activations) {
+    if (s < 0 || s >= static_cast<int>(boundaries_.size())) return;  // before the first or after the last
+    const Boundary& boundary = boundaries_[s];
+    const bool upstream = step.stage == s;
+    const bool sends = upstream == activations;
+    const Op op = boundary.reshard ? (sends ? Op::reshard_send : Op::reshard_receive)
+                                   : (sends ? Op::send : Op::receive);
+    for (const Flow& flow : boundary.of(step.microbatch, upstream ? &Flow::source : &Flow::destination, d)) {
+      const auto f = static_cast<std::size_t>(&flow - boundary.flows.data());
+      add(op, step.stage, step.microbatch, boundary.first_message + 2 * f + (activations ? 0 : 1));
+    }
+  }
+
+  void add_instructions(std::size_t rank, Group& group) {
+    group.begin = static_cast<std::int64_t>(program_.instructions.size());
+    const std::vector<ScheduleStep>& steps = order_.ranks[rank];
+    const std::vector<std::size_t> last = last_backwards(steps);
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      const ScheduleStep& step = steps[k];
+      const bool forward = step.op == Op::forward;
+      const bool exchanges = step.op != Op::backward_weight;
+      if (exchanges) add_exchange(step, group.dp_rank, forward ? step.stage - 1 : step.stage, forward);
+      if (k == last[step.stage] && overlaps(step.stage)) add_collectives(Op::all_reduce_start, step.stage);
+      add(step.op, step.stage, step.microbatch, work_index(step.stage, group.dp_rank, step.microbatch));
+      if (exchanges) add_exchange(step, group.dp_rank, forward ? step.stage : step.stage - 1, forward);
+    }
+    // Backwards end on the last stage first.
+    for (auto s = stages_of_ranks_[rank].rbegin(); s != stages_of_ranks_[rank].rend(); ++s) {
+      add_collectives(overlaps(*s) ? Op::all_reduce_wait : Op::all_reduce, *s);
+      program_.instructions.push_back({Op::optimizer_step, static_cast<std::uint16_t>(*s), -1, -1});
+    }
+    group.end = static_cast<std::int64_t>(program_.instructions.size());
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  std::span<const Sample> batch_;
+  const PipelineOrder& order_;
+  std::vector<std::vector<int>> stages_of_ranks_;
+  SamplesOfBins bins_;
+  std::vector<std::int64_t> output_tokens_;  // per work, where LLM dp ranks encode their own
+  std::vector<Boundary> boundaries_;
+  std::vector<std::int32_t> first_group_;      // per pipeline rank
+  std::vector<std::size_t> first_collective_;  // per stage; none where dp is 1
+  Program program_;
+};
+
+}  // namespace
+
+Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+              const Assignment& assignment, const PipelineOrder& order) {
+  validate(assignment, plan, batch.size());
+  std::int64_t tokens = 0;
+  for (const Sample& sample : batch) {
+    tokens += sample.encoder().tokens + sample.llm_tokens;
+    if (tokens > kMostTokens)
+      throw Error(ErrorKind::input, "a global batch of more than 10^11 tokens is not supported");
+  }
+  return Lowering(plan, model, batch, assignment, order).take();
+}
+
+Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+              const Assignment& assignment) {
+  return lower(plan, model, batch, assignment, plan_order(plan));
+}
+
+}  // namespace dflop

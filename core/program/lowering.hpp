@@ -1,0 +1,37 @@
+// lower(): Plan + Assignment -> Program.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/program.hpp"
+#include "core/program/plan_stages.hpp"
+
+namespace dflop {
+
+/// Lowers a valid plan and assignment of one batch to a Program.
+///
+/// Microbatch j of a disaggregated plan: the samples that all LLM dp ranks have in j are cut into encoder
+/// sequences and shared over the encoder's dp ranks in sample order, each rank getting a contiguous piece of
+/// equal FLOP to within one sequence. Encoder outputs go from the rank that made them to the LLM dp rank
+/// whose sample needs them, and gradients go back the same way. A uniform plan encodes a sample where its LLM
+/// dp rank is. A colocated plan encodes microbatch j of an LLM dp rank on pipeline rank j mod pp of that dp
+/// rank. Messages without bytes and those of a group to itself are left out. After its last backward a group
+/// takes its stages from the last to the first, reduces the gradients of each over dp (fp32, 4 bytes a
+/// parameter) and takes its optimizer step. With Plan::gradient_bucket a stage's gradients are reduced in
+/// buckets of equal bytes while its last backward runs, bucket k of n being ready after k / n of it; a
+/// colocated encoder's are not. Groups are in the order of first_ranks(), that is by rank of the pipeline and
+/// dp rank, whatever the placement.
+///
+/// `order` is for the plan's shape, but for its placement, and runs to its end.
+/// @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11
+/// tokens.
+Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+              const Assignment& assignment, const PipelineOrder& order);
+
+/// The same in the order of plan_order() without tables.
+Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+              const Assignment& assignment);
+
+}  // namespace dflop

@@ -1,0 +1,370 @@
+#include "core/program/raw_pipeline.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr double kMostSeconds = 1e6;
+constexpr double kMostBytes = 0x1p60;
+
+std::string found(std::size_t expected, const std::string& what, std::size_t size) {
+  return "expected " + std::to_string(expected) + " " + what + ", found " + std::to_string(size);
+}
+
+/// Refuses what is wrong with one pipeline, by key.
+class Validation {
+ public:
+  Validation(const RawPipeline& pipeline, const std::string& where) : pipeline_(pipeline), where_(where) {}
+
+  void run() {
+    const PipelineShape& shape = pipeline_.shape;
+    validate(shape, where_);
+    if (splits_backward(shape.kind) && !pipeline_.backward_weight) {
+      refuse("backward_weight_s",
+             "expected this key for " + std::string(to_string(shape.kind)) + ", found none");
+    }
+    check_encoder();
+    check_limits();
+    check_link("link", pipeline_.link);
+    check_link("shared_link", pipeline_.shared_link);
+    const std::size_t stages = std::size_t(shape.ranks) * shape.chunks;
+    double seconds = sum("forward_s", pipeline_.forward, stages);
+    seconds += sum("backward_s", pipeline_.backward, stages);
+    if (pipeline_.backward_weight) {
+      seconds += sum("backward_weight_s", *pipeline_.backward_weight, stages);
+    }
+    if (pipeline_.activation) check_bytes("activation_bytes", *pipeline_.activation, stages);
+    double bytes = check_bytes("p2p_bytes", pipeline_.message, stages - 1);
+    const auto path = pipeline_.path();
+    if (bytes > 0 && !path) refuse("link", "expected this key beside p2p_bytes, found none");
+    if (pipeline_.encoder) {
+      seconds += sum("encoder_forward_s", pipeline_.encoder->forward, 1);
+      seconds += sum("encoder_backward_s", pipeline_.encoder->backward, 1);
+      bytes += check_bytes("encoder_bytes", pipeline_.encoder->message, 1);
+      if (bytes > 0 && !path) refuse("link", "expected this key beside encoder_bytes, found none");
+    }
+    if (path) {
+      const double messages = 2.0 * static_cast<double>(shape.stages() - 1) * shape.microbatches;
+      seconds += path->latency.count() * messages + 2 * bytes / path->bytes_per_second;
+    }
+    if (!(seconds <= kMostSeconds)) {
+      throw Error(ErrorKind::input,
+                  "expected durations and messages of at most 1000000 s together, found " +
+                      std::to_string(std::llround(std::min(seconds, 1e18))) + " s",
+                  where_);
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
+    throw Error(ErrorKind::input, message, where_ + ": key '" + key + "'");
+  }
+
+  void check_encoder() const {
+    const bool wanted = pipeline_.shape.spreads_encoder();
+    if (wanted == pipeline_.encoder.has_value()) return;
+    refuse("encoder_forward_s", std::string("expected ") + (wanted ? "this" : "no such") + " key for " +
+                                    std::string(to_string(pipeline_.shape.kind)) + ", found " +
+                                    (wanted ? "none" : "one"));
+  }
+
+  void check_limits() const {
+    const std::vector<int>& limits = pipeline_.activation_limit;
+    const PipelineShape& shape = pipeline_.shape;
+    if (limits.empty()) return;
+    if (shape.kind != PipelineSchedule::eager_1f1b && !shape.spreads_encoder()) {
+      refuse("activation_limit",
+             "expected no such key for " + std::string(to_string(shape.kind)) + ", found one");
+    }
+    if (limits.size() != 1 && limits.size() != static_cast<std::size_t>(shape.ranks)) {
+      refuse("activation_limit", found(shape.ranks, "values, one for each stage", limits.size()));
+    }
+    const int least = *std::min_element(limits.begin(), limits.end());
+    if (least < 1) refuse("activation_limit", "expected at least 1, found " + std::to_string(least));
+  }
+
+  void check_link(const std::string& key, const std::optional<RawLink>& link) const {
+    if (!link) return;
+    if (!std::isfinite(link->latency.count()) || link->latency.count() < 0) {
+      refuse(key + ".latency_s", "expected a number of at least 0");
+    }
+    if (!std::isfinite(link->bytes_per_second) || link->bytes_per_second <= 0) {
+      refuse(key + ".bandwidth_bytes_per_s", "expected a number above 0");
+    }
+  }
+
+  template <typename Value>
+  void check_table(const std::string& key, const BroadcastTable<Value>& table, std::size_t rows) const {
+    const std::size_t columns = pipeline_.shape.microbatches;
+    if (table.rows.size() != 1 && table.rows.size() != rows) {
+      refuse(key, found(rows, "rows", table.rows.size()));
+    }
+    for (std::size_t r = 0; r < table.rows.size(); ++r) {
+      const std::size_t size = table.rows[r].size();
+      if (size != 1 && size != columns) {
+        refuse(key + "[" + std::to_string(r) + "]", found(columns, "values, one for each microbatch", size));
+      }
+    }
+  }
+
+  static double number(Seconds value) { return value.count(); }
+  static double number(Bytes value) { return static_cast<double>(value.count); }
+
+  /// Sum of a well-formed table of `rows` rows, broadcast.
+  template <typename Value>
+  double sum(const std::string& key, const BroadcastTable<Value>& table, std::size_t rows) const {
+    check_table(key, table, rows);
+    const double row_weight = table.rows.size() == 1 ? static_cast<double>(rows) : 1;
+    double total = 0;
+    for (const auto& row : table.rows) {
+      const double weight = row_weight * (row.size() == 1 ? pipeline_.shape.microbatches : 1);
+      for (const Value& value : row) {
+        if (!std::isfinite(number(value)) || number(value) < 0) {
+          refuse(key, "expected numbers of at least 0");
+        }
+        total += weight * number(value);
+      }
+    }
+    return total;
+  }
+
+  double check_bytes(const std::string& key, const BroadcastTable<Bytes>& table, std::size_t rows) const {
+    const double total = sum(key, table, rows);
+    if (total > kMostBytes) refuse(key, "expected at most 2^60 bytes in all");
+    return total;
+  }
+
+  const RawPipeline& pipeline_;
+  const std::string& where_;
+};
+
+/// The durations of all steps of a pipeline. Where backwards are split, `backward` is the input part.
+class Times {
+ public:
+  Times(const RawPipeline& pipeline, bool split) : pipeline_(pipeline), split_(split) {
+    const PipelineShape& shape = pipeline.shape;
+    if (shape.spreads_encoder()) add_encoder();
+    for (int row = 0; row < shape.ranks * shape.chunks; ++row) {
+      const bool is_last = row + 1 == shape.ranks * shape.chunks;
+      for (int j = 0; j < shape.microbatches; ++j) {
+        Nanoseconds backward = to_nanoseconds(pipeline.backward.at(row, j));
+        if (pipeline.backward_weight) {
+          const Nanoseconds weight = to_nanoseconds(pipeline.backward_weight->at(row, j));
+          if (split_) {
+            times_.backward_weight.push_back(weight);
+          } else {
+            backward += weight;
+          }
+        }
+        times_.forward.push_back(to_nanoseconds(pipeline.forward.at(row, j)));
+        times_.backward.push_back(backward);
+        if (!is_last) times_.message.push_back(message_time(pipeline.message.at(row, j)));
+      }
+    }
+  }
+
+  StepTimes take() { return std::move(times_); }
+
+ private:
+  void add_encoder() {
+    for (int j = 0; j < pipeline_.shape.microbatches; ++j) {
+      times_.forward.push_back(to_nanoseconds(pipeline_.encoder->forward.at(0, j)));
+      times_.backward.push_back(to_nanoseconds(pipeline_.encoder->backward.at(0, j)));
+      times_.message.push_back(message_time(pipeline_.encoder->message.at(0, j)));
+      if (pipeline_.backward_weight && split_) times_.backward_weight.push_back(Nanoseconds(0));
+    }
+  }
+
+  Nanoseconds message_time(Bytes bytes) const {
+    const auto path = pipeline_.path();
+    if (!path) return Nanoseconds(0);
+    return to_nanoseconds(path->latency + Seconds(static_cast<double>(bytes.count) / path->bytes_per_second));
+  }
+
+  const RawPipeline& pipeline_;
+  const bool split_;
+  StepTimes times_;
+};
+
+bool splits_backward(const PipelineOrder& order) {
+  const auto splits = [](const ScheduleStep& step) { return step.op == Op::backward_input; };
+  return std::any_of(order.ranks.begin(), order.ranks.end(), [&](const std::vector<ScheduleStep>& steps) {
+    return std::any_of(steps.begin(), steps.end(), splits);
+  });
+}
+
+class Builder {
+ public:
+  Builder(const RawPipeline& pipeline, const PipelineOrder& order)
+      : pipeline_(pipeline),
+        order_(order),
+        shape_(order.shape),
+        microbatches_(shape_.microbatches),
+        times_(Times(pipeline, true).take()) {}
+
+  PricedPipeline build() {
+    Program& program = result_.program;
+    program.microbatches = shape_.microbatches;
+    program.stages.assign(shape_.stages(), Stage{});
+    program.works.assign(1, Work{});
+    reserve();
+    add_messages();
+    const std::vector<std::vector<int>> stages = stages_of_ranks(shape_);
+    for (int rank = 0; rank < shape_.ranks; ++rank) {
+      add_group(rank, stages[rank][shape_.spreads_encoder() ? 1 : 0]);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  std::size_t cell(int stage, int microbatch) const {
+    return static_cast<std::size_t>(stage) * microbatches_ + microbatch;
+  }
+
+  /// Bytes of the message that crosses boundary `boundary`.
+  Bytes bytes_over(int boundary, int microbatch) const {
+    if (!shape_.spreads_encoder()) return pipeline_.message.at(boundary, microbatch);
+    return boundary == 0 ? pipeline_.encoder->message.at(0, microbatch)
+                         : pipeline_.message.at(boundary - 1, microbatch);
+  }
+
+  /// Room for all steps and, for each boundary and microbatch, two messages with a send and a receive each:
+  /// tables that grow by doubling would take twice the memory.
+  void reserve() {
+    const std::size_t messages = 2 * cell(shape_.stages() - 1, 0);
+    std::size_t instructions = 2 * messages;
+    for (const std::vector<ScheduleStep>& steps : order_.ranks) instructions += steps.size();
+    result_.program.messages.reserve(messages);
+    result_.costs.message.reserve(messages);
+    result_.program.instructions.reserve(instructions);
+    result_.costs.instruction.reserve(instructions);
+    if (pipeline_.activation) result_.costs.activation.reserve(instructions);
+  }
+
+  void add_messages() {
+    Program& program = result_.program;
+    first_message_.assign(cell(shape_.stages() - 1, 0), -1);
+    for (int s = 0; s + 1 < shape_.stages(); ++s) {
+      for (int j = 0; j < microbatches_; ++j) {
+        const std::int32_t below = rank_of_stage(shape_, s, j);
+        const std::int32_t above = rank_of_stage(shape_, s + 1, j);
+        if (below == above) continue;
+        first_message_[cell(s, j)] = static_cast<std::int32_t>(program.messages.size());
+        const Bytes bytes = bytes_over(s, j);
+        program.messages.push_back({below, above, j, bytes, bytes});
+        program.messages.push_back({above, below, j, bytes, bytes});
+        result_.costs.message.insert(result_.costs.message.end(), 2, times_.message[cell(s, j)]);
+      }
+    }
+  }
+
+  void add_group(int rank, int stage) {
+    Group group;
+    group.first_rank = rank;
+    group.stage = stage;
+    group.begin = static_cast<std::int64_t>(result_.program.instructions.size());
+    for (const ScheduleStep& step : order_.ranks[rank]) add_step(step);
+    group.end = static_cast<std::int64_t>(result_.program.instructions.size());
+    result_.program.groups.push_back(group);
+    result_.costs.model_state.emplace_back();
+  }
+
+  void add_step(const ScheduleStep& step) {
+    const int below = step.stage - 1;
+    if (step.op == Op::forward) add_exchange(Op::receive, step, below, 0);
+    if (step.op == Op::backward || step.op == Op::backward_input) {
+      add_exchange(Op::receive, step, step.stage, 1);
+    }
+    add_compute(step);
+    if (step.op == Op::forward) add_exchange(Op::send, step, step.stage, 0);
+    if (step.op == Op::backward || step.op == Op::backward_input) add_exchange(Op::send, step, below, 1);
+  }
+
+  /// `direction`: 0 for activations, 1 for gradients. Stages of one rank have no messages between them.
+  void add_exchange(Op op, const ScheduleStep& step, int boundary, int direction) {
+    if (boundary < 0 || boundary + 1 >= shape_.stages()) return;
+    const std::int32_t first = first_message_[cell(boundary, step.microbatch)];
+    if (first >= 0) add(op, step, first + direction, Nanoseconds(0), Bytes{});
+  }
+
+  void add_compute(const ScheduleStep& step) {
+    const std::size_t at = cell(step.stage, step.microbatch);
+    Nanoseconds duration(0);
+    if (step.op == Op::forward) duration += times_.forward[at];
+    if (step.op == Op::backward || step.op == Op::backward_input) duration += times_.backward[at];
+    if (step.op == Op::backward_weight || (step.op == Op::backward && pipeline_.backward_weight)) {
+      duration += times_.backward_weight[at];
+    }
+    add(step.op, step, 0, duration, step.op == Op::backward_input ? Bytes{} : activation(step));
+  }
+
+  Bytes activation(const ScheduleStep& step) const {
+    const int row = step.stage - (shape_.spreads_encoder() ? 1 : 0);
+    return pipeline_.activation && row >= 0 ? pipeline_.activation->at(row, step.microbatch) : Bytes{};
+  }
+
+  void add(Op op, const ScheduleStep& step, std::int32_t index, Nanoseconds duration, Bytes activation) {
+    result_.program.instructions.push_back(
+        {op, static_cast<std::uint16_t>(step.stage), step.microbatch, index});
+    result_.costs.instruction.push_back(duration);
+    if (pipeline_.activation) result_.costs.activation.push_back(activation);
+  }
+
+  const RawPipeline& pipeline_;
+  const PipelineOrder& order_;
+  const PipelineShape& shape_;
+  const int microbatches_;
+  StepTimes times_;
+  std::vector<std::int32_t> first_message_;  ///< per boundary and microbatch, its activation; -1: none
+  PricedPipeline result_;
+};
+
+/// The order of a valid pipeline.
+PipelineOrder order_of(const RawPipeline& pipeline) {
+  const PipelineShape& shape = pipeline.shape;
+  ScheduleTables tables;
+  if (reads_tables(shape.kind)) {
+    tables.times = Times(pipeline, splits_backward(shape.kind)).take();
+    tables.most_held = pipeline.activation_limit;
+    if (tables.most_held.size() == 1) tables.most_held.resize(shape.ranks, tables.most_held.front());
+  }
+  return {shape, pipeline_steps(shape, tables)};
+}
+
+}  // namespace
+
+std::optional<RawLink> RawPipeline::path() const {
+  if (!link || !shared_link) return link ? link : shared_link;
+  return RawLink{link->latency + shared_link->latency,
+                 std::min(link->bytes_per_second, shared_link->bytes_per_second)};
+}
+
+void validate(const RawPipeline& pipeline, const std::string& where) {
+  Validation(pipeline, where).run();
+}
+
+PipelineOrder pipeline_order(const RawPipeline& pipeline) {
+  validate(pipeline);
+  return order_of(pipeline);
+}
+
+PricedPipeline make_program(const RawPipeline& pipeline) {
+  return make_program(pipeline, pipeline_order(pipeline));
+}
+
+PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order,
+                            const std::string& where) {
+  validate(pipeline, where);
+  if (splits_backward(order) && !pipeline.backward_weight) {
+    throw Error(ErrorKind::input, "expected this key for an order that splits backwards, found none",
+                where + ": key 'backward_weight_s'");
+  }
+  return Builder(pipeline, order).build();
+}
+
+}  // namespace dflop

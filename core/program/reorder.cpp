@@ -1,0 +1,361 @@
+#include "core/program/reorder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/blocks.hpp"
+#include "core/program/verify.hpp"
+
+namespace dflop {
+namespace {
+
+std::string describe(const ScheduleStep& step) {
+  return std::string(to_string(step.op)) + " of stage " + std::to_string(step.stage) + ", microbatch " +
+         std::to_string(step.microbatch);
+}
+
+[[noreturn]] void refuse(std::size_t rank, const std::string& message) {
+  throw Error(ErrorKind::input, message, "order: rank " + std::to_string(rank));
+}
+
+/// Pipeline ranks, from 0 on and each with a group.
+std::size_t count_ranks(const Program& program) {
+  std::set<std::int32_t> ranks;
+  for (const Group& group : program.groups) ranks.insert(group.stage);
+  const std::int32_t last = ranks.empty() ? -1 : *ranks.rbegin();
+  if (last + 1 != static_cast<std::int32_t>(ranks.size())) {
+    throw Error(ErrorKind::input,
+                "expected groups on every pipeline rank from 0 to " + std::to_string(last) + ", found " +
+                    std::to_string(ranks.size()) + " ranks with groups",
+                "program");
+  }
+  return ranks.size();
+}
+
+/// The weight part of a whole backward.
+Nanoseconds weight_part(Nanoseconds backward, double weight_share) {
+  return Nanoseconds(std::llround(static_cast<double>(backward.count()) * weight_share));
+}
+
+class Reorderer {
+ public:
+  Reorderer(const Program& program, const ProgramCosts& costs, const StepOrder& order,
+            const Reordering& reordering)
+      : old_(program),
+        costs_(costs),
+        order_(order),
+        weight_share_(reordering.weight_share),
+        microbatches_(reordering.microbatches > 0 ? reordering.microbatches : program.microbatches) {}
+
+  PricedPipeline run() {
+    const std::size_t ranks = count_ranks(old_);
+    if (old_.microbatches == 0) throw Error(ErrorKind::input, "expected microbatches, found none", "program");
+    if (order_.size() != ranks) {
+      throw Error(ErrorKind::input,
+                  "expected " + std::to_string(ranks) + " ranks, found " + std::to_string(order_.size()),
+                  "order");
+    }
+    new_.program = old_;
+    new_.program.microbatches = microbatches_;
+    new_.program.instructions.clear();
+    new_.costs.model_state = costs_.model_state;
+    new_.costs.collective = costs_.collective;
+    copy_messages();
+    for (std::size_t g = 0; g < old_.groups.size(); ++g) {
+      blocks_ = take_apart(old_, static_cast<std::int32_t>(g));
+      rank_ = old_.groups[g].stage;
+      check_steps();
+      Group& group = new_.program.groups[g];
+      group.begin = static_cast<std::int64_t>(new_.program.instructions.size());
+      add_list();
+      group.end = static_cast<std::int64_t>(new_.program.instructions.size());
+    }
+    verify(new_.program);
+    return std::move(new_);
+  }
+
+ private:
+  /// Those of the old program, then those of its repetition, and so on.
+  void copy_messages() {
+    const int old_count = old_.microbatches;
+    new_.program.messages.clear();
+    for (int first = 0; first < microbatches_; first += old_count) {
+      std::vector<std::int32_t>& places = message_place_.emplace_back(old_.messages.size(), -1);
+      for (std::size_t m = 0; m < old_.messages.size(); ++m) {
+        Message message = old_.messages[m];
+        message.microbatch += first;
+        if (message.microbatch >= microbatches_) continue;
+        places[m] = static_cast<std::int32_t>(new_.program.messages.size());
+        new_.program.messages.push_back(message);
+        new_.costs.message.push_back(costs_.message[m]);
+      }
+    }
+  }
+
+  const Block* find(Op op, const ScheduleStep& step) const {
+    return blocks_.find(op, step.stage, step.microbatch % old_.microbatches);
+  }
+
+  /// Each step of each of the group's stages once. That a microbatch has either a whole backward or both
+  /// parts of one, in their order, is left to verify().
+  void check_steps() const {
+    std::set<BlockKey> seen;
+    for (const ScheduleStep& step : order_[rank_]) {
+      const bool known = step.microbatch >= 0 && step.microbatch < microbatches_ && has_work(step);
+      if (!known) refuse(rank_, "expected a step of this rank, found " + describe(step));
+      if (!seen.emplace(step.op, step.stage, step.microbatch).second) {
+        refuse(rank_, "expected each step once, found " + describe(step) + " twice");
+      }
+    }
+    for (const auto& [op, stage, microbatch] : blocks_.order) {
+      if (op != Op::forward) continue;
+      for (int j = microbatch; j < microbatches_; j += old_.microbatches) {
+        const ScheduleStep step{op, stage, j};
+        if (seen.count({op, stage, j}) == 0) refuse(rank_, "expected " + describe(step) + ", found none");
+      }
+    }
+  }
+
+  bool has_work(const ScheduleStep& step) const {
+    if (find(step.op, step) != nullptr) return true;
+    if (step.op == Op::backward) {
+      return find(Op::backward_input, step) != nullptr && find(Op::backward_weight, step) != nullptr;
+    }
+    const bool part = step.op == Op::backward_input || step.op == Op::backward_weight;
+    if (!part || find(Op::backward, step) == nullptr) return false;
+    if (weight_share_) return true;
+    throw Error(
+        ErrorKind::input,
+        "expected split backwards, found whole ones; how much of one is the weight part must be given",
+        "order: rank " + std::to_string(rank_));
+  }
+
+  void add_list() {
+    const std::vector<ScheduleStep>& steps = order_[rank_];
+    std::vector<std::size_t> last_backward(old_.stages.size(), steps.size());
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      const bool weights = steps[k].op == Op::backward || steps[k].op == Op::backward_weight;
+      if (weights) last_backward[steps[k].stage] = k;
+    }
+    std::vector<std::vector<std::int64_t>> starts(steps.size() + 1);  // per step; at the end the rest
+    for (const std::int64_t start : blocks_.starts) {
+      starts[last_backward[old_.instructions[start].stage]].push_back(start);
+    }
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      starts_ = std::move(starts[k]);
+      add_step(steps[k]);
+    }
+    for (const std::int64_t i : starts.back()) copy(i);
+    for (const std::int64_t i : blocks_.tail) copy(i);
+  }
+
+  void add_step(const ScheduleStep& step) {
+    if (const Block* block = find(step.op, step)) {
+      add_messages(block->receives, step);
+      const std::int64_t i = block->compute;
+      add_compute(step, i, costs_.instruction[i], costs_.activation_of(i), costs_.workspace_of(i));
+      add_messages(block->sends, step);
+    } else if (step.op == Op::backward) {
+      join(*find(Op::backward_input, step), *find(Op::backward_weight, step), step);
+    } else {
+      split(*find(Op::backward, step), step);
+    }
+  }
+
+  /// Frees what the forward has kept: what the input part would keep for the weight part is never left over.
+  /// Its buffers are the larger of the parts': too much where recomputation brings several layers back, of
+  /// which a whole backward has one at a time.
+  void join(const Block& input, const Block& weight, const ScheduleStep& step) {
+    add_messages(input.receives, step);
+    add_messages(weight.receives, step);
+    add_compute(step, input.compute, costs_.instruction[input.compute] + costs_.instruction[weight.compute],
+                costs_.activation_of(weight.compute) - costs_.activation_of(input.compute),
+                std::max(costs_.workspace_of(input.compute), costs_.workspace_of(weight.compute)));
+    add_messages(input.sends, step);
+    add_messages(weight.sends, step);
+  }
+
+  /// The input part keeps no more than there was before it, since a whole backward does not say what it
+  /// would. That is right without recomputation, and else too little.
+  void split(const Block& whole, const ScheduleStep& step) {
+    const std::int64_t i = whole.compute;
+    const Nanoseconds weight = weight_part(costs_.instruction[i], *weight_share_);
+    if (step.op == Op::backward_weight) {
+      return add_compute(step, i, weight, costs_.activation_of(i), costs_.workspace_of(i));
+    }
+    add_messages(whole.receives, step);
+    add_compute(step, i, costs_.instruction[i] - weight, Bytes{}, costs_.workspace_of(i));
+    add_messages(whole.sends, step);
+  }
+
+  void add_messages(const std::vector<std::int64_t>& messages, const ScheduleStep& step) {
+    for (const std::int64_t i : messages) {
+      Instruction instruction = old_.instructions[i];
+      instruction.microbatch = step.microbatch;
+      instruction.index = message_place_[step.microbatch / old_.microbatches][instruction.index];
+      add(instruction, Nanoseconds(0), Bytes{}, Bytes{});
+    }
+  }
+
+  /// After the starts that come into force while it runs: nothing may come between them and it.
+  void add_compute(const ScheduleStep& step, std::int64_t of, Nanoseconds duration, Bytes activation,
+                   Bytes workspace) {
+    for (const std::int64_t i : starts_) copy(i);
+    Instruction instruction = old_.instructions[of];
+    instruction.op = step.op;
+    instruction.microbatch = step.microbatch;
+    add(instruction, duration, activation, workspace);
+  }
+
+  void copy(std::int64_t i) {
+    add(old_.instructions[i], costs_.instruction[i], costs_.activation_of(i), costs_.workspace_of(i));
+  }
+
+  void add(const Instruction& instruction, Nanoseconds duration, Bytes activation, Bytes workspace) {
+    new_.program.instructions.push_back(instruction);
+    new_.costs.instruction.push_back(duration);
+    if (!costs_.activation.empty()) new_.costs.activation.push_back(activation);
+    if (!costs_.workspace.empty()) new_.costs.workspace.push_back(workspace);
+  }
+
+  const Program& old_;
+  const ProgramCosts& costs_;
+  const StepOrder& order_;
+  const std::optional<double> weight_share_;
+  const int microbatches_;
+  std::size_t rank_ = 0;  ///< of the group that is made, as blocks_
+  GroupBlocks blocks_;
+  std::vector<std::int64_t> starts_;                      ///< of the step that is added
+  std::vector<std::vector<std::int32_t>> message_place_;  ///< per repetition and old message
+  PricedPipeline new_;
+};
+
+/// Ranks and chunks of the last rank; those in front that have fewer stages are leading ones.
+void set_ranks(PipelineShape& shape, const StepOrder& order, int stages) {
+  const int ranks = static_cast<int>(order.size());
+  std::set<std::int32_t> of_last;
+  if (ranks > 0) {
+    for (const ScheduleStep& step : order.back()) of_last.insert(step.stage);
+  }
+  shape.chunks = std::max(1, static_cast<int>(of_last.size()));
+  if (shape.chunks > 1) shape.leading = std::max(0, (ranks * shape.chunks - stages) / (shape.chunks - 1));
+  shape.ranks = ranks - shape.leading;
+}
+
+/// The times of all steps of a schedule that splits backwards.
+StepTimes step_times(const Program& program, const ProgramCosts& costs, int microbatches,
+                     std::optional<double> weight_share) {
+  const std::size_t cells = program.stages.size() * microbatches;
+  StepTimes times;
+  for (auto* table : {&times.forward, &times.backward, &times.backward_weight, &times.message}) {
+    table->assign(cells, Nanoseconds(0));
+  }
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const GroupBlocks blocks = take_apart(program, static_cast<std::int32_t>(g));
+    for (const auto& [key, block] : blocks.blocks) {
+      const auto& [op, stage, microbatch] = key;
+      const Nanoseconds duration = costs.instruction[block.compute];
+      const Nanoseconds weight = op == Op::backward_weight ? duration
+                                 : op == Op::backward      ? weight_part(duration, weight_share.value_or(0))
+                                                           : Nanoseconds(0);
+      for (int j = microbatch; j < microbatches; j += program.microbatches) {
+        const std::size_t cell = static_cast<std::size_t>(stage) * microbatches + j;
+        const auto raise = [&](std::vector<Nanoseconds>& table, Nanoseconds time) {
+          table[cell] = std::max(table[cell], time);
+        };
+        raise(op == Op::forward ? times.forward : times.backward, duration - weight);
+        raise(times.backward_weight, weight);
+        if (op != Op::forward) continue;
+        for (const std::int64_t send : block.sends) {
+          raise(times.message, costs.message[program.instructions[send].index]);
+        }
+      }
+    }
+  }
+  return times;
+}
+
+}  // namespace
+
+PricedPipeline reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
+                       const Reordering& reordering) {
+  return Reorderer(program, costs, order, reordering).run();
+}
+
+StepOrder step_order(const Program& program) {
+  StepOrder order(count_ranks(program));
+  std::vector<bool> known(order.size());
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const std::int32_t rank = program.groups[g].stage;
+    std::vector<ScheduleStep> steps;
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_compute(instruction.op)) continue;
+      steps.push_back({instruction.op, instruction.stage, instruction.microbatch});
+    }
+    if (known[rank] && steps != order[rank]) {
+      throw Error(ErrorKind::input,
+                  "expected the order of the other groups of pipeline rank " + std::to_string(rank) +
+                      ", found another",
+                  "program: group " + std::to_string(g));
+    }
+    known[rank] = true;
+    order[rank] = std::move(steps);
+  }
+  return order;
+}
+
+StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, PipelineSchedule kind,
+                          const Reordering& reordering) {
+  const StepOrder present = step_order(program);
+  PipelineShape shape;
+  shape.kind = kind;
+  set_ranks(shape, present, static_cast<int>(program.stages.size()));
+  shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
+  if (shape.spreads_encoder()) {
+    throw Error(ErrorKind::input, "encoder-in-bubbles is no order of the same work: it moves the encoder",
+                "program");
+  }
+  validate(shape, "program");
+  bool whole = false;
+  for (std::size_t rank = 0; rank < present.size(); ++rank) {
+    for (const ScheduleStep& step : present[rank]) {
+      whole = whole || step.op == Op::backward;
+      const int expected = rank_of_stage(shape, step.stage);
+      if (expected == static_cast<int>(rank)) continue;
+      throw Error(ErrorKind::input,
+                  "expected stage " + std::to_string(step.stage) + " on pipeline rank " +
+                      std::to_string(expected) + " for " + std::string(to_string(kind)) + ", found it on " +
+                      std::to_string(rank),
+                  "program");
+    }
+  }
+  if (splits_backward(kind) && whole && !reordering.weight_share) {
+    throw Error(ErrorKind::input,
+                "expected split backwards for " + std::string(to_string(kind)) +
+                    ", found whole ones; how much of one is the weight part must be given",
+                "program");
+  }
+  return pipeline_steps(shape, {step_times(program, costs, shape.microbatches, reordering.weight_share), {}});
+}
+
+std::optional<PipelineSchedule> schedule_of(const Program& program, const ProgramCosts& costs) {
+  const StepOrder present = step_order(program);
+  for (const PipelineSchedule kind :
+       {PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe, PipelineSchedule::interleaved,
+        PipelineSchedule::zb_h1, PipelineSchedule::zb_h2, PipelineSchedule::zb_v,
+        PipelineSchedule::eager_1f1b}) {
+    try {
+      if (scheduled_order(program, costs, kind) == present) return kind;
+    } catch (const Error&) {
+      continue;  // a schedule that such a pipeline cannot have
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace dflop

@@ -1,0 +1,323 @@
+#include "core/program/verify.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/collective_order.hpp"
+
+namespace dflop {
+namespace {
+
+std::string place(const Program& program, std::size_t group, std::int64_t instruction) {
+  std::string text = "program: group " + std::to_string(group);
+  if (instruction >= 0) {
+    text += ", instruction " + std::to_string(instruction - program.groups[group].begin) + " (" +
+            std::string(to_string(program.instructions[instruction].op)) + ")";
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(const Program& program, std::size_t group, std::int64_t instruction,
+                         const std::string& message) {
+  throw Error(ErrorKind::input, message, place(program, group, instruction));
+}
+
+/// Size of the table that an instruction's index points into; 0 for none.
+std::size_t table_size(const Program& program, Op op) {
+  if (is_compute(op)) return program.works.size();
+  if (is_send(op) || is_receive(op)) return program.messages.size();
+  return is_collective(op) ? program.collectives.size() : 0;
+}
+
+void check_ranges(const Program& program) {
+  if (program.microbatches < 0) throw Error(ErrorKind::input, "a negative number of microbatches", "program");
+  std::int64_t expected_begin = 0;
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const Group& group = program.groups[g];
+    if (group.begin != expected_begin || group.end < group.begin ||
+        group.end > static_cast<std::int64_t>(program.instructions.size())) {
+      refuse(program, g, -1, "its instructions do not follow those of the group before");
+    }
+    expected_begin = group.end;
+    if (group.stage < 0 || static_cast<std::size_t>(group.stage) >= program.stages.size()) {
+      refuse(program, g, -1, "no stage " + std::to_string(group.stage));
+    }
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (instruction.stage >= program.stages.size()) refuse(program, g, i, "no such stage");
+      if (instruction.op == Op::optimizer_step) continue;
+      if (instruction.index < 0 ||
+          static_cast<std::size_t>(instruction.index) >= table_size(program, instruction.op)) {
+        refuse(program, g, i, "index " + std::to_string(instruction.index) + " is out of range");
+      }
+      if (is_compute(instruction.op) &&
+          (instruction.microbatch < 0 || instruction.microbatch >= program.microbatches)) {
+        refuse(program, g, i, "no microbatch " + std::to_string(instruction.microbatch));
+      }
+    }
+  }
+  if (expected_begin != static_cast<std::int64_t>(program.instructions.size())) {
+    throw Error(ErrorKind::input,
+                "instructions from " + std::to_string(expected_begin) + " on belong to no group", "program");
+  }
+  for (const Message& message : program.messages) {
+    if (message.microbatch < 0 || message.microbatch >= program.microbatches) {
+      throw Error(ErrorKind::input, "a message names microbatch " + std::to_string(message.microbatch),
+                  "program");
+    }
+    for (const std::int32_t end : {message.source, message.destination}) {
+      if (end < 0 || static_cast<std::size_t>(end) >= program.groups.size()) {
+        throw Error(ErrorKind::input, "a message names group " + std::to_string(end), "program");
+      }
+    }
+  }
+}
+
+/// Each message sent once by its source and received once by its destination, in the same order on each
+/// channel, which leads from one stage of a group to one stage of another.
+void check_messages(const Program& program) {
+  std::vector<std::int64_t> sent(program.messages.size(), -1);
+  std::vector<std::int64_t> received(program.messages.size(), -1);
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_send(instruction.op) && !is_receive(instruction.op)) continue;
+      const Message& message = program.messages[instruction.index];
+      const bool sends = is_send(instruction.op);
+      if (static_cast<std::size_t>(sends ? message.source : message.destination) != g) {
+        refuse(program, g, i, "message " + std::to_string(instruction.index) + " belongs to another group");
+      }
+      std::int64_t& position = (sends ? sent : received)[instruction.index];
+      if (position >= 0) refuse(program, g, i, "message " + std::to_string(instruction.index) + " twice");
+      position = i;
+    }
+  }
+  std::vector<std::int32_t> order(program.messages.size());
+  for (std::size_t m = 0; m < order.size(); ++m) {
+    const Message& message = program.messages[m];
+    order[m] = static_cast<std::int32_t>(m);
+    if (sent[m] < 0) refuse(program, message.source, -1, "message " + std::to_string(m) + " is never sent");
+    if (received[m] < 0)
+      refuse(program, message.destination, -1, "message " + std::to_string(m) + " is never received");
+  }
+  const auto channel = [&](std::int32_t m) {
+    return std::tuple(program.messages[m].source, program.instructions[sent[m]].stage,
+                      program.messages[m].destination, program.instructions[received[m]].stage);
+  };
+  const auto key = [&](std::int32_t m) { return std::tuple(channel(m), sent[m]); };
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
+  for (std::size_t k = 1; k < order.size(); ++k) {
+    if (channel(order[k - 1]) == channel(order[k]) && received[order[k - 1]] > received[order[k]]) {
+      refuse(program, program.messages[order[k]].destination, received[order[k]],
+             "received before a message sent earlier on this channel");
+    }
+  }
+}
+
+/// The microbatches of one stage that one group has begun and completed.
+class StagePasses {
+ public:
+  explicit StagePasses(std::size_t microbatches) : state_(microbatches, untouched) {}
+
+  /// False if the instruction is out of order.
+  bool advance(const Instruction& instruction) {
+    State& now = state_[instruction.microbatch];
+    const State expected = instruction.op == Op::forward           ? untouched
+                           : instruction.op == Op::backward_weight ? input_done
+                                                                   : forward_done;
+    if (now != expected) return false;
+    now = instruction.op == Op::forward          ? forward_done
+          : instruction.op == Op::backward_input ? input_done
+                                                 : complete;
+    return true;
+  }
+  bool is_begun(std::size_t microbatch) const { return state_[microbatch] != untouched; }
+  bool is_complete(std::size_t microbatch) const { return state_[microbatch] == complete; }
+
+ private:
+  enum State : std::uint8_t { untouched, forward_done, input_done, complete };
+  std::vector<State> state_;
+};
+
+/// What a group begins it completes, forward and then backward (whole, or input before weight), and of the
+/// groups of one dp rank that run a stage exactly one does each microbatch.
+void check_compute_order(const Program& program) {
+  const std::size_t microbatches = program.microbatches;
+  std::map<std::pair<std::size_t, std::int32_t>, std::vector<bool>> done;  // per stage and dp rank
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    std::map<std::size_t, StagePasses> passes;  // per stage
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_compute(instruction.op)) continue;
+      if (passes.try_emplace(instruction.stage, microbatches).first->second.advance(instruction)) continue;
+      refuse(program, g, i,
+             "microbatch " + std::to_string(instruction.microbatch) + " out of order on this stage");
+    }
+    for (const auto& [s, stage] : passes) {
+      std::vector<bool>& of_chain = done[{s, program.groups[g].dp_rank}];
+      of_chain.resize(microbatches, false);
+      for (std::size_t j = 0; j < microbatches; ++j) {
+        if (!stage.is_begun(j)) continue;
+        const std::string what = "microbatch " + std::to_string(j);
+        if (!stage.is_complete(j))
+          refuse(program, g, -1, what + " is not completed on stage " + std::to_string(s));
+        if (of_chain[j]) refuse(program, g, -1, what + " is done twice on stage " + std::to_string(s));
+        of_chain[j] = true;
+      }
+    }
+  }
+  for (const auto& [chain, of_chain] : done) {
+    const auto missing = std::find(of_chain.begin(), of_chain.end(), false);
+    if (missing == of_chain.end()) continue;
+    throw Error(ErrorKind::input,
+                "microbatch " + std::to_string(missing - of_chain.begin()) + " is not completed on stage " +
+                    std::to_string(chain.first) + " of dp rank " + std::to_string(chain.second),
+                "program");
+  }
+}
+
+/// Where an all_reduce_start comes into force during compute, that compute follows, and starts before the
+/// same one come into force in their order.
+void check_late_entries(const Program& program) {
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    double latest = 0;
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Op op = program.instructions[i].op;
+      if (op == Op::all_reduce_start) {
+        const double ready = program.collectives[program.instructions[i].index].ready;
+        if (!(ready >= latest && ready <= 1)) refuse(program, g, i, "not ready in order from 0 to 1");
+        latest = ready;
+      } else if (latest > 0 && !is_compute(op)) {
+        refuse(program, g, i, "expected compute after the all_reduce_start before it");
+      } else {
+        latest = 0;
+      }
+    }
+    if (latest > 0) refuse(program, g, -1, "expected compute after its last all_reduce_start");
+  }
+}
+
+/// Each participant enters its collective once, and nobody else does; who does not wait at once waits once
+/// later.
+void check_collectives(const Program& program) {
+  std::vector<std::vector<std::int32_t>> entered(program.collectives.size());
+  std::vector<std::uint8_t> awaited(program.collectives.size());
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    std::vector<std::int32_t> open;
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (enters_collective(instruction.op))
+        entered[instruction.index].push_back(static_cast<std::int32_t>(g));
+      if (instruction.op == Op::all_reduce_start) open.push_back(instruction.index);
+      if (instruction.op != Op::all_reduce_wait) continue;
+      const auto started = std::find(open.begin(), open.end(), instruction.index);
+      if (started == open.end()) refuse(program, g, i, "waits for a collective that it has not started");
+      open.erase(started);
+    }
+    if (!open.empty()) {
+      refuse(program, g, -1, "never waits for collective " + std::to_string(open.front()));
+    }
+  }
+  for (std::size_t c = 0; c < entered.size(); ++c) {
+    std::vector<std::int32_t> expected = program.collectives[c].groups;
+    std::sort(expected.begin(), expected.end());
+    if (entered[c] != expected) {  // entered is in group order
+      throw Error(ErrorKind::input,
+                  "collective " + std::to_string(c) + " is not entered once by each participant", "program");
+    }
+  }
+}
+
+/// Runs the program without time: every group as far as it gets, until nothing moves.
+class ProgressRun {
+ public:
+  explicit ProgressRun(const Program& program)
+      : program_(program),
+        order_(program),
+        entered_(program.groups.size(), -1),
+        sent_(program.messages.size()),
+        ended_(program.collectives.size()),
+        queued_(program.groups.size()) {
+    for (const Group& group : program.groups) next_.push_back(group.begin);
+  }
+
+  void run() {
+    for (std::size_t g = program_.groups.size(); g-- > 0;) wake(static_cast<std::int32_t>(g));
+    while (!ready_.empty()) {
+      const std::int32_t g = ready_.back();
+      ready_.pop_back();
+      queued_[g] = 0;
+      while (next_[g] < program_.groups[g].end && pass(g, program_.instructions[next_[g]])) ++next_[g];
+    }
+    for (std::size_t g = 0; g < program_.groups.size(); ++g) {
+      if (next_[g] < program_.groups[g].end)
+        refuse(program_, g, next_[g], "deadlock: this is never reached or never ends");
+    }
+  }
+
+ private:
+  void wake(std::int32_t g) {
+    if (queued_[g] == 0) ready_.push_back(g);
+    queued_[g] = 1;
+  }
+
+  /// Whether the group gets past an instruction. If not, what it waits for wakes it.
+  bool pass(std::int32_t g, const Instruction& instruction) {
+    if (is_send(instruction.op)) deliver(instruction.index);
+    if (is_receive(instruction.op)) return sent_[instruction.index] != 0;
+    if (enters_collective(instruction.op)) enter(g, instruction.index);
+    if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
+      return ended_[instruction.index] != 0;
+    }
+    return true;
+  }
+
+  void deliver(std::int32_t message) {
+    sent_[message] = 1;
+    const std::int32_t peer = program_.messages[message].destination;
+    if (next_[peer] == program_.groups[peer].end) return;
+    const Instruction& waits = program_.instructions[next_[peer]];
+    if (is_receive(waits.op) && waits.index == message) wake(peer);
+  }
+
+  void enter(std::int32_t g, std::int32_t collective) {
+    if (entered_[g] == next_[g]) return;  // it comes again to an all_reduce that it has entered
+    entered_[g] = next_[g];
+    if (!order_.enter(g, collective, next_[g])) return;
+    std::vector<std::int32_t> running = {collective};
+    while (!running.empty()) {
+      const std::int32_t ends = running.back();
+      running.pop_back();
+      ended_[ends] = 1;
+      for (const std::int32_t peer : program_.collectives[ends].groups) wake(peer);
+      for (const std::int32_t next : order_.end(ends)) running.push_back(next);
+    }
+  }
+
+  const Program& program_;
+  CollectiveOrder order_;
+  std::vector<std::int64_t> next_;
+  std::vector<std::int64_t>
+      entered_;  ///< per group: the instruction by which it entered its latest collective
+  std::vector<std::uint8_t> sent_;
+  std::vector<std::uint8_t> ended_;
+  std::vector<std::int32_t> ready_;  ///< groups that may get further
+  std::vector<std::uint8_t> queued_;
+};
+
+}  // namespace
+
+void verify(const Program& program) {
+  check_ranges(program);
+  check_messages(program);
+  check_compute_order(program);
+  check_late_entries(program);
+  check_collectives(program);
+  ProgressRun(program).run();
+}
+
+}  // namespace dflop

@@ -1,0 +1,37 @@
+#include "core/support/shared_library.hpp"
+
+#include <dlfcn.h>
+
+#include "core/error.hpp"
+
+namespace dflop {
+
+SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
+                             const std::string& purpose) {
+  std::vector<std::string> places;
+  for (const std::string& name : names) {
+    places.push_back(name);
+    for (const std::string& folder : folders) places.push_back(folder + "/" + name);
+  }
+  std::string reasons;
+  for (const std::string& place : places) {
+    handle_ = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr) {
+      name_ = place;
+      return;
+    }
+    const char* reason = ::dlerror();
+    reasons += std::string("; ") + (reason != nullptr ? reason : place.c_str());
+  }
+  throw Error(ErrorKind::no_device, "a library for " + purpose + " cannot be loaded" + reasons +
+                                        "; LD_LIBRARY_PATH may name its folder");
+}
+
+void* SharedLibrary::symbol(const std::string& name) const {
+  void* address = ::dlsym(handle_, name.c_str());
+  if (address == nullptr)
+    throw Error(ErrorKind::no_device, name_ + " has no '" + name + "'; expected a newer version of it");
+  return address;
+}
+
+}  // namespace dflop

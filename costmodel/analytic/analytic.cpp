@@ -1,0 +1,134 @@
+#include "costmodel/analytic/analytic.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/communication.hpp"
+#include "costmodel/analytic/flops.hpp"
+#include "costmodel/analytic/memory.hpp"
+
+namespace dflop {
+namespace {
+
+// A softmax in single steps (to fp32, scale, mask, softmax, to fp16) launches more kernels than a fused one.
+// By how much that lengthens the launching of a layer was set by hand from a fit to the single-node A100
+// rows; it is not a count of kernels.
+constexpr double kSingleStepLaunches = 1.4;
+
+}  // namespace
+
+AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
+    : model_(std::move(model)), cluster_(std::move(cluster)) {}
+
+Seconds AnalyticCostModel::tensor_all_reduce(const Stage& stage, double tokens, int width) const {
+  return tensor_all_reduce_time(cluster_, stage.tp, 2 * tokens * width);
+}
+
+PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
+                                         const Workload& work) const {
+  PassTimes layer = transformer_layer(cluster_.gpu, spec, work, stage.tp, stage.sequence_parallel);
+  const Seconds communication = 2 * tensor_all_reduce(stage, static_cast<double>(work.tokens), spec.hidden);
+  layer.forward += communication;
+  layer.backward_input += communication;
+  if (stage.recomputation == Recomputation::full) layer.backward_input += layer.forward;
+  if (stage.recomputation == Recomputation::selective) {
+    layer.backward_input += attention_core(cluster_.gpu, spec, work, stage.tp).forward;
+  }
+  return {layers * layer.forward, layers * layer.backward_input, layers * layer.backward_weight};
+}
+
+PassTimes AnalyticCostModel::encoder_times(const Stage& stage, const Workload& work) const {
+  PassTimes times;
+  if (work.empty()) return times;
+  if (stage.encoder_layers > 0) times += layer_times(model_.encoder, stage.encoder_layers, stage, work);
+  if (stage.connector) {
+    const double tokens = connector_tokens(model_.connector, work);
+    times += connector(cluster_.gpu, model_.connector, work, stage.tp);
+    times.forward += tensor_all_reduce(stage, tokens, model_.connector.widths.back());
+    times.backward_input += tensor_all_reduce(stage, tokens, model_.connector.widths.front());
+  }
+  return times;
+}
+
+PassTimes AnalyticCostModel::llm_times(const Stage& stage, const Workload& work) const {
+  PassTimes times;
+  if (work.empty()) return times;
+  const Seconds all_reduce = tensor_all_reduce(stage, static_cast<double>(work.tokens), model_.llm.hidden);
+  if (stage.embedding) {
+    times += embedding(cluster_.gpu, model_.llm, work);
+    times.forward += all_reduce;
+  }
+  if (stage.llm_layers > 0) times += layer_times(model_.llm, stage.llm_layers, stage, work);
+  if (stage.head) {
+    times += vocabulary_head(cluster_.gpu, model_.llm, work, stage.tp);
+    times.backward_input += all_reduce;
+  }
+  return times;
+}
+
+PassTimes AnalyticCostModel::launch_times(const Stage& stage, const Work& work) const {
+  const auto layers = [](const TransformerSpec& spec, int count, const Workload& load) {
+    const double launches = spec.attention == AttentionKernel::softmax ? kSingleStepLaunches : 1;
+    return load.empty() ? 0.0 : count * launches;
+  };
+  const Seconds forward =
+      cluster_.gpu.layer_launch * (layers(model_.encoder, stage.encoder_layers, work.encoder) +
+                                   layers(model_.llm, stage.llm_layers, work.llm));
+  const Seconds again = stage.recomputation == Recomputation::full ? forward : Seconds(0);
+  return {forward, again + forward / 2, forward / 2};
+}
+
+Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) const {
+  PassTimes times = encoder_times(stage, work.encoder);
+  times += llm_times(stage, work.llm);
+  const PassTimes launches = launch_times(stage, work);
+  times.forward = std::max(times.forward, launches.forward);
+  times.backward_input = std::max(times.backward_input, launches.backward_input);
+  times.backward_weight = std::max(times.backward_weight, launches.backward_weight);
+  switch (op) {
+    case Op::forward:
+      return times.forward;
+    case Op::backward:
+      return times.backward_input + times.backward_weight;
+    case Op::backward_input:
+      return times.backward_input;
+    case Op::backward_weight:
+      return times.backward_weight;
+    default:
+      throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
+  }
+}
+
+Seconds AnalyticCostModel::message(const Message& message, const Program& program) const {
+  return message_time(cluster_, message, program);
+}
+
+Seconds AnalyticCostModel::all_reduce(const Collective& collective, const Program& program) const {
+  return all_reduce_time(cluster_, collective, program);
+}
+
+Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
+  const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
+  return memory_time(cluster_.gpu, 30 * owned);
+}
+
+ModelState AnalyticCostModel::model_state(const Stage& stage) const {
+  return model_state_bytes(stage, model_);
+}
+
+Bytes AnalyticCostModel::activation(const Stage& stage, const Work& work) const {
+  return activation_bytes(stage, model_, work);
+}
+
+Bytes AnalyticCostModel::split_activation(const Stage& stage, const Work& work) const {
+  return split_activation_bytes(stage, model_, work);
+}
+
+Bytes AnalyticCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
+  return workspace_bytes(op, stage, model_, work);
+}
+
+}  // namespace dflop

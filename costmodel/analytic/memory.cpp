@@ -1,0 +1,156 @@
+#include "costmodel/analytic/memory.hpp"
+
+#include <algorithm>
+
+#include "core/program/lowering.hpp"
+
+namespace dflop {
+namespace {
+
+/// Bytes per token of one layer's tensors on one rank, in bf16.
+struct LayerBytes {
+  std::int64_t hidden;  ///< one tensor between tp regions, whole
+  std::int64_t query;   ///< Q, or the attention output
+  std::int64_t kv;      ///< K, or V
+  std::int64_t mlp;     ///< the MLP's intermediates together
+};
+
+LayerBytes layer_bytes(const TransformerSpec& spec, int tp) {
+  return {2 * std::int64_t{spec.hidden}, 2 * spec.heads_per_rank(tp) * spec.head_dim,
+          2 * spec.kv_heads_per_rank(tp) * spec.head_dim, (spec.gated_mlp ? 6 : 4) * spec.ffn_per_rank(tp)};
+}
+
+/// Tokens of which one rank holds the tensors between tp regions.
+std::int64_t resident_tokens(std::int64_t tokens, const Stage& stage) {
+  return stage.sequence_parallel ? round_up(tokens, stage.tp) / stage.tp : tokens;
+}
+
+/// What one layer keeps; see activation_bytes.
+std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens, Recomputation mode) {
+  const LayerBytes b = layer_bytes(spec, stage.tp);
+  const std::int64_t resident = resident_tokens(tokens, stage);
+  if (mode == Recomputation::full) return resident * b.hidden;
+  const std::int64_t outputs = mode == Recomputation::selective ? 0 : b.query;
+  const std::int64_t masks = spec.dropout ? b.hidden : 0;  // two of one byte a value
+  return resident * (4 * b.hidden + masks) + tokens * (b.query + outputs + 2 * b.kv + b.mlp);
+}
+
+/// The gathered input of a tp region, which sequence parallelism splits only between the regions.
+std::int64_t gathered(const Stage& stage, std::int64_t tensor_bytes) {
+  return stage.sequence_parallel && stage.tp > 1 ? tensor_bytes : 0;
+}
+
+/// What recomputation drops of one layer.
+std::int64_t layer_dropped(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+  return kept(spec, stage, tokens, Recomputation::none) - kept(spec, stage, tokens, stage.recomputation);
+}
+
+/// The most of `layers` layers, one after the other.
+std::int64_t layer_workspace(Op op, const TransformerSpec& spec, int layers, const Stage& stage,
+                             std::int64_t tokens) {
+  const LayerBytes b = layer_bytes(spec, stage.tp);
+  const int rebuilt = op == Op::backward_weight ? 0 : op == Op::backward_input ? layers : 1;
+  const std::int64_t gradients = op == Op::forward ? 0 : tokens * b.mlp;
+  return rebuilt * layer_dropped(spec, stage, tokens) + gradients +
+         resident_tokens(tokens, stage) * b.hidden + gathered(stage, tokens * b.hidden);
+}
+
+std::int64_t merged_tokens(const ConnectorSpec& spec, const Workload& encoder) {
+  return round_up(encoder.tokens, spec.merge) / spec.merge;
+}
+
+/// Bytes of the connector's tensor at width i: between a product split by column and one split by row each
+/// rank has its part.
+std::int64_t connector_tensor(const ConnectorSpec& spec, std::size_t i, const Stage& stage,
+                              std::int64_t tokens) {
+  const std::int64_t width = spec.widths[i];
+  if (i % 2 == 1) return 2 * tokens * (round_up(width, stage.tp) / stage.tp);
+  return 2 * resident_tokens(tokens, stage) * width;
+}
+
+std::int64_t connector_kept(const ConnectorSpec& spec, const Stage& stage, const Workload& encoder) {
+  const std::int64_t tokens = merged_tokens(spec, encoder);
+  std::int64_t bytes = connector_tensor(spec, 0, stage, tokens);
+  for (std::size_t i = 1; i + 1 < spec.widths.size(); ++i)
+    bytes += 2 * connector_tensor(spec, i, stage, tokens);
+  return bytes;
+}
+
+/// Two neighbouring tensors, or their gradients, and a gathered input.
+std::int64_t connector_workspace(const ConnectorSpec& spec, const Stage& stage, const Workload& encoder) {
+  const std::int64_t tokens = merged_tokens(spec, encoder);
+  std::int64_t most = 0;
+  for (std::size_t i = 1; i < spec.widths.size(); ++i) {
+    most = std::max(most,
+                    connector_tensor(spec, i - 1, stage, tokens) + connector_tensor(spec, i, stage, tokens));
+  }
+  return most + gathered(stage, 2 * tokens * spec.widths.front());
+}
+
+std::int64_t head_kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+  const std::int64_t value = spec.fused_cross_entropy ? 2 : 4;
+  return resident_tokens(tokens, stage) * 4 * spec.hidden +
+         tokens * value * spec.vocabulary_per_rank(stage.tp);
+}
+
+std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+  const std::int64_t hidden = 2 * std::int64_t{spec.hidden};
+  const std::int64_t logits = spec.fused_cross_entropy ? 0 : tokens * 2 * spec.vocabulary_per_rank(stage.tp);
+  const std::int64_t whole = gathered(stage, tokens * hidden);
+  if (op == Op::forward || tokens == 0) return logits + whole;
+  const std::int64_t gradient = std::max(whole, resident_tokens(tokens, stage) * hidden);
+  return logits + whole + gradient + 2 * spec.embedding_parameters(stage.tp);
+}
+
+/// bf16 weight gradients of one layer of each module that works on the stage.
+std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
+  std::int64_t bytes = 0;
+  if (stage.encoder_layers > 0 && !work.encoder.empty())
+    bytes += 2 * model.encoder.layer_parameters(stage.tp);
+  if (stage.llm_layers > 0 && !work.llm.empty()) bytes += 2 * model.llm.layer_parameters(stage.tp);
+  return bytes;
+}
+
+}  // namespace
+
+ModelState model_state_bytes(const Stage& stage, const ModelSpec& model) {
+  const std::int64_t parameters = stage_parameters(stage, model);
+  const int shares = stage.zero1 ? stage.dp : 1;
+  return {{2 * parameters}, {4 * parameters}, {round_up(12 * parameters, shares) / shares}};
+}
+
+Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
+  std::int64_t bytes =
+      stage.encoder_layers * kept(model.encoder, stage, work.encoder.tokens, stage.recomputation) +
+      stage.llm_layers * kept(model.llm, stage, work.llm.tokens, stage.recomputation);
+  if (stage.connector) bytes += connector_kept(model.connector, stage, work.encoder);
+  if (stage.head) bytes += head_kept(model.llm, stage, work.llm.tokens);
+  return {bytes};
+}
+
+Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
+  Stage whole = stage;
+  whole.recomputation = Recomputation::none;
+  return activation_bytes(whole, model, work);
+}
+
+Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work) {
+  std::int64_t most = 0;
+  if (stage.head) most = head_workspace(op, model.llm, stage, work.llm.tokens);
+  if (stage.llm_layers > 0) {
+    most = std::max(most, layer_workspace(op, model.llm, stage.llm_layers, stage, work.llm.tokens));
+  }
+  // A backward comes to the encoder when the layers of the LLM have been rebuilt.
+  const std::int64_t stays =
+      op == Op::backward_input ? stage.llm_layers * layer_dropped(model.llm, stage, work.llm.tokens) : 0;
+  if (stage.connector) {
+    most = std::max(most, stays + connector_workspace(model.connector, stage, work.encoder));
+  }
+  if (stage.encoder_layers > 0) {
+    most = std::max(
+        most, stays + layer_workspace(op, model.encoder, stage.encoder_layers, stage, work.encoder.tokens));
+  }
+  return {most + layer_gradients(stage, model, work)};
+}
+
+}  // namespace dflop

@@ -1,0 +1,82 @@
+// Time of one layer on one tensor-parallel rank, by roofline (Williams et al. 2009): each kernel takes the
+// longer of its arithmetic and its memory traffic. Communication and recomputation are not in here; see
+// costmodel/analytic/analytic.hpp.
+//
+// How efficiency falls for small shapes is a model, not a law: the fractions and half-points of GpuSpec are
+// per GPU type and meant to be calibrated against measurements.
+#pragma once
+
+#include "core/cluster.hpp"
+#include "core/model.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// Times of one layer's passes. The backward pass is backward_input + backward_weight.
+struct PassTimes {
+  Seconds forward{0};
+  Seconds backward_input{0};
+  Seconds backward_weight{0};
+
+  PassTimes& operator+=(const PassTimes& other);
+};
+
+/// Y[tokens, outputs] = X[tokens, inputs] W and its two gradients, bf16.
+///
+/// Arithmetic: 2 * tokens * inputs * outputs FLOP in each pass, at
+///   peak * gemm_efficiency * t / (t + gemm_half_tokens) * w / (w + gemm_half_width),
+/// t being tokens and w the smaller of inputs and outputs.
+/// Traffic: both operands and the result once, 2 bytes an element; the weight gradient is read and written in
+/// fp32 (Megatron-LM's fused accumulation).
+PassTimes matrix_product(const GpuSpec& gpu, double tokens, double inputs, double outputs);
+
+/// The attention core. backward_weight is zero.
+///
+/// Without flash attention every value of the s² matrices of the rank's heads is moved: 2 bytes by each of
+/// two products forward and four backward, which take the longer of that and of their arithmetic at
+/// gemm_efficiency; 4 by the softmax forward (read, write), 6 backward (read it and its gradient, write);
+/// with dropout 5 more (read 2, write 2, the mask 1). A softmax in single steps moves as much or a little
+/// more, which its launches outweigh: costmodel/analytic/analytic.hpp.
+///
+/// Flash attention:
+///
+/// Arithmetic: attention_flop with the head dimension rounded up to the kernels' multiple of 32
+/// (flash-attention, flash_api.cpp: head_size_rounded), backward 2.5 times the forward (Dao 2023: five
+/// products instead of two), at
+///   peak * attention efficiency of the pass * s / (s + attention_half_tokens) * w / (w + gemm_half_width),
+/// s being the mean sequence length pairs / tokens and w the width of the rank's heads: few heads fill few of
+/// the GPU's processors. Traffic: Q, K, V and the output once; in the backward pass their gradients too.
+PassTimes attention_core(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp);
+
+/// One transformer layer: four products (fused QKV, output, MLP up with gate, MLP down), the attention core,
+/// and what streams through memory. Elements moved per token, hidden h, query and KV widths q and k, MLP
+/// width f:
+///   forward:  10 h = two norms (read, write: 2 each) and two residual adds (read two, write one: 3 each)
+///             2 (q + k) = rotary embedding or biases of Q and K (read, write)
+///             3 f gated (read two, write one), 2 f else
+///   backward: 12 h = two norms (read input and gradient, write one: 3 each), two residual adds (3 each)
+///             2 (q + k); 5 f gated (read three, write two), 3 f else
+/// The h terms are split over tp under sequence parallelism (Korthikanti et al. 2022). kernel_overhead once
+/// per pass; that of the backward pass is in backward_input.
+PassTimes transformer_layer(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp,
+                            bool sequence_parallel);
+
+/// The connector's products, split alternately by column and by row, and its activations between them (read
+/// and write; backward: read two, write one). kernel_overhead once per pass.
+PassTimes connector(const GpuSpec& gpu, const ConnectorSpec& spec, const Workload& encoder, int tp);
+
+/// Vocabulary-parallel head and loss. Beside the product, bytes per token and vocabulary entry of the rank:
+/// forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4), backward 6 (softmax 4 to bf16
+/// gradient 2); step by step (Megatron-LM, cross_entropy.py, 2022) forward 38 (to fp32: 6; maximum: 4; less
+/// the maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times the loss's gradient: 8; to
+/// bf16: 6). kernel_overhead once per pass.
+PassTimes vocabulary_head(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp);
+
+/// Embedding lookup: rows read and written in bf16; backward: bf16 gradients added to fp32 rows (2 + 4 + 4
+/// bytes).
+PassTimes embedding(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work);
+
+/// Time to move `bytes` between GPU memory and processors.
+Seconds memory_time(const GpuSpec& gpu, double bytes);
+
+}  // namespace dflop

@@ -1,0 +1,269 @@
+#include "costmodel/correction/correction.hpp"
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/support/median.hpp"
+
+namespace dflop {
+namespace {
+
+using Vector = Eigen::VectorXd;
+using Matrix = Eigen::MatrixXd;
+
+constexpr double kLeastNoise = 0.005;     // relative; a simulator without jitter has none
+constexpr double kMostDeviations = 8;     // no single iteration takes a quiet detector to its limit
+constexpr double kNoiseMemory = 0.9;      // of the residuals' spread, an iteration later
+constexpr double kNormalSpread = 1.4826;  // standard deviations in the median of absolute residuals
+constexpr double kLeastLevel = 0.01;      // a duration stays one
+constexpr double kLeastKnown = 10;        // priors in what is known before it can change
+
+/// A row in terms of columns, divided by the larger of unit and prediction, so that its error is a relative
+/// one.
+struct Equation {
+  std::vector<std::pair<Eigen::Index, double>> terms;
+  double value = 0;
+};
+
+std::size_t column_of(CorrectionFit& fit, const ShapeBucket& bucket) {
+  const auto found = std::find(fit.buckets.begin(), fit.buckets.end(), bucket);
+  const auto column = static_cast<std::size_t>(found - fit.buckets.begin()) + 1;
+  if (found == fit.buckets.end()) {
+    fit.buckets.push_back(bucket);
+    fit.information.resize(fit.information.size() + column + 1, 0.0);
+    for (auto* sums : {&fit.moment, &fit.rise, &fit.fall}) sums->push_back(0.0);
+  }
+  return column;
+}
+
+Equation equation_of(CorrectionFit& fit, const CorrectionRow& row) {
+  const double scale = std::max(row.predicted_s, row.unit_s);
+  Equation equation{{{0, row.predicted_s / scale}}, (row.observed_s - row.predicted_s) / scale};
+  for (const auto& [bucket, count] : row.samples) {
+    equation.terms.emplace_back(column_of(fit, bucket), count * row.unit_s / scale);
+  }
+  return equation;
+}
+
+Matrix matrix_of(const CorrectionFit& fit) {
+  const auto size = static_cast<Eigen::Index>(fit.columns());
+  Matrix matrix(size, size);
+  std::size_t next = 0;
+  for (Eigen::Index i = 0; i < size; ++i) {
+    for (Eigen::Index j = 0; j <= i; ++j) matrix(i, j) = matrix(j, i) = fit.information[next++];
+  }
+  return matrix;
+}
+
+void store(const Matrix& matrix, CorrectionFit& fit) {
+  std::size_t next = 0;
+  for (Eigen::Index i = 0; i < matrix.rows(); ++i) {
+    for (Eigen::Index j = 0; j <= i; ++j) fit.information[next++] = matrix(i, j);
+  }
+}
+
+/// Weighted sums of one iteration's equations.
+struct Sums {
+  Matrix information;
+  Vector moment;    ///< of values
+  Vector surprise;  ///< of residuals
+};
+
+Sums sums_of(const std::vector<Equation>& equations, const std::vector<double>& residuals, Eigen::Index size,
+             double largest_surprise) {
+  Sums sums{Matrix::Zero(size, size), Vector::Zero(size), Vector::Zero(size)};
+  for (std::size_t r = 0; r < equations.size(); ++r) {
+    const double off = std::abs(residuals[r]);
+    const double weight = off > largest_surprise ? largest_surprise / off : 1.0;
+    for (const auto& [i, x] : equations[r].terms) {
+      for (const auto& [j, y] : equations[r].terms) sums.information(i, j) += weight * x * y;
+      sums.moment(i) += weight * x * equations[r].value;
+      sums.surprise(i) += weight * x * residuals[r];
+    }
+  }
+  return sums;
+}
+
+/// How far each coefficient, as this iteration alone would have it, is from what was known, in standard
+/// deviations of that difference, what shrinkage keeps back of the known one counted as another error. Zero
+/// where too little is known to have changed.
+Vector deviations(const Sums& sums, const Matrix& known, const Vector& solution, double prior,
+                  double variance) {
+  const auto size = known.rows();
+  const Matrix ridge = prior * Matrix::Identity(size, size);
+  const Matrix now = (sums.information + ridge).inverse();
+  const Vector before = (known + ridge).inverse().diagonal();
+  const Vector change = now * sums.surprise;
+  const Vector spread = variance * ((now * sums.information * now).diagonal() + before);
+  const Vector kept_back = prior * before.cwiseProduct(solution);
+  const Vector off = change.array() / (spread.array() + kept_back.array().square()).sqrt();
+  return (known.diagonal().array() >= kLeastKnown * prior).select(off, 0.0);
+}
+
+/// Takes what one column explains out of the sums, the others' solution staying what it is, and the column.
+void forget(Eigen::Index column, double value, Matrix& information, Vector& moment) {
+  moment -= information.col(column) * value;
+  information.row(column).setZero();
+  information.col(column).setZero();
+  moment(column) = 0;
+}
+
+/// Takes this iteration's deviations into the detectors and forgets the columns whose detector passes its
+/// limit. Returns how many.
+std::int64_t forget_changed(CorrectionFit& fit, const Vector& off, const std::vector<double>& solution,
+                            const CorrectionOptions& options, Matrix& information, Vector& moment) {
+  std::int64_t changes = 0;
+  for (Eigen::Index c = 0; c < off.size(); ++c) {
+    const auto column = static_cast<std::size_t>(c);
+    double& rise = fit.rise[column];
+    double& fall = fit.fall[column];
+    const double z = std::clamp(off(c), -kMostDeviations, kMostDeviations);
+    rise = std::max(0.0, rise + z - options.slack);
+    fall = std::max(0.0, fall - z - options.slack);
+    if (std::max(rise, fall) <= options.limit) continue;
+    forget(c, solution[column], information, moment);
+    rise = fall = 0;
+    ++changes;
+  }
+  return changes;
+}
+
+std::string name_of(const CorrectionFit& fit) {
+  return std::string(to_string(fit.kind)) + " " + std::string(to_string(fit.op));
+}
+
+void check_sizes(const CorrectionFit& fit) {
+  const std::size_t columns = fit.columns();
+  const bool good = fit.information.size() == columns * (columns + 1) / 2 && fit.moment.size() == columns &&
+                    fit.rise.size() == columns && fit.fall.size() == columns;
+  if (good) return;
+  throw Error(ErrorKind::input, "correction: expected sums of " + std::to_string(columns) + " columns of " +
+                                    name_of(fit) + ", found " + std::to_string(fit.information.size()) +
+                                    " elements of information, " + std::to_string(fit.moment.size()) +
+                                    " of moment, " + std::to_string(fit.rise.size()) + " of rise and " +
+                                    std::to_string(fit.fall.size()) + " of fall");
+}
+
+void check(const CorrectionRow& row) {
+  const bool good = std::isfinite(row.observed_s) && row.observed_s >= 0 && std::isfinite(row.predicted_s) &&
+                    row.predicted_s >= 0 && std::isfinite(row.unit_s) && row.unit_s > 0;
+  if (!good) {
+    throw Error(ErrorKind::input,
+                "correction: expected observed and predicted seconds >= 0 and a unit > 0, found " +
+                    std::to_string(row.observed_s) + ", " + std::to_string(row.predicted_s) + " and " +
+                    std::to_string(row.unit_s));
+  }
+}
+
+}  // namespace
+
+Correction::Correction(CorrectionOptions options) : options_(options) {}
+
+Correction::Correction(std::vector<CorrectionFit> fits, CorrectionOptions options)
+    : options_(options), fits_(std::move(fits)) {
+  for (std::size_t f = 0; f < fits_.size(); ++f) {
+    check_sizes(fits_[f]);
+    solve(f);
+  }
+}
+
+const CorrectionFit* Correction::find(StageKind kind, Op op) const {
+  for (const CorrectionFit& fit : fits_) {
+    if (fit.kind == kind && fit.op == op) return &fit;
+  }
+  return nullptr;
+}
+
+CorrectionFit& Correction::find_or_add(StageKind kind, Op op) {
+  if (const CorrectionFit* fit = find(kind, op)) return fits_[static_cast<std::size_t>(fit - fits_.data())];
+  CorrectionFit fit;
+  fit.kind = kind;
+  fit.op = op;
+  for (auto* sums : {&fit.information, &fit.moment, &fit.rise, &fit.fall}) sums->push_back(0.0);
+  fits_.push_back(std::move(fit));
+  solutions_.push_back({0.0});
+  return fits_.back();
+}
+
+void Correction::learn(std::span<const CorrectionRow> rows) {
+  std::map<std::pair<StageKind, Op>, std::vector<const CorrectionRow*>> of_fit;
+  for (const CorrectionRow& row : rows) {
+    check(row);
+    of_fit[{row.kind, row.op}].push_back(&row);
+  }
+  for (const auto& [key, own] : of_fit) learn(find_or_add(key.first, key.second), own);
+}
+
+void Correction::learn(CorrectionFit& fit, std::span<const CorrectionRow* const> rows) {
+  std::vector<Equation> equations;
+  for (const CorrectionRow* row : rows) equations.push_back(equation_of(fit, *row));
+  const auto index = static_cast<std::size_t>(&fit - fits_.data());
+  std::vector<double>& solution = solutions_[index];
+  solution.resize(fit.columns(), 0.0);
+  std::vector<double> residuals;
+  std::vector<double> sizes;
+  for (const Equation& equation : equations) {
+    double residual = equation.value;
+    for (const auto& [column, x] : equation.terms) residual -= x * solution[column];
+    residuals.push_back(residual);
+    sizes.push_back(std::abs(residual));
+  }
+  const auto size = static_cast<Eigen::Index>(fit.columns());
+  const Sums sums = sums_of(equations, residuals, size, options_.largest_surprise);
+  Matrix information = matrix_of(fit);
+  Vector moment = Eigen::Map<const Vector>(fit.moment.data(), size);
+
+  if (fit.iterations > 0) {
+    const double variance = std::max(fit.variance, kLeastNoise * kLeastNoise);
+    const Vector off = deviations(sums, information, Eigen::Map<const Vector>(solution.data(), size),
+                                  options_.prior, variance);
+    changes_ += forget_changed(fit, off, solution, options_, information, moment);
+  }
+  store(options_.memory * information + sums.information, fit);
+  Eigen::Map<Vector>(fit.moment.data(), size) = options_.memory * moment + sums.moment;
+  solve(index);
+  const double spread = kNormalSpread * median(std::move(sizes));
+  const double memory = fit.iterations > 0 ? kNoiseMemory : 0.0;
+  fit.variance = memory * fit.variance + (1 - memory) * spread * spread;
+  ++fit.iterations;
+}
+
+void Correction::solve(std::size_t f) {
+  const CorrectionFit& fit = fits_[f];
+  const auto size = static_cast<Eigen::Index>(fit.columns());
+  const Eigen::LDLT<Matrix> factors(matrix_of(fit) + options_.prior * Matrix::Identity(size, size));
+  const Vector solution = factors.solve(Eigen::Map<const Vector>(fit.moment.data(), size));
+  // Sums of squares are positive.
+  if (!factors.isPositive() || !solution.allFinite()) {
+    throw Error(ErrorKind::input, "correction: the sums of " + name_of(fit) + " belong to no observations");
+  }
+  solutions_.resize(fits_.size());
+  solutions_[f].assign(solution.begin(), solution.end());
+}
+
+double Correction::level(StageKind kind, Op op) const {
+  const CorrectionFit* fit = find(kind, op);
+  if (fit == nullptr) return 1.0;
+  return std::max(kLeastLevel, 1.0 + solutions_[static_cast<std::size_t>(fit - fits_.data())][0]);
+}
+
+double Correction::penalty(StageKind kind, Op op, const ShapeBucket& bucket) const {
+  const CorrectionFit* fit = find(kind, op);
+  if (fit == nullptr) return 0;
+  const auto found = std::find(fit->buckets.begin(), fit->buckets.end(), bucket);
+  if (found == fit->buckets.end()) return 0;
+  return solutions_[static_cast<std::size_t>(fit - fits_.data())]
+                   [static_cast<std::size_t>(found - fit->buckets.begin() + 1)];
+}
+
+Work Correction::reference(StageKind kind, Op op) const {
+  const CorrectionFit* fit = find(kind, op);
+  return fit == nullptr ? Work{} : fit->reference;
+}
+
+}  // namespace dflop

@@ -1,0 +1,238 @@
+#include "costmodel/profiled/profiled.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/plan_stages.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr double kProgramValueBytes = 2;  // of activations, as lower() counts them
+constexpr double kProgramSumBytes = 4;    // of gradients
+
+/// Whether a layer's part runs once more before its backward.
+bool is_recomputed(Recomputation recomputation, bool attention) {
+  return recomputation == Recomputation::full || (recomputation == Recomputation::selective && attention);
+}
+
+/// In how many parts the ranks of a tp group send a message.
+int shards_of(const Message& message, const Program& program) {
+  const auto stage_of = [&](std::int32_t group) -> const Stage& {
+    return program.stages[static_cast<std::size_t>(program.groups[static_cast<std::size_t>(group)].stage)];
+  };
+  const Stage& source = stage_of(message.source);
+  const Stage& destination = stage_of(message.destination);
+  const bool from_encoder = source.llm_layers == 0 && destination.encoder_layers == 0;
+  const bool to_encoder = source.encoder_layers == 0 && destination.llm_layers == 0;
+  return source.sequence_parallel && !from_encoder && !to_encoder ? source.tp : 1;
+}
+
+double mean_length(const Workload& work) {
+  return static_cast<double>(work.attention_pairs) / static_cast<double>(work.tokens);
+}
+
+}  // namespace
+
+ProfiledCostModel::Passes& ProfiledCostModel::Passes::add(const Passes& other, double times) {
+  forward += times * other.forward;
+  backward_input += times * other.backward_input;
+  backward_weight += times * other.backward_weight;
+  recompute += times * other.recompute;
+  return *this;
+}
+
+ProfiledCostModel::Passes ProfiledCostModel::UnitCurves::at(double x, double times) const {
+  return {times * forward.at(x), times * backward_input.at(x), times * backward_weight.at(x),
+          times * (recompute ? *recompute : forward).at(x)};
+}
+
+ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, const UnitPoints& points) {
+  const bool attention = is_attention(unit);
+  const auto column = [&](const auto& value) {
+    std::vector<double> all;
+    for (const ProfilePoint& p : points) {
+      all.push_back(value(p) / (attention ? static_cast<double>(p.tokens) : 1.0));
+    }
+    return all;
+  };
+  std::vector<double> x;
+  for (const ProfilePoint& p : points) x.push_back(static_cast<double>(attention ? p.length : p.tokens));
+  const auto below = attention ? ProfileCurve::Below::constant : ProfileCurve::Below::proportional;
+  const auto has_recompute = [](const ProfilePoint& p) { return p.recompute_s.has_value(); };
+  std::optional<ProfileCurve> recompute;
+  if (std::all_of(points.begin(), points.end(), has_recompute)) {
+    recompute.emplace(x, column([](const ProfilePoint& p) { return *p.recompute_s; }), below);
+  }
+  return {{x, column([](const ProfilePoint& p) { return p.forward_s; }), below},
+          {x, column([](const ProfilePoint& p) { return p.backward_input_s; }), below},
+          {x, column([](const ProfilePoint& p) { return p.backward_weight_s; }), below},
+          recompute,
+          x.back()};
+}
+
+ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move(profile)) {
+  for (const TpProfile& tp : profile_.tp) {
+    Tables& tables = by_mode_[tp.mode];
+    tables.activation = tp.activation;
+    tables.forward_buffers = tp.forward_buffers;
+    tables.backward_buffers = tp.backward_buffers;
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      tables.curves.push_back(curves_of(static_cast<ProfileUnit>(u), tp.units[u]));
+    }
+  }
+}
+
+const ProfiledCostModel::Tables& ProfiledCostModel::tables(const Stage& stage) const {
+  const auto found = by_mode_.find(tp_mode(stage));
+  if (found != by_mode_.end()) return found->second;
+  std::string measured;
+  for (const auto& [mode, unused] : by_mode_) measured += (measured.empty() ? "" : ", ") + to_string(mode);
+  throw Error(ErrorKind::input, "the profile of '" + profile_.model.name + "' has no tables of " +
+                                    to_string(tp_mode(stage)) + "; it was measured at " + measured);
+}
+
+template <typename Visit>
+void ProfiledCostModel::for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const {
+  if (!work.encoder.empty() && (stage.encoder_layers > 0 || stage.connector)) {
+    const auto tokens = static_cast<double>(work.encoder.tokens);
+    const double part =
+        static_cast<double>(stage.encoder_layers) / std::max(1, profile_.model.encoder.layers);
+    if (part > 0) {
+      visit(ProfileUnit::patches, tokens, part);
+      visit(ProfileUnit::encoder_linear, tokens, stage.encoder_layers);
+      visit(ProfileUnit::encoder_attention, mean_length(work.encoder), stage.encoder_layers * tokens);
+    }
+    if (stage.connector) visit(ProfileUnit::connector, tokens, 1.0);
+  }
+  if (!work.llm.empty()) {
+    const auto tokens = static_cast<double>(work.llm.tokens);
+    if (stage.embedding) visit(ProfileUnit::embedding, tokens, 1.0);
+    if (stage.llm_layers > 0) {
+      visit(ProfileUnit::llm_linear, tokens, stage.llm_layers);
+      visit(ProfileUnit::llm_attention, mean_length(work.llm), stage.llm_layers * tokens);
+    }
+    if (stage.head) visit(ProfileUnit::head, tokens, 1.0);
+  }
+}
+
+Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) const {
+  if (!is_compute(op)) {
+    throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
+  }
+  const std::vector<UnitCurves>& units = tables(stage).curves;
+  Passes all;
+  for_each_unit(stage, work, [&](ProfileUnit unit, double x, double times) {
+    Passes passes = units[static_cast<std::size_t>(unit)].at(x, times);
+    const bool of_layer =
+        unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear || is_attention(unit);
+    if (of_layer && is_recomputed(stage.recomputation, is_attention(unit))) {
+      passes.backward_input += passes.recompute;
+    }
+    all.add(passes, 1);
+  });
+  if (op == Op::forward) return Seconds(all.forward);
+  if (op == Op::backward_input) return Seconds(all.backward_input);
+  if (op == Op::backward_weight) return Seconds(all.backward_weight);
+  return Seconds(all.backward_input + all.backward_weight);
+}
+
+bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const {
+  const std::vector<UnitCurves>& units = tables(stage).curves;
+  bool beyond = false;
+  for_each_unit(stage, work, [&](ProfileUnit unit, double x, double) {
+    beyond = beyond || x > units[static_cast<std::size_t>(unit)].last;
+  });
+  return beyond;
+}
+
+Seconds ProfiledCostModel::message(const Message& message, const Program& program) const {
+  const double scale = static_cast<double>(profile_.value_bytes) / kProgramValueBytes;
+  const double bytes = scale * static_cast<double>(message.bytes.count);
+  return Seconds(profile_.message.at(bytes / shards_of(message, program)));
+}
+
+Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Program&) const {
+  const auto ranks = static_cast<int>(collective.groups.size());
+  if (ranks < 2) return Seconds(0);
+  const std::map<int, ProfileLine>& lines = profile_.all_reduce;
+  if (lines.empty()) {
+    throw Error(ErrorKind::input, "the profile of '" + profile_.model.name + "' has no all-reduce");
+  }
+  const double bytes = static_cast<double>(collective.bytes.count) * static_cast<double>(profile_.sum_bytes) /
+                       kProgramSumBytes;
+  const auto above = lines.lower_bound(ranks);
+  if (above == lines.begin() || above == lines.end()) {
+    const auto& [measured, line] = above == lines.begin() ? *above : *lines.rbegin();
+    return Seconds(line.at(bytes) * (ranks - 1) / (measured - 1));
+  }
+  const auto below = std::prev(above);
+  const double part = static_cast<double>(ranks - below->first) / (above->first - below->first);
+  return Seconds(std::lerp(below->second.at(bytes), above->second.at(bytes), part));
+}
+
+Seconds ProfiledCostModel::optimizer_step(const Stage& stage) const {
+  const auto parameters = static_cast<double>(stage_parameters(stage, profile_.model));
+  return Seconds(profile_.optimizer.at(parameters / (stage.zero1 ? stage.dp : 1)));
+}
+
+ModelState ProfiledCostModel::model_state(const Stage& stage) const {
+  const std::int64_t parameters = stage_parameters(stage, profile_.model);
+  const std::int64_t states = profile_.value_bytes < profile_.sum_bytes ? 3 : 2;
+  const std::int64_t owned = parameters / (stage.zero1 ? stage.dp : 1);
+  return {Bytes{parameters * profile_.value_bytes}, Bytes{parameters * profile_.sum_bytes},
+          Bytes{owned * states * profile_.sum_bytes}};
+}
+
+Bytes ProfiledCostModel::activation(const Stage& stage, const Work& work) const {
+  const BytesPerToken& kept = tables(stage).activation;
+  const auto mode = static_cast<std::size_t>(stage.recomputation);
+  const double part = static_cast<double>(stage.encoder_layers) / std::max(1, profile_.model.encoder.layers);
+  const double encoder_token = kept.encoder_layer[mode] * stage.encoder_layers + kept.patches * part +
+                               (stage.connector ? kept.connector : 0);
+  const double llm_token = kept.llm_layer[mode] * stage.llm_layers + (stage.embedding ? kept.embedding : 0) +
+                           (stage.head ? kept.head : 0);
+  return Bytes{std::llround(encoder_token * static_cast<double>(work.encoder.tokens) +
+                            llm_token * static_cast<double>(work.llm.tokens))};
+}
+
+Bytes ProfiledCostModel::split_activation(const Stage& stage, const Work& work) const {
+  Stage whole = stage;
+  whole.recomputation = Recomputation::none;
+  return std::max(activation(stage, work), activation(whole, work));
+}
+
+Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
+  if (op == Op::backward_weight) return {};
+  const Tables& table = tables(stage);
+  const BytesPerToken& kept = table.activation;
+  const BytesPerToken& buffers = op == Op::forward ? table.forward_buffers : table.backward_buffers;
+  const auto mode = static_cast<std::size_t>(stage.recomputation);
+  const auto none = static_cast<std::size_t>(Recomputation::none);
+  double most = 0;
+  double held = 0;  // by the parts after the one that runs, beyond what the stage is said to keep
+  // From the last part to the first: while one runs, forward or backward, those after it keep nothing, or
+  // where weights' gradients are left for later what they keep until then (`split`).
+  const auto add = [&](int parts, double buffer, double keeps, double split, const Workload& tokens) {
+    if (parts == 0) return;
+    const auto count = static_cast<double>(tokens.tokens);
+    const double one = (op == Op::backward_input ? std::max(0.0, split - keeps) : -keeps) * count;
+    most = std::max(most, buffer * count + held + (parts - 1) * std::max(0.0, one));
+    held += parts * one;
+  };
+  const auto add_layers = [&](int layers, const auto& buffer, const auto& keeps, const Workload& tokens) {
+    add(layers, buffer[mode], keeps[mode], keeps[none], tokens);
+  };
+  add(stage.head ? 1 : 0, buffers.head, kept.head, kept.head, work.llm);
+  add_layers(stage.llm_layers, buffers.llm_layer, kept.llm_layer, work.llm);
+  add(stage.embedding ? 1 : 0, buffers.embedding, kept.embedding, kept.embedding, work.llm);
+  add(stage.connector ? 1 : 0, buffers.connector, kept.connector, kept.connector, work.encoder);
+  add_layers(stage.encoder_layers, buffers.encoder_layer, kept.encoder_layer, work.encoder);
+  add(stage.encoder_layers > 0 ? 1 : 0, buffers.patches, 0, 0, work.encoder);
+  return Bytes{std::llround(most)};
+}
+
+}  // namespace dflop

@@ -1,0 +1,366 @@
+#include "costmodel/recorded/program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/verify.hpp"
+#include "costmodel/recorded/memory.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kNone = -1;
+
+/// Sums of times (36 years) and bytes stay inside 64 bits.
+constexpr double kMostSum = 0x1p60;
+
+/// The largest part of a duration that, rounded as the engine does, is at most `delay`.
+double latest_ready(Nanoseconds delay, Nanoseconds duration) {
+  if (delay >= duration) return 1;
+  if (delay < Nanoseconds(0)) return 0;
+  const auto whole = static_cast<double>(duration.count());
+  double ready = (static_cast<double>(delay.count()) + 0.5) / whole;
+  while (std::llround(ready * whole) > delay.count()) ready = std::nextafter(ready, 0.0);
+  return std::min(ready, 1.0);
+}
+
+class Rebuild {
+ public:
+  Rebuild(const Timeline& timeline, const std::string& file, int iteration)
+      : timeline_(timeline),
+        spans_(timeline.spans),
+        where_(file + ": key 'iterations[" + std::to_string(iteration) + "].") {}
+
+  RecordedProgram run() {
+    check_run();
+    add_stages();
+    add_groups();
+    place_spans();
+    add_instructions();
+    add_messages();
+    set_port_bytes();
+    add_collectives();
+    set_ready();
+    result_.memory = recover_memory(timeline_, program_, span_of_, costs_);
+    try {
+      verify(program_);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::input, std::string("expected the run of a program, found: ") + error.what(),
+                  where_ + "spans'");
+    }
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
+    throw Error(ErrorKind::input, message, where_ + key + "'");
+  }
+
+  /// Refuses a value of the span in row `row`.
+  [[noreturn]] void refuse_span(const std::string& column, std::int64_t row,
+                                const std::string& message) const {
+    refuse("spans." + column + "[" + std::to_string(row) + "]", message);
+  }
+
+  void check_run() const {
+    if (!timeline_.stalls.empty()) {
+      refuse("stalls", "expected a run that came to its end, found " +
+                           std::to_string(timeline_.stalls.size()) + " groups that did not");
+    }
+    if (spans_.empty()) {
+      refuse("spans", "expected the spans of a run, found none; 'dflop simulate --out FILE' records them");
+    }
+    double time = 0;
+    double bytes = 0;
+    for (std::size_t row = 0; row < spans_.size(); ++row) {
+      const Span& span = spans_[row];
+      check_not_negative("start_ns", row, span.start.count());
+      check_not_negative("duration_ns", row, span.duration.count());
+      check_not_negative("bytes", row, span.bytes.count);
+      time += static_cast<double>(span.duration.count());
+      bytes += static_cast<double>(span.bytes.count);
+    }
+    if (time > kMostSum) refuse("spans.duration_ns", "expected at most 2^60 ns in all");
+    if (bytes > kMostSum) refuse("spans.bytes", "expected at most 2^60 bytes in all");
+  }
+
+  void check_not_negative(const char* column, std::size_t row, std::int64_t value) const {
+    if (value >= 0) return;
+    refuse_span(column, static_cast<std::int64_t>(row),
+                "expected at least 0, found " + std::to_string(value));
+  }
+
+  void add_stages() {
+    program_.stages = timeline_.stage_shapes;
+    if (program_.stages.empty()) program_.stages.resize(timeline_.stages.size());
+    program_.works = timeline_.works;
+    const bool unknown_work = std::any_of(
+        spans_.begin(), spans_.end(), [](const Span& span) { return is_compute(span.op) && span.work < 0; });
+    if (unknown_work) program_.works.emplace_back();
+  }
+
+  void add_groups() {
+    for (const GroupUsage& usage : timeline_.groups) {
+      group_of_rank_.emplace(usage.first_rank, program_.groups.size());
+      program_.groups.push_back({usage.first_rank, usage.ranks, usage.stage, usage.dp_rank, 0, 0});
+      costs_.model_state.push_back(usage.model_state);
+    }
+    for (std::size_t row = 0; row < spans_.size(); ++row) {
+      const auto group = group_of_rank_.find(spans_[row].rank);
+      if (group == group_of_rank_.end()) {
+        refuse_span("rank", static_cast<std::int64_t>(row),
+                    "expected the first rank of a group, found " + std::to_string(spans_[row].rank));
+      }
+      ++program_.groups[group->second].end;
+    }
+    std::int64_t begin = 0;
+    for (Group& group : program_.groups) {
+      if (group.end == 0) {
+        refuse("spans",
+               "expected spans of every group, found none of rank " + std::to_string(group.first_rank));
+      }
+      group.begin = begin;
+      group.end += begin;
+      begin = group.end;
+    }
+  }
+
+  /// As many different positions from 0 on as the group has spans: no holes.
+  void place_spans() {
+    span_of_.assign(spans_.size(), kNone);
+    for (std::size_t row = 0; row < spans_.size(); ++row) {
+      const Group& group = program_.groups[group_of_rank_.at(spans_[row].rank)];
+      const std::int64_t position = spans_[row].position;
+      if (position == kNone) {
+        refuse_span("position", static_cast<std::int64_t>(row),
+                    "expected the place of the span's instruction in its rank's list, found -1, which is "
+                    "unknown; give a timeline of 'dflop simulate --out FILE', which has it; one of 'dflop "
+                    "import' has not, because no profiler records it");
+      }
+      const std::int64_t count = group.end - group.begin;
+      if (position < 0 || position >= count) {
+        refuse_span("position", static_cast<std::int64_t>(row),
+                    "expected positions without holes from 0 to " + std::to_string(count - 1) + ", as rank " +
+                        std::to_string(group.first_rank) + " has " + std::to_string(count) +
+                        " spans, found " + std::to_string(position));
+      }
+      std::int64_t& place = span_of_[group.begin + position];
+      if (place != kNone) {
+        refuse_span("position", static_cast<std::int64_t>(row),
+                    "expected each position of a rank once, found " + std::to_string(position) + " in row " +
+                        std::to_string(place) + ", too");
+      }
+      place = static_cast<std::int64_t>(row);
+    }
+  }
+
+  void add_instructions() {
+    for (const std::int64_t row : span_of_) {
+      const Span& span = spans_[row];
+      Instruction instruction{span.op, span.stage, span.microbatch, kNone};
+      const bool timed = is_compute(span.op) || span.op == Op::optimizer_step;
+      if (is_compute(span.op)) {
+        instruction.index = span.work >= 0 ? span.work : static_cast<std::int32_t>(program_.works.size()) - 1;
+      } else if (!timed) {
+        check_index(row);
+        instruction.index = span.message;
+      }
+      if (is_compute(span.op) || is_send(span.op)) count_microbatch(row);
+      program_.instructions.push_back(instruction);
+      costs_.instruction.push_back(timed ? span.duration : Nanoseconds(0));
+    }
+  }
+
+  /// Tables are never larger than the file, whatever numbers stand in it.
+  void check_index(std::int64_t row) const {
+    const std::int64_t most = static_cast<std::int64_t>(spans_.size()) - 1;
+    if (spans_[row].message >= 0 && spans_[row].message <= most) return;
+    refuse_span("message", row,
+                "expected the number of its message or collective, from 0 to " + std::to_string(most) +
+                    ", found " + std::to_string(spans_[row].message));
+  }
+
+  void count_microbatch(std::int64_t row) {
+    const std::int64_t most = static_cast<std::int64_t>(spans_.size()) - 1;
+    const std::int32_t microbatch = spans_[row].microbatch;
+    if (microbatch < 0 || microbatch > most) {
+      refuse_span("microbatch", row,
+                  "expected a microbatch from 0 to " + std::to_string(most) + ", found " +
+                      std::to_string(microbatch));
+    }
+    program_.microbatches = std::max(program_.microbatches, microbatch + 1);
+  }
+
+  /// The rows of one message's two ends.
+  struct Ends {
+    std::int64_t send = kNone;
+    std::int64_t receive = kNone;
+  };
+
+  std::vector<Ends> find_ends() const {
+    std::vector<Ends> ends;
+    for (const std::int64_t row : span_of_) {
+      const Span& span = spans_[row];
+      if (!is_send(span.op) && !is_receive(span.op)) continue;
+      if (static_cast<std::size_t>(span.message) >= ends.size()) ends.resize(span.message + std::size_t{1});
+      std::int64_t& end = is_send(span.op) ? ends[span.message].send : ends[span.message].receive;
+      if (end != kNone) {
+        refuse_span("message", row,
+                    "expected one " + std::string(to_string(span.op)) + " of message " +
+                        std::to_string(span.message) + ", found row " + std::to_string(end) + ", too");
+      }
+      end = row;
+    }
+    return ends;
+  }
+
+  void add_messages() {
+    const std::vector<Ends> ends = find_ends();
+    for (std::size_t m = 0; m < ends.size(); ++m) {
+      const auto [send, receive] = ends[m];
+      const std::string name = "message " + std::to_string(m);
+      if (send == kNone && receive == kNone) {
+        refuse("spans.message", "expected numbers without holes, found no " + name);
+      }
+      if (receive == kNone) refuse_span("message", send, name + " is sent and never received");
+      if (send == kNone) refuse_span("message", receive, name + " is received and never sent");
+      const Span& sent = spans_[send];
+      const Span& received = spans_[receive];
+      if (sent.bytes != received.bytes) {
+        refuse_span("bytes", receive,
+                    "expected " + std::to_string(sent.bytes.count) + " as at the send of " + name +
+                        ", found " + std::to_string(received.bytes.count));
+      }
+      program_.messages.push_back({static_cast<std::int32_t>(group_of_rank_.at(sent.rank)),
+                                   static_cast<std::int32_t>(group_of_rank_.at(received.rank)),
+                                   sent.microbatch, sent.bytes, sent.bytes});
+      costs_.message.push_back(sent.duration);
+      resharded_.push_back(sent.op == Op::reshard_send);
+    }
+  }
+
+  /// As lower() does for the messages of one reshard.
+  void set_port_bytes() {
+    using Port = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // group, other stage, microbatch
+    std::map<Port, Bytes> out;
+    std::map<Port, Bytes> in;
+    const auto ports = [&](const Message& m) {
+      return std::pair(Port(m.source, program_.groups[m.destination].stage, m.microbatch),
+                       Port(m.destination, program_.groups[m.source].stage, m.microbatch));
+    };
+    for (std::size_t m = 0; m < resharded_.size(); ++m) {
+      if (!resharded_[m]) continue;
+      const auto [source, destination] = ports(program_.messages[m]);
+      out[source] += program_.messages[m].bytes;
+      in[destination] += program_.messages[m].bytes;
+    }
+    for (std::size_t m = 0; m < resharded_.size(); ++m) {
+      if (!resharded_[m]) continue;
+      const auto [source, destination] = ports(program_.messages[m]);
+      program_.messages[m].port_bytes = std::max(out[source], in[destination]);
+    }
+  }
+
+  void add_collectives() {
+    std::vector<Nanoseconds> end;
+    std::vector<std::int64_t> first_row;
+    for (std::size_t g = 0; g < program_.groups.size(); ++g) {
+      for (std::int64_t i = program_.groups[g].begin; i < program_.groups[g].end; ++i) {
+        const std::int64_t row = span_of_[i];
+        const Span& span = spans_[row];
+        if (!enters_collective(span.op)) continue;
+        const std::size_t c = span.message;
+        if (c >= program_.collectives.size()) {
+          program_.collectives.resize(c + 1);
+          start_.resize(c + 1);
+          end.resize(c + 1);
+          first_row.resize(c + 1, kNone);
+        }
+        Collective& collective = program_.collectives[c];
+        if (collective.groups.empty()) {
+          collective.bytes = span.bytes;
+          first_row[c] = row;
+        } else if (collective.bytes != span.bytes) {
+          refuse_span("bytes", row,
+                      "expected " + std::to_string(collective.bytes.count) + " as in row " +
+                          std::to_string(first_row[c]) + " of collective " + std::to_string(c) + ", found " +
+                          std::to_string(span.bytes.count));
+        }
+        collective.groups.push_back(static_cast<std::int32_t>(g));
+        start_[c] = std::max(start_[c], span.start);
+        end[c] = std::max(end[c], span.start + span.duration);
+      }
+    }
+    for (std::size_t c = 0; c < end.size(); ++c) {
+      if (program_.collectives[c].groups.empty()) {
+        refuse("spans.message", "expected numbers without holes, found no collective " + std::to_string(c));
+      }
+      costs_.collective.push_back(end[c] - start_[c]);
+    }
+  }
+
+  /// Lowers each `ready` to what every participant and the order of its starts allow.
+  void set_ready() {
+    std::vector<std::int32_t> start_before;  // pairs of starts in force during the same compute
+    std::vector<std::int32_t> start_after;
+    for (const Instruction& instruction : program_.instructions) {
+      if (instruction.op != Op::all_reduce_start) continue;
+      program_.collectives[instruction.index].ready = 1;
+    }
+    for (const Group& group : program_.groups) {
+      for (std::int64_t i = group.begin; i < group.end; ++i) {
+        const Instruction& instruction = program_.instructions[i];
+        if (instruction.op != Op::all_reduce_start) continue;
+        double& ready = program_.collectives[instruction.index].ready;
+        ready = std::min(ready, ready_during_next(group, i));
+        if (i + 1 < group.end && program_.instructions[i + 1].op == Op::all_reduce_start) {
+          start_before.push_back(instruction.index);
+          start_after.push_back(program_.instructions[i + 1].index);
+        }
+      }
+    }
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t k = start_before.size(); k-- > 0;) {
+        double& ready = program_.collectives[start_before[k]].ready;
+        const double bound = program_.collectives[start_after[k]].ready;
+        changed = changed || bound < ready;
+        ready = std::min(ready, bound);
+      }
+    }
+  }
+
+  /// By the compute that follows a start and those beside it; 0 where none does.
+  double ready_during_next(const Group& group, std::int64_t start) const {
+    std::int64_t next = start;
+    while (next < group.end && program_.instructions[next].op == Op::all_reduce_start) ++next;
+    if (next == group.end || !is_compute(program_.instructions[next].op)) return 0;
+    const Span& compute = spans_[span_of_[next]];
+    const Nanoseconds delay = start_[program_.instructions[start].index] - compute.start;
+    return latest_ready(delay, compute.duration);
+  }
+
+  const Timeline& timeline_;
+  const std::vector<Span>& spans_;
+  const std::string where_;
+  RecordedProgram result_;
+  Program& program_ = result_.program;
+  ProgramCosts& costs_ = result_.costs;
+  std::unordered_map<std::int32_t, std::size_t> group_of_rank_;
+  std::vector<std::int64_t> span_of_;  ///< per instruction: row of its span
+  std::vector<bool> resharded_;        ///< per message
+  std::vector<Nanoseconds> start_;     ///< per collective
+};
+
+}  // namespace
+
+RecordedProgram recorded_program(const Timeline& timeline, const std::string& file, int iteration) {
+  return Rebuild(timeline, file, iteration).run();
+}
+
+}  // namespace dflop

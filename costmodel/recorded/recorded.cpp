@@ -1,0 +1,337 @@
+#include "costmodel/recorded/recorded.hpp"
+
+#include <algorithm>
+
+#include "costmodel/analytic/communication.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr int kAny = -1;
+
+constexpr int kEncoder = 1;
+constexpr int kLlm = 2;
+constexpr int kBoth = kEncoder + kLlm;
+
+/// 0: unknown.
+int kind_of(const Stage& stage) {
+  return (stage.encoder_layers > 0 ? kEncoder : 0) + (stage.llm_layers > 0 ? kLlm : 0);
+}
+
+std::array<std::int64_t, 4> place_of(const Group& group, const Instruction& instruction) {
+  return {static_cast<std::int64_t>(instruction.op), instruction.stage, group.dp_rank,
+          instruction.microbatch};
+}
+
+/// Of the group's model state.
+std::array<std::int64_t, 4> place_of(const Group& group) {
+  return place_of(group, {Op::optimizer_step, static_cast<std::uint16_t>(group.stage), -1, -1});
+}
+
+/// The next unused duration of a key's parts, where it has one left.
+class Takers {
+ public:
+  template <typename Parts, typename Key>
+  const Nanoseconds* next(const Parts& parts, const Key& key) {
+    const auto found = parts.find(key);
+    if (found == parts.end()) return nullptr;
+    std::size_t& used = used_[&found->second];
+    return used < found->second.size() ? &found->second[used++] : nullptr;
+  }
+
+ private:
+  std::map<const void*, std::size_t> used_;
+};
+
+}  // namespace
+
+RecordedCostModel::RecordedCostModel(const RecordedProgram& recording, const CostModel& fallback,
+                                     std::optional<ClusterSpec> cluster)
+    : fallback_(fallback), cluster_(std::move(cluster)), memory_(recording.memory) {
+  learn_instructions(recording);
+  learn_messages(recording);
+  learn_collectives(recording);
+  settle_ratios();
+}
+
+RecordedCostModel::ShapeKey RecordedCostModel::shape_key(Op op, const Stage& stage, const Work& work) {
+  return {static_cast<std::int64_t>(op),
+          stage.encoder_layers,
+          stage.llm_layers,
+          stage.connector ? 1 : 0,
+          stage.embedding ? 1 : 0,
+          stage.head ? 1 : 0,
+          stage.tp,
+          stage.dp,
+          static_cast<std::int64_t>(stage.recomputation),
+          stage.zero1 ? 1 : 0,
+          stage.sequence_parallel ? 1 : 0,
+          work.encoder.sequences,
+          work.encoder.tokens,
+          work.encoder.attention_pairs,
+          work.llm.sequences,
+          work.llm.tokens,
+          work.llm.attention_pairs};
+}
+
+RecordedCostModel::PartKey RecordedCostModel::message_key(const Message& message, const Program& program) {
+  const Group& source = program.groups[message.source];
+  const Group& destination = program.groups[message.destination];
+  return {source.stage,        source.dp_rank,     destination.stage,
+          destination.dp_rank, message.microbatch, message.bytes.count};
+}
+
+RecordedCostModel::PartKey RecordedCostModel::collective_key(const Collective& collective,
+                                                             const Program& program) {
+  PartKey key = {collective.bytes.count};
+  for (const std::int32_t group : collective.groups) {
+    key.push_back(program.groups[group].stage);
+    key.push_back(program.groups[group].dp_rank);
+  }
+  return key;
+}
+
+void RecordedCostModel::learn_instructions(const RecordedProgram& recording) {
+  const Program& program = recording.program;
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const Group& group = program.groups[g];
+    const ModelState& state = recording.costs.model_state[g];
+    const Stage& shape = program.stages[group.stage];
+    if (state.total() > Bytes{}) {
+      const ShapeKey key = shape_key(Op::optimizer_step, shape, {});
+      states_.emplace(place_of(group), State{key, state});
+      state_shapes_.emplace(key, state);
+    }
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      const bool compute = is_compute(instruction.op);
+      if (!compute && instruction.op != Op::optimizer_step) continue;
+      const Stage& stage = program.stages[instruction.stage];
+      const Work work = compute ? program.works[instruction.index] : Work{};
+      const Nanoseconds duration = recording.costs.instruction[i];
+      const ShapeKey key = shape_key(instruction.op, stage, work);
+      instructions_.emplace(
+          place_of(group, instruction),
+          Priced{key, duration, recording.costs.activation_of(i), recording.costs.workspace_of(i)});
+      Mean& mean = shapes_[key];
+      mean.total_s += Seconds(duration).count();
+      mean.count += 1;
+      mean.activation = std::max(mean.activation, recording.costs.activation_of(i));
+      mean.workspace = std::max(mean.workspace, recording.costs.workspace_of(i));
+      learn_ratio(instruction.op, kind_of(stage), duration,
+                  compute ? fallback_.compute(instruction.op, stage, work) : fallback_.optimizer_step(stage));
+    }
+  }
+}
+
+void RecordedCostModel::learn_messages(const RecordedProgram& recording) {
+  std::array<std::vector<LinkSample>, kLinkClasses> samples;
+  for (std::size_t m = 0; m < recording.program.messages.size(); ++m) {
+    const Message& message = recording.program.messages[m];
+    const Nanoseconds duration = recording.costs.message[m];
+    const int link = link_class(cluster_, message, recording.program);
+    messages_[message_key(message, recording.program)].push_back(duration);
+    samples[link].push_back({bytes_on_link(message, recording.program), duration});
+    learn_ratio(Op::send, link, duration, fallback_.message(message, recording.program));
+  }
+  for (int link = 0; link < kLinkClasses; ++link) fits_[link] = fit_link(samples[link]);
+}
+
+void RecordedCostModel::learn_collectives(const RecordedProgram& recording) {
+  for (std::size_t c = 0; c < recording.program.collectives.size(); ++c) {
+    const Collective& collective = recording.program.collectives[c];
+    const Nanoseconds duration = recording.costs.collective[c];
+    collectives_[collective_key(collective, recording.program)].push_back(duration);
+    Mean& mean = collective_shapes_[{collective.groups.size(), collective.bytes.count}];
+    mean.total_s += Seconds(duration).count();
+    mean.count += 1;
+    learn_ratio(Op::all_reduce, 0, duration, fallback_.all_reduce(collective, recording.program));
+  }
+}
+
+void RecordedCostModel::learn_ratio(Op op, int kind, Nanoseconds recorded, Seconds predicted) {
+  if (predicted.count() <= 0) return;
+  const Weighted ratio{Seconds(recorded) / predicted, predicted.count()};
+  ratios_[{static_cast<int>(op), kind}].push_back(ratio);
+  ratios_[{static_cast<int>(op), kAny}].push_back(ratio);
+  if (!is_compute(op)) return;
+  ratios_[{kAny, kind}].push_back(ratio);
+  ratios_[{kAny, kAny}].push_back(ratio);
+}
+
+/// The least ratio such that those up to it have half of the weight.
+void RecordedCostModel::settle_ratios() {
+  for (auto& [key, values] : ratios_) {
+    std::sort(values.begin(), values.end(),
+              [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
+    double total = 0;
+    for (const Weighted& ratio : values) total += ratio.weight;
+    double below = 0;
+    std::size_t k = 0;
+    while (below + values[k].weight < total / 2) below += values[k++].weight;
+    medians_[key] = values[k].value;
+  }
+  ratios_.clear();
+}
+
+/// 1 where nothing recorded compares with the fallback's prices.
+double RecordedCostModel::ratio(Op op, int kind) const {
+  const int number = static_cast<int>(op);
+  for (const RatioKey& key :
+       {RatioKey(number, kind), RatioKey(number, kAny), RatioKey(kAny, kind), RatioKey(kAny, kAny)}) {
+    if (key.first == kAny && !is_compute(op)) break;
+    const auto found = medians_.find(key);
+    if (found != medians_.end()) return found->second;
+  }
+  return 1;
+}
+
+bool RecordedCostModel::knows_ratio(Op op, int kind) const {
+  return medians_.count({static_cast<int>(op), kind}) > 0;
+}
+
+const RecordedCostModel::Mean* RecordedCostModel::find_shape(Op op, const Stage& stage,
+                                                             const Work& work) const {
+  const auto found = shapes_.find(shape_key(op, stage, work));
+  return found == shapes_.end() ? nullptr : &found->second;
+}
+
+Seconds RecordedCostModel::compute(Op op, const Stage& stage, const Work& work) const {
+  if (const Mean* mean = find_shape(op, stage, work)) return mean->value();
+  const int kind = kind_of(stage);
+  const Seconds predicted = fallback_.compute(op, stage, work);
+  if (kind != kBoth || knows_ratio(op, kBoth) || !knows_ratio(op, kEncoder) || !knows_ratio(op, kLlm)) {
+    return ratio(op, kind) * predicted;
+  }
+  const Seconds encoder = fallback_.compute(op, stage, {work.encoder, {}});
+  const Seconds llm = fallback_.compute(op, stage, {{}, work.llm});
+  if (encoder + llm <= Seconds(0)) return predicted;
+  const Seconds scaled = ratio(op, kEncoder) * encoder + ratio(op, kLlm) * llm;
+  return predicted * (scaled / (encoder + llm));
+}
+
+Seconds RecordedCostModel::optimizer_step(const Stage& stage) const {
+  if (const Mean* mean = find_shape(Op::optimizer_step, stage, {})) return mean->value();
+  return ratio(Op::optimizer_step, kind_of(stage)) * fallback_.optimizer_step(stage);
+}
+
+bool RecordedCostModel::fits(const Message& message, const Program& program) const {
+  return fits_[link_class(cluster_, message, program)].has_value();
+}
+
+Seconds RecordedCostModel::message(const Message& message, const Program& program) const {
+  const int link = link_class(cluster_, message, program);
+  if (fits_[link]) return fits_[link]->duration(bytes_on_link(message, program));
+  return ratio(Op::send, link) * fallback_.message(message, program);
+}
+
+Seconds RecordedCostModel::all_reduce(const Collective& collective, const Program& program) const {
+  const auto found = collective_shapes_.find({collective.groups.size(), collective.bytes.count});
+  if (found != collective_shapes_.end()) return found->second.value();
+  return ratio(Op::all_reduce, 0) * fallback_.all_reduce(collective, program);
+}
+
+ModelState RecordedCostModel::model_state(const Stage& stage) const {
+  const auto found = state_shapes_.find(shape_key(Op::optimizer_step, stage, {}));
+  return found == state_shapes_.end() ? fallback_.model_state(stage) : found->second;
+}
+
+Bytes RecordedCostModel::activation(const Stage& stage, const Work& work) const {
+  const Mean* mean = memory_ ? find_shape(Op::forward, stage, work) : nullptr;
+  return mean != nullptr ? mean->activation : fallback_.activation(stage, work);
+}
+
+Bytes RecordedCostModel::split_activation(const Stage& stage, const Work& work) const {
+  const Mean* mean = memory_ ? find_shape(Op::backward_input, stage, work) : nullptr;
+  const Bytes more = mean != nullptr
+                         ? mean->activation
+                         : fallback_.split_activation(stage, work) - fallback_.activation(stage, work);
+  return activation(stage, work) + more;
+}
+
+Bytes RecordedCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
+  const Mean* mean = memory_ ? find_shape(op, stage, work) : nullptr;
+  return mean != nullptr ? mean->workspace : fallback_.workspace(op, stage, work);
+}
+
+/// The recorded instruction at the same place, if it has the same shape.
+const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& program, const Group& group,
+                                                              const Instruction& instruction) const {
+  const auto same = instructions_.find(place_of(group, instruction));
+  if (same == instructions_.end()) return nullptr;
+  const Work work = is_compute(instruction.op) ? program.works[instruction.index] : Work{};
+  const ShapeKey shape = shape_key(instruction.op, program.stages[instruction.stage], work);
+  return same->second.shape == shape ? &same->second : nullptr;
+}
+
+/// What is freed is what forward and backward_input took, whether or not that which frees it was recorded.
+Bytes RecordedCostModel::price_activation(const Program& program, const Group& group,
+                                          const Instruction& instruction) const {
+  const auto taken_by = [&](Op op) {
+    Instruction taker = instruction;
+    taker.op = op;
+    const Priced* part = find_part(program, group, taker);
+    return part != nullptr ? part->activation
+                           : activation_of(op, program.stages[taker.stage], program.works[taker.index]);
+  };
+  if (instruction.op == Op::backward_input) return taken_by(Op::backward_input);
+  const Bytes kept = taken_by(Op::forward);
+  return instruction.op == Op::backward_weight ? kept + taken_by(Op::backward_input) : kept;
+}
+
+/// Replaces the price by shape where the very part was recorded.
+void RecordedCostModel::price_instruction(const Program& program, const Group& group, std::int64_t i,
+                                          ProgramCosts& costs, PriceSources& sources) const {
+  const Instruction& instruction = program.instructions[i];
+  const bool compute_op = is_compute(instruction.op);
+  if (const Priced* part = find_part(program, group, instruction)) {
+    ++sources.exact;
+    costs.instruction[i] = part->duration;
+    if (memory_) costs.workspace[i] = part->workspace;
+  } else {
+    const Work work = compute_op ? program.works[instruction.index] : Work{};
+    const bool known = find_shape(instruction.op, program.stages[instruction.stage], work) != nullptr;
+    ++(known ? sources.by_shape : sources.scaled);
+  }
+  if (memory_ && compute_op) costs.activation[i] = price_activation(program, group, instruction);
+}
+
+ProgramCosts RecordedCostModel::price(const Program& program) const {
+  PricedParts ignored;
+  return price(program, ignored);
+}
+
+ProgramCosts RecordedCostModel::price(const Program& program, PricedParts& parts) const {
+  ProgramCosts costs = CostModel::price(program);
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const Group& group = program.groups[g];
+    const auto state = states_.find(place_of(group));
+    const ShapeKey shape = shape_key(Op::optimizer_step, program.stages[group.stage], {});
+    if (state != states_.end() && state->second.shape == shape) costs.model_state[g] = state->second.bytes;
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Op op = program.instructions[i].op;
+      if (is_compute(op) || op == Op::optimizer_step) {
+        price_instruction(program, group, i, costs, parts.instructions);
+      }
+    }
+  }
+  Takers takers;
+  for (std::size_t m = 0; m < program.messages.size(); ++m) {
+    const Message& message = program.messages[m];
+    const Nanoseconds* recorded = takers.next(messages_, message_key(message, program));
+    if (recorded != nullptr) costs.message[m] = *recorded;
+    ++(recorded != nullptr ? parts.messages.exact
+                           : (fits(message, program) ? parts.messages.by_shape : parts.messages.scaled));
+  }
+  for (std::size_t c = 0; c < program.collectives.size(); ++c) {
+    const Collective& collective = program.collectives[c];
+    const Nanoseconds* recorded = takers.next(collectives_, collective_key(collective, program));
+    if (recorded != nullptr) costs.collective[c] = *recorded;
+    const bool known = collective_shapes_.count({collective.groups.size(), collective.bytes.count}) > 0;
+    ++(recorded != nullptr ? parts.collectives.exact
+                           : (known ? parts.collectives.by_shape : parts.collectives.scaled));
+  }
+  return costs;
+}
+
+}  // namespace dflop

@@ -1,0 +1,264 @@
+#include "experiments/charts/timeline.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "experiments/charts/svg.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr double kRowHeight = 16;
+constexpr std::size_t kMostRows = 48;
+constexpr std::size_t kMostRowsWithPath = 128;
+constexpr std::string_view kPathColour = "#d1003f";
+constexpr double kMostBarsPerPixel = 4;
+constexpr double kPale = 0.38;  // opacity of what is not on the path
+
+enum Paint : std::uint8_t { forward, backward, waiting, reduction, optimizer };
+
+struct PaintStyle {
+  std::string_view colour;
+  std::string_view meaning;
+};
+
+constexpr std::array<PaintStyle, 5> kPaints = {{{"#4c78a8", "forward"},
+                                                {"#e8923a", "backward"},
+                                                {"#d8d8d8", "blocked on a message"},
+                                                {"#8e6bbf", "gradient all-reduce"},
+                                                {"#54a24b", "optimizer step"}}};
+
+std::optional<Paint> paint_of(const Span& span) {
+  switch (span.op) {
+    case Op::forward:
+      return forward;
+    case Op::backward:
+    case Op::backward_input:
+    case Op::backward_weight:
+      return backward;
+    case Op::receive:
+    case Op::reshard_receive:
+      return waiting;
+    case Op::all_reduce:
+    case Op::all_reduce_wait:
+      return reduction;
+    case Op::optimizer_step:
+      return optimizer;
+    default:
+      return std::nullopt;  // sends run beside the computation
+  }
+}
+
+/// The groups that are drawn: all, or those of the path and evenly chosen others.
+std::vector<std::size_t> chosen_groups(std::size_t groups, const std::vector<PathLink>& path) {
+  const std::size_t count = std::min(groups, path.empty() ? kMostRows : kMostRowsWithPath);
+  std::set<std::size_t> rows;
+  for (const PathLink& link : path) {
+    if (rows.size() < count) rows.insert(static_cast<std::size_t>(link.group));
+  }
+  std::vector<std::size_t> others;
+  for (std::size_t g = 0; g < groups; ++g) {
+    if (rows.count(g) == 0) others.push_back(g);
+  }
+  const std::size_t more = count - rows.size();
+  for (std::size_t r = 0; r < more; ++r) rows.insert(others[r * others.size() / more]);
+  return {rows.begin(), rows.end()};
+}
+
+std::string rectangle(double x, double y, double width, Paint paint) {
+  return fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}'/>", x, y, width,
+                     kRowHeight - 3, kPaints[paint].colour);
+}
+
+/// The bars of one group where they are too many to be seen: each pixel has the colour that fills most of it.
+std::string pixel_bars(const std::vector<const Span*>& spans, double y, double pixels_per_ns) {
+  constexpr auto kPixels = static_cast<std::size_t>(kPlotWidth);
+  std::vector<std::array<double, kPaints.size()>> filled(kPixels);
+  for (const Span* span : spans) {
+    const std::optional<Paint> paint = paint_of(*span);
+    if (!paint) continue;
+    double from = static_cast<double>(span->start.count()) * pixels_per_ns;
+    const double to =
+        std::min(from + static_cast<double>(span->duration.count()) * pixels_per_ns, kPlotWidth);
+    while (from < to) {
+      const double pixel = std::floor(from);
+      const double until = std::min(pixel + 1, to);
+      filled[static_cast<std::size_t>(pixel)][*paint] += until - from;
+      from = until;
+    }
+  }
+  const auto paint_at = [&](std::size_t x) -> std::optional<Paint> {
+    const auto most = std::max_element(filled[x].begin(), filled[x].end());
+    if (*most == 0) return std::nullopt;
+    return static_cast<Paint>(most - filled[x].begin());
+  };
+  std::string out;
+  for (std::size_t begin = 0, end = 0; begin < kPixels; begin = end) {
+    const std::optional<Paint> paint = paint_at(begin);
+    while (end < kPixels && paint_at(end) == paint) ++end;
+    if (!paint) continue;
+    out += rectangle(kLabelWidth + static_cast<double>(begin), y, static_cast<double>(end - begin), *paint);
+  }
+  return out;
+}
+
+/// The bars of one group. Neighbours of one colour that lie within half a pixel become one bar.
+std::string row_bars(const std::vector<const Span*>& spans, double y, double pixels_per_ns) {
+  if (static_cast<double>(spans.size()) > kMostBarsPerPixel * kPlotWidth) {
+    return pixel_bars(spans, y, pixels_per_ns);
+  }
+  std::string out;
+  double begin = 0;
+  double end = -1;
+  Paint paint = forward;
+  const auto flush = [&] {
+    if (end > begin) out += rectangle(kLabelWidth + begin, y, std::max(end - begin, 0.3), paint);
+  };
+  for (const Span* span : spans) {
+    const std::optional<Paint> next = paint_of(*span);
+    const double from = static_cast<double>(span->start.count()) * pixels_per_ns;
+    const double to = from + static_cast<double>(span->duration.count()) * pixels_per_ns;
+    if (!next || span->duration.count() == 0) continue;
+    if (*next == paint && from <= end + 0.5 && to - begin < 2) {
+      end = std::max(end, to);
+      continue;
+    }
+    flush();
+    begin = from;
+    end = to;
+    paint = *next;
+  }
+  flush();
+  return out;
+}
+
+/// Draws a critical path over the rows of a timeline.
+class PathPicture {
+ public:
+  PathPicture(const std::vector<PathLink>& path, const std::vector<std::size_t>& rows, double pixels_per_ns)
+      : path_(path), pixels_per_ns_(pixels_per_ns) {
+    for (std::size_t r = 0; r < rows.size(); ++r) row_of_[static_cast<std::int32_t>(rows[r])] = r;
+  }
+
+  /// Where the path stays in a row, its bars with one outline around them; from row to row, lines.
+  std::string draw() {
+    for (std::size_t first = 0; first < path_.size();) {
+      if (path_[first].kind == PathLinkKind::message) {
+        add_line(path_[first++], true);
+        continue;
+      }
+      std::size_t end = first;
+      while (end < path_.size() && path_[end].kind != PathLinkKind::message && row(end) == row(first)) ++end;
+      if (path_[first].kind == PathLinkKind::collective) add_line(path_[first], false);
+      add_stay(first, end);
+      first = end;
+    }
+    return bars_ +
+           fmt::format("<g fill='none' stroke='{}' stroke-width='1.4'>{}</g>", kPathColour, outlines_);
+  }
+
+ private:
+  /// The group in whose row a link is drawn: a collective where the path goes on.
+  std::int32_t row(std::size_t link) const { return path_[link].to_group; }
+
+  double x(Nanoseconds time) const {
+    return kLabelWidth + static_cast<double>(time.count()) * pixels_per_ns_;
+  }
+  double y(std::int32_t group) const { return kRowHeight * static_cast<double>(row_of_.at(group)); }
+
+  /// From where the path was to where it goes on, at once or when the transfer ends.
+  void add_line(const PathLink& link, bool at_end) {
+    if (row_of_.count(link.group) == 0 || row_of_.count(link.to_group) == 0) return;
+    constexpr double kMiddle = (kRowHeight - 3) / 2;
+    const Nanoseconds end = link.start + (at_end ? link.duration : Nanoseconds(0));
+    outlines_ += fmt::format("<path d='M{:.1f} {:.1f}L{:.1f} {:.1f}'/>", x(link.start),
+                             y(link.group) + kMiddle, x(end), y(link.to_group) + kMiddle);
+  }
+
+  /// Links of one row without a message between them: [first, end) of the path.
+  void add_stay(std::size_t first, std::size_t end) {
+    const std::int32_t group = row(first);
+    if (row_of_.count(group) == 0) return;
+    std::vector<Span> spans;
+    for (std::size_t k = first; k < end; ++k) {
+      if (path_[k].kind == PathLinkKind::pause) continue;
+      Span& span = spans.emplace_back();
+      span.op = path_[k].op;
+      span.start = path_[k].start;
+      span.duration = path_[k].duration;
+    }
+    std::vector<const Span*> pointers;
+    for (const Span& span : spans) pointers.push_back(&span);
+    bars_ += row_bars(pointers, y(group), pixels_per_ns_);
+    const double left = x(path_[first].start);
+    const double right = x(path_[end - 1].start + path_[end - 1].duration);
+    outlines_ += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}'/>", left, y(group),
+                             std::max(right - left, 0.5), kRowHeight - 3);
+  }
+
+  const std::vector<PathLink>& path_;
+  const double pixels_per_ns_;
+  std::map<std::int32_t, std::size_t> row_of_;  ///< by group, of those drawn
+  std::string bars_;
+  std::string outlines_;
+};
+
+}  // namespace
+
+std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::vector<PathLink>& path) {
+  std::map<std::int32_t, std::vector<const Span*>> by_rank;
+  for (const Span& span : timeline.spans) by_rank[span.rank].push_back(&span);
+  for (auto& [rank, spans] : by_rank) {
+    std::stable_sort(spans.begin(), spans.end(),
+                     [](const Span* a, const Span* b) { return a->start < b->start; });
+  }
+  const std::vector<std::size_t> rows = chosen_groups(timeline.groups.size(), path);
+  const double height = kRowHeight * static_cast<double>(rows.size());
+  const double pixels_per_ns = time_scale(end);
+  std::string out = svg_open(kLabelWidth + kPlotWidth + 30, height + kAxisHeight);
+  out += time_axis(end, height);
+  std::string bars;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const GroupUsage& group = timeline.groups[rows[r]];
+    const double y = kRowHeight * static_cast<double>(r);
+    const std::string name = static_cast<std::size_t>(group.stage) < timeline.stages.size()
+                                 ? timeline.stages[group.stage]
+                                 : fmt::format("stage {}", group.stage);
+    out += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{} · dp {} · rank {}</text>",
+                       kLabelWidth - 8, y + 11, name, group.dp_rank, group.first_rank);
+    bars += row_bars(by_rank[group.first_rank], y, pixels_per_ns);
+  }
+  out += path.empty() ? bars : fmt::format("<g opacity='{}'>{}</g>", kPale, bars);
+  if (!path.empty()) out += PathPicture(path, rows, pixels_per_ns).draw();
+  if (rows.size() < timeline.groups.size()) {
+    out += fmt::format("<text x='0' y='{:.1f}'>{} of {} groups</text>", height + 14, rows.size(),
+                       timeline.groups.size());
+  }
+  return out + "</svg>";
+}
+
+std::string timeline_legend_svg(bool with_path) {
+  std::string out = svg_open(900, 18);
+  double x = 0;
+  for (std::size_t p = 0; p < kPaints.size(); ++p) {
+    out += rectangle(x, 2, 13, static_cast<Paint>(p));
+    out += fmt::format("<text x='{:.0f}' y='13'>{}</text>", x + 18, kPaints[p].meaning);
+    x += 34 + 6.6 * static_cast<double>(kPaints[p].meaning.size());
+  }
+  out += fmt::format("<text x='{:.0f}' y='13'>white: bubble</text>", x);
+  if (with_path) {
+    out += fmt::format(
+        "<rect x='{:.0f}' y='2' width='13' height='13' fill='none' stroke='{}' stroke-width='1.4'/>", x + 90,
+        kPathColour);
+    out += fmt::format("<text x='{:.0f}' y='13'>critical path</text>", x + 108);
+  }
+  return out + "</svg>";
+}
+
+}  // namespace dflop

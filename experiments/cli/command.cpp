@@ -1,0 +1,181 @@
+#include "experiments/cli/command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <sstream>
+#include <system_error>
+
+#include "backend/device.hpp"
+#include "core/error.hpp"
+#include "experiments/cli/say.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::string_view kTitle =
+    "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
+constexpr std::string_view kExitCodes =
+    "0 done, 1 failure, 2 bad usage or input, 3 infeasible (no plan fits, a run does not end), 4 no device";
+
+std::string overview() {
+  std::string text = fmt::format("{}\n\nusage: dflop <command> [options]\n\n", kTitle);
+  for (const Command& command : commands())
+    text += fmt::format("  {:<12} {}\n", command.name, command.summary);
+  text +=
+      fmt::format("\n'dflop <command> --help' shows options and an example.\nExit codes: {}.\n", kExitCodes);
+  return text;
+}
+
+/// The options as Boost.Program_options prints them, without its blanks at line ends.
+std::string options_text(const Command& command) {
+  if (command.options.options().empty()) return "";
+  std::ostringstream printed;
+  printed << command.options;
+  std::istringstream lines(printed.str());
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text + '\n';
+}
+
+/// Says what Boost.Program_options found, in our words where its own are unclear.
+[[noreturn]] void refuse_usage(const Command& command, const po::error& problem) {
+  throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", problem.what(), command.name));
+}
+
+po::variables_map parse(const Command& command, const std::vector<std::string>& arguments) {
+  po::variables_map values;
+  po::options_description options;
+  options.add(command.options);
+  options.add_options()("help,h", "show this help");
+  try {
+    // No guessing: an abbreviation that works today would break with tomorrow's option.
+    const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments).options(options).positional({}).style(style).run(), values);
+    if (values.count("help") > 0) return values;
+    po::notify(values);
+  } catch (const po::error& problem) {
+    refuse_usage(command, problem);
+  }
+  for (const auto& [name, value] : values) {
+    const auto* text = boost::any_cast<std::string>(&value.value());
+    if (text != nullptr && text->empty()) {
+      throw Error(ErrorKind::usage,
+                  fmt::format("option '--{}': expected a value, found an empty text", name));
+    }
+  }
+  return values;
+}
+
+int run_command(const std::vector<std::string>& arguments) {
+  const bool help =
+      arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help";
+  if (help) {
+    fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
+    return arguments.empty() ? 2 : 0;
+  }
+  if (arguments[0] == "--version") {
+    fmt::print("dflop {}\n", DFLOP_VERSION);
+    return 0;
+  }
+  const std::vector<Command> all = commands();
+  const auto named = [&](const std::string& name) {
+    return std::find_if(all.begin(), all.end(), [&](const Command& c) { return c.name == name; });
+  };
+  // A name of two words goes before the first of them alone.
+  const auto longer = arguments.size() > 1 ? named(arguments[0] + ' ' + arguments[1]) : all.end();
+  const auto command = longer != all.end() ? longer : named(arguments[0]);
+  if (command == all.end()) {
+    throw Error(ErrorKind::usage, fmt::format("unknown command '{}'; see 'dflop --help'", arguments[0]));
+  }
+  const std::ptrdiff_t words = longer != all.end() ? 2 : 1;
+  const po::variables_map values = parse(*command, {arguments.begin() + words, arguments.end()});
+  if (values.count("help") > 0) {
+    fmt::print("{}", help_text(*command));
+    return 0;
+  }
+  return command->run(values);
+}
+
+void complain(const std::string& what) noexcept {
+  say("dflop: error: {}\n", what);
+}
+
+}  // namespace
+
+std::vector<Command> commands() {
+  std::vector<Command> all;
+  all.push_back(compare_command());
+  all.push_back(data_command());
+  all.push_back(import_command());
+  all.push_back(plan_command());
+  all.push_back(schedule_command());
+  all.push_back(partition_command());
+  all.push_back(simulate_command());
+  all.push_back(replay_command());
+  all.push_back(profile_command());
+  all.push_back(train_command());
+  all.push_back(fidelity_command());
+  all.push_back(sweep_command());
+  all.push_back(sweep_export_command());
+  all.push_back(sweep_plot_command());
+  all.push_back(correction_command());
+  all.push_back(validate_command());
+  all.push_back(calibrate_command());
+  all.push_back(models_command());
+  all.push_back(clusters_command());
+  all.push_back(devices_command());
+  all.push_back(manual_command());
+  return all;
+}
+
+std::string help_text(const Command& command) {
+  return fmt::format("dflop {}: {}\n\n{}\n\n{}example:\n  {}\n", command.name, command.summary,
+                     command.description, options_text(command), command.example);
+}
+
+std::string manual_text() {
+  std::string text = fmt::format(
+      "# dflop manual\n\n{}.\n\n`dflop <command> [options]` prints results on standard output and progress, "
+      "warnings and measured seconds on standard error.\nExit codes: {}.\nThe same input, seed and version "
+      "give the "
+      "same bytes.\n\nThis page is the output of `dflop manual`.\n",
+      kTitle, kExitCodes);
+  for (const Command& command : commands()) {
+    text += fmt::format("\n## dflop {}\n\n```text\n{}```\n", command.name, help_text(command));
+  }
+  return text;
+}
+
+int run_dflop(const std::vector<std::string>& arguments) {
+  try {
+    const int code = run_command(arguments);
+    if (std::fflush(stdout) != 0) throw Error(ErrorKind::output, "standard output could not be written");
+    return code;
+  } catch (const Error& error) {
+    const std::string place = error.context().empty() ? "" : error.context() + ": ";
+    complain(printable(place + error.message()));
+    return error.exit_code();
+  } catch (const OutOfMemory& error) {
+    say("dflop: out of memory: {}\n", error.what());
+    return 3;
+  } catch (const std::system_error& error) {
+    const std::string what = error.what();
+    const bool output = what.starts_with("cannot write to file");  // fmt's, for standard output
+    complain(output ? "standard output: " + error.code().message() : what);
+    if (output) return Error(ErrorKind::output, "").exit_code();
+  } catch (const std::bad_alloc&) {
+    complain("out of memory");
+  } catch (const std::exception& error) {
+    complain(error.what());
+  }
+  return 1;
+}
+
+}  // namespace dflop

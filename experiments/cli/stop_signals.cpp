@@ -1,0 +1,64 @@
+#include "experiments/cli/stop_signals.hpp"
+
+#include <atomic>
+#include <ctime>
+
+namespace dflop {
+namespace {
+
+// Whichever thread a signal comes to writes them, and others ask.
+std::atomic<int> stop_signal = 0;
+std::atomic<std::time_t> stop_second = 0;  // of the first; the clock's zero is when the machine started
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::time_t>::is_always_lock_free);
+
+std::time_t monotonic_second() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec;
+}
+
+/// The first signal asks for the end. Launchers send it to a process and to its group, so that it comes
+/// twice; only one that comes seconds later ends the process at once.
+void ask_for_end(int signal) {
+  const std::time_t now = monotonic_second();
+  std::time_t first = 0;
+  if (stop_second.compare_exchange_strong(first, now)) {
+    stop_signal = signal;
+  } else if (now > first + 1) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
+}
+
+/// Takes a signal over, but one that is ignored, as a shell's jobs in the background do: that stays so.
+void take_over(int signal, struct sigaction& before) {
+  ::sigaction(signal, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = ask_for_end;
+  ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+StopOnSignals::StopOnSignals() {
+  stop_signal = 0;
+  stop_second = 0;
+  take_over(SIGINT, interrupt_);
+  take_over(SIGTERM, terminate_);
+}
+
+StopOnSignals::~StopOnSignals() {
+  ::sigaction(SIGINT, &interrupt_, nullptr);
+  ::sigaction(SIGTERM, &terminate_, nullptr);
+}
+
+int StopOnSignals::signal() const {
+  return stop_signal;
+}
+
+void StopOnSignals::check() const {
+  if (signal() != 0) throw Stopped(signal());
+}
+
+}  // namespace dflop

@@ -1,0 +1,150 @@
+#include "experiments/cli/table.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "experiments/cli/say.hpp"
+
+namespace dflop {
+namespace {
+
+std::string text_of(const Cell& cell, const Column& column) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return printable(*text);
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
+    if (column.scale == 1) return fmt::format("{}", *whole);
+    return fmt::format("{:.{}f}", static_cast<double>(*whole) * column.scale, column.decimals);
+  }
+  if (const auto* number = std::get_if<double>(&cell)) {
+    return fmt::format("{:.{}f}", *number * column.scale, column.decimals);
+  }
+  return "-";
+}
+
+std::string csv_of(const Cell& cell) {
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *whole);
+  if (const auto* number = std::get_if<double>(&cell)) return shortest(*number);
+  const auto* text = std::get_if<std::string>(&cell);
+  if (text == nullptr) return "";
+  if (text->find_first_of(",\"\r\n") == std::string::npos) return *text;
+  std::string quoted = "\"";
+  for (const char c : *text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + '"';
+}
+
+std::string as_blocks(const Table& table, const std::vector<std::vector<std::string>>& cells) {
+  std::size_t widest = 0;
+  for (const Column& column : table.columns) widest = std::max(widest, column.title.size());
+  std::string out;
+  for (const std::vector<std::string>& row : cells) {
+    if (!out.empty()) out += '\n';
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      out += fmt::format("{:<{}}  {}\n", table.columns[c].title, widest, row[c]);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Format> format_from_string(std::string_view name) {
+  if (name == "table") return Format::table;
+  if (name == "json") return Format::json;
+  if (name == "csv") return Format::csv;
+  return std::nullopt;
+}
+
+std::string to_text(const Table& table, int width) {
+  std::vector<std::vector<std::string>> cells;
+  std::vector<std::size_t> widths;
+  for (const Column& column : table.columns) widths.push_back(column.title.size());
+  for (const std::vector<Cell>& row : table.rows) {
+    cells.emplace_back();
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      cells.back().push_back(text_of(row[c], table.columns[c]));
+      widths[c] = std::max(widths[c], cells.back().back().size());
+    }
+  }
+  std::size_t total = 0;
+  for (const std::size_t w : widths) total += w + 2;
+  if (width > 0 && total > static_cast<std::size_t>(width) + 2) return as_blocks(table, cells);
+
+  std::string out;
+  const auto add_line = [&](const auto& text_at, bool header) {
+    std::string line;
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      // Words to the left, numbers to the right; a column of words has a word in its first row.
+      const bool words = header ? !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][c])
+                                : std::holds_alternative<std::string>(table.rows[0][c]);
+      line += words ? fmt::format("{:<{}}  ", text_at(c), widths[c])
+                    : fmt::format("{:>{}}  ", text_at(c), widths[c]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  };
+  add_line([&](std::size_t c) { return table.columns[c].title; }, true);
+  add_line([&](std::size_t c) { return std::string(widths[c], '-'); }, true);
+  for (const std::vector<std::string>& row : cells) {
+    add_line([&](std::size_t c) { return row[c]; }, false);
+  }
+  return out;
+}
+
+std::string to_csv(const Table& table) {
+  std::string out;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) out += (c > 0 ? "," : "") + table.columns[c].key;
+  out += '\n';
+  for (const std::vector<Cell>& row : table.rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) out += (c > 0 ? "," : "") + csv_of(row[c]);
+    out += '\n';
+  }
+  return out;
+}
+
+std::string to_json(const Table& table, int indent) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const std::vector<Cell>& row : table.rows) {
+    nlohmann::ordered_json object = nlohmann::ordered_json::object();
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      nlohmann::ordered_json& value = object[table.columns[c].key];
+      if (const auto* text = std::get_if<std::string>(&row[c])) value = *text;
+      if (const auto* whole = std::get_if<std::int64_t>(&row[c])) value = *whole;
+      if (const auto* number = std::get_if<double>(&row[c])) value = *number;
+    }
+    rows.push_back(std::move(object));
+  }
+  // Names of files may hold any bytes; JSON may not.
+  return rows.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+nlohmann::ordered_json json_of(const Table& table) {
+  return nlohmann::ordered_json::parse(to_json(table, -1));
+}
+
+void print_table(const Table& table, Format format) {
+  switch (format) {
+    case Format::table:
+      fmt::print("{}", to_text(table, terminal_width()));
+      break;
+    case Format::json:
+      fmt::print("{}\n", to_json(table, 2));
+      break;
+    case Format::csv:
+      fmt::print("{}", to_csv(table));
+  }
+}
+
+std::string shortest(double value) {
+  return fmt::format("{}", value);
+}
+
+int terminal_width() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+}  // namespace dflop

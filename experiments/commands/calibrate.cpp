@@ -1,0 +1,217 @@
+// dflop calibrate: fits a GPU type's parameters to published measurements.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/progress.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/calibration.hpp"
+#include "experiments/studies/options.hpp"
+#include "traces/files/specs.hpp"
+#include "traces/text/output_file.hpp"
+
+namespace dflop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostFolds = 100;
+constexpr double kAtBound = 1e-3;  // of the bound's value
+
+/// Errors of one set, in sample and held out.
+struct SetErrors {
+  ErrorSummary in_sample;
+  ErrorSummary held_out;
+  std::optional<ErrorSummary> new_widths;  ///< where there is more than one model width
+};
+
+struct Calibration {
+  std::vector<PreparedSet> sets;
+  ClusterSpec start;
+  ClusterSpec fitted;
+  std::vector<SetErrors> errors;
+};
+
+int parts_of(const std::vector<std::vector<int>>& fold) {
+  std::set<int> parts;
+  for (const std::vector<int>& numbers : fold) parts.insert(numbers.begin(), numbers.end());
+  return static_cast<int>(parts.size());
+}
+
+Calibration calibrate(std::vector<PreparedSet> sets, const ClusterSpec& start, int folds,
+                      std::uint64_t seed) {
+  Calibration result{std::move(sets), start, {}, {}};
+  const auto random = random_folds(result.sets, folds, seed);
+  const auto families = family_folds(result.sets);
+  const int random_parts = parts_of(random);
+  const int family_parts = parts_of(families) > 1 ? parts_of(families) : 0;
+  Progress progress("calibrating");
+  const auto tell = [&](int done) { progress.update(done, random_parts + family_parts + 1); };
+
+  RowMask all;
+  for (const PreparedSet& set : result.sets) all.emplace_back(set.runs.size(), true);
+  tell(0);
+  result.fitted = fit(result.sets, all, start);
+  const HeldOut held = cross_validate(result.sets, random, start, [&](int part, int) { tell(1 + part); });
+  HeldOut new_widths;
+  if (family_parts > 0) {
+    new_widths =
+        cross_validate(result.sets, families, start, [&](int part, int) { tell(1 + random_parts + part); });
+  }
+  for (std::size_t s = 0; s < result.sets.size(); ++s) {
+    const PreparedSet& set = result.sets[s];
+    SetErrors errors{summarize(time_errors(set.set, predict(set, result.fitted))), summarize(held.errors[s]),
+                     std::nullopt};
+    if (family_parts > 0) errors.new_widths = summarize(new_widths.errors[s]);
+    result.errors.push_back(errors);
+  }
+  return result;
+}
+
+Table errors_table(const Calibration& result) {
+  Table table;
+  table.columns = {{"file", "file"},
+                   {"rows", "rows"},
+                   {"in_sample_mape_percent", "in sample mean %", 2},
+                   {"held_out_mape_percent", "held out mean %", 2},
+                   {"held_out_median_ape_percent", "median %", 2},
+                   {"held_out_p95_ape_percent", "p95 %", 2},
+                   {"held_out_max_ape_percent", "max %", 2},
+                   {"new_widths_mape_percent", "new widths mean %", 2}};
+  for (std::size_t s = 0; s < result.sets.size(); ++s) {
+    const SetErrors& e = result.errors[s];
+    table.rows.push_back({result.sets[s].set.file, static_cast<std::int64_t>(result.sets[s].runs.size()),
+                          100 * e.in_sample.mean, 100 * e.held_out.mean, 100 * e.held_out.median,
+                          100 * e.held_out.p95, 100 * e.held_out.max,
+                          e.new_widths ? Cell{100 * e.new_widths->mean} : Cell{}});
+  }
+  return table;
+}
+
+bool near(double value, double bound) {
+  return std::abs(value / bound - 1) < kAtBound;
+}
+
+Table parameters_table(const Calibration& result) {
+  Table table;
+  table.columns = {{"parameter", "parameter"}, {"start", "start"}, {"fitted", "fitted"},
+                   {"lower", "lower"},         {"upper", "upper"}, {"at_bound", "at bound"}};
+  for (const FitParameter& parameter : fit_parameters(result.start)) {
+    const double value = parameter.get(result.fitted);
+    // What no row depends on is left as it was.
+    const bool fitted = value != parameter.get(result.start);
+    const bool bound = fitted && (near(value, parameter.lower) || near(value, parameter.upper));
+    const auto text = [](double x) { return fmt::format("{:.4g}", x); };
+    table.rows.push_back({parameter.key, text(parameter.get(result.start)),
+                          fitted ? Cell{text(value)} : Cell{}, text(parameter.lower), text(parameter.upper),
+                          std::string(bound ? "yes" : "no")});
+  }
+  return table;
+}
+
+Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
+  Json fit;
+  fit["start"] = result.start.name;
+  fit["folds"] = folds;
+  fit["seed"] = seed;
+  fit["parameters"] = Json::array();
+  for (const FitParameter& parameter : fit_parameters(result.start)) {
+    if (parameter.get(result.fitted) != parameter.get(result.start))
+      fit["parameters"].push_back(parameter.key);
+  }
+  fit["sets"] = Json::parse(to_json(errors_table(result), -1));
+  return fit;
+}
+
+void print_result(Format format, const Calibration& result, const Json& fit) {
+  const Table errors = errors_table(result);
+  switch (format) {
+    case Format::table:
+      fmt::print("{}\n{}", to_text(errors, terminal_width()),
+                 to_text(parameters_table(result), terminal_width()));
+      break;
+    case Format::json: {
+      Json out = fit;
+      out["parameters"] = Json::parse(to_json(parameters_table(result), -1));
+      fmt::print("{}\n", out.dump(2));
+      break;
+    }
+    case Format::csv:
+      fmt::print("{}", to_csv(errors));
+  }
+}
+
+/// @throws Error (usage) without any, or where a recording's model is not told
+std::vector<PreparedSet> read_sets(const Values& values) {
+  std::vector<PreparedSet> sets;
+  for (const std::string& file : read_texts(values, "truth"))
+    sets.push_back(prepare(read_ground_truth(file)));
+  const std::vector<std::string> traces = read_texts(values, "trace");
+  const std::optional<std::string> model = read_text(values, "model");
+  if (traces.empty() == model.has_value()) {
+    throw Error(ErrorKind::usage,
+                "option '--model': is of the recordings that '--trace' names; expected both or none");
+  }
+  for (const std::string& file : traces) sets.push_back(prepare_recording(file, find_model(*model)));
+  if (sets.empty())
+    throw Error(ErrorKind::usage, "expected measurements: --truth FILE..., --trace FILE... or both");
+  return sets;
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_output(values, "out");
+  const int folds = static_cast<int>(read_integer(values, "folds", 2, kMostFolds));
+  const std::uint64_t seed = read_seed(values);
+  const ClusterSpec cluster = find_cluster(values["cluster"].as<std::string>());
+  const Calibration result = calibrate(read_sets(values), cluster, folds, seed);
+  const Json fit = fit_json(result, folds, seed);
+  if (out) {
+    ClusterSpec named = result.fitted;
+    named.name = std::filesystem::path(*out).stem().string();
+    std::string files;
+    for (const PreparedSet& set : result.sets) files += (files.empty() ? "" : ", ") + set.set.file;
+    const std::string source = fmt::format("dflop calibrate: {} fitted to {}", cluster.name, files);
+    write_file_atomically(*out, to_json(named, source, fit.dump()));
+  }
+  print_result(format, result, fit);
+  return 0;
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  Command command{
+      "calibrate",
+      "fit a GPU type's parameters to measurements, published or recorded",
+      "Bounded least squares of log(predicted / measured), one set of parameters for all rows. "
+      "Every error is\nalso given held out: of rows left out of the fit (--folds), and of models of "
+      "widths left out of it.\nA recording's rows are its iterations, with a GPU for each rank; several plans tell "
+      "more parameters apart than one.\nWrites a cluster file, to be used as any other: --cluster "
+      "calibration.json.",
+      "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out "
+      "calibration.json",
+      command_options(),
+      run};
+  namespace po = boost::program_options;
+  add_truth_option(command.options, false);
+  command.options.add_options()  //
+      ("trace", po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE..."),
+       "recordings, as 'dflop train --record' writes them")                              //
+      ("model", po::value<std::string>()->value_name("NAME|FILE"), "what they trained")  //
+      ("cluster", po::value<std::string>()->required()->value_name("NAME|FILE"),
+       "where the fit starts; see 'dflop clusters'")  //
+      ("folds", po::value<std::int64_t>()->default_value(5)->value_name("K"),
+       "parts of the rows that are left out one after the other")                             //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of the parts")  //
+      ("out", po::value<std::string>()->value_name("FILE"), "write the fitted cluster");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

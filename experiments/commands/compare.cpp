@@ -1,0 +1,183 @@
+// dflop compare: data-aware plans beside the best data-blind ones, on the same global batches.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/output_directory.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/reports/compare.hpp"
+#include "experiments/studies/comparison.hpp"
+#include "experiments/studies/options.hpp"
+#include "traces/files/perfetto.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
+#include "traces/text/output_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+/// The command's options and one object per system, with its plan.
+std::string comparison_json(const Values& values, const std::vector<System>& systems, const Table& table) {
+  nlohmann::ordered_json out;
+  out["schema"] = "dflop.compare";
+  out["version"] = 1;
+  out["options"] = nlohmann::ordered_json::parse(options_json(values));
+  out["systems"] = json_of(table);
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    nlohmann::ordered_json& system = out["systems"][i];
+    system["plan_description"] = system["plan"];
+    system["plan"] = nullptr;
+    system["infeasible_reason"] = nullptr;
+    if (systems[i].planned.plan)
+      system["plan"] = nlohmann::ordered_json::parse(to_json(*systems[i].planned.plan));
+    if (!systems[i].evaluation) system["infeasible_reason"] = systems[i].planned.infeasible_reason;
+  }
+  return out.dump(2) + "\n";
+}
+
+/// All files or none.
+void write_outputs(const std::string& directory, const Values& values, const std::vector<System>& systems,
+                   const Table& table) {
+  make_output_directory(directory);
+  const std::filesystem::path base = directory;
+  StagedOutputs files;
+  std::vector<ReportSystem> report;
+  for (const System& system : systems) {
+    report.push_back({system.name, "", 0, nullptr});
+    if (!system.evaluation) continue;
+    const Evaluation& e = *system.evaluation;
+    report.back() = {system.name, describe(*system.planned.plan), e.samples_per_s, &e.timelines.front()};
+    files.add(base / (system.name + ".plan.json"), to_json(*system.planned.plan));
+    files.add(base / (system.name + ".schedule.json"), to_json(system.schedule));
+    files.add(base / (system.name + ".trace.json"), to_perfetto(std::span(e.timelines).first(1)));
+  }
+  const std::string title =
+      fmt::format("{} on {}", values["model"].as<std::string>(), values["cluster"].as<std::string>());
+  files.add(base / "compare.json", comparison_json(values, systems, table));
+  files.add(base / "compare.csv", to_csv(table));
+  files.add(base / "report.html", compare_report(title, "dflop compare " + typed_options(values), table,
+                                                 report, infeasible_notes(systems)));
+  files.commit();
+  fmt::print(
+      stderr,
+      "dflop: wrote {}: report.html, compare.json, compare.csv; per system .plan.json, .schedule.json and "
+      ".trace.json (first iteration, open in ui.perfetto.dev)\n",
+      directory);
+}
+
+std::optional<Training> read_training(const Values& values) {
+  const bool wanted = values.count("train-samples") > 0;
+  for (const char* name : {"gpu-hour-cost", "gpu-power-w"}) {
+    if (values.count(name) > 0 && !wanted) {
+      throw Error(ErrorKind::usage, fmt::format("option '--{}': needs '--train-samples'", name));
+    }
+  }
+  if (!wanted) return std::nullopt;
+  Training training;
+  training.samples = static_cast<double>(read_integer(values, "train-samples", 1, 1'000'000'000'000'000));
+  if (values.count("gpu-hour-cost") > 0)
+    training.gpu_hour_cost = read_number(values, "gpu-hour-cost", 0, 1e6);
+  if (values.count("gpu-power-w") > 0) training.gpu_power_w = read_number(values, "gpu-power-w", 0, 1e6);
+  return training;
+}
+
+/// Planning is measured, so it is no part of the result, which is the same on every machine.
+void report_planning(const std::vector<System>& systems, const std::optional<Training>& training) {
+  for (const System& system : systems) {
+    say("dflop: {}: planned in {:.2f} s, {} configurations", system.name, system.planning.count(),
+        system.planned.candidates);
+    if (training && system.evaluation) {
+      say(", {:.2g} % of the run", 100 * (system.planning / training_time(system, *training)));
+    }
+    say("\n");
+  }
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const std::optional<Training> training = read_training(values);
+  const auto out = read_text(values, "out");
+  ComparisonInput input;
+  input.gbs = read_gbs(values);
+  input.seed = read_seed(values);
+  input.options = read_plan_options(values);
+  input.search = read_search_options(values);
+  if (has_chunks(input.options.schedule)) {
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("option '--pipeline-schedule': expected a schedule of one stage a rank, which all "
+                    "systems can have, found '{}'",
+                    to_string(input.options.schedule)));
+  }
+  const int iterations = read_iterations(values, input.gbs);
+  std::vector<System> systems = systems_to_compare(read_scheduler(values));
+  const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
+  input.samples = load_samples(values["data"].as<std::string>(),
+                               read_preprocess_options(values, target.model, input.seed));
+  input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
+  if (out) check_output_directory(*out, "report.html");
+
+  run_systems(systems, target, input);
+  report_planning(systems, training);
+  Table table = comparison_table(systems);
+  if (training) add_training_columns(table, systems, *training, target.cluster.gpus());
+  if (out) write_outputs(*out, values, systems, table);
+  if (format == Format::json) {
+    fmt::print("{}", comparison_json(values, systems, table));
+  } else {
+    print_table(table, format);
+  }
+  for (const std::string& note : infeasible_notes(systems)) say("dflop: {}\n", note);
+  const bool any =
+      std::any_of(systems.begin(), systems.end(), [](const System& s) { return s.evaluation.has_value(); });
+  return any ? 0 : 3;
+}
+
+}  // namespace
+
+Command compare_command() {
+  Command command{
+      "compare",
+      "data-aware plans beside the best data-blind ones",
+      "Plans with each system, schedules the same global batches and simulates them:\n"
+      "  pytorch          one tp, pp, dp for all; encoder and LLM layers split evenly by count; random "
+      "microbatches\n"
+      "  megatron         one tp, pp, dp for all; encoder on the first stage; random microbatches\n"
+      "  dflop-optimizer  the published data-aware optimizer; random microbatches\n"
+      "  dflop            the same plan with the microbatch scheduler\n"
+      "  search           layout, parallelism, layers of stages, microbatches, schedule and recomputation chosen\n"
+      "                   together by simulation; the latter two are fixed for all systems where they are given\n"
+      "Both baselines are the best of all their configurations and microbatch counts on these very batches.\n"
+      "gap is how far the schedule's largest bin may be from the best possible, and status how it was "
+      "found;\n"
+      "p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.",
+      "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
+      "--gbs 512 "
+      "--iterations 8 --seed 1",
+      command_options(),
+      run};
+  add_data_options(command.options);
+  add_target_options(command.options);
+  add_batch_options(command.options);
+  add_plan_options(command.options);
+  add_search_options(command.options);
+  add_scheduler_options(command.options);
+  command.options.add_options()  //
+      ("train-samples", po::value<std::int64_t>()->value_name("N"),
+       "also say what training on N samples takes: hours, GPU-hours and, on standard error, the share of "
+       "planning")                                                                           //
+      ("gpu-hour-cost", po::value<double>()->value_name("C"), "and costs, at C a GPU-hour")  //
+      ("gpu-power-w", po::value<double>()->value_name("W"), "and draws, at W watts a GPU")   //
+      ("out", po::value<std::string>()->value_name("DIR"),
+       "write report.html, compare.json, compare.csv and each system's plan, schedule and trace");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

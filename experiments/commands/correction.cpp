@@ -1,0 +1,253 @@
+// dflop correction: the study of Adaptive Correction.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "costmodel/correction/drift.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/progress.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/reports/correction.hpp"
+#include "experiments/studies/correction_study.hpp"
+#include "experiments/studies/options.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "traces/files/correction.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::int64_t kMostStudied = 10'000;  // iterations
+constexpr double kMostLatency = 100;
+
+/// "0.01,0.03". @throws Error (usage)
+std::vector<double> read_list(const Values& values, const std::string& name, double most) {
+  const auto text = values[name].as<std::string>();
+  std::vector<double> numbers;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    double number = -1;
+    const auto [stop, problem] = std::from_chars(text.data() + begin, text.data() + comma, number);
+    if (problem != std::errc() || stop != text.data() + comma || !(number > 0 && number <= most)) {
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("option '--{}': expected a comma-separated list of numbers above 0 and at most {}, "
+                      "found '{}'",
+                      name, most, text));
+    }
+    numbers.push_back(number);
+    begin = comma + 1;
+  }
+  return numbers;
+}
+
+std::vector<Anomaly> read_anomalies(const Values& values, int iterations) {
+  Anomaly anomaly;
+  const auto module = values["module"].as<std::string>();
+  if (module != "llm" && module != "encoder") {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--module': expected llm or encoder, found '{}'", module));
+  }
+  anomaly.encoder = module == "encoder";
+  anomaly.shifted = values["shifted"].as<bool>();
+  if (values.count("appear") > 0) {
+    anomaly.begin = static_cast<int>(read_integer(values, "appear", 0, iterations - 1));
+  }
+  if (values.count("vanish") > 0) {
+    anomaly.end = static_cast<int>(read_integer(values, "vanish", anomaly.begin + 1, iterations - 1));
+  }
+  std::vector<Anomaly> anomalies;
+  const std::vector<double> latencies = read_list(values, "latencies", kMostLatency);
+  for (const double fraction : read_list(values, "fractions", 1)) {
+    for (const double latency : latencies) {
+      anomaly.fraction = fraction;
+      anomaly.latency = latency;
+      anomalies.push_back(anomaly);
+    }
+  }
+  return anomalies;
+}
+
+int read_studied_iterations(const Values& values, int gbs) {
+  const int iterations = read_iterations(values, gbs);
+  if (iterations < 2 || iterations > kMostStudied) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--iterations': expected a whole number from 2 to {}, found '{}'",
+                            kMostStudied, iterations));
+  }
+  return iterations;
+}
+
+SwitchOptions read_switch(const Values& values) {
+  SwitchOptions options;
+  options.measure = static_cast<int>(read_integer(values, "measure", 1, kMostStudied));
+  options.window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
+  options.probe = static_cast<int>(read_integer(values, "probe", 0, kMostStudied));
+  return options;
+}
+
+/// Global batches of new data that are looked at.
+int read_drift_window(const Values& values, int gbs) {
+  const auto window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
+  if (std::int64_t{window} * gbs > kMostSamplesInAll) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--window': expected with --new-data at most {} samples in all, {} "
+                            "global batches of {}, found {}",
+                            kMostSamplesInAll, kMostSamplesInAll / gbs, gbs, window));
+  }
+  return window;
+}
+
+/// Compares the shapes of new data with those planned for.
+DriftAdvice drift_of(const Values& values, const Target& target, const std::vector<Sample>& profile, int gbs,
+                     std::uint64_t seed) {
+  const int window = read_drift_window(values, gbs);
+  const std::vector<Sample> samples =
+      load_samples(values["new-data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  DriftOptions options;
+  options.seed = seed;
+  const ShapeDrift drift(target.model, profile, options);
+  // Batches repeat samples that are too few, and repeated ones say nothing new.
+  if (samples.size() <= static_cast<std::size_t>(window) * static_cast<std::size_t>(gbs)) {
+    return drift.advise(samples);
+  }
+  Batch recent;
+  for (const Batch& batch : make_batches(samples, gbs, window, seed)) {
+    recent.insert(recent.end(), batch.begin(), batch.end());
+  }
+  return drift.advise(recent);
+}
+
+void print_result(Format format, const std::vector<CorrectionCell>& cells,
+                  const std::optional<DriftAdvice>& drift) {
+  const Table table = correction_table(cells);
+  switch (format) {
+    case Format::table:
+      fmt::print("{}", to_text(table, terminal_width()));
+      if (drift) {
+        fmt::print("\nnew data against the data planned for:\n\n{}\n{}\n",
+                   to_text(drift_table(*drift), terminal_width()), drift_sentence(*drift));
+      }
+      break;
+    case Format::json: {
+      nlohmann::ordered_json out;
+      out["cells"] = json_of(table);
+      if (drift) {
+        out["drift"] = json_of(drift_table(*drift));
+        out["replan"] = drift->replan;
+      }
+      fmt::print("{}\n", out.dump(2));
+      break;
+    }
+    case Format::csv:  // one table; the verdict is a note beside it
+      if (drift) say("dflop: note: new data: {}\n", drift_sentence(*drift));
+      fmt::print("{}", to_csv(table));
+  }
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_output(values, "out");
+  const auto html = read_output(values, "html");
+  const std::uint64_t seed = read_seed(values);
+  const auto plan_path = values["plan"].as<std::string>();
+  const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
+  const int iterations = read_studied_iterations(values, plan.gbs);
+  const std::vector<Anomaly> anomalies = read_anomalies(values, iterations);
+  if (out && anomalies.size() != 1) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--out': expected one of --fractions and one of --latencies, "
+                            "found {} pairs",
+                            anomalies.size()));
+  }
+  const SchedulerChoice scheduler = read_scheduler(values);
+  const SwitchOptions switching = read_switch(values);
+  const double tracking_cost = read_number(values, "tracking-cost", 0, 0.9);
+  const double jitter = read_number(values, "jitter", 0, 1);
+  const Target target(plan.model, plan.cluster, plan_path);
+  validate(plan, target.model, target.cluster, plan_path);
+  const std::vector<Sample> samples =
+      load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  std::optional<DriftAdvice> drift;
+  if (values.count("new-data") > 0) drift = drift_of(values, target, samples, plan.gbs, seed);
+  const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
+
+  const CorrectionStudy study{plan, target, batches, scheduler, seed, tracking_cost, jitter, switching};
+  Progress progress("correcting");
+  const std::vector<CorrectionCell> cells = run_correction_study(
+      study, anomalies, [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  StagedOutputs outputs;
+  if (out) outputs.add(*out, to_json(CorrectionFile{plan.model, plan.cluster, cells[0].on.learned}));
+  if (html) outputs.add(*html, correction_page("dflop correction " + typed_options(values), plan, cells));
+  outputs.commit();
+  print_result(format, cells, drift);
+  return 0;
+}
+
+}  // namespace
+
+Command correction_command() {
+  Command command{
+      "correction",
+      "study Adaptive Correction: slow shapes, what it gains, when it switches itself off",
+      "Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost model\n"
+      "says: each lengthens every stage of its module by a part of the largest stage's duration. A row for each\n"
+      "fraction of slow samples and latency. gain: throughput against schedules without correction; net: less\n"
+      "what tracking costs; perfect: scheduled with the hardware's own costs; these of the second half of the\n"
+      "iterations, those with the switch of all. Under both rules of the switch: whether tracking is on at the\n"
+      "end, since when, and when it went on and off; keep goes on using, at rest, what was learned.",
+      "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --html correction.html",
+      command_options(),
+      run};
+  command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
+                                "from 'dflop plan'");
+  add_data_options(command.options);
+  command.options.add_options()  //
+      ("iterations", po::value<std::int64_t>()->default_value(64)->value_name("K"),
+       "global batches to run")                                                                        //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices")  //
+      ("fractions", po::value<std::string>()->default_value("0.01,0.03,0.05")->value_name("LIST"),
+       "of samples that are slow, in whole buckets of shapes")  //
+      ("latencies", po::value<std::string>()->default_value("0.125,0.25,0.5,0.75,1")->value_name("LIST"),
+       "that a slow sample adds, in durations of the largest stage")  //
+      ("module", po::value<std::string>()->default_value("llm")->value_name("llm|encoder"),
+       "whose shapes are slow")  //
+      ("shifted", po::bool_switch(),
+       "slow shapes lie half a bucket beside the buckets that correction has")                            //
+      ("appear", po::value<std::int64_t>()->value_name("K"), "first iteration in which shapes are slow")  //
+      ("vanish", po::value<std::int64_t>()->value_name("K"),
+       "first iteration in which they no longer are")  //
+      ("tracking-cost", po::value<double>()->default_value(0.04, "0.04")->value_name("C"),
+       "part of throughput that tracking takes")  //
+      ("jitter", po::value<double>()->default_value(0.02, "0.02")->value_name("SIGMA"),
+       "log-normal noise of every instruction")  //
+      ("measure", po::value<std::int64_t>()->default_value(4)->value_name("N"),
+       "iterations without and as many with tracking that measure its cost")  //
+      ("window", po::value<std::int64_t>()->default_value(8)->value_name("I"),
+       "iterations over which the benefit is averaged; of --new-data, global batches that are looked at")  //
+      ("probe", po::value<std::int64_t>()->default_value(8)->value_name("P"),
+       "at rest under keep, track one iteration in so many; 0: none")  //
+      ("new-data", po::value<std::string>()->value_name("FILE"),
+       "data that are now trained on: says whether to plan anew");
+  static const std::string schedulers = joined(scheduler_names());
+  command.options.add_options()  //
+      ("scheduler", po::value<std::string>()->default_value("lpt")->value_name(schedulers),
+       "microbatch scheduler")  //
+      ("steps", po::value<std::int64_t>()->value_name("N"),
+       "work of its search for each iteration, in its own steps")  //
+      ("out", po::value<std::string>()->value_name("FILE"),
+       "write what was learned, of one fraction and latency, as JSON")  //
+      ("html", po::value<std::string>()->value_name("FILE"), "write a page with pictures");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,119 @@
+// dflop data: what one model makes of a data set.
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "costmodel/analytic/flops.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/studies/study.hpp"
+#include "traces/data/profile.hpp"
+#include "traces/data/profile_json.hpp"
+#include "traces/text/output_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string samples_csv(const std::vector<Sample>& samples) {
+  Table table;
+  for (const char* key : {"id", "encoder_sequences", "encoder_tokens", "encoder_attention_pairs",
+                          "llm_tokens", "llm_attention_pairs"}) {
+    table.columns.push_back({key, key});
+  }
+  for (const Sample& sample : samples) {
+    const Workload encoder = sample.encoder();
+    const Workload llm = sample.llm();
+    table.rows.push_back({sample.id, encoder.sequences, encoder.tokens, encoder.attention_pairs, llm.tokens,
+                          llm.attention_pairs});
+  }
+  return to_csv(table);
+}
+
+/// Forward FLOP of the encoder over those of the LLM, per sample.
+std::vector<double> flop_ratios(const ModelSpec& model, const std::vector<Sample>& samples) {
+  std::vector<double> ratios;
+  for (const Sample& sample : samples) {
+    const double llm = llm_flop(model, sample.llm()).count;
+    ratios.push_back(llm > 0 ? encoder_flop(model, sample.encoder()).count / llm : 0.0);
+  }
+  return ratios;
+}
+
+Table profile_table(const DataProfile& profile) {
+  Table table;
+  table.columns = {{"series", "series"}, {"mean", "mean", 2}, {"min", "min", 2}, {"p10", "p10", 2},
+                   {"p50", "p50", 2},    {"p90", "p90", 2},   {"p99", "p99", 2}, {"max", "max", 2}};
+  for (const Series& s : profile.series) {
+    table.rows.push_back({s.name, s.mean, s.min, s.p10, s.p50, s.p90, s.p99, s.max});
+  }
+  return table;
+}
+
+int run(const Values& values) {
+  const ModelSpec model = find_model(values["model"].as<std::string>());
+  const Format format = read_format(values);
+  const auto samples_out = read_output(values, "samples-out");
+  const auto profile_out = read_output(values, "profile-out");
+  const auto data = values["data"].as<std::string>();
+  PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
+  if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
+  options.max_tokens = 0;
+  if (values.count("max-tokens") > 0)
+    options.max_tokens = read_integer(values, "max-tokens", 1, 1'000'000'000);
+  const std::vector<Sample> samples = load_samples(data, options);
+  const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
+  StagedOutputs files;
+  if (samples_out) files.add(*samples_out, samples_csv(samples));
+  if (profile_out) files.add(*profile_out, to_json(profile, data, model.name));
+  files.commit();
+  const Table table = profile_table(profile);
+  switch (format) {
+    case Format::json:
+      fmt::print("{}", to_json(profile, data, model.name));
+      break;
+    case Format::csv:
+      fmt::print("{}", to_csv(table));
+      break;
+    case Format::table:
+      fmt::print("{} samples:", profile.samples);
+      for (int m = 0; m < kModalities; ++m) {
+        if (profile.by_modality[m] > 0)
+          fmt::print(" {} {}", profile.by_modality[m], to_string(static_cast<Modality>(m)));
+      }
+      fmt::print("\n\n{}", to_text(table, terminal_width()));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command data_command() {
+  Command command{
+      "data",
+      "what a model makes of a data set",
+      "Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens\n"
+      "and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text "
+      "tokens,\n"
+      "before truncation unless --max-tokens is given.",
+      "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
+      command_options(),
+      run};
+  add_data_options(command.options);
+  command.options.add_options()                                                                       //
+      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'")  //
+      ("preprocess", po::value<std::string>()->value_name("RULE"),
+       "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio or tiny-vlm instead of the "
+       "model's own")                                                                       //
+      ("max-tokens", po::value<std::int64_t>()->value_name("N"), "cut LLM sequences here")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
+       "of rules that draw frame counts (internvl2.5)")                                              //
+      ("samples-out", po::value<std::string>()->value_name("FILE"), "write one CSV row per sample")  //
+      ("profile-out", po::value<std::string>()->value_name("FILE"),
+       "write the profile with histograms as JSON");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,238 @@
+// dflop fidelity: live runs of several plans beside their predictions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+
+#include "backend/profile/profiler.hpp"
+#include "core/error.hpp"
+#include "core/program/lowering.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/output_directory.hpp"
+#include "experiments/cli/progress.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/cli/stop_signals.hpp"
+#include "experiments/fidelity/report.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "experiments/training/profile.hpp"
+#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json", "fidelity.csv",
+                                                 "operations.csv"};
+
+constexpr std::int64_t kMostSteps = 10'000;
+constexpr double kMostBudgetS = 86'400;
+
+/// All that the command line and the files that it names say.
+struct Request {
+  PlanGrid grid;
+  int gbs = 0;
+  std::shared_ptr<const Target> target;
+  std::vector<NamedPlan> plans;
+  FidelityOptions options;
+  bool foreign_profile = false;
+  Seconds budget{0};  ///< of a profile
+};
+
+Request read_request(const Values& values) {
+  Request request;
+  const auto file = values["plans"].as<std::string>();
+  request.grid = parse_plan_grid(read_text_file(file), file);
+  const PlanGrid& grid = request.grid;
+  request.gbs =
+      values.count("gbs") > 0 ? static_cast<int>(read_integer(values, "gbs", 1, kMostGbs)) : grid.gbs;
+  request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
+  request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
+  FidelityOptions& options = request.options;
+  options.device = read_local_device(values);
+  options.dtype = read_dtype(values);
+  options.steps = read_integer(values, "steps", 1, kMostSteps);
+  options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
+  options.device.cores = read_cores(values, options.device);
+  options.seed = read_seed(values);
+  request.foreign_profile = read_foreign_profile(values);
+  request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
+  options.scheduler.name = "lpt";
+  return request;
+}
+
+BatchStream make_request_batches(const Request& request, const Values& values) {
+  const std::uint64_t seed = request.options.seed;
+  auto samples = load_samples(values["data"].as<std::string>(),
+                              read_preprocess_options(values, request.target->model, seed));
+  return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
+}
+
+/// What a plan needs, with as many ranks busy as it has, and the machine has cores for.
+/// @throws Stopped after the part that is measured when a signal comes
+ProfileTables measure(const Request& request, const Plan& plan, const StopOnSignals& signals) {
+  ProfilerOptions options;
+  options.seed = request.options.seed;
+  options.budget = request.budget / kProfilesOfAPlan;
+  options.dtype = request.options.dtype;
+  std::set<TpMode> modes;
+  for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert(tp_mode(tp, plan.sequence_parallel));
+  options.modes.assign(modes.begin(), modes.end());
+  const int cores = request.options.device.cores;
+  options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
+  LiveDevice device = request.options.device;
+  if (plan.ranks() == 1) device = {device.name, 0, false};  // the second rank is there for messages alone
+  const std::unique_ptr<World> world = make_live_world(device, std::max(2, plan.ranks()));
+  return measure_profile(request.target->model, *world, options,
+                         [&](std::int64_t, std::int64_t) { signals.check(); });
+}
+
+/// @throws Error (input) naming the plan for which the profile is not.
+void check_profile(const Request& request, const ProfileTables& profile, const std::string& file,
+                   const Batch& batch) {
+  for (const NamedPlan& named : request.plans) {
+    const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
+    const std::unique_ptr<World> world = make_live_world(request.options.device, layout.ranks());
+    try {
+      require_profile(profile, file, request.target->model, layout, *world, request.options.dtype,
+                      request.foreign_profile);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
+    }
+  }
+}
+
+/// `profile`: of all plans; null: each has its own.
+/// Adds one plan after the other, so that those are there that are done when one fails.
+/// @throws Stopped where a signal came, after the step or the measured part that is under way
+void study_plans(const Request& request, const BatchStream& batches, const ProfileTables* profile,
+                 const StopOnSignals& signals, std::vector<PlanFidelity>& results) {
+  const std::int64_t each = request.options.warm_up + request.options.steps;
+  const std::int64_t all = each * static_cast<std::int64_t>(request.plans.size());
+  std::int64_t done = 0;
+  Progress progress("running plans");
+  const FidelityInput input{request.target, batches, profile,
+                            [&](const Plan& plan) { return measure(request, plan, signals); }};
+  for (const NamedPlan& plan : request.plans) {
+    results.push_back(study_plan(plan, input, request.options, [&] {
+      progress.update(++done, all);
+      signals.check();
+    }));
+    const PlanFidelity& last = results.back();
+    progress.note(fmt::format("plan '{}': {:.2f} ms, predicted {:+.1f} %", plan.name,
+                              1e3 * last.measured().count(), 100 * last.error()));
+  }
+}
+
+void write_outputs(const std::string& directory, const Values& values,
+                   const std::vector<PlanFidelity>& plans) {
+  make_output_directory(directory);
+  const std::filesystem::path base(directory);
+  StagedOutputs files;
+  files.add(base / kOutputs[0], fidelity_page("dflop fidelity " + typed_options(values), plans));
+  files.add(base / kOutputs[1], fidelity_json(plans));
+  files.add(base / kOutputs[2], to_csv(fidelity_table(plans)));
+  files.add(base / kOutputs[3], to_csv(operations_table(plans)));
+  files.commit();
+  say("dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv\n", directory);
+}
+
+void print(const std::vector<PlanFidelity>& plans, Format format) {
+  if (format == Format::json) {
+    fmt::print("{}", fidelity_json(plans));
+  } else if (format == Format::csv) {
+    print_table(fidelity_table(plans), format);
+  } else {
+    print_table(fidelity_table_with_summary(plans), format);
+    fmt::print("\n");
+    print_table(all_operations_table(plans), format);
+  }
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_text(values, "out");
+  const auto profile_file = read_text(values, "profile");
+  const Request request = read_request(values);
+  const BatchStream batches = make_request_batches(request, values);
+  if (out) {
+    for (const char* file : kOutputs) {
+      refuse_files_of_others(values, "out", (std::filesystem::path(*out) / file).string());
+    }
+    check_output_directory(*out, kOutputs[0]);
+  }
+  std::optional<ProfileTables> profile;
+  if (profile_file) {
+    profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
+    check_profile(request, *profile, *profile_file, BatchStream(batches).next());
+  }
+  std::vector<PlanFidelity> done;
+  const auto report = [&] {
+    if (out) write_outputs(*out, values, done);
+    print(done, format);
+  };
+  const auto report_part = [&](const std::string& why) {
+    say("dflop: {}; {} of {} plans are done\n", why, done.size(), request.plans.size());
+    if (!done.empty()) report();
+  };
+  const StopOnSignals signals;
+  try {
+    study_plans(request, batches, profile ? &*profile : nullptr, signals, done);
+  } catch (const Stopped& stopped) {
+    report_part(stopped.what());
+    return stopped.exit_code();
+  } catch (const std::exception& error) {
+    if (!done.empty()) {
+      report_part(fmt::format("plan '{}' failed: {}", request.plans[done.size()].name, error.what()));
+    }
+    throw;
+  }
+  report();
+  return 0;
+}
+
+}  // namespace
+
+Command fidelity_command() {
+  Command command{
+      "fidelity",
+      "live runs of several plans beside their predictions",
+      "Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a "
+      "profile of the\nsame device through the simulator (error %), and from the step's own recorded "
+      "durations through the simulator\n(engine error %), so that what the cost model and what the engine "
+      "get wrong stand apart. Times are medians over the\nsteps. Below the plans stand the operations, by "
+      "the module of their stage, with means. Measured seconds are not\nthe "
+      "same in two runs.",
+      "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
+      command_options(),
+      run};
+  command.options.add_options()  //
+      ("plans", po::value<std::string>()->required()->value_name("FILE"),
+       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")  //
+      ("profile", po::value<std::string>()->value_name("FILE"),
+       "from 'dflop profile', for all plans; without it several are measured between the steps of each plan, at "
+       "its tp and with as many ranks busy as compute at a time, and their medians predict")   //
+      ("foreign-profile", po::bool_switch(), "take one that was measured on another machine")  //
+      ("budget-s", po::value<double>()->default_value(4, "4")->value_name("S"),
+       "seconds of each plan for measuring profiles, at least")  //
+      ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),
+       "iterations of each plan that count")  //
+      ("warm-up", po::value<std::int64_t>()->default_value(3)->value_name("N"),
+       "iterations before them, which do not")                                              //
+      ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the grid's")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
+       "of parameters, batches and contents")  //
+      ("out", po::value<std::string>()->value_name("DIR"),
+       "write report.html, fidelity.json, fidelity.csv and operations.csv");
+  add_live_options(command.options, false);
+  add_cores_option(command.options);
+  add_data_options(command.options, "traces/datasets/vision_mix.csv");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

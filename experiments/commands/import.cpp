@@ -1,0 +1,300 @@
+// dflop import: PyTorch-profiler traces as tables, findings and a timeline.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/studies/options.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/profiler/check.hpp"
+#include "traces/profiler/kineto.hpp"
+#include "traces/profiler/ranks.hpp"
+#include "traces/profiler/timeline.hpp"
+#include "traces/profiler/usage.hpp"
+#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::size_t kMostExamples = 3;
+
+double seconds(Nanoseconds time) {
+  return Seconds(time).count();
+}
+
+/// `part` of `whole`, nothing where that is 0.
+Cell fraction(Nanoseconds part, Nanoseconds whole) {
+  if (whole.count() == 0) return {};
+  return seconds(part) / seconds(whole);
+}
+
+std::int64_t rank_of(const KinetoTrace& trace) {
+  return *trace.rank;
+}
+
+Table step_table(const std::vector<KinetoTrace>& traces) {
+  Table table;
+  table.columns = {{"rank", "rank"},
+                   {"step", "step"},
+                   {"host_s", "host ms", 3, 1e3},
+                   {"duration_s", "device ms", 3, 1e3},
+                   {"busy_s", "busy ms", 3, 1e3},
+                   {"compute_s", "compute ms", 3, 1e3},
+                   {"communication_s", "comm ms", 3, 1e3},
+                   {"exposed_communication_s", "exposed ms", 3, 1e3},
+                   {"copy_s", "memcpy ms", 3, 1e3},
+                   {"idle_s", "idle ms", 3, 1e3},
+                   {"forward_fraction", "forward %", 1, 100},
+                   {"backward_fraction", "backward %", 1, 100},
+                   {"optimizer_fraction", "optimizer %", 1, 100},
+                   {"other_fraction", "other %", 1, 100},
+                   {"activities", "activities"}};
+  for (const KinetoTrace& trace : traces) {
+    for (const KinetoStepUsage& usage : step_usage(trace)) {
+      const std::int32_t step = usage.window.step;
+      std::vector<Cell> row = {rank_of(trace),
+                               step < 0 ? Cell{} : Cell{trace.steps[step].number},
+                               usage.host ? Cell{seconds(*usage.host)} : Cell{},
+                               seconds(usage.window.end - usage.window.begin),
+                               seconds(usage.busy),
+                               seconds(usage.compute),
+                               seconds(usage.communication),
+                               seconds(usage.exposed),
+                               seconds(usage.copy),
+                               seconds(usage.idle)};
+      for (const Nanoseconds phase : usage.phases) row.push_back(fraction(phase, usage.compute));
+      row.push_back(usage.activities);
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
+Table stream_table(const std::vector<KinetoTrace>& traces) {
+  Table table;
+  table.columns = {{"rank", "rank"},
+                   {"device", "device"},
+                   {"stream", "stream"},
+                   {"kernels", "kernels"},
+                   {"compute_s", "compute ms", 3, 1e3},
+                   {"communication_s", "comm ms", 3, 1e3},
+                   {"copies", "copies"},
+                   {"copy_s", "memcpy ms", 3, 1e3}};
+  for (const KinetoTrace& trace : traces) {
+    for (const KinetoStreamUsage& usage : stream_usage(trace)) {
+      table.rows.push_back({rank_of(trace), usage.device, usage.stream, usage.kernels, seconds(usage.compute),
+                            seconds(usage.communication), usage.copies, seconds(usage.copy)});
+    }
+  }
+  return table;
+}
+
+/// Bytes per second; nothing where either is not known.
+Cell bandwidth(const std::optional<Bytes>& bytes, Nanoseconds time) {
+  if (!bytes || bytes->count == 0 || time.count() == 0) return {};
+  return static_cast<double>(bytes->count) / seconds(time);
+}
+
+Table group_table(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  Table table;
+  table.columns = {{"operation", "operation"},
+                   {"rank", "rank"},
+                   {"group", "group"},
+                   {"group_size", "size"},
+                   {"count", "count"},
+                   {"bytes", "MB", 3, 1e-6},
+                   {"time_s", "time ms", 3, 1e3},
+                   {"matched", "matched"},
+                   {"transfer_s", "transfer ms", 3, 1e3},
+                   {"wait_s", "wait ms", 3, 1e3},
+                   {"bandwidth_bytes_per_s", "GB/s", 2, 1e-9},
+                   {"bandwidth_with_wait_bytes_per_s", "GB/s with wait", 2, 1e-9}};
+  for (std::size_t t = 0; t < traces.size(); ++t) {
+    for (const KinetoGroupUsage& usage : group_usage(traces[t], ranks.shares[t])) {
+      const bool matched = usage.matched > 0;
+      table.rows.push_back(
+          {usage.name, rank_of(traces[t]), usage.group.empty() ? Cell{} : Cell{usage.group},
+           usage.group_size == 0 ? Cell{} : Cell{usage.group_size}, usage.count,
+           usage.bytes ? Cell{usage.bytes->count} : Cell{}, seconds(usage.time), usage.matched,
+           matched ? Cell{seconds(usage.transfer)} : Cell{}, matched ? Cell{seconds(usage.wait)} : Cell{},
+           bandwidth(usage.matched_bytes, usage.transfer), bandwidth(usage.bytes, usage.time)});
+    }
+  }
+  return table;
+}
+
+Table clock_table(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  Table table;
+  table.columns = {{"file", "file"},
+                   {"rank", "rank"},
+                   {"clock_offset_s", "clock us", 3, 1e6},
+                   {"clock_spread_s", "spread us", 3, 1e6},
+                   {"matches", "matches"}};
+  for (std::size_t t = 0; t < traces.size(); ++t) {
+    const KinetoClock& clock = ranks.clocks[t];
+    const bool known = t == 0 || clock.matches > 0;
+    table.rows.push_back({traces[t].file, rank_of(traces[t]), known ? Cell{seconds(clock.offset)} : Cell{},
+                          known ? Cell{seconds(clock.spread)} : Cell{},
+                          static_cast<std::int64_t>(clock.matches)});
+  }
+  return table;
+}
+
+/// Counts by kind, with the first findings of each.
+Table finding_table(const std::vector<KinetoFinding>& findings) {
+  Table table;
+  table.columns = {{"finding", "finding"}, {"count", "count"}, {"meaning", "meaning"}};
+  for (int k = 0; k < kKinetoFindingKinds; ++k) {
+    const auto kind = static_cast<KinetoFindingKind>(k);
+    const auto count = std::count_if(findings.begin(), findings.end(),
+                                     [&](const KinetoFinding& f) { return f.kind == kind; });
+    if (count == 0) continue;
+    table.rows.push_back(
+        {std::string(to_string(kind)), static_cast<std::int64_t>(count), std::string(explanation(kind))});
+  }
+  return table;
+}
+
+std::vector<const KinetoFinding*> examples(const std::vector<KinetoFinding>& findings) {
+  std::vector<const KinetoFinding*> first;
+  std::size_t taken[kKinetoFindingKinds] = {};
+  for (const KinetoFinding& finding : findings) {
+    if (taken[static_cast<std::size_t>(finding.kind)]++ < kMostExamples) first.push_back(&finding);
+  }
+  std::stable_sort(first.begin(), first.end(),
+                   [](const KinetoFinding* a, const KinetoFinding* b) { return a->kind < b->kind; });
+  return first;
+}
+
+std::string examples_json(const std::vector<KinetoFinding>& findings) {
+  Table table{{{"finding", ""}, {"event", ""}, {"place", ""}, {"text", ""}}, {}};
+  for (const KinetoFinding* f : examples(findings)) {
+    table.rows.push_back(
+        {std::string(to_string(f->kind)), static_cast<std::int64_t>(f->event), f->place, f->text});
+  }
+  return to_json(table, -1);
+}
+
+void print_tables(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                  const std::vector<KinetoFinding>& findings) {
+  const int width = terminal_width();
+  fmt::print("{}\nby step:\n\n{}\nby stream:\n\n{}", to_text(clock_table(traces, ranks), width),
+             to_text(step_table(traces), width), to_text(stream_table(traces), width));
+  const Table groups = group_table(traces, ranks);
+  if (!groups.rows.empty()) fmt::print("\ncommunication:\n\n{}", to_text(groups, width));
+  if (findings.empty()) {
+    fmt::print("\nno findings\n");
+    return;
+  }
+  fmt::print("\nfindings:\n\n{}\n", to_text(finding_table(findings), width));
+  for (const KinetoFinding* f : examples(findings)) {
+    fmt::print("{}: {}: {}\n", to_string(f->kind), f->place, f->text);
+  }
+}
+
+void print_json(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                const std::vector<KinetoFinding>& findings) {
+  using Json = nlohmann::ordered_json;
+  Json out;
+  out["traces"] = Json::parse(to_json(clock_table(traces, ranks), -1));
+  out["steps"] = Json::parse(to_json(step_table(traces), -1));
+  out["streams"] = Json::parse(to_json(stream_table(traces), -1));
+  out["communication"] = Json::parse(to_json(group_table(traces, ranks), -1));
+  out["findings"] = Json::parse(to_json(finding_table(findings), -1));
+  out["examples"] = Json::parse(examples_json(findings));
+  fmt::print("{}\n", out.dump(2));
+}
+
+/// Gives files without a rank the lowest free ones, and refuses a rank that is there twice.
+void settle_ranks(std::vector<KinetoTrace>& traces) {
+  std::vector<std::int32_t> taken;
+  for (const KinetoTrace& trace : traces) {
+    if (!trace.rank) continue;
+    if (std::find(taken.begin(), taken.end(), *trace.rank) != taken.end()) {
+      throw Error(ErrorKind::input,
+                  fmt::format("expected one file per rank, found rank {} again", *trace.rank), trace.file);
+    }
+    taken.push_back(*trace.rank);
+  }
+  std::int32_t next = 0;
+  for (KinetoTrace& trace : traces) {
+    if (trace.rank) continue;
+    while (std::find(taken.begin(), taken.end(), next) != taken.end()) ++next;
+    trace.rank = next++;
+  }
+}
+
+std::optional<std::string> read_timeline_output(const Values& values,
+                                                const std::vector<std::string>& inputs) {
+  auto out = read_output(values, "out");
+  for (const std::string& input : inputs) {
+    std::error_code ignored;  // what is not there yet is not the same file
+    if (!out || (*out != input && !std::filesystem::equivalent(*out, input, ignored))) continue;
+    throw Error(ErrorKind::usage, fmt::format("option '--out': '{}' is also a file of '--kineto'", *out));
+  }
+  return out;
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto paths = values["kineto"].as<std::vector<std::string>>();
+  const auto out = read_timeline_output(values, paths);
+  std::vector<KinetoTrace> traces;
+  for (const std::string& path : paths) traces.push_back(parse_kineto(read_text_file(path), path));
+  settle_ranks(traces);
+  const KinetoRanks ranks = compare_ranks(traces);
+  const std::vector<KinetoFinding> findings = check_kineto(traces, ranks);
+  if (out) write_file_atomically(*out, to_json(TimelineFile{to_timelines(traces, ranks)}));
+  switch (format) {
+    case Format::table:
+      print_tables(traces, ranks, findings);
+      break;
+    case Format::json:
+      print_json(traces, ranks, findings);
+      break;
+    case Format::csv:
+      fmt::print("{}", to_csv(step_table(traces)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command import_command() {
+  std::string kinds;
+  for (int k = 0; k < kKinetoFindingKinds; ++k) {
+    const auto kind = static_cast<KinetoFindingKind>(k);
+    kinds += fmt::format("{}  {:<19} {}", k == 0 ? "" : "\n", to_string(kind), explanation(kind));
+  }
+  Command command{
+      "import",
+      "read PyTorch-profiler traces, check them and show where the time went",
+      "Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints each rank's clock beside\n"
+      "the first file's; per rank and step the time on the device, from the first kernel of the step to that\n"
+      "of the next: busy + idle = device; exposed is communication while no kernel computes; forward,\n"
+      "backward, optimizer and other are shares of compute; per stream and, for communication, per process\n"
+      "group the sums over the trace. With several ranks, the transfer of a collective is its shortest kernel\n"
+      "on any of them and wait the rest; GB/s is bytes / transfer, and with wait, bytes / time. JSON holds\n"
+      "all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found.\n"
+      "\n"
+      "Findings, with the first examples of each kind:\n" +
+          kinds,
+      "dflop import --kineto traces/kineto/rank0.json traces/kineto/rank1.json",
+      command_options(),
+      run};
+  command.options.add_options()  //
+      ("kineto", po::value<std::vector<std::string>>()->multitoken()->required()->value_name("FILE..."),
+       "traces of different ranks of one run (.json, .json.gz)")  //
+      ("out", po::value<std::string>()->value_name("FILE"),
+       "write a timeline with one iteration per step (.json, .json.gz)");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,123 @@
+// dflop models, dflop clusters, dflop devices, dflop manual: what there is.
+#include <fmt/format.h>
+
+#include "backend/devices.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/options.hpp"
+
+namespace dflop {
+namespace {
+
+std::int64_t encoder_parameters(const ModelSpec& model) {
+  return model.encoder.layers * model.encoder.layer_parameters(1) + model.connector.parameters(1);
+}
+
+std::int64_t llm_parameters(const ModelSpec& model) {
+  return model.llm.layers * model.llm.layer_parameters(1) + 2 * model.llm.embedding_parameters(1);
+}
+
+int run_models(const Values& values) {
+  Table table;
+  table.columns = {{"name", "name"},
+                   {"encoder", "encoder"},
+                   {"encoder_parameters", "encoder 1e6", 1, 1e-6},
+                   {"llm", "LLM"},
+                   {"llm_parameters", "LLM 1e6", 1, 1e-6},
+                   {"preprocess", "preprocess"},
+                   {"max_tokens", "max tokens"}};
+  for (const std::string& name : preset_names("models")) {
+    const ModelSpec model = find_model(name);
+    table.rows.push_back({name, model.encoder.name, encoder_parameters(model), model.llm.name,
+                          llm_parameters(model), model.preprocess, model.max_tokens});
+  }
+  print_table(table, read_format(values));
+  return 0;
+}
+
+int run_clusters(const Values& values) {
+  Table table;
+  table.columns = {{"name", "name"},
+                   {"gpu", "GPU"},
+                   {"gpus_per_node", "GPUs/node"},
+                   {"peak_flop_per_s", "peak TFLOP/s", 0, 1e-12},
+                   {"memory_bytes", "memory GiB", 1, 0x1p-30},
+                   {"memory_bandwidth_bytes_per_s", "memory TB/s", 2, 1e-12},
+                   {"intra_node_bytes_per_s", "NVLink GB/s", 0, 1e-9},
+                   {"inter_node_bytes_per_s", "network GB/s per GPU", 1, 1e-9}};
+  for (const std::string& name : preset_names("clusters")) {
+    const ClusterSpec cluster = find_cluster(name);
+    table.rows.push_back({name, cluster.gpu.name, static_cast<std::int64_t>(cluster.gpus_per_node),
+                          cluster.gpu.peak_flop_per_s, cluster.gpu.memory.count,
+                          cluster.gpu.memory_bandwidth_bytes_per_s, cluster.intra_node.bandwidth_bytes_per_s,
+                          cluster.inter_node.bandwidth_bytes_per_s});
+  }
+  print_table(table, read_format(values));
+  return 0;
+}
+
+int run_devices(const Values& values) {
+  Table table;
+  table.columns = {{"index", "device"},
+                   {"name", "name"},
+                   {"multiprocessors", "SMs"},
+                   {"compute_capability", "capability"},
+                   {"memory_bytes", "memory GiB", 1, 0x1p-30},
+                   {"free_memory_bytes", "free GiB", 1, 0x1p-30}};
+  for (const DeviceInfo& device : cuda_devices()) {
+    table.rows.push_back({static_cast<std::int64_t>(device.index), device.name,
+                          static_cast<std::int64_t>(device.multiprocessors),
+                          static_cast<std::int64_t>(device.compute_capability), device.memory.count,
+                          device.free_memory.count});
+  }
+  print_table(table, read_format(values));
+  return 0;
+}
+
+/// A command whose only option is --format.
+Command listing(const char* name, const char* summary, const char* description, const char* example,
+                int (*run)(const Values&)) {
+  Command command{name, summary, description, example, command_options(), run};
+  add_format_option(command.options);
+  return command;
+}
+
+int run_manual(const Values&) {
+  fmt::print("{}", manual_text());
+  return 0;
+}
+
+}  // namespace
+
+Command models_command() {
+  return listing(
+      "models", "list the models that are known by name",
+      "A model of your own is a file of the same form as those in experiments/presets/models: give its path.",
+      "dflop models", run_models);
+}
+
+Command clusters_command() {
+  return listing(
+      "clusters", "list the clusters that are known by name",
+      "'a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file\n"
+      "of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.",
+      "dflop clusters --format json", run_clusters);
+}
+
+Command devices_command() {
+  return listing(
+      "devices", "list the GPUs of this machine",
+      "Exit code 4 where there is none, saying whether the build, the driver or the device is missing.",
+      "dflop devices", run_devices);
+}
+
+Command manual_command() {
+  return {"manual",
+          "print the manual, docs/cli.md",
+          "All commands with their options and examples, as Markdown.",
+          "dflop manual",
+          Options(),
+          run_manual};
+}
+
+}  // namespace dflop

@@ -1,0 +1,218 @@
+// dflop partition: items with given costs into bins.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/studies/options.hpp"
+#include "solver/makespan/bound.hpp"
+#include "solver/methods/assignment_solvers.hpp"
+#include "traces/files/items.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int kMostBins = 65'536;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
+
+/// Items and bins as the options say, and all that the problem refers to.
+struct Partition {
+  std::string file;
+  ItemList items;
+  Objective objective = Objective::bins;
+  std::vector<double> encoder_s;  ///< of a bin
+  LoadPipeline pipeline;
+  std::unique_ptr<MakespanBounds> bounds;
+  AssignmentProblem problem;
+
+  explicit Partition(const Values& values);
+  Partition(const Partition&) = delete;
+
+ private:
+  void read_bins(const Values& values, int encoder_dp);
+  void read_pipeline(const Values& values, int encoder_dp);
+};
+
+Objective read_objective_of_bins(const Values& values) {
+  const Objective objective = read_objective(values).value_or(Objective::bins);
+  for (const char* option : {"encoder-stages", "llm-stages", "schedule", "backward-ratio"}) {
+    if (objective != Objective::makespan && !values[option].defaulted())
+      throw Error(ErrorKind::usage,
+                  fmt::format("option '--{}': read only with --objective makespan", option));
+  }
+  return objective;
+}
+
+Partition::Partition(const Values& values)
+    : file(values["costs"].as<std::string>()), objective(read_objective_of_bins(values)) {
+  const int encoder_dp =
+      values.count("encoder-dp") > 0 ? static_cast<int>(read_integer(values, "encoder-dp", 1, kMostBins)) : 0;
+  items = parse_items(read_text_file(file), file);
+  read_bins(values, encoder_dp);
+  if (objective == Objective::makespan) read_pipeline(values, encoder_dp);
+}
+
+void Partition::read_bins(const Values& values, int encoder_dp) {
+  BinProblem& bins = problem.bins;
+  bins.bins = static_cast<int>(read_integer(values, "bins", 1, kMostBins));
+  bins.dp = static_cast<int>(read_integer(values, "dp", 1, bins.bins));
+  if (bins.bins % bins.dp != 0) {
+    throw Error(ErrorKind::usage, fmt::format("option '--bins': expected a multiple of --dp {}, found '{}'",
+                                              bins.dp, bins.bins));
+  }
+  // A bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
+  const double share = encoder_dp > 0 ? static_cast<double>(bins.dp) / encoder_dp : 1.0;
+  for (const double time : items.encoder_s) encoder_s.push_back(time * share);
+  bins.encoder_s = encoder_s;
+  bins.llm_s = items.llm_s;
+  bins.names = items.ids;
+  bins.shared_encoder = encoder_dp > 0 && objective != Objective::published;
+  bins.allow_empty = values["allow-empty"].as<bool>();
+  if (!bins.allow_empty && items.ids.size() < static_cast<std::size_t>(bins.bins)) {
+    throw Error(ErrorKind::input,
+                fmt::format("expected at least as many items as --bins {} (or --allow-empty), found {}",
+                            bins.bins, items.ids.size()),
+                file);
+  }
+  if (values.count("token-cap") == 0) return;
+  if (items.tokens.empty())
+    throw Error(ErrorKind::input, "column 'tokens' is missing, which --token-cap reads", file);
+  const std::int64_t cap = read_integer(values, "token-cap", 1, kMostTokens);
+  bins.caps.push_back({"LLM tokens", items.tokens, static_cast<double>(cap)});
+}
+
+void Partition::read_pipeline(const Values& values, int encoder_dp) {
+  constexpr int kMostStages = 256;
+  const auto name = values["schedule"].as<std::string>();
+  const auto kind = pipeline_schedule_from_string(name);
+  if (!kind || reads_tables(*kind) || has_chunks(*kind)) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--schedule': expected 1f1b, gpipe, zb-h1 or zb-h2, found '{}'", name));
+  }
+  const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMostStages));
+  const bool encodes =
+      std::any_of(items.encoder_s.begin(), items.encoder_s.end(), [](double time) { return time > 0; });
+  if (encoder_stages == 0 && (encodes || encoder_dp > 0)) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--encoder-stages': expected at least 1 where {}, found '0'",
+                            encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"));
+  }
+  const int llm_stages = static_cast<int>(read_integer(values, "llm-stages", 1, kMostStages));
+  const PipelineShape shape{*kind, encoder_stages + llm_stages, 1, problem.bins.microbatches()};
+  if (shape.microbatches > kMostRawCells / shape.ranks) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--bins': expected at most {} stages x microbatches, found {}",
+                            kMostRawCells, std::int64_t{shape.microbatches} * shape.ranks));
+  }
+  pipeline = simple_load_pipeline(shape, encoder_stages, problem.bins.dp, encoder_dp,
+                                  read_number(values, "backward-ratio", 0, 100));
+  problem.pipeline = &pipeline;
+  problem.features = {items.encoder_s, items.llm_s};
+  bounds = std::make_unique<MakespanBounds>(pipeline);
+  bounds->prepare(problem.features);
+  problem.bounds = bounds.get();
+}
+
+SolveLimits read_limits(const Values& values) {
+  SolveLimits limits;
+  limits.seed = read_seed(values);
+  if (values.count("steps") > 0) limits.steps = read_integer(values, "steps", 1, INT64_MAX);
+  if (values.count("time-limit") > 0) {
+    if (limits.steps > 0)
+      throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--steps'");
+    limits.time = Seconds(read_number(values, "time-limit", 1e-6, 86400));
+  }
+  return limits;
+}
+
+void print_solution(const Partition& partition, std::string_view method, const AssignmentSolution& solution,
+                    Format format) {
+  std::string bins;
+  for (const std::int32_t bin : solution.bin) bins += (bins.empty() ? "" : " ") + std::to_string(bin);
+  const Table table{{{"method", "method"},
+                     {"objective", "objective"},
+                     {"objective_s", "objective s", 6},
+                     {"bound_s", "bound s", 6},
+                     {"bound_kind", "kind of bound"},
+                     {"gap", "gap %", 3, 100},
+                     {"status", "status"},
+                     {"seconds", "seconds", 4},
+                     {"assignment", "assignment"}},
+                    {{std::string(method), std::string(to_string(partition.objective)), solution.objective_s,
+                      solution.bound_s, std::string(to_string(solution.bound_kind)), solution.gap(),
+                      std::string(to_string(solution.status)), solution.time.count(), bins}}};
+  if (format != Format::json) return print_table(table, format);
+  nlohmann::ordered_json json = json_of(table)[0];
+  json["assignment"] = solution.bin;
+  fmt::print("{}\n", json.dump());
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto method = values["method"].as<std::string>();
+  require_one_of("method", assignment_solver_names(), method);
+  const auto solver = make_assignment_solver(method);
+  const SolveLimits limits = read_limits(values);
+  const Partition partition(values);
+  const AssignmentSolution solution = solver->solve(partition.problem, limits);
+  if (!solution.reason.empty()) {
+    say("dflop: {}: {}\n", to_string(solution.status), solution.reason);
+  }
+  if (solution.status == ScheduleStatus::infeasible) return 3;
+  print_solution(partition, method, solution, format);
+  return 0;
+}
+
+}  // namespace
+
+Command partition_command() {
+  Command command{
+      "partition",
+      "put items of given costs into bins",
+      "Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints for each item, in file\n"
+      "order, its bin: bin b is microbatch b div D on LLM dp rank b mod D. Objectives: the largest load of any "
+      "bin,\nencoder or LLM, where the encoder's is shared by the bins of a microbatch (bins) or each bin "
+      "carries its own\n(published); or the makespan of a pipeline in which a stage takes encoder_s or llm_s "
+      "forward. With --encoder-dp E\na microbatch's encoder work is split over E ranks; without it each dp rank "
+      "encodes its own items. The bound is\nproven; that of a makespan comes from a linear program, solved before "
+      "'seconds' begins, for up to 4,096 steps\nof all stages, and is simple beyond. 'seconds' is measured; all else is the same on every run "
+      "unless there is a time limit. Exit code 3 if\nno assignment obeys the cap.",
+      "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 --format json",
+      command_options(),
+      run};
+  command.options.add_options()                                                                         //
+      ("costs", po::value<std::string>()->required()->value_name("FILE"), "items (CSV)")                //
+      ("bins", po::value<std::int64_t>()->required()->value_name("M"), "bins in all, a multiple of D")  //
+      ("dp", po::value<std::int64_t>()->default_value(1)->value_name("D"), "dp ranks of the LLM")       //
+      ("encoder-dp", po::value<std::int64_t>()->value_name("E"),
+       "dp ranks of an encoder on ranks of its own")  //
+      ("method",
+       po::value<std::string>()->default_value("local-search")->value_name(joined(assignment_solver_names())),
+       "karmarkar-karp balances llm_s alone, as verl does")  //
+      ("steps", po::value<std::int64_t>()->value_name("N"),
+       "work of a search, in its own steps (ilp: nodes); the same result on every machine")        //
+      ("time-limit", po::value<double>()->value_name("SECONDS"), "wall clock, in place of steps")  //
+      ("token-cap", po::value<std::int64_t>()->value_name("N"), "tokens of a bin at most")         //
+      ("allow-empty", po::bool_switch(), "bins may stay empty")                                    //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
+  add_objective_option(command.options);
+  command.options.add_options()  //
+      ("encoder-stages", po::value<std::int64_t>()->default_value(1)->value_name("P"),
+       "pipeline stages of the encoder, for the makespan; 0 only where no item has encoder work")  //
+      ("llm-stages", po::value<std::int64_t>()->default_value(1)->value_name("Q"),
+       "pipeline stages of the LLM, for the makespan")  //
+      ("schedule", po::value<std::string>()->default_value("1f1b")->value_name("1f1b|gpipe|zb-h1|zb-h2"),
+       "order of forwards and backwards, for the makespan")  //
+      ("backward-ratio", po::value<double>()->default_value(2)->value_name("R"),
+       "backward time over forward time, for the makespan");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,205 @@
+// dflop profile: measures what the parts of a model take on a live device.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "backend/model/live_checks.hpp"
+#include "backend/profile/profiler.hpp"
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/progress.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/cli/stop_signals.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "experiments/training/profile.hpp"
+#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::int64_t kLeastTokens = 32;  // two points of each unit
+constexpr std::int64_t kMostTokens = 1 << 17;
+constexpr double kMostBudgetS = 86'400;
+constexpr int kMostRanks = 64;
+
+/// Rising, each once.
+std::vector<TpMode> read_modes(const Values& values) {
+  const bool sequence_parallel = !values["no-sequence-parallel"].as<bool>();
+  std::set<TpMode> modes;
+  for (const std::int64_t size : values["tp"].as<std::vector<std::int64_t>>()) {
+    if (size < 1 || size > kMostRanks) {
+      refuse_value("tp", fmt::format("whole numbers from 1 to {}", kMostRanks), std::to_string(size));
+    }
+    modes.insert(tp_mode(static_cast<int>(size), sequence_parallel));
+  }
+  return {modes.begin(), modes.end()};
+}
+
+/// @throws Error (usage) for a tp that the model's parts cannot be split over.
+void require_modes(const ModelSpec& model, const std::vector<TpMode>& modes) {
+  require_live(model);
+  for (const TpMode& mode : modes) {
+    try {
+      require_split(model, mode.tp, mode.tp);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::usage, error.message(), "option '--tp'");
+    }
+  }
+}
+
+Table unit_table(const ProfileTables& profile) {
+  Table table;
+  table.columns = {{"tp", "tp"},
+                   {"sequence_parallel", "sequence parallel"},
+                   {"unit", "unit"},
+                   {"tokens", "tokens"},
+                   {"length", "length"},
+                   {"forward_s", "forward us", 1, 1e6},
+                   {"backward_input_s", "backward input us", 1, 1e6},
+                   {"backward_weight_s", "backward weight us", 1, 1e6}};
+  for (const TpProfile& tp : profile.tp) {
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      const auto unit = static_cast<ProfileUnit>(u);
+      for (const ProfilePoint& p : tp.units[u]) {
+        table.rows.push_back({static_cast<std::int64_t>(tp.mode.tp), tp.mode.sequence_parallel ? "yes" : "no",
+                              std::string(to_string(unit)), p.tokens,
+                              is_attention(unit) ? Cell(p.length) : Cell(), p.forward_s, p.backward_input_s,
+                              p.backward_weight_s});
+      }
+    }
+  }
+  return table;
+}
+
+std::vector<std::string> modes_of(const ProfileTables& tables) {
+  std::vector<std::string> modes;
+  for (const TpProfile& tp : tables.tp) modes.push_back(to_string(tp.mode));
+  return modes;
+}
+
+/// What --resume goes on from; none without it, or where there is no file yet.
+std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec& model, const World& world,
+                                          const ProfilerOptions& options) {
+  if (!values["resume"].as<bool>()) return std::nullopt;
+  const std::optional<std::string> path = read_text(values, "out");
+  if (!path) throw Error(ErrorKind::usage, "option '--resume': expected '--out FILE' with it");
+  if (!std::filesystem::exists(*path)) return std::nullopt;
+  ProfileTables earlier = parse_profile_tables(read_text_file(*path), *path);
+  require_measured(earlier, *path, model, world, options.dtype, false);
+  const ProfileSettings& settings = earlier.settings;
+  if (settings.seed != options.seed || settings.most_tokens != options.most_tokens ||
+      settings.busy_ranks != options.busy) {
+    throw Error(
+        ErrorKind::input,
+        fmt::format("a profile of other settings: expected --seed {}, --most-tokens {}, --busy {}, found "
+                    "{}, {}, {}",
+                    options.seed, options.most_tokens, options.busy, settings.seed, settings.most_tokens,
+                    settings.busy_ranks),
+        *path);
+  }
+  const auto is_old = [](const TpProfile& tp) { return tp.forward_buffers == BytesPerToken{}; };
+  for (const TpProfile& tp : earlier.tp) {
+    if (!is_old(tp)) continue;
+    const bool again = std::binary_search(options.modes.begin(), options.modes.end(), tp.mode);
+    say("dflop: note: {}: tables of {} are of version 1, without memory; they are {}\n", *path,
+        to_string(tp.mode), again ? "measured again" : "left out, as --tp does not ask for them");
+  }
+  std::erase_if(earlier.tp, is_old);
+  return earlier;
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_output(values, "out");
+  LiveDevice device = read_local_device(values);
+  device.cores = default_cores(device);
+  ProfilerOptions options;
+  options.seed = read_seed(values);
+  options.dtype = read_dtype(values);
+  options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
+  options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kMostTokens);
+  options.modes = read_modes(values);
+  options.busy = static_cast<int>(read_integer(values, "busy", 1, kMostRanks));
+  const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
+                               options.modes.back().tp});
+  const ModelSpec model = find_model(values["model"].as<std::string>());
+  require_modes(model, options.modes);
+
+  const std::unique_ptr<World> world = make_live_world(device, ranks);
+  const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
+  if (earlier) options.earlier = &*earlier;
+  std::string kept = earlier ? *out + " is as it was" : "nothing is kept";
+  const auto write = [&](ProfileTables tables) {
+    tables.dflop_version = DFLOP_VERSION;
+    if (!out) return;
+    write_file_atomically(*out, to_json(tables));
+    kept = fmt::format("{} has {}; go on with --resume", *out, fmt::join(modes_of(tables), ", "));
+  };
+  options.on_tables = write;
+  ProfileTables measured;
+  const StopOnSignals signals;
+  try {
+    Progress progress("measuring");
+    measured = measure_profile(model, *world, options, [&](std::int64_t done, std::int64_t total) {
+      signals.check();
+      progress.update(done, total);
+    });
+  } catch (const Stopped& stopped) {
+    say("dflop: {}; {}\n", stopped.what(), kept);
+    return stopped.exit_code();
+  }
+  write(measured);
+  print_table(unit_table(measured), format);
+  return 0;
+}
+
+}  // namespace
+
+Command profile_command() {
+  Command command{
+      "profile",
+      "measure what the parts of a model take on a live device",
+      "Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention "
+      "also on sequences\nof such lengths, and prints the means without outliers. The file has these tables, optimizer, "
+      "memory, messages and all-reduces;\n'dflop train --profile' predicts with it. Parts are measured "
+      "on one rank (tp 1) unless '--tp' and '--busy' say\notherwise: ranks that share a processor's cores, "
+      "caches and memory take longer. Measured seconds are not the same in two runs.",
+      "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
+      command_options(),
+      run};
+  command.options.add_options()  //
+      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'");
+  add_live_options(command.options, false);
+  command.options.add_options()                                                         //
+      ("out", po::value<std::string>()->value_name("FILE"), "write the profile there")  //
+      ("resume", po::bool_switch(),
+       "go on with the profile that is there, which is written after each tp: only tp that it lacks are measured")  //
+      ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),
+       "seconds for the parts; large points for which there is no time are left out")  //
+      ("most-tokens", po::value<std::int64_t>()->default_value(2048)->value_name("N"),
+       "of a point at most")  //
+      ("ranks", po::value<std::int64_t>()->default_value(2)->value_name("N"),
+       "all-reduces are measured over 2, 4, ... of them")  //
+      ("tp", po::value<std::vector<std::int64_t>>()->multitoken()->default_value({1}, "1")->value_name("N"),
+       "measure the parts at each of these tp")  //
+      ("no-sequence-parallel", po::bool_switch(),
+       "measure tp above 1 with whole activations on every tp rank, for plans made with that option")  //
+      ("busy", po::value<std::int64_t>()->default_value(1)->value_name("N"),
+       "ranks that run the parts at the same time, in whole tp groups")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
+       "of values and of the order in which points are measured");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

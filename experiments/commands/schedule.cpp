@@ -1,0 +1,150 @@
+// dflop schedule: puts the samples of global batches into microbatches.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "costmodel/correction/corrected.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/studies/study.hpp"
+#include "traces/files/correction.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
+#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+Table schedule_table(const ScheduleFile& schedule) {
+  Table table;
+  table.columns = {{"iteration", "iteration"}, {"samples", "samples"},    {"objective", "objective"},
+                   {"c_max_s", "C_max s", 4},  {"bound_s", "bound s", 4}, {"bound_kind", "kind of bound"},
+                   {"gap", "gap %", 2, 100},   {"status", "status"}};
+  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    const bool bounded = iteration.bound_kind != BoundKind::none;
+    const auto if_bounded = [&](double value) { return bounded ? Cell(value) : Cell(); };
+    table.rows.push_back({static_cast<std::int64_t>(k), static_cast<std::int64_t>(iteration.samples.size()),
+                          std::string(to_string(iteration.objective)), iteration.c_max.count(),
+                          if_bounded(iteration.bound.count()), std::string(to_string(iteration.bound_kind)),
+                          if_bounded(iteration.gap()), std::string(to_string(iteration.status))});
+  }
+  return table;
+}
+
+/// Statistics over iterations, on standard error as they hold measured times.
+void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
+  const auto count = static_cast<double>(seconds.size());
+  Seconds objective(0);
+  double worst = 0;
+  int bounded = 0;
+  for (const ScheduledIteration& iteration : schedule.iterations) {
+    objective += iteration.c_max;
+    worst = std::max(worst, iteration.gap());
+    bounded += iteration.bound_kind == BoundKind::none ? 0 : 1;
+  }
+  const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));
+  const std::string gap = bounded > 0 ? fmt::format("gap {:.3f} % (mean), {:.3f} % at most",
+                                                    100 * mean_gap(schedule), 100 * worst)
+                                      : "no bound";
+  say("dflop: objective {:.4f} s (mean), {}; {}\n", objective.count() / count, gap, status_counts(schedule));
+  say("dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n", 1e3 * total.count() / count,
+      1e3 * std::max_element(seconds.begin(), seconds.end())->count());
+}
+
+/// Why schedules are not the method's own, each reason once with the first iteration that has it.
+void report_reasons(const ScheduleFile& schedule) {
+  std::set<std::string> told;
+  for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    if (iteration.reason.empty() || !told.insert(iteration.reason).second) continue;
+    say("dflop: {}: iteration {}: {}\n", to_string(iteration.status), k, iteration.reason);
+  }
+}
+
+/// What runs have taught about the plan's model on its cluster; nothing where no file is given.
+Correction read_correction(const Values& values, const Plan& plan) {
+  const std::optional<std::string> path = read_text(values, "correction");
+  if (!path) return Correction();
+  CorrectionFile file = parse_correction(read_text_file(*path), *path);
+  const auto require = [&](const char* key, const std::string& found, const std::string& expected) {
+    if (found == expected) return;
+    throw Error(ErrorKind::input,
+                fmt::format("{}: expected the plan's '{}', found '{}'", key, expected, found), *path);
+  };
+  require("model", file.model, plan.model);
+  require("cluster", file.cluster, plan.cluster);
+  return Correction(std::move(file.fits));
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_output(values, "out");
+  SchedulerChoice choice = read_scheduler(values);
+  const std::uint64_t seed = read_seed(values);
+  const auto plan_path = values["plan"].as<std::string>();
+  Plan plan = parse_plan(read_text_file(plan_path), plan_path);
+  if (values.count("gbs") > 0)
+    plan.gbs = static_cast<int>(read_integer(values, "gbs", plan.bins(), kMostGbs));
+  const int iterations = read_iterations(values, plan.gbs);
+  const Target target(plan.model, plan.cluster, plan_path);
+  validate(plan, target.model, target.cluster, plan_path);
+  const Correction correction = read_correction(values, plan);
+  const CorrectedCostModel corrected(target.cost, correction);
+  if (!correction.fits().empty()) choice.cost = &corrected;
+  const std::vector<Sample> samples =
+      load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
+
+  std::vector<Seconds> seconds;
+  const ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
+  report_reasons(schedule);
+  if (schedule.iterations.back().status == ScheduleStatus::infeasible) return 3;
+  report(schedule, seconds);
+  if (out) write_file_atomically(*out, to_json(schedule));
+  print_table(schedule_table(schedule), format);
+  return 0;
+}
+
+}  // namespace
+
+Command schedule_command() {
+  Command command{
+      "schedule",
+      "put the samples of global batches into microbatches",
+      "Draws global batches from the data and assigns each sample to a microbatch and LLM dp "
+      "rank of the plan.\n"
+      "C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated "
+      "makespan; bound and gap are\nproven. Exit code 3 if no assignment obeys the caps.",
+      "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
+      command_options(),
+      run};
+  command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
+                                "from 'dflop plan'");
+  add_data_options(command.options);
+  command.options.add_options()  //
+      ("gbs", po::value<std::int64_t>()->value_name("N"),
+       "global batch size, at least one sample for every microbatch of every dp rank; the plan's if not "
+       "given")  //
+      ("iterations", po::value<std::int64_t>()->default_value(8)->value_name("K"),
+       "global batches to schedule")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
+  add_scheduler_options(command.options);
+  command.options.add_options()("correction", po::value<std::string>()->value_name("FILE"),
+                                "from 'dflop correction': loads and C_max count what was learned there");
+  command.options.add_options()("out", po::value<std::string>()->value_name("FILE"),
+                                "write all iterations as JSON");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,39 @@
+// The files that dflop simulate writes, of plans and of raw pipelines.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/order/schedules.hpp"
+#include "core/timeline.hpp"
+#include "experiments/studies/explain.hpp"
+#include "experiments/studies/options.hpp"
+
+namespace dflop {
+
+/// Paths; nothing where a file was not asked for.
+struct SimulateOutputs {
+  std::optional<std::string> timeline;
+  std::optional<std::string> perfetto;
+  std::optional<std::string> order;
+  std::optional<std::string> page;
+
+  /// Whether one of them needs the spans of all iterations.
+  bool need_spans() const { return timeline || perfetto; }
+
+  /// Writes all or none. `make_page` makes the page of an explanation; a run that stalled has none.
+  /// @throws Error (output) naming the file
+  void write(std::span<const Timeline> iterations, const PipelineOrder& steps,
+             const std::optional<Explanation>& explanation,
+             const std::function<std::string(const Explanation&)>& make_page) const;
+};
+
+/// --out, --perfetto, --order-out.
+void add_simulate_outputs(Options& options);
+
+/// Reads them and --html. @throws Error as read_output().
+SimulateOutputs read_simulate_outputs(const Values& values);
+
+}  // namespace dflop

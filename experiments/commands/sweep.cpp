@@ -1,0 +1,158 @@
+// dflop sweep: runs all combinations of what-if values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <mutex>
+
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/progress.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/sweep/run.hpp"
+#include "experiments/sweep/spec.hpp"
+#include "experiments/sweep/store.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int kMostShards = 100'000;
+
+struct Shard {
+  int index = 1;
+  int count = 1;
+};
+
+/// "2/8".
+Shard read_shard(const Values& values) {
+  const std::optional<std::string> text = read_text(values, "shard");
+  if (!text) return {};
+  Shard shard;
+  const char* end = text->data() + text->size();
+  const auto index = std::from_chars(text->data(), end, shard.index);
+  const bool slash = index.ec == std::errc() && index.ptr != end && *index.ptr == '/';
+  const auto count = slash ? std::from_chars(index.ptr + 1, end, shard.count) : index;
+  if (!slash || count.ec != std::errc() || count.ptr != end || shard.count < 1 || shard.count > kMostShards ||
+      shard.index < 1 || shard.index > shard.count) {
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("option '--shard': expected I/N with 1 <= I <= N <= {}, found '{}'", kMostShards, *text));
+  }
+  return shard;
+}
+
+std::size_t cells_of(const std::vector<PlanGroup>& groups) {
+  std::size_t count = 0;
+  for (const PlanGroup& group : groups) count += group.size();
+  return count;
+}
+
+/// Takes finished cells out, and groups of which nothing is left.
+void remove_finished(std::vector<PlanGroup>& groups, const std::set<std::string>& finished) {
+  for (PlanGroup& group : groups) {
+    std::erase_if(group, [&](const SweepRow& cell) { return finished.count(sweep_key(cell)) > 0; });
+  }
+  std::erase_if(groups, [](const PlanGroup& group) { return group.empty(); });
+}
+
+/// Cells that were run, by status.
+struct Counts {
+  std::int64_t ok = 0;
+  std::int64_t infeasible = 0;
+  std::int64_t failed = 0;
+
+  void add(const SweepRow& cell) {
+    ++(cell.has_status("ok") ? ok : cell.has_status("infeasible") ? infeasible : failed);
+  }
+  std::int64_t all() const { return ok + infeasible + failed; }
+};
+
+Counts run_and_record(const std::vector<PlanGroup>& groups, SweepStore& store) {
+  Counts counts;
+  std::mutex mutex;
+  Progress progress("sweeping");
+  const auto total = static_cast<std::int64_t>(cells_of(groups));
+  run_sweep(groups, [&](const SweepRow& cell) {
+    store.record(cell);
+    const std::lock_guard lock(mutex);
+    counts.add(cell);
+    progress.update(counts.all(), total);
+  });
+  return counts;
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const Shard part = read_shard(values);
+  const auto spec_path = values["spec"].as<std::string>();
+  const std::string out = read_output(values, "out").value();
+  SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path);
+  std::vector<PlanGroup> groups = shard(plan_groups(std::move(spec.cells)), part.index, part.count);
+  const std::size_t cells = cells_of(groups);
+  SweepStore store(out, spec);
+  remove_finished(groups, store.finished(!values["retry-failed"].as<bool>()));
+  const std::size_t left = cells_of(groups);
+  const Counts counts = run_and_record(groups, store);
+  const Table table{{{"cells", "cells"},
+                     {"finished_before", "finished before"},
+                     {"run", "run"},
+                     {"ok", "ok"},
+                     {"infeasible", "infeasible"},
+                     {"failed", "failed"}},
+                    {{static_cast<std::int64_t>(cells), static_cast<std::int64_t>(cells - left), counts.all(),
+                      counts.ok, counts.infeasible, counts.failed}}};
+  print_table(table, format);
+  if (counts.failed == 0) return 0;
+  say("dflop: {} cells failed; 'dflop sweep export' says why\n", counts.failed);
+  return 1;
+}
+
+}  // namespace
+
+Command sweep_command() {
+  Command command{
+      "sweep",
+      "run a grid of what-if values",
+      "Plans, schedules and simulates every combination of the values that a file lists, on all cores, and\n"
+      "keeps each finished one, a cell, in an SQLite database. Run again with the same file, after whatever\n"
+      "ended it, it runs what is missing; a longer file adds its cells. A cell's numbers are those of 'dflop\n"
+      "plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The file is JSON:\n"
+      "  schema, version       \"dflop.sweep\", 1\n"
+      "  axes                  an object; each key is an array of values\n"
+      "    model, cluster      as --model, --cluster without nodes\n"
+      "    nodes               of the cluster; [1] if not given\n"
+      "    data                record files, from the current directory\n"
+      "    modalities          \"all\" (if not given), or as --modalities\n"
+      "    gbs, iterations, seed\n"
+      "                        as the options; iterations [8] and seed [1] if not given\n"
+      "    planner, scheduler  as --planner, --scheduler\n"
+      "    pipeline_schedule   as --pipeline-schedule; \"interleaved:2\" has 2 chunks\n"
+      "    recompute           as --recompute; these two are \"default\", as without the option, if\n"
+      "                        not given: the planner search then chooses them\n"
+      "    intra_node_bandwidth, inter_node_bandwidth\n"
+      "                        of the links, times these factors; [1] if not given\n"
+      "    conditions          options of 'dflop simulate' that neither planner nor scheduler knows of, as\n"
+      "                        \"--slow rank=0:1.5 --network contention\"; \"none\" if not given\n"
+      "  exclude               an array of objects; a cell is left out if its value of each axis that such\n"
+      "                        an object names is one that it lists\n"
+      "\n"
+      "Prints how many cells were run. Exit code 1 if some failed, which does not stop the others.",
+      "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
+      command_options(),
+      run};
+  command.options.add_options()                                                          //
+      ("spec", po::value<std::string>()->required()->value_name("FILE"), "what to run")  //
+      ("out", po::value<std::string>()->required()->value_name("FILE"),
+       "database to make, or to continue; several processes may write to it at once")  //
+      ("shard", po::value<std::string>()->value_name("I/N"),
+       "run only the I-th of N parts, from 1, as the jobs of an array do; into one database or several")  //
+      ("retry-failed", po::bool_switch(), "run cells again that failed before");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

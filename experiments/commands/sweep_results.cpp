@@ -1,0 +1,187 @@
+// dflop sweep export and dflop sweep plot: the results of sweeps as tables and pictures.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/sweep/chart.hpp"
+#include "experiments/sweep/store.hpp"
+#include "traces/text/output_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+std::vector<std::string> texts(const Values& values, const std::string& option) {
+  return values.count(option) > 0 ? values[option].as<std::vector<std::string>>()
+                                  : std::vector<std::string>{};
+}
+
+/// Keeps the rows whose axis has the value, of "nodes=4".
+void keep_where(std::vector<SweepRow>& rows, const std::string& condition) {
+  const std::size_t sign = condition.find('=');
+  const std::optional<Axis> axis = axis_from_string(condition.substr(0, sign));
+  if (sign == std::string::npos || !axis) {
+    std::string known;
+    for (std::size_t i = 0; i < kAxes; ++i) known += (i > 0 ? ", " : "") + sweep_columns()[i].column.key;
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--where': expected AXIS=VALUE with an axis of {}, found '{}'", known,
+                            condition));
+  }
+  const std::string value = condition.substr(sign + 1);
+  std::erase_if(rows, [&](const SweepRow& row) { return plain_text(row[*axis]) != value; });
+  if (rows.empty()) {
+    throw Error(ErrorKind::usage, fmt::format("option '--where': no cell is left of '{}'", condition));
+  }
+}
+
+std::vector<SweepRow> read_rows(const Values& values) {
+  std::vector<SweepRow> rows = read_sweeps(texts(values, "db"));
+  for (const std::string& condition : texts(values, "where")) keep_where(rows, condition);
+  return rows;
+}
+
+void add_result_options(Options& options) {
+  options.add_options()  //
+      ("db", po::value<std::vector<std::string>>()->required()->multitoken()->value_name("FILE..."),
+       "databases of 'dflop sweep', as those of all shards")  //
+      ("where", po::value<std::vector<std::string>>()->composing()->value_name("AXIS=VALUE"),
+       "only cells with this value; may be given several times");
+}
+
+bool any_value(const std::vector<SweepRow>& rows, std::size_t column) {
+  return std::any_of(rows.begin(), rows.end(), [&](const SweepRow& row) {
+    return !std::holds_alternative<std::monostate>(row.cells[column]);
+  });
+}
+
+/// Columns to show: for machines all, for people those that say something.
+bool wanted(const std::vector<SweepRow>& rows, std::size_t column, Format format, bool measured) {
+  if (column == index_of(Measure::plan_json)) return false;
+  if (column >= kAxes + kFirstMeasured) return measured;
+  if (format != Format::table) return true;
+  return column < kAxes ? varies(rows, column) : any_value(rows, column);
+}
+
+int run_export(const Values& values) {
+  const Format format = read_format(values);
+  const std::vector<SweepRow> rows = read_rows(values);
+  Table table;
+  std::vector<std::size_t> columns;
+  for (std::size_t c = 0; c < sweep_columns().size(); ++c) {
+    if (!wanted(rows, c, format, values["measured"].as<bool>())) continue;
+    columns.push_back(c);
+    table.columns.push_back(sweep_columns()[c].column);
+  }
+  for (const SweepRow& row : rows) {
+    table.rows.emplace_back();
+    for (const std::size_t c : columns) table.rows.back().push_back(row.cells[c]);
+  }
+  print_table(table, format);
+  return 0;
+}
+
+Measure read_measure(const Values& values, SweepX x) {
+  const std::optional<std::string> name = read_text(values, "y");
+  if (!name) return x == SweepX::nodes ? Measure::samples_per_s : Measure::mfu;
+  const std::vector<Measure> known = {
+      Measure::samples_per_s, Measure::llm_tokens_per_s, Measure::mfu,
+      Measure::idle_fraction, Measure::iteration_s_mean, Measure::iteration_s_p95,
+      Measure::schedule_gap,  Measure::peak_memory_bytes};
+  std::string names;
+  for (const Measure measure : known) {
+    const std::string& key = sweep_columns()[index_of(measure)].column.key;
+    if (key == *name) return measure;
+    names += (names.empty() ? "" : ", ") + key;
+  }
+  throw Error(ErrorKind::usage, fmt::format("option '--y': expected one of {}, found '{}'", names, *name));
+}
+
+int run_plot(const Values& values) {
+  const auto x_name = values["x"].as<std::string>();
+  const std::optional<SweepX> x = sweep_x_from_string(x_name);
+  if (!x) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--x': expected nodes, flop_ratio or heterogeneity, found '{}'", x_name));
+  }
+  const Measure y = read_measure(values, *x);
+  const std::string out = read_output(values, "out").value();
+  std::vector<SweepRow> rows = read_rows(values);
+  const auto left_out = std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
+  if (rows.empty())
+    throw Error(ErrorKind::input, "no cell has a result to draw", texts(values, "db").front());
+  const SweepPicture picture = sweep_picture(rows, *x, y);
+  const std::vector<SweepPanel>& panels = picture.panels;
+  if (panels.size() > kMostSweepPanels) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--where': required, as {} pictures would stand side by "
+                            "side, and {} are the most",
+                            panels.size(), kMostSweepPanels));
+  }
+  write_file_atomically(out, sweep_svg(picture));
+  std::int64_t points = 0;
+  for (const SweepPanel& panel : panels) {
+    for (const auto& [name, line] : panel.lines) points += static_cast<std::int64_t>(line.size());
+  }
+  print_table(
+      {{{"panels", "panels"}, {"points", "points"}, {"cells", "cells"}, {"left_out", "without result"}},
+       {{static_cast<std::int64_t>(panels.size()), points, static_cast<std::int64_t>(rows.size()),
+         static_cast<std::int64_t>(left_out)}}},
+      Format::table);
+  return 0;
+}
+
+}  // namespace
+
+Command sweep_export_command() {
+  Command command{
+      "sweep export",
+      "results of sweeps as a table",
+      "Prints one row for each cell, ordered by its axes. Databases of several shards make one\n"
+      "table. status is ok, infeasible or failed, and reason says why.\n"
+      "  schedule_gap   how far a schedule may be from the best possible in schedule_objective, mean over\n"
+      "                 iterations\n"
+      "  flop_ratio     encoder FLOP / LLM FLOP of all samples\n"
+      "  heterogeneity  standard deviation / mean of a sample's FLOP in both modules\n"
+      "The table for people leaves out axes with one value. Plans are in the databases:\n"
+      "  sqlite3 sweep.sqlite 'SELECT plan_json FROM cells'",
+      "dflop sweep export --db sweep.sqlite --format csv",
+      command_options(),
+      run_export};
+  add_result_options(command.options);
+  command.options.add_options()(
+      "measured", po::bool_switch(),
+      "add seconds of planning, of scheduling an iteration and of scheduling and simulating, as measured while "
+      "other cells ran");
+  add_format_option(command.options);
+  return command;
+}
+
+Command sweep_plot_command() {
+  Command command{
+      "sweep plot",
+      "results of sweeps as a picture",
+      "Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds, and one panel\n"
+      "for each combination of the other axes:\n"
+      "  --x nodes          samples/s against nodes\n"
+      "  --x flop_ratio     MFU against encoder FLOP / LLM FLOP, over models, data and modalities\n"
+      "  --x heterogeneity  MFU against the coefficient of variation of a sample's FLOP, likewise\n"
+      "Both axes begin at zero. Prints how many points it drew and how many cells have none.",
+      "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
+      command_options(),
+      run_plot};
+  add_result_options(command.options);
+  command.options.add_options()  //
+      ("x", po::value<std::string>()->default_value("nodes")->value_name("nodes|flop_ratio|heterogeneity"),
+       "to the right")  //
+      ("y", po::value<std::string>()->value_name("NAME"),
+       "upwards: samples_per_s, llm_tokens_per_s, mfu, idle_fraction, iteration_s_mean, iteration_s_p95, "
+       "schedule_gap or peak_memory_bytes")  //
+      ("out", po::value<std::string>()->required()->value_name("FILE"), "the picture, SVG");
+  return command;
+}
+
+}  // namespace dflop

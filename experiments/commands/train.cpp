@@ -1,0 +1,265 @@
+// dflop train: trains a model under a plan on a live device.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+
+#include "backend/process/process_world.hpp"
+#include "core/error.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/schedule_tables.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/cli/stop_signals.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/training/checkpoint.hpp"
+#include "experiments/training/job.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "experiments/training/loop.hpp"
+#include "experiments/training/profile.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/text/output_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::size_t kMostRecorded = 32;  // steps
+constexpr double kMostLearningRate = 1000;
+
+/// One line a second at most on standard error, which a terminal overwrites.
+class TrainingLine {
+ public:
+  explicit TrainingLine(std::int64_t last_step) : last_step_(last_step) {}
+  ~TrainingLine() {
+    if (drawn_ && terminal_) say("\n");
+  }
+  TrainingLine(const TrainingLine&) = delete;
+
+  void update(const TrainingStep& step) {
+    const auto now = std::chrono::steady_clock::now();
+    if (drawn_ && step.step < last_step_ && now - last_ < std::chrono::seconds(1)) return;
+    last_ = now;
+    drawn_ = true;
+    say("{}step {}/{}  loss {:.4f}  {:.0f} tokens/s  {:.3f} s  idle {:.1f} %{}", terminal_ ? "\r" : "",
+        step.step, last_step_, step.loss, step.tokens_per_s(), step.time.count(), 100 * step.idle_fraction,
+        terminal_ ? "\x1b[K" : "\n");
+  }
+
+ private:
+  std::int64_t last_step_;
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_;
+};
+
+/// --steps counts those of the training here, not of a scheduler's search.
+SchedulerChoice read_step_scheduler(Values values) {
+  values.erase("steps");
+  return read_scheduler(values);
+}
+
+Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& options) {
+  Table table;
+  table.columns = {{"step", "step"},
+                   {"loss", "loss", 4},
+                   {"iteration_s", "s", 4},
+                   {"llm_tokens_per_s", "tokens/s", 0},
+                   {"idle_fraction", "idle %", 1, 100},
+                   {"peak_memory_bytes", "peak MiB", 1, 0x1p-20},
+                   {"schedule_wait_s", "waited ms", 2, 1e3}};
+  if (options.profile) {
+    table.columns.push_back({"predicted_s", "predicted s", 4});
+    table.columns.push_back({"extrapolated_fraction", "beyond profile %", 1, 100});
+  }
+  if (options.correct) table.columns.push_back({"tracked", "tracked"});
+  for (const TrainingStep& s : steps) {
+    table.rows.push_back({s.step, s.loss, s.time.count(), s.tokens_per_s(), s.idle_fraction,
+                          s.peak_memory.count, s.waited.count()});
+    if (options.profile) {
+      table.rows.back().push_back(s.predicted->count());
+      table.rows.back().push_back(s.extrapolated_fraction);
+    }
+    if (options.correct) table.rows.back().push_back(s.tracked ? "yes" : "no");
+  }
+  return table;
+}
+
+/// What steps leave behind.
+struct StepLog {
+  std::vector<TrainingStep> steps;
+  std::deque<Timeline> recorded;  ///< the newest
+};
+
+/// Trains, and writes checkpoints as it goes. Returns the signal that ended it, or 0: that which has come to
+/// the leading process.
+int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
+              const RunIdentity& identity, World& world, LiveExecutor& executor, TrainingLoop& training,
+              StepLog& log) {
+  int signal = 0;
+  const StopOnSignals signals;
+  TrainingLine line(job.steps);
+  training.run([&](const TrainingStep& step, Timeline&& timeline) {
+    signal = std::stoi(world.broadcast(std::to_string(signals.signal())));
+    log.steps.push_back(step);
+    if (world.leads()) line.update(step);
+    if (record && world.leads()) {
+      log.recorded.push_back(std::move(timeline));
+      if (log.recorded.size() > kMostRecorded) log.recorded.pop_front();
+    }
+    const bool ends = signal != 0 || step.step == job.steps;
+    if (checkpoints.folder && (ends || (checkpoints.every > 0 && step.step % checkpoints.every == 0))) {
+      save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step.step, world, executor);
+    }
+    return signal == 0;
+  });
+  return signal;
+}
+
+/// What is asked for beside the job; all of it is read before anything is made.
+struct TrainRequest {
+  Format format;
+  std::optional<std::string> record;
+  SchedulerChoice scheduler;
+  Checkpoints checkpoints;
+  double learning_rate;
+  DType dtype;
+  bool foreign_profile;
+};
+
+TrainRequest read_request(const Values& values) {
+  return {read_format(values),
+          read_output(values, "record"),
+          read_step_scheduler(values),
+          read_checkpoints(values),
+          read_number(values, "learning-rate", 0, kMostLearningRate),
+          read_dtype(values),
+          read_foreign_profile(values)};
+}
+
+/// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
+/// to end after other processes have been told of a failure.
+int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
+             const Program& layout, std::optional<LiveExecutor>& executor) {
+  const Checkpoints& checkpoints = request.checkpoints;
+  std::optional<FolderLock> own_folder;
+  if (checkpoints.folder && world.leads()) {
+    own_folder.emplace(
+        prepare_checkpoints(*checkpoints.folder, checkpoints.resume, job.steps, checkpoints.every));
+  }
+  const ModelSpec& model = job.target->model;
+  const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
+  TrainingOptions options;
+  options.cores = world.cores();
+  options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, request.dtype,
+                                          request.foreign_profile);
+  read_correction(values, job, options);
+  require_agreement(world, train_agreement(values, options, job.plan, identity));
+  executor.emplace(job.plan, model, layout, world, LiveOptions{request.dtype, job.seed});
+  if (checkpoints.resume) {
+    options.first_step = resume_training(*checkpoints.folder, identity, world, *executor) + 1;
+  }
+  options.last_step = job.steps;
+  options.seed = job.seed;
+  options.learning_rate = request.learning_rate;
+  TrainingLoop training(job.plan, job.target, job.batches(), request.scheduler, world, *executor, options);
+
+  StepLog log;
+  const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
+                               world, *executor, training, log);
+  const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
+  const int status = stopped ? 128 + signal : 0;
+  if (!world.leads()) return status;
+  print_table(step_table(log.steps, options), request.format);
+  if (request.record) {
+    write_file_atomically(*request.record, to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}}));
+  }
+  if (log.steps.empty()) {
+    say("dflop: nothing to do: step {} is done\n", options.first_step - 1);
+  } else if (stopped) {
+    say("dflop: stopped by signal {} after step {}\n", signal, log.steps.back().step);
+  }
+  return status;
+}
+
+int run(const Values& values) {
+  const TrainRequest request = read_request(values);
+  LiveDevice device = read_live_device(values);
+  device.cores = read_cores(values, device);
+  const TrainJob job = read_train_job(values);
+  const Program layout = lower(job.plan, job.target->model, job.batches().next(), any_assignment(job.plan));
+  const std::unique_ptr<World> world = make_live_world(device, layout.ranks());
+  std::optional<LiveExecutor> executor;
+  try {
+    return train_on(*world, values, request, job, layout, executor);
+  } catch (const std::exception& error) {
+    world->abort(error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+Command train_command() {
+  Command command{
+      "train",
+      "train a model under a plan on a live device",
+      "Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the "
+      "seed: answers follow\nfrom the image's class and the token before, so that the loss falls. "
+      "Without a plan one rank encodes and one has the LLM.\nSIGINT and SIGTERM end the run after the "
+      "step that is under way.",
+      "dflop train --model tiny-vlm --device host --steps 10",
+      command_options(),
+      run};
+  command.options.add_options()                                                    //
+      ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")  //
+      ("model", po::value<std::string>()->value_name("NAME|FILE"),
+       "see 'dflop models'; tiny-vlm without a plan");
+  add_live_options(command.options, true);
+  add_cores_option(command.options);
+  command.options.add_options()                                                                         //
+      ("steps", po::value<std::int64_t>()->required()->value_name("N"), "iterations to train")          //
+      ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the plan's, or 16")       //
+      ("learning-rate", po::value<double>()->default_value(0.01, "0.01")->value_name("R"), "of AdamW")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
+       "of parameters, batches and contents")  //
+      ("record", po::value<std::string>()->value_name("FILE"),
+       "write the timelines of the last 32 steps, for 'dflop replay'")  //
+      ("profile", po::value<std::string>()->value_name("FILE"),
+       "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
+       "passes that are larger than any measured point")                                             //
+      ("foreign-profile", po::bool_switch(), "take a profile that was measured on another machine")  //
+      ("correction", po::value<std::string>()->default_value("off")->value_name("RULE"),
+       "with --profile, learn from the steps which shapes take longer than it says and schedule with that: off, "
+       "always, or only while it pays, as published or to keep at rest what paid ('dflop correction' studies "
+       "both)")  //
+      ("slow-shapes", po::value<std::string>()->value_name("FRACTION:LATENCY"),
+       "with --profile, for experiments: passes wait longer for that fraction of the samples, in whole shapes, "
+       "by so many durations of the largest stage each")  //
+      ("checkpoint", po::value<std::string>()->value_name("DIR"),
+       "write the state of the run there when it ends, and keep the two newest")  //
+      ("every", po::value<std::int64_t>()->default_value(0)->value_name("K"),
+       "and after every K steps; 0: only at the end")  //
+      ("resume", po::bool_switch(),
+       "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
+       "will do");
+  add_data_options(command.options, "traces/datasets/vision_mix.csv");
+  command.options.add_options()(
+      "scheduler", po::value<std::string>()->default_value("lpt")->value_name(joined(scheduler_names())),
+      "microbatch scheduler; of a step while the one before it runs");
+  add_objective_option(command.options);
+  command.options.add_options()  //
+      ("token-cap", po::value<std::int64_t>()->value_name("N"),
+       "LLM tokens of a microbatch on one dp rank at most")  //
+      ("time-limit", po::value<double>()->value_name("SECONDS"),
+       "wall-clock limit of the scheduler for each step; what it has found when the step begins is taken. "
+       "Without it the same seed gives the same schedules");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,178 @@
+// dflop validate: predictions against published measurements.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/progress.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/studies/validation.hpp"
+#include "traces/text/output_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::size_t kWorstRows = 8;
+
+struct Validated {
+  TruthSet set;
+  std::vector<Prediction> predictions;
+};
+
+double signed_error(const TruthRow& row, const Prediction& prediction) {
+  return prediction.iteration / row.iteration - 1;
+}
+
+Table sets_table(const std::vector<Validated>& all) {
+  Table table;
+  table.columns = {{"file", "file"},
+                   {"rows", "rows"},
+                   {"time_mape_percent", "time mean %", 2},
+                   {"time_median_ape_percent", "median %", 2},
+                   {"time_p95_ape_percent", "p95 %", 2},
+                   {"time_max_ape_percent", "max %", 2},
+                   {"memory_mape_percent", "memory mean %", 2}};
+  for (const Validated& one : all) {
+    const ErrorSummary time = summarize(time_errors(one.set, one.predictions));
+    const std::vector<double> memory = memory_errors(one.set, one.predictions);
+    table.rows.push_back({one.set.file, static_cast<std::int64_t>(one.set.rows.size()), 100 * time.mean,
+                          100 * time.median, 100 * time.p95, 100 * time.max,
+                          memory.empty() ? Cell{} : Cell{100 * summarize(memory).mean}});
+  }
+  return table;
+}
+
+Table row_table() {
+  Table table;
+  table.columns = {{"file", "file"},
+                   {"row", "row"},
+                   {"model", "model"},
+                   {"hidden", "hidden"},
+                   {"layers", "layers"},
+                   {"tp", "tp"},
+                   {"dp", "dp"},
+                   {"pp", "pp"},
+                   {"micro_batch", "micro batch"},
+                   {"microbatches", "microbatches"},
+                   {"measured_s", "measured s", 4},
+                   {"predicted_s", "predicted s", 4},
+                   {"error_percent", "error %", 1},
+                   {"measured_bytes", "measured GiB", 2, 0x1p-30},
+                   {"predicted_bytes", "predicted GiB", 2, 0x1p-30},
+                   {"memory_error_percent", "memory error %", 2}};
+  return table;
+}
+
+void add_row(Table& table, const Validated& one, std::size_t i) {
+  const TruthRow& row = one.set.rows[i];
+  const Prediction& prediction = one.predictions[i];
+  const TransformerSpec spec = truth_case(one.set.kind, row).model.llm;
+  std::vector<Cell> cells = {one.set.file, row.row, spec.name};
+  for (const int value : {spec.hidden, row.layers, row.tp, row.dp, row.pp, row.micro_batch, row.microbatches})
+    cells.emplace_back(static_cast<std::int64_t>(value));
+  for (const double value :
+       {row.iteration.count(), prediction.iteration.count(), 100 * signed_error(row, prediction)})
+    cells.emplace_back(value);
+  if (row.peak_memory_max_rank) {
+    const auto measured = static_cast<double>(row.peak_memory_max_rank->count);
+    cells.emplace_back(row.peak_memory_max_rank->count);
+    cells.emplace_back(prediction.peak_memory.count);
+    cells.emplace_back(100 * (static_cast<double>(prediction.peak_memory.count) / measured - 1));
+  } else {
+    cells.resize(cells.size() + 3);
+  }
+  table.rows.push_back(std::move(cells));
+}
+
+Table all_rows(const std::vector<Validated>& all) {
+  Table table = row_table();
+  for (const Validated& one : all) {
+    for (std::size_t i = 0; i < one.set.rows.size(); ++i) add_row(table, one, i);
+  }
+  return table;
+}
+
+/// The rows of one set whose times are furthest from the measured ones.
+Table worst_rows(const Validated& one) {
+  const std::vector<double> errors = time_errors(one.set, one.predictions);
+  std::vector<std::size_t> order(errors.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return errors[a] > errors[b]; });
+  order.resize(std::min(order.size(), kWorstRows));
+  Table table = row_table();
+  for (const std::size_t i : order) add_row(table, one, i);
+  // The set's name is in the heading; memory is in --rows.
+  table.columns.erase(table.columns.begin());
+  table.columns.resize(12);
+  for (std::vector<Cell>& cells : table.rows) {
+    cells.erase(cells.begin());
+    cells.resize(12);
+  }
+  return table;
+}
+
+void print_result(Format format, const std::vector<Validated>& all) {
+  const Table sets = sets_table(all);
+  switch (format) {
+    case Format::table:
+      fmt::print("{}", to_text(sets, terminal_width()));
+      for (const Validated& one : all) {
+        fmt::print("\nworst rows of {}:\n\n{}", one.set.file, to_text(worst_rows(one), terminal_width()));
+      }
+      break;
+    case Format::json: {
+      nlohmann::ordered_json out;
+      out["sets"] = json_of(sets);
+      fmt::print("{}\n", out.dump(2));
+      break;
+    }
+    case Format::csv:
+      fmt::print("{}", to_csv(sets));
+  }
+}
+
+int run(const Values& values) {
+  const Format format = read_format(values);
+  const auto rows_out = read_output(values, "rows");
+  const ClusterSpec cluster = find_cluster(values["cluster"].as<std::string>());
+  std::vector<Validated> all;
+  for (const auto& file : read_texts(values, "truth")) all.push_back({read_ground_truth(file), {}});
+  Progress progress("validating");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t r = 0; r < all[i].set.rows.size(); ++r) {
+      all[i].predictions.push_back(predict(truth_case(all[i].set.kind, all[i].set.rows[r]), cluster));
+      progress.update(static_cast<std::int64_t>(r), static_cast<std::int64_t>(all[i].set.rows.size()));
+    }
+  }
+  if (rows_out) write_file_atomically(*rows_out, to_csv(all_rows(all)));
+  print_result(format, all);
+  return 0;
+}
+
+}  // namespace
+
+Command validate_command() {
+  Command command{
+      "validate",
+      "compare predictions with published measurements",
+      "Predicts the iteration time, and memory where it was measured, of every row and prints the "
+      "absolute\npercentage errors of each file. The cluster says the GPU type; the rows say how "
+      "many GPUs.",
+      "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
+      command_options(),
+      run};
+  namespace po = boost::program_options;
+  add_truth_option(command.options, true);
+  command.options.add_options()                                                                           //
+      ("cluster", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop clusters'")  //
+      ("rows", po::value<std::string>()->value_name("FILE"),
+       "write measured and predicted figures of every row as CSV");
+  add_format_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

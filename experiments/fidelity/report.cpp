@@ -1,0 +1,197 @@
+#include "experiments/fidelity/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "experiments/charts/html.hpp"
+#include "experiments/charts/svg.hpp"
+
+namespace dflop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double mean_of(const std::vector<StepFidelity>& steps, double StepFidelity::*member) {
+  double sum = 0;
+  for (const StepFidelity& step : steps) sum += step.*member;
+  return sum / static_cast<double>(steps.size());
+}
+
+std::int64_t largest(const std::vector<RankFidelity>& ranks, Bytes RankFidelity::*member) {
+  Bytes most;
+  for (const RankFidelity& rank : ranks) most = std::max(most, rank.*member);
+  return most.count;
+}
+
+std::vector<Column> operation_columns() {
+  return {{"module", "module"},
+          {"kind", "operation"},
+          {"count", "count"},
+          {"predicted_mean_s", "predicted ms", 3, 1e3},
+          {"measured_mean_s", "measured ms", 3, 1e3},
+          {"error", "error %", 1, 100},
+          {"measured_share", "of time %", 1, 100}};
+}
+
+/// `all`: of everything that was measured beside it.
+std::vector<Cell> operation_cells(const OperationFidelity& operation, Seconds all) {
+  const auto count = static_cast<double>(operation.count);
+  const Cell error =
+      operation.measured > Seconds(0) ? Cell(operation.predicted / operation.measured - 1) : Cell();
+  return {operation.module,
+          operation.kind,
+          operation.count,
+          operation.predicted.count() / count,
+          operation.measured.count() / count,
+          error,
+          all > Seconds(0) ? Cell(operation.measured / all) : Cell()};
+}
+
+Seconds measured_in_all(const std::vector<OperationFidelity>& operations) {
+  Seconds all{0};
+  for (const OperationFidelity& operation : operations) all += operation.measured;
+  return all;
+}
+
+Json steps_json(const PlanFidelity& plan) {
+  Json steps = Json::array();
+  for (const StepFidelity& step : plan.steps) {
+    steps.push_back({{"measured_s", step.measured.count()},
+                     {"predicted_s", step.predicted.count()},
+                     {"replayed_s", step.replayed.count()}});
+  }
+  return steps;
+}
+
+Json ranks_json(const PlanFidelity& plan) {
+  Json ranks = Json::array();
+  for (const RankFidelity& rank : plan.ranks) {
+    ranks.push_back({{"first_rank", rank.first_rank},
+                     {"measured_peak_bytes", rank.measured_peak.count},
+                     {"predicted_peak_bytes", rank.predicted_peak.count}});
+  }
+  return ranks;
+}
+
+}  // namespace
+
+FidelitySummary summary_of(const std::vector<PlanFidelity>& plans) {
+  FidelitySummary summary;
+  const auto count = static_cast<double>(plans.size());
+  for (const PlanFidelity& plan : plans) {
+    const double error = std::abs(plan.error());
+    const double engine = std::abs(plan.engine_error());
+    summary.mean_error += error / count;
+    summary.max_error = std::max(summary.max_error, error);
+    summary.mean_engine_error += engine / count;
+    summary.max_engine_error = std::max(summary.max_engine_error, engine);
+  }
+  return summary;
+}
+
+Table fidelity_table(const std::vector<PlanFidelity>& plans) {
+  Table table;
+  table.columns = {{"name", "name"},
+                   {"plan", "plan"},
+                   {"ranks", "ranks"},
+                   {"measured_s", "measured ms", 2, 1e3},
+                   {"predicted_s", "predicted ms", 2, 1e3},
+                   {"error", "error %", 1, 100},
+                   {"replayed_s", "replayed ms", 2, 1e3},
+                   {"engine_error", "engine error %", 1, 100},
+                   {"measured_idle_fraction", "idle %", 1, 100},
+                   {"predicted_idle_fraction", "predicted idle %", 1, 100},
+                   {"measured_peak_bytes", "peak MiB", 2, 0x1p-20},
+                   {"predicted_peak_bytes", "predicted MiB", 2, 0x1p-20},
+                   {"extrapolated_fraction", "beyond profile %", 1, 100},
+                   {"others_fraction", "others %", 1, 100}};
+  for (const PlanFidelity& plan : plans) {
+    table.rows.push_back(
+        {plan.plan.name, describe(plan.plan.plan), static_cast<std::int64_t>(plan.plan.plan.ranks()),
+         plan.measured().count(), plan.predicted().count(), plan.error(), plan.replayed().count(),
+         plan.engine_error(), mean_of(plan.steps, &StepFidelity::measured_idle),
+         mean_of(plan.steps, &StepFidelity::predicted_idle),
+         largest(plan.ranks, &RankFidelity::measured_peak),
+         largest(plan.ranks, &RankFidelity::predicted_peak), mean_of(plan.steps, &StepFidelity::extrapolated),
+         plan.others ? Cell(*plan.others) : Cell()});
+  }
+  return table;
+}
+
+Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans) {
+  Table table = fidelity_table(plans);
+  const FidelitySummary summary = summary_of(plans);
+  const auto add = [&](const char* name, double error, double engine_error) {
+    std::vector<Cell> row(table.columns.size());
+    row[0] = std::string(name);
+    row[1] = std::string();
+    row[5] = error;
+    row[7] = engine_error;
+    table.rows.push_back(std::move(row));
+  };
+  add("mean |error|", summary.mean_error, summary.mean_engine_error);
+  add("max |error|", summary.max_error, summary.max_engine_error);
+  return table;
+}
+
+Table operations_table(const std::vector<PlanFidelity>& plans) {
+  Table table;
+  table.columns = operation_columns();
+  table.columns.insert(table.columns.begin(), {"name", "name"});
+  for (const PlanFidelity& plan : plans) {
+    for (const OperationFidelity& operation : plan.operations) {
+      std::vector<Cell> row = operation_cells(operation, measured_in_all(plan.operations));
+      row.insert(row.begin(), plan.plan.name);
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
+Table all_operations_table(const std::vector<PlanFidelity>& plans) {
+  Table table;
+  table.columns = operation_columns();
+  const std::vector<OperationFidelity> operations = all_operations(plans);
+  for (const OperationFidelity& operation : operations) {
+    table.rows.push_back(operation_cells(operation, measured_in_all(operations)));
+  }
+  return table;
+}
+
+std::string fidelity_json(const std::vector<PlanFidelity>& plans) {
+  Json json;
+  json["plans"] = json_of(fidelity_table(plans));
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    json["plans"][p]["steps"] = steps_json(plans[p]);
+    json["plans"][p]["ranks_memory"] = ranks_json(plans[p]);
+  }
+  const FidelitySummary summary = summary_of(plans);
+  json["summary"] = {{"mean_error", summary.mean_error},
+                     {"max_error", summary.max_error},
+                     {"mean_engine_error", summary.mean_engine_error},
+                     {"max_engine_error", summary.max_engine_error}};
+  json["operations"] = json_of(operations_table(plans));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string fidelity_page(const std::string& command, const std::vector<PlanFidelity>& plans) {
+  const auto block = [](const Table& table) {
+    return fmt::format("<div class='scroll'><pre>{}</pre></div>\n", html_escaped(to_text(table)));
+  };
+  std::string body = fmt::format("<pre>{}</pre>\n", html_escaped(command));
+  body +=
+      "<p>Medians over the measured steps. Predicted: the profile's costs through the engine. Replayed: the "
+      "durations that were recorded in the very steps, through the engine; its error is the engine's, and "
+      "what is left of the prediction's is the cost model's. Others: processor time of the machine that "
+      "other processes took meanwhile.</p>\n";
+  body += fmt::format("<div class='scroll'>{}</div>\n", fidelity_svg(plans));
+  body += block(fidelity_table_with_summary(plans));
+  body += "<h2>Operations, all plans together</h2>\n" + block(all_operations_table(plans));
+  body += "<h2>Operations of each plan</h2>\n" + block(operations_table(plans));
+  return html_page("Predictions against live runs", body);
+}
+
+}  // namespace dflop

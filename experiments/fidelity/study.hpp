@@ -1,0 +1,94 @@
+// How far predictions are from live runs, and whose fault it is: the cost model's or the engine's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/timeline.hpp"
+#include "costmodel/profiled/profiled.hpp"
+#include "experiments/fidelity/plans.hpp"
+#include "experiments/studies/batch_stream.hpp"
+#include "experiments/studies/study.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "kernels/kernels.hpp"
+
+namespace dflop {
+
+/// One step under one plan.
+struct StepFidelity {
+  Seconds measured{0};
+  Seconds predicted{0};  ///< the profile's costs through the engine
+  Seconds replayed{0};   ///< the step's own durations through the engine
+  double measured_idle = 0;
+  double predicted_idle = 0;
+  double extrapolated = 0;  ///< of compute instructions, beyond the profile's points
+};
+
+/// All instructions of one kind in the measured steps.
+struct OperationFidelity {
+  std::string
+      module;        ///< "encoder", "llm", "encoder+llm" by the layers of its stage; of messages the sender's
+  std::string kind;  ///< an op, "message" or "all_reduce"
+  std::int64_t count = 0;
+  Seconds predicted{0};  ///< sums
+  Seconds measured{0};
+};
+
+/// The ranks of one tp group.
+struct RankFidelity {
+  std::int32_t first_rank = 0;
+  Bytes predicted_peak;  ///< model state, activations and buffers
+  Bytes measured_peak;   ///< of the device, the largest of all steps
+};
+
+struct PlanFidelity {
+  NamedPlan plan;
+  std::vector<StepFidelity> steps;            ///< without warm-up
+  std::vector<OperationFidelity> operations;  ///< by module, then kind
+  std::vector<RankFidelity> ranks;
+  std::optional<double> others;  ///< part of the machine's processor time that other processes took
+
+  /// Medians over the steps.
+  Seconds measured() const;
+  Seconds predicted() const;
+  Seconds replayed() const;
+  /// Of those: predicted / measured - 1, likewise replayed.
+  double error() const { return predicted() / measured() - 1; }
+  double engine_error() const { return replayed() / measured() - 1; }
+};
+
+struct FidelityOptions {
+  LiveDevice device;
+  DType dtype = DType::f32;
+  std::int64_t steps = 1;    ///< that count
+  std::int64_t warm_up = 0;  ///< before them
+  std::uint64_t seed = 1;
+  SchedulerChoice scheduler;
+};
+
+/// So often a profile is measured between the steps of a plan, or as often as there are steps.
+inline constexpr int kProfilesOfAPlan = 6;
+
+/// Either `profile` or `measure`.
+struct FidelityInput {
+  std::shared_ptr<const Target> target;
+  BatchStream batches;                     ///< one a step, warm-up included
+  const ProfileTables* profile = nullptr;  ///< as require_profile() wants it
+  /// Measures one for a plan; called after steps that are spread over the run, as machines are not equally
+  /// fast at all times. The medians predict all steps.
+  std::function<ProfileTables(const Plan&)> measure = {};
+};
+
+/// Runs a plan live and predicts each of its steps. Calls `on_step` after each; what it throws ends the run.
+/// @throws as TrainingLoop::run()
+PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
+                        const std::function<void()>& on_step);
+
+/// The same kinds of all plans together.
+std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& plans);
+
+}  // namespace dflop

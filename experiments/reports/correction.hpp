@@ -1,0 +1,32 @@
+// What the study of Adaptive Correction prints and draws.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan.hpp"
+#include "costmodel/correction/drift.hpp"
+#include "experiments/cli/table.hpp"
+#include "experiments/studies/correction_study.hpp"
+
+namespace dflop {
+
+/// A row for each anomaly.
+Table correction_table(const std::vector<CorrectionCell>& cells);
+
+/// A row for each measure.
+Table drift_table(const DriftAdvice& advice);
+
+/// "re-plan: ..." or "the plan still fits: ...".
+std::string drift_sentence(const DriftAdvice& advice);
+
+/// A small picture for each anomaly: throughput of the switched run against none, iteration by iteration, on
+/// ground that shows where it tracks.
+std::string correction_svg(const std::vector<CorrectionCell>& cells);
+
+/// The pictures and the table as a page. `command` made it.
+std::string correction_page(std::string_view command, const Plan& plan,
+                            const std::vector<CorrectionCell>& cells);
+
+}  // namespace dflop

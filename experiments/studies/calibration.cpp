@@ -1,0 +1,328 @@
+#include "experiments/studies/calibration.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "core/support/parallel.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/least_squares.hpp"
+#include "costmodel/recorded/program.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr double kNoise = 0.05;       // log errors beyond this count less
+constexpr double kPriorFactor = 3;    // a parameter this many times its first value
+constexpr double kPriorShare = 0.15;  // costs as much as errors of kNoise in this share, squared, of the rows
+constexpr double kSmallMove = 0.99;
+
+constexpr double kLeastTime = 1e-7;
+constexpr double kMostTime = 1e-2;
+// Of times that a cluster leaves at zero. Launching is a floor: a first value that no pass reaches has no
+// slope.
+constexpr double kFirstTime = 1e-3;
+
+double every_card(const ClusterSpec& cluster) {
+  return cluster.gpus_per_node * cluster.inter_node.bandwidth_bytes_per_s;
+}
+
+FitParameter efficiency(std::string key, double (*get)(const ClusterSpec&),
+                        void (*set)(ClusterSpec&, double)) {
+  return {std::move(key), get, set, 0.2, 1};
+}
+
+FitParameter half_point(std::string key, double (*get)(const ClusterSpec&),
+                        void (*set)(ClusterSpec&, double)) {
+  return {std::move(key), get, set, 1, 1000};
+}
+
+FitParameter duration(std::string key, double (*get)(const ClusterSpec&), void (*set)(ClusterSpec&, double)) {
+  return {std::move(key), get, set, kLeastTime, kMostTime};
+}
+
+FitParameter bandwidth(std::string key, double (*get)(const ClusterSpec&), void (*set)(ClusterSpec&, double),
+                       double value) {
+  return {std::move(key), get, set, value / 4, value * 1.5};
+}
+
+double or_first(Seconds time) {
+  return time.count() > 0 ? time.count() : kFirstTime;
+}
+
+/// Rows of a mask in one list.
+struct RowIndex {
+  std::size_t set;
+  std::size_t row;
+  double weight;          ///< square root of the row's share of its set
+  double correction = 1;  ///< of the estimate, to the simulation
+};
+
+std::vector<RowIndex> masked_rows(const std::vector<PreparedSet>& sets, const RowMask& mask) {
+  std::vector<RowIndex> rows;
+  std::vector<double> counts;
+  for (const std::vector<bool>& flags : mask) {
+    counts.push_back(static_cast<double>(std::count(flags.begin(), flags.end(), true)));
+  }
+  const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
+  for (std::size_t s = 0; s < sets.size(); ++s) {
+    for (std::size_t r = 0; r < mask[s].size(); ++r) {
+      const auto parts = static_cast<double>(sets.size());
+      if (mask[s][r]) rows.push_back({s, r, std::sqrt(total / parts / counts[s])});
+    }
+  }
+  return rows;
+}
+
+/// What a fit takes for the time of a row: a simulation where the microbatches differ.
+Seconds approximate(const PreparedSet& set, std::size_t row, const ClusterSpec& cluster) {
+  return set.skeletons.empty() ? predict(set.runs[row], set.programs[row], cluster).iteration
+                               : estimate(set.runs[row], set.skeletons[row], cluster);
+}
+
+/// log(predicted / measured) of the rows.
+std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::vector<RowIndex>& rows,
+                               const ClusterSpec& cluster) {
+  std::vector<double> errors(rows.size());
+  parallel_for(rows.size(), [&](std::size_t i) {
+    const PreparedSet& set = sets[rows[i].set];
+    const std::size_t r = rows[i].row;
+    const Seconds predicted = rows[i].correction * approximate(set, r, cluster);
+    errors[i] = rows[i].weight * std::log(predicted / set.set.rows[r].iteration);
+  });
+  return errors;
+}
+
+/// Makes the rows' estimates equal to simulations at `cluster`, and so nearly equal to them around it.
+void correct_estimates(const std::vector<PreparedSet>& sets, const ClusterSpec& cluster,
+                       std::vector<RowIndex>& rows) {
+  parallel_for(rows.size(), [&](std::size_t i) {
+    const PreparedSet& set = sets[rows[i].set];
+    const std::size_t r = rows[i].row;
+    if (set.skeletons.empty()) return;
+    rows[i].correction =
+        predict(set.runs[r], set.programs[r], cluster).iteration / approximate(set, r, cluster);
+  });
+}
+
+/// Those parameters that change any of the rows' predictions where the fit starts. The others stay as they
+/// are.
+std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>& sets,
+                                                 const std::vector<RowIndex>& rows,
+                                                 const ClusterSpec& cluster) {
+  std::vector<FitParameter> matter;
+  ClusterSpec first = cluster;
+  for (const FitParameter& parameter : fit_parameters(cluster)) parameter.set(first, parameter.get(cluster));
+  const std::vector<double> base = log_errors(sets, rows, first);
+  for (const FitParameter& parameter : fit_parameters(cluster)) {
+    ClusterSpec moved = first;
+    parameter.set(moved, std::clamp(parameter.get(cluster), parameter.lower, parameter.upper) * kSmallMove);
+    if (log_errors(sets, rows, moved) != base) matter.push_back(parameter);
+  }
+  return matter;
+}
+
+}  // namespace
+
+std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster) {
+  using C = ClusterSpec;
+  return {
+      efficiency(
+          "gpu.gemm_efficiency", [](const C& c) { return c.gpu.gemm_efficiency; },
+          [](C& c, double v) { c.gpu.gemm_efficiency = v; }),
+      half_point(
+          "gpu.gemm_half_tokens", [](const C& c) { return c.gpu.gemm_half_tokens; },
+          [](C& c, double v) { c.gpu.gemm_half_tokens = v; }),
+      half_point(
+          "gpu.gemm_half_width", [](const C& c) { return c.gpu.gemm_half_width; },
+          [](C& c, double v) { c.gpu.gemm_half_width = v; }),
+      efficiency(
+          "gpu.attention_forward_efficiency", [](const C& c) { return c.gpu.attention_forward_efficiency; },
+          [](C& c, double v) { c.gpu.attention_forward_efficiency = v; }),
+      efficiency(
+          "gpu.attention_backward_efficiency", [](const C& c) { return c.gpu.attention_backward_efficiency; },
+          [](C& c, double v) { c.gpu.attention_backward_efficiency = v; }),
+      efficiency(
+          "gpu.memory_efficiency", [](const C& c) { return c.gpu.memory_efficiency; },
+          [](C& c, double v) { c.gpu.memory_efficiency = v; }),
+      duration(
+          "gpu.kernel_overhead_s", [](const C& c) { return or_first(c.gpu.kernel_overhead); },
+          [](C& c, double v) { c.gpu.kernel_overhead = Seconds(v); }),
+      duration(
+          "gpu.layer_launch_s", [](const C& c) { return or_first(c.gpu.layer_launch); },
+          [](C& c, double v) { c.gpu.layer_launch = Seconds(v); }),
+      duration(
+          "intra_node.latency_s", [](const C& c) { return or_first(c.intra_node.latency); },
+          [](C& c, double v) { c.intra_node.latency = Seconds(v); }),
+      bandwidth(
+          "intra_node.bandwidth_bytes_per_s", [](const C& c) { return c.intra_node.bandwidth_bytes_per_s; },
+          [](C& c, double v) { c.intra_node.bandwidth_bytes_per_s = v; },
+          cluster.intra_node.bandwidth_bytes_per_s),
+      duration(
+          "inter_node.latency_s", [](const C& c) { return or_first(c.inter_node.latency); },
+          [](C& c, double v) { c.inter_node.latency = Seconds(v); }),
+      bandwidth(
+          "inter_node.bandwidth_bytes_per_s", [](const C& c) { return c.inter_node.bandwidth_bytes_per_s; },
+          [](C& c, double v) { c.inter_node.bandwidth_bytes_per_s = v; },
+          cluster.inter_node.bandwidth_bytes_per_s),
+      duration(
+          "message_overhead_s", [](const C& c) { return or_first(c.message_overhead); },
+          [](C& c, double v) { c.message_overhead = Seconds(v); }),
+      {"node_ring_bandwidth_bytes_per_s",
+       [](const C& c) {
+         return c.node_ring_bandwidth_bytes_per_s > 0 ? c.node_ring_bandwidth_bytes_per_s : every_card(c);
+       },
+       [](C& c, double v) { c.node_ring_bandwidth_bytes_per_s = v; }, every_card(cluster) / 20,
+       every_card(cluster)},
+  };
+}
+
+PreparedSet prepare(TruthSet set) {
+  PreparedSet prepared{std::move(set), {}, {}, {}};
+  for (const TruthRow& row : prepared.set.rows) {
+    prepared.runs.push_back(truth_case(prepared.set.kind, row));
+    prepared.programs.push_back(truth_program(prepared.runs.back()));
+    prepared.skeletons.push_back(skeleton(prepared.programs.back()));
+  }
+  return prepared;
+}
+
+namespace {
+
+/// @throws Error (input) where the program is not of a training of the model, or does not say of what.
+void require_of_model(const Program& program, const ModelSpec& model, const std::string& where) {
+  int layers = 0;
+  for (const Stage& stage : program.stages) layers += stage.llm_layers;
+  const bool has_works = std::any_of(program.works.begin(), program.works.end(),
+                                     [](const Work& work) { return !work.llm.empty(); });
+  if (layers == 0 || !has_works) {
+    throw Error(ErrorKind::input,
+                "expected shapes of stages and works, as timelines of 'simulate' and 'train' have them",
+                where);
+  }
+  if (layers == model.llm.layers) return;
+  throw Error(
+      ErrorKind::input,
+      fmt::format("expected the {} LLM layers of '{}', found {}", model.llm.layers, model.name, layers),
+      where);
+}
+
+}  // namespace
+
+PreparedSet prepare_recording(const std::string& path, const ModelSpec& model) {
+  PreparedSet prepared;
+  prepared.set.file = path;
+  const TimelineFile recording = parse_timelines(read_text_file(path), path);
+  for (std::size_t i = 0; i < recording.iterations.size(); ++i) {
+    const Timeline& timeline = recording.iterations[i];
+    TruthRow row;
+    row.row = static_cast<std::int64_t>(i);
+    row.iteration = Seconds(timeline.makespan);
+    row.peak_memory_max_rank = peak_memory(timeline);
+    prepared.set.rows.push_back(row);
+    prepared.programs.push_back(recorded_program(timeline, path, static_cast<int>(i)).program);
+    require_of_model(prepared.programs.back(), model, fmt::format("{}: iterations[{}]", path, i));
+    TruthCase run;
+    run.model = model;
+    prepared.runs.push_back(run);
+  }
+  return prepared;
+}
+
+std::vector<Prediction> predict(const PreparedSet& set, const ClusterSpec& cluster) {
+  std::vector<Prediction> predictions(set.runs.size());
+  parallel_for(predictions.size(),
+               [&](std::size_t i) { predictions[i] = predict(set.runs[i], set.programs[i], cluster); });
+  return predictions;
+}
+
+ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster) {
+  std::vector<RowIndex> rows = masked_rows(sets, mask);
+  const std::vector<FitParameter> parameters = parameters_that_matter(sets, rows, cluster);
+  if (parameters.empty()) return cluster;
+  const auto with = [&](const std::vector<double>& logs) {
+    ClusterSpec changed = cluster;
+    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].set(changed, std::exp(logs[i]));
+    return changed;
+  };
+  LeastSquares problem;
+  for (const FitParameter& parameter : parameters) {
+    problem.lower.push_back(std::log(parameter.lower));
+    problem.upper.push_back(std::log(parameter.upper));
+    problem.start.push_back(
+        std::clamp(std::log(parameter.get(cluster)), problem.lower.back(), problem.upper.back()));
+  }
+  const std::vector<double> first = problem.start;
+  const double prior = kPriorShare * kNoise * std::sqrt(static_cast<double>(rows.size()));
+  problem.residuals = [&](const std::vector<double>& logs) {
+    std::vector<double> residuals = log_errors(sets, rows, with(logs));
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      residuals.push_back(prior * (logs[i] - first[i]) / std::log(kPriorFactor));
+    }
+    return residuals;
+  };
+  problem.robust_scale = kNoise;
+  problem.start = minimize(problem).point;
+  correct_estimates(sets, with(problem.start), rows);
+  return with(minimize(problem).point);
+}
+
+HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<std::vector<int>>& fold,
+                       const ClusterSpec& cluster, const std::function<void(int, int)>& progress) {
+  int parts = 0;
+  HeldOut held;
+  for (std::size_t s = 0; s < sets.size(); ++s) {
+    for (const int part : fold[s]) parts = std::max(parts, part + 1);
+    held.errors.emplace_back(fold[s].size());
+  }
+  for (int part = 0; part < parts; ++part) {
+    progress(part, parts);
+    RowMask mask;
+    for (const std::vector<int>& numbers : fold) {
+      mask.emplace_back();
+      for (const int number : numbers) mask.back().push_back(number != part);
+    }
+    const ClusterSpec fitted = fit(sets, mask, cluster);
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      const std::vector<double> errors = time_errors(sets[s].set, predict(sets[s], fitted));
+      for (std::size_t r = 0; r < errors.size(); ++r) {
+        if (!mask[s][r]) held.errors[s][r] = errors[r];
+      }
+    }
+  }
+  return held;
+}
+
+std::vector<std::vector<int>> random_folds(const std::vector<PreparedSet>& sets, int folds,
+                                           std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::vector<int>> result;
+  for (const PreparedSet& set : sets) {
+    std::vector<int> numbers(set.runs.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i) % folds;
+    random.shuffle(std::span(numbers));
+    result.push_back(std::move(numbers));
+  }
+  return result;
+}
+
+std::vector<std::vector<int>> family_folds(const std::vector<PreparedSet>& sets) {
+  std::map<int, int> part_of;  // hidden width
+  std::vector<std::vector<int>> result;
+  for (const PreparedSet& set : sets) {
+    result.emplace_back();
+    for (const TruthCase& run : set.runs) {
+      const auto part = part_of.try_emplace(run.model.llm.hidden, static_cast<int>(part_of.size()));
+      result.back().push_back(part.first->second);
+    }
+  }
+  return result;
+}
+
+}  // namespace dflop

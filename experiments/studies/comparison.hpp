@@ -1,0 +1,59 @@
+// Several systems on the same global batches: what `dflop compare` measures.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/cli/table.hpp"
+#include "experiments/studies/study.hpp"
+
+namespace dflop {
+
+/// One row of the comparison.
+struct System {
+  std::string name;
+  std::string planner;
+  SchedulerChoice scheduler;
+  PlanResult planned{};
+  ScheduleFile schedule{};
+  std::optional<Evaluation> evaluation{};  ///< absent: infeasible, as planned.infeasible_reason says
+  Seconds planning{0};                     ///< measured
+};
+
+/// The global batches that all systems get.
+struct ComparisonInput {
+  std::vector<Sample> samples;
+  std::vector<Batch> batches;
+  int gbs = 0;
+  std::uint64_t seed = 0;
+  PlanOptions options;
+  SearchOptions search;  ///< of the system "search"
+};
+
+/// What a training run costs its owner.
+struct Training {
+  double samples = 0;
+  std::optional<double> gpu_hour_cost;
+  std::optional<double> gpu_power_w;
+};
+
+/// The two baselines, the data-aware optimizer alone and with `scheduler`, and the joint search with its own.
+std::vector<System> systems_to_compare(const SchedulerChoice& scheduler);
+
+/// Plans, schedules and simulates every system; each planner runs once.
+void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input);
+
+/// Seconds of `samples` samples at a system's throughput.
+Seconds training_time(const System& system, const Training& training);
+
+Table comparison_table(const std::vector<System>& systems);
+
+/// Adds hours, GPU-hours and, where they are asked for, cost and energy.
+void add_training_columns(Table& table, const std::vector<System>& systems, const Training& training,
+                          int gpus);
+
+/// A sentence for each system that does not fit.
+std::vector<std::string> infeasible_notes(const std::vector<System>& systems);
+
+}  // namespace dflop

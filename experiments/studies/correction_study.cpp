@@ -1,0 +1,309 @@
+#include "experiments/studies/correction_study.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+
+#include "core/program/lowering.hpp"
+#include "core/support/parallel.hpp"
+#include "core/support/random.hpp"
+#include "costmodel/schedule_tables.hpp"
+#include "sim/engine.hpp"
+#include "sim/perturbation.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::uint64_t kAnomalyStream = 0x616e6f6d;
+constexpr double kMostAbove = 1.05;  // of the fraction asked for
+constexpr std::uint64_t kJitterStream = 0x6a697474'00000000;
+
+/// A batch in microbatches, lowered.
+struct Scheduled {
+  Assignment assignment;
+  Program program;
+};
+
+/// Schedules and times iterations of one study.
+class Laboratory {
+ public:
+  explicit Laboratory(const CorrectionStudy& study) : study_(study) {
+    SchedulerOptions options;
+    if (study.scheduler.node_budget) options.node_budget = *study.scheduler.node_budget;
+    if (study.scheduler.steps) options.steps = *study.scheduler.steps;
+    scheduler_ = make_scheduler(study.scheduler.name, options);
+    uncorrected_.resize(study.batches.size());
+    parallel_for(uncorrected_.size(), [&](std::size_t k) { uncorrected_[k] = assign(k, study.target.cost); });
+  }
+
+  Scheduled schedule(std::size_t k, const CostModel& cost) const { return lowered(k, assign(k, cost)); }
+
+  Scheduled uncorrected(std::size_t k) const { return lowered(k, uncorrected_[k]); }
+
+  ProgramCosts price(std::size_t k, const Scheduled& scheduled, const CostModel& cost) const {
+    return price_batch(cost, scheduled.program, study_.plan, study_.batches[k], scheduled.assignment);
+  }
+
+  /// The iteration by a cost model, without jitter.
+  Seconds predict(std::size_t k, const Scheduled& scheduled, const CostModel& cost) const {
+    return simulate(scheduled.program, price(k, scheduled, cost), Detail::usage).makespan;
+  }
+
+  /// The iteration on the hardware.
+  Timeline run(std::size_t k, const Scheduled& scheduled, const CostModel& hardware, Detail detail) const {
+    ProgramCosts costs = price(k, scheduled, hardware);
+    if (study_.jitter > 0) {
+      Random random(study_.seed, kJitterStream + k);
+      add_jitter(costs, study_.jitter, random);
+    }
+    return simulate(scheduled.program, costs, detail);
+  }
+
+  const CorrectionStudy& study() const { return study_; }
+
+ private:
+  Assignment assign(std::size_t k, const CostModel& cost) const {
+    ScheduleRequest request{study_.batches[k], study_.plan, study_.target.model, cost, study_.seed, k};
+    request.time_limit = study_.scheduler.time_limit;
+    return scheduler_->schedule(request).assignment;
+  }
+
+  Scheduled lowered(std::size_t k, Assignment assignment) const {
+    const Target& target = study_.target;
+    const Batch& batch = study_.batches[k];
+    const PipelineOrder order =
+        order_for_batch(study_.plan, target.model, target.cluster, target.cost, batch, assignment);
+    Program program = lower(study_.plan, target.model, batch, assignment, order);
+    return {std::move(assignment), std::move(program)};
+  }
+
+  const CorrectionStudy& study_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::vector<Assignment> uncorrected_;  ///< programs of all iterations at once would be large
+};
+
+/// Base or slow, by iteration.
+const CostModel& hardware_at(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
+                             std::size_t k) {
+  const auto iteration = static_cast<std::int64_t>(k);
+  if (iteration >= anomaly.begin && iteration < anomaly.end) return slow;
+  return lab.study().target.cost;
+}
+
+/// No tracking: schedules made with `cost`, or with the hardware's own costs where it is null.
+CorrectionRun run_untracked(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
+                            bool perfect) {
+  CorrectionRun run;
+  for (std::size_t k = 0; k < lab.study().batches.size(); ++k) {
+    const CostModel& hardware = hardware_at(lab, slow, anomaly, k);
+    const bool same = !perfect || &hardware == &lab.study().target.cost;
+    const Timeline timeline = same ? lab.run(k, lab.uncorrected(k), hardware, Detail::usage)
+                                   : lab.run(k, lab.schedule(k, hardware), hardware, Detail::usage);
+    run.seconds.push_back(Seconds(timeline.makespan).count());
+    run.tracked.push_back(false);
+  }
+  return run;
+}
+
+/// Iterations with tracking, always or as the switch says.
+class TrackedRun {
+ public:
+  TrackedRun(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
+             std::optional<SwitchRule> rule)
+      : lab_(lab), slow_(slow), anomaly_(anomaly), rule_(rule), adaptive_(rule, lab.study().switching) {}
+
+  CorrectionRun run() {
+    for (std::size_t k = 0; k < lab_.study().batches.size(); ++k) step(k);
+    const CorrectionSwitch& state = adaptive_.state();
+    if (!rule_) run_.cost = lab_.study().tracking_cost;
+    if (rule_ && state.measured()) run_.cost = state.cost();
+    run_.benefit = state.benefit();
+    run_.learned = adaptive_.learned().fits();
+    return std::move(run_);
+  }
+
+ private:
+  void step(std::size_t k) {
+    const CorrectionStudy& study = lab_.study();
+    const CostModel& base = study.target.cost;
+    const Scheduled own = schedule(k, adaptive_.in_use());
+    const Seconds predicted =
+        rule_ ? lab_.predict(k, own, CorrectedCostModel(base, adaptive_.in_use())) : Seconds(1);
+    const bool tracks = adaptive_.tracks();
+    const Timeline timeline =
+        lab_.run(k, own, hardware_at(lab_, slow_, anomaly_, k), tracks ? Detail::spans : Detail::usage);
+    Seconds actual = timeline.makespan;
+    if (tracks) {
+      actual /= 1 - study.tracking_cost;
+      adaptive_.learn(timeline, base, study.plan, study.batches[k], own.assignment);
+    }
+    run_.seconds.push_back(actual.count());
+    run_.tracked.push_back(tracks && !adaptive_.rests());
+    adaptive_.observe(actual, predicted, adaptive_.compares() ? benefit(k, own) : 0.0);
+  }
+
+  Scheduled schedule(std::size_t k, const Correction& correction) const {
+    if (correction.fits().empty()) return lab_.uncorrected(k);
+    return lab_.schedule(k, CorrectedCostModel(lab_.study().target.cost, correction));
+  }
+
+  /// What the corrections used now give against those that there would be without tracking, by the present
+  /// state of knowledge.
+  double benefit(std::size_t k, const Scheduled& own) const {
+    const CorrectedCostModel corrected(lab_.study().target.cost, adaptive_.learned());
+    const Scheduled other = schedule(k, adaptive_.kept());
+    return 1 - lab_.predict(k, own, corrected) / lab_.predict(k, other, corrected);
+  }
+
+  const Laboratory& lab_;
+  const AnomalousCostModel& slow_;
+  const Anomaly& anomaly_;
+  std::optional<SwitchRule> rule_;
+  AdaptiveCorrection adaptive_;
+  CorrectionRun run_;
+};
+
+/// The bucket of a sample's tokens in one module; -1 where it has none.
+int slow_bucket(const Sample& sample, const Anomaly& anomaly) {
+  const std::int64_t tokens = anomaly.encoder ? sample.encoder().tokens : sample.llm_tokens;
+  if (tokens == 0) return -1;
+  return static_cast<int>(
+      std::floor(16 * std::log2(static_cast<double>(tokens)) + (anomaly.shifted ? 0.5 : 0)));
+}
+
+}  // namespace
+
+AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, const ModelSpec& model,
+                                       std::span<const Sample> samples, const Anomaly& anomaly,
+                                       std::uint64_t seed)
+    : CostModelOver(base), anomaly_(anomaly) {
+  Work total;
+  std::map<int, double> shares;
+  const auto count = static_cast<double>(samples.size());
+  for (const Sample& sample : samples) {
+    total.encoder += sample.encoder();
+    total.llm += sample.llm();
+    const int bucket = slow_bucket(sample, anomaly);
+    if (bucket >= 0) shares[bucket] += 1 / count;
+  }
+  // A microbatch's mean part of a global batch.
+  const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
+  const auto part = [&](const Workload& work, int bins) {
+    const double factor = plan.gbs / count / bins;
+    const auto scaled = [&](std::int64_t n) {
+      return static_cast<std::int64_t>(std::ceil(static_cast<double>(n) * factor));
+    };
+    return Workload{scaled(work.sequences), scaled(work.tokens), scaled(work.attention_pairs)};
+  };
+  mean_ = {part(total.encoder, plan.microbatches * encoder_dp), part(total.llm, plan.bins())};
+  double largest = 0;
+  double largest_of_module = 0;
+  for (const Stage& stage : plan_stages(plan, model)) {
+    const double time =
+        (base.compute(Op::forward, stage, mean_) + base.compute(Op::backward, stage, mean_)).count();
+    largest = std::max(largest, time);
+    const bool of_module = (anomaly.encoder ? stage.encoder_layers : stage.llm_layers) > 0;
+    if (of_module) largest_of_module = std::max(largest_of_module, time);
+  }
+  scale_ = largest_of_module > 0 ? largest / largest_of_module : 0;
+
+  std::vector<std::pair<int, double>> order(shares.begin(), shares.end());
+  Random random(seed, kAnomalyStream);
+  random.shuffle(std::span(order));
+  for (const auto& [bucket, share] : order) {
+    if (fraction_ + share > kMostAbove * anomaly.fraction) continue;
+    fraction_ += share;
+    buckets_.push_back(bucket);
+  }
+  if (!buckets_.empty() || order.empty()) return;
+  const auto rarest = std::min_element(order.begin(), order.end(),
+                                       [](const auto& x, const auto& y) { return x.second < y.second; });
+  fraction_ = rarest->second;
+  buckets_.push_back(rarest->first);
+}
+
+bool AnomalousCostModel::is_slow(const Sample& sample) const {
+  return std::find(buckets_.begin(), buckets_.end(), slow_bucket(sample, anomaly_)) != buckets_.end();
+}
+
+Seconds AnomalousCostModel::sample_excess(Op op, const Stage& stage, const Sample& sample) const {
+  const bool of_module = (anomaly_.encoder ? stage.encoder_layers : stage.llm_layers) > 0;
+  if (!of_module || !is_slow(sample)) return Seconds(0);
+  return anomaly_.latency * scale_ * base_.compute(op, stage, mean_);
+}
+
+std::string CorrectionRun::story() const {
+  std::string text;
+  for (std::size_t k = 0; k < tracked.size(); ++k) {
+    if (k == 0 ? !tracked[k] : tracked[k] == tracked[k - 1]) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", tracked[k] ? "on" : "off", k);
+  }
+  return text.empty() ? "off" : text;
+}
+
+std::int64_t CorrectionRun::since() const {
+  std::size_t k = tracked.size();
+  while (k > 1 && tracked[k - 1] == tracked[k - 2]) --k;
+  return static_cast<std::int64_t>(k) - 1;
+}
+
+double gain(const CorrectionRun& run, const CorrectionRun& other, std::size_t begin, std::size_t end) {
+  const auto total = [&](const CorrectionRun& r) {
+    return std::accumulate(r.seconds.begin() + static_cast<std::ptrdiff_t>(begin),
+                           r.seconds.begin() + static_cast<std::ptrdiff_t>(end), 0.0);
+  };
+  return total(other) / total(run) - 1;
+}
+
+std::vector<CorrectionCell> run_correction_study(
+    const CorrectionStudy& study, const std::vector<Anomaly>& anomalies,
+    const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const Laboratory lab(study);
+  Batch samples;
+  for (const Batch& batch : study.batches) samples.insert(samples.end(), batch.begin(), batch.end());
+  std::vector<CorrectionCell> cells(anomalies.size());
+  std::vector<AnomalousCostModel> slow;
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    slow.emplace_back(study.target.cost, study.plan, study.target.model, samples, anomalies[c], study.seed);
+    cells[c].anomaly = anomalies[c];
+    cells[c].fraction = slow[c].fraction();
+  }
+  constexpr std::size_t kRuns = 5;
+  std::mutex mutex;
+  std::int64_t done = 0;
+  parallel_for(kRuns * cells.size(), [&](std::size_t i) {
+    CorrectionCell& cell = cells[i / kRuns];
+    const AnomalousCostModel& hardware = slow[i / kRuns];
+    const auto tracked = [&](std::optional<SwitchRule> rule) {
+      return TrackedRun(lab, hardware, cell.anomaly, rule).run();
+    };
+    switch (i % kRuns) {
+      case 0:
+        cell.off = run_untracked(lab, hardware, cell.anomaly, false);
+        break;
+      case 1:
+        cell.perfect = run_untracked(lab, hardware, cell.anomaly, true);
+        break;
+      case 2:
+        cell.on = tracked(std::nullopt);
+        break;
+      case 3:
+        cell.published = tracked(SwitchRule::published);
+        break;
+      default:
+        cell.keep = tracked(SwitchRule::keep);
+    }
+    if (!progress) return;
+    const std::lock_guard lock(mutex);
+    progress(++done, static_cast<std::int64_t>(kRuns * cells.size()));
+  });
+  return cells;
+}
+
+}  // namespace dflop

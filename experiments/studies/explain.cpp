@@ -1,0 +1,231 @@
+#include "experiments/studies/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/support/parallel.hpp"
+#include "experiments/cli/progress.hpp"
+#include "sim/engine.hpp"
+
+namespace dflop {
+namespace {
+
+/// A column of the path table.
+struct PathColumn {
+  PathLinkKind kind = PathLinkKind::compute;
+  Op op = Op::forward;  ///< of compute
+  std::string key;
+  std::string title;
+};
+
+const std::vector<PathColumn>& path_columns() {
+  static const std::vector<PathColumn> columns = {
+      {PathLinkKind::compute, Op::forward, "forward_s", "forward %"},
+      {PathLinkKind::compute, Op::backward, "backward_s", "backward %"},
+      {PathLinkKind::compute, Op::backward_input, "backward_input_s", "backward input %"},
+      {PathLinkKind::compute, Op::backward_weight, "backward_weight_s", "backward weight %"},
+      {PathLinkKind::compute, Op::optimizer_step, "optimizer_s", "optimizer %"},
+      {PathLinkKind::message, Op::send, "messages_s", "messages %"},
+      {PathLinkKind::collective, Op::all_reduce, "collectives_s", "collectives %"},
+      {PathLinkKind::pause, Op::forward, "pauses_s", "pauses %"}};
+  return columns;
+}
+
+std::size_t column_of(const PathShare& share) {
+  const std::vector<PathColumn>& columns = path_columns();
+  const auto column = std::find_if(columns.begin(), columns.end(), [&](const PathColumn& c) {
+    return c.kind == share.kind && (c.kind != PathLinkKind::compute || c.op == share.op);
+  });
+  return static_cast<std::size_t>(column - columns.begin());
+}
+
+/// What a part of the path has of each column, and how many links.
+struct PathRow {
+  std::vector<Nanoseconds> of = std::vector<Nanoseconds>(path_columns().size(), Nanoseconds(0));
+  std::int64_t links = 0;
+
+  void add(const PathShare& share) {
+    of[column_of(share)] += share.duration;
+    links += share.links;
+  }
+};
+
+double seconds(Nanoseconds time) {
+  return Seconds(time).count();
+}
+
+int decimals_of(const Explanation& explanation) {
+  return explanation.timeline.makespan < std::chrono::seconds(1) ? 6 : 4;
+}
+
+/// One over the makespan; 0 where that is 0.
+double per_makespan(const Explanation& explanation) {
+  const double makespan = seconds(explanation.timeline.makespan);
+  return makespan > 0 ? 1 / makespan : 0;
+}
+
+std::string name_of(const Relaxation& relaxation, const Timeline& timeline) {
+  switch (relaxation.kind) {
+    case Relaxation::Kind::free_stage:
+      return "compute of " + timeline.stages[relaxation.stage] + " free";
+    case Relaxation::Kind::free_messages:
+      return "messages free";
+    case Relaxation::Kind::free_collectives:
+      return "collectives free";
+    case Relaxation::Kind::free_communication:
+      return "messages and collectives free";
+    case Relaxation::Kind::no_stragglers:
+      return "dp ranks equal in each microbatch";
+    case Relaxation::Kind::balanced:
+      return "all microbatches of a stage equal";
+    case Relaxation::Kind::no_bubbles:
+      break;
+  }
+  return "no bubbles (busiest rank)";
+}
+
+std::string name_of(const PathLink& link) {
+  const std::string microbatch = link.microbatch >= 0 ? fmt::format(" mb {}", link.microbatch) : "";
+  switch (link.kind) {
+    case PathLinkKind::message:
+      return fmt::format("message {}->{}{}", link.stage, link.to_stage, microbatch);
+    case PathLinkKind::collective:
+      return fmt::format("stage {} {}", link.stage, to_string(link.op));
+    case PathLinkKind::pause:
+      return fmt::format("stage {} paused", link.stage);
+    case PathLinkKind::compute:
+      break;
+  }
+  return fmt::format("stage {} {}{}", link.stage, to_string(link.op), microbatch);
+}
+
+}  // namespace
+
+void add_explain_options(Options& options) {
+  options.add_options()  //
+      ("explain", boost::program_options::bool_switch(),
+       "also print the critical path and what the slowest iteration would gain")  //
+      ("html", boost::program_options::value<std::string>()->value_name("FILE"),
+       "write a page with its timeline, critical path, gains and memory");
+}
+
+bool wants_explanation(const Values& values) {
+  return values["explain"].as<bool>() || values.count("html") > 0;
+}
+
+const Explanation* printed(const Values& values, const std::optional<Explanation>& explanation) {
+  return values["explain"].as<bool>() ? &*explanation : nullptr;
+}
+
+Explanation explain(const Program& program, const ProgramCosts& costs, const Conditions& conditions) {
+  Explanation out;
+  out.timeline = simulate(program, costs, Detail::spans, conditions);
+  out.path = critical_path(program, costs, out.timeline, conditions);
+  const std::vector<Relaxation> items = relaxations(program);
+  out.gains.resize(items.size());
+  constexpr std::size_t kBlock = 16;  // between steps of the progress bar
+  Progress progress("explaining");
+  for (std::size_t begin = 0; begin < items.size(); begin += kBlock) {
+    const std::size_t size = std::min(kBlock, items.size() - begin);
+    parallel_for(size, [&](std::size_t k) {
+      const std::size_t i = begin + k;
+      out.gains[i] = {items[i], relaxed_makespan(program, costs, items[i], conditions)};
+    });
+    progress.update(static_cast<std::int64_t>(begin + size), static_cast<std::int64_t>(items.size()));
+  }
+  std::stable_sort(out.gains.begin(), out.gains.end(),
+                   [](const Gain& a, const Gain& b) { return a.makespan < b.makespan; });
+  return out;
+}
+
+std::size_t slowest_iteration(const std::vector<Timeline>& iterations) {
+  const auto slowest =
+      std::max_element(iterations.begin(), iterations.end(),
+                       [](const Timeline& a, const Timeline& b) { return a.makespan < b.makespan; });
+  return static_cast<std::size_t>(slowest - iterations.begin());
+}
+
+std::string explained_iteration(const Explanation& explanation) {
+  if (explanation.iterations == 1) return "the iteration";
+  return fmt::format("iteration {}, the slowest of {}", explanation.iteration, explanation.iterations);
+}
+
+Table path_table(const Explanation& explanation) {
+  std::map<std::uint16_t, PathRow> rows;
+  PathRow all;
+  for (const PathShare& share : path_shares(explanation.path)) {
+    rows[share.stage].add(share);
+    all.add(share);
+  }
+  const double percent = 100 * per_makespan(explanation);
+  Table table;
+  table.columns = {{"stage", "stage"}, {"links", "links"}};
+  for (std::size_t c = 0; c < path_columns().size(); ++c) {
+    if (all.of[c] > Nanoseconds(0)) {
+      table.columns.push_back({path_columns()[c].key, path_columns()[c].title, 1, percent});
+    }
+  }
+  table.columns.push_back({"share", "all %", 1, 100});
+  table.columns.push_back({"all_s", "all s", decimals_of(explanation)});
+  const auto add_row = [&](const std::string& name, const PathRow& row) {
+    std::vector<Cell> cells = {name, row.links};
+    Nanoseconds sum{0};
+    for (std::size_t c = 0; c < row.of.size(); ++c) {
+      if (all.of[c] > Nanoseconds(0)) cells.emplace_back(seconds(row.of[c]));
+      sum += row.of[c];
+    }
+    cells.emplace_back(seconds(sum) * per_makespan(explanation));
+    cells.emplace_back(seconds(sum));
+    table.rows.push_back(std::move(cells));
+  };
+  for (const auto& [stage, row] : rows) add_row(explanation.timeline.stages[stage], row);
+  add_row("all", all);
+  return table;
+}
+
+Table gains_table(const Explanation& explanation) {
+  const int decimals = decimals_of(explanation);
+  Table table;
+  table.columns = {{"change", "if"},
+                   {"makespan_s", "s/iteration", decimals},
+                   {"gain_s", "gain s", decimals},
+                   {"gain", "gain %", 1, 100}};
+  for (const Gain& gain : explanation.gains) {
+    const double gained = seconds(explanation.timeline.makespan - gain.makespan);
+    table.rows.push_back({name_of(gain.relaxation, explanation.timeline), seconds(gain.makespan), gained,
+                          gained * per_makespan(explanation)});
+  }
+  return table;
+}
+
+std::string explanation_text(const Explanation& explanation) {
+  return fmt::format("\ncritical path of {}, by stage:\n\n{}\nwhat {} would gain:\n\n{}",
+                     explained_iteration(explanation), to_text(path_table(explanation), terminal_width()),
+                     explanation.iterations == 1 ? "it" : "that iteration",
+                     to_text(gains_table(explanation), terminal_width()));
+}
+
+nlohmann::ordered_json explanation_json(const Explanation& explanation) {
+  nlohmann::ordered_json out;
+  out["iteration"] = explanation.iteration;
+  out["makespan_s"] = seconds(explanation.timeline.makespan);
+  out["critical_path"] = json_of(path_table(explanation));
+  out["gains"] = json_of(gains_table(explanation));
+  return out;
+}
+
+std::vector<PathSlice> path_slices(const std::optional<Explanation>& explanation) {
+  std::vector<PathSlice> slices;
+  if (!explanation) return slices;
+  for (const PathLink& link : explanation->path) {
+    slices.push_back(
+        {static_cast<std::int64_t>(explanation->iteration), name_of(link), link.start, link.duration});
+  }
+  return slices;
+}
+
+}  // namespace dflop

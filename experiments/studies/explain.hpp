@@ -1,0 +1,69 @@
+// Explains an iteration: what its time hangs on, and what it would gain.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/program.hpp"
+#include "core/timeline.hpp"
+#include "experiments/cli/table.hpp"
+#include "experiments/studies/options.hpp"
+#include "sim/analysis/critical_path.hpp"
+#include "sim/analysis/relaxations.hpp"
+#include "sim/conditions.hpp"
+#include "traces/files/perfetto.hpp"
+
+namespace dflop {
+
+/// --explain and --html.
+void add_explain_options(Options& options);
+
+/// Whether one of them was given.
+bool wants_explanation(const Values& values);
+
+struct Gain {
+  Relaxation relaxation;
+  Nanoseconds makespan{0};  ///< with the relaxation
+};
+
+struct Explanation {
+  Timeline timeline;  ///< with spans
+  std::vector<PathLink> path;
+  std::vector<Gain> gains;     ///< largest first
+  std::size_t iteration = 0;   ///< which it is
+  std::size_t iterations = 1;  ///< of how many
+};
+
+/// Simulates the program, and once more for each relaxation, these in parallel.
+/// @throws Error (internal) as simulate(), and if the run stalls.
+Explanation explain(const Program& program, const ProgramCosts& costs, const Conditions& conditions = {});
+
+/// The iteration that takes longest, the first of equals. There is one.
+std::size_t slowest_iteration(const std::vector<Timeline>& iterations);
+
+/// "iteration 3, the slowest of 8"; "the iteration" where there is one.
+std::string explained_iteration(const Explanation& explanation);
+
+/// The critical path by stage and operation: seconds, which the text shows as % of the makespan. A row per
+/// stage on the path and a last one for all.
+Table path_table(const Explanation& explanation);
+
+/// Makespan and gain of each relaxation.
+Table gains_table(const Explanation& explanation);
+
+/// Both tables with their headings, as wide as the terminal allows.
+std::string explanation_text(const Explanation& explanation);
+
+/// {"iteration", "makespan_s", "critical_path": [...], "gains": [...]}.
+nlohmann::ordered_json explanation_json(const Explanation& explanation);
+
+/// What --explain prints: the explanation, or null where only --html was given.
+const Explanation* printed(const Values& values, const std::optional<Explanation>& explanation);
+
+/// The critical path with names as "stage 2 backward mb 5" and "message 1->2 mb 3"; empty without one.
+std::vector<PathSlice> path_slices(const std::optional<Explanation>& explanation);
+
+}  // namespace dflop

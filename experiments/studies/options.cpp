@@ -1,0 +1,296 @@
+#include "experiments/studies/options.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "core/error.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::int64_t kMostIterations = 100'000;
+
+/// "640x480".
+std::optional<ImageSize> parse_size(std::string_view text) {
+  ImageSize size;
+  const char* end = text.data() + text.size();
+  const auto width = std::from_chars(text.data(), end, size.width);
+  if (width.ec != std::errc() || width.ptr == end || *width.ptr != 'x') return std::nullopt;
+  const auto height = std::from_chars(width.ptr + 1, end, size.height);
+  constexpr std::int32_t kMost = 1'000'000;
+  if (height.ec != std::errc() || height.ptr != end || size.width < 1 || size.height < 1 ||
+      size.width > kMost || size.height > kMost) {
+    return std::nullopt;
+  }
+  return size;
+}
+
+/// "640x360@30".
+std::optional<VideoAssumption> parse_video(std::string_view text) {
+  const std::size_t at = text.find('@');
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::optional<ImageSize> size = parse_size(text.substr(0, at));
+  double fps = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data() + at + 1, end, fps);
+  if (!size || problem != std::errc() || stop != end || !(fps > 0 && fps <= 1e4)) return std::nullopt;
+  return VideoAssumption{*size, fps};
+}
+
+std::vector<Modality> parse_modalities(const std::string& text) {
+  std::vector<Modality> modalities;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::optional<Modality> modality = modality_from_string(text.substr(begin, comma - begin));
+    if (!modality)
+      refuse_value("modalities", "a comma-separated list of text, image, multi_image, video, audio", text);
+    modalities.push_back(*modality);
+    begin = comma + 1;
+  }
+  return modalities;
+}
+
+int read_chunks(const Values& values, PipelineSchedule schedule) {
+  constexpr int kMostChunks = 1000;
+  const bool given = values.count("chunks") > 0;
+  if (schedule == PipelineSchedule::interleaved) {
+    if (!given) throw Error(ErrorKind::usage, "option '--chunks': required with interleaved");
+    return static_cast<int>(read_integer(values, "chunks", 1, kMostChunks));
+  }
+  const int chunks = schedule == PipelineSchedule::zb_v ? 2 : 1;
+  if (given) read_integer(values, "chunks", chunks, chunks);
+  return chunks;
+}
+
+}  // namespace
+
+Options command_options() {
+  return Options("options", 110, 60);
+}
+
+std::string joined(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) text += (text.empty() ? "" : "|") + std::string(name);
+  return text;
+}
+
+void add_data_options(Options& options) {
+  add_data_options(options, nullptr);
+}
+
+void add_data_options(Options& options, const char* default_file) {
+  auto* data = po::value<std::string>()->value_name("FILE");
+  default_file != nullptr ? data->default_value(default_file) : data->required();
+  options.add_options()                         //
+      ("data", data, "data set records (CSV)")  //
+      ("modalities", po::value<std::string>()->value_name("LIST"),
+       "use only these, as text,image,video; without it a modality that the model lacks is an error")  //
+      ("assume-image", po::value<std::string>()->default_value("640x480")->value_name("WxH"),
+       "size of images whose record gives none")  //
+      ("assume-video", po::value<std::string>()->default_value("640x360@30")->value_name("WxH@FPS"),
+       "size and frame rate of videos whose record gives none")  //
+      ("strict", po::bool_switch(), "refuse records that need an assumption");
+}
+
+void add_target_options(Options& options) {
+  options.add_options()                                                                               //
+      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'")  //
+      ("cluster", po::value<std::string>()->required()->value_name("NAME[:NODES]|FILE[:NODES]"),
+       "see 'dflop clusters'");
+}
+
+void add_batch_options(Options& options) {
+  options.add_options()                                                                                 //
+      ("gbs", po::value<std::int64_t>()->required()->value_name("N"), "global batch size, in samples")  //
+      ("iterations", po::value<std::int64_t>()->default_value(8)->value_name("K"),
+       "global batches to run")  //
+      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
+}
+
+void add_plan_options(Options& options) {
+  options.add_options()  //
+      ("pipeline-schedule", po::value<std::string>()->default_value("1f1b")->value_name("NAME"),
+       "order of forwards and backwards: 1f1b, gpipe, zb-h1, zb-h2 or eager-1f1b; of the planners pytorch and "
+       "megatron also interleaved or zb-v")  //
+      ("chunks", po::value<std::int64_t>()->value_name("V"),
+       "stages of each pipeline rank, for interleaved (zb-v has 2)")  //
+      ("recompute", po::value<std::string>()->default_value("full")->value_name("none|selective|full"),
+       "activations computed again in the backward pass")  //
+      ("gradient-bucket", po::value<std::int64_t>()->value_name("BYTES")->default_value(0),
+       "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards")  //
+      ("placement",
+       po::value<std::string>()->default_value("stage-major")->value_name("stage-major|replica-major"),
+       "which ranks are neighbours: the dp ranks of a stage, or the stages of a dp rank")  //
+      ("no-zero1", po::bool_switch(), "keep whole optimizer states on every dp rank")      //
+      ("no-sequence-parallel", po::bool_switch(), "keep whole activations on every tp rank");
+}
+
+void add_objective_option(Options& options) {
+  options.add_options()(
+      "objective", po::value<std::string>()->value_name("published|bins|makespan"),
+      "what is to be small: the largest bin, each with its own encoder work (published) or a "
+      "microbatch's shared (bins), or the iteration's duration; without it the method's own");
+}
+
+void add_scheduler_options(Options& options) {
+  static const std::string names = joined(scheduler_names());
+  options.add_options()("scheduler", po::value<std::string>()->default_value("ilp")->value_name(names),
+                        "microbatch scheduler");
+  add_objective_option(options);
+  options.add_options()  //
+      ("token-cap", po::value<std::int64_t>()->value_name("N"),
+       "LLM tokens of a microbatch on one dp rank at most")  //
+      ("respect-memory", po::bool_switch(),
+       "keep the microbatches that are in flight together within GPU memory")  //
+      ("steps", po::value<std::int64_t>()->value_name("N"),
+       "work of the searches other than ilp for each iteration, in their own steps; the same result on every "
+       "machine")  //
+      ("node-budget", po::value<std::int64_t>()->value_name("N"),
+       "branch-and-bound nodes of ilp, the same result on every machine; above 512 samples x bins it keeps "
+       "LPT's")  //
+      ("time-limit", po::value<double>()->value_name("SECONDS"),
+       "wall-clock limit for each iteration, in place of steps and node budget; ilp: up to 32768 samples x "
+       "bins");
+}
+
+void add_search_options(Options& options) {
+  options.add_options()  //
+      ("plan-objective", po::value<std::string>()->default_value("mean")->value_name("mean|p95|cvar"),
+       "of the planner search, over iterations; cvar is the mean of the slowest quarter")  //
+      ("layout", po::value<std::string>()->value_name("disaggregated|uniform|colocated"),
+       "of the planner search: only such plans")  //
+      ("budget", po::value<std::int64_t>()->value_name("N"),
+       "instructions that the planner search simulates, about; the same result on every machine");
+}
+
+SearchOptions read_search_options(const Values& values) {
+  SearchOptions options;
+  const auto objective = values["plan-objective"].as<std::string>();
+  const auto known = plan_objective_from_string(objective);
+  if (!known) refuse_value("plan-objective", "mean, p95 or cvar", objective);
+  options.objective = *known;
+  if (const auto name = read_text(values, "layout")) {
+    for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
+      if (to_string(layout) == *name) options.layouts = {layout};
+    }
+    if (options.layouts.empty()) refuse_value("layout", "disaggregated, uniform or colocated", *name);
+  }
+  if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
+  const PlanOptions fixed = read_plan_options(values);
+  if (!values["pipeline-schedule"].defaulted()) options.schedules = {fixed.schedule};
+  if (!values["recompute"].defaulted()) options.recomputations = {fixed.recomputation};
+  return options;
+}
+
+void add_truth_option(Options& options, bool required) {
+  auto* files = po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE...");
+  if (required) files->required();
+  options.add_options()("truth", files, "measured iterations (CSV), as those in traces/ground_truth");
+}
+
+void add_format_option(Options& options) {
+  options.add_options()("format",
+                        po::value<std::string>()->default_value("table")->value_name("table|json|csv"),
+                        "of the result on standard output");
+}
+
+PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {
+  PreprocessOptions options;
+  options.rule = model.preprocess;
+  options.max_tokens = model.max_tokens;
+  options.seed = seed;
+  const auto image = values["assume-image"].as<std::string>();
+  const auto video = values["assume-video"].as<std::string>();
+  const std::optional<ImageSize> image_size = parse_size(image);
+  const std::optional<VideoAssumption> video_shape = parse_video(video);
+  if (!image_size) refuse_value("assume-image", "WxH, as 640x480", image);
+  if (!video_shape) refuse_value("assume-video", "WxH@FPS, as 640x360@30", video);
+  options.assume_image = *image_size;
+  options.assume_video = *video_shape;
+  options.strict = values["strict"].as<bool>();
+  if (const auto list = read_text(values, "modalities")) options.modalities = parse_modalities(*list);
+  return options;
+}
+
+PlanOptions read_plan_options(const Values& values) {
+  PlanOptions options;
+  const auto schedule = values["pipeline-schedule"].as<std::string>();
+  const auto recompute = values["recompute"].as<std::string>();
+  const auto known_schedule = pipeline_schedule_from_string(schedule);
+  const auto known_recompute = recomputation_from_string(recompute);
+  if (!known_schedule || *known_schedule == PipelineSchedule::encoder_in_bubbles) {
+    refuse_value("pipeline-schedule", "1f1b, gpipe, zb-h1, zb-h2, eager-1f1b, interleaved or zb-v", schedule);
+  }
+  options.chunks = read_chunks(values, *known_schedule);
+  if (!known_recompute) refuse_value("recompute", "none, selective or full", recompute);
+  const auto placement = values["placement"].as<std::string>();
+  const auto known_placement = rank_order_from_string(placement);
+  if (!known_placement) refuse_value("placement", "stage-major or replica-major", placement);
+  options.placement = *known_placement;
+  options.schedule = *known_schedule;
+  options.recomputation = *known_recompute;
+  options.zero1 = !values["no-zero1"].as<bool>();
+  options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMostGradientBucket)};
+  options.sequence_parallel = !values["no-sequence-parallel"].as<bool>();
+  return options;
+}
+
+Format read_format(const Values& values) {
+  const auto name = values["format"].as<std::string>();
+  const std::optional<Format> format = format_from_string(name);
+  if (!format) refuse_value("format", "table, json or csv", name);
+  return *format;
+}
+
+std::optional<Objective> read_objective(const Values& values) {
+  const std::optional<std::string> name = read_text(values, "objective");
+  if (!name) return std::nullopt;
+  const std::optional<Objective> objective = objective_from_string(*name);
+  if (!objective) refuse_value("objective", "published, bins or makespan", *name);
+  return objective;
+}
+
+SchedulerChoice read_scheduler(const Values& values) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
+  SchedulerChoice choice;
+  choice.name = values["scheduler"].as<std::string>();
+  require_one_of("scheduler", scheduler_names(), choice.name);
+  choice.objective = read_objective(values);
+  if (values.count("token-cap") > 0) choice.token_cap = read_integer(values, "token-cap", 1, kMostTokens);
+  choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
+  if (values.count("steps") > 0) choice.steps = read_integer(values, "steps", 1, INT64_MAX);
+  if (values.count("node-budget") > 0) choice.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
+  if (values.count("time-limit") > 0) {
+    if (choice.node_budget || choice.steps)
+      throw Error(ErrorKind::usage,
+                  "option '--time-limit': takes the place of '--node-budget' and '--steps'");
+    choice.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
+  }
+  return choice;
+}
+
+int read_gbs(const Values& values) {
+  return static_cast<int>(read_integer(values, "gbs", 1, kMostGbs));
+}
+
+int read_iterations(const Values& values, int gbs) {
+  const std::int64_t iterations = read_integer(values, "iterations", 1, kMostIterations);
+  if (iterations * gbs > kMostSamplesInAll) {
+    refuse_value("iterations",
+                 fmt::format("at most {} samples in all, {} iterations of --gbs {}", kMostSamplesInAll,
+                             kMostSamplesInAll / gbs, gbs),
+                 std::to_string(iterations));
+  }
+  return static_cast<int>(iterations);
+}
+
+std::uint64_t read_seed(const Values& values) {
+  return static_cast<std::uint64_t>(read_integer(values, "seed", 0, INT64_MAX));
+}
+
+}  // namespace dflop

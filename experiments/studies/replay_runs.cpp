@@ -1,0 +1,228 @@
+#include "experiments/studies/replay_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
+#include "sim/engine.hpp"
+#include "sim/network/topology.hpp"
+#include "traces/files/order.hpp"
+
+namespace dflop {
+namespace {
+
+void add(PriceSources& sum, const PriceSources& sources) {
+  sum.exact += sources.exact;
+  sum.by_shape += sources.by_shape;
+  sum.scaled += sources.scaled;
+}
+
+/// A run in place of the recorded one: names and shapes of stages that the recording does not know stay
+/// unknown.
+Timeline named_as(const Timeline& recording, Timeline timeline) {
+  if (recording.stage_shapes.empty() && timeline.stages.size() == recording.stages.size()) {
+    timeline.stages = recording.stages;
+    timeline.stage_shapes.clear();
+  }
+  return timeline;
+}
+
+Timeline run(const PricedPipeline& priced, const Timeline& recording, Detail detail) {
+  Conditions conditions;
+  conditions.cores = recording.cores;
+  return named_as(recording, simulate(priced.program, priced.costs, detail, conditions));
+}
+
+PricedPipeline apply(const ReplayChange& change, const PricedPipeline& before,
+                     const RecordedProgram& recorded, int iteration) {
+  try {
+    return change.apply(before, recorded, iteration);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.what(), "what-if '" + change.name + "'");
+  }
+}
+
+bool has_activations(const ProgramCosts& costs) {
+  return std::any_of(costs.activation.begin(), costs.activation.end(),
+                     [](Bytes bytes) { return bytes > Bytes{}; });
+}
+
+bool has_whole_backwards(const Program& program) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [](const Instruction& instruction) { return instruction.op == Op::backward; });
+}
+
+bool splits_backward(const StepOrder& order) {
+  for (const std::vector<ScheduleStep>& steps : order) {
+    for (const ScheduleStep& step : steps) {
+      if (step.op == Op::backward_input || step.op == Op::backward_weight) return true;
+    }
+  }
+  return false;
+}
+
+/// Of an order that splits backwards. `name`: what the order is of.
+void require_weight_share(const std::string& name, const Program& program, const Reordering& reordering) {
+  if (reordering.weight_share || !has_whole_backwards(program)) return;
+  throw Error(
+      ErrorKind::input,
+      fmt::format("{} splits backwards, which are whole here; '--weight-share' has to say how much of "
+                  "one is for the weights",
+                  name));
+}
+
+std::string order_name(std::string name, const Reordering& reordering) {
+  if (reordering.microbatches == 0) return name;
+  return fmt::format("{}{}{} microbatches", name, name.empty() ? "" : ", ", reordering.microbatches);
+}
+
+/// Whether the rank of the first chunk's last stage has that of the second chunk's first one, too.
+bool turns_at_last_rank(const Program& program, int ranks) {
+  for (const Group& group : program.groups) {
+    if (group.stage != ranks - 1) continue;
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      if (program.instructions[i].stage == ranks) return true;
+    }
+  }
+  return false;
+}
+
+/// The shape for which an order of the user's is read.
+PipelineShape order_shape(const Program& program, const Reordering& reordering) {
+  std::set<std::int32_t> ranks;
+  for (const Group& group : program.groups) ranks.insert(group.stage);
+  if (ranks.empty() || program.stages.size() % ranks.size() != 0) {
+    throw Error(ErrorKind::input,
+                fmt::format("expected as many stages on each pipeline rank as on the others, "
+                            "found {} stages on {} ranks",
+                            program.stages.size(), ranks.size()));
+  }
+  PipelineShape shape;
+  shape.ranks = static_cast<int>(ranks.size());
+  shape.chunks = static_cast<int>(program.stages.size() / ranks.size());
+  shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
+  if (shape.chunks > 1) {
+    shape.kind = PipelineSchedule::interleaved;
+    shape.placement = turns_at_last_rank(program, shape.ranks) ? Placement::v : Placement::round_robin;
+  }
+  return shape;
+}
+
+ConditionedProgram condition(const ReplayConditions& conditions, const PricedPipeline& priced, int cores) {
+  const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
+  const Program& program = priced.program;
+  if (network == NetworkModel::contention && program.ranks() > conditions.cluster->gpus()) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--cluster': expected the {} GPUs of the recording at least, found '{}' "
+                            "with {}",
+                            program.ranks(), conditions.cluster->name, conditions.cluster->gpus()));
+  }
+  const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
+    return cluster_network(program, *conditions.cluster, bandwidth_factor);
+  };
+  return {conditions.what_if, program, priced.costs, network, make_network, cores};
+}
+
+}  // namespace
+
+ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
+                        const std::string& schedule_file, const Target& target, PricedParts& parts) {
+  return {name, [=, &target, &parts](const PricedPipeline&, const RecordedProgram& recorded, int iteration) {
+            if (static_cast<std::size_t>(iteration) >= schedule.iterations.size()) {
+              throw Error(ErrorKind::input,
+                          fmt::format("expected a schedule of iteration {}, found {} iterations", iteration,
+                                      schedule.iterations.size()),
+                          schedule_file);
+            }
+            const ScheduledIteration& scheduled = schedule.iterations[iteration];
+            PricedPipeline result;
+            result.program = lower(plan, target.model, scheduled.samples, scheduled.assignment,
+                                   iteration_order(plan, target, scheduled));
+            verify(result.program);
+            PricedParts found;
+            const RecordedCostModel cost(recorded, target.cost, target.cluster);
+            result.costs = cost.price(result.program, found);
+            add(parts.instructions, found.instructions);
+            add(parts.messages, found.messages);
+            add(parts.collectives, found.collectives);
+            return result;
+          }};
+}
+
+ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering) {
+  return {order_name(schedule ? std::string(to_string(*schedule)) : "", reordering),
+          [=](const PricedPipeline& before, const RecordedProgram&, int) {
+            const auto kind = schedule ? schedule : schedule_of(before.program, before.costs);
+            if (!kind) {
+              throw Error(ErrorKind::input,
+                          "the order is that of no known schedule; '--pipeline-schedule' has to name one");
+            }
+            if (splits_backward(*kind)) {
+              require_weight_share(std::string(to_string(*kind)), before.program, reordering);
+            }
+            const StepOrder order = scheduled_order(before.program, before.costs, *kind, reordering);
+            return reorder(before.program, before.costs, order, reordering);
+          }};
+}
+
+ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering) {
+  return {order_name("order " + file, reordering),
+          [=](const PricedPipeline& before, const RecordedProgram&, int) {
+            const StepOrder order = parse_order(json, file, order_shape(before.program, reordering)).ranks;
+            if (splits_backward(order)) require_weight_share(file, before.program, reordering);
+            return reorder(before.program, before.costs, order, reordering);
+          }};
+}
+
+ReplayChange other_links(double latency_scale, double bandwidth_scale,
+                         const std::optional<ClusterSpec>& cluster) {
+  return {fmt::format("latency x {}, bandwidth x {}", latency_scale, bandwidth_scale),
+          [=](const PricedPipeline& before, const RecordedProgram&, int) {
+            PricedPipeline result = before;
+            rescale_links(result.program, result.costs, cluster, latency_scale, bandwidth_scale);
+            return result;
+          }};
+}
+
+ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
+                                   const std::vector<ReplayChange>& changes,
+                                   const ReplayConditions& conditions, Detail detail) {
+  const RecordedProgram recorded = recorded_program(recording, file, iteration);
+  const bool conditioned = !conditions.name.empty();
+  const auto detail_of = [&](std::size_t k) {
+    return k == changes.size() && !conditioned ? detail : Detail::usage;
+  };
+  ReplayedIteration result;
+  std::vector<ReplayRun>& runs = result.runs;
+  runs.push_back({"recorded", recording, true});
+  PricedPipeline priced{recorded.program, recorded.costs};
+  runs.push_back({"replayed", run(priced, recording, detail_of(0)), recorded.memory});
+  for (std::size_t k = 0; k < changes.size(); ++k) {
+    priced = apply(changes[k], priced, recorded, iteration);
+    const bool memory = recorded.memory || has_activations(priced.costs);
+    runs.push_back({changes[k].name, run(priced, recording, detail_of(k + 1)), memory});
+  }
+  const bool repeats = conditions.what_if.repeat > 1;
+  if (!conditioned && !repeats) return result;
+  const ConditionedProgram program = condition(conditions, priced, recording.cores);
+  const auto run_again = [&](std::size_t repetition, Detail kept) {
+    return program.run(repetition * conditions.iterations + iteration, kept);
+  };
+  if (conditioned) {
+    const bool memory = runs.back().memory;
+    runs.push_back({conditions.name, named_as(recording, run_again(0, detail)), memory});
+  }
+  if (repeats && runs.back().timeline.stalls.empty()) {
+    result.repeated = run_all(conditions.what_if.repeat, [&](std::size_t repetition) {
+      return time_to_end(run_again(repetition, Detail::usage));
+    });
+  }
+  return result;
+}
+
+}  // namespace dflop

@@ -1,0 +1,70 @@
+// Runs of a recorded iteration: as it was, and under what-ifs.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/iteration/executor.hpp"
+#include "core/program/reorder.hpp"
+#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
+#include "experiments/studies/study.hpp"
+#include "experiments/studies/what_if.hpp"
+
+namespace dflop {
+
+/// One change. It gets what the changes before it have made of the recording.
+struct ReplayChange {
+  std::string name;  ///< of its row
+  std::function<PricedPipeline(const PricedPipeline& before, const RecordedProgram& recorded, int iteration)>
+      apply;
+};
+
+/// Another plan, priced by a RecordedCostModel. `target` is that of the plan and must outlive the result;
+/// `parts` receives where the prices come from, all iterations together.
+ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
+                        const std::string& schedule_file, const Target& target, PricedParts& parts);
+
+/// The same work in the order of another schedule, or for another number of microbatches, or both. Without a
+/// schedule it is the one that the program has.
+ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering);
+
+/// The same work in an order of the user's: the text of a file of schema "dflop.order", read for as many
+/// pipeline ranks as the program has and an equal number of stages on each.
+ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering);
+
+/// Links of another latency and bandwidth; see rescale_links().
+ReplayChange other_links(double latency_scale, double bandwidth_scale,
+                         const std::optional<ClusterSpec>& cluster);
+
+struct ReplayRun {
+  std::string name;
+  Timeline timeline;
+  bool memory = true;  ///< whether the timeline's memory is more than the model state
+};
+
+/// What the program meets when all changes are made.
+struct ReplayConditions {
+  std::string name;  ///< of its row; empty: nothing, and no row
+  WhatIf what_if;
+  std::optional<ClusterSpec> cluster;  ///< whose links are shared; needed for NetworkModel::contention
+  std::size_t iterations = 1;          ///< recorded; run r of iteration k is run r * iterations + k of a seed
+};
+
+struct ReplayedIteration {
+  std::vector<ReplayRun> runs;
+  std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, where there are several
+};
+
+/// The recording, its replay, each what-if on top of those before it, and then the conditions; all on the
+/// recording's cores, unless the conditions have others. Spans
+/// (`detail`) are kept of the last run alone. A run that stalls is not repeated.
+/// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
+/// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.
+ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
+                                   const std::vector<ReplayChange>& changes,
+                                   const ReplayConditions& conditions, Detail detail);
+
+}  // namespace dflop

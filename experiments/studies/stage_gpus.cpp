@@ -1,0 +1,91 @@
+#include "experiments/studies/stage_gpus.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <vector>
+
+#include "core/error.hpp"
+#include "experiments/presets/presets.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+[[noreturn]] void refuse(const std::string& expected, const std::string& found) {
+  throw Error(ErrorKind::usage,
+              fmt::format("option '--stage-gpu': expected {}, found '{}'", expected, found));
+}
+
+}  // namespace
+
+void add_stage_gpu_option(Options& options) {
+  options.add_options()  //
+      ("stage-gpu", po::value<std::vector<std::string>>()->value_name("S=CLUSTER")->composing(),
+       "stage S runs on GPUs of the type of that cluster, on the links of the plan's; may be given several "
+       "times");
+}
+
+StageGpus::StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster,
+                     std::size_t stages)
+    : cluster_(cluster) {
+  if (values.count("stage-gpu") == 0) return;
+  for (const std::string& text : values["stage-gpu"].as<std::vector<std::string>>()) {
+    const std::size_t equals = text.find('=');
+    int stage = -1;
+    const auto [end, problem] =
+        std::from_chars(text.data(), text.data() + std::min(equals, text.size()), stage);
+    const bool whole = equals != std::string::npos && end == text.data() + equals;
+    if (problem != std::errc() || !whole) refuse("S=CLUSTER", text);
+    if (stage < 0 || static_cast<std::size_t>(stage) >= stages) {
+      refuse(fmt::format("a stage from 0 to {}", stages - 1), text);
+    }
+    ClusterSpec mixed = cluster;
+    mixed.gpu = find_cluster(text.substr(equals + 1)).gpu;
+    const auto [place, is_new] =
+        costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});
+    if (!is_new) refuse(fmt::format("stage {} once", stage), text);
+  }
+}
+
+void StageGpus::reprice(const Program& program, ProgramCosts& costs) const {
+  for (const auto& [stage, other] : costs_) {
+    const ProgramCosts priced = other.cost.price(program);
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+      if (program.instructions[i].stage != stage) continue;
+      costs.instruction[i] = priced.instruction[i];
+      costs.activation[i] = priced.activation[i];
+      costs.workspace[i] = priced.workspace[i];
+    }
+  }
+}
+
+const GpuSpec& StageGpus::gpu_of(int stage) const {
+  const auto other = costs_.find(stage);
+  return other != costs_.end() ? other->second.gpu : cluster_.gpu;
+}
+
+double StageGpus::peak_flop_per_s(const Timeline& timeline) const {
+  double sum = cluster_.gpus() * cluster_.gpu.peak_flop_per_s;
+  for (const GroupUsage& group : timeline.groups) {
+    sum += group.ranks * (gpu_of(group.stage).peak_flop_per_s - cluster_.gpu.peak_flop_per_s);
+  }
+  return sum;
+}
+
+std::optional<std::string> StageGpus::out_of_memory(std::span<const Timeline> timelines) const {
+  for (const Timeline& timeline : timelines) {
+    for (const GroupUsage& group : timeline.groups) {
+      const Bytes usable = usable_memory(group.stage);
+      if (group.peak_memory <= usable) continue;
+      return fmt::format("out of memory, rank {} ({}, {}) needs {:.1f} GiB; {:.1f} GiB are usable",
+                         group.first_rank, timeline.stages[group.stage], gpu_of(group.stage).name,
+                         static_cast<double>(group.peak_memory.count) * 0x1p-30,
+                         static_cast<double>(usable.count) * 0x1p-30);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace dflop

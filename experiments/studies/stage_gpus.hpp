@@ -1,0 +1,51 @@
+// Mixed GPU types: some stages of a plan on other GPUs than the rest of the cluster.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/timeline.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "experiments/studies/options.hpp"
+
+namespace dflop {
+
+/// --stage-gpu.
+void add_stage_gpu_option(Options& options);
+
+class StageGpus {
+ public:
+  /// Reads "S=CLUSTER": stage S runs on the GPUs of that cluster, links and nodes stay those of `cluster`.
+  /// @throws Error (usage) naming the option for another form or a stage that the plan has not; Error (input)
+  /// as find_cluster().
+  StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster, std::size_t stages);
+
+  /// Prices anew what these stages compute and hold; the rest stays as it is.
+  void reprice(const Program& program, ProgramCosts& costs) const;
+
+  /// What to say of a rank of any stage that needs more memory than its GPU has; nothing where all fit.
+  std::optional<std::string> out_of_memory(std::span<const Timeline> timelines) const;
+
+  /// Of the GPUs that a stage runs on.
+  Bytes usable_memory(int stage) const { return gpu_of(stage).usable_memory(); }
+
+  /// Sum over all GPUs of the cluster, those without a rank included, for a run of the plan.
+  double peak_flop_per_s(const Timeline& timeline) const;
+
+  bool empty() const { return costs_.empty(); }
+
+ private:
+  struct StageCost {
+    GpuSpec gpu;
+    AnalyticCostModel cost;
+  };
+
+  const GpuSpec& gpu_of(int stage) const;
+
+  const ClusterSpec& cluster_;
+  std::map<int, StageCost> costs_;  ///< by stage
+};
+
+}  // namespace dflop

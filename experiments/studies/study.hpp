@@ -1,0 +1,132 @@
+// The steps that commands are made of: data to batches, batches to schedules, schedules to measured
+// iterations. `compare` runs exactly these, so its numbers are those of `plan`, `schedule` and `simulate` run
+// one by one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/iteration/executor.hpp"
+#include "core/iteration/planner.hpp"
+#include "core/order/schedules.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "sim/sim_executor.hpp"
+#include "solver/service/scheduling_service.hpp"
+#include "traces/files/schedule.hpp"
+#include "traces/preprocess/preprocess.hpp"
+
+namespace dflop {
+
+/// A model on a cluster, with what it costs and what runs it.
+struct Target {
+  /// `plan_file` is the file that names them, for errors; empty where the command line does.
+  /// @throws Error (input) as find_model() and find_cluster().
+  /// `change` is applied to the cluster before anything is made of it.
+  Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "",
+         const std::function<void(ClusterSpec&)>& change = {});
+  Target(const Target&) = delete;  // the members refer to each other
+
+  ModelSpec model;
+  ClusterSpec cluster;
+  AnalyticCostModel cost;
+  SimExecutor executor;
+};
+
+/// Loads and preprocesses a data set; `report` counts assumptions and left-out records on stderr.
+/// @throws Error (input) where no sample is left.
+std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
+                                 bool report = true);
+
+/// Global batches 0 to iterations - 1: consecutive pieces of a seeded shuffle of the samples, shuffled anew
+/// each time all of them are used up. Every system that is compared sees the same ones.
+std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
+                                std::uint64_t seed);
+
+struct SchedulerChoice {
+  std::string name;
+  std::optional<std::int64_t> node_budget = {};
+  std::optional<Seconds> time_limit = {};
+  std::optional<Objective> objective = {};
+  std::optional<std::int64_t> token_cap = {};
+  bool respect_memory = false;
+  std::optional<std::int64_t> steps = {};
+  /// What the scheduler predicts with; must outlive the runs. Null: the target's.
+  const CostModel* cost = nullptr;
+};
+
+std::unique_ptr<Scheduler> make_scheduler(const SchedulerChoice& choice);
+
+/// A deterministic service's.
+ServiceOptions service_options(const Target& target, const SchedulerChoice& choice, std::uint64_t seed);
+
+/// Schedules every batch. `seconds`, where given, receives the measured time of each. An iteration whose caps
+/// cannot be obeyed, or were not, has status infeasible, its reason and no bins, and is the last.
+ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+                              const SchedulerChoice& choice, std::uint64_t seed,
+                              std::vector<Seconds>* seconds = nullptr);
+
+/// What a plan and schedule come to.
+struct Evaluation {
+  std::vector<Timeline> timelines;  ///< one per iteration
+  Seconds mean{0};                  ///< of iteration time
+  Seconds p95{0};                   ///< nearest rank
+  double samples_per_s = 0;
+  double llm_tokens_per_s = 0;
+  double mfu = 0;  ///< model FLOP (no recomputation, no padding) / (time x all GPUs of the cluster x peak)
+  double idle_fraction = 0;  ///< mean over ranks of the plan and iterations, weighted by iteration time
+  Bytes peak_memory;
+  PipelineOrder order;  ///< of the first iteration
+};
+
+/// Runs the program of one iteration.
+using IterationRunner = std::function<Timeline(std::size_t iteration, const Program&, Detail)>;
+
+struct RunOptions {
+  std::optional<PipelineOrder> order;  ///< none: that of order_for_batch()
+  IterationRunner runner;              ///< none: the target's executor
+};
+
+/// The order in which the ranks run one iteration.
+PipelineOrder iteration_order(const Plan& plan, const Target& target, const ScheduledIteration& iteration,
+                              const RunOptions& options = {});
+
+/// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them. Ends with
+/// the first iteration that stalls.
+Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
+                    const RunOptions& options = {});
+
+/// A schedule and what it comes to; nothing where an iteration, the schedule's last, is infeasible.
+struct ScheduledRun {
+  ScheduleFile schedule;
+  std::optional<Evaluation> evaluation;
+};
+
+/// schedule_batches(), then evaluate(), in less time: each batch is scheduled while the one before is
+/// evaluated.
+ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
+                                   const SchedulerChoice& choice, std::uint64_t seed, int traced);
+
+/// What to say of a plan that needs more memory in one of its iterations than a GPU has: which rank, when and
+/// what is live then. Nothing where it fits.
+std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster);
+
+/// `file` is the schedule's place for errors.
+/// @throws Error (input) unless it is one of the plan's model, whose assignments fit the plan.
+void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
+
+/// How the scheduler came to its assignments, as "optimal 7, node_limit 1".
+std::string status_counts(const ScheduleFile& schedule);
+
+/// Mean gap of the iterations that have a bound; zero where none has.
+double mean_gap(const ScheduleFile& schedule);
+
+/// Plans with the named planner, with a progress bar.
+PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
+                     const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
+                     const PlanOptions& options, const SearchOptions& search = {});
+
+}  // namespace dflop

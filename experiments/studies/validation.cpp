@@ -1,0 +1,162 @@
+#include "experiments/studies/validation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "sim/sim_executor.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kGptVocabulary = 51'200;
+constexpr std::int64_t kVocabularyMultiple = 128;  // Megatron-LM: make-vocab-size-divisible-by, times tp
+constexpr int kFusedSoftmaxMultiple = 4;           // Megatron-LM, fused_softmax.py: attn_batches % 4
+constexpr int kLlamaSequence = 4096;
+
+TransformerSpec gpt(const TruthRow& row) {
+  TransformerSpec spec;
+  spec.name = "gpt";
+  spec.layers = row.layers;
+  spec.hidden = row.hidden;
+  spec.ffn = 4 * row.hidden;
+  spec.heads = spec.kv_heads = row.heads;
+  spec.head_dim = row.hidden / row.heads;
+  spec.causal = true;
+  spec.vocabulary = round_up(kGptVocabulary, kVocabularyMultiple * row.tp);
+  const std::int64_t matrices = row.micro_batch * spec.heads_per_rank(row.tp);
+  spec.attention =
+      matrices % kFusedSoftmaxMultiple == 0 ? AttentionKernel::fused_softmax : AttentionKernel::softmax;
+  spec.dropout = true;
+  spec.fused_cross_entropy = false;
+  spec.tied_embeddings = true;
+  return spec;
+}
+
+TransformerSpec llama(const TruthRow& row) {
+  if (row.model == "llama3-405b") {
+    return {row.model, row.layers, 16384, 53248, 128, 16, 128, true, true, 128256};
+  }
+  return {row.model, row.layers, 8192, 28672, 64, 8, 128, true, true, 128256};
+}
+
+ClusterSpec nodes_for(const Program& program, ClusterSpec cluster) {
+  cluster.nodes = static_cast<int>(round_up(program.ranks(), cluster.gpus_per_node) / cluster.gpus_per_node);
+  return cluster;
+}
+
+}  // namespace
+
+TruthCase truth_case(TruthKind kind, const TruthRow& row) {
+  const bool megatron = kind == TruthKind::megatron_gpt;
+  TruthCase run;
+  run.model.llm = megatron ? gpt(row) : llama(row);
+  run.model.name = run.model.llm.name;
+  run.sequence = megatron ? row.seq : kLlamaSequence;
+  run.fp16_gradients = megatron;
+  run.plan.layout = Layout::uniform;
+  run.plan.llm = {row.tp, row.pp, row.dp, split_layers(row.layers, row.pp)};
+  run.plan.encoder = {row.tp, row.pp, row.dp, std::vector<int>(row.pp, 0)};
+  run.plan.microbatches = row.microbatches;
+  run.plan.gbs = row.microbatches * row.micro_batch * row.dp;
+  run.plan.recomputation = megatron ? Recomputation::full : Recomputation::none;
+  run.plan.zero1 = !megatron;
+  run.plan.sequence_parallel = !megatron;
+  return run;
+}
+
+Program truth_program(const TruthCase& run) {
+  Sample sample;
+  sample.llm_tokens = run.sequence;
+  const std::vector<Sample> batch(run.plan.gbs, sample);
+  Assignment assignment{run.plan.microbatches, run.plan.llm.dp, std::vector<std::int32_t>(run.plan.gbs)};
+  for (int i = 0; i < run.plan.gbs; ++i) assignment.bin[i] = i % run.plan.bins();
+  Program program = lower(run.plan, run.model, batch, assignment);
+  if (run.fp16_gradients) {
+    for (Collective& collective : program.collectives) collective.bytes.count /= 2;
+  }
+  return program;
+}
+
+Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster) {
+  const AnalyticCostModel cost(run.model, nodes_for(program, cluster));
+  const Timeline timeline = SimExecutor(cost).run(program, Detail::usage);
+  return {Seconds(timeline.makespan), peak_memory(timeline)};
+}
+
+Prediction predict(const TruthCase& run, const ClusterSpec& cluster) {
+  return predict(run, truth_program(run), cluster);
+}
+
+Program skeleton(const Program& program) {
+  Program rest;
+  rest.microbatches = program.microbatches;
+  rest.stages = program.stages;
+  rest.groups = program.groups;
+  rest.works = {program.works.front()};
+  rest.collectives = program.collectives;
+  std::vector<bool> seen(program.stages.size());
+  for (const Message& message : program.messages) {
+    const auto stage = static_cast<std::size_t>(program.groups[message.source].stage);
+    if (!seen[stage]) rest.messages.push_back(message);
+    seen[stage] = true;
+  }
+  return rest;
+}
+
+Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster) {
+  const AnalyticCostModel cost(run.model, nodes_for(program, cluster));
+  Seconds sum{0};
+  Seconds slowest{0};
+  Seconds message{0};
+  std::vector<Seconds> end;  // per stage, after the last backward
+  for (const Stage& stage : program.stages) {
+    const Seconds passes = cost.compute(Op::forward, stage, program.works.front()) +
+                           cost.compute(Op::backward, stage, program.works.front());
+    sum += passes;
+    slowest = std::max(slowest, passes);
+    end.push_back(cost.optimizer_step(stage));
+  }
+  for (const Message& m : program.messages) message = std::max(message, cost.message(m, program));
+  for (const Collective& c : program.collectives) {
+    end[program.groups[c.groups.front()].stage] += cost.all_reduce(c, program);
+  }
+  const int further = program.microbatches - 1;
+  const int messages = 2 * (run.plan.llm.pp - 1) + further;
+  return sum + further * slowest + messages * message + *std::max_element(end.begin(), end.end());
+}
+
+ErrorSummary summarize(std::vector<double> errors) {
+  std::sort(errors.begin(), errors.end());
+  const std::size_t count = errors.size();
+  const std::size_t half = count / 2;
+  ErrorSummary summary;
+  summary.mean = std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(count);
+  summary.median = count % 2 == 1 ? errors[half] : (errors[half - 1] + errors[half]) / 2;
+  summary.p95 = errors[(95 * count + 99) / 100 - 1];
+  summary.max = errors.back();
+  return summary;
+}
+
+std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions) {
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < set.rows.size(); ++i) {
+    errors.push_back(std::abs(predictions[i].iteration / set.rows[i].iteration - 1));
+  }
+  return errors;
+}
+
+std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions) {
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < set.rows.size(); ++i) {
+    const auto& measured = set.rows[i].peak_memory_max_rank;
+    if (!measured) continue;
+    const auto predicted = static_cast<double>(predictions[i].peak_memory.count);
+    errors.push_back(std::abs(predicted / static_cast<double>(measured->count) - 1));
+  }
+  return errors;
+}
+
+}  // namespace dflop

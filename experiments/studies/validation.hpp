@@ -1,0 +1,79 @@
+// Predictions of measured iterations, by the path that every plan takes: cost model, lower(), simulate().
+#pragma once
+
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/plan.hpp"
+#include "core/program.hpp"
+#include "traces/data/ground_truth.hpp"
+
+namespace dflop {
+
+/// What was run to measure one row.
+struct TruthCase {
+  ModelSpec model;              ///< text only: no encoder layers
+  Plan plan;                    ///< uniform; may have a tp that spans nodes, which plans for users may not
+  int sequence = 0;             ///< tokens
+  bool fp16_gradients = false;  ///< reduced over dp in 2 bytes instead of fp32
+
+  bool operator==(const TruthCase&) const = default;
+};
+
+/// The run behind a row.
+///
+/// megatron_gpt (Megatron-DeepSpeed, 2022): 4 h MLP, vocabulary 51,200 padded to a multiple of 128 tp, tied
+/// embeddings, dropout, cross-entropy step by step, fused softmax where micro_batch x heads / tp is a
+/// multiple of 4, which that kernel asks for, else single steps (Megatron-LM, fused_softmax.py); full
+/// recomputation, fp16 gradients, neither ZeRO nor sequence parallelism.
+///
+/// llama (Megatron-LM with Transformer Engine, 2025): published widths, vocabulary 128,256, sequence 4096,
+/// flash attention, no recomputation, ZeRO-1, sequence parallelism. 405b has 16 KV heads, as SimuMax's launch
+/// script (run_pretrain_llama3.sh) sets them, not the 8 of the released model.
+TruthCase truth_case(TruthKind kind, const TruthRow& row);
+
+struct Prediction {
+  Seconds iteration{0};
+  Bytes peak_memory;  ///< of the rank with most
+
+  bool operator==(const Prediction&) const = default;
+};
+
+/// The lowered plan.
+Program truth_program(const TruthCase& run);
+
+/// Simulates one iteration of run's program on as many nodes of `cluster` as the plan needs.
+Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
+
+/// Simulates one iteration on as many nodes of `cluster` as the plan needs.
+Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
+
+/// What estimate() needs of a program: its stages and groups, one message for each stage boundary, the
+/// collectives, one work; no instructions.
+Program skeleton(const Program& program);
+
+/// The iteration time of predict() without a simulation, for fits, which need it a thousand times. All
+/// microbatches are equal, so that 1F1B takes the sum of all stages' passes and, for every further
+/// microbatch, the slowest stage's (Narayanan et al. 2021, section 2.2), with a message each; then the
+/// slowest stage's reduction and optimizer step.
+/// @pre the program of a truth_case, or its skeleton
+Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
+
+/// How far predictions are from measurements; fractions, not percent.
+struct ErrorSummary {
+  double mean = 0;
+  double median = 0;
+  double p95 = 0;  ///< nearest rank
+  double max = 0;
+};
+
+/// @pre errors are absolute and at least one.
+ErrorSummary summarize(std::vector<double> errors);
+
+/// |predicted / measured - 1| of each row's time.
+std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
+
+/// The same of the largest peak of memory, of the rows where it was measured.
+std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
+
+}  // namespace dflop

@@ -1,0 +1,116 @@
+// One cell of a sweep: the values of its axes, and what they came to.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "experiments/cli/table.hpp"
+
+namespace dflop {
+
+/// What a sweep varies. The order is that of rows; cells that differ only in the last two share a plan.
+enum class Axis : std::uint8_t {
+  model,
+  cluster,
+  nodes,
+  intra_node_bandwidth,
+  inter_node_bandwidth,
+  data,
+  modalities,
+  gbs,
+  iterations,
+  seed,
+  planner,
+  pipeline_schedule,
+  recompute,
+  scheduler,
+  conditions,
+};
+inline constexpr std::size_t kAxes = 15;
+inline constexpr std::size_t kPlanAxes = 13;  ///< those before scheduler
+
+/// What is kept of a cell. The last three are measured and differ from run to run.
+enum class Measure : std::uint8_t {
+  status,
+  reason,
+  plan,
+  iteration_s_mean,
+  iteration_s_p95,
+  samples_per_s,
+  llm_tokens_per_s,
+  mfu,
+  idle_fraction,
+  peak_memory_bytes,
+  schedule_objective,
+  schedule_gap,
+  schedule_status,
+  flop_ratio,
+  heterogeneity,
+  plan_json,
+  planning_s,
+  scheduling_s,
+  wall_s,
+};
+inline constexpr std::size_t kMeasures = 19;
+inline constexpr std::size_t kFirstMeasured = 16;
+
+/// How the values of a column are kept.
+enum class CellKind : std::uint8_t { text, whole, real };
+
+struct SweepColumn {
+  Column column;
+  CellKind kind = CellKind::text;
+};
+
+/// Column 0 to kAxes - 1 are the axes, then come the measures.
+const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns();
+
+/// Index of a column.
+constexpr std::size_t index_of(Axis axis) {
+  return static_cast<std::size_t>(axis);
+}
+constexpr std::size_t index_of(Measure measure) {
+  return kAxes + static_cast<std::size_t>(measure);
+}
+
+/// The index of the column with this key.
+std::optional<std::size_t> find_sweep_column(std::string_view key);
+
+/// The axis of this name, as "nodes".
+std::optional<Axis> axis_from_string(std::string_view name);
+
+struct SweepRow {
+  std::array<Cell, kAxes + kMeasures> cells;  ///< of axes whole; of measures missing where there is no value
+
+  Cell& operator[](Axis axis) { return cells[index_of(axis)]; }
+  Cell& operator[](Measure measure) { return cells[index_of(measure)]; }
+  const Cell& operator[](Axis axis) const { return cells[index_of(axis)]; }
+  const Cell& operator[](Measure measure) const { return cells[index_of(measure)]; }
+  const std::string& text(Axis axis) const { return std::get<std::string>((*this)[axis]); }
+  std::int64_t whole(Axis axis) const { return std::get<std::int64_t>((*this)[axis]); }
+  double real(Axis axis) const { return std::get<double>((*this)[axis]); }
+  bool has_status(std::string_view status) const;
+
+  std::span<const Cell> axes() const { return std::span(cells).first(kAxes); }
+  std::span<const Cell> plan_axes() const { return std::span(cells).first(kPlanAxes); }
+  /// What is the same in every run of the cell.
+  std::span<const Cell> reproducible() const { return std::span(cells).first(kAxes + kFirstMeasured); }
+};
+
+/// What tells a cell from all others: its axes as JSON, always in the same order and spelling.
+std::string sweep_key(const SweepRow& row);
+
+/// Orders rows by their axes.
+bool before(const SweepRow& a, const SweepRow& b);
+
+/// Whether the rows have several values in a column.
+bool varies(std::span<const SweepRow> rows, std::size_t column);
+
+/// Text of a cell, as CSV has it, without quotes.
+std::string plain_text(const Cell& cell);
+
+}  // namespace dflop

@@ -1,0 +1,380 @@
+#include "experiments/sweep/spec.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/token_functions.hpp>
+#include <map>
+
+#include "core/error.hpp"
+#include "experiments/presets/presets.hpp"
+#include "solver/planners/planners.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "traces/text/strict_json.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::size_t kMostCells = 100'000;
+constexpr std::int64_t kMostIterations = 100'000;
+constexpr std::int64_t kMostNodes = 4096;
+constexpr double kLeastBandwidth = 1e-6;
+constexpr double kMostBandwidth = 1e6;
+constexpr const char* kAll = "all";          // modalities
+constexpr const char* kNone = "none";        // conditions
+constexpr const char* kDefault = "default";  // pipeline schedule and recomputation: as without the option
+
+/// Reads options as a command would.
+Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
+  Options options = command_options();
+  add(options);
+  Values values;
+  try {
+    const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments).options(options).positional({}).style(style).run(), values);
+    po::notify(values);
+  } catch (const po::error& problem) {
+    throw Error(ErrorKind::input, problem.what());
+  }
+  return values;
+}
+
+/// Arguments as a shell would split them. @throws Error (input) for an escape that is none.
+std::vector<std::string> split_arguments(const std::string& text) {
+  try {
+    return po::split_unix(text);
+  } catch (const boost::escaped_list_error& problem) {
+    throw Error(ErrorKind::input,
+                fmt::format("expected options as in a shell, found '{}': {}", text, problem.what()));
+  }
+}
+
+void add_conditions(Options& options) {
+  add_what_if_options(options);
+  add_cluster_what_if_options(options);
+}
+
+void add_planning(Options& options) {
+  add_plan_options(options);
+  add_search_options(options);
+}
+
+/// The options of planners.
+Values plan_values(const SweepRow& cell) {
+  std::vector<std::string> arguments;
+  const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" has 2 chunks
+  if (schedule != kDefault) {
+    const std::size_t colon = schedule.find(':');
+    arguments = {"--pipeline-schedule", schedule.substr(0, colon)};
+    if (colon != std::string::npos) {
+      arguments.insert(arguments.end(), {"--chunks", schedule.substr(colon + 1)});
+    }
+  }
+  const std::string& recompute = cell.text(Axis::recompute);
+  if (recompute != kDefault) arguments.insert(arguments.end(), {"--recompute", recompute});
+  return parse_options(add_planning, arguments);
+}
+
+/// What an axis has where the file does not name it; nothing where the file must.
+std::optional<Cell> usual_value(Axis axis) {
+  switch (axis) {
+    case Axis::nodes:
+    case Axis::seed:
+      return Cell(std::int64_t{1});
+    case Axis::iterations:
+      return Cell(std::int64_t{8});
+    case Axis::intra_node_bandwidth:
+    case Axis::inter_node_bandwidth:
+      return Cell(1.0);
+    case Axis::modalities:
+      return Cell(std::string(kAll));
+    case Axis::pipeline_schedule:
+    case Axis::recompute:
+      return Cell(std::string(kDefault));
+    case Axis::conditions:
+      return Cell(std::string(kNone));
+    default:
+      return std::nullopt;
+  }
+}
+
+std::int64_t most_of(Axis axis) {
+  if (axis == Axis::nodes) return kMostNodes;
+  if (axis == Axis::gbs) return kMostGbs;
+  if (axis == Axis::iterations) return kMostIterations;
+  return INT64_MAX;
+}
+
+Cell read_value(Axis axis, const JsonValue& value) {
+  switch (sweep_columns()[index_of(axis)].kind) {
+    case CellKind::whole:
+      return value.integer<std::int64_t>(axis == Axis::seed ? 0 : 1, most_of(axis));
+    case CellKind::real:
+      return value.number_in(kLeastBandwidth, kMostBandwidth);
+    case CellKind::text:
+      break;
+  }
+  if (value.string().empty()) value.refuse_type("a text that is not empty");
+  return value.string();
+}
+
+/// Fails as the cells with this value would.
+void check_name(Axis axis, const std::string& name) {
+  SweepRow cell;
+  for (std::size_t i = 0; i < kAxes; ++i) cell.cells[i] = usual_value(static_cast<Axis>(i)).value_or(Cell());
+  cell[axis] = name;
+  switch (axis) {
+    case Axis::model:
+      find_model(name);
+      break;
+    case Axis::cluster:
+      find_cluster(name + ":1");  // nodes are an axis of their own
+      break;
+    case Axis::data:
+      read_text_file(name);
+      break;
+    case Axis::modalities:
+      sweep_preprocess_options(cell, ModelSpec{});
+      break;
+    case Axis::planner:
+      make_planner(name);
+      break;
+    case Axis::scheduler:
+      make_scheduler(name);
+      break;
+    case Axis::pipeline_schedule:
+    case Axis::recompute:
+      sweep_plan_options(cell);
+      break;
+    case Axis::conditions:
+      sweep_conditions(cell);
+      break;
+    default:
+      break;
+  }
+}
+
+Cell read_checked(Axis axis, const JsonValue& value) {
+  Cell cell = read_value(axis, value);
+  if (const auto* name = std::get_if<std::string>(&cell)) {
+    try {
+      check_name(axis, *name);
+    } catch (const Error& error) {
+      value.refuse(error.what());
+    }
+  }
+  return cell;
+}
+
+/// The values of one axis, each once.
+std::vector<Cell> read_values(Axis axis, const JsonValue& list) {
+  std::vector<Cell> cells;
+  for (const JsonValue& value : list.elements()) {
+    cells.push_back(read_checked(axis, value));
+    if (std::count(cells.begin(), cells.end(), cells.back()) > 1) {
+      value.refuse(fmt::format("expected each value once, found {} again", plain_text(cells.back())));
+    }
+  }
+  if (cells.empty()) list.refuse_type("an array of at least one value");
+  return cells;
+}
+
+std::string_view name_of(Axis axis) {
+  return sweep_columns()[index_of(axis)].column.key;
+}
+
+using AxisValues = std::array<std::vector<Cell>, kAxes>;
+
+AxisValues read_axes(const JsonValue& axes) {
+  axes.require_keys({"model", "cluster", "data", "gbs", "planner", "scheduler"},
+                    {"nodes", "intra_node_bandwidth", "inter_node_bandwidth", "modalities", "iterations",
+                     "seed", "pipeline_schedule", "recompute", "conditions"});
+  AxisValues values;
+  for (std::size_t i = 0; i < kAxes; ++i) {
+    const Axis axis = static_cast<Axis>(i);
+    values[i] = axes.has(name_of(axis)) ? read_values(axis, axes.at(name_of(axis)))
+                                        : std::vector<Cell>{usual_value(axis).value()};
+  }
+  for (const Cell& gbs : values[index_of(Axis::gbs)]) {
+    for (const Cell& iterations : values[index_of(Axis::iterations)]) {
+      if (std::get<std::int64_t>(gbs) * std::get<std::int64_t>(iterations) <= kMostSamplesInAll) continue;
+      axes.at("iterations")
+          .refuse(fmt::format("expected at most {} samples in all, found {} iterations of gbs {}",
+                              kMostSamplesInAll, plain_text(iterations), plain_text(gbs)));
+    }
+  }
+  return values;
+}
+
+/// Excludes the cells whose values are listed for every axis that is named.
+using Exclusion = std::array<std::vector<Cell>, kAxes>;
+
+Exclusion read_exclusion(const JsonValue& rule, const AxisValues& axes) {
+  rule.require_keys({}, {"model", "cluster", "data", "gbs", "planner", "scheduler", "nodes",
+                         "intra_node_bandwidth", "inter_node_bandwidth", "modalities", "iterations", "seed",
+                         "pipeline_schedule", "recompute", "conditions"});
+  Exclusion exclusion;
+  bool any = false;
+  for (std::size_t i = 0; i < kAxes; ++i) {
+    const Axis axis = static_cast<Axis>(i);
+    if (!rule.has(name_of(axis))) continue;
+    any = true;
+    for (const JsonValue& value : rule.at(name_of(axis)).elements()) {
+      exclusion[i].push_back(read_value(axis, value));
+      if (std::count(axes[i].begin(), axes[i].end(), exclusion[i].back()) > 0) continue;
+      value.refuse(fmt::format("expected a value of the axis '{}', found {}", name_of(axis),
+                               plain_text(exclusion[i].back())));
+    }
+    if (exclusion[i].empty()) rule.at(name_of(axis)).refuse_type("an array of at least one value");
+  }
+  if (!any) rule.refuse_type("an object with at least one axis");
+  return exclusion;
+}
+
+bool excludes(const Exclusion& exclusion, const SweepRow& cell) {
+  for (std::size_t i = 0; i < kAxes; ++i) {
+    const std::vector<Cell>& values = exclusion[i];
+    if (!values.empty() && std::count(values.begin(), values.end(), cell.cells[i]) == 0) return false;
+  }
+  return true;
+}
+
+std::size_t combinations(const AxisValues& values, const JsonValue& axes) {
+  std::size_t count = 1;
+  for (const std::vector<Cell>& axis : values) {
+    count *= axis.size();
+    if (count > kMostCells) axes.refuse(fmt::format("expected at most {} cells, found more", kMostCells));
+  }
+  return count;
+}
+
+/// Cell number `index` of the product: digits in mixed radix, the last axis the lowest.
+SweepRow nth_cell(const AxisValues& values, std::size_t index) {
+  SweepRow cell;
+  for (std::size_t i = kAxes; i-- > 0;) {
+    cell.cells[i] = values[i][index % values[i].size()];
+    index /= values[i].size();
+  }
+  return cell;
+}
+
+/// FNV-1a (Fowler, Noll, Vo), 64 bits: tells an edited file from the one that was read before.
+std::string fingerprint(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return fmt::format("{:016x}", hash);
+}
+
+/// What stands behind a name: a preset's JSON or a file.
+std::string text_behind(std::string_view kind, const std::string& name) {
+  for (const Preset& preset : presets()) {
+    if (preset.kind == kind && preset.name == name) return std::string(preset.json);
+  }
+  return read_text_file(name);
+}
+
+std::map<std::string, std::string> fingerprints(const AxisValues& values) {
+  std::map<std::string, std::string> prints;
+  for (const auto& [axis, kind] : {std::pair{Axis::data, "data"}, std::pair{Axis::model, "models"},
+                                   std::pair{Axis::cluster, "clusters"}}) {
+    for (const Cell& value : values[index_of(axis)]) {
+      const std::string& name = std::get<std::string>(value);
+      prints[name] = fingerprint(text_behind(kind, name));
+    }
+  }
+  return prints;
+}
+
+}  // namespace
+
+SweepSpec parse_sweep_spec(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root("dflop.sweep", 1);
+  root.require_keys({"schema", "version", "axes"}, {"exclude"});
+  const AxisValues values = read_axes(root.at("axes"));
+  std::vector<Exclusion> exclusions;
+  if (root.has("exclude")) {
+    for (const JsonValue& rule : root.at("exclude").elements()) {
+      exclusions.push_back(read_exclusion(rule, values));
+    }
+  }
+  SweepSpec spec{std::string(json), {}, fingerprints(values)};
+  const std::size_t count = combinations(values, root.at("axes"));
+  for (std::size_t i = 0; i < count; ++i) {
+    SweepRow cell = nth_cell(values, i);
+    const bool excluded = std::any_of(exclusions.begin(), exclusions.end(),
+                                      [&](const Exclusion& e) { return excludes(e, cell); });
+    if (!excluded) spec.cells.push_back(std::move(cell));
+  }
+  if (spec.cells.empty()) root.at("exclude").refuse("expected a cell to be left, found all excluded");
+  return spec;
+}
+
+std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells) {
+  std::vector<PlanGroup> groups;
+  for (SweepRow& cell : cells) {
+    const bool same =
+        !groups.empty() && std::ranges::equal(groups.back().front().plan_axes(), cell.plan_axes());
+    if (!same) groups.emplace_back();
+    groups.back().push_back(std::move(cell));
+  }
+  return groups;
+}
+
+std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count) {
+  std::vector<PlanGroup> part;
+  for (std::size_t g = static_cast<std::size_t>(index - 1); g < groups.size();
+       g += static_cast<std::size_t>(count)) {
+    part.push_back(std::move(groups[g]));
+  }
+  return part;
+}
+
+PlanOptions sweep_plan_options(const SweepRow& cell) {
+  return read_plan_options(plan_values(cell));
+}
+
+SearchOptions sweep_search_options(const SweepRow& cell) {
+  SearchOptions options = read_search_options(plan_values(cell));
+  options.scheduler = "lpt";  // the cells of a plan differ in the scheduler
+  return options;
+}
+
+PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model) {
+  std::vector<std::string> arguments{"--data", "-"};  // required, and read elsewhere
+  if (cell.text(Axis::modalities) != kAll) {
+    arguments.insert(arguments.end(), {"--modalities", cell.text(Axis::modalities)});
+  }
+  return read_preprocess_options(parse_options([](Options& o) { add_data_options(o); }, arguments), model,
+                                 static_cast<std::uint64_t>(cell.whole(Axis::seed)));
+}
+
+std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell) {
+  return [intra = cell.real(Axis::intra_node_bandwidth),
+          inter = cell.real(Axis::inter_node_bandwidth)](ClusterSpec& cluster) {
+    cluster.intra_node.bandwidth_bytes_per_s *= intra;
+    cluster.inter_node.bandwidth_bytes_per_s *= inter;
+    cluster.node_ring_bandwidth_bytes_per_s *= inter;
+  };
+}
+
+WhatIf sweep_conditions(const SweepRow& cell) {
+  const std::string& conditions = cell.text(Axis::conditions);
+  const Values values = parse_options(
+      add_conditions, conditions == kNone ? std::vector<std::string>() : split_arguments(conditions));
+  for (const char* own : {"repeat", "seed"}) {
+    if (!values[own].defaulted()) {
+      throw Error(ErrorKind::input, fmt::format("option '--{}': not in a sweep, which has axes "
+                                                "'iterations' and 'seed'",
+                                                own));
+    }
+  }
+  WhatIf what_if = read_what_if(values);
+  what_if.seed = static_cast<std::uint64_t>(cell.whole(Axis::seed));
+  return what_if;
+}
+
+}  // namespace dflop

@@ -1,0 +1,49 @@
+// What a sweep runs: a file of schema "dflop.sweep", version 1.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/iteration/planner.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/studies/what_if.hpp"
+#include "experiments/sweep/row.hpp"
+
+namespace dflop {
+
+/// Every combination of the values of all axes, without those that the file excludes.
+struct SweepSpec {
+  std::string text;             ///< the file as it is
+  std::vector<SweepRow> cells;  ///< ordered by the axes' values as the file lists them, the last axis fastest
+  /// Of the data sets, models and clusters: name to fingerprint of the bytes behind it.
+  std::map<std::string, std::string> inputs;
+};
+
+/// @throws Error (input) naming the key: for an unknown one, an axis that is missing or has no value or one
+/// twice, a name that is not known, a value out of range, a file that is not there, no cell left or too many.
+SweepSpec parse_sweep_spec(std::string_view json, const std::string& file);
+
+/// Cells that share a plan: equal in the axes before the scheduler. They stand together in a spec.
+using PlanGroup = std::vector<SweepRow>;
+
+/// The groups of the cells, in their order.
+std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells);
+
+/// Part `index` of `count`, from 1; together they are all groups, each once.
+std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count);
+
+/// The options of `dflop plan` that a cell stands for. @throws Error
+PlanOptions sweep_plan_options(const SweepRow& cell);
+SearchOptions sweep_search_options(const SweepRow& cell);
+PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
+
+/// Scales the links of the cell's cluster.
+std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell);
+
+/// The conditions of `dflop simulate` that a cell stands for. @throws Error
+WhatIf sweep_conditions(const SweepRow& cell);
+
+}  // namespace dflop

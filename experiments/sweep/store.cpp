@@ -1,0 +1,167 @@
+#include "experiments/sweep/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kApplication = 0x64666c70;  // "dflp", in the file's header
+constexpr std::int64_t kVersion = 1;               // of the tables below
+constexpr const char* kProgram = "dflop";          // among the inputs
+
+std::string_view type_of(CellKind kind) {
+  switch (kind) {
+    case CellKind::text:
+      return "TEXT";
+    case CellKind::whole:
+      return "INTEGER";
+    case CellKind::real:
+      break;
+  }
+  return "REAL";
+}
+
+/// "model, cluster, ..."
+std::string column_names() {
+  std::string names;
+  for (const SweepColumn& c : sweep_columns()) names += (names.empty() ? "" : ", ") + c.column.key;
+  return names;
+}
+
+void make_tables(Database& database) {
+  std::string columns;
+  for (const SweepColumn& c : sweep_columns())
+    columns += fmt::format(", {} {}", c.column.key, type_of(c.kind));
+  database.execute(
+      fmt::format("CREATE TABLE cells (key TEXT PRIMARY KEY{}) WITHOUT ROWID;"
+                  "CREATE TABLE inputs (name TEXT PRIMARY KEY, fingerprint TEXT NOT NULL);"
+                  "CREATE TABLE specs (text TEXT PRIMARY KEY);"
+                  "PRAGMA application_id = {};"
+                  "PRAGMA user_version = {};",
+                  columns, kApplication, kVersion));
+}
+
+bool is_empty(Database& database) {
+  return database.number("SELECT count(*) FROM sqlite_master") == 0;
+}
+
+void require_sweep(Database& database) {
+  if (database.number("PRAGMA application_id") != kApplication) {
+    database.refuse("expected a database of 'dflop sweep', found another one");
+  }
+  const std::int64_t version = database.number("PRAGMA user_version");
+  if (version != kVersion) {
+    database.refuse(
+        fmt::format("written by another version: this one reads version {}, found {}", kVersion, version));
+  }
+}
+
+using Inputs = std::map<std::string, std::string>;
+
+Inputs read_inputs(Database& database) {
+  Inputs inputs;
+  Statement all(database, "SELECT name, fingerprint FROM inputs");
+  while (all.step()) inputs[plain_text(all.column(0))] = plain_text(all.column(1));
+  return inputs;
+}
+
+/// Results of other inputs must not stand beside each other.
+void require_same(const Database& database, const Inputs& here, const Inputs& others) {
+  for (const auto& [name, print] : others) {
+    const auto it = here.find(name);
+    if (it == here.end() || it->second == print) continue;
+    if (name == kProgram) {
+      database.refuse(fmt::format("its cells are of dflop {}, expected {}", it->second, print));
+    }
+    database.refuse(fmt::format("its cells are of another '{}', whose contents have changed since", name));
+  }
+}
+
+void add_spec(Database& database, const SweepSpec& spec, const Inputs& inputs) {
+  Statement input(database, "INSERT OR IGNORE INTO inputs VALUES (?1, ?2)");
+  for (const auto& [name, print] : inputs) {
+    input.bind(1, name);
+    input.bind(2, print);
+    input.step();
+  }
+  Statement text(database, "INSERT OR IGNORE INTO specs VALUES (?1)");
+  text.bind(1, spec.text);
+  text.step();
+}
+
+std::vector<SweepRow> read_rows(Database& database) {
+  std::vector<SweepRow> rows;
+  Statement all(database, "SELECT " + column_names() + " FROM cells");
+  while (all.step()) {
+    rows.emplace_back();
+    for (std::size_t i = 0; i < rows.back().cells.size(); ++i) {
+      rows.back().cells[i] = all.column(static_cast<int>(i));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+SweepStore::SweepStore(const std::string& file, const SweepSpec& spec)
+    : database_(file, Database::Mode::write) {
+  Inputs inputs = spec.inputs;
+  inputs[kProgram] = DFLOP_VERSION;
+  Transaction transaction(database_);  // another process may be making the same file
+  if (is_empty(database_)) make_tables(database_);
+  require_sweep(database_);
+  require_same(database_, read_inputs(database_), inputs);
+  add_spec(database_, spec, inputs);
+  transaction.commit();
+}
+
+std::set<std::string> SweepStore::finished(bool with_failed) {
+  const std::lock_guard lock(mutex_);
+  std::set<std::string> keys;
+  Statement all(database_,
+                with_failed ? "SELECT key FROM cells" : "SELECT key FROM cells WHERE status <> 'failed'");
+  while (all.step()) keys.insert(plain_text(all.column(0)));
+  return keys;
+}
+
+void SweepStore::record(const SweepRow& row) {
+  const std::lock_guard lock(mutex_);
+  std::string places = "?1";
+  for (std::size_t i = 0; i < row.cells.size(); ++i) places += fmt::format(", ?{}", i + 2);
+  // One statement is one transaction.
+  Statement insert(database_,
+                   fmt::format("INSERT OR REPLACE INTO cells (key, {}) VALUES ({})", column_names(), places));
+  insert.bind(1, sweep_key(row));
+  for (std::size_t i = 0; i < row.cells.size(); ++i) insert.bind(static_cast<int>(i) + 2, row.cells[i]);
+  insert.step();
+}
+
+std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files) {
+  std::map<std::string, SweepRow> rows;
+  Inputs inputs;
+  for (const std::string& file : files) {
+    Database database(file, Database::Mode::read);
+    require_sweep(database);
+    Inputs found = read_inputs(database);
+    require_same(database, found, inputs);
+    inputs.merge(found);
+    for (SweepRow& row : read_rows(database)) {
+      const auto [it, is_new] = rows.try_emplace(sweep_key(row), row);
+      if (is_new || std::ranges::equal(it->second.reproducible(), row.reproducible())) continue;
+      if (row.has_status("failed")) continue;
+      if (!it->second.has_status("failed")) {
+        database.refuse(fmt::format("its result of {} is not that of the files before", it->first));
+      }
+      it->second = std::move(row);
+    }
+  }
+  std::vector<SweepRow> sorted;
+  for (auto& [key, row] : rows) sorted.push_back(std::move(row));
+  std::sort(sorted.begin(), sorted.end(), before);
+  return sorted;
+}
+
+}  // namespace dflop

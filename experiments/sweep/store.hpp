@@ -1,0 +1,39 @@
+// Results of sweeps on disk: an SQLite database with one row for each finished cell.
+#pragma once
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "experiments/sweep/row.hpp"
+#include "experiments/sweep/spec.hpp"
+#include "experiments/sweep/sqlite.hpp"
+
+namespace dflop {
+
+/// The database that a sweep writes to. Several sweeps, also of several processes, may share one.
+class SweepStore {
+ public:
+  /// Opens or makes the database and adds the spec to those that it holds.
+  /// @throws Error (output) for a file that is no database or one of something else, that cannot be written,
+  /// or whose cells were made by another version of dflop or from other contents of the spec's inputs.
+  SweepStore(const std::string& file, const SweepSpec& spec);
+
+  /// Keys of the cells that are finished; `failed` ones or not.
+  std::set<std::string> finished(bool with_failed);
+
+  /// Keeps one cell; when it returns, the cell is safe. In place of an earlier result of it. From any thread.
+  void record(const SweepRow& row);
+
+ private:
+  std::mutex mutex_;
+  Database database_;
+};
+
+/// All cells of several databases, in the order of their axes, each once.
+/// @throws Error (input) for a file that is no sweep's, and where files contradict each other: in version or
+/// inputs, or in the reproducible results of a cell.
+std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files);
+
+}  // namespace dflop

@@ -1,0 +1,54 @@
+// Training that goes on where it ended: the state of a run to and from its checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "backend/run/live_executor.hpp"
+#include "core/model.hpp"
+#include "core/plan.hpp"
+#include "core/sample.hpp"
+#include "traces/text/folder_lock.hpp"
+
+namespace dflop {
+
+/// What makes a run that run, whatever plan it has at the moment.
+struct RunIdentity {
+  std::string model;
+  std::string model_spec;  ///< its sizes
+  std::string data_file;
+  std::string data_fingerprint;  ///< of its samples
+  std::uint64_t seed = 0;
+  int gbs = 0;
+};
+
+/// Of all that makes batches: what samples are, in their order.
+std::string fingerprint(std::span<const Sample> samples);
+
+RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
+                         const std::string& data_fingerprint, std::uint64_t seed, int gbs);
+
+/// Called by all processes of the world; its leading one writes the state after `step` into the run's folder,
+/// and removes all but the two newest.
+/// @throws Error (output)
+void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
+                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor);
+
+/// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
+/// is none. Notes go to standard error.
+/// Called by all processes of the world; its leading one reads.
+/// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
+/// where there are checkpoints but none can be read.
+std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
+                             LiveExecutor& executor);
+
+/// Makes the folder, which is this run's as long as it holds what is returned. Checkpoints are written each
+/// `every` steps (0: no others) and of `last_step`.
+/// @throws Error (output) if the folder cannot be made or written to, or something else has the name of a
+/// checkpoint; Error (usage) if another run has it, or if it has checkpoints already and the run is not to go
+/// on from them.
+FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,
+                               std::int64_t every);
+
+}  // namespace dflop

@@ -1,0 +1,96 @@
+#include "experiments/training/correction.hpp"
+
+#include <utility>
+
+#include "core/program/lowering.hpp"
+#include "core/support/background_thread.hpp"
+#include "costmodel/schedule_tables.hpp"
+#include "sim/engine.hpp"
+
+namespace dflop {
+
+namespace {
+
+/// A cost model corrected by what was known at one time, with all that it refers to.
+struct CorrectedAtOneTime {
+  std::shared_ptr<const CostModel> base;
+  Correction correction;
+  CorrectedCostModel model{*base, correction};
+};
+
+std::shared_ptr<const CostModel> corrected(const std::shared_ptr<const CostModel>& base,
+                                           const Correction& correction) {
+  const auto owned = std::shared_ptr<const CorrectedAtOneTime>(
+      new CorrectedAtOneTime{.base = base, .correction = correction});
+  return {owned, &owned->model};
+}
+
+}  // namespace
+
+TrainingCorrection::TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
+                                       std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
+                                       std::uint64_t seed, std::optional<SwitchRule> rule, int cores)
+    : base_(std::move(base)),
+      plan_(plan),
+      target_(std::move(target)),
+      scheduler_(scheduler),
+      seed_(seed),
+      adaptive_(rule, {.probe = 8}),
+      current_(base_) {
+  conditions_.cores = cores;
+}
+
+std::shared_ptr<const CostModel> TrainingCorrection::current() const {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+void TrainingCorrection::begin_step(const ScheduledBatch& batch, const Program& program) {
+  const Assignment& assignment = batch.result.assignment;
+  tracks_ = adaptive_.tracks();
+  predicted_ = simulate_step(*current(), program, *batch.samples, assignment);
+  if (!adaptive_.compares()) return;
+  const auto learned = corrected(base_, adaptive_.learned());
+  const auto kept = corrected(base_, adaptive_.kept());
+  const Seconds own = simulate_step(*learned, program, *batch.samples, assignment);
+  const auto compare = [this, learned, kept, samples = batch.samples, k = batch.iteration, own] {
+    yield_to_training();
+    return benefit(*learned, *kept, *samples, k, own);
+  };
+  benefit_ = std::async(std::launch::async, compare);
+}
+
+void TrainingCorrection::end_step(const ScheduledBatch& batch, const Timeline& timeline) {
+  if (tracks_) adaptive_.learn(timeline, *base_, plan_, *batch.samples, batch.result.assignment);
+  adaptive_.observe(timeline.makespan, predicted_, benefit_.valid() ? benefit_.get() : 0.0);
+  auto next = corrected(base_, adaptive_.in_use());
+  const std::lock_guard lock(mutex_);
+  current_ = std::move(next);
+}
+
+/// 1 - (time as scheduled) / (time scheduled with what is kept), both by what has been learned.
+double TrainingCorrection::benefit(const CostModel& learned, const CostModel& kept,
+                                   std::span<const Sample> samples, std::uint64_t iteration,
+                                   Seconds own) const {
+  const ServiceOptions options = service_options(*target_, scheduler_, seed_);
+  ScheduleRequest request{samples, plan_, target_->model, kept, seed_, iteration};
+  request.time_limit = options.time_limit;
+  request.objective = options.objective;
+  request.token_cap = options.token_cap;
+  request.memory = options.memory;
+  const ScheduleResult other = make_scheduler(scheduler_)->schedule(request);
+  if (other.status == ScheduleStatus::infeasible) return 0;
+  const PipelineOrder order =
+      order_for_batch(plan_, target_->model, target_->cluster, kept, samples, other.assignment);
+  const Program program = lower(plan_, target_->model, samples, other.assignment, order);
+  return 1 - own / simulate_step(learned, program, samples, other.assignment);
+}
+
+Seconds TrainingCorrection::simulate_step(const CostModel& cost, const Program& program,
+                                          std::span<const Sample> samples,
+                                          const Assignment& assignment) const {
+  const ProgramCosts costs = price_batch(cost, program, plan_, samples, assignment);
+  return simulate(program, costs, Detail::usage, conditions_).makespan;
+}
+
+}  // namespace dflop

@@ -1,0 +1,171 @@
+#include "experiments/training/job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/error.hpp"
+#include "core/support/hash.hpp"
+#include "experiments/studies/correction_study.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr double kMostLatency = 100;
+constexpr const char* kCorrectionRules = "off, always, published or keep";
+constexpr const char* kDefaultModel = "tiny-vlm";
+constexpr const char* kDefaultCluster = "a100-80g:1";
+
+/// One encoder and one LLM rank.
+Plan default_plan(const std::string& model_name, const std::string& cluster, const ModelSpec& model,
+                  int gbs) {
+  Plan plan;
+  plan.planner = "train";
+  plan.model = model_name;
+  plan.cluster = cluster;
+  plan.gbs = gbs;
+  plan.encoder = {1, 1, 1, {model.encoder.layers}};
+  plan.llm = {1, 1, 1, {model.llm.layers}};
+  plan.microbatches = std::min(4, gbs);
+  plan.recomputation = Recomputation::none;
+  return plan;
+}
+
+Plan read_plan(const Values& values) {
+  const auto path = values["plan"].as<std::string>();
+  Plan plan = parse_plan(read_text_file(path), path);
+  if (values.count("model") > 0 && values["model"].as<std::string>() != plan.model) {
+    throw Error(ErrorKind::usage, fmt::format("option '--model': {} is a plan for '{}', found '{}'", path,
+                                              plan.model, values["model"].as<std::string>()));
+  }
+  if (values.count("gbs") > 0)
+    plan.gbs = static_cast<int>(read_integer(values, "gbs", plan.bins(), kMostGbs));
+  return plan;
+}
+
+/// The plan and its target.
+TrainJob read_job(const Values& values) {
+  TrainJob job;
+  job.seed = read_seed(values);
+  job.steps = read_integer(values, "steps", 1, kMostSteps);
+  if (values.count("plan") > 0) {
+    job.where = values["plan"].as<std::string>();
+    job.plan = read_plan(values);
+    job.target = std::make_shared<const Target>(job.plan.model, job.plan.cluster, job.where);
+  } else {
+    job.where = "plan";
+    const auto model = read_text(values, "model").value_or(kDefaultModel);
+    job.target = std::make_shared<const Target>(model, kDefaultCluster);
+    const auto gbs = values.count("gbs") > 0 ? read_integer(values, "gbs", 1, kMostGbs) : 16;
+    job.plan = default_plan(model, kDefaultCluster, job.target->model, static_cast<int>(gbs));
+  }
+  validate(job.plan, job.target->model, job.target->cluster, job.where);
+  require_trainable(job.plan, job.target->model, job.where);
+  return job;
+}
+
+void read_data(const Values& values, TrainJob& job) {
+  job.data = values["data"].as<std::string>();
+  job.samples = std::make_shared<const std::vector<Sample>>(
+      load_samples(job.data, read_preprocess_options(values, job.target->model, job.seed)));
+  job.data_fingerprint = fingerprint(*job.samples);
+}
+
+/// What the steps train on, up to the batch that completes a pass over the data set.
+Batch drawn_samples(const TrainJob& job) {
+  const auto in_all = static_cast<std::int64_t>(job.samples->size());
+  BatchStream batches = job.batches();
+  Batch drawn;
+  for (std::int64_t step = 0; step < job.steps && step * job.plan.gbs < in_all; ++step) {
+    const Batch batch = batches.next();
+    drawn.insert(drawn.end(), batch.begin(), batch.end());
+  }
+  return drawn;
+}
+
+/// "FRACTION:LATENCY".
+std::optional<Anomaly> read_slow_shapes(const Values& values) {
+  const std::optional<std::string> text = read_text(values, "slow-shapes");
+  if (!text) return std::nullopt;
+  Anomaly anomaly;
+  const char* const end = text->data() + text->size();
+  const auto [colon, first] = std::from_chars(text->data(), end, anomaly.fraction);
+  const bool two = first == std::errc() && colon != end && *colon == ':';
+  const auto [stop, second] = two ? std::from_chars(colon + 1, end, anomaly.latency)
+                                  : std::from_chars_result{end, std::errc::invalid_argument};
+  if (second != std::errc() || stop != end || !(anomaly.fraction > 0 && anomaly.fraction <= 1) ||
+      !(anomaly.latency > 0 && anomaly.latency <= kMostLatency)) {
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("option '--slow-shapes': expected FRACTION:LATENCY, a fraction of samples above 0 "
+                    "and at most 1 and a latency above 0 and at most {}, found '{}'",
+                    kMostLatency, *text));
+  }
+  return anomaly;
+}
+
+}  // namespace
+
+TrainJob read_train_job(const Values& values) {
+  TrainJob job = read_job(values);
+  read_data(values, job);
+  return job;
+}
+
+Checkpoints read_checkpoints(const Values& values) {
+  Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMostSteps),
+                          values["resume"].as<bool>()};
+  if ((checkpoints.resume || checkpoints.every > 0) && !checkpoints.folder) {
+    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected '--checkpoint DIR' with it",
+                                              checkpoints.resume ? "resume" : "every"));
+  }
+  return checkpoints;
+}
+
+void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options) {
+  const auto rule = values["correction"].as<std::string>();
+  options.correct = rule != "off";
+  if (rule == "published") {
+    options.correction_rule = SwitchRule::published;
+  } else if (rule == "keep") {
+    options.correction_rule = SwitchRule::keep;
+  } else if (rule != "off" && rule != "always") {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--correction': expected {}, found '{}'", kCorrectionRules, rule));
+  }
+  const std::optional<Anomaly> slow = read_slow_shapes(values);
+  if ((slow || options.correct) && !options.profile) {
+    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected '--profile FILE' with it",
+                                              slow ? "slow-shapes" : "correction"));
+  }
+  if (!slow) return;
+  options.slower = std::make_shared<AnomalousCostModel>(*options.profile, job.plan, job.target->model,
+                                                        drawn_samples(job), *slow, job.seed);
+}
+
+std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
+                                                                 const TrainingOptions& options,
+                                                                 const Plan& plan,
+                                                                 const RunIdentity& identity) {
+  std::vector<std::pair<std::string, std::string>> all = {
+      {"version", DFLOP_VERSION},
+      {"plan", fmt::format("{} ({:016x})", describe(plan), stable_hash(to_json(plan)))},
+      {"model", identity.model_spec},
+      {"data, by fingerprint", identity.data_fingerprint},
+      {"batches", fmt::format("seed {}, {} samples, {} steps", identity.seed, identity.gbs,
+                              values["steps"].as<std::int64_t>())},
+      {"--dtype", values["dtype"].as<std::string>()},
+      {"profile", options.profile ? fmt::format("{:016x}", stable_hash(to_json(options.profile->profile())))
+                                  : "none"},  // orders of programs depend on it
+      {"--learning-rate", fmt::format("{}", values["learning-rate"].as<double>())},
+      {"checkpoints",
+       fmt::format("{} every {}{}", values.count("checkpoint"), values["every"].as<std::int64_t>(),
+                   values["resume"].as<bool>() ? ", resumed" : "")}};
+  return all;
+}
+
+}  // namespace dflop

@@ -1,0 +1,59 @@
+// What 'dflop train' is asked for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "experiments/studies/batch_stream.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/studies/study.hpp"
+#include "experiments/training/checkpoint.hpp"
+#include "experiments/training/loop.hpp"
+
+namespace dflop {
+
+constexpr std::int64_t kMostSteps = 1'000'000;
+
+/// What is trained on which batches.
+struct TrainJob {
+  Plan plan;
+  std::string where;  ///< the plan's file; "plan" without one
+  std::shared_ptr<const Target> target;
+  std::string data;
+  std::string data_fingerprint;
+  std::shared_ptr<const std::vector<Sample>> samples;  ///< of the data set
+  std::int64_t steps = 0;
+  std::uint64_t seed = 0;
+
+  /// Those of the steps, from the first on.
+  BatchStream batches() const { return {samples, plan.gbs, seed}; }
+};
+
+/// The plan is the file's or, without one, one encoder and one LLM rank.
+/// @throws Error (usage), (input) as find_model(), parse_plan(), validate() and load_samples()
+TrainJob read_train_job(const Values& values);
+
+/// Where the state of a run is kept, and how often.
+struct Checkpoints {
+  std::optional<std::string> folder;
+  std::int64_t every = 0;  ///< steps; 0: only at the end
+  bool resume = false;
+};
+
+/// @throws Error (usage)
+Checkpoints read_checkpoints(const Values& values);
+
+/// What correction and slow shapes add to the options, which have the profile. @throws Error (usage)
+void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options);
+
+/// What all processes of a run must have the same of, by name.
+std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
+                                                                 const TrainingOptions& options,
+                                                                 const Plan& plan,
+                                                                 const RunIdentity& identity);
+
+}  // namespace dflop

@@ -1,0 +1,141 @@
+#include "experiments/training/live_setup.hpp"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <thread>
+
+#include "backend/host/affinity.hpp"
+#include "backend/model/live_checks.hpp"
+#include "backend/run/worlds.hpp"
+#include "core/error.hpp"
+#include "experiments/cli/option_values.hpp"
+#include "experiments/studies/options.hpp"
+
+namespace dflop {
+namespace {
+
+/// Others wait for rank 0 while it reads or writes a checkpoint, whose size takes minutes, and for the
+/// slowest machine's first step.
+constexpr Seconds kProcessTimeout{600};
+
+/// Lets the process keep memory that it frees. Activations are freed and allocated again in every microbatch;
+/// if they went back to the system in between, it would have to clear their pages each time, which takes a
+/// good part of a forward's time and none of a part's that is measured alone. One arena, because others give
+/// back whole heaps whatever the threshold.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestThreshold = 32 << 20;  // glibc takes no more
+  ::mallopt(M_ARENA_MAX, 1);
+  ::mallopt(M_MMAP_THRESHOLD, kLargestThreshold);
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
+}
+
+}  // namespace
+
+std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
+  WorldOptions options;
+  options.cores = device.cores;
+  options.partition = device.partition && ranks > 1;  // one rank has all of it
+  if (device.name == "nccl") options.timeout = kProcessTimeout;
+  std::unique_ptr<World> world = make_world(device.name, ranks, options);
+  if (device.name == "host") keep_freed_memory();
+  return world;
+}
+
+void add_live_options(Options& options, bool processes) {
+  namespace po = boost::program_options;
+  std::string devices = "host: every rank is a thread; cuda: and all ranks share the first GPU";
+  if (processes) {
+    devices += "; nccl: every rank is a process with a GPU of its own, started by torchrun, mpirun or srun";
+  }
+  options.add_options()  //
+      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
+       devices.c_str())  //
+      ("partition", po::bool_switch(),
+       "of one GPU (cuda): each rank computes on multiprocessors of its own, as many as the others, so that ranks do "
+       "not falsify each other's durations")  //
+      ("dtype", po::value<std::string>()->default_value("f32")->value_name("f32|bf16"),
+       "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
+       "weights of bf16, which checkpoints hold");
+}
+
+LiveDevice read_live_device(const Values& values) {
+  LiveDevice device{values["device"].as<std::string>(), 0, values["partition"].as<bool>()};
+  const auto refuse = [&](const std::string& option, const std::string& of) {
+    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected --device {} with it, found {}", option,
+                                              of, device.name));
+  };
+  if (device.partition && device.name != "cuda") refuse("partition", "cuda");
+  if (values.count("cores") > 0 && device.name != "host") refuse("cores", "host");
+  require_device(device.name);
+  return device;
+}
+
+LiveDevice read_local_device(const Values& values) {
+  const auto name = values["device"].as<std::string>();
+  if (name != "host" && name != "cuda") refuse_value("device", "host or cuda", name);
+  return read_live_device(values);
+}
+
+DType read_dtype(const Values& values) {
+  const auto name = values["dtype"].as<std::string>();
+  if (name == "f32") return DType::f32;
+  if (name == "bf16") return DType::bf16;
+  refuse_value("dtype", "f32 or bf16", name);
+}
+
+void add_cores_option(Options& options) {
+  options.add_options()(
+      "cores", boost::program_options::value<std::int64_t>()->value_name("N"),
+      "of the host: so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
+      "cores do not falsify each other's durations; 0: all when they like; default: those that the process may use, on which ranks stay that need more than half of them");
+}
+
+int default_cores(const LiveDevice& device) {
+  if (device.name != "host") return 0;
+  const std::size_t usable = usable_processors().size();
+  return static_cast<int>(usable > 0 ? usable : std::max(1U, std::thread::hardware_concurrency()));
+}
+
+int read_cores(const Values& values, const LiveDevice& device) {
+  constexpr int kMostCores = 1 << 20;
+  if (values.count("cores") == 0) return default_cores(device);
+  return static_cast<int>(read_integer(values, "cores", 0, kMostCores));
+}
+
+void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where) {
+  if (plan.gbs > kMostGbs) {
+    throw Error(ErrorKind::input,
+                fmt::format("key 'gbs': expected at most {}, of which a step can be trained live, found {}",
+                            kMostGbs, plan.gbs),
+                where);
+  }
+  try {
+    require_split(model, plan.encoder.tp, plan.llm.tp);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.message(), where);
+  }
+}
+
+bool read_foreign_profile(const Values& values) {
+  const bool foreign = values["foreign-profile"].as<bool>();
+  if (foreign && values.count("profile") == 0)
+    throw Error(ErrorKind::usage, "option '--foreign-profile': expected '--profile FILE' with it");
+  return foreign;
+}
+
+Assignment any_assignment(const Plan& plan) {
+  Assignment assignment{plan.microbatches, plan.llm.dp,
+                        std::vector<std::int32_t>(static_cast<std::size_t>(plan.gbs))};
+  for (std::size_t i = 0; i < assignment.bin.size(); ++i) {
+    assignment.bin[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(plan.bins()));
+  }
+  return assignment;
+}
+
+}  // namespace dflop

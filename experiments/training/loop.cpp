@@ -1,0 +1,124 @@
+#include "experiments/training/loop.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/lowering.hpp"
+#include "core/program/verify.hpp"
+#include "costmodel/schedule_tables.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/training/profile.hpp"
+#include "experiments/training/shared_source.hpp"
+#include "sim/engine.hpp"
+
+namespace dflop {
+TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
+                           const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
+                           const TrainingOptions& options)
+    : plan_(plan),
+      target_(std::move(target)),
+      batches_(std::move(batches)),
+      scheduler_(scheduler),
+      world_(world),
+      executor_(executor),
+      options_(options) {
+  if (!options_.correct || !world_.leads()) return;
+  if (!options_.profile) throw Error(ErrorKind::internal, "correction without a profile to correct");
+  correction_ = std::make_shared<TrainingCorrection>(options_.profile, plan_, target_, scheduler_,
+                                                     options_.seed, options_.correction_rule, options_.cores);
+}
+
+std::shared_ptr<const CostModel> TrainingLoop::scheduling_cost() const {
+  if (options_.profile) return options_.profile;
+  return {target_, &target_->cost};
+}
+
+void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step) {
+  const auto first = static_cast<std::uint64_t>(options_.first_step - 1);
+  const auto last = static_cast<std::uint64_t>(options_.last_step);
+  BatchStream batches = batches_;
+  batches.skip(options_.first_step - 1);
+  const auto draw = [batches, first, last](std::uint64_t k) mutable {
+    return first + k < last ? std::make_shared<const Batch>(batches.next()) : nullptr;
+  };
+  ServiceOptions options = service_options(*target_, scheduler_, options_.seed);
+  if (scheduler_.time_limit) options.mode = ServiceMode::live;
+  std::optional<SchedulingService> service;
+  if (world_.leads()) {
+    ServiceInput input{draw, make_scheduler(scheduler_), plan_, target_->model, scheduling_cost()};
+    if (correction_) input.cost_at = [c = correction_](std::uint64_t) { return c->current(); };
+    service.emplace(std::move(input), options);
+  }
+  SharedSource source(world_, service ? &*service : nullptr, batches);
+  for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
+    const std::optional<ScheduledBatch> batch = source.next();
+    if (!batch || batch->result.status == ScheduleStatus::infeasible) {
+      throw Error(ErrorKind::input,
+                  fmt::format("step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
+                              batch ? batch->result.reason : std::string()));
+    }
+    for (const ScheduleEvent& event : batch->events) {
+      say("dflop: note: step {}: {}: {}\n", first + event.iteration + 1, to_string(event.kind),
+          event.message);
+    }
+    Timeline timeline;
+    const TrainingStep done = run_step(step, *batch, timeline);
+    if (!on_step(done, std::move(timeline))) return;
+  }
+}
+
+Seconds TrainingLoop::predict(const Program& program) const {
+  Conditions conditions;
+  conditions.cores = options_.cores;
+  return simulate(program, options_.profile->price(program), Detail::usage, conditions).makespan;
+}
+
+/// Empty where nothing is made slower.
+std::vector<Nanoseconds> TrainingLoop::delays(const Program& program, const ScheduledBatch& batch) const {
+  if (!options_.slower) return {};
+  const auto price = [&](const CostModel& cost) {
+    return price_batch(cost, program, plan_, *batch.samples, batch.result.assignment).instruction;
+  };
+  std::vector<Nanoseconds> longer = price(*options_.slower);
+  const std::vector<Nanoseconds> usual = price(*options_.profile);
+  for (std::size_t i = 0; i < longer.size(); ++i) longer[i] -= usual[i];
+  return longer;
+}
+
+TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline) {
+  const Assignment& assignment = batch.result.assignment;
+  const PipelineOrder order = order_for_batch(plan_, target_->model, target_->cluster, *scheduling_cost(),
+                                              *batch.samples, assignment);
+  const Program program = lower(plan_, target_->model, *batch.samples, assignment, order);
+  verify(program);
+  require_same_program(world_, program);
+  const BatchContent content(plan_, target_->model, *batch.samples, assignment, options_.seed);
+  AdamWStep optimizer;
+  optimizer.learning_rate = options_.learning_rate;
+  optimizer.step = step;
+  const std::vector<Nanoseconds> longer = delays(program, batch);
+  if (correction_) correction_->begin_step(batch, program);
+  LiveResult result = executor_.run({program, content, optimizer, true, longer});
+  if (correction_) correction_->end_step(batch, result.timeline);
+  TrainingStep done;
+  done.step = step;
+  if (!world_.leads()) return done;
+  done.loss = result.loss;
+  done.time = result.timeline.makespan;
+  if (options_.profile) {
+    done.predicted = correction_ ? correction_->predicted() : predict(program);
+    done.extrapolated_fraction = extrapolated_fraction(*options_.profile, program);
+  }
+  done.tracked = correction_ && correction_->tracked();
+  for (const Sample& sample : *batch.samples) done.llm_tokens += sample.llm_tokens;
+  done.idle_fraction = idle_fraction(result.timeline);
+  done.peak_memory = peak_memory(result.timeline);
+  done.waited = batch.waited;
+  timeline = std::move(result.timeline);
+  return done;
+}
+
+}  // namespace dflop

@@ -1,0 +1,88 @@
+// The training loop: batches, schedules and Programs as everywhere, run on a live device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/run/live_executor.hpp"
+#include "core/assignment_source.hpp"
+#include "core/timeline.hpp"
+#include "costmodel/profiled/profiled.hpp"
+#include "experiments/studies/batch_stream.hpp"
+#include "experiments/studies/study.hpp"
+#include "experiments/training/correction.hpp"
+
+namespace dflop {
+
+/// What one step came to.
+struct TrainingStep {
+  std::int64_t step = 0;  ///< from 1 on
+  double loss = 0;        ///< mean over the trained tokens of the batch, before the update
+  Seconds time{0};
+  std::optional<Seconds> predicted;  ///< where there is a profile to do so
+  double extrapolated_fraction = 0;  ///< of compute instructions, beyond the profile's points
+  std::int64_t llm_tokens = 0;
+  double idle_fraction = 0;  ///< mean over ranks
+  Bytes peak_memory;
+  Seconds waited{0};     ///< for the schedule
+  bool tracked = false;  ///< correction learned from it
+
+  double tokens_per_s() const { return static_cast<double>(llm_tokens) / time.count(); }
+};
+
+struct TrainingOptions {
+  std::int64_t first_step = 1;
+  std::int64_t last_step = 1;
+  std::uint64_t seed = 1;  ///< of batches, contents and schedules
+  double learning_rate = 1e-3;
+  int cores = 0;  ///< on which the executor's ranks take turns; see Conditions::cores
+  /// What steps are scheduled with, and predicted by simulating the program that is run. Null: scheduled with
+  /// the target's costs, and not predicted.
+  std::shared_ptr<const ProfiledCostModel> profile;
+  /// With a profile: corrects it by what steps take. Without a rule it always learns.
+  bool correct = false;
+  std::optional<SwitchRule> correction_rule;
+  /// With a profile, for experiments: instructions are delayed by what this one says they take longer than
+  /// the profile does.
+  std::shared_ptr<const CostModel> slower;
+};
+
+/// Trains step after step until the last one, or until `keep_going` says no after one. `batches` begins with
+/// that of step 1, also where the first step is a later one. The schedule of a step is made while the one
+/// before it runs; target and batches are owned with the scheduler, which may outlive the loop where it does
+/// not return in time. All processes of the world run the same loop; steps of all but the leading one have no
+/// loss, time and timeline.
+class TrainingLoop {
+ public:
+  TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
+               const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
+               const TrainingOptions& options);
+
+  /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::run().
+  void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
+
+  /// What correction has come to; null without.
+  const TrainingCorrection* correction() const { return correction_.get(); }
+
+ private:
+  TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
+
+  std::shared_ptr<const CostModel> scheduling_cost() const;
+  Seconds predict(const Program& program) const;
+  std::vector<Nanoseconds> delays(const Program& program, const ScheduledBatch& batch) const;
+
+  const Plan& plan_;
+  std::shared_ptr<const Target> target_;
+  BatchStream batches_;
+  SchedulerChoice scheduler_;
+  World& world_;
+  LiveExecutor& executor_;
+  TrainingOptions options_;
+  std::shared_ptr<TrainingCorrection> correction_;  ///< null: none
+};
+
+}  // namespace dflop

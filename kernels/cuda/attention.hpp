@@ -1,0 +1,55 @@
+// The two implementations of attention, and what they know of the packed projection.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/launch.hpp"
+#include "kernels/sequence_tiles.hpp"
+
+namespace dflop::cuda {
+
+constexpr float kLog2E = 1.4426950408889634f;  ///< log2(e): exponentials are powers of two
+
+struct AttentionLayout {
+  int heads;
+  int kv_heads;
+  int head_dim;
+  bool causal;
+  float scale;  ///< of a query times a key
+  int sequences;
+  std::int64_t rows;
+  const std::int32_t* offsets;
+
+  AttentionLayout(const AttentionShape& shape, Indices list, std::int64_t all_rows)
+      : heads(shape.heads),
+        kv_heads(shape.kv_heads),
+        head_dim(shape.head_dim),
+        causal(shape.causal),
+        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))),
+        sequences(static_cast<int>(list.host.size()) - 1),
+        rows(all_rows),
+        offsets(list.device) {}
+
+  /// Places in a row of the packed projection, and between rows.
+  DFLOP_HOST_DEVICE std::int64_t query(int head) const { return std::int64_t{head} * head_dim; }
+  DFLOP_HOST_DEVICE std::int64_t key(int kv_head) const { return query(heads + kv_head); }
+  DFLOP_HOST_DEVICE std::int64_t value(int kv_head) const { return query(heads + kv_heads + kv_head); }
+  DFLOP_HOST_DEVICE int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+  DFLOP_HOST_DEVICE int out_columns() const { return heads * head_dim; }
+  DFLOP_HOST_DEVICE int kv_head_of(int head) const { return head / (heads / kv_heads); }
+};
+
+// cuda_attention_plain.cu: any precision and width of heads, a warp per row.
+void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+                     ConstMatrix qkv);
+void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
+                              ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
+
+// cuda_attention_forward.cu and cuda_attention_backward.cu: on tensor cores, in bf16, heads of up to 128 in
+// eights, all matrices aligned to 16 bytes.
+void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+                      ConstMatrix qkv);
+void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
+                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
+
+}  // namespace dflop::cuda

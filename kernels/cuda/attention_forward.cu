@@ -1,0 +1,170 @@
+// FlashAttention-2 (Dao 2023, algorithm 1): a block has some queries of one head and goes over tiles of the
+// keys and values that they see, which are copied to shared memory while it computes with those before.
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/tiles.cuh"
+
+namespace dflop::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRowTiles = 2;  ///< fragments of 16 queries that a warp has
+constexpr int kQueries = kWarps * kRowTiles * 16;
+constexpr int kKeys = 64;
+constexpr int kKeyTiles = kKeys / 8;
+
+template <int dim>
+constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * dim * sizeof(bf16);
+
+/// Of the lane's rows [i][half]: the largest score so far and the sum of exponentials over the lane's keys.
+struct Running {
+  float largest[kRowTiles][2];
+  float sum[kRowTiles][2];
+};
+
+__device__ float largest_of_quad(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+__device__ float sum_of_quad(float value) {
+  value += __shfl_xor_sync(kAllLanes, value, 1);
+  return value + __shfl_xor_sync(kAllLanes, value, 2);
+}
+
+/// Scores become exponentials relative to the new largest; sums and outputs follow it. `scale` is that of
+/// scores, in powers of two. A row's first tile always has a key that it sees, so `largest` is finite.
+template <int n>
+__device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<kRowTiles, n>& out,
+                             Running& running, float scale) {
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = running.largest[i][half];
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+        largest = fmaxf(largest, fmaxf(scores[i][j][2 * half], scores[i][j][2 * half + 1]));
+      }
+      largest = largest_of_quad(largest);
+      const float shrink = power_of_two((running.largest[i][half] - largest) * scale);
+      running.largest[i][half] = largest;
+      float sum = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& score = scores[i][j][2 * half + c];
+          score = power_of_two(score * scale - largest * scale);
+          sum += score;
+        }
+      }
+      running.sum[i][half] = running.sum[i][half] * shrink + sum;
+#pragma unroll
+      for (int j = 0; j < n; ++j) {
+        out[i][j][2 * half] *= shrink;
+        out[i][j][2 * half + 1] *= shrink;
+      }
+    }
+  }
+}
+
+/// Divides by the sums and writes the warp's rows, those that the sequence has.
+template <int n>
+__device__ void write_rows(bf16* out, float* statistics, const Fragments<kRowTiles, n>& sums,
+                           const Running& running, const SequenceTile& tile, int head,
+                           const AttentionLayout& layout) {
+  const int first = tile.first + static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = sum_of_quad(running.sum[i][half]);
+      const int query = first + fragment_row(i, half);
+      if (query >= tile.length) continue;
+      const std::int64_t row = tile.begin + query;
+      store_row(out + row * layout.out_columns() + layout.query(head), layout.head_dim, sums, i, half,
+                1.0f / sum);
+      if (threadIdx.x % 4 == 0) {
+        statistics[row * layout.heads + head] = running.largest[i][half] * layout.scale + logf(sum);
+      }
+    }
+  }
+}
+
+template <int dim>
+__global__ void __launch_bounds__(kThreads, 2)
+    forward_kernel(bf16* out, float* statistics, const bf16* qkv, AttentionLayout layout) {
+  extern __shared__ __align__(Tile<dim>::kAlignment) bf16 forward_memory[];
+  const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kQueries, layout.causal);
+  if (tile.first >= tile.length) return;
+  const int head = static_cast<int>(blockIdx.y);
+  const int kv_head = layout.kv_head_of(head);
+  const Tile<dim> queries{shared_address(forward_memory)};
+  const Tile<dim> keys = queries.after(kQueries);
+  const Tile<dim> values = keys.after(kKeys);
+  const int stride = layout.qkv_columns();
+  const bf16* rows = qkv + tile.begin * stride;
+  const bf16* keys_of_head = rows + layout.key(kv_head);
+  const auto copy_keys = [&](Tile<dim> to, int key, std::int64_t place) {
+    to.template copy<kKeys, kThreads>(keys_of_head + std::int64_t{key} * stride + place, stride,
+                                      tile.length - key, layout.head_dim);
+  };
+  const std::int64_t to_values = layout.value(0) - layout.key(0);
+
+  Fragments<kRowTiles, dim / 8> sums;
+  clear<kRowTiles, dim / 8>(sums);
+  Running running;
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      running.largest[i][half] = -INFINITY;
+      running.sum[i][half] = 0.0f;
+    }
+  }
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
+  const int seen = tile.first + kQueries < tile.length && layout.causal ? tile.first + kQueries : tile.length;
+  queries.template copy<kQueries, kThreads>(rows + std::int64_t{tile.first} * stride + layout.query(head),
+                                            stride, tile.length - tile.first, layout.head_dim);
+  copy_keys(keys, 0, 0);
+  const int query = tile.first + warp_row;  // the warp's first
+  for (int key = 0; key < seen; key += kKeys) {
+    const bool sees = !layout.causal || key < query + kRowTiles * 16;  // any of the warp's queries
+    wait_copies();
+    __syncthreads();  // keys are there, and no one needs the values before these
+    copy_keys(values, key, to_values);
+    Fragments<kRowTiles, kKeyTiles> scores;
+    if (sees) {
+      clear<kRowTiles, kKeyTiles>(scores);
+      add_row_products<kRowTiles, kKeyTiles, dim>(scores, queries, warp_row, keys);
+      if (key + kKeys > tile.length || (layout.causal && key + kKeys > query + 1)) {
+        mask<kRowTiles, kKeyTiles>(scores, query, key, tile.length, layout.causal);
+      }
+      exponentials<dim / 8>(scores, sums, running, layout.scale * kLog2E);
+    }
+    wait_copies();
+    __syncthreads();  // values are there, and no one needs these keys
+    if (key + kKeys < seen) copy_keys(keys, key + kKeys, 0);
+    if (sees) {
+      Packed<kRowTiles, kKeyTiles / 2> packed;
+      pack_products<kRowTiles, kKeyTiles>(packed, scores);
+      add_products<kRowTiles, dim / 8, kKeyTiles / 2>(sums, packed, values, 0, 0);
+    }
+  }
+  write_rows<dim / 8>(out, statistics, sums, running, tile, head, layout);
+}
+
+}  // namespace
+
+void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+                      ConstMatrix qkv) {
+  const bool narrow = layout.head_dim <= 64;
+  const auto kernel = narrow ? forward_kernel<64> : forward_kernel<128>;
+  const std::size_t shared = narrow ? kSharedBytes<64> : kSharedBytes<128>;
+  const dim3 grid(grid_size("attention", tile_numbers(layout.rows, layout.sequences, kQueries)),
+                  static_cast<unsigned>(layout.heads));
+  launch(target, "attention", kernel, grid, kThreads, shared, values_of<bf16>(out), values_of(statistics),
+         values_of<bf16>(qkv), layout);
+}
+
+}  // namespace dflop::cuda

@@ -1,0 +1,275 @@
+// The pass over keys: a block has 128 keys of a key head and goes over the queries that see them, head after
+// head. Each of 8 warps has its own sums of the two gradients in registers, in one of two ways:
+//   alone: 16 keys, with all queries and all columns of the head;
+//   in pairs: 32 keys, of whose scores a warp computes those of half of the queries, and of whose sums it has
+//   half of the columns. For these it needs the other half's scores, which the two hand each other through
+//   shared memory. What is read from shared memory, of which there is not enough a second, then serves twice
+//   as many products: a warp alone reads a fragment of the other factor for 2 products, a pair's for 4.
+#include "kernels/cuda/attention_backward.hpp"
+#include "kernels/cuda/tiles.cuh"
+
+namespace dflop::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kKeys = 128;
+
+/// How a block's work is cut.
+template <int head_dim, int queries_at_once, int warps_together>
+struct Shape {
+  static constexpr int dim = head_dim;
+  static constexpr int queries = queries_at_once;
+  static constexpr int together = warps_together;
+  static constexpr int own_queries = queries / together;  ///< of a warp
+  static constexpr int own_columns = dim / together;      ///< of a warp
+
+  using Scores = Fragments<together, own_queries / 8>;
+  using PackedScores = Packed<together, own_queries / 16>;
+  using Sums = Fragments<together, own_columns / 8>;
+
+  static constexpr int kTileValues = (2 * kKeys + 4 * queries) * dim;
+  static constexpr int kLineValues = 4 * queries;  ///< log sums and deltas of two buffers
+  /// What a warp hands to the other: packed probabilities, and as many slopes, in 16 bytes each.
+  static constexpr int kWarpVectors = together * own_queries / 16 * kWarp;
+  static constexpr int kBlockVectors = together == 1 ? 0 : kWarps * kWarpVectors;
+  static constexpr std::size_t kSharedBytes =
+      kTileValues * sizeof(bf16) + kLineValues * sizeof(float) + 2 * kBlockVectors * sizeof(uint4);
+  static_assert(together <= 2 && 16 * kWarps == kKeys && kKeys % queries == 0);
+};
+
+/// Scores of keys by queries become -inf where a query comes before the key. `key` and `query` are the first.
+template <int m, int n>
+__device__ void mask_queries(Fragments<m, n>& scores, int key, int query) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) {
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const bool hidden = query + fragment_column(j) + c % 2 < key + fragment_row(i, c / 2);
+        if (hidden) scores[i][j][c] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// Scores of keys by queries become probabilities; each column has its own log of the sum.
+template <int m, int n>
+__device__ void probabilities(Fragments<m, n>& scores, const float* log_sums, float scale) {
+#pragma unroll
+  for (int j = 0; j < n; ++j) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float log_sum = log_sums[fragment_column(j) + c % 2] * kLog2E;
+#pragma unroll
+      for (int i = 0; i < m; ++i) scores[i][j][c] = power_of_two(scores[i][j][c] * scale - log_sum);
+    }
+  }
+}
+
+/// slopes = p * (slopes - delta of the column).
+template <int m, int n>
+__device__ void key_slopes(Fragments<m, n>& slopes, const Fragments<m, n>& p, const float* delta) {
+#pragma unroll
+  for (int j = 0; j < n; ++j) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float mean = delta[fragment_column(j) + c % 2];
+#pragma unroll
+      for (int i = 0; i < m; ++i) slopes[i][j][c] = p[i][j][c] * (slopes[i][j][c] - mean);
+    }
+  }
+}
+
+/// The queries of one head that are taken at once.
+struct QueryTile {
+  int head;
+  int first;
+
+  /// Those after these: the same head's, or the next head's from `start` on.
+  __device__ QueryTile next(int at_once, int start, int length) const {
+    if (first + at_once < length) return {head, first + at_once};
+    return {head + 1, start};
+  }
+};
+
+/// One of two buffers for queries, with what belongs to them.
+template <int dim, int rows>
+struct QueryBuffer {
+  Tile<dim> queries;
+  Tile<dim> douts;
+  float* log_sums;
+  float* delta;
+
+  __device__ QueryBuffer(Tile<dim> tiles, float* lines, int which)
+      : queries(tiles.after(which * 2 * rows)),
+        douts(queries.after(rows)),
+        log_sums(lines + which * 2 * rows),
+        delta(log_sums + rows) {}
+
+  /// Begins to copy. What lies beyond the sequence becomes zeros, which add nothing: probabilities of 1 meet
+  /// a dout of 0, and slopes are 0.
+  __device__ void copy(const AttentionGradients& from, const SequenceTile& tile, const QueryTile& some,
+                       const AttentionLayout& layout) const {
+    const std::int64_t row = tile.begin + some.first;
+    const int count = tile.length - some.first;
+    queries.template copy<rows, kThreads, 2>(from.qkv + row * layout.qkv_columns() + layout.query(some.head),
+                                             layout.qkv_columns(), count, layout.head_dim);
+    douts.template copy<rows, kThreads, 2>(from.dout + row * layout.out_columns() + layout.query(some.head),
+                                           layout.out_columns(), count, layout.head_dim);
+    const int line = static_cast<int>(threadIdx.x);
+    if (line >= rows) return;
+    const std::int64_t place = (line < count ? row + line : row) * layout.heads + some.head;
+    copy_4(shared_address(log_sums + line), from.log_sums + place, line < count);
+    copy_4(shared_address(delta + line), from.delta + place, line < count);
+  }
+};
+
+/// A warp's part of the block's work.
+template <typename S>
+struct WarpPart {
+  int warp = static_cast<int>(threadIdx.x) / kWarp;
+  int place = warp % S::together;        ///< among those that share keys
+  int keys = (warp - place) * 16;        ///< the first
+  int queries = place * S::own_queries;  ///< the first, for scores
+  int columns = place * S::own_columns;  ///< the first, for sums
+
+  /// sums += scores * right over all queries, where a warp has the scores of its own ones. `handed` is shared
+  /// memory of S::kBlockVectors, which is written here and stays so until the block's next barrier.
+  __device__ void add_queries(typename S::Sums& sums, const typename S::Scores& scores, Tile<S::dim> right,
+                              uint4* handed) const {
+    typename S::PackedScores packed;
+    pack_products<S::together, S::own_queries / 8>(packed, scores);
+    if constexpr (S::together > 1) hand_over(handed + warp * S::kWarpVectors, packed);
+    add_products<S::together, S::own_columns / 8, S::own_queries / 16>(sums, packed, right, queries, columns);
+    if constexpr (S::together > 1) {
+      wait_for_some(1 + warp / 2, 2 * kWarp);  // the other warp has handed over
+      take_over(packed, handed + (warp ^ 1) * S::kWarpVectors);
+      add_products<S::together, S::own_columns / 8, S::own_queries / 16>(sums, packed, right,
+                                                                         S::own_queries - queries, columns);
+    }
+  }
+
+ private:
+  static __device__ void hand_over(uint4* to, const typename S::PackedScores& packed) {
+    to += threadIdx.x % kWarp;
+#pragma unroll
+    for (int i = 0; i < S::together; ++i) {
+#pragma unroll
+      for (int k = 0; k < S::own_queries / 16; ++k, to += kWarp) {
+        *to = make_uint4(packed[i][k][0], packed[i][k][1], packed[i][k][2], packed[i][k][3]);
+      }
+    }
+  }
+  static __device__ void take_over(typename S::PackedScores& packed, const uint4* from) {
+    from += threadIdx.x % kWarp;
+#pragma unroll
+    for (int i = 0; i < S::together; ++i) {
+#pragma unroll
+      for (int k = 0; k < S::own_queries / 16; ++k, from += kWarp) {
+        packed[i][k][0] = from->x;
+        packed[i][k][1] = from->y;
+        packed[i][k][2] = from->z;
+        packed[i][k][3] = from->w;
+      }
+    }
+  }
+};
+
+template <typename S>
+__global__ void __launch_bounds__(kThreads, 1)
+    keys_kernel(AttentionGradients gradients, AttentionLayout layout) {
+  constexpr int dim = S::dim;
+  constexpr int kKeyTiles = S::together;
+  constexpr int kQueryTiles = S::own_queries / 8;
+  extern __shared__ __align__(Tile<128>::kAlignment) bf16 backward_memory[];
+  const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kKeys, false);
+  if (tile.first >= tile.length) return;
+  const int kv_head = static_cast<int>(blockIdx.y);
+  const Tile<dim> keys{shared_address(backward_memory)};
+  const Tile<dim> values = keys.after(kKeys);
+  const int stride = layout.qkv_columns();
+  const bf16* rows = gradients.qkv + (tile.begin + tile.first) * stride;
+  const int count = tile.length - tile.first;
+  keys.template copy<kKeys, kThreads>(rows + layout.key(kv_head), stride, count, layout.head_dim);
+  values.template copy<kKeys, kThreads>(rows + layout.value(kv_head), stride, count, layout.head_dim);
+  float* lines = reinterpret_cast<float*>(backward_memory + S::kTileValues);
+  uint4* handed = reinterpret_cast<uint4*>(lines + S::kLineValues);
+  const auto buffer_of = [&](int which) {
+    return QueryBuffer<dim, S::queries>(values.after(kKeys), lines, which);
+  };
+
+  const int start = layout.causal ? tile.first : 0;  // the first query that sees any of these keys
+  const int group = layout.heads / layout.kv_heads;
+  const int last_head = (kv_head + 1) * group;
+  QueryTile some{kv_head * group, start};
+  buffer_of(0).copy(gradients, tile, some, layout);
+
+  const WarpPart<S> part;
+  const int key = tile.first + part.keys;
+  typename S::Sums dkeys;
+  typename S::Sums dvalues;
+  clear(dkeys);
+  clear(dvalues);
+  for (int which = 0; some.head < last_head; which = 1 - which) {
+    wait_copies();
+    __syncthreads();  // this tile is there, and no one needs the one before
+    const int query = some.first;
+    some = some.next(S::queries, start, tile.length);
+    if (some.head < last_head) buffer_of(1 - which).copy(gradients, tile, some, layout);
+    if (layout.causal && query + S::queries <= key) continue;  // none of them sees the warp's keys
+    const QueryBuffer<dim, S::queries> buffer = buffer_of(which);
+    typename S::Scores scores;
+    clear(scores);
+    add_row_products<kKeyTiles, kQueryTiles, dim>(scores, keys, part.keys, buffer.queries, part.queries);
+    if (layout.causal && query + part.queries < key + 16 * kKeyTiles - 1) {
+      mask_queries(scores, key, query + part.queries);
+    }
+    probabilities(scores, buffer.log_sums + part.queries, layout.scale * kLog2E);
+    part.add_queries(dvalues, scores, buffer.douts, handed);
+    typename S::Scores slopes;
+    clear(slopes);
+    add_row_products<kKeyTiles, kQueryTiles, dim>(slopes, values, part.keys, buffer.douts, part.queries);
+    key_slopes(slopes, scores, buffer.delta + part.queries);
+    part.add_queries(dkeys, slopes, buffer.queries, handed + S::kBlockVectors);
+  }
+#pragma unroll
+  for (int i = 0; i < kKeyTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = key + fragment_row(i, half);
+      if (row >= tile.length) continue;
+      bf16* to = gradients.dqkv + (tile.begin + row) * stride + part.columns;
+      const int columns = layout.head_dim - part.columns;
+      store_row(to + layout.key(kv_head), columns, dkeys, i, half, layout.scale);
+      store_row(to + layout.value(kv_head), columns, dvalues, i, half, 1.0f);
+    }
+  }
+}
+
+template <typename S>
+void start(const CudaTarget& target, const AttentionLayout& layout, const AttentionGradients& gradients) {
+  constexpr const char* kOperation = "attention_backward";
+  const dim3 grid(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, kKeys)),
+                  static_cast<unsigned>(layout.kv_heads));
+  launch(target, kOperation, keys_kernel<S>, grid, kThreads, S::kSharedBytes, gradients, layout);
+}
+
+}  // namespace
+
+void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
+                   const AttentionGradients& gradients) {
+  using Narrow = Shape<64, 64, 1>;
+  using Wide = Shape<128, 64, 2>;
+  using WideInLessMemory = Shape<128, 32, 1>;
+  if (layout.head_dim <= 64) {
+    start<Narrow>(target, layout, gradients);
+  } else if (Wide::kSharedBytes <= target.shared_bytes) {
+    start<Wide>(target, layout, gradients);
+  } else {
+    start<WideInLessMemory>(target, layout, gradients);
+  }
+}
+
+}  // namespace dflop::cuda

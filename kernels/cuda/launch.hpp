@@ -1,0 +1,109 @@
+// What a GPU's operations share: where they run, how kernels are started, and memory between two kernels of
+// one operation.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/error.hpp"
+#include "kernels/cuda/check.hpp"
+#include "kernels/kernels.hpp"
+
+namespace dflop::cuda {
+
+struct CudaTarget {
+  cudaStream_t stream = nullptr;
+  DType dtype = DType::f32;              ///< f32 or bf16
+  cudaMemPool_t pool = nullptr;          ///< of StreamBuffers
+  std::size_t shared_bytes = 48 * 1024;  ///< that a block may have
+};
+
+template <typename T>
+T* values_of(const Matrix& matrix) {
+  return static_cast<T*>(matrix.data);
+}
+template <typename T>
+const T* values_of(const ConstMatrix& matrix) {
+  return static_cast<const T*>(matrix.data);
+}
+inline float* values_of(const Sums& sums) {
+  return static_cast<float*>(sums.data);
+}
+inline const float* values_of(const ConstSums& sums) {
+  return static_cast<const float*>(sums.data);
+}
+
+/// Pieces of `size` that have all of `total`.
+constexpr std::int64_t pieces(std::int64_t total, std::int64_t size) {
+  return (total + size - 1) / size;
+}
+
+/// The first dimension of a grid. @throws Error (internal) for more blocks than CUDA allows, or none.
+inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
+  if (blocks > 0 && blocks <= 0x7fffffff) return static_cast<unsigned>(blocks);
+  throw Error(ErrorKind::internal,
+              std::to_string(blocks) + " blocks of a grid, expected 1 to 2147483647: fewer rows in one call",
+              operation);
+}
+
+/// As check_cuda(), of a call whose failure the next launch would otherwise report again.
+inline void check_start(cudaError_t status, const std::string& what) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();
+  check_cuda(status, what);
+}
+
+/// Starts a kernel on the target's stream. `shared_bytes` is dynamic shared memory.
+/// @throws Error (internal) "<operation>: <CUDA's reason>", or where a block has less shared memory
+template <typename... Parameters, typename... Arguments>
+void launch(const CudaTarget& target, const char* operation, void (*kernel)(Parameters...), dim3 grid,
+            dim3 block, std::size_t shared_bytes, Arguments... arguments) {
+  if (shared_bytes > target.shared_bytes) {
+    throw Error(ErrorKind::internal,
+                "a block needs " + std::to_string(shared_bytes) + " bytes of shared memory, and has " +
+                    std::to_string(target.shared_bytes) + " on this device",
+                operation);
+  }
+  if (shared_bytes > 48 * 1024) {  // more than every device gives without being asked
+    check_start(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+        operation);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = target.stream;
+  check_start(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), operation);
+}
+
+/// Device memory of the target's pool, until the stream has done what was put into it before the object's
+/// end.
+class StreamBuffer {
+ public:
+  StreamBuffer(const CudaTarget& target, const char* operation, std::int64_t floats)
+      : stream_(target.stream) {
+    if (floats == 0) return;
+    const std::size_t bytes = static_cast<std::size_t>(floats) * sizeof(float);
+    const cudaError_t status = cudaMallocFromPoolAsync(&data_, bytes, target.pool, stream_);
+    if (status == cudaSuccess) return;
+    data_ = nullptr;
+    check_start(status, std::string(operation) + ": " + std::to_string(bytes) + " bytes between its kernels");
+  }
+  ~StreamBuffer() {
+    if (data_ != nullptr) cudaFreeAsync(data_, stream_);
+  }
+  StreamBuffer(const StreamBuffer&) = delete;
+  StreamBuffer& operator=(const StreamBuffer&) = delete;
+
+  float* data() const { return static_cast<float*>(data_); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  void* data_ = nullptr;
+};
+
+}  // namespace dflop::cuda

@@ -1,0 +1,253 @@
+// cuBLASLt counts columns first: to it a row-major [rows, columns] is its transpose. So instead of
+// result = left * right it computes result^T = right^T * left^T from the same memory; this file says
+// everything in rows and swaps the two operands in one place, Library::multiply().
+#include "kernels/cuda/linear.hpp"
+
+#include <algorithm>
+
+#include "core/units.hpp"
+#include "kernels/cuda/lt.hpp"
+#include "kernels/cuda/operations.hpp"
+
+namespace dflop::cuda {
+namespace {
+
+/// A row-major operand [rows, columns], as it is or transposed.
+struct Operand {
+  const void* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  bool transposed = false;
+
+  std::int64_t outer_rows() const { return transposed ? columns : rows; }
+  std::int64_t outer_columns() const { return transposed ? rows : columns; }
+  Strides strides() const { return transposed ? Strides{1, columns} : Strides{columns, 1}; }
+};
+
+Operand operand(ConstMatrix matrix, bool transposed = false) {
+  return {matrix.data, matrix.rows, matrix.columns, transposed};
+}
+
+/// result[m, n] = left[m, k] * right[k, n], with a bias of n values, or added to a result of sums.
+struct Request {
+  const char* operation;
+  void* result;
+  Operand left;
+  Operand right;
+  const void* bias = nullptr;
+  bool add_to_sums = false;
+
+  std::int64_t m() const { return left.outer_rows(); }
+  std::int64_t n() const { return right.outer_columns(); }
+  std::int64_t k() const { return left.outer_columns(); }
+};
+
+/// The largest power of two up to 256 that divides an address: what algorithms ask for.
+std::uint32_t alignment_of(const void* pointer) {
+  std::uint32_t alignment = 256;
+  while (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+/// The same product of as many rows as the next multiple of kRows holds, where rows are tokens: rows of the
+/// result, and what is added up in a gradient of weights. Microbatches have ever new numbers of them.
+Request rounded(Request request) {
+  constexpr std::int64_t kRows = 128;
+  request.left.rows = round_up(request.left.rows, kRows);
+  if (request.left.transposed) request.right.rows = request.left.rows;
+  return request;
+}
+
+/// What decides about an algorithm: sizes, which operand is transposed, epilogue, alignments.
+using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, std::uint32_t,
+                       std::uint32_t, std::uint32_t, std::uint32_t>;
+
+Key key_of(const Request& request) {
+  return {request.m(),
+          request.n(),
+          request.k(),
+          request.left.transposed,
+          request.right.transposed,
+          request.bias != nullptr,
+          request.add_to_sums,
+          alignment_of(request.left.data),
+          alignment_of(request.right.data),
+          alignment_of(request.result),
+          alignment_of(request.bias)};
+}
+
+/// A descriptor of the library, given back with the object.
+template <typename Handle>
+class Descriptor {
+ public:
+  using Destroy = cublasStatus_t (*)(Handle);
+  explicit Descriptor(Destroy destroy) : destroy_(destroy) {}
+  ~Descriptor() {
+    if (handle != nullptr) destroy_(handle);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  Handle handle = nullptr;
+
+ private:
+  Destroy destroy_;
+};
+
+/// Describes one product to the library.
+struct Description {
+  const LtFunctions& lt = lt_functions();
+  Descriptor<cublasLtMatmulDesc_t> product{lt.destroy_product};
+  Descriptor<cublasLtMatrixLayout_t> first{lt.destroy_layout};
+  Descriptor<cublasLtMatrixLayout_t> second{lt.destroy_layout};
+  Descriptor<cublasLtMatrixLayout_t> result{lt.destroy_layout};
+
+  Description(const Request& request, cudaDataType_t type, int multiprocessors) {
+    const char* what = request.operation;
+    check_lt(lt.create_product(&product.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), what);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, operation_of(request.right), what);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, operation_of(request.left), what);
+    if (request.bias != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, what);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, request.bias, what);
+    }
+    if (multiprocessors > 0) {
+      set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{multiprocessors}, what);
+    }
+    make_layout(first, type, request.right.rows, request.right.columns, what);
+    make_layout(second, type, request.left.rows, request.left.columns, what);
+    make_layout(result, request.add_to_sums ? CUDA_R_32F : type, request.m(), request.n(), what);
+  }
+
+ private:
+  static cublasOperation_t operation_of(const Operand& operand) {
+    return operand.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  }
+  template <typename Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, Value value, const char* what) {
+    check_lt(lt.set_product(product.handle, attribute, &value, sizeof value), what);
+  }
+  void make_layout(Descriptor<cublasLtMatrixLayout_t>& layout, cudaDataType_t type, std::int64_t rows,
+                   std::int64_t columns, const char* what) {
+    const auto height = static_cast<std::uint64_t>(columns);  // the library's rows
+    check_lt(lt.create_layout(&layout.handle, type, height, static_cast<std::uint64_t>(rows), columns), what);
+  }
+};
+
+}  // namespace
+
+struct CudaLinear::Library {
+  const LtFunctions& lt = lt_functions();
+  std::size_t workspace_bytes;
+  StreamBuffer workspace;
+  cudaDataType_t type;
+  int multiprocessors;
+  cublasLtHandle_t handle = nullptr;
+  /// None: the library takes no such shape.
+  using Algorithms = std::map<Key, std::optional<cublasLtMatmulAlgo_t>>;
+  Algorithms algorithms;        ///< by rounded requests
+  Algorithms exact_algorithms;  ///< of requests that those do not serve
+
+  Library(const CudaTarget& target, int sms)
+      : workspace_bytes((sms > 0 ? std::size_t{4} : std::size_t{32}) << 20),
+        workspace(target, "workspace of linear", static_cast<std::int64_t>(workspace_bytes / sizeof(float))),
+        type(target.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F),
+        multiprocessors(sms) {
+    check_lt(lt.create(&handle), "linear: start of the library");
+  }
+  ~Library() { lt.destroy(handle); }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  /// The library's first choice for this request, or none. Other refusals than "not supported" are mistakes
+  /// of this file, which plain products would hide at a hundredth of the speed.
+  std::optional<cublasLtMatmulAlgo_t> find(const Request& request) {
+    const Description description(request, type, multiprocessors);
+    Descriptor<cublasLtMatmulPreference_t> preference(lt.destroy_preference);
+    const char* what = request.operation;
+    check_lt(lt.create_preference(&preference.handle), what);
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      check_lt(lt.set_preference(preference.handle, attribute, &value, sizeof value), what);
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+    // Parts of a product that are added up are f32, not of the result's type.
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(request.right.data));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(request.left.data));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(request.result));
+    // The epilogue reads the bias as wide as the result is written, and has no preference of its own.
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        std::min(alignment_of(request.result), alignment_of(request.bias)));
+    cublasLtMatmulHeuristicResult_t found = {};
+    int count = 0;
+    const cublasStatus_t status = lt.find_algorithms(
+        handle, description.product.handle, description.first.handle, description.second.handle,
+        description.result.handle, description.result.handle, preference.handle, 1, &found, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    check_lt(status, what);
+    if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+    return found.algo;
+  }
+
+  void run(const Request& request, const CudaTarget& target) {
+    if (request.m() == 0 || request.n() == 0) return;
+    if (request.k() > 0 && multiply(request, target.stream)) return;
+    plain_product(
+        target, request.operation,
+        {request.m(), request.n(), request.k(), request.left.data, request.left.strides(), request.right.data,
+         request.right.strides(), request.result, request.bias, request.add_to_sums});
+  }
+
+  /// False where the library has no algorithm for it; nothing was done then. Which algorithm it is depends on
+  /// the request alone, so that a run repeats to the bit whatever came before.
+  bool multiply(const Request& request, cudaStream_t stream) {
+    const Description description(request, type, multiprocessors);
+    return multiply_by(algorithms, rounded(request), request, description, stream) ||
+           multiply_by(exact_algorithms, request, request, description, stream);
+  }
+
+  /// By the choice for `like`, which is looked for once.
+  bool multiply_by(Algorithms& known, const Request& like, const Request& request,
+                   const Description& description, cudaStream_t stream) {
+    const Key key = key_of(like);
+    auto place = known.find(key);
+    if (place == known.end()) place = known.emplace(key, find(like)).first;
+    if (!place->second.has_value()) return false;
+    const float one = 1.0f;
+    const float kept = request.add_to_sums ? 1.0f : 0.0f;
+    const cublasStatus_t status =
+        lt.multiply(handle, description.product.handle, &one, request.right.data, description.first.handle,
+                    request.left.data, description.second.handle, &kept, request.result,
+                    description.result.handle, request.result, description.result.handle, &*place->second,
+                    workspace.data(), workspace_bytes, stream);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;  // which the choice did not foresee
+    if (status == CUBLAS_STATUS_INVALID_VALUE && key != key_of(request)) return false;  // so of other sizes
+    check_lt(status, request.operation);
+    return true;
+  }
+};
+
+CudaLinear::CudaLinear(const CudaTarget& target, int multiprocessors)
+    : target_(target), library_(std::make_unique<Library>(target, multiprocessors)) {}
+
+CudaLinear::~CudaLinear() = default;
+
+void CudaLinear::forward(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
+  const void* added = bias.columns > 0 ? bias.data : nullptr;
+  library_->run({"linear", y.data, operand(x), operand(weight, true), added}, target_);
+}
+
+void CudaLinear::backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
+  library_->run({"linear_backward_input", dx.data, operand(dy), operand(weight)}, target_);
+}
+
+void CudaLinear::backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
+  if (dy.rows == 0) return;
+  constexpr const char* kOperation = "linear_backward_weight";
+  library_->run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true}, target_);
+  // Not the library's epilogue, which overwrites, and takes dbias in bf16 only.
+  if (dbias.columns > 0) add_column_sums(target_, kOperation, dbias, dy);
+}
+
+}  // namespace dflop::cuda

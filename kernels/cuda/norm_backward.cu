@@ -1,0 +1,193 @@
+// dx and the columns' sums in one pass over dy and x. A block goes over every kBlocks-th row; each thread
+// keeps the sums of its own columns in registers, and a second kernel adds those of the blocks. Where rows
+// are too wide for that, further passes sum the columns that are left.
+#include <algorithm>
+
+#include "kernels/cuda/operations.hpp"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/values.cuh"
+
+namespace dflop::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr std::int64_t kBlocks = 256;  ///< a fixed number, so that sums are the same on all devices
+
+/// Vectors of a row that a thread sums in one pass: what 64 registers a thread have room for.
+template <bool centred>
+constexpr int kSteps = centred ? 1 : 2;
+
+/// What one launch does; absent pointers are left out.
+template <typename T>
+struct Pass {
+  T* dx;
+  float* dgamma;  ///< [blocks, columns] parts
+  float* dbeta;
+  const T* dy;
+  const T* x;
+  const T* gamma;
+  const float* statistics;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t first;  ///< sums are of the columns [first, last)
+  std::int64_t last;
+};
+
+/// The mean and 1 / deviation that the forward kept.
+template <bool centred>
+__device__ float2 kept_of(const float* statistics, std::int64_t row) {
+  if constexpr (centred) return make_float2(statistics[2 * row], statistics[2 * row + 1]);
+  return make_float2(0.0f, statistics[row]);
+}
+
+/// Begins to bring a row into the second-level cache, while the block is at work on the one before.
+template <typename T>
+__device__ void prefetch_row(const T* row, std::int64_t columns) {
+  constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+  for (std::int64_t column = threadIdx.x * kLine; column < columns; column += kThreads * kLine) {
+    prefetch_line(row + column);
+  }
+}
+
+template <bool centred, int width, typename T>
+__device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
+  const std::int64_t start = row * pass.columns;
+  float mean = 0.0f;   // of g = dy * gamma
+  float slope = 0.0f;  // of g * n
+  float slopes[width];
+  float values[width];
+  float scales[width];
+  for (std::int64_t column = threadIdx.x * width; column < pass.columns; column += kThreads * width) {
+    load(slopes, pass.dy + start + column);
+    load(values, pass.x + start + column);
+    load(scales, pass.gamma + column);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      mean += slopes[i] * scales[i];
+      slope += slopes[i] * scales[i] * ((values[i] - kept.x) * kept.y);
+    }
+  }
+  const float share = 1.0f / static_cast<float>(pass.columns);
+  slope = reduce_block(slope, 0.0f, Add()) * share;
+  mean = centred ? reduce_block(mean, 0.0f, Add()) * share : 0.0f;
+  for (std::int64_t column = threadIdx.x * width; column < pass.columns; column += kThreads * width) {
+    load(slopes, pass.dy + start + column);
+    load(values, pass.x + start + column);
+    load(scales, pass.gamma + column);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      values[i] = (slopes[i] * scales[i] - mean - (values[i] - kept.x) * kept.y * slope) * kept.y;
+    }
+    store(pass.dx + start + column, values);
+  }
+}
+
+/// A thread's sums of the columns first + (step * kThreads + thread) * width and their neighbours.
+template <int steps, int width>
+struct ColumnSums {
+  float values[steps][width] = {};
+
+  /// Calls f(column, values) for each vector that lies before `last`.
+  template <typename F>
+  __device__ void each(std::int64_t first, std::int64_t last, F f) {
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const std::int64_t column = first + (std::int64_t{step} * kThreads + threadIdx.x) * width;
+      if (column < last) f(column, values[step]);
+    }
+  }
+};
+
+template <bool centred, int width, typename T>
+__global__ void __launch_bounds__(kThreads, 2) norm_backward_kernel(Pass<T> pass) {
+  using Columns = ColumnSums<kSteps<centred>, width>;
+  Columns gammas;
+  Columns betas;  // stay unused, and cost nothing, where nothing is centred
+  for (std::int64_t row = blockIdx.x; row < pass.rows; row += gridDim.x) {
+    if (const std::int64_t next = row + gridDim.x; next < pass.rows) {
+      prefetch_row(pass.dy + next * pass.columns, pass.columns);
+      prefetch_row(pass.x + next * pass.columns, pass.columns);
+    }
+    const float2 kept = kept_of<centred>(pass.statistics, row);
+    if (pass.dx != nullptr) write_dx<centred, width>(pass, row, kept);
+    const T* dy = pass.dy + row * pass.columns;
+    const T* x = pass.x + row * pass.columns;
+    if (pass.dgamma != nullptr) {
+      gammas.each(pass.first, pass.last, [&](std::int64_t column, float(&sums)[width]) {
+        float slopes[width];
+        float values[width];
+        load(slopes, dy + column);
+        load(values, x + column);
+#pragma unroll
+        for (int i = 0; i < width; ++i) sums[i] += slopes[i] * ((values[i] - kept.x) * kept.y);
+      });
+    }
+    if (!centred || pass.dbeta == nullptr) continue;
+    betas.each(pass.first, pass.last, [&](std::int64_t column, float(&sums)[width]) {
+      float slopes[width];
+      load(slopes, dy + column);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sums[i] += slopes[i];
+    });
+  }
+  const std::int64_t part = blockIdx.x * pass.columns;
+  const auto keep = [&](Columns& columns, float* parts) {
+    if (parts == nullptr) return;
+    columns.each(pass.first, pass.last,
+                 [&](std::int64_t column, float(&sums)[width]) { store(parts + part + column, sums); });
+  };
+  keep(gammas, pass.dgamma);
+  if (centred) keep(betas, pass.dbeta);
+}
+
+template <bool centred>
+void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, Sums dgamma, Sums dbeta,
+                   ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
+  if (x.size() == 0) return;
+  const std::int64_t blocks = std::min(x.rows, kBlocks);
+  const StreamBuffer dgamma_parts(target, operation, blocks * dgamma.columns);
+  const StreamBuffer dbeta_parts(target, operation, blocks * dbeta.columns);
+  with_type(target, [&](auto type) {
+    using T = decltype(type);
+    const bool vectors = fit_vectors<T>(x.columns, dx.data, dy.data, x.data, gamma.data);
+    const auto kernel =
+        vectors ? norm_backward_kernel<centred, kVector<T>, T> : norm_backward_kernel<centred, 1, T>;
+    Pass<T> pass{values_of<T>(dx),
+                 dgamma_parts.data(),
+                 dbeta_parts.data(),
+                 values_of<T>(dy),
+                 values_of<T>(x),
+                 values_of<T>(gamma),
+                 values_of(statistics),
+                 x.rows,
+                 x.columns,
+                 0,
+                 0};
+    const std::int64_t most = kSteps<centred> * kThreads * (vectors ? kVector<T> : 1);  // columns of a pass
+    while (pass.last < x.columns) {
+      pass.first = pass.last;
+      pass.last = std::min(x.columns, pass.first + most);
+      if (pass.dx == nullptr && dgamma.columns == 0 && dbeta.columns == 0) break;
+      launch(target, operation, kernel, static_cast<unsigned>(blocks), kThreads, 0, pass);
+      pass.dx = nullptr;  // the first pass wrote it
+    }
+  });
+  if (dgamma.columns > 0)
+    add_partial_sums(target, operation, values_of(dgamma), dgamma_parts.data(), blocks, x.columns);
+  if (dbeta.columns > 0)
+    add_partial_sums(target, operation, values_of(dbeta), dbeta_parts.data(), blocks, x.columns);
+}
+
+}  // namespace
+
+void layer_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
+                         ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
+  norm_backward<true>(target, "layer_norm_backward", dx, dgamma, dbeta, dy, x, gamma, statistics);
+}
+
+void rms_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x,
+                       ConstMatrix gamma, ConstSums statistics) {
+  norm_backward<false>(target, "rms_norm_backward", dx, dgamma, Sums(), dy, x, gamma, statistics);
+}
+
+}  // namespace dflop::cuda

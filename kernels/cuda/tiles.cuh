@@ -1,0 +1,181 @@
+// Tiles of heads in shared memory, and their products on tensor cores.
+#pragma once
+
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/values.cuh"
+
+namespace dflop::cuda {
+
+/// Rows of `dim` values of one head, which may be narrower: the rest is zeros. The 16-byte chunks of a row
+/// are exchanged by the row's number, so that eight rows of a column of chunks lie in different banks.
+template <int dim>
+struct Tile {
+  static constexpr int kChunks = dim / 8;
+  static constexpr unsigned kRowBytes = dim * sizeof(bf16);
+  static constexpr unsigned kAlignment = 128;  ///< of the shared address `data`
+
+  unsigned data;
+
+  /// The next tile in shared memory after one of `rows` rows.
+  __device__ Tile after(int rows) const { return {data + static_cast<unsigned>(rows) * kRowBytes}; }
+
+  __device__ unsigned at(int row, int chunk) const {
+    const unsigned exchanged = static_cast<unsigned>(chunk) ^ (static_cast<unsigned>(row) % 8);
+    return data + static_cast<unsigned>(row) * kRowBytes + exchanged * 16;
+  }
+  /// Where chunk c + `chunks` of a row is, from the place of chunk c, for numbers that have no bit of their
+  /// last three in common: one operation on a register, as rows have whole units of 8 chunks.
+  static __device__ unsigned ahead(unsigned place, int chunks) {
+    return (place ^ static_cast<unsigned>(chunks % 8 * 16)) + static_cast<unsigned>(chunks / 8 * 8 * 16);
+  }
+
+  /// Begins to copy `rows` rows that lie `stride` values apart, of which there are `count`, at least one;
+  /// the others become zeros. All `threads` of the block take part. Copies that a thread begins at once take
+  /// registers, of which wide heads leave few: `unrolled` of them.
+  template <int rows, int threads, int unrolled = 4>
+  __device__ void copy(const bf16* from, int stride, int count, int head_dim) const {
+    constexpr int kStep = threads / kChunks;  // rows at once; whole eights, so that a thread keeps its bank
+    static_assert(threads % kChunks == 0 && kStep % 8 == 0 && rows % kStep == 0);
+    const int row = static_cast<int>(threadIdx.x) / kChunks;
+    const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+    const bool in_head = chunk * 8 < head_dim;
+    const char* column = reinterpret_cast<const char*>(from + (in_head ? chunk * 8 : 0));
+    const int stride_bytes = stride * static_cast<int>(sizeof(bf16));
+    const unsigned to = at(row, chunk);
+#pragma unroll unrolled
+    for (int step = 0; step < rows; step += kStep) {
+      const int from_row = min(row + step, count - 1);
+      copy_16(to + static_cast<unsigned>(step) * kRowBytes, column + std::int64_t{from_row} * stride_bytes,
+              in_head && row + step < count);
+    }
+  }
+};
+
+/// The warp's products of 16 * m rows by 8 * n columns; [i][j] is a fragment of multiply_add().
+template <int m, int n>
+using Fragments = float[m][n][4];
+
+/// sums += rows [first, first + 16 m) of left * (rows [second, second + 8 n) of right)^T.
+template <int m, int n, int dim>
+__device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int first, Tile<dim> right,
+                                 int second = 0) {
+  using Rows = Tile<dim>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const unsigned from_left = left.at(first + lane % 16, lane / 16);
+  const unsigned from_right = right.at(second + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+  for (int k = 0; k < dim / 16; ++k) {
+    unsigned a[m][4];
+#pragma unroll
+    for (int i = 0; i < m; ++i) load_matrices(a[i], Rows::ahead(from_left, 2 * k) + 16 * i * Rows::kRowBytes);
+#pragma unroll
+    for (int j = 0; j < n; j += 2) {
+      unsigned b[4];
+      load_matrices(b, Rows::ahead(from_right, 2 * k) + 8 * j * Rows::kRowBytes);
+#pragma unroll
+      for (int i = 0; i < m; ++i) {
+        multiply_add(sums[i][j], a[i], b[0], b[1]);
+        multiply_add(sums[i][j + 1], a[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// 16 * m rows by 16 * k columns in bf16, as left factors of multiply_add().
+template <int m, int k>
+using Packed = unsigned[m][k][4];
+
+template <int m, int n>
+__device__ void pack_products(Packed<m, n / 2>& packed, const Fragments<m, n>& products) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) {
+      const float(&low)[4] = products[i][2 * k];
+      const float(&high)[4] = products[i][2 * k + 1];
+      packed[i][k][0] = pack(low[0], low[1]);
+      packed[i][k][1] = pack(low[2], low[3]);
+      packed[i][k][2] = pack(high[0], high[1]);
+      packed[i][k][3] = pack(high[2], high[3]);
+    }
+  }
+}
+
+/// sums += left * right, where right is the tile's rows from `row` on and its 8 n columns from `column` on, a
+/// multiple of 8 n.
+template <int m, int n, int steps, int dim>
+__device__ void add_products(Fragments<m, n>& sums, const Packed<m, steps>& left, Tile<dim> right, int row,
+                             int column) {
+  using Rows = Tile<dim>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const unsigned from_right = right.at(row + lane % 16, column / 8 + lane / 16);
+#pragma unroll
+  for (int k = 0; k < steps; ++k) {
+#pragma unroll
+    for (int j = 0; j < n; j += 2) {
+      unsigned b[4];
+      load_matrices_transposed(b, Rows::ahead(from_right, j) + 16 * k * Rows::kRowBytes);
+#pragma unroll
+      for (int i = 0; i < m; ++i) {
+        multiply_add(sums[i][j], left[i][k], b[0], b[1]);
+        multiply_add(sums[i][j + 1], left[i][k], b[2], b[3]);
+      }
+    }
+  }
+}
+
+template <int m, int n>
+__device__ void clear(Fragments<m, n>& sums) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) {
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+#pragma unroll
+      for (float& value : sums[i][j]) value = 0.0f;
+    }
+  }
+}
+
+/// The warp's row that the lane has at [i][...][2 half], and its first column in fragment j.
+__device__ inline int fragment_row(int i, int half) {
+  return 16 * i + 8 * half + static_cast<int>(threadIdx.x) % kWarp / 4;
+}
+__device__ inline int fragment_column(int j) {
+  return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2;
+}
+
+/// Scores of queries by keys become -inf where a query does not see the key. `query` is the warp's first, as
+/// `key` is the tile's; queries see the keys before `length`, with `causal` those up to their own.
+template <int m, int n>
+__device__ void mask(Fragments<m, n>& scores, int query, int key, int length, bool causal) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = query + fragment_row(i, half);
+      const int visible = causal && row + 1 < length ? row + 1 : length;
+#pragma unroll
+      for (int j = 0; j < n; ++j) {
+        const int column = key + fragment_column(j);
+        if (column >= visible) scores[i][j][2 * half] = -INFINITY;
+        if (column + 1 >= visible) scores[i][j][2 * half + 1] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// Writes the lane's part of row [i][...][2 half], times `factor`, to the head that begins at `to`.
+template <int m, int n>
+__device__ void store_row(bf16* to, int head_dim, const Fragments<m, n>& sums, int i, int half,
+                          float factor) {
+#pragma unroll
+  for (int j = 0; j < n; ++j) {
+    if (8 * j >= head_dim) break;
+    const float(&sum)[4] = sums[i][j];
+    *reinterpret_cast<unsigned*>(to + fragment_column(j)) =
+        pack(sum[2 * half] * factor, sum[2 * half + 1] * factor);
+  }
+}
+
+}  // namespace dflop::cuda

@@ -1,0 +1,87 @@
+// How kernels see values: loaded and stored 16 bytes at a time where rows allow it, computed with in f32.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.hpp"
+
+namespace dflop::cuda {
+
+using bf16 = __nv_bfloat16;
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(bf16 x) {
+  return __bfloat162float(x);
+}
+template <typename T>
+__device__ T from_float(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+    return __float2bfloat16_rn(x);
+  }
+}
+
+/// Calls f with a value of the type that the target's matrices hold.
+template <typename F>
+void with_type(const CudaTarget& target, F f) {
+  if (target.dtype == DType::bf16) {
+    f(bf16());
+  } else {
+    f(float());
+  }
+}
+
+/// Values of T in the 16 bytes that a thread moves at once.
+template <typename T>
+constexpr int kVector = 16 / static_cast<int>(sizeof(T));
+
+/// Memory of `width` neighbours, moved by as few instructions as there are.
+template <typename T, int width>
+struct alignas(sizeof(T) * width) Neighbours {
+  T at[width];
+};
+
+template <int a, int b>
+constexpr int kSmaller = a < b ? a : b;
+
+/// values = from[0, width), in f32. Where width > 1, `from` is aligned to 16 bytes or to width values.
+template <int width, typename T>
+__device__ void load(float (&values)[width], const T* from) {
+  constexpr int kStep = kSmaller<width, kVector<T>>;
+#pragma unroll
+  for (int first = 0; first < width; first += kStep) {
+    const auto some = *reinterpret_cast<const Neighbours<T, kStep>*>(from + first);
+#pragma unroll
+    for (int i = 0; i < kStep; ++i) values[first + i] = to_float(some.at[i]);
+  }
+}
+
+template <int width, typename T>
+__device__ void store(T* to, const float (&values)[width]) {
+  constexpr int kStep = kSmaller<width, kVector<T>>;
+#pragma unroll
+  for (int first = 0; first < width; first += kStep) {
+    Neighbours<T, kStep> some;
+#pragma unroll
+    for (int i = 0; i < kStep; ++i) some.at[i] = from_float<T>(values[first + i]);
+    *reinterpret_cast<Neighbours<T, kStep>*>(to + first) = some;
+  }
+}
+
+/// Begins to bring the line of an address into the second-level cache.
+__device__ inline void prefetch_line(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+/// Whether rows of `columns` values, from these addresses on, can be read in vectors of T.
+template <typename T, typename... Pointers>
+bool fit_vectors(std::int64_t columns, Pointers... pointers) {
+  return columns % kVector<T> == 0 && ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+}  // namespace dflop::cuda

@@ -1,0 +1,50 @@
+// Matrices of kernels.hpp as Eigen sees them. Included by the host's operations only.
+#pragma once
+
+#include "kernels/host/target.hpp"  // renames Eigen, so it comes first
+
+#define EIGEN_DONT_PARALLELIZE  // a rank computes in its own thread only, whatever flags this is built with
+#include <Eigen/Core>
+#include <algorithm>
+#include <type_traits>
+
+namespace dflop::DFLOP_HOST_TARGET {
+
+using Eigen::Index;
+
+template <typename T>
+using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// A Matrix, ConstMatrix, Sums or ConstSums as an Eigen matrix of T on the same memory.
+template <typename T, typename AnyMatrix>
+auto view(const AnyMatrix& matrix) {
+  if constexpr (std::is_same_v<decltype(matrix.data), const void*>) {
+    return Eigen::Map<const RowMajor<T>>(static_cast<const T*>(matrix.data), matrix.rows, matrix.columns);
+  } else {
+    return Eigen::Map<RowMajor<T>>(static_cast<T*>(matrix.data), matrix.rows, matrix.columns);
+  }
+}
+
+/// All its values as one array, for what is done to each alone.
+template <typename T, typename AnyMatrix>
+auto flat(const AnyMatrix& matrix) {
+  using Values = Eigen::Array<T, 1, Eigen::Dynamic>;
+  if constexpr (std::is_same_v<decltype(matrix.data), const void*>) {
+    return Eigen::Map<const Values>(static_cast<const T*>(matrix.data), matrix.size());
+  } else {
+    return Eigen::Map<Values>(static_cast<T*>(matrix.data), matrix.size());
+  }
+}
+
+/// Values of a chunk, on the stack.
+constexpr Index kChunk = 256;
+template <typename T>
+using Chunk = Eigen::Array<T, 1, Eigen::Dynamic, Eigen::RowMajor, 1, kChunk>;
+
+/// Calls f(first, count) for [0, size) in chunks, so that intermediate values stay in the first-level cache.
+template <typename F>
+void for_each_chunk(Index size, F f) {
+  for (Index first = 0; first < size; first += kChunk) f(first, std::min(kChunk, size - first));
+}
+
+}  // namespace dflop::DFLOP_HOST_TARGET

@@ -1,0 +1,88 @@
+// With g = dy * gamma and the normalised row n, the gradient of a row is rstd * (g - n * mean(g * n)), and
+// for layer_norm, where the row's mean was taken off, without its own mean.
+#include "kernels/host/norm.hpp"
+
+#include <cmath>
+
+#include "kernels/host/matrix.hpp"
+#include "kernels/operation_checks.hpp"
+
+namespace dflop::DFLOP_HOST_TARGET {
+
+template <typename T>
+void HostNorm<T>::layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
+                             double epsilon) {
+  check_layer_norm(y, statistics, x, gamma, beta);
+  const auto in = view<T>(x).array();
+  auto out = view<T>(y).array();
+  auto kept = view<T>(statistics);
+  const auto scale = flat<T>(gamma);
+  const auto shift = flat<T>(beta);
+  for (Index row = 0; row < in.rows(); ++row) {
+    const T mean = in.row(row).mean();
+    const T variance = (in.row(row) - mean).square().mean();
+    const T rstd = T(1) / std::sqrt(variance + static_cast<T>(epsilon));
+    out.row(row) = (in.row(row) - mean) * rstd * scale + shift;
+    kept(row, 0) = mean;
+    kept(row, 1) = rstd;
+  }
+}
+
+template <typename T>
+void HostNorm<T>::layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x,
+                                      ConstMatrix gamma, ConstSums statistics) {
+  check_layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, statistics);
+  const auto in = view<T>(x).array();
+  const auto gradient = view<T>(dy).array();
+  const auto kept = view<T>(statistics);
+  const auto scale = flat<T>(gamma);
+  for (Index row = 0; row < in.rows(); ++row) {
+    const T rstd = kept(row, 1);
+    const auto normal = (in.row(row) - kept(row, 0)) * rstd;
+    if (dgamma.columns > 0) flat<T>(dgamma) += gradient.row(row) * normal;
+    if (dbeta.columns > 0) flat<T>(dbeta) += gradient.row(row);
+    if (dx.data == nullptr) continue;
+    const auto scaled = gradient.row(row) * scale;
+    const T mean = scaled.mean();
+    const T slope = (scaled * normal).mean();
+    view<T>(dx).array().row(row) = (scaled - mean - normal * slope) * rstd;
+  }
+}
+
+template <typename T>
+void HostNorm<T>::rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, double epsilon) {
+  check_rms_norm(y, statistics, x, gamma);
+  const auto in = view<T>(x).array();
+  auto out = view<T>(y).array();
+  auto kept = view<T>(statistics);
+  const auto scale = flat<T>(gamma);
+  for (Index row = 0; row < in.rows(); ++row) {
+    const T rstd = T(1) / std::sqrt(in.row(row).square().mean() + static_cast<T>(epsilon));
+    out.row(row) = in.row(row) * rstd * scale;
+    kept(row, 0) = rstd;
+  }
+}
+
+template <typename T>
+void HostNorm<T>::rms_norm_backward(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
+                                    ConstSums statistics) {
+  check_rms_norm_backward(dx, dgamma, dy, x, gamma, statistics);
+  const auto in = view<T>(x).array();
+  const auto gradient = view<T>(dy).array();
+  const auto kept = view<T>(statistics);
+  const auto scale = flat<T>(gamma);
+  for (Index row = 0; row < in.rows(); ++row) {
+    const T rstd = kept(row, 0);
+    const auto normal = in.row(row) * rstd;
+    if (dgamma.columns > 0) flat<T>(dgamma) += gradient.row(row) * normal;
+    if (dx.data == nullptr) continue;
+    const auto scaled = gradient.row(row) * scale;
+    const T slope = (scaled * normal).mean();
+    view<T>(dx).array().row(row) = (scaled - normal * slope) * rstd;
+  }
+}
+
+template struct HostNorm<float>;
+template struct HostNorm<double>;
+
+}  // namespace dflop::DFLOP_HOST_TARGET

@@ -1,0 +1,37 @@
+#include "kernels/host/optimizer.hpp"
+
+#include <cmath>
+
+#include "kernels/host/matrix.hpp"
+#include "kernels/operation_checks.hpp"
+
+namespace dflop::DFLOP_HOST_TARGET {
+
+template <typename T>
+void HostOptimizer<T>::adamw(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
+                             const AdamWStep& step) {
+  check_adamw(weight, master, m, v, gradient, step);
+  const auto power = static_cast<double>(step.step);
+  const T m_scale = static_cast<T>(1.0 / (1.0 - std::pow(step.beta1, power)));
+  const T v_scale = static_cast<T>(1.0 / (1.0 - std::pow(step.beta2, power)));
+  const T rate = static_cast<T>(step.learning_rate);
+  const T kept = static_cast<T>(1.0 - step.learning_rate * step.weight_decay);
+  const auto b1 = static_cast<T>(step.beta1);
+  const auto b2 = static_cast<T>(step.beta2);
+  const auto epsilon = static_cast<T>(step.epsilon);
+  for_each_chunk(weight.size(), [&](Index first, Index count) {
+    const auto g = flat<T>(gradient).segment(first, count);
+    auto mean = flat<T>(m).segment(first, count);
+    auto square = flat<T>(v).segment(first, count);
+    auto value = flat<T>(master).segment(first, count);
+    mean = b1 * mean + (T(1) - b1) * g;
+    square = b2 * square + (T(1) - b2) * g.square();
+    value = kept * value - rate * (mean * m_scale / ((square * v_scale).sqrt() + epsilon));
+    flat<T>(weight).segment(first, count) = value;
+  });
+}
+
+template struct HostOptimizer<float>;
+template struct HostOptimizer<double>;
+
+}  // namespace dflop::DFLOP_HOST_TARGET

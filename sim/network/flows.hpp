@@ -1,0 +1,112 @@
+// Flows: transfers that share links, in virtual time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/network/network.hpp"
+
+namespace dflop {
+
+/// Runs the transfers of a Network with max-min fair rates (Bertsekas and Gallager 1992, section 6.5.2):
+/// rates are raised together until a link is full or a route's own limit is reached, which settles the
+/// transfers concerned; the others go on. With weights, a link of capacity C is full when the sum of weight *
+/// rate over its transfers is C.
+///
+/// A transfer that comes or goes changes the rates only of those that it can reach over common links, and
+/// none at all where no link of its route is full; so a network without contention costs a few additions a
+/// transfer.
+class Flows {
+ public:
+  /// `network` must outlive it.
+  explicit Flows(const Network& network);
+  Flows(const Flows&) = delete;  // the heap refers to the flows
+
+  /// Begins a transfer at `now`, not before the last event. Each transfer runs at most once.
+  void start(std::int32_t transfer, Nanoseconds now);
+
+  bool idle() const { return heap_.empty(); }
+
+  /// When something happens next. Not idle.
+  Nanoseconds next_time();
+
+  /// Moves to next_time(). The transfer that ends then; nothing if a phase began or ended inside one.
+  std::optional<std::int32_t> advance();
+
+ private:
+  enum class State : std::uint8_t { latency, moving };
+
+  struct Flow {
+    std::int32_t transfer = 0;
+    State state = State::latency;
+    std::size_t phase = 0;
+    double bytes_left = 0;  ///< at `since`
+    double rate = 0;        ///< bytes a second
+    Nanoseconds since{0};
+    Nanoseconds event{0};      ///< when its state ends at this rate
+    std::uint64_t number = 0;  ///< order of start, which decides between events of one instant
+    std::size_t heap_place = 0;
+    std::uint64_t visit = 0;
+  };
+
+  struct Link {
+    std::vector<std::int32_t> flows;  ///< moving
+    double used = 0;                  ///< sum of weight * rate
+    double spare = 0;                 ///< what the settled flows leave
+    double weight = 0;                ///< of unsettled flows
+    std::int32_t unsettled = 0;
+    std::uint64_t visit = 0;
+  };
+
+  /// Binary heap of flows, earliest event first, in which an event can move.
+  class Heap {
+   public:
+    explicit Heap(std::vector<Flow>& flows) : flows_(flows) {}
+
+    bool empty() const { return places_.empty(); }
+    std::int32_t top() const { return places_.front(); }
+    void push(std::int32_t flow);
+    void pop();
+    void update(std::int32_t flow);  ///< its event has changed
+
+   private:
+    bool earlier(std::int32_t a, std::int32_t b) const;
+    void put(std::size_t place, std::int32_t flow);
+    void up(std::size_t place);
+    void down(std::size_t place);
+
+    std::vector<Flow>& flows_;
+    std::vector<std::int32_t> places_;
+  };
+
+  std::int32_t new_flow();
+  void begin_phase(std::int32_t flow, Nanoseconds now);
+  void join(std::int32_t flow);
+  void leave(std::int32_t flow);
+  void settle();
+  void gather(std::int32_t first);
+  void fill();
+  template <typename Which, typename Rate>
+  bool settle_those(Which which, Rate rate);
+  void set_rate(std::int32_t flow, double rate);
+  std::span<const LinkUse> uses_of(const Flow& flow) const;
+  bool uses_link(const Flow& flow, std::int32_t link) const;
+  double limit(const Flow& flow) const;
+
+  const Network& network_;
+  Nanoseconds now_{0};
+  std::uint64_t started_ = 0;
+  std::uint64_t visit_ = 0;
+  std::vector<Flow> flows_;
+  std::vector<std::int32_t> free_;  ///< of flows_
+  std::vector<Link> links_;
+  Heap heap_;
+  std::vector<std::int32_t> disturbed_;  ///< links whose flows may change their rates
+  std::vector<std::int32_t> affected_flows_;
+  std::vector<std::int32_t> affected_links_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,97 @@
+#include "solver/bins/cap_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace dflop {
+namespace {
+
+constexpr double kMostCount = 4194304;  // 2^22: sums of a few stay whole in float
+
+bool all_whole(std::span<const double> values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return v == std::floor(v); });
+}
+
+std::string item_name(const BinProblem& problem, std::size_t item) {
+  return problem.names.empty() ? fmt::format("item {}", item)
+                               : fmt::format("item {} ('{}')", item, problem.names[item]);
+}
+
+}  // namespace
+
+CapTable::CapTable(const BinProblem& problem) : dp_(problem.dp), microbatches_(problem.microbatches()) {
+  for (const Cap& cap : problem.caps) {
+    Counted& counted = caps_.emplace_back();
+    counted.window = std::clamp(cap.window, 1, microbatches_);
+    counted.of_microbatch = cap.of_microbatch;
+    const bool whole = cap.most <= kMostCount && all_whole(cap.weight);
+    const double unit = whole || cap.most <= 0 ? 1.0 : cap.most / kMostCount;
+    counted.most = std::floor(cap.most / unit);
+    counted.weight.reserve(cap.weight.size());
+    for (const double weight : cap.weight) counted.weight.push_back(std::ceil(weight / unit));
+    const int chains = cap.of_microbatch ? 1 : dp_;
+    counted.held.assign(static_cast<std::size_t>(chains) * (microbatches_ - counted.window + 1), 0.0);
+  }
+}
+
+void CapTable::change(std::int32_t item, std::int32_t bin, double sign) {
+  const int microbatch = bin / dp_;
+  for (Counted& cap : caps_) {
+    const int windows = microbatches_ - cap.window + 1;
+    double* held = &cap.held[static_cast<std::size_t>(chain(cap, bin)) * windows];
+    const int last = std::min(microbatch, windows - 1);
+    for (int first = std::max(0, microbatch - cap.window + 1); first <= last; ++first)
+      held[first] += sign * cap.weight[item];
+  }
+}
+
+bool CapTable::fits(std::int32_t item, std::int32_t bin) const {
+  for (int c = 0; c < caps(); ++c) {
+    if (weight(c, item) > room(c, bin)) return false;
+  }
+  return true;
+}
+
+double CapTable::room(int c, std::int32_t bin, std::int32_t other) const {
+  const Counted& cap = caps_[c];
+  const int windows = microbatches_ - cap.window + 1;
+  const int microbatch = bin / dp_;
+  const bool together = other >= 0 && chain(cap, bin) == chain(cap, other);
+  const double* held = &cap.held[static_cast<std::size_t>(chain(cap, bin)) * windows];
+  const int last = std::min(microbatch, windows - 1);
+  double most = -1;
+  for (int first = std::max(0, microbatch - cap.window + 1); first <= last; ++first) {
+    const int its = other / dp_;
+    if (together && its >= first && its < first + cap.window) continue;  // what one loses, the other gains
+    most = std::max(most, held[first]);
+  }
+  return most < 0 ? std::numeric_limits<double>::infinity() : cap.most - most;
+}
+
+std::optional<std::string> impossible_cap(const BinProblem& problem) {
+  for (const Cap& cap : problem.caps) {
+    const auto largest = std::max_element(cap.weight.begin(), cap.weight.end());
+    if (largest == cap.weight.end()) continue;
+    if (*largest > cap.most) {
+      return fmt::format("{} has {:.10g} {}, the cap is {:.10g}",
+                         item_name(problem, largest - cap.weight.begin()), *largest, cap.what, cap.most);
+    }
+    // Windows that do not overlap, each at its cap, and what is left over at one more.
+    const int microbatches = problem.microbatches();
+    const int window = std::clamp(cap.window, 1, microbatches);
+    const double windows = (microbatches + window - 1) / window;
+    const double holds = windows * cap.most * (cap.of_microbatch ? 1 : problem.dp);
+    const double sum = std::accumulate(cap.weight.begin(), cap.weight.end(), 0.0);
+    if (sum > holds * (1 + 1e-12)) {
+      return fmt::format("{:.10g} {} in all, {} bins hold at most {:.10g} under the cap of {:.10g}", sum,
+                         cap.what, problem.bins, holds, cap.most);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace dflop

@@ -1,0 +1,328 @@
+#include "solver/makespan/search.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "solver/makespan/exchange_filter.hpp"
+#include "solver/makespan/state.hpp"
+
+namespace dflop {
+namespace {
+
+/// A makespan counts as smaller from this part of it on, well above what is lost in float.
+constexpr double kLeast = 1e-6;
+/// Parcels that are offered for one batch of candidates at most, and candidates of one offer.
+constexpr int kOffers = 32;
+constexpr std::size_t kOfOneOffer = 4;
+/// Batches without a better candidate before something else is tried.
+constexpr int kPatience = 200;
+/// Exchanges of a kick at most.
+constexpr int kKicks = 4;
+/// The widest smoothing, in parts of the makespan over the microbatches: about a microbatch's time on a
+/// stage. It falls with the square of what is left of this part of the budget, and ends at kNarrowest of the
+/// widest.
+constexpr double kWidest = 0.75;
+constexpr double kSmoothPart = 0.7;
+constexpr double kNarrowest = 0.003;
+
+class MakespanSearch {
+ public:
+  MakespanSearch(const AssignmentProblem& problem, const MakespanKernel& kernel, Random& random,
+                 const SearchControl& control, std::span<const std::int32_t> bin)
+      : problem_(problem),
+        kernel_(kernel),
+        control_(control),
+        random_(random),
+        state_(problem, kernel, bin),
+        lanes_(kernel.groups(), MakespanLanes(kernel)),
+        mixed_(kernel),
+        filter_(state_),
+        moved_(kernel.loads()) {
+    for (int q = 0; q < kernel.groups(); ++q) renew(q);
+  }
+
+  double run(std::vector<std::int32_t>& best) {
+    best_s_ = state_.makespan_s();
+    const double widest_s = kWidest * best_s_ / problem_.bins.microbatches();
+    int failures = 0;
+    for (std::int64_t step = 0; step < control_.steps && best_s_ > control_.enough_s; ++step) {
+      if (step % 8 == 0) {
+        const double used = control_.used ? control_.used() : 0.0;
+        if (used >= 1) break;
+        const double left =
+            1 - std::max(used, static_cast<double>(step) / static_cast<double>(control_.steps));
+        if (smooth(std::max(0.0, 1 - (1 - left) / kSmoothPart), widest_s, best)) failures = 0;
+      }
+      const bool better = random_.below(16) == 0 ? try_reorders() : try_exchanges();
+      failures = better ? 0 : failures + 1;
+      if (better) keep(best);
+      if (failures < kPatience) continue;
+      failures = 0;
+      if (state_.smoothing_s() > 0) {
+        most_part_ /= 2;  // all is found at this smoothing
+      } else {
+        kick(best);
+      }
+    }
+    return best_s_;
+  }
+
+ private:
+  int pick(int count) {
+    return static_cast<int>(((random_.bits() >> 32) * static_cast<std::uint64_t>(count)) >> 32);
+  }
+  /// A bin of a group.
+  int pick_bin(int group) {
+    const int groups = kernel_.groups();
+    return groups == 1 ? pick(problem_.bins.bins) : pick(problem_.bins.microbatches()) * groups + group;
+  }
+
+  /// Smooths less the less is left of the budget. The last phase, without smoothing, starts from the best.
+  /// @return true if it changed
+  bool smooth(double left, double widest_s, std::span<const std::int32_t> best) {
+    double part = std::min(most_part_, left * left);
+    if (part < kNarrowest) part = 0;
+    const double next_s = widest_s * part;
+    const double now_s = state_.smoothing_s();
+    if (next_s == now_s || (next_s > 0 && now_s > 0 && next_s > 0.9 * now_s)) return false;
+    if (next_s == 0) state_.set(best);
+    state_.set_smoothing(next_s);
+    for (int q = 0; q < kernel_.groups(); ++q) renew(q);
+    return true;
+  }
+
+  void keep(std::vector<std::int32_t>& best) {
+    const double now_s = state_.makespan_s();
+    if (now_s >= best_s_) return;
+    best_s_ = now_s;
+    best.assign(state_.bin().begin(), state_.bin().end());
+    if (control_.improved) control_.improved(best, best_s_);
+  }
+
+  Parcel pick_parcel(std::int32_t bin) {
+    const std::span<const std::int32_t> items = state_.items_of(bin);
+    const int count = static_cast<int>(items.size());
+    if (count == 0) return kNothing;
+    const int first = pick(count);
+    Parcel parcel = {items[first], -1};
+    if (count > 1 && pick(4) == 0) {
+      const int second = pick(count - 1);
+      parcel[1] = items[second < first ? second : second + 1];
+    }
+    return parcel;
+  }
+
+  /// Candidates that the critical paths do not rule out: what some bins of the slowest group may give for
+  /// what others have.
+  void collect(int q) {
+    found_.clear();
+    for (int offer = 0; offer < kOffers && found_.size() < Lanes::count; ++offer) {
+      const std::int32_t from = pick_bin(q);
+      const Parcel out = pick_parcel(from);
+      if (out == kNothing) continue;
+      if (pick(16) == 0) add_swap(from);
+      filter_.offer(from, out);
+      const std::size_t most = std::min<std::size_t>(found_.size() + kOfOneOffer, Lanes::count);
+      const int chunks = filter_.chunks();
+      const int first = pick(chunks);
+      for (int k = 0; k < chunks && found_.size() < most; ++k) {
+        filter_.scan(first + k < chunks ? first + k : first + k - chunks, less_s_, most, found_);
+      }
+    }
+  }
+
+  /// All of a bin for all of another.
+  void add_swap(std::int32_t from) {
+    const BinExchange e{from, pick(problem_.bins.bins), kNothing, kNothing, true};
+    if (e.from == e.to) return;
+    state_.moved_loads(e, moved_);
+    const int q = kernel_.group(e.from);
+    const int r = kernel_.group(e.to);
+    double fall = 0;
+    double rise = 0;
+    for (int l = 0; l < kernel_.loads(); ++l) {
+      fall += state_.gradient(q)[kernel_.column(l, e.from)] * moved_[l];
+      rise += state_.gradient(r)[kernel_.column(l, e.to)] * moved_[l];
+    }
+    const double other = state_.smooth_s(r) + rise - (q == r ? fall : 0.0);
+    if (other < less_s_ && (q == r || fall > margin_s_) && state_.allows(e)) found_.push_back(e);
+  }
+
+  bool try_exchanges() {
+    const int q = state_.slowest();
+    set_limits(q);
+    collect(q);
+    if (found_.empty()) return false;
+    for (int z = 0; z < static_cast<int>(found_.size()); ++z) {
+      state_.moved_loads(found_[z], moved_);
+      change_lane(lanes_[q], z, found_[z], q);
+    }
+    Lanes result = evaluate(q);
+    slower_of_others(q, result);
+    const int best = best_lane(result, found_.size());
+    if (result.value[best] >= static_cast<float>(less_s_) || !state_.apply_if(found_[best], less_s_))
+      return false;
+    renew(found_[best]);
+    return true;
+  }
+
+  /// Puts what moves within a group into a lane of it. Of loads of a microbatch that both bins are in nothing
+  /// moves.
+  void change_lane(MakespanLanes& lanes, int lane, const BinExchange& e, int group) {
+    const std::span<const double> values = state_.values(group);
+    const bool gives = kernel_.group(e.from) == group;
+    const bool gets = kernel_.group(e.to) == group;
+    for (int l = 0; l < kernel_.loads(); ++l) {
+      const int from = kernel_.column(l, e.from);
+      const int to = kernel_.column(l, e.to);
+      if (moved_[l] == 0 || (gives && gets && from == to)) continue;
+      if (gives) lanes.change(lane, from, values[from] - moved_[l]);
+      if (gets) lanes.change(lane, to, values[to] + moved_[l]);
+    }
+  }
+
+  /// Where a candidate makes the slowest group faster, its other group is evaluated, all of these at once.
+  void slower_of_others(int q, Lanes& result) {
+    int others = 0;
+    std::array<int, Lanes::count> candidate;
+    for (int z = 0; z < static_cast<int>(found_.size()); ++z) {
+      const int r = kernel_.group(found_[z].to);
+      if (r == q || result.value[z] >= static_cast<float>(less_s_)) continue;
+      state_.moved_loads(found_[z], moved_);
+      mixed_.set_lane(others, lanes_[r]);
+      change_lane(mixed_, others, found_[z], r);
+      candidate[others++] = z;
+    }
+    if (others == 0) return;
+    const Lanes other = mixed_.evaluate(state_.smoothing_s());
+    for (int z = 0; z < others; ++z) {
+      result.value[candidate[z]] = std::max(result.value[candidate[z]], other.value[z]);
+    }
+  }
+
+  static int best_lane(const Lanes& result, std::size_t count) {
+    int best = 0;
+    for (int z = 1; z < static_cast<int>(count); ++z) best = result.value[z] < result.value[best] ? z : best;
+    return best;
+  }
+
+  bool try_reorders() {
+    const int microbatches = problem_.bins.microbatches();
+    if (microbatches < 2) return false;
+    const int q = state_.slowest();
+    set_limits(q);
+    std::array<Reorder, Lanes::count> reorders;
+    int count = 0;
+    for (int t = 0; t < 2 * Lanes::count && count < Lanes::count; ++t) {
+      Reorder reorder{q, pick(microbatches), pick(microbatches), pick(2) == 0};
+      if (reorder.from != reorder.to && change(count, reorder)) reorders[count++] = reorder;
+    }
+    if (count == 0) return false;
+    const Lanes result = evaluate(q);
+    const int best = best_lane(result, count);
+    if (result.value[best] >= static_cast<float>(less_s_) || !state_.apply_if(reorders[best], less_s_))
+      return false;
+    renew(q);
+    return true;
+  }
+
+  /// Puts the lane's loads in the new order, unless the path rules it out.
+  bool change(int lane, const Reorder& reorder) {
+    const int low = std::min(reorder.from, reorder.to);
+    const int high = std::max(reorder.from, reorder.to);
+    const auto source = [&](int j) {
+      if (j == reorder.to) return reorder.from;
+      if (!reorder.shift) return j == reorder.from ? reorder.to : j;
+      return reorder.from < reorder.to ? j + 1 : j - 1;
+    };
+    const int dp = problem_.bins.dp;
+    moves_.clear();
+    double sum = 0;
+    for (int d = 0; d < dp; ++d) {
+      if (kernel_.group(d) != reorder.group) continue;
+      for (int l = 0; l < kernel_.loads(); ++l) {
+        const bool together =
+            kernel_.groups() == 1 && d > 0 && kernel_.column(l, d) == kernel_.column(l, d - 1);
+        if (together) continue;  // of the microbatch, and done
+        for (int j = low; j <= high; ++j) {
+          if (source(j) == j) continue;
+          const int column = kernel_.column(l, j * dp + d);
+          const double value = state_.values(reorder.group)[kernel_.column(l, source(j) * dp + d)];
+          sum += state_.gradient(reorder.group)[column] * (value - state_.values(reorder.group)[column]);
+          moves_.emplace_back(column, value);
+        }
+      }
+    }
+    if (sum >= -margin_s_) return false;
+    for (const auto& [column, value] : moves_) lanes_[reorder.group].change(lane, column, value);
+    return true;
+  }
+
+  void set_limits(int slowest) {
+    margin_s_ = kLeast * state_.smooth_s(slowest);
+    less_s_ = state_.smooth_s(slowest) - margin_s_;
+  }
+
+  void renew(const BinExchange& e) {
+    for (const std::int32_t bin : {e.from, e.to}) {
+      const int q = kernel_.group(bin);
+      for (const std::int32_t column : kernel_.columns_of(bin))
+        lanes_[q].set(column, state_.values(q)[column]);
+    }
+    filter_.refresh(kernel_.group(e.from));
+    if (kernel_.group(e.to) != kernel_.group(e.from)) filter_.refresh(kernel_.group(e.to));
+  }
+
+  void renew(int group) {
+    lanes_[group].set(state_.values(group));
+    filter_.refresh(group);
+  }
+
+  Lanes evaluate(int group) {
+    const Lanes result = lanes_[group].evaluate(state_.smoothing_s());
+    lanes_[group].reset();
+    return result;
+  }
+
+  /// Goes on from the best with some items exchanged at random.
+  void kick(std::span<const std::int32_t> best) {
+    state_.set(best);
+    const int q = state_.slowest();
+    for (int k = 1 + pick(kKicks); k > 0; --k) {
+      const BinExchange e = random_exchange(pick_bin(pick(2) == 0 ? q : pick(kernel_.groups())));
+      if (e.from != e.to && state_.allows(e)) state_.apply(e);
+    }
+    for (int group = 0; group < kernel_.groups(); ++group) renew(group);
+  }
+
+  BinExchange random_exchange(std::int32_t from) {
+    const std::int32_t item = pick(static_cast<int>(problem_.bins.items()));
+    return {from, state_.bin()[item], {pick_parcel(from)[0], -1}, {item, -1}};
+  }
+
+  const AssignmentProblem& problem_;
+  const MakespanKernel& kernel_;
+  const SearchControl& control_;
+  Random& random_;
+  MakespanState state_;
+  std::vector<MakespanLanes> lanes_;  // per group
+  MakespanLanes mixed_;               // of candidates' other groups
+  ExchangeFilter filter_;
+  std::vector<double> moved_;
+  std::vector<std::pair<int, double>> moves_;
+  std::vector<BinExchange> found_;
+  double most_part_ = 1;  ///< of the widest smoothing
+  double margin_s_ = 0;
+  double less_s_ = 0;
+  double best_s_ = 0;
+};
+
+}  // namespace
+
+double makespan_search(const AssignmentProblem& problem, const MakespanKernel& kernel, Random& random,
+                       const SearchControl& control, std::vector<std::int32_t>& bin) {
+  return MakespanSearch(problem, kernel, random, control, bin).run(bin);
+}
+
+}  // namespace dflop

@@ -1,0 +1,106 @@
+// An assignment while a search changes it: what is in each bin, its loads, and the critical path of every
+// group.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "solver/assignment_solver.hpp"
+#include "solver/bins/cap_table.hpp"
+#include "solver/makespan/kernel.hpp"
+
+namespace dflop {
+
+/// What leaves a bin for another: up to two items; -1 is none.
+using Parcel = std::array<std::int32_t, 2>;
+inline constexpr Parcel kNothing = {-1, -1};
+
+/// Two bins give each other a parcel, or all that they have.
+struct BinExchange {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  Parcel out = kNothing;
+  Parcel in = kNothing;
+  bool all = false;
+};
+
+/// The microbatches of one group in another order: `from` goes to `to` and those between move up, or the two
+/// change places.
+struct Reorder {
+  int group = 0;
+  int from = 0;
+  int to = 0;
+  bool shift = false;
+};
+
+class MakespanState {
+ public:
+  /// Starts from an assignment, the bin of each item. Problem and kernel must outlive the state.
+  MakespanState(const AssignmentProblem& problem, const MakespanKernel& kernel,
+                std::span<const std::int32_t> bin);
+
+  /// Goes to another assignment.
+  void set(std::span<const std::int32_t> bin);
+
+  const MakespanKernel& kernel() const { return kernel_; }
+  int bins() const { return problem_.bins; }
+  std::span<const std::int32_t> bin() const { return bin_; }
+  std::span<const std::int32_t> items_of(std::int32_t bin) const { return items_[bin]; }
+  /// What an item or a bin adds to each load.
+  std::span<const double> item_loads(std::int32_t item) const { return row(item_loads_, item); }
+  std::span<const double> bin_loads(std::int32_t bin) const { return row(bin_loads_, bin); }
+  /// What `from` loses and `to` gains, per load.
+  void moved_loads(const BinExchange& exchange, std::span<double> loads) const;
+  /// Per column of a group, its loads and what the critical path takes for each.
+  std::span<const double> values(int group) const { return values_[group]; }
+  std::span<const double> gradient(int group) const { return paths_[group].gradient; }
+  /// The makespan of a group, smooth if asked for; which group has the largest; and what is not smooth, of
+  /// all.
+  double smooth_s(int group) const { return paths_[group].smooth_s; }
+  int slowest() const;
+  double makespan_s() const;
+
+  double smoothing_s() const { return smoothing_s_; }
+  void set_smoothing(double smoothing_s);
+
+  /// Whether caps are obeyed after an exchange, and no bin is empty that may not be. An assignment that obeys
+  /// the caps is presumed.
+  bool allows(const BinExchange& exchange) const;
+  void apply(const BinExchange& exchange);
+  /// Applies a change if the smooth makespans of its groups stay below `less_s` and caps are obeyed; else
+  /// nothing changes.
+  bool apply_if(const BinExchange& exchange, double less_s);
+  bool apply_if(const Reorder& reorder, double less_s);
+
+ private:
+  template <typename T>
+  std::span<const T> row(const std::vector<T>& table, std::int32_t index) const {
+    return {table.data() + static_cast<std::size_t>(index) * loads_, loads_};
+  }
+
+  double moved_weight(int cap, const BinExchange& exchange) const;
+  bool obeys_caps() const;
+  void put(const BinExchange& exchange);
+  void give(std::int32_t from, std::int32_t to, const Parcel& parcel);
+  void swap_contents(std::int32_t a, std::int32_t b);
+  void put(const Reorder& reorder);
+  void sum_loads(std::int32_t bin);
+  void evaluate(int group);
+  void evaluate_both(const BinExchange& exchange);
+
+  const BinProblem& problem_;
+  const MakespanKernel& kernel_;
+  std::size_t loads_;
+  CapTable caps_;
+  double smoothing_s_ = 0;
+  std::vector<double> item_loads_;  // [item][load]
+  std::vector<double> bin_loads_;   // [bin][load]
+  std::vector<std::int32_t> bin_;
+  std::vector<std::vector<std::int32_t>> items_;  // per bin
+  std::vector<std::vector<double>> values_;       // per group and column
+  std::vector<CriticalPath> paths_;               // per group
+};
+
+}  // namespace dflop

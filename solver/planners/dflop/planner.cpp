@@ -1,0 +1,380 @@
+#include "solver/planners/dflop/planner.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <queue>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/order/schedules.hpp"
+#include "core/support/parallel.hpp"
+#include "solver/plan_problem/memory.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/planners/dflop/module_durations.hpp"
+#include "solver/schedulers/random.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::size_t kMostItems = 256;
+constexpr std::size_t kPricedAtOnce = 64;      // enough to keep the threads busy
+constexpr double kWithoutRounding = 1 - 1e-9;  // times a bound: its rounding errors are below that
+
+/// Encoder and LLM that use all GPUs together.
+struct Pair {
+  std::int32_t encoder = 0;  // choice
+  std::int32_t llm = 0;      // choice
+  int fewest = 1;            // microbatches that may still fit
+  bool most_tried = false;   // whether the most microbatches have been tried for memory
+};
+
+/// How closely a candidate has been looked at.
+enum class View : std::uint8_t {
+  modules,  // each module by itself with its best number of microbatches
+  pair,     // coarse sums of both, with their best number of microbatches
+  range,    // the same for the candidate's own numbers of microbatches
+  bundles,  // one number of microbatches, items in bundles
+  items,    // one number of microbatches, all items: the objective itself
+};
+
+/// Configurations that differ in the number of microbatches only, and a number of seconds below which none of
+/// their objectives is.
+struct Candidate {
+  double bound_s = 0;
+  std::int32_t pair = 0;
+  std::int32_t fewest = 1;  // microbatches
+  std::int32_t most = 1;    // microbatches
+  View view = View::modules;
+
+  bool operator>(const Candidate& other) const {
+    return std::tie(bound_s, pair, fewest) > std::tie(other.bound_s, other.pair, other.fewest);
+  }
+};
+
+/// Calls visit(fewest, most) for the numbers of microbatches from 1 to `most`, cut where the grid of shares
+/// is, until it returns false.
+template <typename Visit>
+void for_each_range(int most, const Visit& visit) {
+  int before = 0;
+  for (int index = 1; before < most; ++index) {
+    const int last = static_cast<int>(std::min<std::int64_t>(most, share_grid::value(index)));
+    if (!visit(before + 1, last)) return;
+    before = last;
+  }
+}
+
+/// Best-first branch and bound over pairs and numbers of microbatches. The candidate with the smallest bound
+/// is looked at more closely or cut in two; the first that is one configuration with all items has the
+/// smallest objective.
+class DflopSearch {
+ public:
+  explicit DflopSearch(const PlanRequest& request)
+      : request_(request),
+        items_(planning_items(request.profile), request.cost),
+        encoder_(request, items_, Module::encoder),
+        llm_(request, items_, Module::llm),
+        lpt_(make_scheduler("lpt")) {}
+
+  PlanResult run();
+
+ private:
+  /// A candidate whose bound waits for durations.
+  struct Task {
+    Candidate candidate;
+    const DurationTable::Row* encoder;
+    const DurationTable::Row* llm;
+  };
+
+  void add_pairs();
+  /// Per choice of a module, a bound of all pairs with it.
+  std::vector<double> bounds_alone(const ModuleDurations& module) const;
+  /// Takes the most promising candidates, up to the first that is decided, and looks at them more closely.
+  /// Returns how many pairs were looked at for the first time.
+  std::int64_t refine();
+  void look_at_pair(Candidate candidate);
+  void add_ranges(const Candidate& candidate);
+  void halve(const Candidate& candidate);
+  Task task(Candidate candidate);
+  double coarse_bound(const Pair& pair, int fewest, int most) const;
+  double bound(const Task& task);
+  double mean_over_items(double sum, int steps) const {
+    return sum * (static_cast<double>(steps) / static_cast<double>(items_.single.size()));
+  }
+
+  bool accept(const Candidate& candidate);
+  /// Peak memory of a plan in iteration trial / 2, with random microbatches if even and LPT's if odd.
+  Bytes memory_of_trial(const Plan& plan, std::size_t trial) const;
+  /// Tries a plan on all iterations, with random and with LPT microbatches.
+  bool fits(const Plan& plan);
+  Plan plan_of(const Pair& pair, int microbatches) const;
+  const ModuleChoice& encoder(const Pair& pair) const { return encoder_.all().choices[pair.encoder]; }
+  const ModuleChoice& llm(const Pair& pair) const { return llm_.all().choices[pair.llm]; }
+  int most_microbatches(const Pair& pair) const { return request_.gbs / llm(pair).dp; }
+  /// Pipeline steps of so many microbatches.
+  int steps(const Pair& pair, int microbatches) const {
+    return microbatches + encoder_.pipeline(encoder(pair)).pp + llm_.pipeline(llm(pair)).pp - 1;
+  }
+
+  const PlanRequest& request_;
+  PlanningItems items_;
+  ModuleDurations encoder_;
+  ModuleDurations llm_;
+  std::unique_ptr<Scheduler> lpt_;
+  std::vector<Pair> pairs_;
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> front_;
+  ClosestMiss closest_;
+  std::size_t latest_miss_ = 0;  // trial that did not fit
+  std::int64_t configurations_ = 0;
+};
+
+void DflopSearch::add_pairs() {
+  const Bytes usable = request_.cluster.gpu.usable_memory();
+  const std::vector<double> encoder_bounds = bounds_alone(encoder_);
+  const std::vector<double> llm_bounds = bounds_alone(llm_);
+  std::vector<std::vector<std::int32_t>> llm_of_ranks(request_.cluster.gpus());
+  const std::vector<ModuleChoice>& llms = llm_.all().choices;
+  for (std::size_t l = 0; l < llms.size(); ++l) {
+    llm_of_ranks[llms[l].ranks].push_back(static_cast<std::int32_t>(l));
+  }
+  std::optional<Bytes> least_missed;
+  std::vector<Candidate> candidates;
+  const std::vector<ModuleChoice>& encoders = encoder_.all().choices;
+  for (std::size_t e = 0; e < encoders.size(); ++e) {
+    for (const std::int32_t l : llm_of_ranks[request_.cluster.gpus() - encoders[e].ranks]) {
+      const Pair pair{static_cast<std::int32_t>(e), l};
+      const int most = most_microbatches(pair);
+      configurations_ += most;
+      const Bytes needed = std::max(encoders[e].model_state, llms[l].model_state);
+      if (needed <= usable) {
+        candidates.push_back({std::max(encoder_bounds[e], llm_bounds[l]),
+                              static_cast<std::int32_t>(pairs_.size()), 1, most, View::modules});
+        pairs_.push_back(pair);
+      } else if (!least_missed || needed < *least_missed) {
+        least_missed = needed;
+        closest_.add(plan_of(pair, most), needed);
+      }
+    }
+  }
+  front_ = decltype(front_)(std::greater<>(), std::move(candidates));
+}
+
+std::vector<double> DflopSearch::bounds_alone(const ModuleDurations& module) const {
+  const std::vector<ModuleChoice>& choices = module.all().choices;
+  std::vector<double> bounds(choices.size());
+  parallel_for(choices.size(), [&](std::size_t c) {
+    const int pp = module.pipeline(choices[c]).pp;  // the other module has at least one stage
+    double best = std::numeric_limits<double>::infinity();
+    const int most = &module == &llm_ ? request_.gbs / choices[c].dp : request_.gbs;
+    for_each_range(most, [&](int fewest, int last) {
+      best = std::min(best, mean_over_items(module.coarse_sum(choices[c], last), fewest + pp));
+      return true;
+    });
+    bounds[c] = best * kWithoutRounding;
+  });
+  return bounds;
+}
+
+/// The fewest microbatches make the fewest steps, the most make the shortest ones.
+double DflopSearch::coarse_bound(const Pair& pair, int fewest, int most) const {
+  const double sum = std::max(encoder_.coarse_sum(encoder(pair), most), llm_.coarse_sum(llm(pair), most));
+  return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
+}
+
+void DflopSearch::look_at_pair(Candidate candidate) {
+  const Pair& pair = pairs_[candidate.pair];
+  candidate.bound_s = std::numeric_limits<double>::infinity();
+  for_each_range(candidate.most, [&](int fewest, int most) {
+    candidate.bound_s = std::min(candidate.bound_s, coarse_bound(pair, fewest, most));
+    return coarse_bound(pair, fewest, candidate.most) < candidate.bound_s;  // else more are no better
+  });
+  candidate.view = View::pair;
+  front_.push(candidate);
+}
+
+void DflopSearch::add_ranges(const Candidate& candidate) {
+  for_each_range(candidate.most, [&](int fewest, int most) {
+    front_.push(
+        {coarse_bound(pairs_[candidate.pair], fewest, most), candidate.pair, fewest, most, View::range});
+    return true;
+  });
+}
+
+void DflopSearch::halve(const Candidate& candidate) {
+  const int middle = candidate.fewest + (candidate.most - candidate.fewest) / 2;
+  for (const auto& [fewest, most] : {std::pair{candidate.fewest, middle}, {middle + 1, candidate.most}}) {
+    front_.push(
+        {coarse_bound(pairs_[candidate.pair], fewest, most), candidate.pair, fewest, most, View::range});
+  }
+}
+
+DflopSearch::Task DflopSearch::task(Candidate candidate) {
+  candidate.view = candidate.view == View::range ? View::bundles : View::items;
+  const auto row = [&](ModuleDurations& module, const ModuleChoice& choice) {
+    DurationTable& table = candidate.view == View::bundles ? module.bundles() : module.single();
+    return &table.request(module.pipeline(choice).kind, std::int64_t{candidate.most} * choice.dp);
+  };
+  const Pair& pair = pairs_[candidate.pair];
+  return {candidate, row(encoder_, encoder(pair)), row(llm_, llm(pair))};
+}
+
+std::int64_t DflopSearch::refine() {
+  std::int64_t news = 0;
+  std::vector<Task> tasks;
+  while (tasks.size() < kPricedAtOnce && !front_.empty() && front_.top().view != View::items) {
+    const Candidate candidate = front_.top();
+    front_.pop();
+    if (candidate.most < pairs_[candidate.pair].fewest) continue;
+    if (candidate.view == View::modules) {
+      look_at_pair(candidate);
+      ++news;
+    } else if (candidate.view == View::pair) {
+      add_ranges(candidate);
+    } else if (candidate.fewest < candidate.most) {
+      halve(candidate);
+    } else {
+      tasks.push_back(task(candidate));
+    }
+  }
+  for (ModuleDurations* module : {&encoder_, &llm_}) {
+    module->bundles().fill();
+    module->single().fill();
+  }
+  for (Task& priced : tasks) {
+    priced.candidate.bound_s = bound(priced);
+    front_.push(priced.candidate);
+  }
+  return news;
+}
+
+/// With all items this is the objective, and is summed up as published_objective() does.
+double DflopSearch::bound(const Task& task) {
+  const bool exact = task.candidate.view == View::items;
+  const std::vector<Bundle>& bundles = exact ? items_.single : items_.bundles;
+  const DurationTable& encoder = exact ? encoder_.single() : encoder_.bundles();
+  const DurationTable& llm = exact ? llm_.single() : llm_.bundles();
+  double sum = 0;
+  for (std::size_t b = 0; b < bundles.size(); ++b) {
+    sum += bundles[b].items * std::max(encoder.at(*task.encoder, b), llm.at(*task.llm, b));
+  }
+  const double mean = mean_over_items(sum, steps(pairs_[task.candidate.pair], task.candidate.most));
+  return exact ? mean : mean * kWithoutRounding;
+}
+
+Plan DflopSearch::plan_of(const Pair& pair, int microbatches) const {
+  const ModulePipeline& encoder_pipeline = encoder_.pipeline(encoder(pair));
+  const ModulePipeline& llm_pipeline = llm_.pipeline(llm(pair));
+  Plan plan = blank_plan(request_, "dflop");
+  plan.layout = Layout::disaggregated;
+  plan.encoder =
+      even_module(request_.model.encoder.layers, encoder_pipeline.tp, encoder_pipeline.pp, encoder(pair).dp);
+  plan.llm = even_module(request_.model.llm.layers, llm_pipeline.tp, llm_pipeline.pp, llm(pair).dp);
+  plan.microbatches = microbatches;
+  return plan;
+}
+
+Bytes DflopSearch::memory_of_trial(const Plan& plan, std::size_t trial) const {
+  const std::size_t iteration = trial / 2;
+  const Batch& batch = request_.batches[iteration];
+  const ScheduleRequest lpt_request{batch, plan, request_.model, request_.cost, request_.seed, iteration};
+  const Assignment assignment = trial % 2 == 0
+                                    ? random_assignment(batch.size(), plan, request_.seed, iteration)
+                                    : lpt_->schedule(lpt_request).assignment;
+  if (memory_needs_no_run(plan)) {
+    return peak_memory(plan, request_.model, request_.cost, batch, assignment);
+  }
+  return peak_memory(run_iteration(request_, plan, iteration, assignment));
+}
+
+/// First the trial that ruled out the plan before, as plans that do not fit mostly fail at the same one; then
+/// the others at once.
+bool DflopSearch::fits(const Plan& plan) {
+  const Bytes usable = request_.cluster.gpu.usable_memory();
+  std::vector<Bytes> needed(2 * request_.batches.size());
+  needed[latest_miss_] = memory_of_trial(plan, latest_miss_);
+  if (needed[latest_miss_] <= usable) {
+    parallel_for(needed.size(), [&](std::size_t t) {
+      if (t != latest_miss_) needed[t] = memory_of_trial(plan, t);
+    });
+  }
+  const auto miss = std::find_if(needed.begin(), needed.end(), [&](Bytes bytes) { return usable < bytes; });
+  if (miss == needed.end()) return true;
+  latest_miss_ = static_cast<std::size_t>(miss - needed.begin());
+  closest_.add(plan, *miss);
+  return false;
+}
+
+/// Whether a decided candidate fits the memory; if not, learns which others need not be tried.
+bool DflopSearch::accept(const Candidate& candidate) {
+  Pair& pair = pairs_[candidate.pair];
+  if (candidate.most < pair.fewest) return false;
+  if (fits(plan_of(pair, candidate.most))) return true;
+  pair.fewest = candidate.most + 1;
+  const int most = most_microbatches(pair);
+  if (!pair.most_tried && candidate.most < most && !fits(plan_of(pair, most))) pair.fewest = most + 1;
+  pair.most_tried = true;
+  return false;
+}
+
+PlanResult DflopSearch::run() {
+  add_pairs();
+  TrialProgress progress(request_, static_cast<std::int64_t>(pairs_.size()));
+  PlanResult result;
+  result.candidates = configurations_;
+  while (!front_.empty()) {
+    const Candidate best = front_.top();
+    if (best.view != View::items) {
+      progress.add(refine());
+      continue;
+    }
+    front_.pop();
+    if (!accept(best)) continue;
+    result.plan = plan_of(pairs_[best.pair], best.most);
+    result.objective = Seconds(best.bound_s);
+    return result;
+  }
+  result.infeasible_reason = closest_.reason(request_.cluster);
+  return result;
+}
+
+}  // namespace
+
+std::vector<Sample> planning_items(std::span<const Sample> profile) {
+  std::vector<Sample> items;
+  const std::size_t count = std::min(profile.size(), kMostItems);
+  for (std::size_t i = 0; i < count; ++i) items.push_back(profile[i * profile.size() / count]);
+  double encoder_tokens = 1;
+  double llm_tokens = 1;
+  for (const Sample& item : items) {
+    encoder_tokens += static_cast<double>(item.encoder().tokens);
+    llm_tokens += static_cast<double>(item.llm_tokens);
+  }
+  const auto size = [&](const Sample& item) {
+    return static_cast<double>(item.encoder().tokens) / encoder_tokens +
+           static_cast<double>(item.llm_tokens) / llm_tokens;
+  };
+  std::stable_sort(items.begin(), items.end(),
+                   [&](const Sample& a, const Sample& b) { return size(a) > size(b); });
+  return items;
+}
+
+PlanResult DflopPlanner::plan(const PlanRequest& request) const {
+  check_batches(request);
+  if (has_chunks(request.options.schedule)) {
+    throw Error(ErrorKind::usage, "the dflop planner makes one stage a pipeline rank, found the schedule " +
+                                      std::string(to_string(request.options.schedule)) +
+                                      ", which is of several");
+  }
+  if (request.profile.empty()) throw Error(ErrorKind::input, "planning needs at least one profiled sample");
+  if (request.cluster.gpus() > 1) return DflopSearch(request).run();
+  PlanResult result;
+  result.infeasible_reason = "encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '" +
+                             request.cluster.name + "' has 1";
+  return result;
+}
+
+}  // namespace dflop

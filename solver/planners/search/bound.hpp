@@ -1,0 +1,95 @@
+// What no assignment of samples to microbatches can go below, in time and in memory.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+#include "core/iteration/planner.hpp"
+#include "solver/planners/search/space.hpp"
+
+namespace dflop {
+
+/// What is known of a plan before it is run.
+struct PlanFloor {
+  double bound_s = 0;     ///< no assignment makes the objective smaller
+  double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
+  Bytes memory;           ///< that some rank needs at least, in some iteration
+  Bytes expected_memory;  ///< the same with microbatches that are equal but for those of the largest samples
+};
+
+/// Bounds on the objective of a request.
+///
+/// They rest on convexity (CostModel::convex_floor): the work of a batch is what it is, and N microbatches of
+/// a stage take least when they are equal, N times f(work / N) together (Jensen's inequality); a rank is busy
+/// as long as the mean of the dp ranks of its stage. Microbatches without encoder work are taken out at what
+/// a pass over one encoder token takes. Before a rank's first step the smallest sample must have passed the
+/// stages before it, and after its last one come those stages' backwards (unless its last one is a weight
+/// part), its gradient reductions and its optimizer steps. The largest sample passes the stages one after the
+/// other, forward and backward. Messages and pipeline bubbles beyond these are not in the bounds.
+///
+/// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
+/// work of both modules no longer than each apart, and a stage no longer than its layers cut into two.
+///
+/// Several iterations have the bound of their mean work (Jensen again); for p95 and cvar that of the heaviest
+/// iterations, as many as the objective cannot leave out (p95: of the least of their counts).
+class SearchBounds {
+ public:
+  explicit SearchBounds(const PlanRequest& request);
+
+  /// Whether the cost model knows bounds; without them all are zero.
+  bool known() const { return known_; }
+
+  /// The same of all plans of a shape with this recomputation and count of microbatches, with any layer
+  /// split, schedule and placement; reductions and optimizer steps are left out. Not safe to call from
+  /// several threads.
+  PlanFloor shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches);
+
+  /// Safe to call from several threads.
+  PlanFloor plan_floor(const Plan& plan) const;
+
+ private:
+  enum class Kind : std::uint8_t { encoder, llm, both };
+
+  class PlanPrice;
+
+  static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
+
+  /// What the iterations that a bound hangs on have in common.
+  struct FloorBatch {
+    Work work;                          // of an iteration
+    Work most_work;                     // of the heaviest
+    double with_encoder = 1;            // part of the iterations that have encoder work
+    std::int64_t no_encoder = 0;        // samples without, at most
+    std::int64_t no_llm = 0;            // samples without LLM tokens, at most
+    Workload smallest;                  // of the LLM
+    std::vector<Work> largest_of_each;  // the sample with the most LLM tokens of each iteration
+    Sample largest;                     // of the LLM, in any iteration
+    std::vector<Work> falling;          // the samples of the heaviest iteration, by LLM tokens
+  };
+
+  static FloorBatch floor_batch(const PlanRequest& request);
+  double floor_of(Op op, const Stage& stage, const Work& work) const;
+  double passes(const Stage& stage, const Work& work, bool split) const;
+  double total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const;
+  double largest_chain(Kind kind, int tp, Recomputation recomputation) const;
+  double largest_way(Kind kind, int tp, Recomputation recomputation);
+  double whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins);
+  void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
+                        int microbatches, int llm_dp, int held) const;
+  Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
+  std::vector<double> reductions(const Plan& plan, const std::vector<Stage>& stages) const;
+  Bytes memory_of(const Plan& plan, const std::vector<Stage>& stages) const;
+  Work mean_work(const Stage& stage, const Plan& plan) const;
+  Work held_work(const Stage& stage, int microbatches, int llm_dp, int held) const;
+  Bytes mean_activation(const Stage& stage, const Plan& plan) const;
+
+  const PlanRequest& request_;
+  bool known_ = true;
+  FloorBatch batch_;
+  std::unordered_map<std::uint64_t, double> totals_;
+  std::unordered_map<std::uint64_t, double> ways_;
+};
+
+}  // namespace dflop

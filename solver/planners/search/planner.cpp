@@ -1,0 +1,400 @@
+#include "solver/planners/search/planner.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "core/order/schedules.hpp"
+#include "core/support/parallel.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/planners/dflop/planner.hpp"
+#include "solver/planners/search/bound.hpp"
+#include "solver/planners/search/families.hpp"
+#include "solver/planners/search/score.hpp"
+#include "solver/planners/search/space.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kBudgetOfGpu = 280'000;  // about a second on two cores for 32 GPUs
+constexpr std::int64_t kLeastBudget = 3'000'000;
+constexpr std::int64_t kMostBudget = 60'000'000;
+constexpr std::size_t kOpenedAtOnce = 64;    // families, between runs
+constexpr std::size_t kRunAtOnce = 32;       // plans, enough to keep the threads busy
+constexpr std::size_t kRunForProof = 8;      // of these
+constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
+constexpr std::size_t kTriedInFull = 2;      // of each round's plans
+constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
+constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
+constexpr std::int64_t kFinalSteps = 320;    // of its search
+constexpr int kPatience = 5;                 // times the budget, where nothing fits yet
+
+/// A single plan.
+struct Leaf {
+  Plan plan;
+  std::size_t family = 0;
+  PlanFloor floor;
+  PlanScore score{};                    // under LPT
+  std::optional<double> objective_s{};  // of all iterations
+
+  bool run() const { return !score.fits || !score.iterations.empty(); }
+  bool fits() const { return score.fits; }
+  double first_s() const { return score.iterations.front().count(); }
+};
+
+/// By how much plans of a kind were slower, or larger, than expected.
+struct Ratio {
+  double sum = 1;
+  double count = 1;
+
+  void add(double ratio) {
+    sum += ratio;
+    count += 1;
+  }
+  double mean() const { return sum / count; }
+};
+
+/// Plans that are alike in how far from what is expected they are.
+using PlanKind = std::tuple<Layout, PipelineSchedule, Recomputation>;
+
+PlanKind kind_of(const Plan& plan) {
+  return {plan.layout, plan.schedule, plan.recomputation};
+}
+
+struct Experience {
+  Ratio time;
+  Ratio memory;
+};
+
+/// A time limit takes the place of a budget that was not asked for.
+std::int64_t budget_of(const PlanRequest& request) {
+  if (request.search.budget > 0) return request.search.budget;
+  if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
+  return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
+}
+
+class PlanSearch {
+ public:
+  explicit PlanSearch(const PlanRequest& request)
+      : request_(request),
+        space_(request),
+        bounds_(request),
+        families_(request, space_, bounds_, closest_),
+        lpt_(make_scheduler("lpt")),
+        scheduler_(make_scheduler(request.search.scheduler, {.steps = kFinalSteps, .prove = false})),
+        budget_(budget_of(request)) {}
+
+  PlanResult run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void add_published();
+  void open_families();
+  void add_leaves(const std::vector<std::size_t>& families, bool plainest);
+  void keep(Leaf leaf);
+  std::vector<std::size_t> best_families() const;
+  double promise(const Leaf& leaf) const;
+  std::vector<std::size_t> next_to_run() const;
+  void run_first_iterations();
+  void run_all_iterations();
+  double known_bound() const;
+  bool ended() const;
+  double open_bound() const;
+  void extend(Leaf& leaf, std::size_t iterations) const;
+  RankedPlan ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const;
+  RankedPlan finished(const Leaf& leaf, bool scheduled) const;
+  PlanResult result();
+
+  Clock::time_point start_ = Clock::now();
+  const PlanRequest& request_;
+  SearchSpace space_;
+  SearchBounds bounds_;
+  ClosestMiss closest_;
+  PlanFamilies families_;
+  std::unique_ptr<Scheduler> lpt_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::int64_t budget_;
+  std::int64_t spent_ = 0;
+  std::vector<Leaf> leaves_;
+  std::map<PlanKind, Experience> experience_;
+  double incumbent_s_ = std::numeric_limits<double>::max();
+};
+
+/// The published planner's choice, where there is one: the search is never worse, and knows a plan that fits.
+void PlanSearch::add_published() {
+  const bool allowed =
+      request_.search.layouts.empty() ||
+      std::count(request_.search.layouts.begin(), request_.search.layouts.end(), Layout::disaggregated) > 0;
+  if (!allowed || request_.profile.empty() || has_chunks(request_.options.schedule)) return;
+  PlanRequest quiet = request_;
+  quiet.progress = {};
+  std::optional<Plan> plan = DflopPlanner().plan(quiet).plan;
+  if (!plan) return;
+  plan->planner = "search";
+  PlanFloor floor = bounds_.plan_floor(*plan);
+  floor.estimate_s = 0;  // so that it is run first
+  const std::size_t family =
+      families_.add({floor.bound_s, 0, 0, plan->recomputation, plan->microbatches, true, true});
+  leaves_.push_back({*std::move(plan), family, floor});
+}
+
+/// Makes plans of the families of the smallest estimates, and all of those that did best or have the smallest
+/// bounds.
+void PlanSearch::open_families() {
+  add_leaves(families_.next_by_estimate(kOpenedAtOnce, incumbent_s_), true);
+  std::vector<std::size_t> completed = best_families();
+  const double least = std::min(known_bound(), incumbent_s_);
+  const std::vector<std::size_t> smallest = families_.next_by_bound(kOpenedForProof, least);
+  completed.insert(completed.end(), smallest.begin(), smallest.end());
+  std::sort(completed.begin(), completed.end());
+  completed.erase(std::unique(completed.begin(), completed.end()), completed.end());
+  const auto is_whole = [&](std::size_t f) { return families_[f].whole; };
+  completed.erase(std::remove_if(completed.begin(), completed.end(), is_whole), completed.end());
+  std::vector<std::size_t> not_begun;
+  std::copy_if(completed.begin(), completed.end(), std::back_inserter(not_begun),
+               [&](std::size_t f) { return !families_[f].begun; });
+  add_leaves(not_begun, true);
+  add_leaves(completed, false);
+}
+
+/// Keeps a plan that may fit.
+void PlanSearch::keep(Leaf leaf) {
+  if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) {
+    closest_.add(leaf.plan, leaf.floor.memory);
+  } else {
+    leaves_.push_back(std::move(leaf));
+  }
+}
+
+/// Makes and bounds the plainest variants of families, or all others.
+void PlanSearch::add_leaves(const std::vector<std::size_t>& families, bool plainest) {
+  std::vector<std::vector<Leaf>> made(families.size());
+  parallel_for(families.size(), [&](std::size_t f) {
+    const PlanFamily& family = families_[families[f]];
+    const SearchShape& shape = space_.shapes()[family.shape];
+    std::vector<SearchVariant> variants = space_.variants(shape, family.microbatches);
+    if (variants.empty()) return;
+    const auto first = variants.begin();
+    plainest ? variants.erase(first + 1, variants.end()) : variants.erase(first);
+    for (const SearchVariant& variant : variants) {
+      std::optional<Plan> plan = space_.plan(shape, family.recomputation, family.microbatches, variant);
+      if (!plan) continue;
+      PlanFloor floor = bounds_.plan_floor(*plan);
+      floor.bound_s = std::max(floor.bound_s, family.bound_s);
+      made[f].push_back({*std::move(plan), families[f], floor});
+    }
+  });
+  for (std::vector<Leaf>& of_family : made) {
+    for (Leaf& leaf : of_family) keep(std::move(leaf));
+  }
+  for (const std::size_t f : families) (plainest ? families_[f].begun : families_[f].whole) = true;
+}
+
+/// Those not yet whole whose plainest plan did best.
+std::vector<std::size_t> PlanSearch::best_families() const {
+  std::vector<std::pair<double, std::size_t>> rising;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.run() && leaf.fits() && !families_[leaf.family].whole)
+      rising.emplace_back(leaf.first_s(), leaf.family);
+  }
+  const std::size_t count = std::min(kCompletedAtOnce, rising.size());
+  std::partial_sort(rising.begin(), rising.begin() + static_cast<std::ptrdiff_t>(count), rising.end());
+  std::vector<std::size_t> best;
+  for (std::size_t i = 0; i < count; ++i) best.push_back(rising[i].second);
+  return best;
+}
+
+/// What a plan may well take, by what was seen of its kind.
+double PlanSearch::promise(const Leaf& leaf) const {
+  const auto found = experience_.find(kind_of(leaf.plan));
+  const Experience seen = found == experience_.end() ? Experience{} : found->second;
+  const double memory = static_cast<double>(leaf.floor.expected_memory.count) * seen.memory.mean();
+  const bool fits = memory <= static_cast<double>(request_.cluster.gpu.usable_memory().count);
+  return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
+}
+
+/// Those of the most promise and those with the smallest bounds.
+std::vector<std::size_t> PlanSearch::next_to_run() const {
+  std::vector<std::size_t> waiting;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    if (!leaves_[i].run() && leaves_[i].floor.bound_s < incumbent_s_) waiting.push_back(i);
+  }
+  const auto take_first = [&](std::size_t count, auto&& key) {
+    count = std::min(count, waiting.size());
+    const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(count);
+    std::partial_sort(waiting.begin(), end, waiting.end(), [&](std::size_t a, std::size_t b) {
+      return std::tuple(key(leaves_[a]), a) < std::tuple(key(leaves_[b]), b);
+    });
+    const std::vector<std::size_t> taken(waiting.begin(), end);
+    waiting.erase(waiting.begin(), end);
+    return taken;
+  };
+  std::vector<std::size_t> next =
+      take_first(kRunAtOnce - kRunForProof, [&](const Leaf& leaf) { return promise(leaf); });
+  const double known = known_bound();
+  for (const std::size_t i : take_first(kRunForProof, [](const Leaf& leaf) { return leaf.floor.bound_s; })) {
+    if (leaves_[i].floor.bound_s < known) next.push_back(i);
+  }
+  return next;
+}
+
+void PlanSearch::extend(Leaf& leaf, std::size_t iterations) const {
+  extend_score(leaf.score, request_, leaf.plan, *lpt_, iterations);
+  leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
+}
+
+void PlanSearch::run_first_iterations() {
+  const std::vector<std::size_t> next = next_to_run();
+  parallel_for(next.size(), [&](std::size_t n) { extend(leaves_[next[n]], 1); });
+  for (const std::size_t i : next) {
+    const Leaf& leaf = leaves_[i];
+    spent_ += instructions_of(leaf.plan);
+    Experience& seen = experience_[kind_of(leaf.plan)];
+    seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
+                    static_cast<double>(leaf.floor.expected_memory.count));
+    if (leaf.fits()) {
+      if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s() / leaf.floor.estimate_s);
+    } else {
+      closest_.add(leaf.plan, leaf.floor.memory);
+    }
+  }
+}
+
+void PlanSearch::run_all_iterations() {
+  std::vector<std::size_t> best;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    const Leaf& leaf = leaves_[i];
+    if (leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_)
+      best.push_back(i);
+  }
+  const auto end = best.begin() + static_cast<std::ptrdiff_t>(std::min(kTriedInFull, best.size()));
+  std::partial_sort(best.begin(), end, best.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(leaves_[a].first_s(), a) < std::pair(leaves_[b].first_s(), b);
+  });
+  best.erase(end, best.end());
+  parallel_for(best.size(), [&](std::size_t n) {
+    Leaf& leaf = leaves_[best[n]];
+    extend(leaf, request_.batches.size());
+    if (leaf.fits())
+      leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
+  });
+  for (const std::size_t i : best) {
+    const Leaf& leaf = leaves_[i];
+    spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
+    if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
+    if (!leaf.fits()) closest_.add(leaf.plan, leaf.floor.memory);
+  }
+}
+
+/// The smallest bound of a plan that has been run and fits: looking into larger ones proves nothing more.
+double PlanSearch::known_bound() const {
+  double bound = std::numeric_limits<double>::max();
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.run() && leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
+  }
+  return bound;
+}
+
+/// The smallest bound of what is not known not to fit.
+double PlanSearch::open_bound() const {
+  double bound = std::min(incumbent_s_, families_.open_bound());
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
+  }
+  return bound;
+}
+
+/// Until a plan is found that fits, limits are so many times wider.
+bool PlanSearch::ended() const {
+  const int wider = incumbent_s_ < std::numeric_limits<double>::max() ? 1 : kPatience;
+  if (spent_ / wider >= budget_) return true;
+  return request_.search.time_limit && Clock::now() - start_ >= wider * *request_.search.time_limit;
+}
+
+RankedPlan PlanSearch::ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const {
+  RankedPlan ranked;
+  ranked.plan = leaf.plan;
+  ranked.scheduler = scheduler.name();
+  ranked.objective = objective_value(request_.search.objective, score.iterations);
+  ranked.bound = Seconds(leaf.floor.bound_s);
+  ranked.peak_memory = score.peak_memory;
+  ranked.shares = score.mean();
+  return ranked;
+}
+
+/// A plan that was run under LPT; `scheduled`: under the scheduler asked for, where that is better and fits.
+RankedPlan PlanSearch::finished(const Leaf& leaf, bool scheduled) const {
+  RankedPlan best = ranked(leaf, leaf.score, *lpt_);
+  if (!scheduled || scheduler_->name() == lpt_->name()) return best;
+  PlanScore score;
+  extend_score(score, request_, leaf.plan, *scheduler_, request_.batches.size(), true);
+  if (!score.fits) return best;
+  RankedPlan other = ranked(leaf, score, *scheduler_);
+  return other.objective < best.objective ? other : best;
+}
+
+PlanResult PlanSearch::result() {
+  PlanResult result;
+  result.candidates = space_.size();
+  std::vector<std::size_t> finalists;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    if (leaves_[i].objective_s) finalists.push_back(i);
+  }
+  std::sort(finalists.begin(), finalists.end(), [&](std::size_t a, std::size_t b) {
+    return std::tie(*leaves_[a].objective_s, a) < std::tie(*leaves_[b].objective_s, b);
+  });
+  finalists.resize(std::min<std::size_t>(finalists.size(), request_.search.listed));
+  result.best.resize(finalists.size());
+  parallel_for(finalists.size(),
+               [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], n < kFinalists); });
+  std::stable_sort(result.best.begin(), result.best.end(),
+                   [](const RankedPlan& a, const RankedPlan& b) { return a.objective < b.objective; });
+  if (result.best.empty()) {
+    result.infeasible_reason = closest_.reason(request_.cluster);
+    return result;
+  }
+  result.plan = result.best.front().plan;
+  result.objective = result.best.front().objective;
+  if (bounds_.known()) result.bound = std::min(result.objective, Seconds(open_bound()));
+  return result;
+}
+
+PlanResult PlanSearch::run() {
+  TrialProgress progress(request_, budget_);
+  add_published();
+  bool done = false;
+  while (!done && !ended()) {
+    const std::int64_t before = spent_;
+    const std::size_t leaves = leaves_.size();
+    const auto looked_at = families_.looked_at();
+    open_families();
+    run_first_iterations();
+    run_all_iterations();
+    progress.add(spent_ - before);
+    done = spent_ == before && leaves == leaves_.size() && looked_at == families_.looked_at();
+  }
+  PlanResult found = result();
+  found.exhausted = done;
+  if (!found.plan && !done) {
+    found.infeasible_reason = "no plan that fits was found before the search ended; of those looked into, " +
+                              found.infeasible_reason;
+  }
+  return found;
+}
+
+}  // namespace
+
+PlanResult SearchPlanner::plan(const PlanRequest& request) const {
+  check_batches(request);
+  return PlanSearch(request).run();
+}
+
+}  // namespace dflop

@@ -1,0 +1,274 @@
+#include "solver/planners/search/space.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/order/schedules.hpp"
+#include "solver/plan_problem/trial.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr int kChunks = 2;  // of interleaved, unless asked for more
+constexpr PipelineSchedule kOneStageEach[] = {PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1,
+                                              PipelineSchedule::zb_h2, PipelineSchedule::eager_1f1b,
+                                              PipelineSchedule::gpipe};
+constexpr PipelineSchedule kChunked[] = {PipelineSchedule::interleaved, PipelineSchedule::zb_v};
+
+template <typename T>
+bool allowed(const std::vector<T>& list, T value) {
+  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+}
+
+/// Counts of the last pieces that hold `limit` at most, from the end; nothing if more pieces were needed.
+std::optional<std::vector<int>> fill_from_end(const std::vector<double>& items, int parts, double limit) {
+  std::vector<int> counts(parts, 0);
+  int left = static_cast<int>(items.size());
+  for (int part = parts - 1; part >= 0; --part) {
+    double sum = 0;
+    while (left > part && sum + items[left - 1] <= limit) {
+      sum += items[--left];
+      ++counts[part];
+    }
+    if (counts[part] == 0) return std::nullopt;
+  }
+  return left == 0 ? std::optional(std::move(counts)) : std::nullopt;
+}
+
+Workload part_of(const Workload& total, std::int64_t bins) {
+  return {round_up(total.sequences, bins) / bins, round_up(total.tokens, bins) / bins,
+          round_up(total.attention_pairs, bins) / bins};
+}
+
+/// Seconds that each layer adds to its stage, encoder layers first; those that come with connector, embedding
+/// or head carry them.
+std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, const Work& work,
+                                  bool with_encoder, bool with_llm) {
+  Stage stage;
+  stage.recomputation = plan.recomputation;
+  stage.sequence_parallel = plan.sequence_parallel;
+  const auto seconds = [&](const Stage& s, const Work& load) {
+    return (request.cost.compute(Op::forward, s, load) + request.cost.compute(Op::backward, s, load)).count();
+  };
+  std::vector<double> items;
+  if (with_encoder) {
+    const Work load{work.encoder, {}};
+    stage.tp = plan.encoder.tp;
+    stage.encoder_layers = 1;
+    const double one = seconds(stage, load);
+    items.assign(request.model.encoder.layers, one);
+    stage.connector = request.model.connector.widths.size() > 1;
+    if (!items.empty()) items.back() = seconds(stage, load);
+  }
+  if (!with_llm) return items;
+  const Work load{{}, work.llm};
+  stage.encoder_layers = 0;
+  stage.connector = false;
+  stage.tp = plan.llm.tp;
+  stage.llm_layers = 1;
+  const double one = seconds(stage, load);
+  const std::size_t first = items.size();
+  items.insert(items.end(), request.model.llm.layers, one);
+  stage.embedding = true;
+  items[first] += seconds(stage, load) - one;
+  stage.embedding = false;
+  stage.head = true;
+  items.back() += seconds(stage, load) - one;
+  return items;
+}
+
+/// Of each piece, how many items come before `boundary`.
+std::vector<int> before(const std::vector<int>& counts, int boundary) {
+  std::vector<int> result;
+  for (const int count : counts) {
+    result.push_back(std::clamp(boundary, 0, count));
+    boundary -= count;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<int> cut_evenly(const std::vector<double>& items, int parts) {
+  double low = *std::max_element(items.begin(), items.end());
+  double high = std::accumulate(items.begin(), items.end(), 0.0) * (1 + 1e-9);
+  std::vector<int> counts = *fill_from_end(items, parts, high);
+  while (high - low > 1e-9 * high) {
+    const double limit = (low + high) / 2;
+    if (std::optional<std::vector<int>> found = fill_from_end(items, parts, limit)) {
+      counts = *std::move(found);
+      high = limit;
+    } else {
+      low = limit;
+    }
+  }
+  return counts;
+}
+
+SearchSpace::SearchSpace(const PlanRequest& request) : request_(request) {
+  for (const Sample& sample : request.batches.front()) {
+    total_.encoder += sample.encoder();
+    total_.llm += sample.llm();
+  }
+  for (const Recomputation r : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+    if (allowed(request.search.recomputations, r)) recomputations_.push_back(r);
+  }
+  if (has(Layout::disaggregated)) add_disaggregated();
+  if (has(Layout::uniform)) add_uniform(Layout::uniform);
+  if (has(Layout::colocated) && has(PipelineSchedule::encoder_in_bubbles)) add_uniform(Layout::colocated);
+}
+
+bool SearchSpace::has(Layout layout) const {
+  return allowed(request_.search.layouts, layout);
+}
+
+bool SearchSpace::has(PipelineSchedule schedule) const {
+  if (schedule == PipelineSchedule::gpipe && request_.search.schedules.empty()) return false;
+  return allowed(request_.search.schedules, schedule);
+}
+
+void SearchSpace::add_disaggregated() {
+  const ClusterSpec& cluster = request_.cluster;
+  const ModelSpec& model = request_.model;
+  if (model.encoder.layers == 0) return;
+  for (int encoder_tp = 1; encoder_tp <= cluster.gpus_per_node; ++encoder_tp) {
+    if (cluster.gpus_per_node % encoder_tp != 0) continue;
+    for (int encoder_pp = 1; encoder_pp <= model.encoder.layers; ++encoder_pp) {
+      const int step = encoder_tp * encoder_pp;
+      for (int ranks = step; ranks < cluster.gpus(); ranks += step) {
+        const int left = cluster.gpus() - ranks;
+        for (int tp = 1; tp <= cluster.gpus_per_node; ++tp) {
+          if (cluster.gpus_per_node % tp != 0 || left % tp != 0) continue;
+          for (int pp = 1; pp <= std::min(model.llm.layers, left / tp); ++pp) {
+            const int dp = left / tp / pp;
+            if (left / tp % pp != 0 || dp > request_.gbs) continue;
+            shapes_.push_back(
+                {Layout::disaggregated, {encoder_tp, encoder_pp, ranks / step, {}}, {tp, pp, dp, {}}});
+          }
+        }
+      }
+    }
+  }
+}
+
+void SearchSpace::add_uniform(Layout layout) {
+  const bool colocated = layout == Layout::colocated;
+  if (colocated && request_.model.encoder.layers == 0) return;
+  const int layers = request_.model.llm.layers + (colocated ? 0 : request_.model.encoder.layers);
+  for (int tp = 1; tp <= request_.cluster.gpus_per_node; ++tp) {
+    if (request_.cluster.gpus_per_node % tp != 0) continue;
+    const int groups = request_.cluster.gpus() / tp;
+    for (int pp = colocated ? 2 : 1; pp <= std::min(groups, layers); ++pp) {
+      const int dp = groups / pp;
+      if (groups % pp != 0 || dp > request_.gbs) continue;
+      const ModulePlan module{tp, pp, dp, {}};
+      shapes_.push_back({layout, colocated ? ModulePlan{tp, 1, dp * pp, {}} : module, module});
+    }
+  }
+}
+
+std::vector<int> SearchSpace::microbatches(const SearchShape& shape) const {
+  const int most = request_.gbs / shape.llm.dp;
+  std::vector<int> counts;
+  for (int octave = 4; octave <= most || octave == 4; octave *= 2) {
+    for (int m = octave == 4 ? 1 : octave; m < 2 * octave; m += octave / 4) {
+      if (m <= most) counts.push_back(m);
+    }
+  }
+  if (counts.back() != most) counts.push_back(most);
+  return counts;
+}
+
+std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int microbatches) const {
+  std::vector<SearchVariant> variants;
+  const bool one_rank = shape.layout == Layout::uniform && shape.llm.pp == 1;
+  // Where a tp group fills a node all placements are alike.
+  const bool fills_nodes = std::min(shape.encoder.tp, shape.llm.tp) == request_.cluster.gpus_per_node;
+  const auto add = [&](PipelineSchedule schedule, int chunks) {
+    for (const LayerSplit split : {LayerSplit::balanced, LayerSplit::even}) {
+      for (const RankOrder placement : {RankOrder::stage_major, RankOrder::replica_major}) {
+        const bool plain = split == LayerSplit::balanced && placement == RankOrder::stage_major;
+        if (fills_nodes && placement != RankOrder::stage_major) continue;
+        if (plain || !one_rank) variants.push_back({schedule, chunks, split, placement});
+      }
+    }
+  };
+  if (shape.layout == Layout::colocated) {
+    add(PipelineSchedule::encoder_in_bubbles, 1);
+    return variants;
+  }
+  const int ranks = shape.llm.pp + (shape.layout == Layout::disaggregated ? shape.encoder.pp : 0);
+  for (const PipelineSchedule schedule : kOneStageEach) {
+    if (!has(schedule)) continue;
+    const bool is_zb_h1 = schedule == PipelineSchedule::zb_h2 && microbatches < 2 * ranks - 1;
+    if (is_zb_h1 && has(PipelineSchedule::zb_h1)) continue;
+    add(schedule, 1);
+    if (one_rank) return variants;  // they are all the same
+  }
+  for (const PipelineSchedule schedule : kChunked) {
+    if (!has(schedule) || shape.llm.pp == 1) continue;
+    const bool interleaved = schedule == PipelineSchedule::interleaved;
+    if (interleaved && microbatches % shape.llm.pp != 0) continue;
+    add(schedule, interleaved && request_.options.chunks > 1 ? request_.options.chunks : kChunks);
+  }
+  return variants;
+}
+
+void SearchSpace::set_layers(Plan& plan, LayerSplit split) const {
+  const int encoder_layers = request_.model.encoder.layers;
+  const int llm_layers = request_.model.llm.layers;
+  const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
+  const Work mean{part_of(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
+                  part_of(total_.llm, plan.bins())};
+  const int stages = plan.llm.pp * plan.chunks;
+  if (plan.layout == Layout::uniform) {
+    const std::vector<int> counts = split == LayerSplit::even
+                                        ? split_layers(encoder_layers + llm_layers, stages)
+                                        : cut_evenly(layer_seconds(request_, plan, mean, true, true), stages);
+    plan.encoder.layers = before(counts, encoder_layers);
+    for (int s = 0; s < stages; ++s) plan.llm.layers.push_back(counts[s] - plan.encoder.layers[s]);
+    return;
+  }
+  if (split == LayerSplit::even) {
+    plan.encoder.layers = split_layers(encoder_layers, plan.encoder.pp);
+    plan.llm.layers = split_layers(llm_layers, stages);
+    return;
+  }
+  plan.encoder.layers = cut_evenly(layer_seconds(request_, plan, mean, true, false), plan.encoder.pp);
+  plan.llm.layers = cut_evenly(layer_seconds(request_, plan, mean, false, true), stages);
+}
+
+std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
+                                      const SearchVariant& variant) const {
+  const bool uniform = shape.layout == Layout::uniform;
+  const int layers = request_.model.llm.layers + (uniform ? request_.model.encoder.layers : 0);
+  if (shape.llm.pp * variant.chunks > layers) return std::nullopt;
+  Plan plan = blank_plan(request_, "search");
+  plan.layout = shape.layout;
+  plan.encoder = shape.encoder;
+  plan.llm = shape.llm;
+  plan.microbatches = microbatches;
+  plan.schedule = variant.schedule;
+  plan.chunks = variant.chunks;
+  plan.placement = variant.placement;
+  plan.recomputation = recomputation;
+  Plan other = plan;
+  set_layers(plan, variant.split);
+  if (variant.split == LayerSplit::balanced) return plan;
+  set_layers(other, LayerSplit::balanced);
+  if (other == plan) return std::nullopt;
+  return plan;
+}
+
+std::int64_t SearchSpace::size() const {
+  std::int64_t count = 0;
+  for (const SearchShape& shape : shapes_) {
+    for (const int m : microbatches(shape)) {
+      count += static_cast<std::int64_t>(variants(shape, m).size() * recomputations_.size());
+    }
+  }
+  return count;
+}
+
+}  // namespace dflop

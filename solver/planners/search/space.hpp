@@ -1,0 +1,86 @@
+// The plans among which the planner "search" looks for the best.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/iteration/planner.hpp"
+
+namespace dflop {
+
+/// Which GPUs a plan gives to what. Uniform: both modules are the same; colocated: the encoder has the LLM's
+/// tp, pp 1 and dp llm.dp * llm.pp.
+struct SearchShape {
+  Layout layout = Layout::disaggregated;
+  ModulePlan encoder;  ///< without layers
+  ModulePlan llm;      ///< without layers
+};
+
+/// Where a plan's layers go.
+enum class LayerSplit : std::uint8_t {
+  balanced,  ///< the slowest stage is as fast as whole layers allow, with connector, embedding and head
+             ///< counted; earlier stages, which hold more microbatches, are the lighter ones
+  even,      ///< equal counts; a uniform plan's over encoder and LLM layers together
+};
+
+/// What is left to choose of a shape with recomputation and microbatches.
+struct SearchVariant {
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  int chunks = 1;
+  LayerSplit split = LayerSplit::balanced;
+  RankOrder placement = RankOrder::stage_major;
+};
+
+/// Every combination of
+///   layout          disaggregated, uniform, colocated (with pp 2 or more)
+///   tp              the divisors of a node's GPUs, for each module its own where they are apart
+///   pp, dp          any that use all GPUs, with a layer of its own for each stage and dp <= gbs for the LLM
+///   microbatches    1 to 8, then 10, 12, 14, 16, 20, ..., four an octave, up to a sample for each bin; for
+///                   interleaved those that are multiples of pp
+///   schedule        1f1b alone where the pipeline is one rank, else also zb-h1, zb-h2, eager-1f1b and, with
+///                   two chunks for an LLM (or uniform) pipeline of at least two ranks, interleaved and zb-v;
+///                   gpipe only where it is asked for; encoder-in-bubbles for colocated plans alone
+///   layers          the two splits of LayerSplit
+///   placement       stage-major; replica-major where the pipeline is more than one rank and a node more than
+///                   one tp group
+///   recomputation   none, selective, full
+/// ZeRO-1, sequence parallelism and gradient buckets are the request's. An optimizer state that ZeRO-1 splits
+/// is never larger, nor its step slower, so that nothing is lost by not trying it without.
+class SearchSpace {
+ public:
+  explicit SearchSpace(const PlanRequest& request);
+
+  /// In the order of layout, encoder's tp, pp, dp, LLM's tp, pp.
+  const std::vector<SearchShape>& shapes() const { return shapes_; }
+  /// None first: what takes least time.
+  const std::vector<Recomputation>& recomputations() const { return recomputations_; }
+  /// Rising.
+  std::vector<int> microbatches(const SearchShape& shape) const;
+  /// The plainest first.
+  std::vector<SearchVariant> variants(const SearchShape& shape, int microbatches) const;
+  /// The plan, or nothing where an even split is the balanced one, or layers are too few.
+  std::optional<Plan> plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
+                           const SearchVariant& variant) const;
+  /// Combinations.
+  std::int64_t size() const;
+
+ private:
+  void add_disaggregated();
+  void add_uniform(Layout layout);
+  bool has(Layout layout) const;
+  bool has(PipelineSchedule schedule) const;
+  void set_layers(Plan& plan, LayerSplit split) const;
+
+  const PlanRequest& request_;
+  Work total_;  ///< of the first batch
+  std::vector<Recomputation> recomputations_;
+  std::vector<SearchShape> shapes_;
+};
+
+/// Cuts items that follow each other into `parts` pieces of at least one, so that the largest sum of a piece
+/// is as small as possible, the last pieces as large as that allows. Returns the count of each piece.
+/// @pre at least as many items as parts, no item negative
+std::vector<int> cut_evenly(const std::vector<double>& items, int parts);
+
+}  // namespace dflop

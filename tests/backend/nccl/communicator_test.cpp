@@ -1,0 +1,215 @@
+// What the NCCL communicator does beyond the contract: what it asks of NCCL, that sends do not wait, and how
+// ranks end whose streams are held up.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <latch>
+
+#include "tests/backend/async_device.hpp"
+#include "tests/backend/contract.hpp"
+#include "tests/backend/free_port.hpp"
+#include "tests/backend/nccl/fake.hpp"
+
+namespace dflop::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+const std::vector<RankRoute> kBothWays = {{0, 1}, {1, 0}};
+
+/// The body of each of two ranks, with its rendezvous.
+using Body = std::function<void(const RankSide&, Rendezvous&)>;
+
+RankEnd run_rank(int rank, int port, Seconds timeout, const Body& body) {
+  try {
+    Rendezvous rendezvous({"127.0.0.1", port, rank, 2, Seconds{60}, timeout});
+    AsyncDevice device(rank);
+    const auto communicator = make_nccl_communicator(fake_nccl(), rendezvous, fake_seam(rank));
+    const auto stream = device.make_stream();
+    body({rank, *communicator, device, *stream}, rendezvous);
+    return {};
+  } catch (const Aborted& aborted) {
+    return {How::aborted, aborted.message()};
+  } catch (const Error& error) {
+    return {How::error, error.message()};
+  }
+}
+
+std::vector<RankEnd> run_two(const Body& body, Seconds timeout = Seconds{3600}) {
+  forget_fake_nccl_calls();
+  const int port = free_port();
+  std::vector<RankEnd> ends(2);
+  {
+    std::jthread first([&] { ends[0] = run_rank(0, port, timeout, body); });
+    std::jthread second([&] { ends[1] = run_rank(1, port, timeout, body); });
+  }
+  EXPECT_EQ(fake_nccl_faults(), Strings{});
+  return ends;
+}
+
+void expect_done(const std::vector<RankEnd>& ends) {
+  for (const RankEnd& end : ends) EXPECT_EQ(end.how, How::done) << end.message;
+}
+
+/// Both ranks send all before they receive any, as pipelines may. NCCL's sends hold up their stream until
+/// they are received, so that this ends only where that stream is neither the caller's nor that of the
+/// receives.
+TEST(NcclCommunicator, SendsOnConnectedRoutesDoNotWait) {
+  constexpr int kLetters = 20;
+  std::latch all_sent(2);
+  expect_done(run_two([&](const RankSide& side, Rendezvous&) {
+    side.communicator.connect(kBothWays);
+    const int peer = 1 - side.rank;
+    for (int i = 0; i < kLetters; ++i) {
+      side.send(Data(1000, static_cast<std::byte>(i)), peer, "letter");  // synchronizes, and frees the memory
+    }
+    all_sent.arrive_and_wait();
+    for (int i = 0; i < kLetters; ++i) {
+      EXPECT_EQ(side.receive(1000, peer, "letter"), Data(1000, static_cast<std::byte>(i))) << i;
+    }
+  }));
+}
+
+TEST(NcclCommunicator, ARouteIsConnectedOnce) {
+  expect_done(run_two([&](const RankSide& side, Rendezvous&) {
+    for (int i = 0; i < 3; ++i) side.communicator.connect(kBothWays);
+  }));
+  EXPECT_EQ(fake_nccl_calls().size(), 4u);  // a first message each way, at either end
+}
+
+TEST(NcclCommunicator, WhatNcclIsAskedFor) {
+  expect_done(run_two([&](const RankSide& side, Rendezvous&) {
+    if (side.rank == 0) {
+      side.send(Data(24), 1, "a letter");
+      side.send(Data(0), 1, "an empty letter");  // goes as one byte: it is waited for
+    } else {
+      side.receive(24, 0, "a letter");
+      side.receive(0, 0, "an empty letter");
+    }
+    const RankGroup group{{1, 0}};
+    side.all_reduce(Data(24), Element::f32, group, "sum");      // 6 values
+    side.all_reduce(Data(24), Element::f64, group, "sum");      // 3
+    side.all_gather(Data(8), Element::bf16, group, "parts");    // 4 of each rank
+    side.reduce_scatter(Data(16), Element::f32, group, "sum");  // 4 values, 2 for each rank
+  }));
+  Strings of_rank_0;  // which is the second of the group, and the source of its route
+  Strings of_rank_1;
+  for (const std::string& call : fake_nccl_calls()) {
+    const bool message = call.rfind("send", 0) == 0 || call.rfind("recv", 0) == 0;
+    const bool second = call.find("as 1 of 2") != std::string::npos;
+    (message == second ? of_rank_1 : of_rank_0).push_back(call);
+  }
+  const std::string f32 = std::to_string(ncclFloat32);
+  const std::string f64 = std::to_string(ncclFloat64);
+  const std::string bf16 = std::to_string(ncclBfloat16);
+  EXPECT_EQ(
+      of_rank_0,
+      (Strings{"send 24 as 0 of 2", "send 1 as 0 of 2", "all_reduce 6 of type " + f32 + " as 1 of 2",
+               "all_reduce 3 of type " + f64 + " as 1 of 2", "all_gather 4 of type " + bf16 + " as 1 of 2",
+               "reduce_scatter 2 of type " + f32 + " as 1 of 2"}));
+  EXPECT_EQ(
+      of_rank_1,
+      (Strings{"recv 24 as 1 of 2", "recv 1 as 1 of 2", "all_reduce 6 of type " + f32 + " as 0 of 2",
+               "all_reduce 3 of type " + f64 + " as 0 of 2", "all_gather 4 of type " + bf16 + " as 0 of 2",
+               "reduce_scatter 2 of type " + f32 + " as 0 of 2"}));
+}
+
+/// The host has entered all and waits for its stream, which waits for a rank that is gone.
+TEST(NcclCommunicator, AStreamIsFreedWhenItsPeerIsGone) {
+  const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
+    side.communicator.connect(kBothWays);
+    side.all_reduce(Data(4), Element::f32, {{0, 1}}, "a first sum");
+    if (side.rank == 1) {
+      rendezvous.abort("killed");
+      return;
+    }
+    const auto buffer = side.device.allocate(8);
+    side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
+    side.communicator.all_reduce(buffer->data(), 2, Element::f32, {{0, 1}}, side.stream, "sum");
+    side.stream.synchronize();
+    side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
+  });
+  EXPECT_EQ(ends[0].how, How::aborted);
+  EXPECT_EQ(ends[0].message, "rank 1 ended the run: killed");
+  EXPECT_EQ(ends[1].how, How::done);
+}
+
+/// As above, where the communicator that was made first has its work behind that of the other, whose
+/// kernels end when it is told to abort: an abort of the first alone would wait for ever.
+TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
+  std::latch entered(1);
+  const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
+    side.all_reduce(Data(4), Element::f32, {{0, 1}}, "a first sum");
+    side.communicator.connect({{1, 0}});
+    if (side.rank == 1) {
+      entered.wait();
+      rendezvous.abort("killed");
+      return;
+    }
+    const auto buffer = side.device.allocate(8);
+    side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
+    side.communicator.all_reduce(buffer->data(), 2, Element::f32, {{0, 1}}, side.stream, "sum");
+    entered.count_down();
+    side.stream.synchronize();
+    side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
+  });
+  EXPECT_EQ(ends[0].how, How::aborted);
+  EXPECT_EQ(ends[0].message, "rank 1 ended the run: killed");
+  EXPECT_EQ(ends[1].how, How::done);
+}
+
+TEST(NcclCommunicator, AStreamThatIsHeldUpForTooLongIsReported) {
+  std::latch over(2);
+  const auto ends = run_two(
+      [&](const RankSide& side, Rendezvous& rendezvous) {
+        side.communicator.connect(kBothWays);
+        if (side.rank == 0) {
+          const auto buffer = side.device.allocate(8);
+          side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations of microbatch 3");
+          side.stream.synchronize();  // no call of the communicator waits
+        }
+        over.arrive_and_wait();
+        rendezvous.check();
+      },
+      Seconds{0.5});
+  EXPECT_EQ(ends[0].how, How::error);
+  EXPECT_EQ(ends[1].how, How::aborted);
+  for (const RankEnd& end : ends) {
+    for (const char* part : {"rank 0 waited for longer than 0.50 s", "rank 1 is not waiting",
+                             "rank 0 waits for activations of microbatch 3 from rank 1 ("}) {
+      EXPECT_NE(end.message.find(part), std::string::npos) << part << " is not in " << end.message;
+    }
+  }
+}
+
+TEST(NcclCommunicator, WhatNcclFindsByItselfEndsTheRun) {
+  std::latch broken(2);
+  const auto ends = run_two([&](const RankSide& side, Rendezvous&) {
+    side.communicator.connect(kBothWays);
+    broken.arrive_and_wait();
+    if (side.rank == 0) break_fake_nccl(ncclRemoteError);
+    side.receive(8, 1 - side.rank, "activations");
+    side.receive(8, 1 - side.rank, "activations");
+  });
+  break_fake_nccl(ncclSuccess);
+  for (const RankEnd& end : ends) {
+    EXPECT_EQ(end.how, How::aborted);
+    EXPECT_NE(end.message.find("NCCL: a remote error; the fake's last words"), std::string::npos)
+        << end.message;
+  }
+}
+
+TEST(NcclCommunicator, TheRealLibraryHasWhatIsAskedForOrSaysWhatIsMissing) {
+  try {
+    const NcclTable table = load_nccl();
+    int version = 0;
+    EXPECT_EQ(table.get_version(&version), ncclSuccess);
+    EXPECT_GE(version, NCCL_VERSION(2, 22, 0));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::no_device);
+    EXPECT_NE(std::string(error.what()).find("libnccl.so.2"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace dflop::testing

@@ -1,0 +1,187 @@
+#include "traces/data/ground_truth.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/error.hpp"
+#include "traces/text/csv.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+// Far above real runs, and so low that products of a few of them stay inside 64 bits.
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostBatch = 1 << 20;
+constexpr std::int64_t kMostWidth = 1 << 20;
+constexpr std::int64_t kMostLayers = 10'000;
+constexpr std::int64_t kMostMemory = 1'000'000'000'000'000;
+constexpr double kLeastSeconds = 1e-6;
+constexpr double kMostSeconds = 1e6;
+
+const std::vector<std::string> kGptColumns = {"gpus",  "global_batch", "micro_batch", "hidden",
+                                              "heads", "layers",       "seq",         "tp",
+                                              "dp",    "pp",           "iteration_s"};
+const std::vector<std::string> kLlamaColumns = {"model",
+                                                "layers",
+                                                "tp",
+                                                "pp",
+                                                "dp",
+                                                "microbatches",
+                                                "iteration_s",
+                                                "peak_allocated_bytes_max_rank",
+                                                "peak_allocated_bytes_min_rank"};
+
+/// One row's fields by the names of the header.
+class Fields {
+ public:
+  Fields(const std::string& file, std::int64_t row, const std::vector<std::string>& header,
+         std::vector<std::string_view> fields)
+      : file_(file), row_(row), header_(header), fields_(std::move(fields)) {
+    if (fields_.size() != header_.size()) {
+      throw Error(ErrorKind::input,
+                  fmt::format("expected {} fields, found {}", header_.size(), fields_.size()),
+                  fmt::format("{}:row {}", file_, row_));
+    }
+  }
+
+  std::string_view text(std::string_view column) const {
+    const auto it = std::find(header_.begin(), header_.end(), column);
+    return fields_[static_cast<std::size_t>(it - header_.begin())];
+  }
+
+  std::int64_t integer(std::string_view column, std::int64_t most) const {
+    std::int64_t value = 0;
+    if (!parses(column, value) || value < 1 || value > most) {
+      refuse(column, fmt::format("a whole number from 1 to {}", most));
+    }
+    return value;
+  }
+
+  int count(std::string_view column, std::int64_t most) const {
+    return static_cast<int>(integer(column, most));
+  }
+
+  Seconds seconds(std::string_view column) const {
+    double value = 0;
+    // The comparison is written so that NaN fails it.
+    if (!parses(column, value) || !(value >= kLeastSeconds && value <= kMostSeconds)) {
+      refuse(column, fmt::format("seconds from {} to {}", kLeastSeconds, kMostSeconds));
+    }
+    return Seconds(value);
+  }
+
+  [[noreturn]] void refuse(std::string_view column, const std::string& expected) const {
+    constexpr std::size_t kLongest = 60;
+    throw Error(ErrorKind::input,
+                fmt::format("expected {}, found '{}'", expected, text(column).substr(0, kLongest)),
+                fmt::format("{}:row {}, column '{}'", file_, row_, column));
+  }
+
+ private:
+  template <typename Number>
+  bool parses(std::string_view column, Number& value) const {
+    const std::string_view field = text(column);
+    const char* end = field.data() + field.size();
+    const auto [stop, problem] = std::from_chars(field.data(), end, value);
+    return problem == std::errc() && stop == end;
+  }
+
+  const std::string& file_;
+  std::int64_t row_;
+  const std::vector<std::string>& header_;
+  std::vector<std::string_view> fields_;
+};
+
+TruthRow read_parallelism(const Fields& fields, std::int64_t row) {
+  TruthRow truth;
+  truth.row = row;
+  truth.layers = fields.count("layers", kMostLayers);
+  truth.tp = fields.count("tp", kMostRanks);
+  truth.dp = fields.count("dp", kMostRanks);
+  truth.pp = fields.count("pp", kMostRanks);
+  const std::int64_t ranks = std::int64_t{truth.tp} * truth.dp;
+  if (ranks > kMostRanks || ranks * truth.pp > kMostRanks) {
+    fields.refuse("pp", fmt::format("tp x dp x pp of at most {}", kMostRanks));
+  }
+  if (truth.layers % truth.pp != 0) {
+    fields.refuse("pp", fmt::format("a divisor of the {} layers", truth.layers));
+  }
+  truth.iteration = fields.seconds("iteration_s");
+  return truth;
+}
+
+TruthRow read_gpt(const Fields& fields, std::int64_t row) {
+  TruthRow truth = read_parallelism(fields, row);
+  truth.hidden = fields.count("hidden", kMostWidth);
+  truth.heads = fields.count("heads", kMostWidth);
+  truth.seq = fields.count("seq", kMostWidth);
+  truth.micro_batch = fields.count("micro_batch", kMostBatch);
+  if (truth.hidden % truth.heads != 0) {
+    fields.refuse("heads", fmt::format("a divisor of the hidden width {}", truth.hidden));
+  }
+  if (fields.integer("gpus", kMostRanks) != truth.gpus()) {
+    fields.refuse("gpus", fmt::format("tp x dp x pp = {}", truth.gpus()));
+  }
+  const std::int64_t batch = fields.integer("global_batch", kMostBatch);
+  const std::int64_t at_once = std::int64_t{truth.micro_batch} * truth.dp;
+  if (batch % at_once != 0) {
+    fields.refuse("global_batch", fmt::format("a multiple of micro_batch x dp = {}", at_once));
+  }
+  truth.microbatches = static_cast<int>(batch / at_once);
+  return truth;
+}
+
+TruthRow read_llama(const Fields& fields, std::int64_t row) {
+  TruthRow truth = read_parallelism(fields, row);
+  truth.model = std::string(fields.text("model"));
+  if (truth.model != "llama3-70b" && truth.model != "llama3-405b") {
+    fields.refuse("model", "llama3-70b or llama3-405b");
+  }
+  truth.microbatches = fields.count("microbatches", kMostBatch);
+  truth.peak_memory_max_rank = Bytes{fields.integer("peak_allocated_bytes_max_rank", kMostMemory)};
+  truth.peak_memory_min_rank = Bytes{fields.integer("peak_allocated_bytes_min_rank", kMostMemory)};
+  if (*truth.peak_memory_max_rank < *truth.peak_memory_min_rank) {
+    fields.refuse("peak_allocated_bytes_min_rank", "at most peak_allocated_bytes_max_rank");
+  }
+  return truth;
+}
+
+/// The kind whose columns these are, in any order.
+TruthKind kind_of(const std::vector<std::string>& header, const std::string& file) {
+  if (std::is_permutation(header.begin(), header.end(), kGptColumns.begin(), kGptColumns.end())) {
+    return TruthKind::megatron_gpt;
+  }
+  if (std::is_permutation(header.begin(), header.end(), kLlamaColumns.begin(), kLlamaColumns.end())) {
+    return TruthKind::llama;
+  }
+  throw Error(ErrorKind::input,
+              fmt::format("expected the columns {} or {}, found {}", fmt::join(kGptColumns, ","),
+                          fmt::join(kLlamaColumns, ","), fmt::join(header, ",")),
+              file + ":row 1");
+}
+
+}  // namespace
+
+TruthSet parse_ground_truth(std::string_view csv, const std::string& file) {
+  CsvReader reader(csv, file);
+  std::vector<std::string_view> fields;
+  std::vector<std::string> header;
+  if (reader.next(fields)) header.assign(fields.begin(), fields.end());
+  TruthSet set{file, kind_of(header, file), {}};
+  while (reader.next(fields)) {
+    const Fields row(file, reader.row(), header, fields);
+    set.rows.push_back(set.kind == TruthKind::llama ? read_llama(row, reader.row())
+                                                    : read_gpt(row, reader.row()));
+  }
+  if (set.rows.empty()) throw Error(ErrorKind::input, "expected at least one row of measurements", file);
+  return set;
+}
+
+TruthSet read_ground_truth(const std::string& path) {
+  return parse_ground_truth(read_text_file(path), path);
+}
+
+}  // namespace dflop

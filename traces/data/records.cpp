@@ -1,0 +1,250 @@
+#include "traces/data/records.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "traces/text/csv.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+enum class Column : std::size_t {
+  id,
+  source,
+  subset,
+  modality,
+  media,
+  n_images,
+  images,
+  video_s,
+  video_fps,
+  video_frames,
+  video_wh,
+  audio_s,
+  n_texts,
+  prompt_tokens,
+  answer_tokens,
+  text_tokens,
+};
+constexpr std::array<std::string_view, 16> kColumns = {
+    "id",      "source",        "subset",        "modality",     "media",    "n_images",
+    "images",  "video_s",       "video_fps",     "video_frames", "video_wh", "audio_s",
+    "n_texts", "prompt_tokens", "answer_tokens", "text_tokens"};
+using FieldOfColumn = std::array<std::size_t, kColumns.size()>;
+
+std::string_view name_of(Column column) {
+  return kColumns[static_cast<std::size_t>(column)];
+}
+
+/// What was found, fit for one line of an error message.
+std::string quoted(std::string_view found) {
+  constexpr std::size_t kLongest = 60;
+  if (found.empty()) return "an empty field";
+  std::string text(found.substr(0, kLongest));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return fmt::format("'{}{}'", text, found.size() > kLongest ? "..." : "");
+}
+
+template <typename Number>
+bool read_number(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// "640x480".
+bool read_size(std::string_view text, ImageSize& size) {
+  const auto in_range = [](std::int32_t side) { return side >= 1 && side <= kMaxImageSide; };
+  const std::size_t cross = text.find('x');
+  return cross != std::string_view::npos && read_number(text.substr(0, cross), size.width) &&
+         read_number(text.substr(cross + 1), size.height) && in_range(size.width) && in_range(size.height);
+}
+
+/// The fields of one row by column, read as what they should be.
+class Row {
+ public:
+  Row(const std::string& file, std::int64_t row, const FieldOfColumn& field_of,
+      const std::vector<std::string_view>& fields)
+      : file_(file), row_(row), field_of_(field_of), fields_(fields) {}
+
+  std::int64_t row() const { return row_; }
+  std::string_view text(Column column) const { return fields_[field_of_[static_cast<std::size_t>(column)]]; }
+  bool has(Column column) const { return !text(column).empty(); }
+
+  std::optional<std::int64_t> integer(Column column, std::int64_t min, std::int64_t max) const {
+    if (!has(column)) return std::nullopt;
+    std::int64_t value = 0;
+    if (!read_number(text(column), value) || value < min || value > max) {
+      fail(column, fmt::format("a whole number from {} to {}", min, max));
+    }
+    return value;
+  }
+
+  std::optional<double> real(Column column, double min, double max) const {
+    if (!has(column)) return std::nullopt;
+    double value = 0;
+    // The comparison is written so that NaN fails it.
+    if (!read_number(text(column), value) || !(value >= min && value <= max)) {
+      fail(column, fmt::format("a number from {} to {}", min, max));
+    }
+    return value;
+  }
+
+  std::optional<ImageSize> size(Column column) const {
+    if (!has(column)) return std::nullopt;
+    ImageSize value;
+    if (!read_size(text(column), value)) {
+      fail(column, fmt::format("WIDTHxHEIGHT with sides from 1 to {}", kMaxImageSide));
+    }
+    return value;
+  }
+
+  std::vector<ImageSize> sizes(Column column) const {
+    std::vector<ImageSize> values;
+    if (!has(column)) return values;
+    std::string_view rest = text(column);
+    values.reserve(static_cast<std::size_t>(std::count(rest.begin(), rest.end(), '|')) + 1);
+    for (;;) {
+      const std::size_t bar = rest.find('|');
+      if (!read_size(rest.substr(0, bar), values.emplace_back())) {
+        fail(column, fmt::format("WIDTHxHEIGHT|WIDTHxHEIGHT|... with sides from 1 to {}", kMaxImageSide));
+      }
+      if (bar == std::string_view::npos) return values;
+      rest.remove_prefix(bar + 1);
+    }
+  }
+
+  [[noreturn]] void fail(Column column, std::string_view expected) const {
+    throw Error(ErrorKind::input, fmt::format("expected {}, found {}", expected, quoted(text(column))),
+                fmt::format("{}:row {}, column '{}'", file_, row_, name_of(column)));
+  }
+
+ private:
+  const std::string& file_;
+  std::int64_t row_;
+  const FieldOfColumn& field_of_;
+  const std::vector<std::string_view>& fields_;
+};
+
+void read_images(const Row& row, Record& record) {
+  record.image_count = static_cast<std::int32_t>(row.integer(Column::n_images, 1, kMaxImages).value_or(0));
+  record.images = row.sizes(Column::images);
+  if (!record.images.empty() && record.images.size() != static_cast<std::size_t>(record.image_count)) {
+    row.fail(Column::n_images, fmt::format("{}, the number of sizes in 'images'", record.images.size()));
+  }
+}
+
+/// Checks that the fields that the row's modality cannot do without are there.
+void require_fields(const Row& row, const Record& record) {
+  switch (record.modality) {
+    case Modality::text:
+      if (record.text_tokens == 0) row.fail(Column::text_tokens, "at least 1 token in a text record");
+      break;
+    case Modality::image:
+      if (record.image_count != 1) row.fail(Column::n_images, "1 for an image record");
+      break;
+    case Modality::multi_image:
+      if (record.image_count < 2) row.fail(Column::n_images, "at least 2 for a multi_image record");
+      break;
+    case Modality::video:
+      if (!record.video_frames && !record.video_s) {
+        row.fail(Column::video_frames, "video_frames or video_s for a video record");
+      }
+      break;
+    case Modality::audio:
+      if (!record.audio_s) row.fail(Column::audio_s, "the seconds of an audio record");
+      break;
+  }
+}
+
+std::int64_t read_text_tokens(const Row& row) {
+  const auto prompt = row.integer(Column::prompt_tokens, 0, kMaxTextTokens);
+  const auto answer = row.integer(Column::answer_tokens, 0, kMaxTextTokens);
+  const auto total = row.integer(Column::text_tokens, 0, kMaxTextTokens);
+  if (!total) row.fail(Column::text_tokens, fmt::format("a whole number from 0 to {}", kMaxTextTokens));
+  if (prompt && answer && *total != *prompt + *answer) {
+    row.fail(Column::text_tokens, fmt::format("{} = prompt_tokens + answer_tokens", *prompt + *answer));
+  }
+  return *total;
+}
+
+Record read_record(const Row& row) {
+  Record record;
+  record.row = row.row();
+  record.id = unquote(row.text(Column::id));
+  if (record.id.empty()) row.fail(Column::id, "a name");
+  const auto modality = modality_from_string(row.text(Column::modality));
+  if (!modality) row.fail(Column::modality, "text, image, multi_image, video or audio");
+  record.modality = *modality;
+  read_images(row, record);
+  record.video_s = row.real(Column::video_s, kMinSeconds, kMaxSeconds);
+  record.video_fps = row.real(Column::video_fps, kMinFps, kMaxFps);
+  record.video_frames = row.integer(Column::video_frames, 1, kMaxFrames);
+  record.video_size = row.size(Column::video_wh);
+  record.audio_s = row.real(Column::audio_s, kMinSeconds, kMaxSeconds);
+  row.integer(Column::n_texts, 0, kMaxTextTokens);  // not used, but garbage in it means a damaged row
+  record.text_tokens = read_text_tokens(row);
+  require_fields(row, record);
+  return record;
+}
+
+FieldOfColumn read_header(const std::vector<std::string_view>& fields, const std::string& file) {
+  constexpr std::size_t kAbsent = ~std::size_t{0};
+  FieldOfColumn field_of;
+  field_of.fill(kAbsent);
+  const auto fail = [&](std::string_view column, std::string_view message) {
+    throw Error(ErrorKind::input, std::string(message),
+                fmt::format("{}:row 1, column {}", file, quoted(column)));
+  };
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const auto known = std::find(kColumns.begin(), kColumns.end(), fields[i]);
+    if (known == kColumns.end()) {
+      fail(fields[i], fmt::format("unknown column; expected {}", fmt::join(kColumns, ",")));
+    }
+    std::size_t& field = field_of[static_cast<std::size_t>(known - kColumns.begin())];
+    if (field != kAbsent) fail(fields[i], "expected once in the header, found twice");
+    field = i;
+  }
+  for (std::size_t i = 0; i < kColumns.size(); ++i) {
+    if (field_of[i] == kAbsent) fail(kColumns[i], "missing from the header");
+  }
+  return field_of;
+}
+
+}  // namespace
+
+std::vector<Record> load_records(const std::string& path) {
+  return parse_records(read_text_file(path), path);
+}
+
+std::vector<Record> parse_records(std::string_view text, const std::string& file) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as spreadsheets write it
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  CsvReader reader(text, file);
+  std::vector<std::string_view> fields;
+  if (!reader.next(fields)) {
+    throw Error(ErrorKind::input, "expected a header and at least one record, found an empty file", file);
+  }
+  const FieldOfColumn field_of = read_header(fields, file);
+  std::vector<Record> records;
+  while (reader.next(fields)) {
+    if (fields.size() != kColumns.size()) {
+      throw Error(ErrorKind::input,
+                  fmt::format("expected {} fields, found {}", kColumns.size(), fields.size()),
+                  fmt::format("{}:row {}", file, reader.row()));
+    }
+    records.push_back(read_record(Row(file, reader.row(), field_of, fields)));
+  }
+  if (records.empty()) {
+    throw Error(ErrorKind::input, "expected at least one record, found only the header", file);
+  }
+  return records;
+}
+
+}  // namespace dflop

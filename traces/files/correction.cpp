@@ -1,0 +1,172 @@
+#include "traces/files/correction.hpp"
+
+#include <fmt/format.h>
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "traces/text/json_writer.hpp"
+#include "traces/text/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kSchema = "dflop.correction";
+constexpr int kVersion = 1;
+constexpr std::size_t kMostBuckets = 4096;
+constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // whole numbers that a double holds
+constexpr int kMostLog = 2048;                              // of 16 log2 of any 64-bit number
+constexpr double kMostSum = 1e15;                           // far beyond any run; sums of it stay finite
+constexpr double kRounding = 1e-6;                          // of the largest sum
+constexpr double kLeastSum = 1e-12;
+
+constexpr std::array<std::string_view, kStageKinds> kKinds = {"encoder", "llm", "both"};
+
+void write_workload(JsonWriter& writer, std::string_view key, const Workload& work) {
+  writer.row(key, std::array{work.sequences, work.tokens, work.attention_pairs});
+}
+
+Workload read_workload(const JsonValue& json) {
+  const std::vector<std::int64_t> counts = json.integers(0, kMostCount);
+  if (counts.size() != 3) json.refuse_type("sequences, tokens and attention pairs");
+  return {counts[0], counts[1], counts[2]};
+}
+
+void write_fit(JsonWriter& writer, const CorrectionFit& fit) {
+  writer.begin_object();
+  writer.field("kind", to_string(fit.kind));
+  writer.field("op", to_string(fit.op));
+  write_workload(writer, "reference_encoder", fit.reference.encoder);
+  write_workload(writer, "reference_llm", fit.reference.llm);
+  writer.field("iterations", fit.iterations);
+  writer.field("variance", fit.variance);
+  writer.row("bucket_modules", fit.buckets,
+             [](const ShapeBucket& bucket) { return kKinds[bucket.encoder ? 0 : 1]; });
+  writer.row("bucket_tokens", fit.buckets, [](const ShapeBucket& bucket) { return bucket.tokens; });
+  writer.row("bucket_lengths", fit.buckets, [](const ShapeBucket& bucket) { return bucket.length; });
+  writer.begin_array("information");
+  const std::span<const double> triangle(fit.information);
+  for (std::size_t row = 0; row < fit.columns(); ++row) {
+    writer.row("", triangle.subspan(row * (row + 1) / 2, row + 1));
+  }
+  writer.end_array();
+  writer.row("moment", fit.moment);
+  writer.row("rise", fit.rise);
+  writer.row("fall", fit.fall);
+  writer.end_object();
+}
+
+/// `size` numbers in [least, kMostSum].
+std::vector<double> read_numbers(const JsonValue& json, std::size_t size, double least) {
+  const std::vector<JsonValue> elements = json.elements();
+  if (elements.size() != size) json.refuse_type(fmt::format("{} numbers", size));
+  std::vector<double> numbers;
+  numbers.reserve(size);
+  for (const JsonValue& element : elements) numbers.push_back(element.number_in(least, kMostSum));
+  return numbers;
+}
+
+std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
+  const std::vector<JsonValue> modules = json.at("bucket_modules").elements();
+  const std::vector<std::int64_t> tokens = json.at("bucket_tokens").integers(0, kMostLog);
+  const std::vector<std::int64_t> lengths = json.at("bucket_lengths").integers(-kMostLog, kMostLog);
+  if (modules.size() > kMostBuckets) {
+    json.at("bucket_modules").refuse_type(fmt::format("at most {} buckets", kMostBuckets));
+  }
+  if (tokens.size() != modules.size() || lengths.size() != modules.size()) {
+    json.refuse(fmt::format("expected as many bucket tokens and lengths as modules, {}, found {} and {}",
+                            modules.size(), tokens.size(), lengths.size()));
+  }
+  std::vector<ShapeBucket> buckets;
+  for (std::size_t b = 0; b < modules.size(); ++b) {
+    const bool encoder = modules[b].choice_index({kKinds[0], kKinds[1]}) == 0;
+    const ShapeBucket bucket{encoder, static_cast<int>(tokens[b]), static_cast<int>(lengths[b])};
+    if (std::find(buckets.begin(), buckets.end(), bucket) != buckets.end()) {
+      json.at("bucket_tokens")
+          .refuse(fmt::format("expected different buckets, found the one of {} twice", b));
+    }
+    buckets.push_back(bucket);
+  }
+  return buckets;
+}
+
+/// Sums of squares have no negative eigenvalue, but for rounding.
+void require_semidefinite(const JsonValue& json, const CorrectionFit& fit) {
+  const auto size = static_cast<Eigen::Index>(fit.columns());
+  Eigen::MatrixXd lower = Eigen::MatrixXd::Zero(size, size);
+  std::size_t next = 0;
+  for (Eigen::Index i = 0; i < size; ++i) {
+    for (Eigen::Index j = 0; j <= i; ++j) lower(i, j) = fit.information[next++];
+  }
+  lower.diagonal().array() += kRounding * lower.diagonal().maxCoeff() + kLeastSum;
+  if (!Eigen::LDLT<Eigen::MatrixXd>(lower).isPositive()) {
+    json.refuse("expected a positive semidefinite matrix, found one with a negative eigenvalue");
+  }
+}
+
+CorrectionFit read_fit(const JsonValue& json) {
+  json.require_keys({"kind", "op", "reference_encoder", "reference_llm", "iterations", "variance",
+                     "bucket_modules", "bucket_tokens", "bucket_lengths", "information", "moment", "rise",
+                     "fall"});
+  CorrectionFit fit;
+  fit.kind = json.at("kind").choice({StageKind::encoder, StageKind::llm, StageKind::both});
+  fit.op = json.at("op").choice({Op::forward, Op::backward, Op::backward_input, Op::backward_weight});
+  fit.reference = {read_workload(json.at("reference_encoder")), read_workload(json.at("reference_llm"))};
+  fit.iterations = json.at("iterations").integer<std::int64_t>(0, kMostCount);
+  fit.variance = json.at("variance").number_in(0, kMostSum);
+  fit.buckets = read_buckets(json);
+  const std::vector<JsonValue> rows = json.at("information").elements();
+  if (rows.size() != fit.columns()) {
+    json.at("information").refuse_type(fmt::format("{} rows", fit.columns()));
+  }
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const std::vector<double> numbers = read_numbers(rows[row], row + 1, 0);
+    fit.information.insert(fit.information.end(), numbers.begin(), numbers.end());
+  }
+  require_semidefinite(json.at("information"), fit);
+  fit.moment = read_numbers(json.at("moment"), fit.columns(), -kMostSum);
+  fit.rise = read_numbers(json.at("rise"), fit.columns(), 0);
+  fit.fall = read_numbers(json.at("fall"), fit.columns(), 0);
+  return fit;
+}
+
+}  // namespace
+
+std::string_view to_string(StageKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)];
+}
+
+std::string to_json(const CorrectionFile& correction) {
+  JsonWriter writer;
+  writer.field("schema", kSchema);
+  writer.field("version", kVersion);
+  writer.field("model", correction.model);
+  writer.field("cluster", correction.cluster);
+  writer.begin_array("fits");
+  for (const CorrectionFit& fit : correction.fits) write_fit(writer, fit);
+  writer.end_array();
+  return writer.finish();
+}
+
+CorrectionFile parse_correction(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kSchema, kVersion);
+  root.require_keys({"schema", "version", "model", "cluster", "fits"});
+  CorrectionFile correction{root.at("model").string(), root.at("cluster").string(), {}};
+  for (const JsonValue& element : root.at("fits").elements()) {
+    const CorrectionFit fit = read_fit(element);
+    const auto same = [&](const CorrectionFit& other) {
+      return other.kind == fit.kind && other.op == fit.op;
+    };
+    if (std::any_of(correction.fits.begin(), correction.fits.end(), same)) {
+      element.refuse(fmt::format("expected one fit of each kind and op, found {} {} twice",
+                                 to_string(fit.kind), to_string(fit.op)));
+    }
+    correction.fits.push_back(fit);
+  }
+  return correction;
+}
+
+}  // namespace dflop

@@ -1,0 +1,112 @@
+#include "traces/files/plan.hpp"
+
+#include <fmt/format.h>
+
+#include "traces/text/json_writer.hpp"
+#include "traces/text/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kSchema = "dflop.plan";
+constexpr int kVersion = 1;
+// The products that Plan makes of these stay inside an int.
+constexpr int kMostRanks = 1 << 20;
+constexpr int kMostMicrobatches = 1 << 20;
+constexpr int kMostGbs = 1 << 24;
+constexpr int kMostLayers = 10'000;
+
+void write_module(JsonWriter& writer, std::string_view key, const ModulePlan& module) {
+  writer.begin_object(key);
+  writer.field("tp", module.tp);
+  writer.field("pp", module.pp);
+  writer.field("dp", module.dp);
+  writer.row("layers", module.layers);
+  writer.end_object();
+}
+
+/// `chunks`: stages of each pipeline rank.
+ModulePlan read_module(const JsonValue& json, int chunks) {
+  json.require_keys({"tp", "pp", "dp", "layers"});
+  ModulePlan module;
+  module.tp = json.at("tp").integer(1, kMostRanks);
+  module.pp = json.at("pp").integer(1, kMostRanks);
+  module.dp = json.at("dp").integer(1, kMostRanks);
+  const std::int64_t ranks = std::int64_t{module.tp} * module.pp * module.dp;
+  if (ranks > kMostRanks) {
+    json.refuse(fmt::format("expected tp x pp x dp of at most {}, found {}", kMostRanks, ranks));
+  }
+  for (const std::int64_t layers : json.at("layers").integers(0, kMostLayers)) {
+    module.layers.push_back(static_cast<int>(layers));
+  }
+  const std::int64_t stages = std::int64_t{module.pp} * chunks;
+  if (static_cast<std::int64_t>(module.layers.size()) != stages) {
+    json.at("layers").refuse_type(fmt::format("one number for each of {} stages", stages));
+  }
+  return module;
+}
+
+}  // namespace
+
+std::string to_json(const Plan& plan) {
+  JsonWriter writer;
+  writer.field("schema", kSchema);
+  writer.field("version", kVersion);
+  writer.field("planner", plan.planner);
+  writer.field("model", plan.model);
+  writer.field("cluster", plan.cluster);
+  writer.field("gbs", plan.gbs);
+  writer.field("layout", to_string(plan.layout));
+  write_module(writer, "encoder", plan.encoder);
+  write_module(writer, "llm", plan.llm);
+  writer.field("microbatches", plan.microbatches);
+  writer.field("schedule", to_string(plan.schedule));
+  if (plan.chunks != 1) writer.field("chunks", plan.chunks);
+  writer.field("recomputation", to_string(plan.recomputation));
+  if (plan.gradient_bucket.count > 0) writer.field("gradient_bucket_bytes", plan.gradient_bucket.count);
+  if (plan.placement != RankOrder::stage_major) writer.field("placement", to_string(plan.placement));
+  writer.field("zero1", plan.zero1);
+  writer.field("sequence_parallel", plan.sequence_parallel);
+  return writer.finish();
+}
+
+Plan parse_plan(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kSchema, kVersion);
+  root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
+                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
+                    {"chunks", "gradient_bucket_bytes", "placement"});
+  Plan plan;
+  plan.planner = root.at("planner").string();
+  plan.model = root.at("model").string();
+  plan.cluster = root.at("cluster").string();
+  plan.gbs = root.at("gbs").integer(1, kMostGbs);
+  plan.layout = root.at("layout").choice({Layout::disaggregated, Layout::uniform, Layout::colocated});
+  if (root.has("chunks")) plan.chunks = root.at("chunks").integer(1, kMostLayers);
+  plan.encoder = read_module(root.at("encoder"), plan.layout == Layout::uniform ? plan.chunks : 1);
+  plan.llm = read_module(root.at("llm"), plan.chunks);
+  plan.microbatches = root.at("microbatches").integer(1, kMostMicrobatches);
+  const std::int64_t bins = std::int64_t{plan.microbatches} * plan.llm.dp;
+  if (plan.gbs < bins) {
+    root.at("gbs").refuse_type(fmt::format("at least {} samples, one for each of {} microbatches x dp {}",
+                                           bins, plan.microbatches, plan.llm.dp));
+  }
+  plan.schedule =
+      root.at("schedule")
+          .choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
+                   PipelineSchedule::zb_h1, PipelineSchedule::zb_h2, PipelineSchedule::zb_v,
+                   PipelineSchedule::eager_1f1b, PipelineSchedule::encoder_in_bubbles});
+  plan.recomputation =
+      root.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
+  if (root.has("gradient_bucket_bytes")) {
+    plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMostGradientBucket)};
+  }
+  if (root.has("placement")) {
+    plan.placement = root.at("placement").choice({RankOrder::stage_major, RankOrder::replica_major});
+  }
+  plan.zero1 = root.at("zero1").boolean();
+  plan.sequence_parallel = root.at("sequence_parallel").boolean();
+  return plan;
+}
+
+}  // namespace dflop

@@ -1,0 +1,250 @@
+#include "traces/files/schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "traces/text/json_writer.hpp"
+#include "traces/text/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kSchema = "dflop.schedule";
+constexpr int kVersion = 2;
+
+constexpr int kMostGbs = 1 << 24;
+constexpr std::int64_t kMostSequences = 1'000'000;
+constexpr std::int64_t kMostSequenceTokens = 1'000'000;
+constexpr std::int64_t kMostEncoderTokens = 1'000'000'000;  // of one sample
+constexpr std::int64_t kMostLlmTokens = std::int64_t{1} << 30;
+/// By so much, relatively, a bound may pass the optimum that it proves.
+constexpr double kRounding = 1e-9;
+/// Sums of tokens and attention pairs over an iteration stay inside 64 bits.
+constexpr double kMostWork = 4e18;
+/// Of all iterations together: a small file can name one large sample again and again.
+constexpr std::size_t kMostSampleBytes = std::size_t{4} << 30;
+
+std::string sample_line(const Sample& sample) {
+  std::string line = "{\"id\":";
+  append_json(line, sample.id);
+  line += ",\"modality\":";
+  append_json(line, to_string(sample.modality));
+  line += ",\"encoder_sequences\":[";
+  for (const EncoderSequences& group : sample.encoder_sequences) {
+    if (line.back() != '[') line += ',';
+    append_json_row(line,
+                    std::initializer_list<std::int64_t>{group.count, group.tokens, group.attention_pairs});
+  }
+  line += "],\"encoder_output_tokens\":";
+  append_json(line, sample.encoder_output_tokens);
+  line += ",\"llm_tokens\":";
+  append_json(line, sample.llm_tokens);
+  return line += '}';
+}
+
+/// Distinct samples by the line that describes them.
+struct SampleTable {
+  std::vector<std::string> lines;
+  std::unordered_map<std::string, std::size_t> index;
+
+  std::size_t add(const Sample& sample) {
+    std::string line = sample_line(sample);
+    const auto [place, is_new] = index.try_emplace(line, lines.size());
+    if (is_new) lines.push_back(std::move(line));
+    return place->second;
+  }
+};
+
+EncoderSequences read_encoder_sequences(const JsonValue& json) {
+  const std::vector<JsonValue> items = json.elements();
+  if (items.size() != 3) json.refuse_type("[count, tokens, attention pairs]");
+  EncoderSequences group;
+  group.count = items[0].integer<std::int64_t>(1, kMostSequences);
+  group.tokens = items[1].integer<std::int64_t>(1, kMostSequenceTokens);
+  group.attention_pairs = items[2].integer<std::int64_t>(0, group.tokens * group.tokens);
+  return group;
+}
+
+std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
+  std::vector<EncoderSequences> groups;
+  std::int64_t tokens = 0;
+  for (const JsonValue& item : json.elements()) {
+    groups.push_back(read_encoder_sequences(item));
+    tokens += groups.back().count * groups.back().tokens;
+    if (tokens > kMostEncoderTokens)
+      item.refuse(fmt::format("expected at most {} encoder tokens in a sample, found {}", kMostEncoderTokens,
+                              tokens));
+  }
+  return groups;
+}
+
+/// What no preprocessing makes, and what a schedule would be meaningless with.
+void check_sample(const JsonValue& json, const Sample& sample) {
+  if (sample.modality == Modality::text && !sample.encoder_sequences.empty()) {
+    json.at("encoder_sequences").refuse_type("none in a text sample");
+  }
+  const JsonValue output = json.at("encoder_output_tokens");
+  if (sample.encoder_sequences.empty() && sample.encoder_output_tokens > 0) {
+    output.refuse_type("0 without encoder sequences");
+  }
+  if (sample.encoder_output_tokens > sample.llm_tokens) {
+    output.refuse_type(fmt::format("at most the {} LLM tokens", sample.llm_tokens));
+  }
+}
+
+Sample read_sample(const JsonValue& json) {
+  json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"});
+  Sample sample;
+  sample.id = json.at("id").string();
+  sample.modality =
+      json.at("modality")
+          .choice({Modality::text, Modality::image, Modality::multi_image, Modality::video, Modality::audio});
+  sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
+  sample.encoder_output_tokens =
+      json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
+  sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
+  check_sample(json, sample);
+  return sample;
+}
+
+/// Work of a whole iteration must fit the 64-bit sums that schedules and simulations make of it.
+void check_size(const JsonValue& json, const std::vector<Sample>& samples) {
+  double encoder_work = 0;
+  double llm_work = 0;
+  for (const Sample& sample : samples) {
+    const Workload encoder = sample.encoder();
+    encoder_work += static_cast<double>(std::max(encoder.tokens, encoder.attention_pairs));
+    llm_work += static_cast<double>(sample.llm().attention_pairs);
+  }
+  const double largest = std::max(encoder_work, llm_work);
+  if (largest > kMostWork) {
+    json.refuse(
+        fmt::format("expected at most {:g} attention pairs in an iteration, found {:g}", kMostWork, largest));
+  }
+}
+
+Assignment read_assignment(const JsonValue& json, int gbs) {
+  Assignment assignment;
+  assignment.microbatches = json.at("microbatches").integer(1, gbs);
+  assignment.dp = json.at("dp").integer(1, gbs / assignment.microbatches);
+  const int bins = assignment.microbatches * assignment.dp;
+  const JsonValue json_bins = json.at("bins");
+  std::vector<bool> filled(static_cast<std::size_t>(bins), false);
+  for (const std::int64_t bin : json_bins.integers(0, bins - 1)) {
+    assignment.bin.push_back(static_cast<std::int32_t>(bin));
+    filled[static_cast<std::size_t>(bin)] = true;
+  }
+  if (assignment.bin.size() != static_cast<std::size_t>(gbs)) {
+    json_bins.refuse_type(fmt::format("a bin for each of gbs = {} samples", gbs));
+  }
+  const auto empty = std::find(filled.begin(), filled.end(), false);
+  if (empty != filled.end()) {
+    json_bins.refuse(
+        fmt::format("expected samples in every bin, found none in bin {}", empty - filled.begin()));
+  }
+  return assignment;
+}
+
+std::size_t memory_of(const Sample& sample) {
+  return sizeof(Sample) + sample.id.size() + sample.encoder_sequences.size() * sizeof(EncoderSequences);
+}
+
+ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sample>& table, int gbs,
+                                  std::int64_t version, std::size_t& bytes_left) {
+  ScheduledIteration iteration;
+  if (version >= 2) {
+    json.require_keys(
+        {"objective", "status", "c_max_s", "bound_s", "bound_kind", "microbatches", "dp", "samples", "bins"});
+    iteration.objective =
+        json.at("objective").choice({Objective::published, Objective::bins, Objective::makespan});
+    iteration.bound_kind = json.at("bound_kind")
+                               .choice({BoundKind::none, BoundKind::simple, BoundKind::linear_program,
+                                        BoundKind::integer_program});
+  } else {
+    json.require_keys({"status", "c_max_s", "bound_s", "microbatches", "dp", "samples", "bins"});
+  }
+  iteration.status = json.at("status").choice({ScheduleStatus::heuristic, ScheduleStatus::optimal,
+                                               ScheduleStatus::node_limit, ScheduleStatus::time_limit,
+                                               ScheduleStatus::fallback});
+  iteration.c_max = Seconds(json.at("c_max_s").non_negative());
+  iteration.bound = Seconds(json.at("bound_s").non_negative());
+  if (iteration.bound > iteration.c_max * (1 + kRounding)) {
+    json.at("bound_s").refuse_type(fmt::format("at most c_max_s = {}", iteration.c_max.count()));
+  }
+  iteration.assignment = read_assignment(json, gbs);
+  const JsonValue samples = json.at("samples");
+  const std::vector<std::int64_t> indices = samples.integers(0, static_cast<std::int64_t>(table.size()) - 1);
+  if (indices.size() != static_cast<std::size_t>(gbs))
+    samples.refuse_type(fmt::format("gbs = {} samples", gbs));
+  for (const std::int64_t index : indices) {
+    const Sample& sample = table[static_cast<std::size_t>(index)];
+    bytes_left -= std::min(bytes_left, memory_of(sample));
+    if (bytes_left == 0)
+      samples.refuse(fmt::format("expected samples of at most {} bytes in all", kMostSampleBytes));
+    iteration.samples.push_back(sample);
+  }
+  check_size(json, iteration.samples);
+  return iteration;
+}
+
+}  // namespace
+
+std::string to_json(const ScheduleFile& schedule) {
+  SampleTable table;
+  std::vector<std::vector<std::size_t>> indices(schedule.iterations.size());
+  for (std::size_t i = 0; i < schedule.iterations.size(); ++i) {
+    for (const Sample& sample : schedule.iterations[i].samples) indices[i].push_back(table.add(sample));
+  }
+  JsonWriter writer;
+  writer.field("schema", kSchema);
+  writer.field("version", kVersion);
+  writer.field("scheduler", schedule.scheduler);
+  writer.field("model", schedule.model);
+  writer.field("gbs", schedule.gbs);
+  writer.field("seed", schedule.seed);
+  writer.begin_array("samples");
+  for (const std::string& line : table.lines) writer.raw("", line);
+  writer.end_array();
+  writer.begin_array("iterations");
+  for (std::size_t i = 0; i < schedule.iterations.size(); ++i) {
+    const ScheduledIteration& iteration = schedule.iterations[i];
+    writer.begin_object();
+    writer.field("objective", to_string(iteration.objective));
+    writer.field("status", to_string(iteration.status));
+    writer.field("c_max_s", iteration.c_max.count());
+    writer.field("bound_s", iteration.bound.count());
+    writer.field("bound_kind", to_string(iteration.bound_kind));
+    writer.field("microbatches", iteration.assignment.microbatches);
+    writer.field("dp", iteration.assignment.dp);
+    writer.row("samples", indices[i]);
+    writer.row("bins", iteration.assignment.bin);
+    writer.end_object();
+  }
+  writer.end_array();
+  return writer.finish();
+}
+
+ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kSchema, kVersion);
+  const auto version = root.at("version").integer<std::int64_t>(1, kVersion);
+  root.require_keys({"schema", "version", "scheduler", "model", "gbs", "seed", "samples", "iterations"});
+  ScheduleFile schedule;
+  schedule.scheduler = root.at("scheduler").string();
+  schedule.model = root.at("model").string();
+  schedule.gbs = root.at("gbs").integer(1, kMostGbs);
+  schedule.seed = root.at("seed").unsigned_integer();
+  std::vector<Sample> table;
+  for (const JsonValue& sample : root.at("samples").elements()) table.push_back(read_sample(sample));
+  if (table.empty()) root.at("samples").refuse_type("at least one sample");
+  std::size_t bytes_left = kMostSampleBytes;
+  for (const JsonValue& iteration : root.at("iterations").elements()) {
+    schedule.iterations.push_back(read_iteration(iteration, table, schedule.gbs, version, bytes_left));
+  }
+  if (schedule.iterations.empty()) root.at("iterations").refuse_type("at least one iteration");
+  return schedule;
+}
+
+}  // namespace dflop

@@ -1,0 +1,193 @@
+#include "traces/preprocess/preprocess.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/support/hash.hpp"
+#include "traces/data/records.hpp"
+#include "traces/preprocess/rules.hpp"
+
+namespace dflop {
+namespace {
+
+const std::array<Rule, 7>& rules() {
+  static const std::array<Rule, 7> rules = {llava_ov_rule(), llava_ov_dflop_rule(), internvl_rule(),
+                                            qwen2_vl_rule(), qwen25_vl_rule(),      qwen2_audio_rule(),
+                                            tiny_vlm_rule()};
+  return rules;
+}
+
+const Rule& find_rule(std::string_view name) {
+  const auto found =
+      std::find_if(rules().begin(), rules().end(), [&](const Rule& rule) { return rule.name == name; });
+  if (found == rules().end()) {
+    throw Error(ErrorKind::input, fmt::format("unknown preprocessing rule '{}'; expected one of {}", name,
+                                              fmt::join(preprocess_rules(), ", ")));
+  }
+  return *found;
+}
+
+Encode encode_of(const Rule& rule, Modality modality) {
+  return rule.encode[static_cast<std::size_t>(modality)];
+}
+
+/// "text,image", as --modalities takes it.
+std::string join_modalities(const Rule& rule) {
+  std::vector<std::string_view> names;
+  for (const Modality modality : rule_modalities(rule.name)) names.push_back(to_string(modality));
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+void check_size(ImageSize size, std::string_view option) {
+  if (std::min(size.width, size.height) < 1 || std::max(size.width, size.height) > kMaxImageSide) {
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("expected sides from 1 to {}, found {}x{}", kMaxImageSide, size.width, size.height),
+        std::string(option));
+  }
+}
+
+void check_options(const PreprocessOptions& options, const Rule& rule) {
+  check_size(options.assume_image, "--assume-image");
+  check_size(options.assume_video.size, "--assume-video");
+  const double fps = options.assume_video.fps;
+  if (!(fps >= kMinFps && fps <= kMaxFps)) {
+    throw Error(ErrorKind::usage, fmt::format("expected from {} to {} fps, found {}", kMinFps, kMaxFps, fps),
+                "--assume-video");
+  }
+  if (options.max_tokens < 0) {
+    throw Error(ErrorKind::usage, fmt::format("expected 0 (no cut) or more, found {}", options.max_tokens),
+                "--max-tokens");
+  }
+  for (const Modality modality : options.modalities.value_or(std::vector<Modality>{})) {
+    if (encode_of(rule, modality) == nullptr) {
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("rule '{}' takes {}, found {}", rule.name, join_modalities(rule), to_string(modality)),
+          "--modalities");
+    }
+  }
+}
+
+bool is_selected(const PreprocessOptions& options, Modality modality) {
+  if (!options.modalities) return true;
+  return std::find(options.modalities->begin(), options.modalities->end(), modality) !=
+         options.modalities->end();
+}
+
+Sample to_sample(const Record& record, Encoding encoding, const Rule& rule, std::int64_t max_tokens) {
+  const std::int64_t text_tokens =
+      std::min(record.text_tokens, rule.max_text_tokens.value_or(record.text_tokens));
+  Sample sample;
+  sample.id = record.id;
+  sample.modality = record.modality;
+  sample.encoder_sequences = std::move(encoding.sequences);
+  sample.encoder_output_tokens = encoding.output_tokens;
+  sample.llm_tokens = encoding.output_tokens + text_tokens;
+  if (max_tokens > 0) {
+    sample.encoder_output_tokens = std::min(sample.encoder_output_tokens, max_tokens);
+    sample.llm_tokens = std::min(sample.llm_tokens, max_tokens);
+  }
+  return sample;
+}
+
+}  // namespace
+
+std::vector<ImageRun> RecordShapes::images() const {
+  if (record_.images.empty()) {
+    assume("images", "--assume-image WxH", assumptions_.image_sizes);
+    return {{options_.assume_image, record_.image_count}};
+  }
+  std::vector<ImageRun> runs;
+  for (const ImageSize& size : record_.images) {
+    if (runs.empty() || runs.back().size != size) runs.push_back({size, 0});
+    ++runs.back().count;
+  }
+  return runs;
+}
+
+ImageSize RecordShapes::video_size() const {
+  if (record_.video_size) return *record_.video_size;
+  assume("video_wh", "--assume-video WxH@FPS", assumptions_.video_sizes);
+  return options_.assume_video.size;
+}
+
+VideoTiming RecordShapes::video_timing() const {
+  VideoTiming timing;
+  if (record_.video_fps) {
+    timing.fps = *record_.video_fps;
+  } else if (record_.video_frames && record_.video_s) {
+    timing.fps = static_cast<double>(*record_.video_frames) / *record_.video_s;
+  } else {
+    assume("video_fps", "--assume-video WxH@FPS", assumptions_.video_fps);
+    timing.fps = options_.assume_video.fps;
+  }
+  timing.frames = record_.video_frames
+                      ? *record_.video_frames
+                      : std::max<std::int64_t>(1, std::llround(*record_.video_s * timing.fps));
+  return timing;
+}
+
+Random RecordShapes::random() const {
+  return Random(options_.seed, stable_hash(record_.id));
+}
+
+void RecordShapes::fail(std::string_view column, std::string_view message) const {
+  throw Error(ErrorKind::input, std::string(message),
+              fmt::format("{}:row {}, column '{}'", file_, record_.row, column));
+}
+
+void RecordShapes::assume(std::string_view column, std::string_view option, std::int64_t& count) const {
+  if (options_.strict) {
+    fail(
+        column,
+        fmt::format("expected a value under --strict, found an empty field; without --strict, {} supplies it",
+                    option));
+  }
+  ++count;
+}
+
+Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions& options,
+                        std::string_view file) {
+  const Rule& rule = find_rule(options.rule);
+  check_options(options, rule);
+  Preprocessed result;
+  result.samples.reserve(records.size());
+  for (const Record& record : records) {
+    if (!is_selected(options, record.modality)) {
+      ++result.left_out;
+      continue;
+    }
+    const RecordShapes shapes(record, options, file, result.assumptions);
+    const Encode encode = encode_of(rule, record.modality);
+    if (encode == nullptr) {
+      shapes.fail("modality",
+                  fmt::format("rule '{0}' takes {1}, found {2}; --modalities {1} leaves such records out",
+                              rule.name, join_modalities(rule), to_string(record.modality)));
+    }
+    result.samples.push_back(to_sample(record, encode(shapes), rule, options.max_tokens));
+  }
+  return result;
+}
+
+std::vector<std::string_view> preprocess_rules() {
+  std::vector<std::string_view> names;
+  for (const Rule& rule : rules()) names.push_back(rule.name);
+  return names;
+}
+
+std::vector<Modality> rule_modalities(std::string_view name) {
+  const Rule& rule = find_rule(name);
+  std::vector<Modality> modalities;
+  for (int i = 0; i < kModalities; ++i) {
+    const auto modality = static_cast<Modality>(i);
+    if (encode_of(rule, modality) != nullptr) modalities.push_back(modality);
+  }
+  return modalities;
+}
+
+}  // namespace dflop

@@ -1,0 +1,151 @@
+// Qwen2-VL and Qwen2.5-VL (QwenLM/Qwen2.5-VL @f0af2996e843 qwen-vl-utils/src/qwen_vl_utils/vision_process.py;
+// transformers image_processing_qwen2_vl.py, modeling_qwen2_5_vl.py).
+#include <algorithm>
+#include <cmath>
+
+#include "traces/preprocess/rules.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kMergedPixels = 28;  ///< side of one LLM token: 2x2 patches of 14 pixels
+constexpr std::int64_t kMergedArea = kMergedPixels * kMergedPixels;
+constexpr double kMaxRatio = 200;
+
+struct PixelLimits {
+  double min = 0;
+  double max = 0;
+};
+constexpr PixelLimits kHuggingFace = {4.0 * kMergedArea, 1280.0 * kMergedArea};
+constexpr PixelLimits kQwenUtils = {4.0 * kMergedArea, 16384.0 * kMergedArea};
+
+constexpr double kVideoMinPixels = 128.0 * kMergedArea;
+constexpr double kVideoMaxPixels = 768.0 * kMergedArea;
+constexpr double kVideoTotalPixels = 90'316'800;  ///< int(128000 * 784 * 0.9), all frames
+constexpr double kVideoLeastMaxPixels = 105'369;  ///< int(1.05 * 128 * 784)
+constexpr std::int64_t kFramesPerSlot = 2;
+constexpr double kSampledFps = 2;
+constexpr std::int64_t kMinSampledFrames = 4;
+constexpr std::int64_t kMaxSampledFrames = 768;
+
+using AttentionPairs = std::int64_t (*)(std::int64_t merged_columns, std::int64_t merged_rows);
+
+/// Every layer attends over the whole slot: (4 patches per merged token)².
+std::int64_t full_pairs(std::int64_t columns, std::int64_t rows) {
+  const std::int64_t patches = 4 * columns * rows;
+  return patches * patches;
+}
+
+/// Sum of the squares of the window sides that `side` merged tokens are cut into: fours and a rest.
+std::int64_t window_squares(std::int64_t side) {
+  return side / 4 * 16 + (side % 4) * (side % 4);
+}
+
+/// Mean over 32 layers of which 28 attend inside windows of 4x4 merged tokens, border windows being smaller
+/// (get_window_index, window_size 112, fullatt_block_indexes 7, 15, 23, 31). A window of w x h merged tokens
+/// has 4wh patches, so the sum of squares is 16 (sum of w²) (sum of h²). Both squares are multiples of 16:
+/// the mean is whole.
+std::int64_t windowed_pairs(std::int64_t columns, std::int64_t rows) {
+  const std::int64_t windowed = 16 * window_squares(columns) * window_squares(rows);
+  return (28 * windowed + 4 * full_pairs(columns, rows)) / 32;
+}
+
+/// Adds `slots` equal images, or temporal slots of a video, of a resized size.
+void add_slots(Encoding& encoding, std::int64_t slots, ImageSize resized, AttentionPairs pairs) {
+  const std::int64_t columns = resized.width / kMergedPixels;
+  const std::int64_t rows = resized.height / kMergedPixels;
+  encoding.sequences.push_back({slots, 4 * columns * rows, pairs(columns, rows)});
+  encoding.output_tokens += slots * columns * rows;
+}
+
+void check_ratio(const RecordShapes& shapes, std::string_view column, ImageSize size) {
+  const double longer = std::max(size.width, size.height);
+  if (longer / std::min(size.width, size.height) > kMaxRatio) {
+    shapes.fail(column, "expected sides in a ratio of at most 200, found " + std::to_string(size.width) +
+                            "x" + std::to_string(size.height));
+  }
+}
+
+Encoding encode_images(const RecordShapes& shapes, PixelLimits limits, AttentionPairs pairs) {
+  Encoding encoding;
+  for (const ImageRun& run : shapes.images()) {
+    check_ratio(shapes, "images", run.size);
+    add_slots(encoding, run.count, qwen_resize(run.size, limits.min, limits.max), pairs);
+  }
+  return encoding;
+}
+
+/// Both models: frames sampled and limited by qwen-vl-utils, two to a temporal slot.
+Encoding encode_video(const RecordShapes& shapes, AttentionPairs pairs) {
+  const std::int64_t frames = qwen_sampled_frames(shapes.video_timing());
+  if (frames < kFramesPerSlot) shapes.fail("video_frames", "expected a video of at least 2 frames, found 1");
+  const ImageSize size = shapes.video_size();
+  check_ratio(shapes, "video_wh", size);
+  const double share = kVideoTotalPixels / static_cast<double>(frames) * kFramesPerSlot;
+  const double max_pixels = std::max(std::min(kVideoMaxPixels, share), kVideoLeastMaxPixels);
+  Encoding encoding;
+  add_slots(encoding, frames / kFramesPerSlot, qwen_resize(size, kVideoMinPixels, max_pixels), pairs);
+  return encoding;
+}
+
+Encoding encode_images_qwen2(const RecordShapes& shapes) {
+  return encode_images(shapes, kHuggingFace, full_pairs);
+}
+
+Encoding encode_images_qwen25(const RecordShapes& shapes) {
+  return encode_images(shapes, kQwenUtils, windowed_pairs);
+}
+
+Encoding encode_video_qwen2(const RecordShapes& shapes) {
+  return encode_video(shapes, full_pairs);
+}
+
+Encoding encode_video_qwen25(const RecordShapes& shapes) {
+  return encode_video(shapes, windowed_pairs);
+}
+
+std::int32_t to_pixels(double multiples) {
+  // At least one token a side: a long, thin video frame that must shrink would lose a whole side otherwise.
+  return static_cast<std::int32_t>(std::max(multiples, 1.0) * kMergedPixels);
+}
+
+}  // namespace
+
+ImageSize qwen_resize(ImageSize image, double min_pixels, double max_pixels) {
+  const double width = image.width;
+  const double height = image.height;
+  // nearbyint is Python's round, half to even.
+  const ImageSize rounded = {to_pixels(std::nearbyint(width / kMergedPixels)),
+                             to_pixels(std::nearbyint(height / kMergedPixels))};
+  const double area = static_cast<double>(rounded.width) * rounded.height;
+  if (area > max_pixels) {
+    const double shrink = std::sqrt(width * height / max_pixels);
+    return {to_pixels(std::floor(width / shrink / kMergedPixels)),
+            to_pixels(std::floor(height / shrink / kMergedPixels))};
+  }
+  if (area < min_pixels) {
+    const double grow = std::sqrt(min_pixels / (width * height));
+    return {to_pixels(std::ceil(width * grow / kMergedPixels)),
+            to_pixels(std::ceil(height * grow / kMergedPixels))};
+  }
+  return rounded;
+}
+
+std::int64_t qwen_sampled_frames(VideoTiming video) {
+  const auto even = [](double frames) { return std::floor(frames / 2) * 2; };
+  const auto available = static_cast<double>(video.frames);
+  const double wanted = std::max(available / video.fps * kSampledFps, static_cast<double>(kMinSampledFrames));
+  const double most = even(std::min(static_cast<double>(kMaxSampledFrames), available));
+  return static_cast<std::int64_t>(even(std::min(wanted, most)));
+}
+
+Rule qwen2_vl_rule() {
+  return {"qwen2-vl", {encode_text, encode_images_qwen2, encode_images_qwen2, encode_video_qwen2, nullptr}};
+}
+
+Rule qwen25_vl_rule() {
+  return {"qwen2.5-vl",
+          {encode_text, encode_images_qwen25, encode_images_qwen25, encode_video_qwen25, nullptr}};
+}
+
+}  // namespace dflop

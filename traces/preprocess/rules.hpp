@@ -1,0 +1,109 @@
+// Inside of preprocess(): the rules of the model families and what they see of a record.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/sample.hpp"
+#include "core/support/random.hpp"
+#include "traces/preprocess/preprocess.hpp"
+
+namespace dflop {
+
+/// `count` images of one size, next to each other in a record.
+struct ImageRun {
+  ImageSize size;
+  std::int64_t count = 0;
+};
+
+struct VideoTiming {
+  std::int64_t frames = 0;
+  double fps = 0;
+};
+
+/// The shapes of one record with its gaps filled. A gap costs an assumption, or an error under strict, only
+/// when a rule asks for the value; a rule asks at most once.
+class RecordShapes {
+ public:
+  RecordShapes(const Record& record, const PreprocessOptions& options, std::string_view file,
+               Assumptions& assumptions)
+      : record_(record), options_(options), file_(file), assumptions_(assumptions) {}
+
+  std::int64_t image_count() const { return record_.image_count; }
+  std::vector<ImageRun> images() const;
+  ImageSize video_size() const;
+  VideoTiming video_timing() const;
+  double audio_s() const { return *record_.audio_s; }
+
+  /// Random numbers that depend on the seed and the record's id alone, so that the order of records is free.
+  Random random() const;
+
+  [[noreturn]] void fail(std::string_view column, std::string_view message) const;
+
+ private:
+  void assume(std::string_view column, std::string_view option, std::int64_t& count) const;
+
+  const Record& record_;
+  const PreprocessOptions& options_;
+  std::string_view file_;
+  Assumptions& assumptions_;
+};
+
+/// What the encoder gets of a record, and the tokens that it hands to the LLM.
+struct Encoding {
+  std::vector<EncoderSequences> sequences;
+  std::int64_t output_tokens = 0;
+};
+
+using Encode = Encoding (*)(const RecordShapes&);
+
+struct Rule {
+  std::string_view name;
+  std::array<Encode, kModalities> encode{};  ///< by Modality; null where the model takes none
+  std::optional<std::int64_t> max_text_tokens = std::nullopt;  ///< longer texts are cut to it
+};
+
+inline Encoding encode_text(const RecordShapes&) {
+  return {};
+}
+
+Rule llava_ov_rule();
+Rule llava_ov_dflop_rule();
+Rule internvl_rule();
+Rule qwen2_vl_rule();
+Rule qwen25_vl_rule();
+Rule qwen2_audio_rule();
+Rule tiny_vlm_rule();
+
+/// Tiles that an image is cut into, without base tile or thumbnail.
+struct TileGrid {
+  std::int64_t columns = 0;
+  std::int64_t rows = 0;
+
+  std::int64_t tiles() const { return columns * rows; }
+};
+
+/// Grid of up to 6x6 tiles of 384 pixels (LLaVA-NeXT llava/mm_utils.py, select_best_resolution): the largest
+/// effective resolution, then the least waste, then the first.
+TileGrid llava_grid(ImageSize image);
+
+/// Frames that LLaVA-OneVision takes of a video: one a second, or 32 spread evenly if that would be more
+/// (llava/utils.py, process_video_with_decord).
+std::int64_t llava_frames(VideoTiming video);
+
+/// Grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio (InternVL
+/// internvl_chat/internvl/train/dataset.py, find_closest_aspect_ratio).
+TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles);
+
+/// Multiples of 28 pixels near the image's size with an area between the limits (QwenLM/Qwen2.5-VL
+/// qwen-vl-utils, smart_resize).
+ImageSize qwen_resize(ImageSize image, double min_pixels, double max_pixels);
+
+/// Frames that are sampled from a video, an even number (qwen-vl-utils, smart_nframes: 2 a second, 4 to 768).
+/// Below 2 where the video has a single frame.
+std::int64_t qwen_sampled_frames(VideoTiming video);
+
+}  // namespace dflop

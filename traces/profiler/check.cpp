@@ -1,0 +1,230 @@
+#include "traces/profiler/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace dflop {
+namespace {
+
+using Kind = KinetoFindingKind;
+
+struct KindText {
+  std::string_view name;
+  std::string_view explanation;
+};
+
+constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
+    {"acausal", "a kernel or copy starts before the call that launched it"},
+    {"overlap", "two kernels or copies of one stream run at the same time"},
+    {"missing_launch", "a kernel or copy without the call that launched it"},
+    {"missing_activity", "a call that starts work, without the kernel or copy"},
+    {"empty_step", "a step that launched nothing"},
+    {"missing_collective", "a collective or message that another rank of its group does not have"},
+    {"sequence_gap", "sequence numbers of a process group that are left out"},
+    {"unaligned_clocks",
+     "collectives end earlier on one rank than on another by more than 50 us, or none tells"},
+    {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
+}};
+
+/// "1234.567 us".
+std::string us(Nanoseconds time) {
+  return fmt::format("{:.3f} us", static_cast<double>(time.count()) * 1e-3);
+}
+
+/// Finds in one trace; its findings are put in order by the caller.
+class TraceChecker {
+ public:
+  TraceChecker(const KinetoTrace& trace, std::vector<KinetoFinding>& findings)
+      : trace_(trace), findings_(findings) {}
+
+  void run() {
+    check_launches();
+    check_streams();
+    check_steps();
+    check_record();
+    check_sequences();
+  }
+
+ private:
+  void add(Kind kind, std::size_t event, const std::string& name, std::string text) {
+    findings_.push_back({kind, event, fmt::format("{}: traceEvents[{}] '{:.60}'", trace_.file, event, name),
+                         std::move(text)});
+  }
+
+  void add(Kind kind, const KinetoActivity& activity, std::string text) {
+    add(kind, activity.event, trace_.names[activity.name], std::move(text));
+  }
+
+  void add(Kind kind, const KinetoStep& step, std::string text) {
+    add(kind, step.event, fmt::format("ProfilerStep#{}", step.number), std::move(text));
+  }
+
+  void check_launches() {
+    for (const KinetoActivity& activity : trace_.activities) {
+      if (activity.launch < 0) {
+        add(Kind::missing_launch, activity, "no call of the CUDA runtime or driver has its correlation");
+        continue;
+      }
+      const Nanoseconds launch = trace_.launches[activity.launch].start;
+      if (activity.start >= launch) continue;
+      add(Kind::acausal, activity,
+          fmt::format("starts {} before its launch at {}", us(launch - activity.start), us(launch)));
+    }
+    for (const KinetoLaunch& launch : trace_.launches) {
+      if (!launch.starts_work || launch.has_work) continue;
+      add(Kind::missing_activity, launch.event, trace_.names[launch.name],
+          fmt::format("no kernel or copy has its correlation {}", launch.correlation));
+    }
+  }
+
+  void check_streams() {
+    std::map<std::pair<std::int64_t, std::int64_t>, const KinetoActivity*> last;
+    for (const KinetoActivity& activity : trace_.activities) {
+      const KinetoActivity*& before = last[{activity.device, activity.stream}];
+      // Times of whole microseconds may be rounded towards each other.
+      const Nanoseconds slack = trace_.resolution.count() > 1 ? trace_.resolution : Nanoseconds(0);
+      if (before != nullptr && before->end() > activity.start + slack) {
+        add(Kind::overlap, activity,
+            fmt::format("starts {} before the end of traceEvents[{}] on stream {}",
+                        us(before->end() - activity.start), before->event, activity.stream));
+      }
+      if (before == nullptr || activity.end() > before->end()) before = &activity;
+    }
+  }
+
+  void check_steps() {
+    std::vector<bool> has_work(trace_.steps.size(), false);
+    for (const KinetoActivity& activity : trace_.activities) {
+      if (activity.step >= 0) has_work[activity.step] = true;
+    }
+    for (std::size_t s = 0; s < trace_.steps.size(); ++s) {
+      const KinetoStep& step = trace_.steps[s];
+      if (!has_work[s]) add(Kind::empty_step, step, "launches no kernel and no copy");
+      if (s > 0 && step.number != trace_.steps[s - 1].number + 1) {
+        add(Kind::truncated_profile, step,
+            fmt::format("expected after step {}, found step {}", trace_.steps[s - 1].number, step.number));
+      }
+    }
+  }
+
+  void check_record() {
+    for (const KinetoStep& step : trace_.steps) {
+      if (!trace_.record_end || step.start + step.duration <= *trace_.record_end + trace_.resolution)
+        continue;
+      add(Kind::truncated_profile, step,
+          fmt::format("ends {} after the record does", us(step.start + step.duration - *trace_.record_end)));
+    }
+    std::int64_t outside = 0;
+    const KinetoActivity* first = nullptr;
+    for (const KinetoActivity& activity : trace_.activities) {
+      if (activity.step >= 0 || trace_.steps.empty()) continue;
+      if (outside++ == 0) first = &activity;
+    }
+    if (first == nullptr) return;
+    add(Kind::truncated_profile, *first,
+        fmt::format("launched outside all steps, as {} kernels and copies are", outside));
+  }
+
+  void check_sequences() {
+    std::map<std::string, std::int64_t> last;
+    for (const KinetoCollective& c : trace_.collectives) {
+      if (!c.sequence || c.source || c.destination) continue;
+      const std::string group = fmt::format("'{}' of {}", c.group, c.group_size);
+      const auto [it, fresh] =
+          last.try_emplace(fmt::format("{} {}", group, fmt::join(c.ranks, ",")), *c.sequence);
+      if (*c.sequence > it->second && *c.sequence - 1 > it->second) {
+        add(Kind::sequence_gap, trace_.activities[c.activity],
+            fmt::format("sequence number {} after {} in process group {}", *c.sequence, it->second, group));
+      }
+      it->second = std::max(it->second, *c.sequence);
+    }
+  }
+
+  const KinetoTrace& trace_;
+  std::vector<KinetoFinding>& findings_;
+};
+
+/// Ranks of the exchange's group that are given and have no end of it, by their files. A group that is not
+/// recorded may hold any rank, so there only an exchange with a single end is doubtful.
+std::string missing_ends(const std::vector<KinetoTrace>& traces, const KinetoExchange& exchange,
+                         const KinetoCollective& c) {
+  std::string missing;
+  for (std::size_t t = 0; t < traces.size(); ++t) {
+    const auto here = [&](const KinetoExchange::End& end) { return end.trace == t; };
+    if (!traces[t].rank || std::any_of(exchange.ends.begin(), exchange.ends.end(), here)) continue;
+    const std::int32_t rank = *traces[t].rank;
+    bool expected = std::binary_search(c.ranks.begin(), c.ranks.end(), rank);
+    if (c.source || c.destination) expected = rank == c.source || rank == c.destination;
+    if (expected) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+  }
+  return missing;
+}
+
+void check_exchanges(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                     std::vector<std::vector<KinetoFinding>>& findings) {
+  for (const KinetoExchange& exchange : ranks.exchanges) {
+    const KinetoExchange::End& end = exchange.ends.front();
+    const KinetoTrace& trace = traces[end.trace];
+    const KinetoCollective& c = trace.collectives[end.collective];
+    const KinetoActivity& activity = trace.activities[c.activity];
+    std::string text;
+    if (exchange.recorded) {
+      const std::string missing = missing_ends(traces, exchange, c);
+      if (!missing.empty()) text = fmt::format("{} is missing on rank {}", c.name, missing);
+    } else if (exchange.ends.size() == 1 && traces.size() > 1) {
+      text = fmt::format("{}: no other rank has one that overlaps it; its group is not recorded", c.name);
+    }
+    if (text.empty()) continue;
+    findings[end.trace].push_back(
+        {Kind::missing_collective, activity.event,
+         fmt::format("{}: traceEvents[{}] '{:.60}'", trace.file, activity.event, trace.names[activity.name]),
+         std::move(text)});
+  }
+}
+
+void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                  std::vector<std::vector<KinetoFinding>>& findings) {
+  for (std::size_t t = 1; t < traces.size(); ++t) {
+    const KinetoClock& clock = ranks.clocks[t];
+    std::string text;
+    if (clock.matches == 0) {
+      text = "shares no collective with the ranks before it, so its clock is not known";
+    } else if (std::chrono::abs(clock.offset) > kAlignedClocks) {
+      text = fmt::format("is {} {} of the first file's clock (median of {}, spread {})",
+                         us(std::chrono::abs(clock.offset)), clock.offset.count() > 0 ? "ahead" : "behind",
+                         clock.matches, us(clock.spread));
+    }
+    if (!text.empty()) findings[t].push_back({Kind::unaligned_clocks, 0, traces[t].file, std::move(text)});
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(KinetoFindingKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)].name;
+}
+
+std::string_view explanation(KinetoFindingKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)].explanation;
+}
+
+std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  std::vector<std::vector<KinetoFinding>> by_trace(traces.size());
+  for (std::size_t t = 0; t < traces.size(); ++t) TraceChecker(traces[t], by_trace[t]).run();
+  check_exchanges(traces, ranks, by_trace);
+  check_clocks(traces, ranks, by_trace);
+  std::vector<KinetoFinding> findings;
+  for (std::vector<KinetoFinding>& own : by_trace) {
+    std::stable_sort(own.begin(), own.end(),
+                     [](const KinetoFinding& a, const KinetoFinding& b) { return a.kind < b.kind; });
+    std::move(own.begin(), own.end(), std::back_inserter(findings));
+  }
+  return findings;
+}
+
+}  // namespace dflop

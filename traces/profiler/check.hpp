@@ -1,0 +1,46 @@
+// What is wrong or doubtful in PyTorch-profiler traces.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/profiler/kineto.hpp"
+#include "traces/profiler/ranks.hpp"
+
+namespace dflop {
+
+enum class KinetoFindingKind : std::uint8_t {
+  acausal,             ///< an activity starts before the call that launched it
+  overlap,             ///< two activities of one stream run at the same time
+  missing_launch,      ///< an activity without the call that launched it
+  missing_activity,    ///< a call that starts work, without the work
+  empty_step,          ///< a step that launched nothing
+  missing_collective,  ///< a collective or message that another rank of its group does not have
+  sequence_gap,        ///< sequence numbers of a process group that are left out
+  unaligned_clocks,    ///< collectives end earlier on one rank than on another, or none tells
+  truncated_profile,   ///< steps that the record cuts off or leaves out, or work outside all steps
+};
+inline constexpr int kKinetoFindingKinds = 9;
+
+std::string_view to_string(KinetoFindingKind kind);
+
+/// One line for the manual: what the kind means.
+std::string_view explanation(KinetoFindingKind kind);
+
+struct KinetoFinding {
+  KinetoFindingKind kind = KinetoFindingKind::acausal;
+  std::size_t event = 0;  ///< index in traceEvents of the file
+  std::string place;      ///< "file: traceEvents[3] 'name'", or "file"
+  std::string text;       ///< what is expected and what is found
+};
+
+/// Clocks that are at most this far apart are aligned: collectives end on all ranks within some ten
+/// microseconds.
+inline constexpr Nanoseconds kAlignedClocks{50'000};
+
+/// By trace; in a trace by kind, then in the order of time.
+std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+
+}  // namespace dflop

@@ -1,0 +1,276 @@
+#include "traces/profiler/kineto.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <tuple>
+#include <unordered_map>
+
+#include "core/error.hpp"
+#include "traces/profiler/collective.hpp"
+#include "traces/profiler/events.hpp"
+#include "traces/profiler/phase.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr Nanoseconds kLongestTrace{std::int64_t{1} << 50};  // 13 days, as a timeline's
+constexpr std::int64_t kLatestTime = 4'000'000'000'000'000'000;
+
+/// N of "ProfilerStep#N".
+std::optional<std::int64_t> step_number(std::string_view name) {
+  constexpr std::string_view prefix = "ProfilerStep#";
+  if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
+  std::int64_t number = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, problem] = std::from_chars(name.data() + prefix.size(), end, number);
+  return problem == std::errc() && stop == end && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+/// Calls of the CUDA runtime and driver that put work on a stream. A graph's kernels share its correlation.
+bool starts_work(std::string_view call) {
+  for (const std::string_view word : {"Launch", "Memcpy", "Memset"}) {
+    if (call.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+std::optional<Bytes> bytes_of(std::optional<std::int64_t> elements, const std::string& dtype) {
+  const std::optional<Bytes> size = kineto_element_size(dtype);
+  if (!elements || !size) return std::nullopt;
+  return Bytes{*elements * size->count};
+}
+
+/// Takes the events in the order of the file and makes a trace of them at the end.
+class TraceBuilder {
+ public:
+  explicit TraceBuilder(const std::string& file) { trace_.file = file; }
+
+  void take(const KinetoEvent& event) {
+    if (event.category == KinetoCategory::other) return;
+    if (event.category == KinetoCategory::trace) {
+      record_end_ = std::max(record_end_.value_or(Nanoseconds::min()), event.time + event.duration);
+      return;
+    }
+    earliest_ = std::min(earliest_, event.time);
+    latest_ = std::max(latest_, event.time);
+    switch (event.category) {
+      case KinetoCategory::cpu_op:
+      case KinetoCategory::annotation:
+        take_range(event);
+        break;
+      case KinetoCategory::runtime:
+        take_launch(event);
+        break;
+      default:
+        take_activity(event);
+    }
+  }
+
+  KinetoTrace finish(const KinetoHeader& header) {
+    if (earliest_ == Nanoseconds::max()) {
+      throw Error(
+          ErrorKind::input,
+          "expected events of the categories cpu_op, user_annotation, cuda_runtime or kernel, found none",
+          trace_.file);
+    }
+    if (latest_ - earliest_ > kLongestTrace) {
+      throw Error(ErrorKind::input,
+                  fmt::format("expected events within 13 days, found {} s between the first and the last",
+                              (latest_ - earliest_).count() / 1'000'000'000),
+                  trace_.file);
+    }
+    trace_.base = header.base_time + earliest_;
+    if (trace_.base.count() < 0 || trace_.base.count() > kLatestTime) {
+      throw Error(ErrorKind::input,
+                  fmt::format("expected times between 1970 and 2096, found {} ns", trace_.base.count()),
+                  trace_.file);
+    }
+    if (header.rank) trace_.rank = static_cast<std::int32_t>(*header.rank);
+    trace_.resolution = Nanoseconds(header.fractions ? 1 : 1000);
+    if (record_end_) trace_.record_end = *record_end_ - earliest_;
+    shift_times();
+    join_launches();
+    find_steps();
+    sort_activities();
+    return std::move(trace_);
+  }
+
+ private:
+  std::int32_t name_index(const std::string& name) {
+    const auto [it, fresh] = name_indices_.try_emplace(name, static_cast<std::int32_t>(trace_.names.size()));
+    if (fresh) trace_.names.push_back(name);
+    return it->second;
+  }
+
+  void take_range(const KinetoEvent& event) {
+    if (event.category == KinetoCategory::annotation) {
+      if (const auto number = step_number(event.name)) {
+        trace_.steps.push_back({*number, event.time, event.duration, event.index});
+      }
+    }
+    const auto kind = kineto_mark(event);
+    if (!kind) return;
+    KinetoMark mark{event.thread, event.time, event.time + event.duration, *kind, -1};
+    if (*kind == KinetoMarkKind::collective) {
+      mark.annotation = static_cast<std::int32_t>(annotations_.size());
+      const std::string dtype = event.input_types.empty() ? "" : event.input_types.front();
+      annotations_.push_back({event.name.substr(event.name.find(':') + 1), dtype, kineto_input_bytes(event)});
+    }
+    marks_.push_back(mark);
+  }
+
+  void take_launch(const KinetoEvent& event) {
+    if (!event.correlation) return;
+    trace_.launches.push_back({*event.correlation, event.thread, event.time, name_index(event.name),
+                               starts_work(event.name), false, event.index});
+  }
+
+  void take_activity(const KinetoEvent& event) {
+    KinetoActivity activity;
+    activity.device = *event.device;
+    activity.stream = *event.stream;
+    activity.name = name_index(event.name);
+    activity.start = event.time;
+    activity.duration = event.duration;
+    activity.bytes = {event.bytes.value_or(0)};
+    activity.event = event.index;
+    if (event.category != KinetoCategory::kernel) {
+      activity.work = KinetoWork::copy;
+    } else if (const auto name = communication_name(event.name); name || !event.collective.empty()) {
+      activity.work = KinetoWork::communication;
+      activity.collective = static_cast<std::int32_t>(trace_.collectives.size());
+      take_collective(event, event.collective.empty() ? *name : event.collective);
+    }
+    trace_.activities.push_back(activity);
+    correlations_.push_back(event.correlation);
+  }
+
+  void take_collective(const KinetoEvent& event, const std::string& name) {
+    KinetoCollective collective;
+    collective.name = name;
+    collective.dtype = event.dtype;
+    collective.in = bytes_of(event.in_elements, event.dtype);
+    collective.out = bytes_of(event.out_elements, event.dtype);
+    collective.group = event.group_name;
+    collective.group_size = event.group_size.value_or(0);
+    collective.ranks = event.group_ranks;
+    collective.sequence = event.sequence;
+    collective.source = event.source;
+    collective.destination = event.destination;
+    trace_.collectives.push_back(std::move(collective));
+    described_.push_back(!event.collective.empty());
+  }
+
+  void shift_times() {
+    for (KinetoStep& step : trace_.steps) step.start -= earliest_;
+    for (KinetoLaunch& launch : trace_.launches) launch.start -= earliest_;
+    for (KinetoActivity& activity : trace_.activities) activity.start -= earliest_;
+    for (KinetoMark& mark : marks_) {
+      mark.start -= earliest_;
+      mark.end -= earliest_;
+    }
+  }
+
+  /// Finds the launch of each activity, and in its surroundings the phase and what a collective is.
+  void join_launches() {
+    std::unordered_map<std::int64_t, std::int32_t> by_correlation;
+    for (std::size_t i = 0; i < trace_.launches.size(); ++i) {
+      // A call inside another has its correlation too; the one that starts work is meant.
+      const auto [it, fresh] =
+          by_correlation.try_emplace(trace_.launches[i].correlation, static_cast<std::int32_t>(i));
+      if (!fresh && !trace_.launches[it->second].starts_work) it->second = static_cast<std::int32_t>(i);
+    }
+    const std::vector<KinetoContext> contexts = kineto_contexts(trace_.launches, std::move(marks_));
+    for (std::size_t i = 0; i < trace_.activities.size(); ++i) {
+      if (!correlations_[i]) continue;
+      const auto launch = by_correlation.find(*correlations_[i]);
+      if (launch == by_correlation.end()) continue;
+      KinetoActivity& activity = trace_.activities[i];
+      activity.launch = launch->second;
+      activity.phase = contexts[launch->second].phase;
+      trace_.launches[launch->second].has_work = true;
+      describe(activity.collective, contexts[launch->second].collective);
+    }
+  }
+
+  /// Old traces describe a collective only by the annotation around its launch.
+  void describe(std::int32_t collective, std::int32_t annotation) {
+    if (collective < 0 || annotation < 0 || described_[collective]) return;
+    KinetoCollective& described = trace_.collectives[collective];
+    described.name = annotations_[annotation].name;
+    described.dtype = annotations_[annotation].dtype;
+    described.in = annotations_[annotation].bytes;
+  }
+
+  void find_steps() {
+    std::vector<KinetoStep>& steps = trace_.steps;
+    std::sort(steps.begin(), steps.end(), [](const KinetoStep& a, const KinetoStep& b) {
+      return std::tie(a.start, a.event) < std::tie(b.start, b.event);
+    });
+    for (KinetoActivity& activity : trace_.activities) {
+      const Nanoseconds time = activity.launch < 0 ? activity.start : trace_.launches[activity.launch].start;
+      const auto after = std::upper_bound(steps.begin(), steps.end(), time,
+                                          [](Nanoseconds t, const KinetoStep& s) { return t < s.start; });
+      if (after == steps.begin()) continue;
+      const auto step = std::prev(after);
+      if (time < step->start + step->duration) {
+        activity.step = static_cast<std::int32_t>(step - steps.begin());
+      }
+    }
+  }
+
+  void sort_activities() {
+    std::stable_sort(trace_.activities.begin(), trace_.activities.end(),
+                     [](const KinetoActivity& a, const KinetoActivity& b) { return a.start < b.start; });
+    std::vector<KinetoCollective> collectives;
+    for (std::size_t i = 0; i < trace_.activities.size(); ++i) {
+      KinetoActivity& activity = trace_.activities[i];
+      if (activity.collective < 0) continue;
+      collectives.push_back(std::move(trace_.collectives[activity.collective]));
+      collectives.back().activity = i;
+      activity.collective = static_cast<std::int32_t>(collectives.size()) - 1;
+    }
+    trace_.collectives = std::move(collectives);
+  }
+
+  struct Annotation {
+    std::string name;
+    std::string dtype;
+    std::optional<Bytes> bytes;
+  };
+
+  KinetoTrace trace_;
+  Nanoseconds earliest_ = Nanoseconds::max();
+  Nanoseconds latest_ = Nanoseconds::min();
+  std::optional<Nanoseconds> record_end_;
+  std::vector<KinetoMark> marks_;
+  std::vector<Annotation> annotations_;
+  std::vector<std::optional<std::int64_t>> correlations_;  ///< of the activities
+  std::vector<bool> described_;                            ///< of the collectives
+  std::unordered_map<std::string, std::int32_t> name_indices_;
+};
+
+}  // namespace
+
+std::string_view to_string(KinetoPhase phase) {
+  constexpr std::array<std::string_view, 4> names = {"forward", "backward", "optimizer", "other"};
+  return names[static_cast<std::size_t>(phase)];
+}
+
+std::optional<Bytes> KinetoCollective::bytes() const {
+  if (!in || !out) return in ? in : out;
+  return std::max(*in, *out);
+}
+
+KinetoTrace parse_kineto(std::string_view json, const std::string& file) {
+  TraceBuilder builder(file);
+  const KinetoHeader header =
+      read_kineto_events(json, file, [&](const KinetoEvent& event) { builder.take(event); });
+  return builder.finish(header);
+}
+
+}  // namespace dflop

@@ -1,0 +1,78 @@
+#include "traces/text/csv.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+
+namespace dflop {
+
+CsvReader::CsvReader(std::string_view text, std::string file) : text_(text), file_(std::move(file)) {}
+
+bool CsvReader::next(std::vector<std::string_view>& fields) {
+  fields.clear();
+  if (position_ == text_.size()) return false;
+  row_ = line_;
+  do {
+    fields.push_back(read_field());
+  } while (take(','));
+  end_row();
+  return true;
+}
+
+std::string_view CsvReader::read_field() {
+  if (take('"')) return read_quoted();
+  const std::size_t begin = position_;
+  const auto ends_field = [](char c) { return c == ',' || c == '\n' || c == '\r' || c == '"'; };
+  while (position_ < text_.size() && !ends_field(text_[position_])) ++position_;
+  return text_.substr(begin, position_ - begin);
+}
+
+std::string_view CsvReader::read_quoted() {
+  const std::size_t begin = position_;
+  do {
+    position_ = text_.find('"', position_);
+    if (position_ == std::string_view::npos) {
+      throw Error(ErrorKind::input, "expected a closing quote, found the end of the file",
+                  fmt::format("{}:row {}", file_, row_));
+    }
+    ++position_;
+  } while (take('"'));
+  const std::string_view field = text_.substr(begin, position_ - 1 - begin);
+  line_ += std::count(field.begin(), field.end(), '\n');
+  return field;
+}
+
+void CsvReader::end_row() {
+  if (position_ == text_.size()) return;
+  const char found = text_[position_];
+  take('\r');
+  if (take('\n')) {
+    ++line_;
+    return;
+  }
+  const std::string_view name = found == '"' ? "a quote" : found == '\r' ? "a lone carriage return" : "text";
+  throw Error(ErrorKind::input,
+              fmt::format("expected a comma or the end of the line after a field, found {}", name),
+              fmt::format("{}:row {}", file_, row_));
+}
+
+bool CsvReader::take(char expected) {
+  if (position_ == text_.size() || text_[position_] != expected) return false;
+  ++position_;
+  return true;
+}
+
+std::string unquote(std::string_view field) {
+  std::string value;
+  value.reserve(field.size());
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    value += field[i];
+    if (field[i] == '"') ++i;
+  }
+  return value;
+}
+
+}  // namespace dflop

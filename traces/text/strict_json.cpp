@@ -1,0 +1,267 @@
+#include "traces/text/strict_json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLongestQuote = 60;
+
+std::string shorten(std::string text, std::size_t longest) {
+  if (text.size() <= longest) return text;
+  // Not in the middle of a UTF-8 character, whose later bytes are 10xxxxxx.
+  while (longest > 0 && (static_cast<unsigned char>(text[longest]) & 0xC0) == 0x80) --longest;
+  return text.substr(0, longest) + "...";
+}
+
+std::string describe(const Json& json) {
+  if (json.is_object()) return "an object";
+  if (json.is_array()) return fmt::format("an array of {}", json.size());
+  return shorten(json.dump(), kLongestQuote);
+}
+
+std::string member_path(const std::string& parent, std::string_view key) {
+  const std::string name = shorten(std::string(key), kLongestQuote);
+  return parent.empty() ? name : parent + '.' + name;
+}
+
+std::optional<std::int64_t> whole_number(const Json& json) {
+  if (const auto* number = json.get_ptr<const Json::number_unsigned_t*>()) {
+    if (*number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+    return static_cast<std::int64_t>(*number);
+  }
+  const auto* number = json.get_ptr<const Json::number_integer_t*>();
+  return number == nullptr ? std::nullopt : std::optional(*number);
+}
+
+/// Parser callback that refuses an object with the same key twice; the parser itself would keep the last one.
+/// Knows the key that is being read, which the parser does not tell.
+class KeyWatch {
+ public:
+  explicit KeyWatch(const std::string& file) : file_(file) {}
+
+  bool operator()(Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) objects_.emplace_back();
+    if (event == Json::parse_event_t::object_end) objects_.pop_back();
+    if (event == Json::parse_event_t::key) enter_key(parsed.get_ref<const std::string&>());
+    return true;
+  }
+
+  /// "file: key 'llm.layers'" of the value being read, without indices of arrays.
+  std::string place() const {
+    std::string path;
+    for (const Object& outer : objects_) path = member_path(path, outer.current);
+    return path.empty() ? file_ : fmt::format("{}: key '{}'", file_, path);
+  }
+
+ private:
+  struct Object {
+    std::unordered_set<std::string> keys;
+    std::string current;
+  };
+
+  void enter_key(const std::string& key) {
+    Object& object = objects_.back();
+    object.current = key;
+    if (object.keys.insert(key).second) return;
+    throw Error(ErrorKind::input, "expected each key once, found it again", place());
+  }
+
+  const std::string& file_;
+  std::vector<Object> objects_;
+};
+
+[[noreturn]] void refuse_syntax(const Json::parse_error& error, std::string_view text,
+                                const std::string& file) {
+  // error.byte counts the bytes read, the offending one included.
+  const std::string_view read = text.substr(0, error.byte > 0 ? error.byte - 1 : 0);
+  const auto line = 1 + std::count(read.begin(), read.end(), '\n');
+  const std::size_t column = read.size() - (read.rfind('\n') + 1) + 1;  // npos + 1 == 0: the first line
+  const std::string what = error.what();
+  const std::size_t place = what.find("column ");
+  const std::size_t begin = place == std::string::npos ? std::string::npos : what.find(": ", place);
+  const std::string message = begin == std::string::npos ? what : what.substr(begin + 2);
+  throw Error(ErrorKind::input, "expected JSON, found a " + shorten(message, 300),
+              fmt::format("{}:{}:{}", file, line, column));
+}
+
+[[noreturn]] void refuse_range(const Json::out_of_range& error, const std::string& place) {
+  // "[json.exception.out_of_range.406] number overflow parsing '1e999'"
+  const std::string what = error.what();
+  const std::size_t quote = what.find('\'');
+  std::string number = what.substr(quote == std::string::npos ? 0 : quote + 1);
+  if (!number.empty() && number.back() == '\'') number.pop_back();
+  throw Error(ErrorKind::input,
+              "expected a number within the range of a double, found " + shorten(number, kLongestQuote),
+              place);
+}
+
+Json parse(std::string_view text, const std::string& file) {
+  KeyWatch watch(file);
+  try {
+    return Json::parse(text.begin(), text.end(),
+                       [&](int, Json::parse_event_t event, Json& parsed) { return watch(event, parsed); });
+  } catch (const Json::parse_error& error) {
+    refuse_syntax(error, text, file);
+  } catch (const Json::out_of_range& error) {
+    refuse_range(error, watch.place());
+  }
+}
+
+}  // namespace
+
+void JsonValue::refuse(const std::string& message) const {
+  throw Error(ErrorKind::input, message, path_.empty() ? *file_ : fmt::format("{}: key '{}'", *file_, path_));
+}
+
+void JsonValue::refuse_type(const std::string& expected) const {
+  refuse(fmt::format("expected {}, found {}", expected, describe(*json_)));
+}
+
+void JsonValue::require_object() const {
+  if (!json_->is_object()) refuse_type("an object");
+}
+
+void JsonValue::require_keys(std::initializer_list<std::string_view> required,
+                             std::initializer_list<std::string_view> optional) const {
+  require_object();
+  const auto in = [](const auto& keys, const std::string& key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
+  for (const auto& [key, value] : json_->items()) {
+    if (in(required, key) || in(optional, key)) continue;
+    std::vector<std::string_view> known(required);
+    known.insert(known.end(), optional);
+    JsonValue(value, *file_, member_path(path_, key))
+        .refuse(fmt::format("unknown key, expected one of {}", fmt::join(known, ", ")));
+  }
+  // After the unknown ones: a misspelt key is both, and its own name is what to look for.
+  for (const std::string_view key : required) at(key);
+}
+
+JsonValue JsonValue::at(std::string_view key) const {
+  if (!json_->is_object()) refuse_type(fmt::format("an object with key '{}'", key));
+  const auto it = json_->find(key);
+  if (it == json_->end())
+    JsonValue(*json_, *file_, member_path(path_, key)).refuse("expected this key, found none");
+  return {*it, *file_, member_path(path_, key)};
+}
+
+bool JsonValue::has(std::string_view key) const {
+  return json_->is_object() && json_->contains(key);
+}
+
+bool JsonValue::is_array() const {
+  return json_->is_array();
+}
+
+JsonValue JsonValue::element(std::size_t index) const {
+  return {(*json_)[index], *file_, fmt::format("{}[{}]", path_, index)};
+}
+
+std::vector<JsonValue> JsonValue::elements() const {
+  if (!json_->is_array()) refuse_type("an array");
+  std::vector<JsonValue> values;
+  values.reserve(json_->size());
+  for (std::size_t i = 0; i < json_->size(); ++i) values.push_back(element(i));
+  return values;
+}
+
+std::vector<std::int64_t> JsonValue::integers(std::int64_t least, std::int64_t most) const {
+  if (!json_->is_array()) refuse_type("an array");
+  std::vector<std::int64_t> values;
+  values.reserve(json_->size());
+  for (const Json& item : *json_) {
+    // A path is built only for an item that is refused: columns have millions.
+    const auto number = whole_number(item);
+    const bool fits = number && *number >= least && *number <= most;
+    values.push_back(fits ? *number : element(values.size()).integer_in(least, most));
+  }
+  return values;
+}
+
+std::vector<double> JsonValue::numbers() const {
+  std::vector<double> values;
+  for (const JsonValue& item : elements()) values.push_back(item.number());
+  return values;
+}
+
+std::int64_t JsonValue::integer_in(std::int64_t least, std::int64_t most) const {
+  const auto value = whole_number(*json_);
+  if (value && *value >= least && *value <= most) return *value;
+  if (most == std::numeric_limits<int>::max() || most == std::numeric_limits<std::int64_t>::max()) {
+    refuse_type(fmt::format("a whole number of at least {}", least));
+  }
+  refuse_type(fmt::format("a whole number from {} to {}", least, most));
+}
+
+std::uint64_t JsonValue::unsigned_integer() const {
+  if (!json_->is_number_unsigned()) refuse_type("a whole number of at least 0");
+  return json_->get<std::uint64_t>();
+}
+
+double JsonValue::number() const {
+  if (!json_->is_number()) refuse_type("a number");
+  return json_->get<double>();
+}
+
+double JsonValue::non_negative() const {
+  if (!json_->is_number() || !(json_->get<double>() >= 0)) refuse_type("a number of at least 0");
+  return json_->get<double>();
+}
+
+double JsonValue::number_in(double least, double most) const {
+  if (!json_->is_number() || json_->get<double>() < least || json_->get<double>() > most) {
+    refuse_type(fmt::format("a number from {} to {}", least, most));
+  }
+  return json_->get<double>();
+}
+
+const std::string& JsonValue::string() const {
+  if (!json_->is_string()) refuse_type("a string");
+  return json_->get_ref<const std::string&>();
+}
+
+bool JsonValue::boolean() const {
+  if (!json_->is_boolean()) refuse_type("true or false");
+  return json_->get<bool>();
+}
+
+std::size_t JsonValue::choice_index(const std::vector<std::string_view>& names) const {
+  const auto it = json_->is_string() ? std::find(names.begin(), names.end(), string()) : names.end();
+  if (it == names.end()) refuse_type(fmt::format("one of {}", fmt::join(names, ", ")));
+  return static_cast<std::size_t>(it - names.begin());
+}
+
+JsonDocument::JsonDocument(std::string_view text, std::string file)
+    : file_(std::move(file)), json_(std::make_unique<const Json>(parse(text, file_))) {}
+
+JsonDocument::~JsonDocument() = default;
+
+JsonValue JsonDocument::root() const {
+  return {*json_, file_, ""};
+}
+
+JsonValue JsonDocument::root(std::string_view schema, int version) const {
+  JsonValue root = this->root();
+  const JsonValue found = root.at("schema");
+  if (found.string() != schema) found.refuse_type(fmt::format("\"{}\"", schema));
+  const auto found_version = root.at("version").integer<std::int64_t>(1);
+  if (found_version > version) {
+    root.at("version").refuse(fmt::format("written by a newer version: this one reads version {}, found {}",
+                                          version, found_version));
+  }
+  return root;
+}
+
+}  // namespace dflop
