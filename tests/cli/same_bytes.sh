@@ -12,7 +12,7 @@ mkdir -p "$work"
 [ $# -ge 3 ] || trap 'rm -rf "$work"' EXIT
 
 ov="--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 --gbs 128 --iterations 2"
-iv="--data traces/datasets/vision_mix.csv --model internvl2.5-8b --cluster h100:2 --gbs 64 --iterations 2"
+iv="--data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-7b --cluster h100:2 --gbs 64 --iterations 2"
 search="--planner search --budget 2000000"
 
 # One command a line, in order: later ones read what earlier ones wrote into OUT.
@@ -65,7 +65,7 @@ replay --trace OUT/timeline.json --slow rank=0:1.3 --pause rank=1:0.2:0.2 --out 
 replay --trace OUT/raw-timeline.json --cores 2
 partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --format json
 partition --costs traces/items/example.csv --bins 8 --method ilp --steps 2000 --format json
-partition --costs traces/items/example.csv --bins 6 --method makespan --encoder-stages 2 --llm-stages 2 --schedule zb-h1 --steps 20000 --format json
+partition --costs traces/items/example.csv --bins 6 --method makespan --objective makespan --encoder-stages 2 --llm-stages 2 --schedule zb-h1 --steps 20000 --format json
 partition --costs traces/items/example.csv --bins 4 --method random --objective published --format json
 partition --costs traces/items/example.csv --bins 6 --method auto --objective makespan --encoder-stages 1 --llm-stages 3 --steps 20000 --format json
 compare $ov --budget 2000000 --out OUT/compare
@@ -97,7 +97,7 @@ run_all() {
     line=${line//OUT/$out/OUT}
     line=${line//SPEC/$work/spec.json}
     (cd "$root" && eval "$binary $line" 2>"$out/$k.err"; echo "status $?") |
-      sed -E "s#$out#OUT#g; s/\"seconds\": [0-9.e+-]+/\"seconds\": -/" >"$out/$k.txt"
+      sed -E "s#$out#OUT#g; s/\"seconds\": ?[0-9.e+-]+/\"seconds\": -/" >"$out/$k.txt"
   done <<<"$commands"
   rm -f "$out"/OUT/*.sqlite*  # holds measured seconds; its export is compared
   find "$out/OUT" -type f -exec sed -i "s#$out#OUT#g" {} +
