@@ -1,6 +1,7 @@
-// Conditions: what else a simulated run meets beside its costs.
+// Conditions are what a simulated run meets beside its costs: pauses, failures, few cores, shared links.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -10,23 +11,65 @@
 
 namespace dflop {
 
-/// A group that computes nothing for a while. What it has sent and what others do goes on.
-/// Pauses of one group may overlap, as those of two of its ranks.
+/// A Pause is a time in which a group computes nothing. What it has sent and what others do goes on.
+/// Pauses of one group may overlap, as those of two of its ranks do.
 struct Pause {
   static constexpr Nanoseconds kForever{std::numeric_limits<std::int64_t>::max()};
 
   std::int32_t group = 0;
   Nanoseconds start{0};
-  Nanoseconds duration{0};  ///< kForever: it has failed
+  Nanoseconds duration{0};  ///< kForever: the group has failed
 };
 
 struct Conditions {
-  /// Links that messages and collectives share. None: each takes what ProgramCosts says.
+  /// The links that messages and collectives share. Null: each takes what ProgramCosts says.
   const Network* network = nullptr;
-  std::vector<Pause> pauses;
-  /// On which groups take turns to compute, as CoreGate says; messages and collectives need none. 0: every
-  /// rank has one.
+  std::vector<Pause> pauses;  ///< in order of start
+  /// The cores on which groups take turns to compute, as CoreGate says; messages and collectives need none.
+  /// 0: every rank has one.
   int cores = 0;
 };
+
+/// A ComputePiece is a part of a computation in which the group computes all the time, or stands still.
+struct ComputePiece {
+  Nanoseconds start{0};
+  Nanoseconds end{0};
+  bool paused = false;
+};
+
+/// How a computation goes under the conditions of its group.
+struct ComputeRun {
+  Nanoseconds end{0};       ///< when it is done, or when the group fails
+  Nanoseconds computed{0};  ///< without pauses
+  bool fails = false;       ///< the group fails before it is done
+};
+
+/// Runs `amount` of compute of a group from `start` on: the one place that knows what pauses and failures do
+/// to compute. Appends the pieces of a run that does not fail to `pieces`, if given: in order, without gaps,
+/// at least one.
+inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, Nanoseconds start,
+                              Nanoseconds amount, std::vector<ComputePiece>* pieces = nullptr) {
+  Nanoseconds covered = start;  // by the pieces so far
+  Nanoseconds end = start + amount;
+  Nanoseconds computed{0};
+  const auto add_piece = [&](Nanoseconds until, bool paused) {
+    if (pieces != nullptr) pieces->push_back({covered, until, paused});
+    if (!paused) computed += until - covered;
+    covered = until;
+  };
+  for (const Pause& pause : conditions.pauses) {
+    if (pause.group != group || pause.start >= end) continue;
+    const bool fails = pause.duration == Pause::kForever;
+    const Nanoseconds held = std::max(covered, pause.start);  // pauses may overlap
+    const Nanoseconds until = fails ? Pause::kForever : pause.start + pause.duration;
+    if (until <= held) continue;
+    if (held > covered) add_piece(held, false);
+    if (fails) return {std::max(start, pause.start), computed, true};
+    add_piece(until, true);
+    end += until - held;
+  }
+  if (end > covered || covered == start) add_piece(end, false);
+  return {end, amount, false};
+}
 
 }  // namespace dflop

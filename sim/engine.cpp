@@ -1,6 +1,9 @@
 #include "sim/engine.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,17 +11,130 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "sim/engine_run.hpp"
+#include "core/program/collective_order.hpp"
+#include "core/support/core_gate.hpp"
+#include "sim/event_queue.hpp"
+#include "sim/network/flows.hpp"
 
 namespace dflop {
+namespace {
+
+// A message's arrival before it is known.
+constexpr Nanoseconds kNotPosted{-1};
+constexpr Nanoseconds kInFlight{-2};  ///< posted; only the network knows when it arrives
+
+/// So many instructions run on a rank during one memory access, about; so far ahead tables are fetched.
+constexpr std::int64_t kPrefetch = 16;
+
+/// GroupState is what changes about a group while it runs; its sums are kept in its GroupUsage.
+struct GroupState {
+  std::int64_t next = 0;            ///< the instruction that it runs or waits in
+  std::int64_t end = 0;             ///< one past its last instruction
+  Nanoseconds links_busy_until{0};  ///< by messages and collectives so far
+  Bytes activations;
+  std::int32_t awaited = -1;        ///< transfer that it waits for and whose end is not known; -1: none
+  std::int32_t in_flight = 0;       ///< its transfers on a shared network
+  Nanoseconds waiting_since{0};     ///< for its awaited transfer or its cores
+  Nanoseconds links_busy_since{0};  ///< of a shared network
+  std::int64_t waiting_span = 0;    ///< its latest wait
+  Bytes recorded_activations{-1};   ///< of its latest memory point; none yet
+  Bytes recorded_buffers;
+  bool failed = false;
+};
+
+/// A LateEntry is an all_reduce_start that comes into force while an instruction runs.
+struct LateEntry {
+  std::int32_t group = 0;
+  std::int32_t collective = 0;
+  std::int64_t instruction = 0;
+};
+
+/// Engine is one run of simulate().
+class Engine {
+ public:
+  Engine(const Program& program, const ProgramCosts& costs, Detail detail, const Conditions& conditions);
+  Timeline run();
+
+ private:
+  void set_up_group(std::int32_t group);
+  void step();
+  void advance(std::int32_t group);
+  void finish(std::int32_t group);
+  void start_compute(std::int32_t group, const Instruction& instruction);
+  void raise_peak(std::int32_t group, Bytes buffers);
+
+  void set_up_cores(int cores);
+  void ask_for_cores(std::int32_t group);
+  bool instant_ends();
+  void grant_cores();
+  void enter_with_compute(std::int32_t group);
+
+  void post(std::int32_t group, const Instruction& instruction);
+  bool receive(std::int32_t group, const Instruction& instruction);
+  void enter_collective(std::int32_t group, std::int32_t collective, std::int64_t instruction);
+  void enter_later(std::int32_t group, const Instruction& instruction);
+  void enter_after(std::int32_t group, std::int64_t position, Nanoseconds delay);
+  void start_collective(std::int32_t collective);
+  void end_collective(std::int32_t collective);
+  bool wait_for_collective(std::int32_t group, const Instruction& instruction);
+  void end_transfer(std::int32_t transfer);
+  void wait_for(std::int32_t group, std::int32_t transfer);
+  void stop_waiting(std::int32_t group, Nanoseconds began);
+  void resume_at(std::int32_t group, Nanoseconds time);
+  void occupy_links(std::int32_t group, Nanoseconds until);
+  void enter_links(std::int32_t group);
+  void leave_links(std::int32_t group);
+
+  void record_span(std::int32_t group, Stream stream, std::int64_t instruction, Nanoseconds duration,
+                   Bytes bytes);
+  void record_wait(std::int32_t group, Bytes bytes);
+  void record_memory(std::int32_t group, Bytes buffers);
+  void record_stalls();
+  [[noreturn]] void throw_deadlock() const;
+  void check_memory_returned() const;
+
+  std::int32_t transfer_of_collective(std::int32_t collective) const {
+    return static_cast<std::int32_t>(program_.messages.size()) + collective;
+  }
+
+  // Events have the numbers of their groups; beyond those, a collective ends or a late entry comes into
+  // force.
+  std::int32_t end_event(std::int32_t collective) const {
+    return static_cast<std::int32_t>(groups_.size()) + collective;
+  }
+  std::int32_t entry_event(std::size_t entry) const {
+    return end_event(static_cast<std::int32_t>(program_.collectives.size() + entry));
+  }
+
+  const Program& program_;
+  const ProgramCosts& costs_;
+  const Conditions& conditions_;
+  const bool spans_;
+  Nanoseconds now_{0};
+  EventQueue queue_;  ///< has at most one event of a group: the end of what it does or waits for
+  std::optional<Flows> flows_;
+  std::optional<CoreGate> cores_;     ///< where groups have to wait for cores
+  std::vector<std::int32_t> asking_;  ///< for cores, at this instant
+  std::vector<GroupState> groups_;
+  std::vector<Nanoseconds> arrival_;         ///< per message
+  std::vector<Nanoseconds> transfer_start_;  ///< per transfer; of collectives only where nothing is shared
+  std::vector<std::int64_t> transfer_span_;  ///< per transfer on a shared network
+  std::vector<std::uint8_t> collective_ended_;
+  CollectiveOrder collective_order_;
+  std::vector<LateEntry> late_entries_;
+  Timeline timeline_;
+};
+
+// The run, from beginning to end.
+
 Engine::Engine(const Program& program, const ProgramCosts& costs, Detail detail, const Conditions& conditions)
     : program_(program),
       costs_(costs),
-      pauses_(conditions.pauses),
+      conditions_(conditions),
       spans_(detail == Detail::spans),
       queue_(program.groups.size() + program.collectives.size()),
       groups_(program.groups.size()),
-      arrival_(program.messages.size(), Nanoseconds(-1)),
+      arrival_(program.messages.size(), kNotPosted),
       collective_ended_(program.collectives.size(), 0),
       collective_order_(program) {
   const std::size_t transfers = program.messages.size() + program.collectives.size();
@@ -94,108 +210,7 @@ void Engine::set_up_group(std::int32_t group) {
   record_memory(group, Bytes{});
 }
 
-/// Runs a group until something takes time.
-void Engine::advance(std::int32_t group) {
-  GroupState& state = groups_[group];
-  while (state.next < state.end) {
-    const Instruction& instruction = program_.instructions[state.next];
-    if (is_send(instruction.op)) {
-      post(group, instruction);
-    } else if (is_receive(instruction.op)) {
-      if (!receive(group, instruction)) return;
-    } else if (instruction.op == Op::all_reduce) {
-      wait_for(group, transfer_of_collective(instruction.index));
-      return enter_collective(group, instruction.index, state.next);
-    } else if (instruction.op == Op::all_reduce_start) {
-      enter_later(group, instruction);
-    } else if (instruction.op == Op::all_reduce_wait) {
-      if (!wait_for_collective(group, instruction)) return;
-    } else {
-      return cores_ ? ask_for_cores(group) : start_compute(group, instruction);
-    }
-    ++state.next;
-  }
-}
-
-/// Ends the instruction that took time.
-void Engine::finish(std::int32_t group) {
-  GroupState& state = groups_[group];
-  const Op op = program_.instructions[state.next].op;
-  if (op == Op::backward || op == Op::backward_weight) state.activations -= costs_.activation_of(state.next);
-  if (op == Op::backward_input) {
-    state.activations += costs_.activation_of(state.next);
-    raise_peak(group, Bytes{});
-  }
-  record_memory(group, Bytes{});
-  if (cores_ && (is_compute(op) || op == Op::optimizer_step)) cores_->give_back(group);
-  ++state.next;
-}
-
-void Engine::start_compute(std::int32_t group, const Instruction& instruction) {
-  GroupState& state = groups_[group];
-  GroupUsage& usage = timeline_.groups[group];
-  // Groups take turns, so that each reads its own place of four long tables: too many streams for the
-  // hardware's own prefetching (64 stages x 4096 microbatches: 80 ms without these lines, 60 ms with them).
-  const auto fetch = [&](const auto& table) {
-    if (!table.empty()) __builtin_prefetch(table.data() + state.next + kPrefetch);
-  };
-  fetch(program_.instructions);
-  fetch(costs_.instruction);
-  fetch(costs_.activation);
-  fetch(costs_.workspace);
-  const Nanoseconds duration = costs_.instruction[state.next];
-  if (instruction.op == Op::forward) state.activations += costs_.activation_of(state.next);
-  const Bytes buffers = costs_.workspace_of(state.next);
-  raise_peak(group, buffers);
-  record_memory(group, buffers);
-  const std::optional<Nanoseconds> end = end_of_compute(group, duration);
-  if (!end) return fail(group);
-  usage.busy += duration;
-  record_span(group, Stream::compute, state.next, *end - now_, Bytes{});
-  queue_.push(*end, group);
-}
-
-void Engine::raise_peak(std::int32_t group, Bytes buffers) {
-  const Bytes activations = groups_[group].activations;
-  GroupUsage& usage = timeline_.groups[group];
-  const Bytes in_use = usage.model_state.total() + activations + buffers;
-  if (in_use <= usage.peak_memory) return;
-  usage.peak_memory = in_use;
-  usage.peak_time = now_;
-  usage.peak_activations = activations;
-  usage.peak_buffers = buffers;
-}
-
-/// When compute that takes `duration` ends, pauses included; never if the group fails before.
-std::optional<Nanoseconds> Engine::end_of_compute(std::int32_t group, Nanoseconds duration) const {
-  Nanoseconds end = now_ + duration;
-  Nanoseconds held_until = now_;        // by the pauses so far, which may overlap
-  for (const Pause& pause : pauses_) {  // in order of start
-    if (pause.group != group || pause.start >= end) continue;
-    if (pause.duration == Pause::kForever) return std::nullopt;
-    const Nanoseconds from = std::max(pause.start, held_until);
-    held_until = std::max(held_until, pause.start + pause.duration);
-    end += std::max(held_until - from, Nanoseconds(0));
-  }
-  return end;
-}
-
-/// The compute that starts now never ends. Until the group fails it is busy, but for other pauses.
-void Engine::fail(std::int32_t group) {
-  GroupState& state = groups_[group];
-  state.failed = true;
-  Nanoseconds held_until = now_;
-  for (const Pause& pause : pauses_) {  // in order of start
-    if (pause.group != group) continue;
-    timeline_.groups[group].busy += std::max(pause.start - held_until, Nanoseconds(0));
-    state.waiting_since = std::max(now_, pause.start);
-    if (pause.duration == Pause::kForever) break;
-    held_until = std::max(held_until, pause.start + pause.duration);
-  }
-  record_span(group, Stream::compute, state.next, state.waiting_since - now_, Bytes{});
-}
-
-/// Where each group stands that did not come to its end. That is an error unless a rank has failed.
+/// Records where each group stands that did not come to its end. That is an error unless a rank has failed.
 void Engine::record_stalls() {
   bool failed = false;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -220,9 +235,7 @@ void Engine::record_stalls() {
   if (!timeline_.stalls.empty() && !failed) throw_deadlock();
 }
 
-namespace {
-
-/// "group 3 (stage 3, dp rank 0) waits for message 42 (microbatch 5) of group 2".
+/// Returns "group 3 (stage 3, dp rank 0) waits for message 42 (microbatch 5) of group 2".
 std::string describe_wait(const Program& program, std::int32_t group, const Instruction& instruction) {
   const Group& waiting = program.groups[group];
   std::string text = "group " + std::to_string(group) + " (stage " + std::to_string(waiting.stage) +
@@ -234,8 +247,6 @@ std::string describe_wait(const Program& program, std::int32_t group, const Inst
   return text + "message " + std::to_string(instruction.index) + " (microbatch " +
          std::to_string(message.microbatch) + ") of group " + std::to_string(message.source);
 }
-
-}  // namespace
 
 void Engine::throw_deadlock() const {
   constexpr std::size_t kNamed = 8;  // a line to read, not a listing of a cluster
@@ -263,7 +274,340 @@ void Engine::check_memory_returned() const {
   }
 }
 
-namespace {
+// Instructions and compute.
+
+/// Runs the instructions of a group until one takes time.
+void Engine::advance(std::int32_t group) {
+  GroupState& state = groups_[group];
+  while (state.next < state.end) {
+    const Instruction& instruction = program_.instructions[state.next];
+    if (is_send(instruction.op)) {
+      post(group, instruction);
+    } else if (is_receive(instruction.op)) {
+      if (!receive(group, instruction)) return;
+    } else if (instruction.op == Op::all_reduce) {
+      wait_for(group, transfer_of_collective(instruction.index));
+      return enter_collective(group, instruction.index, state.next);
+    } else if (instruction.op == Op::all_reduce_start) {
+      enter_later(group, instruction);
+    } else if (instruction.op == Op::all_reduce_wait) {
+      if (!wait_for_collective(group, instruction)) return;
+    } else {
+      return cores_ ? ask_for_cores(group) : start_compute(group, instruction);
+    }
+    ++state.next;
+  }
+}
+
+/// Ends the instruction of a group that took time.
+void Engine::finish(std::int32_t group) {
+  GroupState& state = groups_[group];
+  const Op op = program_.instructions[state.next].op;
+  if (op == Op::backward || op == Op::backward_weight) state.activations -= costs_.activation_of(state.next);
+  if (op == Op::backward_input) {
+    state.activations += costs_.activation_of(state.next);
+    raise_peak(group, Bytes{});
+  }
+  record_memory(group, Bytes{});
+  if (cores_ && (is_compute(op) || op == Op::optimizer_step)) cores_->give_back(group);
+  ++state.next;
+}
+
+void Engine::start_compute(std::int32_t group, const Instruction& instruction) {
+  GroupState& state = groups_[group];
+  // Groups take turns, so that each reads its own place of four long tables: too many streams for the
+  // hardware's own prefetching (64 stages x 4096 microbatches: 80 ms without these lines, 60 ms with them).
+  const auto fetch = [&](const auto& table) {
+    if (!table.empty()) __builtin_prefetch(table.data() + state.next + kPrefetch);
+  };
+  fetch(program_.instructions);
+  fetch(costs_.instruction);
+  fetch(costs_.activation);
+  fetch(costs_.workspace);
+  const Nanoseconds duration = costs_.instruction[state.next];
+  if (instruction.op == Op::forward) state.activations += costs_.activation_of(state.next);
+  const Bytes buffers = costs_.workspace_of(state.next);
+  raise_peak(group, buffers);
+  record_memory(group, buffers);
+  const ComputeRun run = run_compute(conditions_, group, now_, duration);
+  timeline_.groups[group].busy += run.computed;
+  record_span(group, Stream::compute, state.next, run.end - now_, Bytes{});
+  if (run.fails) {
+    state.failed = true;
+    state.waiting_since = run.end;
+    return;
+  }
+  queue_.push(run.end, group);
+}
+
+void Engine::raise_peak(std::int32_t group, Bytes buffers) {
+  const Bytes activations = groups_[group].activations;
+  GroupUsage& usage = timeline_.groups[group];
+  const Bytes in_use = usage.model_state.total() + activations + buffers;
+  if (in_use <= usage.peak_memory) return;
+  usage.peak_memory = in_use;
+  usage.peak_time = now_;
+  usage.peak_activations = activations;
+  usage.peak_buffers = buffers;
+}
+
+// Cores, where they are fewer than ranks.
+
+/// Nobody asks for cores where there is no limit, or where all ranks have one at once.
+void Engine::set_up_cores(int cores) {
+  timeline_.cores = cores;
+  if (cores == 0 || cores >= program_.ranks()) return;
+  cores_.emplace(cores);
+  for (const Group& group : program_.groups) cores_->add_group(group.ranks);
+}
+
+/// Notes that the group has compute to do. Cores are granted when all that happens at this instant has, so
+/// that who asks at one instant is served by its number and not by the order of events.
+void Engine::ask_for_cores(std::int32_t group) {
+  groups_[group].waiting_since = now_;
+  asking_.push_back(group);
+}
+
+/// Tells whether nothing is left to happen at this instant.
+bool Engine::instant_ends() {
+  if (!queue_.empty() && queue_.next_time() <= now_) return false;
+  return !flows_ || flows_->idle() || flows_->next_time() > now_;
+}
+
+void Engine::grant_cores() {
+  std::sort(asking_.begin(), asking_.end());
+  for (const std::int32_t group : asking_) cores_->ask(group);
+  asking_.clear();
+  while (const auto group = cores_->admit()) {
+    enter_with_compute(*group);
+    start_compute(*group, program_.instructions[groups_[*group].next]);
+  }
+}
+
+/// Enters the collectives that were to be entered while the compute runs that begins now.
+void Engine::enter_with_compute(std::int32_t group) {
+  const std::int64_t compute = groups_[group].next;
+  std::int64_t start = compute;
+  while (start > program_.groups[group].begin &&
+         program_.instructions[start - 1].op == Op::all_reduce_start) {
+    --start;
+  }
+  for (; start < compute; ++start) {
+    const Nanoseconds delay =
+        entry_delay(program_.collectives[program_.instructions[start].index], costs_.instruction[compute]);
+    if (delay > Nanoseconds(0)) enter_after(group, start, delay);
+  }
+}
+
+// Messages and collectives.
+
+void Engine::post(std::int32_t group, const Instruction& instruction) {
+  const Message& message = program_.messages[instruction.index];
+  if (flows_) {
+    arrival_[instruction.index] = kInFlight;
+    transfer_start_[instruction.index] = now_;
+    enter_links(group);
+    enter_links(message.destination);
+    if (spans_) transfer_span_[instruction.index] = static_cast<std::int64_t>(timeline_.spans.size());
+    record_span(group, Stream::send, groups_[group].next, Nanoseconds(0), message.bytes);
+    flows_->start(instruction.index, now_);
+    return;
+  }
+  // As in start_compute(): one more stream a boundary and direction (64 x 4096: 60 ms without, 43 ms with).
+  __builtin_prefetch(&program_.messages[instruction.index] + kPrefetch);
+  __builtin_prefetch(&costs_.message[instruction.index] + kPrefetch);
+  __builtin_prefetch(&arrival_[instruction.index] + kPrefetch, 1);
+  const Nanoseconds duration = costs_.message[instruction.index];
+  arrival_[instruction.index] = now_ + duration;
+  occupy_links(group, now_ + duration);
+  occupy_links(message.destination, now_ + duration);
+  record_span(group, Stream::send, groups_[group].next, duration, message.bytes);
+  if (groups_[message.destination].awaited == instruction.index) {
+    groups_[message.destination].awaited = -1;
+    resume_at(message.destination, now_ + duration);
+  }
+}
+
+/// Returns whether the message is there. If not, the group sleeps until it is.
+bool Engine::receive(std::int32_t group, const Instruction& instruction) {
+  const Nanoseconds arrival = arrival_[instruction.index];
+  record_wait(group, program_.messages[instruction.index].bytes);
+  if (arrival == kNotPosted || arrival == kInFlight) {
+    wait_for(group, instruction.index);
+    return false;
+  }
+  if (arrival <= now_) return true;
+  resume_at(group, arrival);
+  return false;
+}
+
+/// Runs an all_reduce_start: the group enters when its next compute has run for the part that the collective
+/// asks.
+void Engine::enter_later(std::int32_t group, const Instruction& instruction) {
+  const std::int64_t position = groups_[group].next;
+  std::int64_t compute = position;
+  while (program_.instructions[compute].op == Op::all_reduce_start) ++compute;  // verify(): there is one
+  const Nanoseconds delay = entry_delay(program_.collectives[instruction.index], costs_.instruction[compute]);
+  if (delay == Nanoseconds(0)) return enter_collective(group, instruction.index, position);
+  if (cores_) return;  // enter_with_compute() knows when the compute begins
+  enter_after(group, position, delay);
+}
+
+void Engine::enter_after(std::int32_t group, std::int64_t position, Nanoseconds delay) {
+  const ComputeRun run = run_compute(conditions_, group, now_, delay);
+  if (run.fails) return;
+  late_entries_.push_back({group, program_.instructions[position].index, position});
+  queue_.push(run.end, entry_event(late_entries_.size() - 1));
+}
+
+void Engine::enter_collective(std::int32_t group, std::int32_t collective, std::int64_t instruction) {
+  if (collective_order_.enter(group, collective, instruction)) start_collective(collective);
+}
+
+void Engine::start_collective(std::int32_t collective) {
+  const std::int32_t transfer = transfer_of_collective(collective);
+  const Collective& parts = program_.collectives[collective];
+  const Nanoseconds duration = flows_ ? Nanoseconds(0) : costs_.collective[collective];
+  transfer_start_[transfer] = now_;
+  if (flows_ && spans_) transfer_span_[transfer] = static_cast<std::int64_t>(timeline_.spans.size());
+  for (const std::int32_t group : parts.groups) {
+    record_span(group, Stream::collective, collective_order_.entry(group), duration, parts.bytes);
+    if (flows_) {
+      enter_links(group);
+    } else {
+      occupy_links(group, now_ + duration);
+    }
+  }
+  if (flows_) {
+    flows_->start(transfer, now_);
+  } else {
+    queue_.push(now_ + duration, end_event(collective));
+  }
+}
+
+void Engine::end_collective(std::int32_t collective) {
+  const std::int32_t transfer = transfer_of_collective(collective);
+  collective_ended_[collective] = 1;
+  for (const std::int32_t group : program_.collectives[collective].groups) {
+    if (groups_[group].awaited == transfer) stop_waiting(group, transfer_start_[transfer]);
+  }
+  for (const std::int32_t next : collective_order_.end(collective)) start_collective(next);
+}
+
+/// Returns whether the collective has ended. If not, the group sleeps until it has.
+bool Engine::wait_for_collective(std::int32_t group, const Instruction& instruction) {
+  record_wait(group, Bytes{});
+  if (collective_ended_[instruction.index] != 0) return true;
+  wait_for(group, transfer_of_collective(instruction.index));
+  return false;
+}
+
+/// Ends a transfer on a shared network.
+void Engine::end_transfer(std::int32_t transfer) {
+  const auto messages = static_cast<std::int32_t>(program_.messages.size());
+  const bool is_message = transfer < messages;
+  const std::size_t spans = is_message ? 1 : program_.collectives[transfer - messages].groups.size();
+  for (std::size_t k = 0; spans_ && k < spans; ++k) {
+    Span& span = timeline_.spans[transfer_span_[transfer] + k];
+    span.duration = now_ - span.start;
+  }
+  if (!is_message) {
+    for (const std::int32_t group : program_.collectives[transfer - messages].groups) leave_links(group);
+    return end_collective(transfer - messages);
+  }
+  const Message& message = program_.messages[transfer];
+  arrival_[transfer] = now_;
+  leave_links(message.source);
+  leave_links(message.destination);
+  if (groups_[message.destination].awaited == transfer) {
+    stop_waiting(message.destination, transfer_start_[transfer]);
+  }
+}
+
+void Engine::wait_for(std::int32_t group, std::int32_t transfer) {
+  groups_[group].awaited = transfer;
+  groups_[group].waiting_since = now_;
+}
+
+/// Wakes a group: what it waited for ends now and was in flight since `began`. Idle time before that is
+/// bubble.
+void Engine::stop_waiting(std::int32_t group, Nanoseconds began) {
+  GroupState& state = groups_[group];
+  state.awaited = -1;
+  timeline_.groups[group].wait += now_ - std::max(began, state.waiting_since);
+  if (spans_ && program_.instructions[state.next].op != Op::all_reduce) {
+    Span& span = timeline_.spans[state.waiting_span];
+    span.duration = now_ - span.start;
+  }
+  queue_.push(now_, group);
+}
+
+/// Wakes a group at `time`, until when what it waits for is in flight. Called once per wait, at the later of
+/// the moment it began to wait and the moment the transfer began, so that the time from now on is `wait` and
+/// that before is bubble.
+void Engine::resume_at(std::int32_t group, Nanoseconds time) {
+  timeline_.groups[group].wait += time - now_;
+  if (spans_) {
+    Span& span = timeline_.spans[groups_[group].waiting_span];
+    span.duration = time - span.start;
+  }
+  queue_.push(time, group);
+}
+
+/// Adds [now, until] to the union of the group's transfers. Transfers begin in the order of virtual time, so
+/// that what the union already covers of the interval is what lies before links_busy_until.
+void Engine::occupy_links(std::int32_t group, Nanoseconds until) {
+  GroupState& state = groups_[group];
+  if (until <= state.links_busy_until) return;
+  timeline_.groups[group].transfer += until - std::max(now_, state.links_busy_until);
+  state.links_busy_until = until;
+}
+
+/// Counts the transfers of a group where their ends are not known beforehand: the union of these is the time
+/// in which the count is not zero.
+void Engine::enter_links(std::int32_t group) {
+  if (groups_[group].in_flight++ == 0) groups_[group].links_busy_since = now_;
+}
+
+void Engine::leave_links(std::int32_t group) {
+  if (--groups_[group].in_flight > 0) return;
+  timeline_.groups[group].transfer += now_ - groups_[group].links_busy_since;
+}
+
+// What the timeline keeps.
+
+void Engine::record_span(std::int32_t group, Stream stream, std::int64_t position, Nanoseconds duration,
+                         Bytes bytes) {
+  if (!spans_) return;
+  const Instruction& instruction = program_.instructions[position];
+  Span& span = timeline_.spans.emplace_back();
+  span.rank = program_.groups[group].first_rank;
+  span.stream = stream;
+  span.op = instruction.op;
+  span.stage = instruction.stage;
+  span.microbatch = instruction.microbatch;
+  span.start = now_;
+  span.duration = duration;
+  span.bytes = bytes;
+  (is_compute(instruction.op) ? span.work : span.message) = instruction.index;
+  span.position = static_cast<std::int32_t>(position - program_.groups[group].begin);
+}
+
+void Engine::record_wait(std::int32_t group, Bytes bytes) {
+  groups_[group].waiting_span = static_cast<std::int64_t>(timeline_.spans.size());
+  record_span(group, Stream::receive, groups_[group].next, Nanoseconds(0), bytes);
+}
+
+void Engine::record_memory(std::int32_t group, Bytes buffers) {
+  if (!spans_) return;
+  GroupState& state = groups_[group];
+  if (state.activations == state.recorded_activations && buffers == state.recorded_buffers) return;
+  timeline_.memory.push_back({program_.groups[group].first_rank, now_, state.activations, buffers});
+  state.recorded_activations = state.activations;
+  state.recorded_buffers = buffers;
+}
+
+// Checks before a run.
 
 template <typename T>
 void require_size(const std::vector<T>& table, std::size_t expected, std::string_view what) {
@@ -292,6 +636,10 @@ void require_fit(const Program& program, const ProgramCosts& costs) {
 }
 
 }  // namespace
+
+Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute) {
+  return Nanoseconds(std::llround(collective.ready * static_cast<double>(compute.count())));
+}
 
 Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail,
                   const Conditions& conditions) {

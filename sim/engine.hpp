@@ -1,4 +1,4 @@
-// The event engine: runs a Program in virtual time.
+// The event engine runs a Program in virtual time.
 #pragma once
 
 #include "core/cost_model.hpp"
@@ -40,11 +40,14 @@ namespace dflop {
 /// Where a group fails (conditions.pauses), the run goes on as far as the others get, and Timeline::stalls
 /// says where each group stands.
 ///
-/// @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group; the
-/// pauses are in order of start.
+/// @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group.
 /// @throws Error (internal) if the costs do not fit the program or are negative, if the program deadlocks
 /// (naming the groups and what each waits for), or if memory does not return to the model state.
 Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail,
                   const Conditions& conditions = {});
+
+/// Returns how long the compute after an all_reduce_start runs before its group enters `collective`, where it
+/// takes `compute` in all. Zero: the group enters at once.
+Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute);
 
 }  // namespace dflop

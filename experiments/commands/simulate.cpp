@@ -20,7 +20,7 @@
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "sim/engine.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/network.hpp"
 #include "traces/files/order.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"

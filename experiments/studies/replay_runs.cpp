@@ -10,7 +10,7 @@
 #include "core/program/lowering.hpp"
 #include "core/program/verify.hpp"
 #include "sim/engine.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/network.hpp"
 #include "traces/files/order.hpp"
 
 namespace dflop {

@@ -19,7 +19,7 @@
 #include "core/support/parallel.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
 
 namespace dflop {

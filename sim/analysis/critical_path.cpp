@@ -9,15 +9,15 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
-#include "sim/late_entry.hpp"
+#include "sim/engine.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr std::int64_t kNone = -1;
 
-/// `what` has {} where the number belongs. Called for every span, so the text is made only where it is
-/// needed.
+/// Throws unless `holds`. `what` has {} where the number belongs; the text is made only where it is needed,
+/// as every span is checked.
 void require(bool holds, std::string_view what, std::int64_t number = 0) {
   if (holds) return;
   std::string text = "critical path: " + std::string(what);
@@ -26,7 +26,7 @@ void require(bool holds, std::string_view what, std::int64_t number = 0) {
   throw Error(ErrorKind::internal, text);
 }
 
-/// Walks back from the end of the run. The walk stands in `group_` at `time_`, the end of the instruction
+/// PathWalk walks back from the end of the run. It stands in `group_` at `time_`, the end of the instruction
 /// `at_`; the links come out last first.
 class PathWalk {
  public:
@@ -35,7 +35,7 @@ class PathWalk {
       : program_(program),
         costs_(costs),
         timeline_(timeline),
-        pauses_(conditions.pauses),
+        conditions_(conditions),
         cores_(conditions.cores > 0) {
     require(timeline.stalls.empty(), "the run stalled, so it has no end to walk back from");
     index_spans();
@@ -91,7 +91,8 @@ class PathWalk {
   const Span& span_at(std::int64_t instruction) const { return timeline_.spans[span_of_[instruction]]; }
   static Nanoseconds end_of(const Span& span) { return span.start + span.duration; }
 
-  /// When the group is done with an instruction and goes on: at once after a send and an all_reduce_start.
+  /// Returns when the group is done with an instruction and goes on: at once after a send and an
+  /// all_reduce_start.
   Nanoseconds done(std::int32_t group, std::int64_t instruction) const {
     for (; instruction >= program_.groups[group].begin; --instruction) {
       const Op op = program_.instructions[instruction].op;
@@ -134,28 +135,16 @@ class PathWalk {
     }
   }
 
-  /// `amount` of a compute instruction of a group, with the pauses in it; as Engine::end_of_compute().
+  /// Returns the links of `amount` of a compute instruction of a group: compute, and the pauses in it.
   std::vector<PathLink> run_of(std::int32_t group, std::int64_t instruction, Nanoseconds amount) const {
     const Instruction& what = program_.instructions[instruction];
+    std::vector<ComputePiece> pieces;
+    run_compute(conditions_, group, span_at(instruction).start, amount, &pieces);
     std::vector<PathLink> parts;
-    const auto add = [&](PathLinkKind kind, Nanoseconds from, Nanoseconds to) {
-      parts.push_back(
-          {kind, what.op, what.stage, what.stage, group, group, what.microbatch, from, to - from});
-    };
-    const Nanoseconds begin = span_at(instruction).start;
-    Nanoseconds covered = begin;
-    Nanoseconds end = begin + amount;
-    for (const Pause& pause : pauses_) {
-      if (pause.group != group || pause.start >= end) continue;
-      const Nanoseconds held = std::max(covered, pause.start);
-      const Nanoseconds until = pause.start + pause.duration;
-      if (until <= held) continue;
-      if (held > covered) add(PathLinkKind::compute, covered, held);
-      add(PathLinkKind::pause, held, until);
-      covered = until;
-      end += until - held;
+    for (const ComputePiece& piece : pieces) {
+      parts.push_back({piece.paused ? PathLinkKind::pause : PathLinkKind::compute, what.op, what.stage,
+                       what.stage, group, group, what.microbatch, piece.start, piece.end - piece.start});
     }
-    if (end > covered || parts.empty()) add(PathLinkKind::compute, covered, end);
     return parts;
   }
 
@@ -175,8 +164,9 @@ class PathWalk {
     time_ = parts.front().start;
   }
 
-  /// From the beginning of a compute instruction to what stands before `instruction`, or, where it waited for
-  /// cores, to compute that gave some back then. There is one that took time: cores were in use before.
+  /// Goes from the beginning of a compute instruction to what stands before `instruction`, or, where it
+  /// waited for cores, to compute that gave some back then. There is one that took time: cores were in use
+  /// before.
   void go_before(std::int64_t instruction, std::int64_t compute) {
     at_ = instruction - 1;
     if (!cores_ || done(group_, at_) == time_) return;
@@ -199,7 +189,7 @@ class PathWalk {
     at_ = send - 1;
   }
 
-  /// How a participant came to a collective.
+  /// An Entry says how a participant came to a collective.
   struct Entry {
     std::int32_t group = 0;
     std::int64_t instruction = 0;
@@ -211,7 +201,8 @@ class PathWalk {
                        costs_.instruction[compute]);
   }
 
-  /// The compute during which an all_reduce_start comes into force; kNone where the group enters at once.
+  /// Returns the compute during which an all_reduce_start comes into force; kNone where the group enters at
+  /// once.
   std::int64_t compute_of(const Entry& entry) const {
     std::int64_t compute = entry.instruction;
     if (program_.instructions[compute].op != Op::all_reduce_start) return kNone;
@@ -229,7 +220,7 @@ class PathWalk {
     return end_of(run_of(entry.group, compute, delay_of(entry, compute)));
   }
 
-  /// From the end of a collective to who came last to it, over the collectives that this one ran before.
+  /// Goes from the end of a collective to who came last to it, over the collectives that this one ran before.
   void follow_collective(std::int64_t collective) {
     std::uint16_t to_stage = program_.instructions[at_].stage;
     for (;;) {
@@ -255,7 +246,7 @@ class PathWalk {
     }
   }
 
-  /// Whether the collective that the participant ran before ends now.
+  /// Tells whether the collective that the participant ran before ends now.
   bool held_up(const Entry& entry) const {
     return entry.before != kNone && end_of(span_at(entries_[entry.before].front().instruction)) == time_;
   }
@@ -273,10 +264,10 @@ class PathWalk {
   const Program& program_;
   const ProgramCosts& costs_;
   const Timeline& timeline_;
-  const std::vector<Pause>& pauses_;
+  const Conditions& conditions_;
   bool cores_;                               ///< groups may have waited for some
   std::map<Nanoseconds, Place> freed_;       ///< by time, if so: compute that gave cores back then
-  std::optional<Place> cores_went_to_;       ///< those of the compute that the walk has come to
+  std::optional<Place> cores_went_to_;       ///< from the compute that the walk has come to
   std::vector<std::int64_t> span_of_;        ///< per instruction
   std::vector<std::int64_t> send_of_;        ///< per message: its instruction
   std::vector<std::vector<Entry>> entries_;  ///< per collective, in the order of its participants

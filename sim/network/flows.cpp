@@ -73,7 +73,7 @@ void Flows::begin_phase(std::int32_t id, Nanoseconds now) {
   flow.event = now + network_.phases[flow.phase].latency;
 }
 
-/// The latency is over: the flow takes its share of the links. It is in the heap.
+/// Takes a flow's share of the links: its latency is over. It is in the heap.
 void Flows::join(std::int32_t id) {
   Flow& flow = flows_[id];
   const TransferPhase& phase = network_.phases[flow.phase];
@@ -93,7 +93,7 @@ void Flows::join(std::int32_t id) {
   set_rate(id, route.most_bytes_per_s);
 }
 
-/// The flow gives its links back. It is not in the heap.
+/// Gives a flow's links back. It is not in the heap.
 void Flows::leave(std::int32_t id) {
   for (const LinkUse& use : uses_of(flows_[id])) {
     Link& link = links_[use.link];
@@ -137,7 +137,7 @@ void Flows::gather(std::int32_t first) {
   }
 }
 
-/// Progressive filling of what gather() found.
+/// Settles what gather() found, by progressive filling.
 void Flows::fill() {
   for (const std::int32_t l : affected_links_) {
     links_[l].spare = network_.link_bytes_per_s[l];
@@ -167,7 +167,7 @@ void Flows::fill() {
   }
 }
 
-/// Settles each unsettled flow for which `which` holds at its `rate`; whether there was one.
+/// Settles each unsettled flow for which `which` holds at its `rate`, and returns whether there was one.
 template <typename Which, typename Rate>
 bool Flows::settle_those(Which which, Rate rate) {
   std::size_t kept = 0;
@@ -213,6 +213,57 @@ bool Flows::uses_link(const Flow& flow, std::int32_t link) const {
 
 double Flows::limit(const Flow& flow) const {
   return network_.routes[network_.phases[flow.phase].route].most_bytes_per_s;
+}
+
+void Flows::Heap::push(std::int32_t flow) {
+  places_.push_back(flow);
+  put(places_.size() - 1, flow);
+  up(places_.size() - 1);
+}
+
+void Flows::Heap::pop() {
+  const std::int32_t last = places_.back();
+  places_.pop_back();
+  if (places_.empty()) return;
+  put(0, last);
+  down(0);
+}
+
+void Flows::Heap::update(std::int32_t flow) {
+  up(flows_[flow].heap_place);
+  down(flows_[flow].heap_place);
+}
+
+bool Flows::Heap::earlier(std::int32_t a, std::int32_t b) const {
+  const Flow& first = flows_[a];
+  const Flow& second = flows_[b];
+  return first.event != second.event ? first.event < second.event : first.number < second.number;
+}
+
+void Flows::Heap::put(std::size_t place, std::int32_t flow) {
+  places_[place] = flow;
+  flows_[flow].heap_place = place;
+}
+
+void Flows::Heap::up(std::size_t place) {
+  const std::int32_t flow = places_[place];
+  while (place > 0 && earlier(flow, places_[(place - 1) / 2])) {
+    put(place, places_[(place - 1) / 2]);
+    place = (place - 1) / 2;
+  }
+  put(place, flow);
+}
+
+void Flows::Heap::down(std::size_t place) {
+  const std::int32_t flow = places_[place];
+  while (2 * place + 1 < places_.size()) {
+    std::size_t child = 2 * place + 1;
+    if (child + 1 < places_.size() && earlier(places_[child + 1], places_[child])) ++child;
+    if (!earlier(places_[child], flow)) break;
+    put(place, places_[child]);
+    place = child;
+  }
+  put(place, flow);
 }
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Flows: transfers that share links, in virtual time.
+// Flows runs transfers that share links, in virtual time.
 #pragma once
 
 #include <cstddef>
@@ -30,10 +30,11 @@ class Flows {
 
   bool idle() const { return heap_.empty(); }
 
-  /// When something happens next. Not idle.
+  /// Returns when something happens next. @pre not idle
   Nanoseconds next_time();
 
-  /// Moves to next_time(). The transfer that ends then; nothing if a phase began or ended inside one.
+  /// Moves to next_time() and returns the transfer that ends then; nothing if a phase began or ended inside
+  /// one.
   std::optional<std::int32_t> advance();
 
  private:
@@ -61,7 +62,7 @@ class Flows {
     std::uint64_t visit = 0;
   };
 
-  /// Binary heap of flows, earliest event first, in which an event can move.
+  /// A Heap is a binary heap of flows, earliest event first, in which an event can move.
   class Heap {
    public:
     explicit Heap(std::vector<Flow>& flows) : flows_(flows) {}

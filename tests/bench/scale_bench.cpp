@@ -7,7 +7,7 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/study.hpp"
 #include "sim/engine.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/network.hpp"
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop {

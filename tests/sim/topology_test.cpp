@@ -1,5 +1,5 @@
 // The links of a cluster: alone on them everything takes what the cost model says; together it shares.
-#include "sim/network/topology.hpp"
+#include "sim/network/network.hpp"
 
 #include <gtest/gtest.h>
 
