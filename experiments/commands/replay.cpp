@@ -125,28 +125,12 @@ std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan) {
   return changes;
 }
 
-/// The conditions that were asked for, as "slow rank=3:1.5, jitter 0.1".
-std::string conditions_name(const Values& values, double jitter) {
-  std::string name;
-  const auto add = [&](const std::string& option, const std::string& value) {
-    name += fmt::format("{}{} {}", name.empty() ? "" : ", ", option, value);
-  };
-  if (const auto network = read_text(values, "network")) add("network", *network);
-  for (const char* option : {"slow", "slow-link", "pause", "fail"}) {
-    if (values.count(option) == 0) continue;
-    for (const auto& value : values[option].as<std::vector<std::string>>()) add(option, value);
-  }
-  if (values.count("cores") > 0) add("cores", fmt::format("{}", values["cores"].as<std::int64_t>()));
-  if (jitter > 0) add("jitter", fmt::format("{}", jitter));
-  return name;
-}
-
 /// Links that are shared are scaled, too: contention takes the place of the durations that were. What the
 /// host adds to a message is part of the latency that rescale_links() finds.
 ReplayConditions read_conditions(const Values& values, const OtherPlan* plan) {
   ReplayConditions conditions;
   conditions.what_if = read_what_if(values);
-  conditions.name = conditions_name(values, conditions.what_if.jitter);
+  conditions.name = conditions_name(values);
   conditions.cluster = read_cluster(values, plan);
   if (conditions.what_if.network != NetworkModel::contention) return conditions;
   if (!conditions.cluster) {

@@ -9,16 +9,8 @@
 #include "experiments/presets/presets.hpp"
 
 namespace dflop {
-namespace {
 
 namespace po = boost::program_options;
-
-[[noreturn]] void refuse(const std::string& expected, const std::string& found) {
-  throw Error(ErrorKind::usage,
-              fmt::format("option '--stage-gpu': expected {}, found '{}'", expected, found));
-}
-
-}  // namespace
 
 void add_stage_gpu_option(Options& options) {
   options.add_options()  //
@@ -37,15 +29,15 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
     const auto [end, problem] =
         std::from_chars(text.data(), text.data() + std::min(equals, text.size()), stage);
     const bool whole = equals != std::string::npos && end == text.data() + equals;
-    if (problem != std::errc() || !whole) refuse("S=CLUSTER", text);
+    if (problem != std::errc() || !whole) refuse_value("stage-gpu", "S=CLUSTER", text);
     if (stage < 0 || static_cast<std::size_t>(stage) >= stages) {
-      refuse(fmt::format("a stage from 0 to {}", stages - 1), text);
+      refuse_value("stage-gpu", fmt::format("a stage from 0 to {}", stages - 1), text);
     }
     ClusterSpec mixed = cluster;
     mixed.gpu = find_cluster(text.substr(equals + 1)).gpu;
     const auto [place, is_new] =
         costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});
-    if (!is_new) refuse(fmt::format("stage {} once", stage), text);
+    if (!is_new) refuse_value("stage-gpu", fmt::format("stage {} once", stage), text);
   }
 }
 

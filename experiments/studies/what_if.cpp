@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -27,12 +29,7 @@ constexpr double kMostSeconds = 1e6;
 constexpr double kMostJitter = 3;
 constexpr std::uint64_t kJitterStream = 0x6a697474'65720000;
 
-[[noreturn]] void refuse(const std::string& option, const std::string& expected, const std::string& found) {
-  throw Error(ErrorKind::usage,
-              fmt::format("option '--{}': expected {}, found '{}'", option, expected, found));
-}
-
-/// Reads "rank=3:1.5:0.2" piece by piece.
+/// SelectorText reads "rank=3:1.5:0.2" piece by piece.
 class SelectorText {
  public:
   SelectorText(const std::string& option, const std::string& form, const std::string& text)
@@ -52,7 +49,7 @@ class SelectorText {
   void expect_end() const {
     if (!at_end()) fail();
   }
-  [[noreturn]] void fail() const { refuse(option_, form_, text_); }
+  [[noreturn]] void fail() const { refuse_value(option_, form_, text_); }
 
  private:
   template <typename Number>
@@ -70,17 +67,19 @@ class SelectorText {
   std::string_view rest_;
 };
 
-std::vector<std::string> texts(const Values& values, const std::string& option) {
-  return values.count(option) > 0 ? values[option].as<std::vector<std::string>>()
-                                  : std::vector<std::string>{};
-}
+/// Affected is a rank, or all ranks of a stage, and a number.
+struct Affected {
+  bool stage = false;
+  int index = 0;
+  double factor = 1;
+};
 
 std::vector<Affected> read_affected(const Values& values, const std::string& option, double least,
                                     double most) {
   const std::string form =
       fmt::format("rank=R:FACTOR or stage=S:FACTOR, a factor from {} to {}", least, most);
   std::vector<Affected> all;
-  for (const std::string& text : texts(values, option)) {
+  for (const std::string& text : read_texts(values, option)) {
     SelectorText selector(option, form, text);
     Affected affected;
     affected.stage = selector.take("stage=");
@@ -94,56 +93,13 @@ std::vector<Affected> read_affected(const Values& values, const std::string& opt
   return all;
 }
 
-void read_pauses(const Values& values, const std::string& option, std::vector<PausedRank>& pauses) {
-  const bool fails = option == "fail";
-  const std::string form = fails ? "rank=R:SECONDS" : "rank=R:START:DURATION in seconds";
-  for (const std::string& text : texts(values, option)) {
-    SelectorText selector(option, form, text);
-    PausedRank pause;
-    selector.expect("rank=");
-    pause.rank = selector.index();
-    selector.expect(":");
-    pause.start = Seconds(selector.number_in(0, kMostSeconds));
-    if (!fails) {
-      selector.expect(":");
-      pause.duration = Seconds(selector.number_in(0, kMostSeconds));
-    }
-    selector.expect_end();
-    pauses.push_back(pause);
-  }
-}
-
-std::optional<NetworkModel> read_network(const Values& values) {
-  const auto name = read_text(values, "network");
-  if (!name) return std::nullopt;
-  if (*name == "none") return NetworkModel::none;
-  if (*name == "latency-bandwidth") return NetworkModel::latency_bandwidth;
-  if (*name == "contention") return NetworkModel::contention;
-  refuse("network", "none, latency-bandwidth or contention", *name);
-}
-
-std::optional<LeafSwitches> read_leaf(const Values& values) {
-  const auto text = read_text(values, "leaf");
-  if (!text) return std::nullopt;
-  const std::string option = "leaf";
-  const std::string form = "NODES:OVERSUBSCRIPTION, nodes from 1 and an oversubscription from 1 to 1000";
-  SelectorText selector(option, form, *text);
-  LeafSwitches leaf;
-  leaf.nodes = selector.index();
-  selector.expect(":");
-  leaf.oversubscription = selector.number_in(1, 1000);
-  selector.expect_end();
-  if (leaf.nodes == 0) selector.fail();
-  return leaf;
-}
-
 void require_rank(const Program& program, const std::string& option, int rank) {
   if (rank < program.ranks()) return;
-  refuse(option, fmt::format("a rank from 0 to {}", program.ranks() - 1), fmt::format("rank={}", rank));
+  refuse_value(option, fmt::format("a rank from 0 to {}", program.ranks() - 1), fmt::format("rank={}", rank));
 }
 
-/// Per group the worst of its ranks' factors, which sets its pace: `worse` chooses between two. Factors of
-/// one rank multiply; they are bounded, so that many cannot underflow or overflow.
+/// Returns per group the worst of its ranks' factors, which sets its pace: `worse` chooses between two.
+/// Factors of one rank multiply; they are bounded, so that many cannot underflow or overflow.
 template <typename Worse>
 std::vector<double> factors(const Program& program, const std::string& option,
                             const std::vector<Affected>& affected, Worse worse) {
@@ -155,8 +111,8 @@ std::vector<double> factors(const Program& program, const std::string& option,
       continue;
     }
     if (static_cast<std::size_t>(a.index) >= program.stages.size()) {
-      refuse(option, fmt::format("a stage from 0 to {}", program.stages.size() - 1),
-             fmt::format("stage={}", a.index));
+      refuse_value(option, fmt::format("a stage from 0 to {}", program.stages.size() - 1),
+                   fmt::format("stage={}", a.index));
     }
     for (const Group& group : program.groups) {
       if (group.stage != a.index) continue;
@@ -166,8 +122,9 @@ std::vector<double> factors(const Program& program, const std::string& option,
   for (const double product : of_rank) {
     // A rounded product of 1e-3 and 1e-3 may be a little below 1e-6.
     if (product >= 0.999 / kMostFactor && product <= 1.001 * kMostFactor) continue;
-    refuse(option, fmt::format("factors from {} to {}, multiplied on a rank", 1 / kMostFactor, kMostFactor),
-           fmt::format("{:g}", product));
+    refuse_value(option,
+                 fmt::format("factors from {} to {}, multiplied on a rank", 1 / kMostFactor, kMostFactor),
+                 fmt::format("{:g}", product));
   }
   std::vector<double> of_group;
   for (const Group& group : program.groups) {
@@ -177,19 +134,211 @@ std::vector<double> factors(const Program& program, const std::string& option,
   return of_group;
 }
 
-std::vector<Pause> pauses_of(const Program& program, const std::vector<PausedRank>& ranks) {
-  std::vector<Pause> pauses;
-  for (const PausedRank& paused : ranks) {
-    require_rank(program, paused.duration ? "pause" : "fail", paused.rank);
-    pauses.push_back({group_of_rank(program, paused.rank), to_nanoseconds(paused.start),
-                      paused.duration ? to_nanoseconds(*paused.duration) : Pause::kForever});
+// How each condition is read, and what it does.
+
+void read_network(const Values& values, const std::string& option, WhatIf& what_if) {
+  const auto name = values[option].as<std::string>();
+  if (name == "none") {
+    what_if.network = NetworkModel::none;
+  } else if (name == "latency-bandwidth") {
+    what_if.network = NetworkModel::latency_bandwidth;
+  } else if (name == "contention") {
+    what_if.network = NetworkModel::contention;
+  } else {
+    refuse_value(option, "none, latency-bandwidth or contention", name);
   }
-  std::stable_sort(pauses.begin(), pauses.end(),
-                   [](const Pause& a, const Pause& b) { return a.start < b.start; });
-  return pauses;
 }
 
-/// What stands where in a run that did not end.
+void read_slow(const Values& values, const std::string& option, WhatIf& what_if) {
+  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, kMostFactor);
+  what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
+    const std::vector<double> slower =
+        factors(program, option, affected, [](double a, double b) { return std::max(a, b); });
+    for (std::size_t g = 0; g < slower.size(); ++g) {
+      if (slower[g] != 1) slow_down(inputs.costs, program, static_cast<std::int32_t>(g), slower[g]);
+    }
+  });
+}
+
+void read_slow_link(const Values& values, const std::string& option, WhatIf& what_if) {
+  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, 1);
+  what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
+    inputs.bandwidth_factor =
+        factors(program, option, affected, [](double a, double b) { return std::min(a, b); });
+  });
+}
+
+/// Reads rank=R:START and, of a rank that does not fail then, :DURATION.
+void read_pauses(const Values& values, const std::string& option, const std::string& form, bool fails,
+                 WhatIf& what_if) {
+  for (const std::string& text : read_texts(values, option)) {
+    SelectorText selector(option, form, text);
+    selector.expect("rank=");
+    const int rank = selector.index();
+    selector.expect(":");
+    const Nanoseconds start = to_nanoseconds(Seconds(selector.number_in(0, kMostSeconds)));
+    Nanoseconds duration = Pause::kForever;
+    if (!fails) {
+      selector.expect(":");
+      duration = to_nanoseconds(Seconds(selector.number_in(0, kMostSeconds)));
+    }
+    selector.expect_end();
+    what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
+      require_rank(program, option, rank);
+      inputs.conditions.pauses.push_back({group_of_rank(program, rank), start, duration});
+    });
+  }
+}
+
+void read_pause(const Values& values, const std::string& option, WhatIf& what_if) {
+  read_pauses(values, option, "rank=R:START:DURATION in seconds", false, what_if);
+}
+
+void read_fail(const Values& values, const std::string& option, WhatIf& what_if) {
+  read_pauses(values, option, "rank=R:SECONDS", true, what_if);
+}
+
+void read_cores(const Values& values, const std::string& option, WhatIf& what_if) {
+  const auto cores = static_cast<int>(read_integer(values, option, 0, kMostCores));
+  what_if.program_changes.emplace_back(
+      [=](const Program&, ConditionedInputs& inputs) { inputs.conditions.cores = cores; });
+}
+
+void read_jitter(const Values& values, const std::string& option, WhatIf& what_if) {
+  const double sigma = read_number(values, option, 0, kMostJitter);
+  if (sigma == 0) return;
+  what_if.run_changes.emplace_back([=](ProgramCosts& costs, std::uint64_t seed, std::uint64_t run) {
+    Random random(seed, kJitterStream + run);
+    add_jitter(costs, sigma, random);
+  });
+}
+
+void read_collectives(const Values& values, const std::string& option, WhatIf& what_if) {
+  const auto name = values[option].as<std::string>();
+  const auto algorithm = collective_algorithm_from_string(name);
+  if (!algorithm) refuse_value(option, "hierarchical, ring, tree or fastest", name);
+  what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) { cluster.collectives = *algorithm; });
+}
+
+void read_leaf(const Values& values, const std::string& option, WhatIf& what_if) {
+  const std::string form = "NODES:OVERSUBSCRIPTION, nodes from 1 and an oversubscription from 1 to 1000";
+  const auto text = values[option].as<std::string>();
+  SelectorText selector(option, form, text);
+  LeafSwitches leaf;
+  leaf.nodes = selector.index();
+  selector.expect(":");
+  leaf.oversubscription = selector.number_in(1, 1000);
+  selector.expect_end();
+  if (leaf.nodes == 0) selector.fail();
+  what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) { cluster.leaf = leaf; });
+}
+
+/// Takes says what follows an option on the command line.
+enum class Takes : std::uint8_t {
+  text,
+  texts,    ///< a text, and the option may be given several times
+  integer,  ///< a whole number
+  number,   ///< 0 unless given
+};
+
+/// A Condition is an option of simulated runs. A row and its reader are all that a new one needs here:
+/// --help, sweeps and the names of replayed rows follow.
+struct Condition {
+  const char* name;
+  const char* form;  ///< of what follows it
+  Takes takes;
+  const char* help;
+  /// Reads the option, which was given, and adds to the what-if what it does.
+  void (*read)(const Values& values, const std::string& option, WhatIf& what_if);
+};
+
+constexpr std::array kProgramConditions{
+    Condition{"network", "NAME", Takes::text,
+              "none (communication takes no time), latency-bandwidth (each message and collective as with "
+              "nothing else on the links), contention (max-min fair shares)",
+              read_network},
+    Condition{"slow", "rank=R:F", Takes::texts,
+              "compute of a rank, or with stage=S:F of a stage, takes F times as long", read_slow},
+    Condition{"slow-link", "rank=R:F", Takes::texts, "its links have F times their bandwidth, 0 < F <= 1",
+              read_slow_link},
+    Condition{"pause", "rank=R:T:D", Takes::texts, "the rank computes nothing for D seconds from T on",
+              read_pause},
+    Condition{"fail", "rank=R:T", Takes::texts,
+              "the rank fails after T seconds; the result says who stalls, exit code 3", read_fail},
+    Condition{"cores", "N", Takes::integer,
+              "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
+              "--cores'; 0: every rank when it likes; default: as in the recording, else 0",
+              read_cores},
+    Condition{"jitter", "S", Takes::number,
+              "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma",
+              read_jitter},
+};
+
+constexpr std::array kClusterConditions{
+    Condition{
+        "collectives", "NAME", Takes::text,
+        "gradient reduction over nodes: hierarchical, ring, tree or fastest; default: as the cluster says",
+        read_collectives},
+    Condition{"leaf", "NODES:X", Takes::text,
+              "with contention: leaf switches over so many nodes, oversubscribed X times; default: as the "
+              "cluster says",
+              read_leaf},
+};
+
+const po::value_semantic* value_of(const Condition& condition) {
+  switch (condition.takes) {
+    case Takes::text:
+      return po::value<std::string>()->value_name(condition.form);
+    case Takes::texts:
+      return po::value<std::vector<std::string>>()->value_name(condition.form)->composing();
+    case Takes::integer:
+      return po::value<std::int64_t>()->value_name(condition.form);
+    case Takes::number:
+      return po::value<double>()->value_name(condition.form)->default_value(0, "0");
+  }
+  return nullptr;
+}
+
+/// Adds an option for each row. The first of a row of options that may be given several times says so for
+/// all.
+void add_options_of(std::span<const Condition> rows, Options& options) {
+  constexpr std::array<std::string_view, 7> kNumbers = {"none", "one", "two", "three", "four", "five", "six"};
+  const auto takes_texts = [](const Condition& row) { return row.takes == Takes::texts; };
+  const auto first = std::find_if(rows.begin(), rows.end(), takes_texts);
+  const auto end = std::find_if_not(first, rows.end(), takes_texts);
+  for (auto row = rows.begin(); row != rows.end(); ++row) {
+    std::string help = row->help;
+    if (row == first) {
+      help += fmt::format("; may be given several times, as the next {}", kNumbers.at(end - first - 1));
+    }
+    options.add_options()(row->name, value_of(*row), help.c_str());
+  }
+}
+
+void read_each(std::span<const Condition> rows, const Values& values, WhatIf& what_if) {
+  for (const Condition& row : rows) {
+    if (values.count(row.name) > 0) row.read(values, row.name, what_if);
+  }
+}
+
+/// Returns what a condition was given, as it would be typed; nothing for a number that is 0.
+std::vector<std::string> given(const Condition& condition, const Values& values) {
+  const std::string name = condition.name;
+  if (values.count(name) == 0) return {};
+  switch (condition.takes) {
+    case Takes::text:
+    case Takes::texts:
+      return read_texts(values, name);
+    case Takes::integer:
+      return {fmt::format("{}", values[name].as<std::int64_t>())};
+    case Takes::number:
+      break;
+  }
+  const auto number = values[name].as<double>();
+  return number == 0 ? std::vector<std::string>() : std::vector{fmt::format("{}", number)};
+}
+
+/// Returns what stands where in a run that did not end.
 Table stall_table(const Timeline& timeline) {
   Table table;
   table.columns = {{"rank", "rank"},          {"stage", "stage"},  {"op", "in"}, {"microbatch", "microbatch"},
@@ -209,7 +358,7 @@ Table stall_table(const Timeline& timeline) {
   return table;
 }
 
-/// How long a run takes at most: everything in it one after the other.
+/// Returns how long a run takes at most: everything in it one after the other.
 Seconds longest(const ProgramCosts& costs, const Conditions& conditions) {
   Seconds sum(0);
   for (const Nanoseconds duration : costs.instruction) sum += duration;
@@ -230,7 +379,7 @@ Seconds longest(const ProgramCosts& costs, const Conditions& conditions) {
   return sum;
 }
 
-/// The engine counts nanoseconds in 64 bits.
+/// Refuses runs that may be too long, as the engine counts nanoseconds in 64 bits.
 void require_countable(const ProgramCosts& costs, const Conditions& conditions) {
   const Seconds most = longest(costs, conditions);
   if (most <= kLongestRun) return;
@@ -242,101 +391,68 @@ void require_countable(const ProgramCosts& costs, const Conditions& conditions) 
 }  // namespace
 
 void WhatIf::apply(ClusterSpec& cluster) const {
-  if (collectives) cluster.collectives = *collectives;
-  if (leaf) cluster.leaf = *leaf;
+  for (const auto& change : cluster_changes) change(cluster);
 }
 
 ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
                                        NetworkModel model, const NetworkMaker& make_network, int cores)
-    : what_if_(what_if), program_(program), costs_(std::move(costs)) {
-  const std::vector<double> slower =
-      factors(program, "slow", what_if.slow, [](double a, double b) { return std::max(a, b); });
-  for (std::size_t g = 0; g < slower.size(); ++g) {
-    if (slower[g] != 1) slow_down(costs_, program, static_cast<std::int32_t>(g), slower[g]);
-  }
-  const std::vector<double> bandwidth =
-      factors(program, "slow-link", what_if.slow_links, [](double a, double b) { return std::min(a, b); });
-  conditions_.pauses = pauses_of(program, what_if.pauses);
-  conditions_.cores = what_if.cores.value_or(cores);
+    : what_if_(what_if), program_(program), inputs_{std::move(costs), {nullptr, {}, cores}, {}} {
+  for (const auto& change : what_if.program_changes) change(program, inputs_);
+  std::vector<Pause>& pauses = inputs_.conditions.pauses;
+  std::stable_sort(pauses.begin(), pauses.end(),
+                   [](const Pause& a, const Pause& b) { return a.start < b.start; });
   if (model == NetworkModel::contention) {
-    network_ = make_network(bandwidth);
-    conditions_.network = &*network_;
+    network_ = make_network(inputs_.bandwidth_factor);
+    inputs_.conditions.network = &*network_;
   } else if (model == NetworkModel::none) {
-    free_communication(costs_);
-  } else if (!what_if.slow_links.empty()) {
-    slow_links(costs_, program, bandwidth);
+    free_communication(inputs_.costs);
+  } else if (!inputs_.bandwidth_factor.empty()) {
+    slow_links(inputs_.costs, program, inputs_.bandwidth_factor);
   }
-  require_countable(costs_, conditions_);
+  require_countable(inputs_.costs, inputs_.conditions);
 }
 
 ProgramCosts ConditionedProgram::costs(std::uint64_t run) const {
-  ProgramCosts costs = costs_;
-  if (what_if_.jitter > 0) {
-    Random random(what_if_.seed, kJitterStream + run);
-    add_jitter(costs, what_if_.jitter, random);
-    require_countable(costs, conditions_);
-  }
+  ProgramCosts costs = inputs_.costs;
+  for (const auto& change : what_if_.run_changes) change(costs, what_if_.seed, run);
+  if (!what_if_.run_changes.empty()) require_countable(costs, inputs_.conditions);
   return costs;
 }
 
 Timeline ConditionedProgram::run(std::uint64_t run, Detail detail) const {
-  if (what_if_.jitter == 0) return simulate(program_, costs_, detail, conditions_);
-  return simulate(program_, costs(run), detail, conditions_);
+  if (what_if_.run_changes.empty()) return simulate(program_, inputs_.costs, detail, inputs_.conditions);
+  return simulate(program_, costs(run), detail, inputs_.conditions);
 }
 
 void add_what_if_options(Options& options) {
-  const auto several = [](const char* form) {
-    return po::value<std::vector<std::string>>()->value_name(form)->composing();
-  };
+  add_options_of(kProgramConditions, options);
   options.add_options()  //
-      ("network", po::value<std::string>()->value_name("NAME"),
-       "none (communication takes no time), latency-bandwidth (each message and collective as with nothing "
-       "else on the links), contention (max-min fair shares)")  //
-      ("slow", several("rank=R:F"),
-       "compute of a rank, or with stage=S:F of a stage, takes F times as long; "
-       "may be given several times, as the next three")                                         //
-      ("slow-link", several("rank=R:F"), "its links have F times their bandwidth, 0 < F <= 1")  //
-      ("pause", several("rank=R:T:D"), "the rank computes nothing for D seconds from T on")     //
-      ("fail", several("rank=R:T"),
-       "the rank fails after T seconds; the result says who stalls, exit code 3")  //
-      ("cores", po::value<std::int64_t>()->value_name("N"),
-       "so many ranks compute at a time and the others wait for their turn, as in 'dflop train --cores'; 0: "
-       "every rank when it likes; default: as in the recording, else 0")  //
-      ("jitter", po::value<double>()->value_name("S")->default_value(0, "0"),
-       "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma")  //
       ("repeat", po::value<std::int64_t>()->value_name("K")->default_value(1),
        "run K times and print the distribution of iteration times, of the runs that end")  //
       ("seed", po::value<std::int64_t>()->value_name("N")->default_value(1), "of the jitter");
 }
 
 void add_cluster_what_if_options(Options& options) {
-  options.add_options()  //
-      ("collectives", po::value<std::string>()->value_name("NAME"),
-       "gradient reduction over nodes: hierarchical, ring, tree or fastest; default: as the cluster says")  //
-      ("leaf", po::value<std::string>()->value_name("NODES:X"),
-       "with contention: leaf switches over so many nodes, oversubscribed X times; default: as the cluster "
-       "says");
+  add_options_of(kClusterConditions, options);
 }
 
 WhatIf read_what_if(const Values& values) {
   WhatIf what_if;
-  what_if.network = read_network(values);
-  if (values.count("collectives") > 0) {
-    const auto name = values["collectives"].as<std::string>();
-    what_if.collectives = collective_algorithm_from_string(name);
-    if (!what_if.collectives) refuse("collectives", "hierarchical, ring, tree or fastest", name);
-  }
-  what_if.leaf = values.count("leaf") > 0 ? read_leaf(values) : std::nullopt;
-  what_if.slow = read_affected(values, "slow", 1 / kMostFactor, kMostFactor);
-  what_if.slow_links = read_affected(values, "slow-link", 1 / kMostFactor, 1);
-  read_pauses(values, "pause", what_if.pauses);
-  read_pauses(values, "fail", what_if.pauses);
-  if (values.count("cores") > 0)
-    what_if.cores = static_cast<int>(read_integer(values, "cores", 0, kMostCores));
-  what_if.jitter = read_number(values, "jitter", 0, kMostJitter);
+  read_each(kProgramConditions, values, what_if);
+  read_each(kClusterConditions, values, what_if);
   what_if.repeat = static_cast<int>(read_integer(values, "repeat", 1, kMostRepeats));
   what_if.seed = read_seed(values);
   return what_if;
+}
+
+std::string conditions_name(const Values& values) {
+  std::string name;
+  for (const Condition& condition : kProgramConditions) {
+    for (const std::string& value : given(condition, values)) {
+      name += fmt::format("{}{} {}", name.empty() ? "" : ", ", condition.name, value);
+    }
+  }
+  return name;
 }
 
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run) {
@@ -353,11 +469,11 @@ std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std:
 }
 
 Seconds time_to_end(const Timeline& timeline) {
-  return timeline.stalls.empty() ? Seconds(timeline.makespan) : kNever;
+  return timeline.stalls.empty() ? Seconds(timeline.makespan) : kStalledMakespan;
 }
 
 Table distribution_table(std::vector<Seconds> makespans) {
-  const auto stalled = static_cast<std::int64_t>(std::erase(makespans, kNever));
+  const auto stalled = static_cast<std::int64_t>(std::erase(makespans, kStalledMakespan));
   std::sort(makespans.begin(), makespans.end());
   const auto count = static_cast<double>(makespans.size());
   const Seconds mean = std::accumulate(makespans.begin(), makespans.end(), Seconds(0)) / count;

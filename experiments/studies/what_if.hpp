@@ -1,4 +1,4 @@
-// What-if inputs of simulated runs: the network, stragglers, jitter, faults, and how often to run.
+// What-ifs are the conditions of simulated runs (network, stragglers, jitter, faults), and how often to run.
 #pragma once
 
 #include <cstdint>
@@ -22,83 +22,78 @@ enum class NetworkModel : std::uint8_t {
   contention,         ///< they share the links
 };
 
-/// A rank, or all ranks of a stage, and a number.
-struct Affected {
-  bool stage = false;
-  int index = 0;
-  double factor = 1;
+/// What conditions make of a program before it runs.
+struct ConditionedInputs {
+  ProgramCosts costs;
+  Conditions conditions;
+  std::vector<double> bandwidth_factor;  ///< per group: what part its links have of theirs; empty: all
 };
 
-struct PausedRank {
-  int rank = 0;
-  Seconds start{0};
-  std::optional<Seconds> duration;  ///< none: it fails
-};
-
-/// Makes the links of a program, each group's bandwidth scaled.
-using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
-
+/// A WhatIf holds what the conditions that a user asked for do, each as its row in what_if.cpp says.
 struct WhatIf {
   std::optional<NetworkModel> network;  ///< none: as the input says
-  std::optional<CollectiveAlgorithm> collectives;
-  std::optional<LeafSwitches> leaf;
-  std::vector<Affected> slow;        ///< compute takes factor times as long
-  std::vector<Affected> slow_links;  ///< bandwidth is factor times as high
-  double jitter = 0;                 ///< sigma
-  std::vector<PausedRank> pauses;
-  std::optional<int> cores;  ///< as Conditions::cores; none: as the input says
+  std::vector<std::function<void(ClusterSpec&)>> cluster_changes;
+  std::vector<std::function<void(const Program&, ConditionedInputs&)>> program_changes;
+  /// Changes that differ from run to run of a seed.
+  std::vector<std::function<void(ProgramCosts&, std::uint64_t seed, std::uint64_t run)>> run_changes;
   int repeat = 1;
   std::uint64_t seed = 1;
 
-  /// The cluster with another network.
+  /// Gives the cluster another network.
   void apply(ClusterSpec& cluster) const;
 };
 
-/// A program under the conditions of a what-if. What all of its runs share is made once.
+/// A NetworkMaker makes the links of a program, each group's bandwidth scaled (empty: none is).
+using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
+
+/// A ConditionedProgram is a program under the conditions of a what-if. What all of its runs share is made
+/// once.
 class ConditionedProgram {
  public:
-  /// `what_if` and `program` must outlive it.
-  /// `cores`: where the what-if says nothing of them.
+  /// `what_if` and `program` must outlive it. The program runs on `cores` where the what-if says nothing of
+  /// them.
   /// @throws Error (usage) naming the option whose rank or stage the program has not, or where durations are
   /// together too long.
   ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs, NetworkModel network,
                      const NetworkMaker& make_network, int cores = 0);
   ConditionedProgram(const ConditionedProgram&) = delete;  // the conditions refer to the network
 
-  /// What a run costs; `run` tells apart runs of one seed, which differ in their jitter.
+  /// Returns what a run costs; `run` tells apart runs of one seed, which differ in their jitter.
   /// @throws Error (usage) where durations are together too long.
   ProgramCosts costs(std::uint64_t run) const;
-  const Conditions& conditions() const { return conditions_; }
+  const Conditions& conditions() const { return inputs_.conditions; }
 
-  /// Safe from several threads.
+  /// Simulates a run. Safe from several threads.
   Timeline run(std::uint64_t run, Detail detail) const;
 
  private:
   const WhatIf& what_if_;
   const Program& program_;
-  ProgramCosts costs_;  ///< without jitter
+  ConditionedInputs inputs_;  ///< without what differs from run to run
   std::optional<Network> network_;
-  Conditions conditions_;
 };
 
-/// --network, --slow, --slow-link, --jitter, --pause, --fail, --cores, --repeat, --seed.
+/// Adds the conditions of programs, from --network to --jitter, and --repeat and --seed.
 void add_what_if_options(Options& options);
-/// --collectives, --leaf: of plans, which have a cluster.
+/// Adds the conditions of clusters, which plans have: --collectives and --leaf.
 void add_cluster_what_if_options(Options& options);
 
 /// Reads them. @throws Error (usage) naming the option, what was expected and what was found.
 WhatIf read_what_if(const Values& values);
 
-/// Stands for the makespan of a run that stalls.
-inline constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
+/// Returns the conditions of programs that were asked for, as "slow rank=3:1.5, jitter 0.1"; empty: none.
+std::string conditions_name(const Values& values);
 
-/// The makespan of a run, kNever if it stalled.
+/// The makespan of a run that stalls is as long as nothing else.
+inline constexpr Seconds kStalledMakespan{std::numeric_limits<double>::infinity()};
+
+/// Returns the makespan of a run, kStalledMakespan if it stalled.
 Seconds time_to_end(const Timeline& timeline);
 
 /// Runs `count` things on all cores and returns their makespans in order: run(i) gives the i-th.
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
 
-/// Runs that end, their mean, p50, p95, p99, least and most; and how many stall, where some do.
+/// Returns how many runs end, their mean, p50, p95, p99, least and most; and how many stall, where some do.
 /// @pre at least one ends
 Table distribution_table(std::vector<Seconds> makespans);
 

@@ -32,8 +32,8 @@ constexpr double kNanosecondRounding = 0.5e-9;
 
 constexpr double kSameMix = 1e-9;
 
-// Of a message that a step need not wait for.
-constexpr double kNever = -std::numeric_limits<double>::infinity();
+// A message that a step need not wait for has come before all others.
+constexpr double kLongAgo = -std::numeric_limits<double>::infinity();
 
 /// The loads of a pipeline; those with the same mix but for a factor are one.
 class Loads {
@@ -155,7 +155,7 @@ class Builder {
     out.pipeline = make_load_pipeline(order, dp, loads.take(used), times, links_.tail_s);
     out.floor = make_load_pipeline(order, dp, floor_loads.take(used), floor_times, links_.tail_s);
     for (LoadStep& step : out.floor.steps) {
-      if (step.after < 0 || step.message.fixed_s != kNever) continue;
+      if (step.after < 0 || step.message.fixed_s != kLongAgo) continue;
       step.after = -1;
       step.message = {};
     }
@@ -246,7 +246,7 @@ class Builder {
   }
 
   LoadTime message_time(std::size_t boundary, const LinkTime& link, Loads& loads, bool floor) const {
-    if (floor && avoidable_ && of_encoder(boundary)) return {kNever, 0, 0};
+    if (floor && avoidable_ && of_encoder(boundary)) return {kLongAgo, 0, 0};
     const bool inside_encoder = stages_[boundary + 1].encoder_layers > 0;
     const bool inside_llm = !inside_encoder && stages_[boundary].llm_layers > 0;
     const std::size_t tokens = inside_encoder ? kEncoderTokens : inside_llm ? kLlmTokens : kOutputTokens;
