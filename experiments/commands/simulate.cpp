@@ -10,8 +10,7 @@
 #include "core/program/plan_stages.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/commands/simulate_outputs.hpp"
-#include "experiments/commands/simulate_pipeline.hpp"
+#include "experiments/commands/simulate.hpp"
 #include "experiments/reports/explain.hpp"
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/memory_table.hpp"
@@ -22,8 +21,11 @@
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/order.hpp"
+#include "traces/files/perfetto.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -266,6 +268,24 @@ constexpr const char* kDescription =
 
 }  // namespace
 
+SimulateOutputs read_simulate_outputs(const Values& values) {
+  return {read_output(values, "out"), read_output(values, "perfetto"), read_output(values, "order-out"),
+          read_output(values, "html")};
+}
+
+void SimulateOutputs::write(std::span<const Timeline> iterations, const PipelineOrder& steps,
+                            const std::optional<Explanation>& explanation,
+                            const std::function<std::string(const Explanation&)>& make_page) const {
+  StagedOutputs files;
+  if (order) files.add(*order, to_json(steps));
+  if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}}));
+  if (perfetto) {
+    files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
+  }
+  if (page && explanation) files.add(*page, make_page(*explanation));
+  files.commit();
+}
+
 Command simulate_command() {
   Command command{
       "simulate",
@@ -280,8 +300,13 @@ Command simulate_command() {
       ("pipeline", po::value<std::string>()->value_name("FILE"),
        "a raw pipeline, in place of a plan and its schedule")  //
       ("order", po::value<std::string>()->value_name("FILE"),
-       "run the steps of this file in place of the schedule's");
-  add_simulate_outputs(command.options);
+       "run the steps of this file in place of the schedule's")  //
+      ("order-out", po::value<std::string>()->value_name("FILE"),
+       "write the steps, of the first iteration, in the form of --order")  //
+      ("out", po::value<std::string>()->value_name("FILE"),
+       "write the timeline of all iterations (.json, .json.gz)")  //
+      ("perfetto", po::value<std::string>()->value_name("FILE"),
+       "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)");
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
   add_stage_gpu_option(command.options);

@@ -1,4 +1,4 @@
-#include "experiments/commands/simulate_pipeline.hpp"
+#include "experiments/commands/simulate.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 
 #include "core/error.hpp"
 #include "core/program/verify.hpp"
-#include "experiments/commands/simulate_outputs.hpp"
 #include "experiments/reports/explain.hpp"
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/memory_table.hpp"

@@ -1,4 +1,4 @@
-// The files that dflop simulate writes, of plans and of raw pipelines.
+// What dflop simulate has for plans and for raw pipelines: the files that it writes.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@
 
 namespace dflop {
 
-/// Paths; nothing where a file was not asked for.
+/// SimulateOutputs are the paths of files; nothing where a file was not asked for.
 struct SimulateOutputs {
   std::optional<std::string> timeline;
   std::optional<std::string> perfetto;
   std::optional<std::string> order;
   std::optional<std::string> page;
 
-  /// Whether one of them needs the spans of all iterations.
+  /// Tells whether one of them needs the spans of all iterations.
   bool need_spans() const { return timeline || perfetto; }
 
   /// Writes all or none. `make_page` makes the page of an explanation; a run that stalled has none.
@@ -30,10 +30,12 @@ struct SimulateOutputs {
              const std::function<std::string(const Explanation&)>& make_page) const;
 };
 
-/// --out, --perfetto, --order-out.
-void add_simulate_outputs(Options& options);
-
-/// Reads them and --html. @throws Error as read_output().
+/// Reads --out, --perfetto, --order-out and --html. @throws Error as read_output().
 SimulateOutputs read_simulate_outputs(const Values& values);
+
+/// Runs a pipeline that is described by its durations alone: simulates the file of --pipeline, writes the
+/// outputs, prints as --format says, and returns the exit code.
+/// @throws Error (usage) if --plan or --schedule is also given
+int simulate_pipeline(const Values& values);
 
 }  // namespace dflop
