@@ -69,7 +69,7 @@ inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, 
     end += until - held;
   }
   if (end > covered || covered == start) add_piece(end, false);
-  return {end, amount, false};
+  return {end, computed, false};
 }
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// EventQueue: what happens next in virtual time.
+// EventQueue says what happens next in virtual time.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace dflop {
 
-/// Something happens at `time`. Events of one instant happen in the order in which they were inserted.
+/// An Event is something that happens at `time`. Events of one instant happen in the order in which they were
+/// inserted.
 struct Event {
   Nanoseconds time{0};
   std::uint64_t number = 0;  ///< insertion number
@@ -22,14 +23,15 @@ struct Event {
   }
 };
 
-/// Binary heap of events, earliest first. Does not allocate while it holds at most `capacity` events.
+/// EventQueue is a binary heap of events, earliest first. It does not allocate while it holds at most
+/// `capacity` events.
 class EventQueue {
  public:
   explicit EventQueue(std::size_t capacity) { heap_.reserve(capacity); }
 
   bool empty() const { return heap_.empty(); }
 
-  /// When the earliest event is. The queue must not be empty.
+  /// Returns when the earliest event is. The queue must not be empty.
   Nanoseconds next_time() const { return heap_.front().time; }
 
   void push(Nanoseconds time, std::int32_t what) {

@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-/// @throws Error (usage): factors that are each allowed may be too much together.
+/// Returns duration * factor. @throws Error (usage): factors that are each allowed may be too much together.
 Nanoseconds times(Nanoseconds duration, double factor) {
   const Seconds changed = Seconds(duration) * factor;
   if (!(changed <= kLongestRun)) {
@@ -22,7 +22,7 @@ Nanoseconds times(Nanoseconds duration, double factor) {
   return to_nanoseconds(changed);
 }
 
-/// Box and Muller 1958; one of the two values.
+/// Returns one of the two values that Box and Muller 1958 draw at a time.
 double standard_normal(Random& random) {
   const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
   return radius * std::cos(2 * std::numbers::pi * random.uniform());

@@ -1,4 +1,4 @@
-// What-if changes to the costs of a Program.
+// Perturbations are what-if changes to the costs of a Program.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace dflop {
 /// bits, which are 292 years.
 inline constexpr Seconds kLongestRun{1e9};
 
-/// The group that a rank belongs to. @pre 0 <= rank < program.ranks()
+/// Returns the group that a rank belongs to. @pre 0 <= rank < program.ranks()
 std::int32_t group_of_rank(const Program& program, std::int32_t rank);
 
-/// Compute and optimizer steps of a group take `factor` times as long; the slowest rank sets the group's
-/// pace. @throws Error (usage): an operation would take longer than kLongestRun
+/// Makes compute and optimizer steps of a group take `factor` times as long; the slowest rank sets the
+/// group's pace. @throws Error (usage): an operation would take longer than kLongestRun
 void slow_down(ProgramCosts& costs, const Program& program, std::int32_t group, double factor);
 
 /// Multiplies every duration of an instruction by exp(sigma z - sigma² / 2), z standard normal: a log-normal
 /// factor of mean 1. @throws Error as slow_down()
 void add_jitter(ProgramCosts& costs, double sigma, Random& random);
 
-/// Bandwidths of groups times `bandwidth_factor` (above 0): a message takes as long as over the slower of its
-/// ends, a collective as long as its slowest participant. @throws Error as slow_down()
+/// Multiplies bandwidths of groups by `bandwidth_factor` (above 0): a message takes as long as over the
+/// slower of its ends, a collective as long as its slowest participant. @throws Error as slow_down()
 void slow_links(ProgramCosts& costs, const Program& program, const std::vector<double>& bandwidth_factor);
 
-/// Messages and collectives take no time.
+/// Makes messages and collectives take no time.
 void free_communication(ProgramCosts& costs);
 
 }  // namespace dflop

@@ -18,7 +18,7 @@
 namespace dflop {
 namespace {
 
-/// `schedule`: what the order is from.
+/// Returns the summary of a run; `schedule` says what the order is from.
 Table summary_table(const RawPipeline& pipeline, const std::string& schedule, const Timeline& timeline) {
   return {{{"schedule", "schedule"},
            {"microbatches", "microbatches"},
@@ -74,7 +74,7 @@ void print_result(Format format, const RawPipeline& pipeline, const std::string&
   }
 }
 
-/// A pipeline under a what-if. A shared link is shared unless another network is asked for.
+/// Puts a pipeline under a what-if. A shared link is shared unless another network is asked for.
 ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline,
                              const PricedPipeline& priced) {
   const NetworkModel usual =

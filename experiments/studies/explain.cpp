@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// A column of the path table.
+/// PathColumn is a column of the path table.
 struct PathColumn {
   PathLinkKind kind = PathLinkKind::compute;
   Op op = Op::forward;  ///< of compute
@@ -43,7 +43,7 @@ std::size_t column_of(const PathShare& share) {
   return static_cast<std::size_t>(column - columns.begin());
 }
 
-/// What a part of the path has of each column, and how many links.
+/// PathRow is what a part of the path has of each column, and how many links.
 struct PathRow {
   std::vector<Nanoseconds> of = std::vector<Nanoseconds>(path_columns().size(), Nanoseconds(0));
   std::int64_t links = 0;
@@ -62,7 +62,7 @@ int decimals_of(const Explanation& explanation) {
   return explanation.timeline.makespan < std::chrono::seconds(1) ? 6 : 4;
 }
 
-/// One over the makespan; 0 where that is 0.
+/// Returns one over the makespan; 0 where that is 0.
 double per_makespan(const Explanation& explanation) {
   const double makespan = seconds(explanation.timeline.makespan);
   return makespan > 0 ? 1 / makespan : 0;

@@ -1,4 +1,4 @@
-// Explains an iteration: what its time hangs on, and what it would gain.
+// An Explanation says what the time of an iteration hangs on, and what it would gain.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@
 
 namespace dflop {
 
-/// --explain and --html.
+/// Adds --explain and --html.
 void add_explain_options(Options& options);
 
-/// Whether one of them was given.
+/// Tells whether one of them was given.
 bool wants_explanation(const Values& values);
 
 struct Gain {
@@ -41,29 +41,30 @@ struct Explanation {
 /// @throws Error (internal) as simulate(), and if the run stalls.
 Explanation explain(const Program& program, const ProgramCosts& costs, const Conditions& conditions = {});
 
-/// The iteration that takes longest, the first of equals. There is one.
+/// Returns the iteration that takes longest, the first of equals. @pre there is one
 std::size_t slowest_iteration(const std::vector<Timeline>& iterations);
 
-/// "iteration 3, the slowest of 8"; "the iteration" where there is one.
+/// Returns "iteration 3, the slowest of 8"; "the iteration" where there is one.
 std::string explained_iteration(const Explanation& explanation);
 
-/// The critical path by stage and operation: seconds, which the text shows as % of the makespan. A row per
-/// stage on the path and a last one for all.
+/// Returns the critical path by stage and operation: seconds, which the text shows as % of the makespan. A
+/// row per stage on the path and a last one for all.
 Table path_table(const Explanation& explanation);
 
-/// Makespan and gain of each relaxation.
+/// Returns makespan and gain of each relaxation.
 Table gains_table(const Explanation& explanation);
 
-/// Both tables with their headings, as wide as the terminal allows.
+/// Returns both tables with their headings, as wide as the terminal allows.
 std::string explanation_text(const Explanation& explanation);
 
-/// {"iteration", "makespan_s", "critical_path": [...], "gains": [...]}.
+/// Returns {"iteration", "makespan_s", "critical_path": [...], "gains": [...]}.
 nlohmann::ordered_json explanation_json(const Explanation& explanation);
 
-/// What --explain prints: the explanation, or null where only --html was given.
+/// Returns what --explain prints: the explanation, or null where only --html was given.
 const Explanation* printed(const Values& values, const std::optional<Explanation>& explanation);
 
-/// The critical path with names as "stage 2 backward mb 5" and "message 1->2 mb 3"; empty without one.
+/// Returns the critical path with names as "stage 2 backward mb 5" and "message 1->2 mb 3"; empty without
+/// one.
 std::vector<PathSlice> path_slices(const std::optional<Explanation>& explanation);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// What fills the memory of ranks, as tables and in a line.
+// These tables say what fills the memory of ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +10,23 @@
 
 namespace dflop {
 
-/// The group with the largest peak memory of any iteration; the earliest of equals.
+/// FullestRank is the group with the largest peak memory of any iteration; the earliest of equals.
 struct FullestRank {
   std::size_t iteration = 0;
   std::size_t group = 0;
 };
 
-/// @pre an iteration has a group
+/// Finds it. @pre an iteration has a group
 FullestRank fullest_rank(std::span<const Timeline> iterations);
 
-/// One row: who it is, when its memory is fullest and what is live then.
+/// Returns one row: who the fullest rank is, when its memory is fullest and what is live then.
 Table fullest_rank_table(std::span<const Timeline> iterations);
 
 /// Adds to a table with a row per group when and with what each is fullest.
 void add_memory_columns(Table& groups, const Timeline& timeline);
 
-/// "rank 8 (llm 0) needs 91.2 GiB at 3.210 s of iteration 2: parameters 12.1, gradients 24.3, optimizer 6.0,
-/// activations 48.0, buffers 0.8".
+/// Returns "rank 8 (llm 0) needs 91.2 GiB at 3.210 s of iteration 2: parameters 12.1, gradients 24.3,
+/// optimizer 6.0, activations 48.0, buffers 0.8".
 std::string describe_fullest_rank(std::span<const Timeline> iterations);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Mixed GPU types: some stages of a plan on other GPUs than the rest of the cluster.
+// StageGpus puts some stages of a plan on other GPUs than the rest of the cluster has.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// --stage-gpu.
+/// Adds --stage-gpu.
 void add_stage_gpu_option(Options& options);
 
 class StageGpus {
@@ -25,13 +25,14 @@ class StageGpus {
   /// Prices anew what these stages compute and hold; the rest stays as it is.
   void reprice(const Program& program, ProgramCosts& costs) const;
 
-  /// What to say of a rank of any stage that needs more memory than its GPU has; nothing where all fit.
+  /// Returns what to say of a rank of any stage that needs more memory than its GPU has; nothing where all
+  /// fit.
   std::optional<std::string> out_of_memory(std::span<const Timeline> timelines) const;
 
-  /// Of the GPUs that a stage runs on.
+  /// Returns what the GPUs that a stage runs on can hold.
   Bytes usable_memory(int stage) const { return gpu_of(stage).usable_memory(); }
 
-  /// Sum over all GPUs of the cluster, those without a rank included, for a run of the plan.
+  /// Returns the sum over all GPUs of the cluster, those without a rank included, for a run of the plan.
   double peak_flop_per_s(const Timeline& timeline) const;
 
   bool empty() const { return costs_.empty(); }

@@ -1,4 +1,4 @@
-// The critical path: why a run took as long as it did.
+// The critical path says why a run took as long as it did.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ enum class PathLinkKind : std::uint8_t {
 
 std::string_view to_string(PathLinkKind kind);
 
-/// One link of the chain. Each begins at the instant and in the group where the one before it ends.
+/// A PathLink is one link of the critical path. Each begins at the instant and in the group where the one
+/// before it ends.
 struct PathLink {
   PathLinkKind kind = PathLinkKind::compute;
   Op op = Op::forward;      ///< of a message that of its send; of a pause what it held up
@@ -37,8 +38,8 @@ struct PathLink {
   bool operator==(const PathLink&) const = default;
 };
 
-/// The chain of instructions and transfers that leads from 0 to the makespan without a gap: the durations of
-/// its links sum to the makespan.
+/// Returns the chain of instructions and transfers that leads from 0 to the makespan without a gap: the
+/// durations of its links sum to the makespan.
 ///
 /// Walks back from the group that ends last. An instruction begins when the one before it in its group ends;
 /// a receive that waited ends when its message arrives, and the path goes over the message to its send; a
@@ -52,7 +53,7 @@ struct PathLink {
 std::vector<PathLink> critical_path(const Program& program, const ProgramCosts& costs,
                                     const Timeline& timeline, const Conditions& conditions = {});
 
-/// What the links of one kind, operation and stage add up to.
+/// A PathShare is what the links of one kind, operation and stage add up to.
 struct PathShare {
   std::uint16_t stage = 0;
   PathLinkKind kind = PathLinkKind::compute;
@@ -63,7 +64,7 @@ struct PathShare {
   bool operator==(const PathShare&) const = default;
 };
 
-/// In order of stage, kind and operation. Messages count for the stage that sends them.
+/// Returns the shares in order of stage, kind and operation. Messages count for the stage that sends them.
 std::vector<PathShare> path_shares(const std::vector<PathLink>& path);
 
 }  // namespace dflop

@@ -31,8 +31,8 @@ void free_stage(const Program& program, std::int32_t stage, ProgramCosts& costs)
   }
 }
 
-/// Every compute instruction takes the mean of those with its stage and operation, and with its microbatch
-/// unless `over_microbatches`.
+/// Makes every compute instruction take the mean of those with its stage and operation, and with its
+/// microbatch unless `over_microbatches`.
 void take_means(const Program& program, bool over_microbatches, ProgramCosts& costs) {
   struct Sum {
     Nanoseconds total{0};
@@ -55,7 +55,7 @@ void take_means(const Program& program, bool over_microbatches, ProgramCosts& co
   }
 }
 
-/// The network with nothing to do for the transfers that are free.
+/// Returns the network with nothing to do for the transfers that are free.
 Network free_transfers(const Program& program, const Network& network, Kind kind) {
   Network out = network;
   out.phases.clear();

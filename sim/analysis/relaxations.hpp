@@ -1,4 +1,4 @@
-// Relaxations: runs in which something costs nothing, to see what the iteration would gain.
+// Relaxations are runs in which something costs nothing, to see what the iteration would gain.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// What is changed about a run.
+/// A Relaxation says what is changed about a run.
 struct Relaxation {
   enum class Kind : std::uint8_t {
     free_stage,          ///< compute of `stage`, optimizer included, takes no time
@@ -28,11 +28,11 @@ struct Relaxation {
   bool operator==(const Relaxation&) const = default;
 };
 
-/// Those for which the program has something to relax.
+/// Returns the relaxations for which the program has something to relax.
 std::vector<Relaxation> relaxations(const Program& program);
 
-/// The makespan with the relaxation, simulated anew; of no_bubbles the largest busy time. Means are rounded
-/// to whole nanoseconds. Without a shared network and a limit of cores what is free never makes a run
+/// Returns the makespan with the relaxation, simulated anew; of no_bubbles the largest busy time. Means are
+/// rounded to whole nanoseconds. Without a shared network and a limit of cores what is free never makes a run
 /// longer, as every instant is a maximum of sums; means may, and so may shared links and cores.
 /// @pre as simulate()
 Nanoseconds relaxed_makespan(const Program& program, const ProgramCosts& costs, const Relaxation& relaxation,
