@@ -1,4 +1,4 @@
-#include "tests/sim/cores_reference.hpp"
+#include "tests/sim/reference.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,8 +8,8 @@
 
 #include "core/program/verify.hpp"
 #include "sim/engine.hpp"
-#include "tests/sim/cores_reference.hpp"
 #include "tests/sim/random_program.hpp"
+#include "tests/sim/reference.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -1,5 +1,4 @@
-// What the engine must compute, worked out another way: longest paths in the graph of dependencies, and every
-// share of a group's time from its definition as an overlap of intervals.
+// References are what the engine must compute, worked out in another way.
 #pragma once
 
 #include <vector>
@@ -9,6 +8,8 @@
 
 namespace dflop::testing {
 
+/// A Reference comes from the longest paths in the graph of dependencies, and has every share of a group's
+/// time from its definition as an overlap of intervals.
 struct Reference {
   Nanoseconds makespan{0};
   std::vector<Nanoseconds> end;  ///< per instruction
@@ -17,5 +18,16 @@ struct Reference {
 };
 
 Reference make_reference(const PricedProgram& priced);
+
+/// A CoresReference is for runs in which cores are few: time goes from one instant to the next, and at each
+/// everything is looked at until nothing changes.
+struct CoresReference {
+  Nanoseconds makespan{0};
+  std::vector<Nanoseconds> start;  ///< per instruction; of compute when it had its cores
+  std::vector<Nanoseconds> end;    ///< per instruction
+};
+
+/// @pre cores >= 1
+CoresReference make_cores_reference(const PricedProgram& priced, int cores);
 
 }  // namespace dflop::testing
