@@ -1,33 +1,344 @@
+// The checks of what a caller hands to an operation, on whatever device. They cost nothing beside the
+// operation, and a wrong shape would otherwise read memory that is not there.
 #include "kernels/kernels.hpp"
 
+#include <iterator>
+#include <string>
+
+#include "core/error.hpp"
+
 namespace dflop {
+namespace {
 
-std::string_view to_string(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "f32";
-    case DType::f64:
-      return "f64";
-    case DType::bf16:
-      return "bf16";
+[[noreturn]] void fail_check(std::string_view operation, const std::string& message) {
+  throw Error(ErrorKind::internal, message, std::string(operation));
+}
+
+std::string shape_text(std::int64_t rows, std::int64_t columns) {
+  return std::to_string(rows) + " x " + std::to_string(columns);
+}
+
+// Each function below throws Error(internal) unless what its name says holds.
+
+/// An argument as errors name it: "linear: weight".
+struct Argument {
+  std::string_view operation;
+  std::string_view name;
+};
+
+/// The matrix is rows x columns and has memory for them.
+template <typename Kind, typename Data>
+void require_shape(Argument argument, const MatrixOf<Kind, Data>& matrix, std::int64_t rows,
+                   std::int64_t columns) {
+  const std::string name(argument.name);
+  if (matrix.rows != rows || matrix.columns != columns) {
+    fail_check(argument.operation, name + " is " + shape_text(matrix.rows, matrix.columns) + ", expected " +
+                                       shape_text(rows, columns));
   }
-  return "?";
+  if (matrix.size() > 0 && matrix.data == nullptr) fail_check(argument.operation, name + " has no memory");
 }
 
-std::size_t bytes_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return 4;
-    case DType::f64:
-      return 8;
-    case DType::bf16:
-      return 2;
+/// There are `count` numbers.
+void require_count(Argument argument, Indices indices, std::int64_t count) {
+  if (std::ssize(indices.host) == count) return;
+  fail_check(argument.operation, std::string(argument.name) + " has " + std::to_string(indices.host.size()) +
+                                     " numbers, expected " + std::to_string(count));
+}
+
+/// Each number is in [0, bound).
+void require_below(Argument argument, Indices indices, std::int64_t bound) {
+  for (const std::int32_t index : indices.host) {
+    if (index >= 0 && index < bound) continue;
+    fail_check(argument.operation, std::string(argument.name) + " holds " + std::to_string(index) +
+                                       ", expected 0 or more and less than " + std::to_string(bound));
   }
-  return 0;
 }
 
-std::size_t sum_bytes_of(DType dtype) {
-  return dtype == DType::f64 ? 8 : 4;
+/// There are `count` windows [begin[i], end[i]), each of one or more of `rows`.
+void require_windows(std::string_view operation, Indices begin, Indices end, std::int64_t count,
+                     std::int64_t rows) {
+  require_count({operation, "begin"}, begin, count);
+  require_count({operation, "end"}, end, count);
+  for (std::size_t i = 0; i < begin.host.size(); ++i) {
+    if (begin.host[i] >= 0 && begin.host[i] < end.host[i] && end.host[i] <= rows) continue;
+    fail_check(operation, "window " + std::to_string(i) + " is [" + std::to_string(begin.host[i]) + ", " +
+                              std::to_string(end.host[i]) + "), expected one or more of " +
+                              std::to_string(rows) + " rows");
+  }
 }
+
+/// All heads are whole, and kv_heads divides heads.
+void require_heads(std::string_view operation, const AttentionShape& shape) {
+  if (shape.heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0)
+    return;
+  fail_check(operation, std::to_string(shape.heads) + " heads with " + std::to_string(shape.kv_heads) +
+                            " key heads of width " + std::to_string(shape.head_dim) +
+                            ", expected all positive and whole groups of heads");
+}
+
+/// The offsets of sequences fill `rows`: 0 first, never falling, `rows` last; or there are none for no rows.
+void require_offsets(std::string_view operation, Indices offsets, std::int64_t rows) {
+  if (offsets.host.empty() && rows == 0) return;
+  if (offsets.host.empty() || offsets.host.front() != 0 || offsets.host.back() != rows) {
+    fail_check(operation, "offsets expected to lead from 0 to the " + std::to_string(rows) + " rows");
+  }
+  for (std::size_t i = 1; i < offsets.host.size(); ++i) {
+    if (offsets.host[i] >= offsets.host[i - 1]) continue;
+    fail_check(operation, "offsets fall from " + std::to_string(offsets.host[i - 1]) + " to " +
+                              std::to_string(offsets.host[i]) + " at sequence " + std::to_string(i - 1));
+  }
+}
+
+/// Logits have a class.
+void require_classes(std::string_view operation, ConstMatrix logits) {
+  if (logits.columns < 1) fail_check(operation, "logits have no columns, expected one of each class");
+}
+
+/// Each row of x has its row of y and its `statistics` numbers.
+void require_norm(std::string_view operation, ConstMatrix y, ConstSums kept, ConstMatrix x, ConstMatrix gamma,
+                  std::int64_t statistics) {
+  require_shape({operation, "y"}, y, x.rows, x.columns);
+  require_shape({operation, "x"}, x, y.rows, y.columns);
+  require_shape({operation, "statistics"}, kept, x.rows, statistics);
+  require_shape({operation, "gamma"}, gamma, 1, x.columns);
+}
+
+/// Each gradient of a norm that is asked for has its shape.
+void require_norm_gradients(std::string_view operation, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix x) {
+  if (dx.data != nullptr) require_shape({operation, "dx"}, dx, x.rows, x.columns);
+  if (dgamma.columns > 0) require_shape({operation, "dgamma"}, dgamma, 1, x.columns);
+  if (dbeta.columns > 0) require_shape({operation, "dbeta"}, dbeta, 1, x.columns);
+}
+
+void require_attention(std::string_view operation, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
+                       const AttentionShape& shape, Indices offsets) {
+  require_heads(operation, shape);
+  require_shape({operation, "qkv"}, qkv, out.rows, shape.qkv_columns());
+  require_shape({operation, "out"}, out, qkv.rows, shape.out_columns());
+  require_shape({operation, "statistics"}, statistics, qkv.rows, shape.heads);
+  require_offsets(operation, offsets, qkv.rows);
+}
+
+// One check for each operation of kernels.hpp.
+
+void check_linear(std::string_view operation, Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
+  require_shape({operation, "weight"}, weight, y.columns, x.columns);
+  require_shape({operation, "x"}, x, y.rows, weight.columns);
+  require_shape({operation, "y"}, y, x.rows, weight.rows);
+  if (bias.columns > 0) require_shape({operation, "bias"}, bias, 1, weight.rows);
+}
+
+void check_linear_backward_input(std::string_view operation, Matrix dx, ConstMatrix dy, ConstMatrix weight) {
+  require_shape({operation, "weight"}, weight, dy.columns, dx.columns);
+  require_shape({operation, "dy"}, dy, dx.rows, weight.rows);
+  require_shape({operation, "dx"}, dx, dy.rows, weight.columns);
+}
+
+void check_linear_backward_weight(std::string_view operation, Sums dweight, Sums dbias, ConstMatrix dy,
+                                  ConstMatrix x) {
+  require_shape({operation, "dweight"}, dweight, dy.columns, x.columns);
+  require_shape({operation, "dy"}, dy, x.rows, dweight.rows);
+  require_shape({operation, "x"}, x, dy.rows, dweight.columns);
+  if (dbias.columns > 0) require_shape({operation, "dbias"}, dbias, 1, dy.columns);
+}
+
+void check_layer_norm(std::string_view operation, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+                      ConstMatrix beta, double) {
+  require_norm(operation, y, statistics, x, gamma, 2);
+  require_shape({operation, "beta"}, beta, 1, x.columns);
+}
+
+void check_layer_norm_backward(std::string_view operation, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
+                               ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
+  require_norm(operation, dy, statistics, x, gamma, 2);
+  require_norm_gradients(operation, dx, dgamma, dbeta, x);
+}
+
+void check_rms_norm(std::string_view operation, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+                    double) {
+  require_norm(operation, y, statistics, x, gamma, 1);
+}
+
+void check_rms_norm_backward(std::string_view operation, Matrix dx, Sums dgamma, ConstMatrix dy,
+                             ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
+  require_norm(operation, dy, statistics, x, gamma, 1);
+  require_norm_gradients(operation, dx, dgamma, Sums(), x);
+}
+
+void check_gelu(std::string_view operation, Matrix y, ConstMatrix x) {
+  require_shape({operation, "y"}, y, x.rows, x.columns);
+  require_shape({operation, "x"}, x, y.rows, y.columns);
+}
+
+void check_gelu_backward(std::string_view operation, Matrix dx, ConstMatrix dy, ConstMatrix x) {
+  require_shape({operation, "dx"}, dx, x.rows, x.columns);
+  require_shape({operation, "dy"}, dy, x.rows, x.columns);
+  require_shape({operation, "x"}, x, dx.rows, dx.columns);
+}
+
+void check_swiglu(std::string_view operation, Matrix y, ConstMatrix x) {
+  require_shape({operation, "x"}, x, y.rows, 2 * y.columns);
+  require_shape({operation, "y"}, y, x.rows, x.columns / 2);
+}
+
+void check_swiglu_backward(std::string_view operation, Matrix dx, ConstMatrix dy, ConstMatrix x) {
+  require_shape({operation, "dx"}, dx, x.rows, x.columns);
+  require_shape({operation, "x"}, x, dy.rows, 2 * dy.columns);
+  require_shape({operation, "dy"}, dy, x.rows, x.columns / 2);
+}
+
+void check_rope(std::string_view operation, InOutMatrix qkv, const AttentionShape& shape, Indices positions,
+                double, bool) {
+  require_heads(operation, shape);
+  if (shape.head_dim % 2 != 0) {
+    fail_check(operation, "heads are " + std::to_string(shape.head_dim) + " wide, expected an even number");
+  }
+  require_shape({operation, "qkv"}, qkv, qkv.rows, shape.qkv_columns());
+  require_count({operation, "positions"}, positions, qkv.rows);
+}
+
+void check_attention(std::string_view operation, Matrix out, Sums statistics, ConstMatrix qkv,
+                     const AttentionShape& shape, Indices offsets) {
+  require_attention(operation, out, statistics, qkv, shape, offsets);
+}
+
+void check_attention_backward(std::string_view operation, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
+                              ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape,
+                              Indices offsets) {
+  require_attention(operation, out, statistics, qkv, shape, offsets);
+  require_shape({operation, "dqkv"}, dqkv, qkv.rows, qkv.columns);
+  require_shape({operation, "dout"}, dout, out.rows, out.columns);
+}
+
+void check_embedding(std::string_view operation, Matrix y, ConstMatrix table, Indices ids, std::int64_t) {
+  require_shape({operation, "y"}, y, std::ssize(ids.host), table.columns);
+  require_shape({operation, "table"}, table, table.rows, y.columns);
+}
+
+void check_embedding_backward(std::string_view operation, Sums dtable, ConstMatrix dy, Indices ids,
+                              std::int64_t) {
+  require_shape({operation, "dy"}, dy, std::ssize(ids.host), dtable.columns);
+  require_shape({operation, "dtable"}, dtable, dtable.rows, dy.columns);
+}
+
+void check_pool_rows(std::string_view operation, Matrix y, ConstMatrix x, Indices begin, Indices end) {
+  require_shape({operation, "y"}, y, y.rows, x.columns);
+  require_shape({operation, "x"}, x, x.rows, y.columns);
+  require_windows(operation, begin, end, y.rows, x.rows);
+}
+
+void check_pool_rows_backward(std::string_view operation, Matrix dx, ConstMatrix dy, Indices begin,
+                              Indices end) {
+  require_shape({operation, "dx"}, dx, dx.rows, dy.columns);
+  require_shape({operation, "dy"}, dy, dy.rows, dx.columns);
+  require_windows(operation, begin, end, dy.rows, dx.rows);
+}
+
+void check_gather_rows(std::string_view operation, Matrix y, ConstMatrix x, Indices index) {
+  require_shape({operation, "y"}, y, std::ssize(index.host), x.columns);
+  require_shape({operation, "x"}, x, x.rows, y.columns);
+  require_below({operation, "index"}, index, x.rows);
+}
+
+void check_scatter_add_rows(std::string_view operation, InOutMatrix y, ConstMatrix x, Indices index) {
+  require_shape({operation, "x"}, x, std::ssize(index.host), y.columns);
+  require_shape({operation, "y"}, y, y.rows, x.columns);
+  require_below({operation, "index"}, index, y.rows);
+}
+
+void check_cross_entropy_parts(std::string_view operation, Sums parts, ConstMatrix logits, Indices targets,
+                               std::int64_t) {
+  require_shape({operation, "parts"}, parts, logits.rows, 3);
+  require_shape({operation, "logits"}, logits, parts.rows, logits.columns);
+  require_count({operation, "targets"}, targets, logits.rows);
+  require_classes(operation, logits);
+}
+
+void check_cross_entropy_merge(std::string_view operation, Sums merged, ConstSums parts, int ranks) {
+  if (ranks < 1) fail_check(operation, std::to_string(ranks) + " ranks, expected 1 or more");
+  require_shape({operation, "parts"}, parts, ranks * merged.rows, 3);
+  require_shape({operation, "merged"}, merged, merged.rows, 3);
+}
+
+void check_cross_entropy_backward(std::string_view operation, InOutMatrix logits, Sums loss, ConstSums merged,
+                                  Indices targets, std::int64_t, double) {
+  require_shape({operation, "merged"}, merged, logits.rows, 3);
+  require_shape({operation, "logits"}, logits, merged.rows, logits.columns);
+  require_shape({operation, "loss"}, loss, 1, 1);
+  require_count({operation, "targets"}, targets, logits.rows);
+  require_classes(operation, logits);
+}
+
+void check_add(std::string_view operation, InOutMatrix y, ConstMatrix x) {
+  require_shape({operation, "x"}, x, y.rows, y.columns);
+  require_shape({operation, "y"}, y, x.rows, x.columns);
+}
+
+void check_zero_values(std::string_view operation, Matrix y) {
+  require_shape({operation, "y"}, y, y.rows, y.columns);
+}
+
+void check_zero_sums(std::string_view operation, Sums y) {
+  require_shape({operation, "y"}, y, y.rows, y.columns);
+}
+
+void check_round(std::string_view operation, Matrix y, ConstSums x) {
+  require_shape({operation, "x"}, x, y.rows, y.columns);
+  require_shape({operation, "y"}, y, x.rows, x.columns);
+}
+
+void check_scale(std::string_view operation, Sums y, double) {
+  require_shape({operation, "y"}, y, y.rows, y.columns);
+}
+
+void check_adamw(std::string_view operation, Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
+                 const AdamWStep& step) {
+  require_shape({operation, "weight"}, weight, gradient.rows, gradient.columns);
+  require_shape({operation, "master"}, master, weight.rows, weight.columns);
+  require_shape({operation, "m"}, m, weight.rows, weight.columns);
+  require_shape({operation, "v"}, v, weight.rows, weight.columns);
+  require_shape({operation, "gradient"}, gradient, weight.rows, weight.columns);
+  if (step.step < 1) {
+    fail_check(operation, "step is " + std::to_string(step.step) + ", expected 1 or more");
+  }
+}
+
+}  // namespace
+
+void fail_without_function(std::string_view operation) {
+  fail_check(operation, "this device's kernels have no function for it");
+}
+
+Kernels::Kernels(DType dtype)
+    : linear("linear", check_linear),
+      linear_backward_input("linear_backward_input", check_linear_backward_input),
+      linear_backward_weight("linear_backward_weight", check_linear_backward_weight),
+      layer_norm("layer_norm", check_layer_norm),
+      layer_norm_backward("layer_norm_backward", check_layer_norm_backward),
+      rms_norm("rms_norm", check_rms_norm),
+      rms_norm_backward("rms_norm_backward", check_rms_norm_backward),
+      gelu("gelu", check_gelu),
+      gelu_backward("gelu_backward", check_gelu_backward),
+      swiglu("swiglu", check_swiglu),
+      swiglu_backward("swiglu_backward", check_swiglu_backward),
+      rope("rope", check_rope),
+      attention("attention", check_attention),
+      attention_backward("attention_backward", check_attention_backward),
+      embedding("embedding", check_embedding),
+      embedding_backward("embedding_backward", check_embedding_backward),
+      pool_rows("pool_rows", check_pool_rows),
+      pool_rows_backward("pool_rows_backward", check_pool_rows_backward),
+      gather_rows("gather_rows", check_gather_rows),
+      scatter_add_rows("scatter_add_rows", check_scatter_add_rows),
+      cross_entropy_parts("cross_entropy_parts", check_cross_entropy_parts),
+      cross_entropy_merge("cross_entropy_merge", check_cross_entropy_merge),
+      cross_entropy_backward("cross_entropy_backward", check_cross_entropy_backward),
+      add("add", check_add),
+      zero_values("zero", check_zero_values),
+      zero_sums("zero", check_zero_sums),
+      round("round", check_round),
+      scale("scale", check_scale),
+      adamw("adamw", check_adamw),
+      dtype_(dtype) {}
 
 }  // namespace dflop

@@ -8,8 +8,8 @@
 #include "backend/cuda/stream.hpp"
 #include "backend/memory_account.hpp"
 #include "core/error.hpp"
-#include "kernels/cuda/check.hpp"
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {

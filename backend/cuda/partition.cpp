@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
-#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 

@@ -6,7 +6,7 @@
 
 #include "backend/cuda/sums.hpp"
 #include "core/error.hpp"
-#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {

@@ -12,7 +12,7 @@
 #include "backend/cuda/sums.hpp"
 #include "backend/host/thread_communicator.hpp"
 #include "core/error.hpp"
-#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {

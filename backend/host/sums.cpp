@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/bfloat16.hpp"
+#include "kernels/dtype.hpp"
 
 namespace dflop {
 namespace {

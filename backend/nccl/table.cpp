@@ -4,7 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/support/shared_library.hpp"
-#include "kernels/cuda/folders.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {

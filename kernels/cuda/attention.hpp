@@ -1,5 +1,8 @@
-// The two implementations of attention, and what they know of the packed projection.
+// The two implementations of attention, on plain and on tensor cores, and what they know of the packed
+// projection.
 #pragma once
+
+#include <cuda_bf16.h>
 
 #include <cmath>
 
@@ -39,17 +42,32 @@ struct AttentionLayout {
   DFLOP_HOST_DEVICE int kv_head_of(int head) const { return head / (heads / kv_heads); }
 };
 
-// cuda_attention_plain.cu: any precision and width of heads, a warp per row.
+// attention_plain.cu: any precision and width of heads, a warp per row.
+
 void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                      ConstMatrix qkv);
 void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
 
-// cuda_attention_forward.cu and cuda_attention_backward.cu: on tensor cores, in bf16, heads of up to 128 in
-// eights, all matrices aligned to 16 bytes.
+// attention_forward.cu, _queries.cu and _keys.cu: on tensor cores, in bf16, heads of up to 128 in eights, all
+// matrices aligned to 16 bytes.
+
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv);
-void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
-                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
+
+/// What the two passes of the gradient read, and dqkv, which they write.
+struct AttentionGradients {
+  __nv_bfloat16* dqkv;
+  const __nv_bfloat16* dout;
+  const float* log_sums;  ///< the statistics
+  const float* delta;     ///< [rows, heads]: sum of dout * out over the head
+  const __nv_bfloat16* qkv;
+};
+/// dq = scale * ds k.
+void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
+                     const AttentionGradients& gradients);
+/// dk = scale * ds^T q and dv = p^T dout.
+void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
+                   const AttentionGradients& gradients);
 
 }  // namespace dflop::cuda

@@ -5,7 +5,7 @@
 //   half of the columns. For these it needs the other half's scores, which the two hand each other through
 //   shared memory. What is read from shared memory, of which there is not enough a second, then serves twice
 //   as many products: a warp alone reads a fragment of the other factor for 2 products, a pair's for 4.
-#include "kernels/cuda/attention_backward.hpp"
+#include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 
 namespace dflop::cuda {

@@ -1,7 +1,6 @@
 // For f32 and for widths of heads that tensor cores do not take: a warp per row and head. A lane takes the
 // scalar products with one of 32 rows at a time; then all lanes add those rows, each its own columns.
 #include "kernels/cuda/attention.hpp"
-#include "kernels/cuda/operations.hpp"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/values.cuh"
 

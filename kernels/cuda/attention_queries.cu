@@ -1,6 +1,6 @@
 // The pass over queries: a block has 128 queries of a head, of which each of 4 warps has 32, and goes over
 // the keys that they see in 32s.
-#include "kernels/cuda/attention_backward.hpp"
+#include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 
 namespace dflop::cuda {

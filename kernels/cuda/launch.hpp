@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/runtime.hpp"
 #include "kernels/kernels.hpp"
 
 namespace dflop::cuda {

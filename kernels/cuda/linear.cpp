@@ -1,13 +1,14 @@
 // cuBLASLt counts columns first: to it a row-major [rows, columns] is its transpose. So instead of
 // result = left * right it computes result^T = right^T * left^T from the same memory; this file says
 // everything in rows and swaps the two operands in one place, Library::multiply().
-#include "kernels/cuda/linear.hpp"
-
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
 
 #include "core/units.hpp"
-#include "kernels/cuda/lt.hpp"
-#include "kernels/cuda/operations.hpp"
+#include "kernels/cuda/cublas_lt.hpp"
+#include "kernels/cuda/themes.hpp"
 
 namespace dflop::cuda {
 namespace {
@@ -96,7 +97,7 @@ class Descriptor {
 
 /// Describes one product to the library.
 struct Description {
-  const LtFunctions& lt = lt_functions();
+  const CublasLt& lt = cublas_lt();
   Descriptor<cublasLtMatmulDesc_t> product{lt.destroy_product};
   Descriptor<cublasLtMatrixLayout_t> first{lt.destroy_layout};
   Descriptor<cublasLtMatrixLayout_t> second{lt.destroy_layout};
@@ -134,42 +135,47 @@ struct Description {
   }
 };
 
-}  // namespace
+/// What linear layers keep on one stream: cuBLASLt's handle, a workspace, and the algorithms found.
+class Linear {
+ public:
+  Linear(const CudaTarget& target, int multiprocessors)
+      : target_(target),
+        multiprocessors_(multiprocessors),
+        workspace_bytes_((multiprocessors > 0 ? std::size_t{4} : std::size_t{32}) << 20),
+        workspace_(target, "workspace of linear",
+                   static_cast<std::int64_t>(workspace_bytes_ / sizeof(float))) {
+    check_lt(lt_.create(&handle_), "linear: start of the library");
+  }
+  ~Linear() { lt_.destroy(handle_); }
+  Linear(const Linear&) = delete;
+  Linear& operator=(const Linear&) = delete;
 
-struct CudaLinear::Library {
-  const LtFunctions& lt = lt_functions();
-  std::size_t workspace_bytes;
-  StreamBuffer workspace;
-  cudaDataType_t type;
-  int multiprocessors;
-  cublasLtHandle_t handle = nullptr;
+  void run(const Request& request) {
+    if (request.m() == 0 || request.n() == 0) return;
+    if (request.k() > 0 && multiply(request)) return;
+    plain_product(
+        target_, request.operation,
+        {request.m(), request.n(), request.k(), request.left.data, request.left.strides(), request.right.data,
+         request.right.strides(), request.result, request.bias, request.add_to_sums});
+  }
+
+  const CudaTarget& target() const { return target_; }
+
+ private:
   /// None: the library takes no such shape.
   using Algorithms = std::map<Key, std::optional<cublasLtMatmulAlgo_t>>;
-  Algorithms algorithms;        ///< by rounded requests
-  Algorithms exact_algorithms;  ///< of requests that those do not serve
-
-  Library(const CudaTarget& target, int sms)
-      : workspace_bytes((sms > 0 ? std::size_t{4} : std::size_t{32}) << 20),
-        workspace(target, "workspace of linear", static_cast<std::int64_t>(workspace_bytes / sizeof(float))),
-        type(target.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F),
-        multiprocessors(sms) {
-    check_lt(lt.create(&handle), "linear: start of the library");
-  }
-  ~Library() { lt.destroy(handle); }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
 
   /// The library's first choice for this request, or none. Other refusals than "not supported" are mistakes
   /// of this file, which plain products would hide at a hundredth of the speed.
   std::optional<cublasLtMatmulAlgo_t> find(const Request& request) {
-    const Description description(request, type, multiprocessors);
-    Descriptor<cublasLtMatmulPreference_t> preference(lt.destroy_preference);
+    const Description description(request, type(), multiprocessors_);
+    Descriptor<cublasLtMatmulPreference_t> preference(lt_.destroy_preference);
     const char* what = request.operation;
-    check_lt(lt.create_preference(&preference.handle), what);
+    check_lt(lt_.create_preference(&preference.handle), what);
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-      check_lt(lt.set_preference(preference.handle, attribute, &value, sizeof value), what);
+      check_lt(lt_.set_preference(preference.handle, attribute, &value, sizeof value), what);
     };
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes_});
     // Parts of a product that are added up are f32, not of the result's type.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -181,8 +187,8 @@ struct CudaLinear::Library {
         std::min(alignment_of(request.result), alignment_of(request.bias)));
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
-    const cublasStatus_t status = lt.find_algorithms(
-        handle, description.product.handle, description.first.handle, description.second.handle,
+    const cublasStatus_t status = lt_.find_algorithms(
+        handle_, description.product.handle, description.first.handle, description.second.handle,
         description.result.handle, description.result.handle, preference.handle, 1, &found, &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
     check_lt(status, what);
@@ -190,26 +196,17 @@ struct CudaLinear::Library {
     return found.algo;
   }
 
-  void run(const Request& request, const CudaTarget& target) {
-    if (request.m() == 0 || request.n() == 0) return;
-    if (request.k() > 0 && multiply(request, target.stream)) return;
-    plain_product(
-        target, request.operation,
-        {request.m(), request.n(), request.k(), request.left.data, request.left.strides(), request.right.data,
-         request.right.strides(), request.result, request.bias, request.add_to_sums});
-  }
-
   /// False where the library has no algorithm for it; nothing was done then. Which algorithm it is depends on
   /// the request alone, so that a run repeats to the bit whatever came before.
-  bool multiply(const Request& request, cudaStream_t stream) {
-    const Description description(request, type, multiprocessors);
-    return multiply_by(algorithms, rounded(request), request, description, stream) ||
-           multiply_by(exact_algorithms, request, request, description, stream);
+  bool multiply(const Request& request) {
+    const Description description(request, type(), multiprocessors_);
+    return multiply_by(algorithms_, rounded(request), request, description) ||
+           multiply_by(exact_algorithms_, request, request, description);
   }
 
   /// By the choice for `like`, which is looked for once.
   bool multiply_by(Algorithms& known, const Request& like, const Request& request,
-                   const Description& description, cudaStream_t stream) {
+                   const Description& description) {
     const Key key = key_of(like);
     auto place = known.find(key);
     if (place == known.end()) place = known.emplace(key, find(like)).first;
@@ -217,37 +214,53 @@ struct CudaLinear::Library {
     const float one = 1.0f;
     const float kept = request.add_to_sums ? 1.0f : 0.0f;
     const cublasStatus_t status =
-        lt.multiply(handle, description.product.handle, &one, request.right.data, description.first.handle,
-                    request.left.data, description.second.handle, &kept, request.result,
-                    description.result.handle, request.result, description.result.handle, &*place->second,
-                    workspace.data(), workspace_bytes, stream);
+        lt_.multiply(handle_, description.product.handle, &one, request.right.data, description.first.handle,
+                     request.left.data, description.second.handle, &kept, request.result,
+                     description.result.handle, request.result, description.result.handle, &*place->second,
+                     workspace_.data(), workspace_bytes_, target_.stream);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;  // which the choice did not foresee
     if (status == CUBLAS_STATUS_INVALID_VALUE && key != key_of(request)) return false;  // so of other sizes
     check_lt(status, request.operation);
     return true;
   }
+
+  cudaDataType_t type() const { return target_.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+  const CublasLt& lt_ = cublas_lt();
+  CudaTarget target_;
+  int multiprocessors_;
+  std::size_t workspace_bytes_;
+  StreamBuffer workspace_;
+  cublasLtHandle_t handle_ = nullptr;
+  Algorithms algorithms_;        ///< by rounded requests
+  Algorithms exact_algorithms_;  ///< of requests that those do not serve
 };
 
-CudaLinear::CudaLinear(const CudaTarget& target, int multiprocessors)
-    : target_(target), library_(std::make_unique<Library>(target, multiprocessors)) {}
-
-CudaLinear::~CudaLinear() = default;
-
-void CudaLinear::forward(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
+void linear(Linear& layers, Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
   const void* added = bias.columns > 0 ? bias.data : nullptr;
-  library_->run({"linear", y.data, operand(x), operand(weight, true), added}, target_);
+  layers.run({"linear", y.data, operand(x), operand(weight, true), added});
 }
 
-void CudaLinear::backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
-  library_->run({"linear_backward_input", dx.data, operand(dy), operand(weight)}, target_);
+void linear_backward_input(Linear& layers, Matrix dx, ConstMatrix dy, ConstMatrix weight) {
+  layers.run({"linear_backward_input", dx.data, operand(dy), operand(weight)});
 }
 
-void CudaLinear::backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
+void linear_backward_weight(Linear& layers, Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
   if (dy.rows == 0) return;
   constexpr const char* kOperation = "linear_backward_weight";
-  library_->run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true}, target_);
+  layers.run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true});
   // Not the library's epilogue, which overwrites, and takes dbias in bf16 only.
-  if (dbias.columns > 0) add_column_sums(target_, kOperation, dbias, dy);
+  if (dbias.columns > 0) add_column_sums(layers.target(), kOperation, dbias, dy);
+}
+
+}  // namespace
+
+std::shared_ptr<void> set_linear(Kernels& kernels, const CudaTarget& target, int multiprocessors) {
+  auto layers = std::make_shared<Linear>(target, multiprocessors);
+  kernels.linear.set<linear>(*layers);
+  kernels.linear_backward_input.set<linear_backward_input>(*layers);
+  kernels.linear_backward_weight.set<linear_backward_weight>(*layers);
+  return layers;
 }
 
 }  // namespace dflop::cuda

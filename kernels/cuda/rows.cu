@@ -1,55 +1,163 @@
-// Rows that are added, pooled, rounded and scaled.
+// Rows that are looked up, pooled, and added where they came from. Rows that come several times are added in
+// their order, by the block of the first of them: no atomic additions.
 #include <algorithm>
+#include <functional>
 
-#include "kernels/cuda/each.cuh"
-#include "kernels/cuda/operations.hpp"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/themes.hpp"
+#include "kernels/cuda/values.cuh"
 
 namespace dflop::cuda {
 namespace {
 
-template <typename T>
-struct AddTo {
-  T* y;
-  const T* x;
+constexpr int kThreads = 256;
 
-  template <int width>
-  __device__ void operator()(Width<width>, std::int64_t first) const {
-    float sum[width];
-    float values[width];
-    load(sum, y + first);
-    load(values, x + first);
+/// 16 bytes, moved as they are.
+struct alignas(16) Bytes16 {
+  unsigned words[4];
+};
+
+/// y[i] = table[ids[i] - first], or zeros; rows are `columns` Units long. Unit() is zero.
+template <typename Unit>
+__global__ void __launch_bounds__(kThreads)
+    look_up_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t first,
+                   std::int64_t table_rows, std::int64_t columns) {
+  const std::int64_t i = blockIdx.x;
+  const std::int64_t row = ids[i] - first;
+  const bool found = row >= 0 && row < table_rows;
+  for (std::int64_t column = threadIdx.x; column < columns; column += kThreads) {
+    y[i * columns + column] = found ? table[row * columns + column] : Unit();
+  }
+}
+
+/// Ids that a thread compares between two barriers.
+constexpr int kLooks = 4;
+
+/// Whether one of ids[0, i) is `id`. All threads of the block take part.
+__device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32_t id) {
+  bool found = false;
+  for (std::int64_t start = 0; start < i && !found; start += kLooks * kThreads) {
+    bool mine = false;
 #pragma unroll
-    for (int i = 0; i < width; ++i) sum[i] += values[i];
-    store(y + first, sum);
+    for (int look = 0; look < kLooks; ++look) {
+      const std::int64_t other = start + look * kThreads + threadIdx.x;
+      mine |= other < i && ids[other] == id;
+    }
+    found = __syncthreads_or(mine) != 0;
   }
-};
+  return found;
+}
 
-template <typename T>
-struct Round {
-  T* y;
-  const float* x;
-
-  template <int width>
-  __device__ void operator()(Width<width>, std::int64_t first) const {
-    float values[width];
-    load(values, x + first);
-    store(y + first, values);
-  }
-};
-
-struct Scale {
-  float* y;
-  float factor;
-
-  template <int width>
-  __device__ void operator()(Width<width>, std::int64_t first) const {
-    float values[width];
-    load(values, y + first);
+/// Calls f(j) for each j of [i, count) whose id is `id`, in order, in all threads of the block.
+template <typename F>
+__device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t count, std::int32_t id, F f) {
+  constexpr int kWarps = kThreads / kWarp;
+  __shared__ unsigned matches[kLooks * kWarps];
+  for (std::int64_t start = i; start < count; start += kLooks * kThreads) {
 #pragma unroll
-    for (float& value : values) value *= factor;
-    store(y + first, values);
+    for (int look = 0; look < kLooks; ++look) {
+      const std::int64_t other = start + look * kThreads + threadIdx.x;
+      const unsigned of_warp = __ballot_sync(kAllLanes, other < count && ids[other] == id);
+      if (threadIdx.x % kWarp == 0) matches[look * kWarps + threadIdx.x / kWarp] = of_warp;
+    }
+    __syncthreads();
+    for (int group = 0; group < kLooks * kWarps; ++group) {
+      for (unsigned left = matches[group]; left != 0; left &= left - 1) {
+        f(start + group * kWarp + __ffs(static_cast<int>(left)) - 1);
+      }
+    }
+    __syncthreads();  // before matches are written again
   }
-};
+}
+
+/// y[ids[i] - first] += x[i]. The block (i, part) has the columns of one part, kThreads * width of them.
+template <int width, typename Sum, typename T>
+__global__ void __launch_bounds__(kThreads)
+    add_rows_kernel(Sum* y, const T* x, const std::int32_t* ids, std::int64_t first, std::int64_t y_rows,
+                    std::int64_t count, std::int64_t columns, bool distinct) {
+  const std::int64_t i = blockIdx.x;
+  const std::int32_t id = ids[i];
+  const std::int64_t row = id - first;
+  if (row < 0 || row >= y_rows) return;  // all threads alike
+  if (!distinct && comes_before(ids, i, id)) return;
+  const std::int64_t column = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * width;
+  const bool inside = column < columns;
+  float sum[width] = {};
+  if (inside) load(sum, y + row * columns + column);
+  const auto add = [&](std::int64_t j) {
+    if (!inside) return;
+    float values[width];
+    load(values, x + j * columns + column);
+#pragma unroll
+    for (int k = 0; k < width; ++k) sum[k] += values[k];
+  };
+  if (distinct) {
+    add(i);
+  } else {
+    for_same(ids, i, count, id, add);
+  }
+  if (inside) store(y + row * columns + column, sum);
+}
+
+template <typename Unit>
+void look_up_units(const CudaTarget& target, const char* operation, Matrix y, ConstMatrix table, Indices ids,
+                   std::int64_t first, std::int64_t units) {
+  launch(target, operation, look_up_kernel<Unit>, grid_size(operation, y.rows), kThreads, 0,
+         values_of<Unit>(y), values_of<Unit>(table), ids.device, first, table.rows, units);
+}
+
+void look_up(const CudaTarget& target, const char* operation, Matrix y, ConstMatrix table, Indices ids,
+             std::int64_t first) {
+  if (y.size() == 0) return;
+  const bool half = target.dtype == DType::bf16;
+  if (half ? fit_vectors<bf16>(y.columns, y.data, table.data)
+           : fit_vectors<float>(y.columns, y.data, table.data)) {
+    look_up_units<Bytes16>(target, operation, y, table, ids, first, y.columns / (half ? 8 : 4));
+  } else if (half) {
+    look_up_units<std::uint16_t>(target, operation, y, table, ids, first, y.columns);
+  } else {
+    look_up_units<std::uint32_t>(target, operation, y, table, ids, first, y.columns);
+  }
+}
+
+/// The rows of y that have Sums, or values of T, are added to.
+template <typename Sum, typename T>
+void add_rows(const CudaTarget& target, const char* operation, Sum* y, std::int64_t y_rows, ConstMatrix x,
+              Indices ids, std::int64_t first) {
+  const bool distinct =  // rising all the way
+      std::adjacent_find(ids.host.begin(), ids.host.end(), std::greater_equal<>()) == ids.host.end();
+  const bool vectors = fit_vectors<T>(x.columns, y, x.data);
+  const auto kernel = vectors ? add_rows_kernel<kVector<T>, Sum, T> : add_rows_kernel<1, Sum, T>;
+  const std::int64_t parts = pieces(x.columns, kThreads * (vectors ? kVector<T> : 1));
+  const dim3 grid(grid_size(operation, x.rows), static_cast<unsigned>(parts));
+  launch(target, operation, kernel, grid, kThreads, 0, y, values_of<T>(x), ids.device, first, y_rows, x.rows,
+         x.columns, distinct);
+}
+
+void embedding(const CudaTarget& target, Matrix y, ConstMatrix table, Indices ids, std::int64_t first) {
+  look_up(target, "embedding", y, table, ids, first);
+}
+
+void gather_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices index) {
+  look_up(target, "gather_rows", y, x, index, 0);
+}
+
+void embedding_backward(const CudaTarget& target, Sums dtable, ConstMatrix dy, Indices ids,
+                        std::int64_t first) {
+  if (dy.size() == 0) return;
+  with_type(target, [&](auto type) {
+    using T = decltype(type);
+    add_rows<float, T>(target, "embedding_backward", values_of(dtable), dtable.rows, dy, ids, first);
+  });
+}
+
+void scatter_add_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices index) {
+  if (x.size() == 0) return;
+  with_type(target, [&](auto type) {
+    using T = decltype(type);
+    add_rows<T, T>(target, "scatter_add_rows", values_of<T>(y), y.rows, x, index, 0);
+  });
+}
 
 template <typename T>
 struct Pool {
@@ -126,8 +234,6 @@ bool never_falls(Indices indices) {
   return std::is_sorted(indices.host.begin(), indices.host.end());
 }
 
-}  // namespace
-
 void pool_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices begin, Indices end) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
@@ -148,25 +254,15 @@ void pool_rows_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, Ind
   });
 }
 
-void add(const CudaTarget& target, Matrix y, ConstMatrix x) {
-  with_type(target, [&](auto type) {
-    using T = decltype(type);
-    const AddTo<T> f{values_of<T>(y), values_of<T>(x)};
-    each_value<kVector<T>>(target, "add", y.size(), fit_vectors<T>(0, y.data, x.data), f);
-  });
-}
+}  // namespace
 
-void round(const CudaTarget& target, Matrix y, ConstSums x) {
-  with_type(target, [&](auto type) {
-    using T = decltype(type);
-    const Round<T> f{values_of<T>(y), values_of(x)};
-    each_value<kVector<T>>(target, "round", y.size(), fit_vectors<T>(0, y.data, x.data), f);
-  });
-}
-
-void scale(const CudaTarget& target, Sums y, double factor) {
-  const Scale f{values_of(y), static_cast<float>(factor)};
-  each_value<kVector<float>>(target, "scale", y.size(), fit_vectors<float>(0, y.data), f);
+void set_rows(Kernels& kernels, const CudaTarget& target) {
+  kernels.embedding.set<embedding>(target);
+  kernels.embedding_backward.set<embedding_backward>(target);
+  kernels.pool_rows.set<pool_rows>(target);
+  kernels.pool_rows_backward.set<pool_rows_backward>(target);
+  kernels.gather_rows.set<gather_rows>(target);
+  kernels.scatter_add_rows.set<scatter_add_rows>(target);
 }
 
 }  // namespace dflop::cuda

@@ -1,16 +1,53 @@
 // Blocks of query rows against all keys that they see, so that scores need block x length values and not
 // length x length. The backward computes the probabilities again, from the statistics (Dao et al. 2022,
 // FlashAttention, equations of appendix B).
-#include "kernels/host/attention.hpp"
-
 #include <array>
 #include <cmath>
 
 #include "kernels/host/matrix.hpp"
-#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
+
+/// base^(-2 i / head_dim) for the pairs i of a head.
+Eigen::ArrayXd frequencies(int head_dim, double base) {
+  Eigen::ArrayXd turns(head_dim / 2);
+  for (Index i = 0; i < turns.size(); ++i)
+    turns(i) = std::pow(base, -2.0 * static_cast<double>(i) / head_dim);
+  return turns;
+}
+
+/// Turns the pairs (first[i], second[i]) by the angles of cosine and sine.
+template <typename T>
+void turn(T* __restrict first, T* __restrict second, const Eigen::Array<T, Eigen::Dynamic, 1>& cosine,
+          const Eigen::Array<T, Eigen::Dynamic, 1>& sine) {
+  for (Index i = 0; i < cosine.size(); ++i) {
+    const T x = first[i];
+    const T y = second[i];
+    first[i] = x * cosine(i) - y * sine(i);
+    second[i] = y * cosine(i) + x * sine(i);
+  }
+}
+
+template <typename T>
+void rope(Matrix qkv, const AttentionShape& shape, Indices positions, double base, bool inverse) {
+  const Index half = shape.head_dim / 2;
+  const Eigen::ArrayXd turns = frequencies(shape.head_dim, base) * (inverse ? -1.0 : 1.0);
+  Eigen::Array<T, Eigen::Dynamic, 1> cosine(half);
+  Eigen::Array<T, Eigen::Dynamic, 1> sine(half);
+  auto rows = view<T>(qkv);
+  for (Index row = 0; row < rows.rows(); ++row) {
+    const double position = positions.host[static_cast<std::size_t>(row)];
+    for (Index i = 0; i < half; ++i) {  // in double: far positions have large angles
+      cosine(i) = static_cast<T>(std::cos(position * turns(i)));
+      sine(i) = static_cast<T>(std::sin(position * turns(i)));
+    }
+    for (Index head = 0; head < shape.heads + shape.kv_heads; ++head) {
+      T* pairs = rows.row(row).data() + head * shape.head_dim;
+      turn<T>(pairs, pairs + half, cosine, sine);
+    }
+  }
+}
 
 constexpr Index kQueryRows = 64;
 
@@ -113,12 +150,8 @@ void probabilities(Row row, Index visible, T log_sum) {
   row.tail(row.size() - visible).setZero();
 }
 
-}  // namespace
-
 template <typename T>
-void HostAttention<T>::forward(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape,
-                               Indices offsets) {
-  check_attention(out, statistics, qkv, shape, offsets);
+void attention(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
   const auto packed = view<T>(qkv);
   auto result = view<T>(out);
   auto log_sums = view<T>(statistics);
@@ -141,9 +174,8 @@ void HostAttention<T>::forward(Matrix out, Sums statistics, ConstMatrix qkv, con
 }
 
 template <typename T>
-void HostAttention<T>::backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics,
-                                ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
-  check_attention_backward(dqkv, dout, out, statistics, qkv, shape, offsets);
+void attention_backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
+                        const AttentionShape& shape, Indices offsets) {
   const auto packed = view<T>(qkv);
   const auto result = view<T>(out);
   const auto gradient = view<T>(dout);
@@ -173,7 +205,15 @@ void HostAttention<T>::backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, 
   });
 }
 
-template struct HostAttention<float>;
-template struct HostAttention<double>;
+}  // namespace
+
+void set_attention(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.rope.set<rope<T>>();
+    kernels.attention.set<attention<T>>();
+    kernels.attention_backward.set<attention_backward<T>>();
+  });
+}
 
 }  // namespace dflop::DFLOP_HOST_TARGET

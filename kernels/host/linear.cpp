@@ -1,27 +1,22 @@
-#include "kernels/host/linear.hpp"
-
 #include "kernels/host/matrix.hpp"
-#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
+namespace {
 
 template <typename T>
-void HostLinear<T>::forward(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
-  check_linear(y, x, weight, bias);
+void linear(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
   auto out = view<T>(y);
   out.noalias() = view<T>(x) * view<T>(weight).transpose();
   if (bias.columns > 0) out.rowwise() += view<T>(bias).row(0);
 }
 
 template <typename T>
-void HostLinear<T>::backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
-  check_linear_backward_input(dx, dy, weight);
+void linear_backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
   view<T>(dx).noalias() = view<T>(dy) * view<T>(weight);
 }
 
 template <typename T>
-void HostLinear<T>::backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
-  check_linear_backward_weight(dweight, dbias, dy, x);
+void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
   const auto gradient = view<T>(dy);
   view<T>(dweight).noalias() += gradient.transpose() * view<T>(x);
   if (dbias.columns == 0) return;
@@ -29,7 +24,15 @@ void HostLinear<T>::backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, Co
   for (Index row = 0; row < gradient.rows(); ++row) sum += gradient.row(row);
 }
 
-template struct HostLinear<float>;
-template struct HostLinear<double>;
+}  // namespace
+
+void set_linear(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.linear.set<linear<T>>();
+    kernels.linear_backward_input.set<linear_backward_input<T>>();
+    kernels.linear_backward_weight.set<linear_backward_weight<T>>();
+  });
+}
 
 }  // namespace dflop::DFLOP_HOST_TARGET

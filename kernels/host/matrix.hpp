@@ -1,4 +1,4 @@
-// Matrices of kernels.hpp as Eigen sees them. Included by the host's operations only.
+// Matrices of kernels.hpp as Eigen sees them. Only the host's operations include this.
 #pragma once
 
 #include "kernels/host/target.hpp"  // renames Eigen, so it comes first
@@ -8,9 +8,21 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/kernels.hpp"
+
 namespace dflop::DFLOP_HOST_TARGET {
 
 using Eigen::Index;
+
+/// Calls f with a value of the type that the kernels' values and sums have: f32 or f64.
+template <typename F>
+void with_type(const Kernels& kernels, F f) {
+  if (kernels.dtype() == DType::f64) {
+    f(double());
+  } else {
+    f(float());
+  }
+}
 
 template <typename T>
 using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;

@@ -1,12 +1,34 @@
-#include "kernels/host/rows.hpp"
-
 #include "kernels/host/matrix.hpp"
-#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
+namespace {
+
 template <typename T>
-void HostRows<T>::pool(Matrix y, ConstMatrix x, Indices begin, Indices end) {
-  check_pool_rows(y, x, begin, end);
+void embedding(Matrix y, ConstMatrix table, Indices ids, std::int64_t first) {
+  const auto rows = view<T>(table);
+  auto out = view<T>(y);
+  for (Index i = 0; i < out.rows(); ++i) {
+    const Index row = ids.host[static_cast<std::size_t>(i)] - first;
+    if (row >= 0 && row < rows.rows()) {
+      out.row(i) = rows.row(row);
+    } else {
+      out.row(i).setZero();
+    }
+  }
+}
+
+template <typename T>
+void embedding_backward(Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first) {
+  auto rows = view<T>(dtable);
+  const auto gradient = view<T>(dy);
+  for (Index i = 0; i < gradient.rows(); ++i) {
+    const Index row = ids.host[static_cast<std::size_t>(i)] - first;
+    if (row >= 0 && row < rows.rows()) rows.row(row) += gradient.row(i);
+  }
+}
+
+template <typename T>
+void pool_rows(Matrix y, ConstMatrix x, Indices begin, Indices end) {
   const auto in = view<T>(x);
   auto out = view<T>(y);
   for (Index i = 0; i < out.rows(); ++i) {
@@ -19,8 +41,7 @@ void HostRows<T>::pool(Matrix y, ConstMatrix x, Indices begin, Indices end) {
 }
 
 template <typename T>
-void HostRows<T>::pool_backward(Matrix dx, ConstMatrix dy, Indices begin, Indices end) {
-  check_pool_rows_backward(dx, dy, begin, end);
+void pool_rows_backward(Matrix dx, ConstMatrix dy, Indices begin, Indices end) {
   const auto gradient = view<T>(dy);
   auto out = view<T>(dx);
   out.setZero();  // windows may overlap, and leave rows out
@@ -33,52 +54,31 @@ void HostRows<T>::pool_backward(Matrix dx, ConstMatrix dy, Indices begin, Indice
 }
 
 template <typename T>
-void HostRows<T>::gather(Matrix y, ConstMatrix x, Indices index) {
-  check_gather_rows(y, x, index);
+void gather_rows(Matrix y, ConstMatrix x, Indices index) {
   const auto in = view<T>(x);
   auto out = view<T>(y);
   for (Index i = 0; i < out.rows(); ++i) out.row(i) = in.row(index.host[static_cast<std::size_t>(i)]);
 }
 
 template <typename T>
-void HostRows<T>::scatter_add(Matrix y, ConstMatrix x, Indices index) {
-  check_scatter_add_rows(y, x, index);
+void scatter_add_rows(Matrix y, ConstMatrix x, Indices index) {
   const auto in = view<T>(x);
   auto out = view<T>(y);
   for (Index i = 0; i < in.rows(); ++i) out.row(index.host[static_cast<std::size_t>(i)]) += in.row(i);
 }
 
-template <typename T>
-void HostRows<T>::add(Matrix y, ConstMatrix x) {
-  check_add(y, x);
-  flat<T>(y) += flat<T>(x);
-}
+}  // namespace
 
-template <typename T>
-void HostRows<T>::zero(Matrix y) {
-  check_zero(y);
-  flat<T>(y).setZero();
+void set_rows(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.embedding.set<embedding<T>>();
+    kernels.embedding_backward.set<embedding_backward<T>>();
+    kernels.pool_rows.set<pool_rows<T>>();
+    kernels.pool_rows_backward.set<pool_rows_backward<T>>();
+    kernels.gather_rows.set<gather_rows<T>>();
+    kernels.scatter_add_rows.set<scatter_add_rows<T>>();
+  });
 }
-
-template <typename T>
-void HostRows<T>::zero(Sums y) {
-  check_sums("zero", y);
-  flat<T>(y).setZero();
-}
-
-template <typename T>
-void HostRows<T>::round(Matrix y, ConstSums x) {
-  check_round(y, x);
-  flat<T>(y) = flat<T>(x);  // sums have the precision of values here
-}
-
-template <typename T>
-void HostRows<T>::scale(Sums y, double factor) {
-  check_sums("scale", y);
-  flat<T>(y) *= static_cast<T>(factor);
-}
-
-template struct HostRows<float>;
-template struct HostRows<double>;
 
 }  // namespace dflop::DFLOP_HOST_TARGET

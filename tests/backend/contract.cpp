@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "kernels/bfloat16.hpp"
+#include "kernels/dtype.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "backend/host/device.hpp"
-#include "kernels/bfloat16.hpp"
+#include "kernels/dtype.hpp"
 
 namespace dflop {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/bfloat16.hpp"
+#include "kernels/dtype.hpp"
 #include "tests/backend/live_model.hpp"
 
 namespace dflop {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/check.hpp"
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/runtime.hpp"
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {

@@ -1,14 +1,13 @@
 // bf16 on the host: computed in f32 and rounded. bf16 has eight bits: after 256 comes 258, before 1 comes
 // 1 - 2^-8.
-#include "kernels/host/bf16.hpp"
+#include "kernels/host/host_kernels.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
 
-#include "kernels/bfloat16.hpp"
-#include "kernels/host/host_kernels.hpp"
+#include "kernels/dtype.hpp"
 
 namespace dflop {
 namespace {

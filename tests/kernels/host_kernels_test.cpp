@@ -18,6 +18,36 @@ TEST(HostKernels, AreMadeForEveryPrecision) {
   }
 }
 
+TEST(HostKernels, HaveEveryOperation) {
+  for (const HostTarget target : {HostTarget::portable, fastest_host_target()}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      const auto kernels = make_host_kernels(dtype, target);
+      for_each_operation([&](auto operation) {
+        EXPECT_TRUE(((*kernels).*operation).is_set())
+            << to_string(dtype) << ": " << ((*kernels).*operation).name();
+      });
+    }
+  }
+}
+
+// All operations have one size; beside them Kernels has a pointer to its virtual functions and, in as many
+// bytes, the DType.
+TEST(Kernels, AreListedCompletely) {
+  std::size_t operations = 0;
+  for_each_operation([&](auto) { ++operations; });
+  EXPECT_EQ(sizeof(Kernels), operations * sizeof(Operation<void()>) + 2 * sizeof(void*));
+}
+
+TEST(Kernels, SayWhichOperationADeviceLacks) {
+  const Kernels none(DType::f32);
+  try {
+    none.zero(Matrix());
+    ADD_FAILURE() << "accepted an operation without a function";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "zero: this device's kernels have no function for it");
+  }
+}
+
 // Nothing is read, and sums keep what they hold.
 TEST(HostKernels, AllowMatricesWithoutRows) {
   const auto k = host<double>();

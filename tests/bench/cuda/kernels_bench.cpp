@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/support/random.hpp"
-#include "kernels/cuda/check.hpp"
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {

@@ -1,8 +1,8 @@
-// A block per row of logits.
+// Cross entropy: a block has a row of logits.
 #include <cmath>
 
-#include "kernels/cuda/operations.hpp"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/themes.hpp"
 #include "kernels/cuda/values.cuh"
 
 namespace dflop::cuda {
@@ -111,8 +111,6 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) loss[0] += static_cast<float>(weight * total);
 }
 
-}  // namespace
-
 void cross_entropy_parts(const CudaTarget& target, Sums parts, ConstMatrix logits, Indices targets,
                          std::int64_t first) {
   if (logits.rows == 0) return;
@@ -146,6 +144,14 @@ void cross_entropy_backward(const CudaTarget& target, Matrix logits, Sums loss, 
   });
   launch(target, kOperation, loss_kernel, 1, kThreads, 0, values_of(loss), values_of(merged), targets.device,
          logits.rows, weight);
+}
+
+}  // namespace
+
+void set_loss(Kernels& kernels, const CudaTarget& target) {
+  kernels.cross_entropy_parts.set<cross_entropy_parts>(target);
+  kernels.cross_entropy_merge.set<cross_entropy_merge>(target);
+  kernels.cross_entropy_backward.set<cross_entropy_backward>(target);
 }
 
 }  // namespace dflop::cuda

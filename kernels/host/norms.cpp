@@ -1,18 +1,15 @@
 // With g = dy * gamma and the normalised row n, the gradient of a row is rstd * (g - n * mean(g * n)), and
 // for layer_norm, where the row's mean was taken off, without its own mean.
-#include "kernels/host/norm.hpp"
-
 #include <cmath>
 
 #include "kernels/host/matrix.hpp"
-#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
+namespace {
 
 template <typename T>
-void HostNorm<T>::layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
-                             double epsilon) {
-  check_layer_norm(y, statistics, x, gamma, beta);
+void layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
+                double epsilon) {
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   auto kept = view<T>(statistics);
@@ -29,9 +26,8 @@ void HostNorm<T>::layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatr
 }
 
 template <typename T>
-void HostNorm<T>::layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x,
-                                      ConstMatrix gamma, ConstSums statistics) {
-  check_layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, statistics);
+void layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
+                         ConstSums statistics) {
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   const auto kept = view<T>(statistics);
@@ -50,8 +46,7 @@ void HostNorm<T>::layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstM
 }
 
 template <typename T>
-void HostNorm<T>::rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, double epsilon) {
-  check_rms_norm(y, statistics, x, gamma);
+void rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, double epsilon) {
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   auto kept = view<T>(statistics);
@@ -64,9 +59,8 @@ void HostNorm<T>::rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix
 }
 
 template <typename T>
-void HostNorm<T>::rms_norm_backward(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
-                                    ConstSums statistics) {
-  check_rms_norm_backward(dx, dgamma, dy, x, gamma, statistics);
+void rms_norm_backward(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
+                       ConstSums statistics) {
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   const auto kept = view<T>(statistics);
@@ -82,7 +76,16 @@ void HostNorm<T>::rms_norm_backward(Matrix dx, Sums dgamma, ConstMatrix dy, Cons
   }
 }
 
-template struct HostNorm<float>;
-template struct HostNorm<double>;
+}  // namespace
+
+void set_norms(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.layer_norm.set<layer_norm<T>>();
+    kernels.layer_norm_backward.set<layer_norm_backward<T>>();
+    kernels.rms_norm.set<rms_norm<T>>();
+    kernels.rms_norm_backward.set<rms_norm_backward<T>>();
+  });
+}
 
 }  // namespace dflop::DFLOP_HOST_TARGET

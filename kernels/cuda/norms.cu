@@ -1,16 +1,98 @@
-// dx and the columns' sums in one pass over dy and x. A block goes over every kBlocks-th row; each thread
-// keeps the sums of its own columns in registers, and a second kernel adds those of the blocks. Where rows
-// are too wide for that, further passes sum the columns that are left.
+// layer_norm and rms_norm by the same kernels: `centred` ones are layer_norm's, where the mean is taken off.
 #include <algorithm>
 
-#include "kernels/cuda/operations.hpp"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/themes.hpp"
 #include "kernels/cuda/values.cuh"
 
 namespace dflop::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+// Forward: a block has a row, which it reads once from memory and again from the first-level cache.
+
+constexpr int kForwardThreads = 256;
+
+/// One row, as the threads of a block go over it: f(column, values of width).
+template <int width, typename T, typename F>
+__device__ void for_row(const T* row, std::int64_t columns, F f) {
+  for (std::int64_t column = threadIdx.x * width; column < columns; column += kForwardThreads * width) {
+    float values[width];
+    load(values, row + column);
+    f(column, values);
+  }
+}
+
+/// With `centred`, layer_norm: the mean is taken off and beta added.
+template <bool centred, int width, typename T>
+__global__ void __launch_bounds__(kForwardThreads)
+    norm_kernel(T* y, float* statistics, const T* x, const T* gamma, const T* beta, std::int64_t columns,
+                float epsilon) {
+  const std::int64_t row = blockIdx.x;
+  const T* in = x + row * columns;
+  T* out = y + row * columns;
+  float mean = 0.0f;
+  if constexpr (centred) {
+    float sum = 0.0f;
+    for_row<width>(in, columns, [&](std::int64_t, const float(&values)[width]) {
+#pragma unroll
+      for (const float value : values) sum += value;
+    });
+    mean = reduce_block(sum, 0.0f, Add()) / static_cast<float>(columns);
+  }
+  float squares = 0.0f;
+  for_row<width>(in, columns, [&](std::int64_t, const float(&values)[width]) {
+#pragma unroll
+    for (const float value : values) squares += (value - mean) * (value - mean);
+  });
+  const float variance = reduce_block(squares, 0.0f, Add()) / static_cast<float>(columns);
+  const float rstd = 1.0f / sqrtf(variance + epsilon);
+  for_row<width>(in, columns, [&](std::int64_t column, float(&values)[width]) {
+    float scales[width];
+    float shifts[width] = {};
+    load(scales, gamma + column);
+    if constexpr (centred) load(shifts, beta + column);
+#pragma unroll
+    for (int i = 0; i < width; ++i) values[i] = (values[i] - mean) * rstd * scales[i] + shifts[i];
+    store(out + column, values);
+  });
+  if (threadIdx.x != 0) return;
+  if constexpr (centred) {
+    statistics[2 * row] = mean;
+    statistics[2 * row + 1] = rstd;
+  } else {
+    statistics[row] = rstd;
+  }
+}
+
+template <bool centred>
+void norm(const CudaTarget& target, const char* operation, Matrix y, Sums statistics, ConstMatrix x,
+          ConstMatrix gamma, ConstMatrix beta, double epsilon) {
+  if (x.rows == 0) return;
+  with_type(target, [&](auto type) {
+    using T = decltype(type);
+    const bool vectors = fit_vectors<T>(x.columns, y.data, x.data, gamma.data, beta.data);
+    const auto kernel = vectors ? norm_kernel<centred, kVector<T>, T> : norm_kernel<centred, 1, T>;
+    launch(target, operation, kernel, grid_size(operation, x.rows), kForwardThreads, 0, values_of<T>(y),
+           values_of(statistics), values_of<T>(x), values_of<T>(gamma), values_of<T>(beta), x.columns,
+           static_cast<float>(epsilon));
+  });
+}
+
+void layer_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+                ConstMatrix beta, double epsilon) {
+  norm<true>(target, "layer_norm", y, statistics, x, gamma, beta, epsilon);
+}
+
+void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
+              double epsilon) {
+  norm<false>(target, "rms_norm", y, statistics, x, gamma, ConstMatrix(), epsilon);
+}
+
+// Backward: dx and the columns' sums in one pass over dy and x. A block goes over every kBlocks-th row; each
+// thread keeps the sums of its own columns in registers, and a second kernel adds those of the blocks. Where
+// rows are too wide for that, further passes sum the columns that are left.
+
+constexpr int kBackwardThreads = 512;
 constexpr std::int64_t kBlocks = 256;  ///< a fixed number, so that sums are the same on all devices
 
 /// Vectors of a row that a thread sums in one pass: what 64 registers a thread have room for.
@@ -44,7 +126,7 @@ __device__ float2 kept_of(const float* statistics, std::int64_t row) {
 template <typename T>
 __device__ void prefetch_row(const T* row, std::int64_t columns) {
   constexpr int kLine = 128 / static_cast<int>(sizeof(T));
-  for (std::int64_t column = threadIdx.x * kLine; column < columns; column += kThreads * kLine) {
+  for (std::int64_t column = threadIdx.x * kLine; column < columns; column += kBackwardThreads * kLine) {
     prefetch_line(row + column);
   }
 }
@@ -57,7 +139,7 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   float slopes[width];
   float values[width];
   float scales[width];
-  for (std::int64_t column = threadIdx.x * width; column < pass.columns; column += kThreads * width) {
+  for (std::int64_t column = threadIdx.x * width; column < pass.columns; column += kBackwardThreads * width) {
     load(slopes, pass.dy + start + column);
     load(values, pass.x + start + column);
     load(scales, pass.gamma + column);
@@ -70,7 +152,7 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   const float share = 1.0f / static_cast<float>(pass.columns);
   slope = reduce_block(slope, 0.0f, Add()) * share;
   mean = centred ? reduce_block(mean, 0.0f, Add()) * share : 0.0f;
-  for (std::int64_t column = threadIdx.x * width; column < pass.columns; column += kThreads * width) {
+  for (std::int64_t column = threadIdx.x * width; column < pass.columns; column += kBackwardThreads * width) {
     load(slopes, pass.dy + start + column);
     load(values, pass.x + start + column);
     load(scales, pass.gamma + column);
@@ -82,7 +164,7 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   }
 }
 
-/// A thread's sums of the columns first + (step * kThreads + thread) * width and their neighbours.
+/// A thread's sums of the columns first + (step * kBackwardThreads + thread) * width and their neighbours.
 template <int steps, int width>
 struct ColumnSums {
   float values[steps][width] = {};
@@ -92,14 +174,14 @@ struct ColumnSums {
   __device__ void each(std::int64_t first, std::int64_t last, F f) {
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
-      const std::int64_t column = first + (std::int64_t{step} * kThreads + threadIdx.x) * width;
+      const std::int64_t column = first + (std::int64_t{step} * kBackwardThreads + threadIdx.x) * width;
       if (column < last) f(column, values[step]);
     }
   }
 };
 
 template <bool centred, int width, typename T>
-__global__ void __launch_bounds__(kThreads, 2) norm_backward_kernel(Pass<T> pass) {
+__global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass<T> pass) {
   using Columns = ColumnSums<kSteps<centred>, width>;
   Columns gammas;
   Columns betas;  // stay unused, and cost nothing, where nothing is centred
@@ -163,12 +245,13 @@ void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, S
                  x.columns,
                  0,
                  0};
-    const std::int64_t most = kSteps<centred> * kThreads * (vectors ? kVector<T> : 1);  // columns of a pass
+    const std::int64_t most =
+        kSteps<centred> * kBackwardThreads * (vectors ? kVector<T> : 1);  // columns of a pass
     while (pass.last < x.columns) {
       pass.first = pass.last;
       pass.last = std::min(x.columns, pass.first + most);
       if (pass.dx == nullptr && dgamma.columns == 0 && dbeta.columns == 0) break;
-      launch(target, operation, kernel, static_cast<unsigned>(blocks), kThreads, 0, pass);
+      launch(target, operation, kernel, static_cast<unsigned>(blocks), kBackwardThreads, 0, pass);
       pass.dx = nullptr;  // the first pass wrote it
     }
   });
@@ -178,8 +261,6 @@ void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, S
     add_partial_sums(target, operation, values_of(dbeta), dbeta_parts.data(), blocks, x.columns);
 }
 
-}  // namespace
-
 void layer_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
                          ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
   norm_backward<true>(target, "layer_norm_backward", dx, dgamma, dbeta, dy, x, gamma, statistics);
@@ -188,6 +269,15 @@ void layer_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, Sums 
 void rms_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x,
                        ConstMatrix gamma, ConstSums statistics) {
   norm_backward<false>(target, "rms_norm_backward", dx, dgamma, Sums(), dy, x, gamma, statistics);
+}
+
+}  // namespace
+
+void set_norms(Kernels& kernels, const CudaTarget& target) {
+  kernels.layer_norm.set<layer_norm>(target);
+  kernels.layer_norm_backward.set<layer_norm_backward>(target);
+  kernels.rms_norm.set<rms_norm>(target);
+  kernels.rms_norm_backward.set<rms_norm_backward>(target);
 }
 
 }  // namespace dflop::cuda

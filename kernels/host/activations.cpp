@@ -1,12 +1,9 @@
 // Both are x * sigmoid(something): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), of which the right side loses no
 // digits where x is far below zero and runs in vectors for either precision.
-#include "kernels/host/activation.hpp"
-
 #include <cmath>
 #include <numbers>
 
 #include "kernels/host/matrix.hpp"
-#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
@@ -25,11 +22,8 @@ Chunk<T> gelu_gate(const Values& x) {
   return sigmoid<T>(x * (static_cast<T>(kLinear) + static_cast<T>(kCubic) * x.square()));
 }
 
-}  // namespace
-
 template <typename T>
-void HostActivation<T>::gelu(Matrix y, ConstMatrix x) {
-  check_gelu(y, x);
+void gelu(Matrix y, ConstMatrix x) {
   const auto in = flat<T>(x);
   auto out = flat<T>(y);
   for_each_chunk(in.size(), [&](Index first, Index count) {
@@ -39,8 +33,7 @@ void HostActivation<T>::gelu(Matrix y, ConstMatrix x) {
 }
 
 template <typename T>
-void HostActivation<T>::gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
-  check_gelu_backward(dx, dy, x);
+void gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
   const auto in = flat<T>(x);
   const auto gradient = flat<T>(dy);
   auto out = flat<T>(dx);
@@ -54,8 +47,7 @@ void HostActivation<T>::gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) 
 }
 
 template <typename T>
-void HostActivation<T>::swiglu(Matrix y, ConstMatrix x) {
-  check_swiglu(y, x);
+void swiglu(Matrix y, ConstMatrix x) {
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   const Index width = out.cols();
@@ -69,8 +61,7 @@ void HostActivation<T>::swiglu(Matrix y, ConstMatrix x) {
 }
 
 template <typename T>
-void HostActivation<T>::swiglu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
-  check_swiglu_backward(dx, dy, x);
+void swiglu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   auto out = view<T>(dx).array();
@@ -87,7 +78,16 @@ void HostActivation<T>::swiglu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x
   }
 }
 
-template struct HostActivation<float>;
-template struct HostActivation<double>;
+}  // namespace
+
+void set_activations(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.gelu.set<gelu<T>>();
+    kernels.gelu_backward.set<gelu_backward<T>>();
+    kernels.swiglu.set<swiglu<T>>();
+    kernels.swiglu_backward.set<swiglu_backward<T>>();
+  });
+}
 
 }  // namespace dflop::DFLOP_HOST_TARGET

@@ -1,10 +1,7 @@
-#include "kernels/host/cross_entropy.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/host/matrix.hpp"
-#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
@@ -14,11 +11,8 @@ constexpr Index kLargest = 0;
 constexpr Index kSum = 1;
 constexpr Index kTarget = 2;
 
-}  // namespace
-
 template <typename T>
-void HostCrossEntropy<T>::parts(Sums parts, ConstMatrix logits, Indices targets, std::int64_t first) {
-  check_cross_entropy_parts(parts, logits, targets);
+void cross_entropy_parts(Sums parts, ConstMatrix logits, Indices targets, std::int64_t first) {
   const auto in = view<T>(logits).array();
   auto out = view<T>(parts);
   for (Index row = 0; row < in.rows(); ++row) {
@@ -31,8 +25,7 @@ void HostCrossEntropy<T>::parts(Sums parts, ConstMatrix logits, Indices targets,
 }
 
 template <typename T>
-void HostCrossEntropy<T>::merge(Sums merged, ConstSums parts, int ranks) {
-  check_cross_entropy_merge(merged, parts, ranks);
+void cross_entropy_merge(Sums merged, ConstSums parts, int ranks) {
   const auto in = view<T>(parts);
   auto out = view<T>(merged);
   const Index rows = out.rows();
@@ -51,9 +44,8 @@ void HostCrossEntropy<T>::merge(Sums merged, ConstSums parts, int ranks) {
 }
 
 template <typename T>
-void HostCrossEntropy<T>::backward(Matrix logits, Sums loss, ConstSums merged, Indices targets,
-                                   std::int64_t first, double weight) {
-  check_cross_entropy_backward(logits, loss, merged, targets);
+void cross_entropy_backward(Matrix logits, Sums loss, ConstSums merged, Indices targets, std::int64_t first,
+                            double weight) {
   auto values = view<T>(logits).array();
   const auto in = view<T>(merged);
   double total = 0.0;
@@ -72,7 +64,15 @@ void HostCrossEntropy<T>::backward(Matrix logits, Sums loss, ConstSums merged, I
   view<T>(loss)(0, 0) += static_cast<T>(weight * total);
 }
 
-template struct HostCrossEntropy<float>;
-template struct HostCrossEntropy<double>;
+}  // namespace
+
+void set_loss(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.cross_entropy_parts.set<cross_entropy_parts<T>>();
+    kernels.cross_entropy_merge.set<cross_entropy_merge<T>>();
+    kernels.cross_entropy_backward.set<cross_entropy_backward<T>>();
+  });
+}
 
 }  // namespace dflop::DFLOP_HOST_TARGET

@@ -1,16 +1,37 @@
-#include "kernels/host/optimizer.hpp"
-
 #include <cmath>
 
 #include "kernels/host/matrix.hpp"
-#include "kernels/operation_checks.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
+namespace {
 
 template <typename T>
-void HostOptimizer<T>::adamw(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
-                             const AdamWStep& step) {
-  check_adamw(weight, master, m, v, gradient, step);
+void add(Matrix y, ConstMatrix x) {
+  flat<T>(y) += flat<T>(x);
+}
+
+template <typename T>
+void zero_values(Matrix y) {
+  flat<T>(y).setZero();
+}
+
+template <typename T>
+void zero_sums(Sums y) {
+  flat<T>(y).setZero();
+}
+
+template <typename T>
+void round(Matrix y, ConstSums x) {
+  flat<T>(y) = flat<T>(x);  // sums have the precision of values here
+}
+
+template <typename T>
+void scale(Sums y, double factor) {
+  flat<T>(y) *= static_cast<T>(factor);
+}
+
+template <typename T>
+void adamw(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient, const AdamWStep& step) {
   const auto power = static_cast<double>(step.step);
   const T m_scale = static_cast<T>(1.0 / (1.0 - std::pow(step.beta1, power)));
   const T v_scale = static_cast<T>(1.0 / (1.0 - std::pow(step.beta2, power)));
@@ -31,7 +52,18 @@ void HostOptimizer<T>::adamw(Matrix weight, Sums master, Sums m, Sums v, ConstSu
   });
 }
 
-template struct HostOptimizer<float>;
-template struct HostOptimizer<double>;
+}  // namespace
+
+void set_elementwise(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.add.set<add<T>>();
+    kernels.zero_values.set<zero_values<T>>();
+    kernels.zero_sums.set<zero_sums<T>>();
+    kernels.round.set<round<T>>();
+    kernels.scale.set<scale<T>>();
+    kernels.adamw.set<adamw<T>>();
+  });
+}
 
 }  // namespace dflop::DFLOP_HOST_TARGET

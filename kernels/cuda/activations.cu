@@ -1,8 +1,8 @@
-// The formulas are those of host_activation.cpp.
+// The formulas are those of host/activations.cpp.
 #include <numbers>
 
-#include "kernels/cuda/each.cuh"
-#include "kernels/cuda/operations.hpp"
+#include "kernels/cuda/themes.hpp"
+#include "kernels/cuda/values.cuh"
 
 namespace dflop::cuda {
 namespace {
@@ -109,8 +109,6 @@ struct SwigluBackward {
   }
 };
 
-}  // namespace
-
 void gelu(const CudaTarget& target, Matrix y, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
@@ -143,6 +141,15 @@ void swiglu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstM
     const bool aligned = fit_vectors<T>(dy.columns, dx.data, dy.data, x.data);
     each_value<kVector<T>>(target, "swiglu_backward", dy.size(), aligned, f);
   });
+}
+
+}  // namespace
+
+void set_activations(Kernels& kernels, const CudaTarget& target) {
+  kernels.gelu.set<gelu>(target);
+  kernels.gelu_backward.set<gelu_backward>(target);
+  kernels.swiglu.set<swiglu>(target);
+  kernels.swiglu_backward.set<swiglu_backward>(target);
 }
 
 }  // namespace dflop::cuda

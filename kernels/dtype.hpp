@@ -1,0 +1,64 @@
+// The precisions that operations compute in, and bfloat16 on the host.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace dflop {
+
+/// The precision of activations and weights. Sums (statistics, gradients of weights, optimizer states, master
+/// weights) are f32, or f64 where activations are.
+enum class DType : std::uint8_t { f32, f64, bf16 };
+
+constexpr std::string_view to_string(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "f32";
+    case DType::f64:
+      return "f64";
+    case DType::bf16:
+      return "bf16";
+  }
+  return "?";
+}
+
+/// Returns the bytes of one value.
+constexpr std::size_t bytes_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 4;
+    case DType::f64:
+      return 8;
+    case DType::bf16:
+      return 2;
+  }
+  return 0;
+}
+
+/// Returns the bytes of one sum.
+constexpr std::size_t sum_bytes_of(DType dtype) {
+  return dtype == DType::f64 ? 8 : 4;
+}
+
+/// A bfloat16 is the upper half of a float.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+};
+
+inline float to_float(BFloat16 value) {
+  return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
+}
+
+/// Rounds to the nearest, ties to even; beyond the largest it is infinity, and NaN stays NaN.
+inline BFloat16 to_bfloat16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  // Rounding could carry a NaN over to zero; the bit set here keeps it one.
+  if (std::isnan(value)) return {static_cast<std::uint16_t>(bits >> 16 | 0x40U)};
+  const std::uint32_t half = 0x7FFFU + (bits >> 16 & 1U);
+  return {static_cast<std::uint16_t>((bits + half) >> 16)};
+}
+
+}  // namespace dflop

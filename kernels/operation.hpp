@@ -1,0 +1,60 @@
+// One operation of a device's kernels: its name, the check of its arguments, and the function that computes
+// it.
+#pragma once
+
+#include <string_view>
+
+namespace dflop {
+
+/// @throws Error(internal) that a device's kernels lack the operation.
+[[noreturn]] void fail_without_function(std::string_view operation);
+
+template <typename Signature>
+class Operation;
+
+/// An Operation is called like a function. It checks its arguments, the same on every device, and hands them
+/// to the function that a device has set.
+template <typename... Args>
+class Operation<void(Args...)> {
+ public:
+  /// A check throws Error(internal) that names the operation, the argument, and what was expected.
+  using Check = void (*)(std::string_view operation, Args... args);
+
+  Operation(std::string_view name, Check check) : name_(name), check_(check) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  /// @throws Error(internal) where shapes do not fit together, or an index lies outside its matrix.
+  void operator()(Args... args) const {
+    check_(name_, args...);
+    // Every call of every device comes through here: where there are several functions for one operation,
+    // this is the place to choose one, by name and arguments.
+    if (function_ == nullptr) fail_without_function(name_);
+    function_(state_, args...);
+  }
+
+  /// Lets function(args...) compute it.
+  template <auto function>
+  void set() {
+    function_ = [](void*, Args... args) { function(args...); };
+  }
+  /// Lets function(state, args...) compute it. The state must outlive this.
+  template <auto function, typename State>
+  void set(State& state) {
+    state_ = const_cast<void*>(static_cast<const void*>(&state));
+    function_ = [](void* s, Args... args) { function(*static_cast<State*>(s), args...); };
+  }
+
+  std::string_view name() const { return name_; }
+  bool is_set() const { return function_ != nullptr; }
+
+ private:
+  std::string_view name_;
+  Check check_;
+  void* state_ = nullptr;
+  // A plain function, as what sets it may be compiled for AVX2: a std::function's code would be shared with
+  // what is compiled for every processor.
+  void (*function_)(void* state, Args... args) = nullptr;
+};
+
+}  // namespace dflop
