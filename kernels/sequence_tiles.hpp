@@ -19,12 +19,12 @@ struct SequenceTile {
   int first = 0;           ///< first row of the tile, counted from begin; `length` or more: no tile
 };
 
-/// Numbers that tiles may have: [0, this).
+/// Returns how many numbers tiles may have: they are in [0, this).
 inline std::int64_t tile_numbers(std::int64_t rows, std::int64_t sequences, int tile_rows) {
   return rows / tile_rows + sequences;
 }
 
-/// The tile of a number, in log(sequences) steps. offsets[0, sequences] lead from 0 to the rows. With
+/// Returns the tile of a number, in log(sequences) steps. offsets[0, sequences] lead from 0 to the rows. With
 /// `last_first`, a sequence's tiles come from its end on.
 DFLOP_HOST_DEVICE inline SequenceTile find_tile(const std::int32_t* offsets, int sequences,
                                                 std::int64_t number, int tile_rows, bool last_first) {

@@ -57,7 +57,7 @@ struct GeluBackward {
   }
 };
 
-/// Where the gate of the value `first` of y lies in x; what it opens lies `columns` further.
+/// Returns where the gate of the value `first` of y lies in x; what it opens lies `columns` further.
 __device__ std::int64_t gate_place(std::int64_t first, std::int64_t columns) {
   return first + first / columns * columns;
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr int kRopeThreads = 256;
 constexpr int kRopeRows = 4;
 
-/// What all rows share.
+/// Turns are what all rows share.
 struct Turns {
   std::int64_t rows;
   std::int64_t columns;
@@ -25,7 +25,7 @@ struct Turns {
   bool inverse;
 };
 
-/// Angles in double: far positions have large ones.
+/// Sets the angles of the block's rows, in double: far positions have large ones.
 __device__ void set_angles(float2* angles, const std::int32_t* positions, std::int64_t first,
                            const Turns& turns) {
   for (int i = static_cast<int>(threadIdx.x); i < kRopeRows * turns.half; i += kRopeThreads) {
@@ -93,7 +93,7 @@ void rope(const CudaTarget& target, Matrix qkv, const AttentionShape& shape, Ind
 //   dk = scale * ds^T q. It computes p^T and ds^T at once, as what it adds up belongs to keys.
 // That is seven products where five would do with atomic additions.
 
-/// delta[row, head] = sum of dout * out over the head; a warp each.
+/// Sets delta[row, head] = sum of dout * out over the head; a warp each.
 __global__ void delta_kernel(float* delta, const bf16* dout, const bf16* out, std::int64_t count,
                              int head_dim) {
   const std::int64_t head = std::int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;

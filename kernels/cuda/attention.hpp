@@ -33,7 +33,7 @@ struct AttentionLayout {
         rows(all_rows),
         offsets(list.device) {}
 
-  /// Places in a row of the packed projection, and between rows.
+  /// Returns where a head begins in a row of the packed projection.
   DFLOP_HOST_DEVICE std::int64_t query(int head) const { return std::int64_t{head} * head_dim; }
   DFLOP_HOST_DEVICE std::int64_t key(int kv_head) const { return query(heads + kv_head); }
   DFLOP_HOST_DEVICE std::int64_t value(int kv_head) const { return query(heads + kv_heads + kv_head); }
@@ -55,7 +55,7 @@ void plain_attention_backward(const CudaTarget& target, const AttentionLayout& l
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv);
 
-/// What the two passes of the gradient read, and dqkv, which they write.
+/// AttentionGradients are what the two passes of the gradient read, and dqkv, which they write.
 struct AttentionGradients {
   __nv_bfloat16* dqkv;
   const __nv_bfloat16* dout;
@@ -63,10 +63,10 @@ struct AttentionGradients {
   const float* delta;     ///< [rows, heads]: sum of dout * out over the head
   const __nv_bfloat16* qkv;
 };
-/// dq = scale * ds k.
+/// Sets dq = scale * ds k.
 void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
                      const AttentionGradients& gradients);
-/// dk = scale * ds^T q and dv = p^T dout.
+/// Sets dk = scale * ds^T q and dv = p^T dout.
 void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
                    const AttentionGradients& gradients);
 

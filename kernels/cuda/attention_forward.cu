@@ -16,7 +16,7 @@ constexpr int kKeyTiles = kKeys / 8;
 template <int dim>
 constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * dim * sizeof(bf16);
 
-/// Of the lane's rows [i][half]: the largest score so far and the sum of exponentials over the lane's keys.
+/// Running has the lane's rows' [i][half] largest score so far and sum of exponentials over the lane's keys.
 struct Running {
   float largest[kRowTiles][2];
   float sum[kRowTiles][2];
@@ -31,7 +31,7 @@ __device__ float sum_of_quad(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-/// Scores become exponentials relative to the new largest; sums and outputs follow it. `scale` is that of
+/// Makes scores exponentials relative to the new largest; sums and outputs follow it. `scale` is that of
 /// scores, in powers of two. A row's first tile always has a key that it sees, so `largest` is finite.
 template <int n>
 __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<kRowTiles, n>& out,

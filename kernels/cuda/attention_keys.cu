@@ -15,7 +15,7 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kKeys = 128;
 
-/// How a block's work is cut.
+/// A Shape is how a block's work is cut.
 template <int head_dim, int queries_at_once, int warps_together>
 struct Shape {
   static constexpr int dim = head_dim;
@@ -30,7 +30,7 @@ struct Shape {
 
   static constexpr int kTileValues = (2 * kKeys + 4 * queries) * dim;
   static constexpr int kLineValues = 4 * queries;  ///< log sums and deltas of two buffers
-  /// What a warp hands to the other: packed probabilities, and as many slopes, in 16 bytes each.
+  /// This is what a warp hands to the other: packed probabilities, and as many slopes, in 16 bytes each.
   static constexpr int kWarpVectors = together * own_queries / 16 * kWarp;
   static constexpr int kBlockVectors = together == 1 ? 0 : kWarps * kWarpVectors;
   static constexpr std::size_t kSharedBytes =
@@ -68,7 +68,7 @@ __device__ void probabilities(Fragments<m, n>& scores, const float* log_sums, fl
   }
 }
 
-/// slopes = p * (slopes - delta of the column).
+/// Sets slopes = p * (slopes - delta of the column).
 template <int m, int n>
 __device__ void key_slopes(Fragments<m, n>& slopes, const Fragments<m, n>& p, const float* delta) {
 #pragma unroll
@@ -82,19 +82,19 @@ __device__ void key_slopes(Fragments<m, n>& slopes, const Fragments<m, n>& p, co
   }
 }
 
-/// The queries of one head that are taken at once.
+/// A QueryTile is the queries of one head that are taken at once.
 struct QueryTile {
   int head;
   int first;
 
-  /// Those after these: the same head's, or the next head's from `start` on.
+  /// Returns the queries after these: the same head's, or the next head's from `start` on.
   __device__ QueryTile next(int at_once, int start, int length) const {
     if (first + at_once < length) return {head, first + at_once};
     return {head + 1, start};
   }
 };
 
-/// One of two buffers for queries, with what belongs to them.
+/// A QueryBuffer is one of two for queries, with what belongs to them.
 template <int dim, int rows>
 struct QueryBuffer {
   Tile<dim> queries;
@@ -126,7 +126,7 @@ struct QueryBuffer {
   }
 };
 
-/// A warp's part of the block's work.
+/// A WarpPart is a warp's part of the block's work.
 template <typename S>
 struct WarpPart {
   int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -135,8 +135,8 @@ struct WarpPart {
   int queries = place * S::own_queries;  ///< the first, for scores
   int columns = place * S::own_columns;  ///< the first, for sums
 
-  /// sums += scores * right over all queries, where a warp has the scores of its own ones. `handed` is shared
-  /// memory of S::kBlockVectors, which is written here and stays so until the block's next barrier.
+  /// Adds scores * right over all queries to sums, where a warp has the scores of its own ones. `handed` is
+  /// shared memory of S::kBlockVectors, which is written here and stays so until the block's next barrier.
   __device__ void add_queries(typename S::Sums& sums, const typename S::Scores& scores, Tile<S::dim> right,
                               uint4* handed) const {
     typename S::PackedScores packed;

@@ -10,8 +10,8 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 
-/// The row and head that a warp has, by its number: heads fastest, then rows and one number for each
-/// sequence's end.
+/// A WarpRow is the row and head that a warp has, by its number: heads fastest, then rows and one number for
+/// each sequence's end.
 struct WarpRow {
   int head;
   SequenceTile row;  ///< a tile of one row
@@ -25,7 +25,7 @@ struct WarpRow {
   __device__ std::int64_t place() const { return row.begin + row.first; }
 };
 
-/// A warp's line `which` of shared memory, `width` values.
+/// Returns a warp's line `which` of shared memory, `width` values.
 __device__ float* line(float* memory, int lines, int which, int width) {
   return memory + (static_cast<int>(threadIdx.x) / kWarp * lines + which) * width;
 }
@@ -44,7 +44,7 @@ __device__ float product(const A* a, const B* b, const AttentionLayout& layout) 
   return sum;
 }
 
-/// sum[column] += weights[i] * row i's value in the column, over `count` rows that lie `stride` apart.
+/// Adds weights[i] * row i's value in the column to sum[column], over `count` rows that lie `stride` apart.
 template <typename T>
 __device__ void add_rows(float* sum, const float* weights, const T* rows, std::int64_t stride, int count,
                          const AttentionLayout& layout) {

@@ -14,7 +14,7 @@ constexpr int kKeyTiles = kKeys / 8;
 template <int dim>
 constexpr std::size_t kSharedBytes = (2 * kQueries + 4 * kKeys) * Tile<dim>::kRowBytes;
 
-/// What a lane's queries know: log of the sum in powers of two, and delta.
+/// QueryRows are what a lane's queries know: log of the sum in powers of two, and delta.
 struct QueryRows {
   float log_sum[kRowTiles][2];
   float delta[kRowTiles][2];

@@ -51,7 +51,7 @@ struct Scale {
   }
 };
 
-/// The numbers of a step that all values share.
+/// Factors are the numbers of a step that all values share.
 struct Factors {
   float b1;
   float b2;
@@ -77,7 +77,7 @@ Factors factors_of(const AdamWStep& step) {
           static_cast<float>(step.epsilon)};
 }
 
-/// In f32 `weight` and `master` may be the same memory.
+/// AdamW is a step of the optimizer. In f32 `weight` and `master` may be the same memory.
 template <typename T>
 struct AdamW {
   T* weight;

@@ -1,5 +1,5 @@
-// What a GPU's operations share: where they run, how kernels are started, and memory between two kernels of
-// one operation.
+// This is what a GPU's operations share: where they run, how kernels are started, and memory between two
+// kernels of one operation.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -35,12 +35,12 @@ inline const float* values_of(const ConstSums& sums) {
   return static_cast<const float*>(sums.data);
 }
 
-/// Pieces of `size` that have all of `total`.
+/// Returns how many pieces of `size` have all of `total`.
 constexpr std::int64_t pieces(std::int64_t total, std::int64_t size) {
   return (total + size - 1) / size;
 }
 
-/// The first dimension of a grid. @throws Error (internal) for more blocks than CUDA allows, or none.
+/// Returns the first dimension of a grid. @throws Error (internal) for more blocks than CUDA allows, or none.
 inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
   if (blocks > 0 && blocks <= 0x7fffffff) return static_cast<unsigned>(blocks);
   throw Error(ErrorKind::internal,
@@ -48,7 +48,7 @@ inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
               operation);
 }
 
-/// As check_cuda(), of a call whose failure the next launch would otherwise report again.
+/// Checks as check_cuda() a call whose failure the next launch would otherwise report again.
 inline void check_start(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();
@@ -80,8 +80,8 @@ void launch(const CudaTarget& target, const char* operation, void (*kernel)(Para
   check_start(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), operation);
 }
 
-/// Device memory of the target's pool, until the stream has done what was put into it before the object's
-/// end.
+/// A StreamBuffer is device memory of the target's pool, until the stream has done what was put into it
+/// before the object's end.
 class StreamBuffer {
  public:
   StreamBuffer(const CudaTarget& target, const char* operation, std::int64_t floats)

@@ -13,7 +13,7 @@
 namespace dflop::cuda {
 namespace {
 
-/// A row-major operand [rows, columns], as it is or transposed.
+/// An Operand is a row-major matrix [rows, columns], taken as it is or transposed.
 struct Operand {
   const void* data = nullptr;
   std::int64_t rows = 0;
@@ -29,7 +29,8 @@ Operand operand(ConstMatrix matrix, bool transposed = false) {
   return {matrix.data, matrix.rows, matrix.columns, transposed};
 }
 
-/// result[m, n] = left[m, k] * right[k, n], with a bias of n values, or added to a result of sums.
+/// A Request asks for result[m, n] = left[m, k] * right[k, n], with a bias of n values, or added to a result
+/// of sums.
 struct Request {
   const char* operation;
   void* result;
@@ -43,15 +44,15 @@ struct Request {
   std::int64_t k() const { return left.outer_columns(); }
 };
 
-/// The largest power of two up to 256 that divides an address: what algorithms ask for.
+/// Returns the largest power of two up to 256 that divides an address, which is what algorithms ask for.
 std::uint32_t alignment_of(const void* pointer) {
   std::uint32_t alignment = 256;
   while (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) alignment /= 2;
   return alignment;
 }
 
-/// The same product of as many rows as the next multiple of kRows holds, where rows are tokens: rows of the
-/// result, and what is added up in a gradient of weights. Microbatches have ever new numbers of them.
+/// Returns the same product of as many rows as the next multiple of kRows holds, where rows are tokens: rows
+/// of the result, and what is added up in a gradient of weights. Microbatches have ever new numbers of them.
 Request rounded(Request request) {
   constexpr std::int64_t kRows = 128;
   request.left.rows = round_up(request.left.rows, kRows);
@@ -59,7 +60,7 @@ Request rounded(Request request) {
   return request;
 }
 
-/// What decides about an algorithm: sizes, which operand is transposed, epilogue, alignments.
+/// A Key is what decides about an algorithm: sizes, which operand is transposed, epilogue, alignments.
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, std::uint32_t,
                        std::uint32_t, std::uint32_t, std::uint32_t>;
 
@@ -77,7 +78,7 @@ Key key_of(const Request& request) {
           alignment_of(request.bias)};
 }
 
-/// A descriptor of the library, given back with the object.
+/// A Descriptor is one of the library's, given back with the object.
 template <typename Handle>
 class Descriptor {
  public:
@@ -95,7 +96,7 @@ class Descriptor {
   Destroy destroy_;
 };
 
-/// Describes one product to the library.
+/// A Description describes one product to the library.
 struct Description {
   const CublasLt& lt = cublas_lt();
   Descriptor<cublasLtMatmulDesc_t> product{lt.destroy_product};
@@ -135,7 +136,7 @@ struct Description {
   }
 };
 
-/// What linear layers keep on one stream: cuBLASLt's handle, a workspace, and the algorithms found.
+/// Linear is what linear layers keep on one stream: cuBLASLt's handle, a workspace, and the algorithms found.
 class Linear {
  public:
   Linear(const CudaTarget& target, int multiprocessors)
@@ -162,11 +163,11 @@ class Linear {
   const CudaTarget& target() const { return target_; }
 
  private:
-  /// None: the library takes no such shape.
+  /// A key without an algorithm has a shape that the library does not take.
   using Algorithms = std::map<Key, std::optional<cublasLtMatmulAlgo_t>>;
 
-  /// The library's first choice for this request, or none. Other refusals than "not supported" are mistakes
-  /// of this file, which plain products would hide at a hundredth of the speed.
+  /// Returns the library's first choice for this request, or none. Other refusals than "not supported" are
+  /// mistakes of this file, which plain products would hide at a hundredth of the speed.
   std::optional<cublasLtMatmulAlgo_t> find(const Request& request) {
     const Description description(request, type(), multiprocessors_);
     Descriptor<cublasLtMatmulPreference_t> preference(lt_.destroy_preference);
@@ -196,15 +197,15 @@ class Linear {
     return found.algo;
   }
 
-  /// False where the library has no algorithm for it; nothing was done then. Which algorithm it is depends on
-  /// the request alone, so that a run repeats to the bit whatever came before.
+  /// Returns false where the library has no algorithm for it; nothing was done then. Which algorithm it is
+  /// depends on the request alone, so that a run repeats to the bit whatever came before.
   bool multiply(const Request& request) {
     const Description description(request, type(), multiprocessors_);
     return multiply_by(algorithms_, rounded(request), request, description) ||
            multiply_by(exact_algorithms_, request, request, description);
   }
 
-  /// By the choice for `like`, which is looked for once.
+  /// Multiplies by the choice for `like`, which is looked for once. Returns as multiply().
   bool multiply_by(Algorithms& known, const Request& like, const Request& request,
                    const Description& description) {
     const Key key = key_of(like);

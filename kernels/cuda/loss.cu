@@ -16,7 +16,7 @@ constexpr int kSum = 1;
 constexpr int kTarget = 2;
 constexpr int kParts = 3;
 
-/// The largest of some logits and the sum of exp(logit - largest).
+/// Exponentials are the largest of some logits and the sum of exp(logit - largest).
 struct Exponentials {
   float largest = -INFINITY;
   float sum = 0.0f;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// One block: loss += weight * sum over trained rows of log(sum) + largest - target's logit.
+/// Adds weight * sum over trained rows of log(sum) + largest - target's logit to loss, in one block.
 __global__ void __launch_bounds__(kThreads)
     loss_kernel(float* loss, const float* merged, const std::int32_t* targets, std::int64_t rows,
                 double weight) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kForwardThreads = 256;
 
-/// One row, as the threads of a block go over it: f(column, values of width).
+/// Calls f(column, values of width) over a row, as the threads of a block go over it.
 template <int width, typename T, typename F>
 __device__ void for_row(const T* row, std::int64_t columns, F f) {
   for (std::int64_t column = threadIdx.x * width; column < columns; column += kForwardThreads * width) {
@@ -22,7 +22,7 @@ __device__ void for_row(const T* row, std::int64_t columns, F f) {
   }
 }
 
-/// With `centred`, layer_norm: the mean is taken off and beta added.
+/// Computes layer_norm where `centred`: the mean is taken off and beta added.
 template <bool centred, int width, typename T>
 __global__ void __launch_bounds__(kForwardThreads)
     norm_kernel(T* y, float* statistics, const T* x, const T* gamma, const T* beta, std::int64_t columns,
@@ -95,11 +95,11 @@ void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x
 constexpr int kBackwardThreads = 512;
 constexpr std::int64_t kBlocks = 256;  ///< a fixed number, so that sums are the same on all devices
 
-/// Vectors of a row that a thread sums in one pass: what 64 registers a thread have room for.
+/// kSteps is how many vectors of a row a thread sums in one pass: what 64 registers a thread have room for.
 template <bool centred>
 constexpr int kSteps = centred ? 1 : 2;
 
-/// What one launch does; absent pointers are left out.
+/// A Pass is what one launch does; absent pointers are left out.
 template <typename T>
 struct Pass {
   T* dx;
@@ -115,7 +115,7 @@ struct Pass {
   std::int64_t last;
 };
 
-/// The mean and 1 / deviation that the forward kept.
+/// Returns the mean and 1 / deviation that the forward kept.
 template <bool centred>
 __device__ float2 kept_of(const float* statistics, std::int64_t row) {
   if constexpr (centred) return make_float2(statistics[2 * row], statistics[2 * row + 1]);
@@ -164,7 +164,8 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   }
 }
 
-/// A thread's sums of the columns first + (step * kBackwardThreads + thread) * width and their neighbours.
+/// ColumnSums are a thread's, of the columns first + (step * kBackwardThreads + thread) * width and their
+/// neighbours.
 template <int steps, int width>
 struct ColumnSums {
   float values[steps][width] = {};

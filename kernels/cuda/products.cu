@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kTile = 16;
 
-/// A block has a tile of the result, a thread one value of it.
+/// Computes a product: a block has a tile of the result, a thread one value of it.
 template <typename T>
 __global__ void __launch_bounds__(kTile* kTile) product_kernel(Product product) {
   __shared__ float left[kTile][kTile + 1];
@@ -49,7 +49,7 @@ constexpr int kGroupThreads = 8;  ///< that share the rows of one group
 constexpr int kPartThreads = 16;  ///< that share the parts of one column
 constexpr std::int64_t kGroups = 256;
 
-/// Of `rows_of_group` rows from the block's first on: the sums of kWarp * width columns.
+/// Sums kWarp * width columns over `rows_of_group` rows from the block's first on.
 template <int width, typename T>
 __global__ void __launch_bounds__(kWarp* kGroupThreads)
     group_sums_kernel(float* partial, const T* x, std::int64_t rows, std::int64_t columns,

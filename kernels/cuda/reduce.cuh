@@ -16,7 +16,7 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// The same result in every lane. All lanes of the warp take part.
+/// Reduces over a warp, to the same result in every lane. All lanes take part.
 template <typename T, typename Operation>
 __device__ T reduce_warp(T value, Operation operation) {
 #pragma unroll
@@ -26,8 +26,8 @@ __device__ T reduce_warp(T value, Operation operation) {
   return value;
 }
 
-/// The same result in every thread. All threads of a block of whole warps take part; `neutral` changes
-/// nothing.
+/// Reduces over a block, to the same result in every thread. All threads take part, in whole warps; `neutral`
+/// changes nothing.
 template <typename T, typename Operation>
 __device__ T reduce_block(T value, T neutral, Operation operation) {
   __shared__ T of_warps[kWarp];

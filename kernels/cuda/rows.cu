@@ -12,12 +12,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// 16 bytes, moved as they are.
+/// Bytes16 are moved as they are.
 struct alignas(16) Bytes16 {
   unsigned words[4];
 };
 
-/// y[i] = table[ids[i] - first], or zeros; rows are `columns` Units long. Unit() is zero.
+/// Sets y[i] = table[ids[i] - first], or zeros; rows are `columns` Units long. Unit() is zero.
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
     look_up_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t first,
@@ -30,10 +30,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Ids that a thread compares between two barriers.
+/// kLooks is how many ids a thread compares between two barriers.
 constexpr int kLooks = 4;
 
-/// Whether one of ids[0, i) is `id`. All threads of the block take part.
+/// Returns whether one of ids[0, i) is `id`. All threads of the block take part.
 __device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32_t id) {
   bool found = false;
   for (std::int64_t start = 0; start < i && !found; start += kLooks * kThreads) {
@@ -70,7 +70,7 @@ __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t c
   }
 }
 
-/// y[ids[i] - first] += x[i]. The block (i, part) has the columns of one part, kThreads * width of them.
+/// Adds x[i] to y[ids[i] - first]. The block (i, part) has the columns of one part, kThreads * width of them.
 template <int width, typename Sum, typename T>
 __global__ void __launch_bounds__(kThreads)
     add_rows_kernel(Sum* y, const T* x, const std::int32_t* ids, std::int64_t first, std::int64_t y_rows,
@@ -120,7 +120,7 @@ void look_up(const CudaTarget& target, const char* operation, Matrix y, ConstMat
   }
 }
 
-/// The rows of y that have Sums, or values of T, are added to.
+/// Adds rows of x to those of y, which are Sums or values of T.
 template <typename Sum, typename T>
 void add_rows(const CudaTarget& target, const char* operation, Sum* y, std::int64_t y_rows, ConstMatrix x,
               Indices ids, std::int64_t first) {
@@ -186,7 +186,7 @@ struct Pool {
   }
 };
 
-/// The first of [0, count) whose limit is above `row`, where limits never fall.
+/// Returns the first of [0, count) whose limit is above `row`, where limits never fall.
 __device__ int first_above(const std::int32_t* limits, int count, std::int64_t row) {
   int low = 0;
   int high = count;

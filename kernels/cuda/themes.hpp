@@ -21,21 +21,22 @@ void set_rows(Kernels& kernels, const CudaTarget& target);
 void set_loss(Kernels& kernels, const CudaTarget& target);
 void set_elementwise(Kernels& kernels, const CudaTarget& target);
 
-/// The same of linear layers. The result is what they keep, and must outlive the kernels, too: the library
-/// with a workspace from the target's pool. `multiprocessors` is as in CudaKernelOptions.
+/// Sets the functions of linear layers. The result is what they keep, and must outlive the kernels, too: the
+/// library with a workspace from the target's pool. `multiprocessors` is as in CudaKernelOptions.
 /// @throws Error (no_device) without cuBLASLt, Error (internal) where there is no memory.
 std::shared_ptr<void> set_linear(Kernels& kernels, const CudaTarget& target, int multiprocessors);
 
 // products.cu has what several themes use.
 
-/// Where one operand or the result of a product lies in memory: value (i, j) is at i * row + j * column.
+/// Strides are where one operand or the result of a product lies in memory: value (i, j) is at i * row + j *
+/// column.
 struct Strides {
   std::int64_t row = 0;
   std::int64_t column = 0;
 };
-/// result[m, n] = left[m, k] * right[k, n] + bias[n], or added to what is there and without bias. It runs on
-/// plain cores: for shapes that the library's products do not take. The result is of the target's type, or
-/// f32.
+/// A Product is result[m, n] = left[m, k] * right[k, n] + bias[n], or added to what is there and without
+/// bias. It runs on plain cores: for shapes that the library's products do not take. The result is of the
+/// target's type, or f32.
 struct Product {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -50,9 +51,9 @@ struct Product {
 };
 void plain_product(const CudaTarget& target, const char* operation, const Product& product);
 
-/// sums[1, columns] += column sums of x. Two stages: at most 256 groups of rows, then the groups.
+/// Adds column sums of x to sums[1, columns]. Two stages: at most 256 groups of rows, then the groups.
 void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x);
-/// The second stage: sums[column] += partial[0, groups) of the column, which lie `columns` apart.
+/// Takes the second stage: sums[column] += partial[0, groups) of the column, which lie `columns` apart.
 void add_partial_sums(const CudaTarget& target, const char* operation, float* sums, const float* partial,
                       std::int64_t groups, std::int64_t columns);
 

@@ -7,8 +7,9 @@
 
 namespace dflop::cuda {
 
-/// Rows of `dim` values of one head, which may be narrower: the rest is zeros. The 16-byte chunks of a row
-/// are exchanged by the row's number, so that eight rows of a column of chunks lie in different banks.
+/// A Tile is rows of `dim` values of one head, which may be narrower: the rest is zeros. The 16-byte chunks
+/// of a row are exchanged by the row's number, so that eight rows of a column of chunks lie in different
+/// banks.
 template <int dim>
 struct Tile {
   static constexpr int kChunks = dim / 8;
@@ -17,15 +18,15 @@ struct Tile {
 
   unsigned data;
 
-  /// The next tile in shared memory after one of `rows` rows.
+  /// Returns the next tile in shared memory after one of `rows` rows.
   __device__ Tile after(int rows) const { return {data + static_cast<unsigned>(rows) * kRowBytes}; }
 
   __device__ unsigned at(int row, int chunk) const {
     const unsigned exchanged = static_cast<unsigned>(chunk) ^ (static_cast<unsigned>(row) % 8);
     return data + static_cast<unsigned>(row) * kRowBytes + exchanged * 16;
   }
-  /// Where chunk c + `chunks` of a row is, from the place of chunk c, for numbers that have no bit of their
-  /// last three in common: one operation on a register, as rows have whole units of 8 chunks.
+  /// Returns where chunk c + `chunks` of a row is, from the place of chunk c, for numbers that have no bit of
+  /// their last three in common: one operation on a register, as rows have whole units of 8 chunks.
   static __device__ unsigned ahead(unsigned place, int chunks) {
     return (place ^ static_cast<unsigned>(chunks % 8 * 16)) + static_cast<unsigned>(chunks / 8 * 8 * 16);
   }
@@ -52,11 +53,11 @@ struct Tile {
   }
 };
 
-/// The warp's products of 16 * m rows by 8 * n columns; [i][j] is a fragment of multiply_add().
+/// Fragments are the warp's products of 16 * m rows by 8 * n columns; [i][j] is a fragment of multiply_add().
 template <int m, int n>
 using Fragments = float[m][n][4];
 
-/// sums += rows [first, first + 16 m) of left * (rows [second, second + 8 n) of right)^T.
+/// Adds rows [first, first + 16 m) of left * (rows [second, second + 8 n) of right)^T to sums.
 template <int m, int n, int dim>
 __device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int first, Tile<dim> right,
                                  int second = 0) {
@@ -82,7 +83,7 @@ __device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int firs
   }
 }
 
-/// 16 * m rows by 16 * k columns in bf16, as left factors of multiply_add().
+/// Packed are 16 * m rows by 16 * k columns in bf16, as left factors of multiply_add().
 template <int m, int k>
 using Packed = unsigned[m][k][4];
 
@@ -102,8 +103,8 @@ __device__ void pack_products(Packed<m, n / 2>& packed, const Fragments<m, n>& p
   }
 }
 
-/// sums += left * right, where right is the tile's rows from `row` on and its 8 n columns from `column` on, a
-/// multiple of 8 n.
+/// Adds left * right to sums, where right is the tile's rows from `row` on and its 8 n columns from `column`
+/// on, a multiple of 8 n.
 template <int m, int n, int steps, int dim>
 __device__ void add_products(Fragments<m, n>& sums, const Packed<m, steps>& left, Tile<dim> right, int row,
                              int column) {
@@ -137,7 +138,7 @@ __device__ void clear(Fragments<m, n>& sums) {
   }
 }
 
-/// The warp's row that the lane has at [i][...][2 half], and its first column in fragment j.
+/// Returns the warp's row that the lane has at [i][...][2 half], and its first column in fragment j.
 __device__ inline int fragment_row(int i, int half) {
   return 16 * i + 8 * half + static_cast<int>(threadIdx.x) % kWarp / 4;
 }
@@ -145,7 +146,7 @@ __device__ inline int fragment_column(int j) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2;
 }
 
-/// Scores of queries by keys become -inf where a query does not see the key. `query` is the warp's first, as
+/// Makes scores of queries by keys -inf where a query does not see the key. `query` is the warp's first, as
 /// `key` is the tile's; queries see the keys before `length`, with `causal` those up to their own.
 template <int m, int n>
 __device__ void mask(Fragments<m, n>& scores, int query, int key, int length, bool causal) {

@@ -36,11 +36,11 @@ void with_type(const CudaTarget& target, F f) {
   }
 }
 
-/// Values of T in the 16 bytes that a thread moves at once.
+/// kVector is how many values of T are in the 16 bytes that a thread moves at once.
 template <typename T>
 constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
-/// Memory of `width` neighbours, moved by as few instructions as there are.
+/// Neighbours are `width` values side by side, moved by as few instructions as there are.
 template <typename T, int width>
 struct alignas(sizeof(T) * width) Neighbours {
   T at[width];
@@ -49,7 +49,7 @@ struct alignas(sizeof(T) * width) Neighbours {
 template <int a, int b>
 constexpr int kSmaller = a < b ? a : b;
 
-/// values = from[0, width), in f32. Where width > 1, `from` is aligned to 16 bytes or to width values.
+/// Sets values = from[0, width), in f32. Where width > 1, `from` is aligned to 16 bytes or to width values.
 template <int width, typename T>
 __device__ void load(float (&values)[width], const T* from) {
   constexpr int kStep = kSmaller<width, kVector<T>>;
@@ -78,13 +78,13 @@ __device__ inline void prefetch_line(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-/// Whether rows of `columns` values, from these addresses on, can be read in vectors of T.
+/// Returns whether rows of `columns` values, from these addresses on, can be read in vectors of T.
 template <typename T, typename... Pointers>
 bool fit_vectors(std::int64_t columns, Pointers... pointers) {
   return columns % kVector<T> == 0 && ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// How many neighbours are handled at once, as an argument.
+/// A Width is how many neighbours are handled at once, as an argument.
 template <int width>
 struct Width {};
 

@@ -9,7 +9,7 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-/// base^(-2 i / head_dim) for the pairs i of a head.
+/// Returns base^(-2 i / head_dim) for the pairs i of a head.
 Eigen::ArrayXd frequencies(int head_dim, double base) {
   Eigen::ArrayXd turns(head_dim / 2);
   for (Index i = 0; i < turns.size(); ++i)
@@ -51,7 +51,7 @@ void rope(Matrix qkv, const AttentionShape& shape, Indices positions, double bas
 
 constexpr Index kQueryRows = 64;
 
-/// Some query rows of one head in one sequence.
+/// A Block is some query rows of one head in one sequence.
 struct Block {
   int head = 0;
   Index begin = 0;  ///< first row of the sequence
@@ -60,7 +60,7 @@ struct Block {
   Index keys = 0;   ///< keys that the last query sees, counted from begin
   bool causal = false;
 
-  /// Keys that query `row` of the block sees.
+  /// Returns the keys that query `row` of the block sees.
   Index visible(Index row) const { return causal ? first + row + 1 : keys; }
 };
 
@@ -82,7 +82,7 @@ void for_each_block(const AttentionShape& shape, Indices offsets, F f) {
 template <typename T>
 using Scores = Eigen::Array<T, Eigen::Dynamic, 1>;
 
-/// Memory for the scores of the largest block.
+/// Returns memory for the scores of the largest block.
 template <typename T>
 Scores<T> block_scores(Indices offsets) {
   Index longest = 0;
@@ -97,7 +97,7 @@ auto scores_of(const Block& block, Scores<T>& memory) {
   return Eigen::Map<RowMajor<T>>(memory.data(), block.rows, block.keys);
 }
 
-/// The queries, keys and values of a block, in a packed projection or its gradient.
+/// Parts are the queries, keys and values of a block, in a packed projection or its gradient.
 template <typename Packed>
 struct Parts {
   Packed& packed;
@@ -111,7 +111,7 @@ struct Parts {
   auto key() const { return of_group(shape.heads); }
   auto value() const { return of_group(shape.heads + shape.kv_heads); }
 
-  /// The key or value head that query head belongs to, where those heads begin at `first_head`.
+  /// Returns the key or value head that the query head belongs to, where those heads begin at `first_head`.
   auto of_group(int first_head) const {
     const Index head = first_head + block.head / (shape.heads / shape.kv_heads);
     return packed.block(block.begin, head * shape.head_dim, block.keys, shape.head_dim);
@@ -120,7 +120,7 @@ struct Parts {
 template <typename Packed>
 Parts(Packed&, const AttentionShape&, const Block&) -> Parts<Packed>;
 
-/// The block's part of attention's output or its gradient.
+/// Returns the block's part of attention's output or its gradient.
 template <typename Rows>
 auto output_part(Rows& rows, const AttentionShape& shape, const Block& block) {
   return rows.block(block.begin + block.first, Index{block.head} * shape.head_dim, block.rows,
@@ -132,7 +132,7 @@ T score_scale(const AttentionShape& shape) {
   return static_cast<T>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
-/// Row of scores -> exponentials relative to the largest, 0 where not visible. Returns {largest, sum}.
+/// Makes scores exponentials relative to the largest, 0 where not visible. Returns {largest, sum}.
 template <typename Row>
 auto exponentials(Row row, Index visible) {
   auto seen = row.head(visible).array();
@@ -142,7 +142,7 @@ auto exponentials(Row row, Index visible) {
   return std::array{largest, seen.sum()};
 }
 
-/// Row of scores -> probabilities, given the logarithm of the sum of exponentials.
+/// Makes scores probabilities, given the logarithm of the sum of exponentials.
 template <typename Row, typename T>
 void probabilities(Row row, Index visible, T log_sum) {
   auto seen = row.head(visible).array();

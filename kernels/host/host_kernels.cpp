@@ -20,7 +20,7 @@ void set_operations(Kernels& kernels);
 
 namespace {
 
-/// An argument of a bf16 operation as the f32 operation takes it. Most are the same for both.
+/// A Widened is an argument of a bf16 operation as the f32 operation takes it. Most are the same for both.
 template <typename Argument>
 class Widened {
  public:
@@ -32,7 +32,7 @@ class Widened {
   Argument argument_;
 };
 
-/// A matrix of bf16 in f32. One without data stays so.
+/// Of matrices it is a copy in f32. One without data stays so.
 template <typename AnyMatrix>
 requires std::is_convertible_v<AnyMatrix, ConstMatrix>
 class Widened<AnyMatrix> {
@@ -81,7 +81,8 @@ void compute_rounded(const Operation<void(Args...)>& wide, Args... args) {
       widened);
 }
 
-/// bf16 on a processor that computes in f32: for tests of what GPUs do, and slow. Sums are f32 in both.
+/// Bf16Kernels are for a processor that computes in f32: for tests of what GPUs do, and slow. Sums are f32 in
+/// both.
 class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {

@@ -27,7 +27,7 @@ void with_type(const Kernels& kernels, F f) {
 template <typename T>
 using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// A Matrix, ConstMatrix, Sums or ConstSums as an Eigen matrix of T on the same memory.
+/// Returns a Matrix, ConstMatrix, Sums or ConstSums as an Eigen matrix of T on the same memory.
 template <typename T, typename AnyMatrix>
 auto view(const AnyMatrix& matrix) {
   if constexpr (std::is_same_v<decltype(matrix.data), const void*>) {
@@ -37,7 +37,7 @@ auto view(const AnyMatrix& matrix) {
   }
 }
 
-/// All its values as one array, for what is done to each alone.
+/// Returns all its values as one array, for what is done to each alone.
 template <typename T, typename AnyMatrix>
 auto flat(const AnyMatrix& matrix) {
   using Values = Eigen::Array<T, 1, Eigen::Dynamic>;
@@ -48,7 +48,7 @@ auto flat(const AnyMatrix& matrix) {
   }
 }
 
-/// Values of a chunk, on the stack.
+/// A Chunk has its values on the stack.
 constexpr Index kChunk = 256;
 template <typename T>
 using Chunk = Eigen::Array<T, 1, Eigen::Dynamic, Eigen::RowMajor, 1, kChunk>;

@@ -48,6 +48,13 @@ TEST_P(CudaLinear, WithFewMultiprocessors) {
 
 INSTANTIATE_TEST_SUITE_P(Precision, CudaLinear, ::testing::Values(DType::f32, DType::bf16), dtype_name);
 
+TEST(CudaKernels, HaveEveryOperation) {
+  const auto kernels = make_cuda_kernels(DType::f32, {});
+  for_each_operation([&](auto operation) {
+    EXPECT_TRUE(((*kernels).*operation).is_set()) << ((*kernels).*operation).name();
+  });
+}
+
 TEST(CudaKernels, RefusesF64) {
   try {
     make_cuda_kernels(DType::f64, {});
