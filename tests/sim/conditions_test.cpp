@@ -102,6 +102,40 @@ TEST(Failures, EndWhenTheLastTransferHasEnded) {
   EXPECT_EQ(timeline.groups[1].wait, milliseconds(3));  // for its first message, from 10 to 13
 }
 
+// 20 of compute from 23 on: 2 until the pause from 25 to 32, which goes over into that from 27 to 37, and the
+// other 18 until 55. Group 0 is another, and the last pause comes too late.
+TEST(ComputeRuns, GoOnBetweenPauses) {
+  const Conditions conditions{nullptr,
+                              {{0, milliseconds(24), milliseconds(9)},
+                               {1, milliseconds(25), milliseconds(7)},
+                               {1, milliseconds(27), milliseconds(10)},
+                               {1, milliseconds(55), milliseconds(1)}}};
+  std::vector<ComputePiece> pieces;
+  const ComputeRun run = run_compute(conditions, 1, milliseconds(23), milliseconds(20), &pieces);
+  EXPECT_EQ(run.end, milliseconds(55));
+  EXPECT_EQ(run.computed, milliseconds(20));
+  EXPECT_FALSE(run.fails);
+  const std::vector<std::int64_t> ends = {25, 32, 37, 55};
+  ASSERT_EQ(pieces.size(), ends.size());
+  Nanoseconds start = milliseconds(23);
+  for (std::size_t k = 0; k < ends.size(); ++k) {
+    EXPECT_EQ(pieces[k].start, start);
+    EXPECT_EQ(pieces[k].end, milliseconds(ends[k]));
+    EXPECT_EQ(pieces[k].paused, k == 1 || k == 2);
+    start = pieces[k].end;
+  }
+}
+
+// From 23 on, with a pause from 25 to 28 and a failure at 30: 2 and 2.
+TEST(ComputeRuns, EndWhereTheGroupFails) {
+  const ComputeRun run =
+      run_compute({nullptr, {{1, milliseconds(25), milliseconds(3)}, {1, milliseconds(30), Pause::kForever}}},
+                  1, milliseconds(23), milliseconds(20));
+  EXPECT_TRUE(run.fails);
+  EXPECT_EQ(run.end, milliseconds(30));
+  EXPECT_EQ(run.computed, milliseconds(4));
+}
+
 // It fails when all of its work is done: nothing stalls.
 TEST(Failures, AfterTheEndGoUnnoticed) {
   EXPECT_TRUE(run({{1, milliseconds(73), Pause::kForever}}).stalls.empty());
