@@ -111,9 +111,8 @@ std::string peak_mark(const Timeline& timeline, const GroupUsage& group, const H
   const double y = height.of(group.peak_memory.count);
   const bool right = x > kLabelWidth + kPlotWidth / 2;
   return fmt::format(
-      "<circle cx='{0:.1f}' cy='{1:.1f}' r='3.5' fill='#111'/>"
-      "<text x='{2:.1f}' y='{3:.1f}' text-anchor='{4}' fill='#111' font-weight='bold'>peak {5:.2f} GiB at "
-      "{6:.4f} s</text>",
+      "<circle cx='{0:.1f}' cy='{1:.1f}' r='3.5' fill='#111'/><text x='{2:.1f}' y='{3:.1f}' "
+      "text-anchor='{4}' fill='#111' font-weight='bold'>peak {5:.2f} GiB at {6:.4f} s</text>",
       x, y, right ? x - 7 : x + 7, y - 6, right ? "end" : "start",
       static_cast<double>(group.peak_memory.count) * kGiB, Seconds(group.peak_time).count());
 }

@@ -10,8 +10,7 @@ namespace dflop {
 std::string svg_open(double width, double height) {
   return fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:.0f} {1:.0f}' width='{0:.0f}' "
-      "height='{1:.0f}' "
-      "font-family='sans-serif' font-size='11' fill='#333'>",
+      "height='{1:.0f}' font-family='sans-serif' font-size='11' fill='#333'>",
       width, height);
 }
 

@@ -144,8 +144,7 @@ std::string manual_text() {
   std::string text = fmt::format(
       "# dflop manual\n\n{}.\n\n`dflop <command> [options]` prints results on standard output and progress, "
       "warnings and measured seconds on standard error.\nExit codes: {}.\nThe same input, seed and version "
-      "give the "
-      "same bytes.\n\nThis page is the output of `dflop manual`.\n",
+      "give the same bytes.\n\nThis page is the output of `dflop manual`.\n",
       kTitle, kExitCodes);
   for (const Command& command : commands()) {
     text += fmt::format("\n## dflop {}\n\n```text\n{}```\n", command.name, help_text(command));

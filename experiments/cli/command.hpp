@@ -9,11 +9,11 @@ namespace dflop {
 
 struct Command {
   std::string name;
-  std::string summary;      ///< one line
-  std::string description;  ///< what it does and prints
-  std::string example;      ///< works as printed
-  boost::program_options::options_description options;
-  int (*run)(const boost::program_options::variables_map& values);
+  std::string summary;                                                      ///< one line
+  std::string description;                                                  ///< what it does and prints
+  std::string example;                                                      ///< works as printed
+  int (*run)(const boost::program_options::variables_map& values);          ///< returns the exit code
+  boost::program_options::options_description options{"options", 110, 60};  ///< as wide as the manual
 };
 
 Command compare_command();

@@ -183,21 +183,23 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Bounded least squares of log(predicted / measured), one set of parameters for all rows. Every error is
+also given held out: of rows left out of the fit (--folds), and of models of widths left out of it.
+A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
+Writes a cluster file, to be used as any other: --cluster calibration.json.)";
+
 }  // namespace
 
 Command calibrate_command() {
   Command command{
-      "calibrate",
-      "fit a GPU type's parameters to measurements, published or recorded",
-      "Bounded least squares of log(predicted / measured), one set of parameters for all rows. "
-      "Every error is\nalso given held out: of rows left out of the fit (--folds), and of models of "
-      "widths left out of it.\nA recording's rows are its iterations, with a GPU for each rank; several plans tell "
-      "more parameters apart than one.\nWrites a cluster file, to be used as any other: --cluster "
-      "calibration.json.",
-      "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out "
-      "calibration.json",
-      command_options(),
-      run};
+      .name = "calibrate",
+      .summary = "fit a GPU type's parameters to measurements, published or recorded",
+      .description = kDescription,
+      .example =
+          "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",
+      .run = run,
+  };
   namespace po = boost::program_options;
   add_truth_option(command.options, false);
   command.options.add_options()  //

@@ -139,29 +139,30 @@ int run(const Values& values) {
   return any ? 0 : 3;
 }
 
+constexpr const char* kDescription =
+    R"(Plans with each system, schedules the same global batches and simulates them:
+  pytorch          one tp, pp, dp for all; encoder and LLM layers split evenly by count; random microbatches
+  megatron         one tp, pp, dp for all; encoder on the first stage; random microbatches
+  dflop-optimizer  the published data-aware optimizer; random microbatches
+  dflop            the same plan with the microbatch scheduler
+  search           layout, parallelism, layers of stages, microbatches, schedule and recomputation chosen
+                   together by simulation; the latter two are fixed for all systems where they are given
+Both baselines are the best of all their configurations and microbatch counts on these very batches.
+gap is how far the schedule's largest bin may be from the best possible, and status how it was found;
+p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.)";
+
 }  // namespace
 
 Command compare_command() {
   Command command{
-      "compare",
-      "data-aware plans beside the best data-blind ones",
-      "Plans with each system, schedules the same global batches and simulates them:\n"
-      "  pytorch          one tp, pp, dp for all; encoder and LLM layers split evenly by count; random "
-      "microbatches\n"
-      "  megatron         one tp, pp, dp for all; encoder on the first stage; random microbatches\n"
-      "  dflop-optimizer  the published data-aware optimizer; random microbatches\n"
-      "  dflop            the same plan with the microbatch scheduler\n"
-      "  search           layout, parallelism, layers of stages, microbatches, schedule and recomputation chosen\n"
-      "                   together by simulation; the latter two are fixed for all systems where they are given\n"
-      "Both baselines are the best of all their configurations and microbatch counts on these very batches.\n"
-      "gap is how far the schedule's largest bin may be from the best possible, and status how it was "
-      "found;\n"
-      "p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.",
-      "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
-      "--gbs 512 "
-      "--iterations 8 --seed 1",
-      command_options(),
-      run};
+      .name = "compare",
+      .summary = "data-aware plans beside the best data-blind ones",
+      .description = kDescription,
+      .example =
+          "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
+          "--cluster a100-80g:4 --gbs 512 --iterations 8 --seed 1",
+      .run = run,
+  };
   add_data_options(command.options);
   add_target_options(command.options);
   add_batch_options(command.options);

@@ -192,21 +192,25 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost model
+says: each lengthens every stage of its module by a part of the largest stage's duration. A row for each
+fraction of slow samples and latency. gain: throughput against schedules without correction; net: less
+what tracking costs; perfect: scheduled with the hardware's own costs; these of the second half of the
+iterations, those with the switch of all. Under both rules of the switch: whether tracking is on at the
+end, since when, and when it went on and off; keep goes on using, at rest, what was learned.)";
+
 }  // namespace
 
 Command correction_command() {
   Command command{
-      "correction",
-      "study Adaptive Correction: slow shapes, what it gains, when it switches itself off",
-      "Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost model\n"
-      "says: each lengthens every stage of its module by a part of the largest stage's duration. A row for each\n"
-      "fraction of slow samples and latency. gain: throughput against schedules without correction; net: less\n"
-      "what tracking costs; perfect: scheduled with the hardware's own costs; these of the second half of the\n"
-      "iterations, those with the switch of all. Under both rules of the switch: whether tracking is on at the\n"
-      "end, since when, and when it went on and off; keep goes on using, at rest, what was learned.",
-      "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --html correction.html",
-      command_options(),
-      run};
+      .name = "correction",
+      .summary = "study Adaptive Correction: slow shapes, what it gains, when it switches itself off",
+      .description = kDescription,
+      .example =
+          "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --html correction.html",
+      .run = run,
+  };
   command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
                                 "from 'dflop plan'");
   add_data_options(command.options);

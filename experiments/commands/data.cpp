@@ -87,19 +87,21 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens
+and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text tokens,
+before truncation unless --max-tokens is given.)";
+
 }  // namespace
 
 Command data_command() {
   Command command{
-      "data",
-      "what a model makes of a data set",
-      "Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens\n"
-      "and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text "
-      "tokens,\n"
-      "before truncation unless --max-tokens is given.",
-      "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
-      command_options(),
-      run};
+      .name = "data",
+      .summary = "what a model makes of a data set",
+      .description = kDescription,
+      .example = "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
+      .run = run,
+  };
   add_data_options(command.options);
   command.options.add_options()                                                                       //
       ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'")  //

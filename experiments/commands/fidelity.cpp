@@ -195,21 +195,24 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a profile of the
+same device through the simulator (error %), and from the step's own recorded durations through the simulator
+(engine error %), so that what the cost model and what the engine get wrong stand apart. Times are medians over the
+steps. Below the plans stand the operations, by the module of their stage, with means. Measured seconds are not
+the same in two runs.)";
+
 }  // namespace
 
 Command fidelity_command() {
   Command command{
-      "fidelity",
-      "live runs of several plans beside their predictions",
-      "Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a "
-      "profile of the\nsame device through the simulator (error %), and from the step's own recorded "
-      "durations through the simulator\n(engine error %), so that what the cost model and what the engine "
-      "get wrong stand apart. Times are medians over the\nsteps. Below the plans stand the operations, by "
-      "the module of their stage, with means. Measured seconds are not\nthe "
-      "same in two runs.",
-      "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
-      command_options(),
-      run};
+      .name = "fidelity",
+      .summary = "live runs of several plans beside their predictions",
+      .description = kDescription,
+      .example =
+          "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
+      .run = run,
+  };
   command.options.add_options()  //
       ("plans", po::value<std::string>()->required()->value_name("FILE"),
        "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")  //

@@ -264,6 +264,18 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints each rank's clock beside
+the first file's; per rank and step the time on the device, from the first kernel of the step to that
+of the next: busy + idle = device; exposed is communication while no kernel computes; forward,
+backward, optimizer and other are shares of compute; per stream and, for communication, per process
+group the sums over the trace. With several ranks, the transfer of a collective is its shortest kernel
+on any of them and wait the rest; GB/s is bytes / transfer, and with wait, bytes / time. JSON holds
+all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found.
+
+Findings, with the first examples of each kind:
+)";
+
 }  // namespace
 
 Command import_command() {
@@ -273,21 +285,12 @@ Command import_command() {
     kinds += fmt::format("{}  {:<19} {}", k == 0 ? "" : "\n", to_string(kind), explanation(kind));
   }
   Command command{
-      "import",
-      "read PyTorch-profiler traces, check them and show where the time went",
-      "Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints each rank's clock beside\n"
-      "the first file's; per rank and step the time on the device, from the first kernel of the step to that\n"
-      "of the next: busy + idle = device; exposed is communication while no kernel computes; forward,\n"
-      "backward, optimizer and other are shares of compute; per stream and, for communication, per process\n"
-      "group the sums over the trace. With several ranks, the transfer of a collective is its shortest kernel\n"
-      "on any of them and wait the rest; GB/s is bytes / transfer, and with wait, bytes / time. JSON holds\n"
-      "all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found.\n"
-      "\n"
-      "Findings, with the first examples of each kind:\n" +
-          kinds,
-      "dflop import --kineto traces/kineto/rank0.json traces/kineto/rank1.json",
-      command_options(),
-      run};
+      .name = "import",
+      .summary = "read PyTorch-profiler traces, check them and show where the time went",
+      .description = std::string(kDescription) + kinds,
+      .example = "dflop import --kineto traces/kineto/rank0.json traces/kineto/rank1.json",
+      .run = run,
+  };
   command.options.add_options()  //
       ("kineto", po::value<std::vector<std::string>>()->multitoken()->required()->value_name("FILE..."),
        "traces of different ranks of one run (.json, .json.gz)")  //

@@ -74,50 +74,63 @@ int run_devices(const Values& values) {
   return 0;
 }
 
-/// A command whose only option is --format.
-Command listing(const char* name, const char* summary, const char* description, const char* example,
-                int (*run)(const Values&)) {
-  Command command{name, summary, description, example, command_options(), run};
-  add_format_option(command.options);
-  return command;
-}
-
 int run_manual(const Values&) {
   fmt::print("{}", manual_text());
   return 0;
 }
 
+/// Returns the command with its only option, --format.
+Command listing(Command command) {
+  add_format_option(command.options);
+  return command;
+}
+
+constexpr const char* kClustersDescription =
+    R"('a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file
+of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.)";
+
 }  // namespace
 
 Command models_command() {
-  return listing(
-      "models", "list the models that are known by name",
-      "A model of your own is a file of the same form as those in experiments/presets/models: give its path.",
-      "dflop models", run_models);
+  return listing({
+      .name = "models",
+      .summary = "list the models that are known by name",
+      .description =
+          "A model of your own is a file of the same form as those in experiments/presets/models: give its path.",
+      .example = "dflop models",
+      .run = run_models,
+  });
 }
 
 Command clusters_command() {
-  return listing(
-      "clusters", "list the clusters that are known by name",
-      "'a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file\n"
-      "of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.",
-      "dflop clusters --format json", run_clusters);
+  return listing({
+      .name = "clusters",
+      .summary = "list the clusters that are known by name",
+      .description = kClustersDescription,
+      .example = "dflop clusters --format json",
+      .run = run_clusters,
+  });
 }
 
 Command devices_command() {
-  return listing(
-      "devices", "list the GPUs of this machine",
-      "Exit code 4 where there is none, saying whether the build, the driver or the device is missing.",
-      "dflop devices", run_devices);
+  return listing({
+      .name = "devices",
+      .summary = "list the GPUs of this machine",
+      .description =
+          "Exit code 4 where there is none, saying whether the build, the driver or the device is missing.",
+      .example = "dflop devices",
+      .run = run_devices,
+  });
 }
 
 Command manual_command() {
-  return {"manual",
-          "print the manual, docs/cli.md",
-          "All commands with their options and examples, as Markdown.",
-          "dflop manual",
-          Options(),
-          run_manual};
+  return {
+      .name = "manual",
+      .summary = "print the manual, docs/cli.md",
+      .description = "All commands with their options and examples, as Markdown.",
+      .example = "dflop manual",
+      .run = run_manual,
+  };
 }
 
 }  // namespace dflop

@@ -169,23 +169,28 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints for each item, in file
+order, its bin: bin b is microbatch b div D on LLM dp rank b mod D. Objectives: the largest load of any bin,
+encoder or LLM, where the encoder's is shared by the bins of a microbatch (bins) or each bin carries its own
+(published); or the makespan of a pipeline in which a stage takes encoder_s or llm_s forward. With --encoder-dp E
+a microbatch's encoder work is split over E ranks; without it each dp rank encodes its own items. The bound is
+proven; that of a makespan comes from a linear program, solved before 'seconds' begins, for up to 4,096 steps
+of all stages, and is simple beyond. 'seconds' is measured; all else is the same on every run unless there is a time limit. Exit code 3 if
+no assignment obeys the cap.)";
+
 }  // namespace
 
 Command partition_command() {
   Command command{
-      "partition",
-      "put items of given costs into bins",
-      "Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints for each item, in file\n"
-      "order, its bin: bin b is microbatch b div D on LLM dp rank b mod D. Objectives: the largest load of any "
-      "bin,\nencoder or LLM, where the encoder's is shared by the bins of a microbatch (bins) or each bin "
-      "carries its own\n(published); or the makespan of a pipeline in which a stage takes encoder_s or llm_s "
-      "forward. With --encoder-dp E\na microbatch's encoder work is split over E ranks; without it each dp rank "
-      "encodes its own items. The bound is\nproven; that of a makespan comes from a linear program, solved before "
-      "'seconds' begins, for up to 4,096 steps\nof all stages, and is simple beyond. 'seconds' is measured; all else is the same on every run "
-      "unless there is a time limit. Exit code 3 if\nno assignment obeys the cap.",
-      "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 --format json",
-      command_options(),
-      run};
+      .name = "partition",
+      .summary = "put items of given costs into bins",
+      .description = kDescription,
+      .example =
+          "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 "
+          "--format json",
+      .run = run,
+  };
   command.options.add_options()                                                                         //
       ("costs", po::value<std::string>()->required()->value_name("FILE"), "items (CSV)")                //
       ("bins", po::value<std::int64_t>()->required()->value_name("M"), "bins in all, a multiple of D")  //

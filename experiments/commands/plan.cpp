@@ -94,22 +94,26 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Prints the plan and its planner's objective: for dflop the published estimate of the mean iteration
+time, for the baselines (the best of all their uniform configurations) the simulated mean over the
+global batches with random microbatches. search chooses layout, parallelism, layers of each stage,
+microbatches, schedule and recomputation (those of the options where given) by simulating the global
+batches with LPT, the best few in the end with --scheduler; bound is proven for every plan of its space and all
+microbatches. Exit code 3 if nothing fits, saying why.)";
+
 }  // namespace
 
 Command plan_command() {
   Command command{
-      "plan",
-      "choose a plan for a model, a cluster and data",
-      "Prints the plan and its planner's objective: for dflop the published estimate of the mean iteration\n"
-      "time, for the baselines (the best of all their uniform configurations) the simulated mean over the\n"
-      "global batches with random microbatches. search chooses layout, parallelism, layers of each stage,\n"
-      "microbatches, schedule and recomputation (those of the options where given) by simulating the global\n"
-      "batches with LPT, the best few in the end with --scheduler; bound is proven for every plan of its space and all\n"
-      "microbatches. Exit code 3 if nothing fits, saying why.",
-      "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
-      "--gbs 512 --out plan.json",
-      command_options(),
-      run};
+      .name = "plan",
+      .summary = "choose a plan for a model, a cluster and data",
+      .description = kDescription,
+      .example =
+          "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
+          "--gbs 512 --out plan.json",
+      .run = run,
+  };
   add_data_options(command.options);
   add_target_options(command.options);
   add_batch_options(command.options);

@@ -163,20 +163,22 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention also on sequences
+of such lengths, and prints the means without outliers. The file has these tables, optimizer, memory, messages and all-reduces;
+'dflop train --profile' predicts with it. Parts are measured on one rank (tp 1) unless '--tp' and '--busy' say
+otherwise: ranks that share a processor's cores, caches and memory take longer. Measured seconds are not the same in two runs.)";
+
 }  // namespace
 
 Command profile_command() {
   Command command{
-      "profile",
-      "measure what the parts of a model take on a live device",
-      "Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention "
-      "also on sequences\nof such lengths, and prints the means without outliers. The file has these tables, optimizer, "
-      "memory, messages and all-reduces;\n'dflop train --profile' predicts with it. Parts are measured "
-      "on one rank (tp 1) unless '--tp' and '--busy' say\notherwise: ranks that share a processor's cores, "
-      "caches and memory take longer. Measured seconds are not the same in two runs.",
-      "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
-      command_options(),
-      run};
+      .name = "profile",
+      .summary = "measure what the parts of a model take on a live device",
+      .description = kDescription,
+      .example = "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
+      .run = run,
+  };
   command.options.add_options()  //
       ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'");
   add_live_options(command.options, false);

@@ -199,36 +199,32 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Rebuilds the program that a timeline recorded, with the durations of its spans, and simulates it. Prints the
+recorded makespan, the replayed one with its error, and a row for each what-if, compared with the replay.
+What-ifs are applied on top of one another in this order: another plan, another order, other links, and
+last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail, --cores.
+Several iterations: means, the 95th percentile, and the largest difference of any.
+
+A timeline comes from 'dflop simulate --out'. Time that no span of it covers is lost in the replay and part
+of the error. Another plan (--plan, --schedule) is priced by the recording: its parts that were recorded, then
+by the mean of recorded parts of the same shape, else by the analytic model scaled by its usual error on the
+recording; how many were which is printed. Exit code 3 if memory is not enough for it.
+
+--network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth the
+durations that were recorded. Exit code 3, too, if a rank fails; the result then says who stalls. --order is
+a file as 'dflop simulate --order-out' writes it.)";
+
 }  // namespace
 
 Command replay_command() {
   Command command{
-      "replay",
-      "run a recorded timeline again, as it was or otherwise",
-      "Rebuilds the program that a timeline recorded, with the durations of its spans, and simulates it. "
-      "Prints the\n"
-      "recorded makespan, the replayed one with its error, and a row for each what-if, compared with the "
-      "replay.\n"
-      "What-ifs are applied on top of one another in this order: another plan, another order, other links, and\n"
-      "last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail, --cores.\n"
-      "Several iterations: means, the 95th percentile, and the largest difference of any.\n"
-      "\n"
-      "A timeline comes from 'dflop simulate --out'. Time that no span of it covers is lost in the replay and "
-      "part\n"
-      "of the error. Another plan (--plan, --schedule) is priced by the recording: its parts that were "
-      "recorded, then\n"
-      "by the mean of recorded parts of the same shape, else by the analytic model scaled by its usual error "
-      "on the\n"
-      "recording; how many were which is printed. Exit code 3 if memory is not enough for it.\n"
-      "\n"
-      "--network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth "
-      "the\n"
-      "durations that were recorded. Exit code 3, too, if a rank fails; the result then says who stalls. "
-      "--order is\n"
-      "a file as 'dflop simulate --order-out' writes it.",
-      "dflop replay --trace timeline.json --pipeline-schedule gpipe",
-      command_options(),
-      run};
+      .name = "replay",
+      .summary = "run a recorded timeline again, as it was or otherwise",
+      .description = kDescription,
+      .example = "dflop replay --trace timeline.json --pipeline-schedule gpipe",
+      .run = run,
+  };
   command.options.add_options()  //
       ("trace", po::value<std::string>()->required()->value_name("FILE"),
        "a timeline with spans (.json, .json.gz)")  //

@@ -115,19 +115,21 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the plan.
+C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
+proven. Exit code 3 if no assignment obeys the caps.)";
+
 }  // namespace
 
 Command schedule_command() {
   Command command{
-      "schedule",
-      "put the samples of global batches into microbatches",
-      "Draws global batches from the data and assigns each sample to a microbatch and LLM dp "
-      "rank of the plan.\n"
-      "C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated "
-      "makespan; bound and gap are\nproven. Exit code 3 if no assignment obeys the caps.",
-      "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
-      command_options(),
-      run};
+      .name = "schedule",
+      .summary = "put the samples of global batches into microbatches",
+      .description = kDescription,
+      .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
+      .run = run,
+  };
   command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
                                 "from 'dflop plan'");
   add_data_options(command.options);

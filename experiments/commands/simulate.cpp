@@ -222,49 +222,48 @@ int run(const Values& values) {
 }
 
 constexpr const char* kDescription =
-    "Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how "
-    "each tp\n"
-    "group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the\n"
-    "awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations\n"
-    "holds when it is fullest. Exit code 3 if memory is not enough or, with --fail, the run does not end; the\n"
-    "result is then a table of what stalls.\n"
-    "\n"
-    "With --explain it also prints, for the slowest iteration, the critical path, which is the chain of\n"
-    "compute, messages and collectives without a gap that makes the iteration as long as it is, in % of it\n"
-    "by stage (messages count for the stage that sends them), and what the iteration would gain if a part\n"
-    "took no time or compute were even, each simulated anew: equal dp ranks take in each microbatch the mean\n"
-    "of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the busiest rank's busy time.\n"
-    "A --perfetto trace then has the path as a track of its own.\n"
-    "\n"
-    "With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and\n"
-    "the same shares and the peak bytes of activations for each stage. The file, as those in\n"
-    "traces/pipelines, is JSON with these keys:\n"
-    "  schema, version       \"dflop.pipeline\", 1\n"
-    "  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, eager-1f1b or encoder-in-bubbles\n"
-    "  stages, microbatches  pipeline ranks; microbatches of an iteration\n"
-    "  chunks                stages of the model on each rank, for interleaved (zb-v always has 2)\n"
-    "  forward_s             seconds of one forward of one of the stages x chunks stages of the model:\n"
-    "                        a number for all, or an array with one row per stage in model order, a row\n"
-    "                        being a number or an array of one per microbatch\n"
-    "  backward_s            likewise; the input part where there is a backward_weight_s\n"
-    "  backward_weight_s     likewise; required by the zb schedules, added to backward_s by the others\n"
-    "  activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward\n"
-    "  p2p_bytes             likewise, a row per boundary between stages: of one message, either way\n"
-    "  link                  {\"latency_s\": ..., \"bandwidth_bytes_per_s\": ...}, no sharing; without it and\n"
-    "                        shared_link messages take no time\n"
-    "  shared_link           likewise, one bus that all messages share, max-min fairly\n"
-    "  activation_limit      microbatches that a stage may hold at once: a number for all, or an array; for\n"
-    "                        eager-1f1b, and for the encoder's microbatches of encoder-in-bubbles\n"
-    "  encoder_forward_s, encoder_backward_s, encoder_bytes\n"
-    "                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of\n"
-    "                        all stages, and bytes of its message to the first one, either way; a number or\n"
-    "                        an array of one per microbatch\n"
-    "\n"
-    "--order runs steps of your own in place of those of the schedule, as --order-out writes them and\n"
-    "traces/pipelines/1f1b-order.json shows: \"ranks\" lists the steps of each pipeline rank, F3 being the\n"
-    "forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the\n"
-    "rank's second chunk and F3.e on the encoder of encoder-in-bubbles. \"placement\", where ranks have chunks,\n"
-    "is round-robin, or v for down the ranks and up again.";
+    R"(Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how each tp
+group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the
+awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations
+holds when it is fullest. Exit code 3 if memory is not enough or, with --fail, the run does not end; the
+result is then a table of what stalls.
+
+With --explain it also prints, for the slowest iteration, the critical path, which is the chain of
+compute, messages and collectives without a gap that makes the iteration as long as it is, in % of it
+by stage (messages count for the stage that sends them), and what the iteration would gain if a part
+took no time or compute were even, each simulated anew: equal dp ranks take in each microbatch the mean
+of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the busiest rank's busy time.
+A --perfetto trace then has the path as a track of its own.
+
+With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and
+the same shares and the peak bytes of activations for each stage. The file, as those in
+traces/pipelines, is JSON with these keys:
+  schema, version       "dflop.pipeline", 1
+  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, eager-1f1b or encoder-in-bubbles
+  stages, microbatches  pipeline ranks; microbatches of an iteration
+  chunks                stages of the model on each rank, for interleaved (zb-v always has 2)
+  forward_s             seconds of one forward of one of the stages x chunks stages of the model:
+                        a number for all, or an array with one row per stage in model order, a row
+                        being a number or an array of one per microbatch
+  backward_s            likewise; the input part where there is a backward_weight_s
+  backward_weight_s     likewise; required by the zb schedules, added to backward_s by the others
+  activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward
+  p2p_bytes             likewise, a row per boundary between stages: of one message, either way
+  link                  {"latency_s": ..., "bandwidth_bytes_per_s": ...}, no sharing; without it and
+                        shared_link messages take no time
+  shared_link           likewise, one bus that all messages share, max-min fairly
+  activation_limit      microbatches that a stage may hold at once: a number for all, or an array; for
+                        eager-1f1b, and for the encoder's microbatches of encoder-in-bubbles
+  encoder_forward_s, encoder_backward_s, encoder_bytes
+                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of
+                        all stages, and bytes of its message to the first one, either way; a number or
+                        an array of one per microbatch
+
+--order runs steps of your own in place of those of the schedule, as --order-out writes them and
+traces/pipelines/1f1b-order.json shows: "ranks" lists the steps of each pipeline rank, F3 being the
+forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the
+rank's second chunk and F3.e on the encoder of encoder-in-bubbles. "placement", where ranks have chunks,
+is round-robin, or v for down the ranks and up again.)";
 
 }  // namespace
 
@@ -288,12 +287,13 @@ void SimulateOutputs::write(std::span<const Timeline> iterations, const Pipeline
 
 Command simulate_command() {
   Command command{
-      "simulate",
-      "run a plan and its schedule, or a raw pipeline, in virtual time",
-      kDescription,
-      "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
-      command_options(),
-      run};
+      .name = "simulate",
+      .summary = "run a plan and its schedule, or a raw pipeline, in virtual time",
+      .description = kDescription,
+      .example =
+          "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
+      .run = run,
+  };
   command.options.add_options()                                                            //
       ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")          //
       ("schedule", po::value<std::string>()->value_name("FILE"), "from 'dflop schedule'")  //

@@ -111,39 +111,42 @@ int run(const Values& values) {
   return 1;
 }
 
+constexpr const char* kDescription =
+    R"(Plans, schedules and simulates every combination of the values that a file lists, on all cores, and
+keeps each finished one, a cell, in an SQLite database. Run again with the same file, after whatever
+ended it, it runs what is missing; a longer file adds its cells. A cell's numbers are those of 'dflop
+plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The file is JSON:
+  schema, version       "dflop.sweep", 1
+  axes                  an object; each key is an array of values
+    model, cluster      as --model, --cluster without nodes
+    nodes               of the cluster; [1] if not given
+    data                record files, from the current directory
+    modalities          "all" (if not given), or as --modalities
+    gbs, iterations, seed
+                        as the options; iterations [8] and seed [1] if not given
+    planner, scheduler  as --planner, --scheduler
+    pipeline_schedule   as --pipeline-schedule; "interleaved:2" has 2 chunks
+    recompute           as --recompute; these two are "default", as without the option, if
+                        not given: the planner search then chooses them
+    intra_node_bandwidth, inter_node_bandwidth
+                        of the links, times these factors; [1] if not given
+    conditions          options of 'dflop simulate' that neither planner nor scheduler knows of, as
+                        "--slow rank=0:1.5 --network contention"; "none" if not given
+  exclude               an array of objects; a cell is left out if its value of each axis that such
+                        an object names is one that it lists
+
+Prints how many cells were run. Exit code 1 if some failed, which does not stop the others.)";
+
 }  // namespace
 
 Command sweep_command() {
   Command command{
-      "sweep",
-      "run a grid of what-if values",
-      "Plans, schedules and simulates every combination of the values that a file lists, on all cores, and\n"
-      "keeps each finished one, a cell, in an SQLite database. Run again with the same file, after whatever\n"
-      "ended it, it runs what is missing; a longer file adds its cells. A cell's numbers are those of 'dflop\n"
-      "plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The file is JSON:\n"
-      "  schema, version       \"dflop.sweep\", 1\n"
-      "  axes                  an object; each key is an array of values\n"
-      "    model, cluster      as --model, --cluster without nodes\n"
-      "    nodes               of the cluster; [1] if not given\n"
-      "    data                record files, from the current directory\n"
-      "    modalities          \"all\" (if not given), or as --modalities\n"
-      "    gbs, iterations, seed\n"
-      "                        as the options; iterations [8] and seed [1] if not given\n"
-      "    planner, scheduler  as --planner, --scheduler\n"
-      "    pipeline_schedule   as --pipeline-schedule; \"interleaved:2\" has 2 chunks\n"
-      "    recompute           as --recompute; these two are \"default\", as without the option, if\n"
-      "                        not given: the planner search then chooses them\n"
-      "    intra_node_bandwidth, inter_node_bandwidth\n"
-      "                        of the links, times these factors; [1] if not given\n"
-      "    conditions          options of 'dflop simulate' that neither planner nor scheduler knows of, as\n"
-      "                        \"--slow rank=0:1.5 --network contention\"; \"none\" if not given\n"
-      "  exclude               an array of objects; a cell is left out if its value of each axis that such\n"
-      "                        an object names is one that it lists\n"
-      "\n"
-      "Prints how many cells were run. Exit code 1 if some failed, which does not stop the others.",
-      "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
-      command_options(),
-      run};
+      .name = "sweep",
+      .summary = "run a grid of what-if values",
+      .description = kDescription,
+      .example = "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
+      .run = run,
+  };
   command.options.add_options()                                                          //
       ("spec", po::value<std::string>()->required()->value_name("FILE"), "what to run")  //
       ("out", po::value<std::string>()->required()->value_name("FILE"),

@@ -134,23 +134,34 @@ int run_plot(const Values& values) {
   return 0;
 }
 
+constexpr const char* kExportDescription =
+    R"(Prints one row for each cell, ordered by its axes. Databases of several shards make one
+table. status is ok, infeasible or failed, and reason says why.
+  schedule_gap   how far a schedule may be from the best possible in schedule_objective, mean over
+                 iterations
+  flop_ratio     encoder FLOP / LLM FLOP of all samples
+  heterogeneity  standard deviation / mean of a sample's FLOP in both modules
+The table for people leaves out axes with one value. Plans are in the databases:
+  sqlite3 sweep.sqlite 'SELECT plan_json FROM cells')";
+
+constexpr const char* kPlotDescription =
+    R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds, and one panel
+for each combination of the other axes:
+  --x nodes          samples/s against nodes
+  --x flop_ratio     MFU against encoder FLOP / LLM FLOP, over models, data and modalities
+  --x heterogeneity  MFU against the coefficient of variation of a sample's FLOP, likewise
+Both axes begin at zero. Prints how many points it drew and how many cells have none.)";
+
 }  // namespace
 
 Command sweep_export_command() {
   Command command{
-      "sweep export",
-      "results of sweeps as a table",
-      "Prints one row for each cell, ordered by its axes. Databases of several shards make one\n"
-      "table. status is ok, infeasible or failed, and reason says why.\n"
-      "  schedule_gap   how far a schedule may be from the best possible in schedule_objective, mean over\n"
-      "                 iterations\n"
-      "  flop_ratio     encoder FLOP / LLM FLOP of all samples\n"
-      "  heterogeneity  standard deviation / mean of a sample's FLOP in both modules\n"
-      "The table for people leaves out axes with one value. Plans are in the databases:\n"
-      "  sqlite3 sweep.sqlite 'SELECT plan_json FROM cells'",
-      "dflop sweep export --db sweep.sqlite --format csv",
-      command_options(),
-      run_export};
+      .name = "sweep export",
+      .summary = "results of sweeps as a table",
+      .description = kExportDescription,
+      .example = "dflop sweep export --db sweep.sqlite --format csv",
+      .run = run_export,
+  };
   add_result_options(command.options);
   command.options.add_options()(
       "measured", po::bool_switch(),
@@ -162,17 +173,12 @@ Command sweep_export_command() {
 
 Command sweep_plot_command() {
   Command command{
-      "sweep plot",
-      "results of sweeps as a picture",
-      "Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds, and one panel\n"
-      "for each combination of the other axes:\n"
-      "  --x nodes          samples/s against nodes\n"
-      "  --x flop_ratio     MFU against encoder FLOP / LLM FLOP, over models, data and modalities\n"
-      "  --x heterogeneity  MFU against the coefficient of variation of a sample's FLOP, likewise\n"
-      "Both axes begin at zero. Prints how many points it drew and how many cells have none.",
-      "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
-      command_options(),
-      run_plot};
+      .name = "sweep plot",
+      .summary = "results of sweeps as a picture",
+      .description = kPlotDescription,
+      .example = "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
+      .run = run_plot,
+  };
   add_result_options(command.options);
   command.options.add_options()  //
       ("x", po::value<std::string>()->default_value("nodes")->value_name("nodes|flop_ratio|heterogeneity"),

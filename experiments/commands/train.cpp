@@ -202,19 +202,21 @@ int run(const Values& values) {
   }
 }
 
+constexpr const char* kDescription =
+    R"(Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the seed: answers follow
+from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
+SIGINT and SIGTERM end the run after the step that is under way.)";
+
 }  // namespace
 
 Command train_command() {
   Command command{
-      "train",
-      "train a model under a plan on a live device",
-      "Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the "
-      "seed: answers follow\nfrom the image's class and the token before, so that the loss falls. "
-      "Without a plan one rank encodes and one has the LLM.\nSIGINT and SIGTERM end the run after the "
-      "step that is under way.",
-      "dflop train --model tiny-vlm --device host --steps 10",
-      command_options(),
-      run};
+      .name = "train",
+      .summary = "train a model under a plan on a live device",
+      .description = kDescription,
+      .example = "dflop train --model tiny-vlm --device host --steps 10",
+      .run = run,
+  };
   command.options.add_options()                                                    //
       ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")  //
       ("model", po::value<std::string>()->value_name("NAME|FILE"),

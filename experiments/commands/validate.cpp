@@ -153,18 +153,20 @@ int run(const Values& values) {
   return 0;
 }
 
+constexpr const char* kDescription =
+    R"(Predicts the iteration time, and memory where it was measured, of every row and prints the absolute
+percentage errors of each file. The cluster says the GPU type; the rows say how many GPUs.)";
+
 }  // namespace
 
 Command validate_command() {
   Command command{
-      "validate",
-      "compare predictions with published measurements",
-      "Predicts the iteration time, and memory where it was measured, of every row and prints the "
-      "absolute\npercentage errors of each file. The cluster says the GPU type; the rows say how "
-      "many GPUs.",
-      "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
-      command_options(),
-      run};
+      .name = "validate",
+      .summary = "compare predictions with published measurements",
+      .description = kDescription,
+      .example = "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
+      .run = run,
+  };
   namespace po = boost::program_options;
   add_truth_option(command.options, true);
   command.options.add_options()                                                                           //

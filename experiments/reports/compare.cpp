@@ -16,8 +16,7 @@ std::string throughput_bars(const std::vector<ReportSystem>& systems) {
   constexpr double kRow = 24;
   std::string out = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='1000' height='{:.0f}' font-family='sans-serif' "
-      "font-size='13' "
-      "fill='#333'>",
+      "font-size='13' fill='#333'>",
       kRow * static_cast<double>(systems.size()));
   for (std::size_t i = 0; i < systems.size(); ++i) {
     const double y = kRow * static_cast<double>(i);

@@ -69,10 +69,6 @@ int read_chunks(const Values& values, PipelineSchedule schedule) {
 
 }  // namespace
 
-Options command_options() {
-  return Options("options", 110, 60);
-}
-
 std::string joined(const std::vector<std::string_view>& names) {
   std::string text;
   for (const std::string_view name : names) text += (text.empty() ? "" : "|") + std::string(name);

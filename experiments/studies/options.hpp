@@ -21,9 +21,6 @@ inline constexpr std::int64_t kMostGbs = 65'536;
 /// Samples of all iterations at most: about a gigabyte.
 inline constexpr std::int64_t kMostSamplesInAll = 4'000'000;
 
-/// An empty list of options, as wide as the manual.
-Options command_options();
-
 /// "a|b|c", for --help.
 std::string joined(const std::vector<std::string_view>& names);
 

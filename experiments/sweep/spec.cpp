@@ -29,7 +29,7 @@ constexpr const char* kDefault = "default";  // pipeline schedule and recomputat
 
 /// Reads options as a command would.
 Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
-  Options options = command_options();
+  Options options;
   add(options);
   Values values;
   try {

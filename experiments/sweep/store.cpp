@@ -36,11 +36,9 @@ void make_tables(Database& database) {
   for (const SweepColumn& c : sweep_columns())
     columns += fmt::format(", {} {}", c.column.key, type_of(c.kind));
   database.execute(
-      fmt::format("CREATE TABLE cells (key TEXT PRIMARY KEY{}) WITHOUT ROWID;"
-                  "CREATE TABLE inputs (name TEXT PRIMARY KEY, fingerprint TEXT NOT NULL);"
-                  "CREATE TABLE specs (text TEXT PRIMARY KEY);"
-                  "PRAGMA application_id = {};"
-                  "PRAGMA user_version = {};",
+      fmt::format("CREATE TABLE cells (key TEXT PRIMARY KEY{}) WITHOUT ROWID;CREATE TABLE inputs (name TEXT "
+                  "PRIMARY KEY, fingerprint TEXT NOT NULL);CREATE TABLE specs (text TEXT PRIMARY KEY);PRAGMA "
+                  "application_id = {};PRAGMA user_version = {};",
                   columns, kApplication, kVersion));
 }
 
