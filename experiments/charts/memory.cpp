@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/charts/svg.hpp"
+#include "experiments/charts/markup.hpp"
 
 namespace dflop {
 namespace {
@@ -29,7 +29,7 @@ constexpr std::array<Use, kUses> kUsesOfMemory = {{{"#9aa5b1", "parameters"},
                                                    {"#4c78a8", "activations"},
                                                    {"#e8923a", "buffers"}}};
 
-/// Heights of all uses, each on top of those before, in bytes.
+/// A Stack has the heights of all uses, each on top of those before, in bytes.
 using Stack = std::array<std::int64_t, kUses>;
 
 Stack stack_of(const ModelState& state, Bytes activations, Bytes buffers) {
@@ -39,7 +39,7 @@ Stack stack_of(const ModelState& state, Bytes activations, Bytes buffers) {
   return stack;
 }
 
-/// The fullest stack in each bucket of time: what was there when it began, or came in it.
+/// Returns the fullest stack in each bucket of time: what was there when it began, or came in it.
 std::vector<Stack> sampled(const Timeline& timeline, const GroupUsage& group) {
   const auto buckets = static_cast<std::size_t>(kPlotWidth * kBucketsPerPixel);
   std::vector<Stack> fullest(buckets, stack_of(group.model_state, {}, {}));
@@ -60,14 +60,14 @@ std::vector<Stack> sampled(const Timeline& timeline, const GroupUsage& group) {
   return fullest;
 }
 
-/// Bytes to pixels from the top.
+/// A Height turns bytes into pixels from the top.
 struct Height {
   double most = 1;  ///< bytes at the top
 
   double of(std::int64_t bytes) const { return kHeight * (1 - static_cast<double>(bytes) / most); }
 };
 
-/// The area between a use and the one below it, as steps.
+/// Draws the area between a use and the one below it, as steps.
 std::string area(const std::vector<Stack>& stacks, std::size_t use, const Height& height) {
   const auto top = [&](std::size_t b) { return stacks[b][use]; };
   const auto bottom = [&](std::size_t b) { return use == 0 ? 0 : stacks[b][use - 1]; };

@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "experiments/charts/svg.hpp"
+#include "experiments/charts/markup.hpp"
 
 namespace dflop {
 namespace {
@@ -50,12 +50,15 @@ std::optional<Paint> paint_of(const Span& span) {
       return reduction;
     case Op::optimizer_step:
       return optimizer;
-    default:
-      return std::nullopt;  // sends run beside the computation
+    case Op::send:
+    case Op::reshard_send:
+    case Op::all_reduce_start:
+      break;  // they run beside the computation
   }
+  return std::nullopt;
 }
 
-/// The groups that are drawn: all, or those of the path and evenly chosen others.
+/// Returns the groups that are drawn: all, or those of the path and evenly chosen others.
 std::vector<std::size_t> chosen_groups(std::size_t groups, const std::vector<PathLink>& path) {
   const std::size_t count = std::min(groups, path.empty() ? kMostRows : kMostRowsWithPath);
   std::set<std::size_t> rows;
@@ -76,7 +79,8 @@ std::string rectangle(double x, double y, double width, Paint paint) {
                      kRowHeight - 3, kPaints[paint].colour);
 }
 
-/// The bars of one group where they are too many to be seen: each pixel has the colour that fills most of it.
+/// Draws the bars of one group where they are too many to be seen: each pixel has the colour that fills most
+/// of it.
 std::string pixel_bars(const std::vector<const Span*>& spans, double y, double pixels_per_ns) {
   constexpr auto kPixels = static_cast<std::size_t>(kPlotWidth);
   std::vector<std::array<double, kPaints.size()>> filled(kPixels);
@@ -108,7 +112,7 @@ std::string pixel_bars(const std::vector<const Span*>& spans, double y, double p
   return out;
 }
 
-/// The bars of one group. Neighbours of one colour that lie within half a pixel become one bar.
+/// Draws the bars of one group. Neighbours of one colour that lie within half a pixel become one bar.
 std::string row_bars(const std::vector<const Span*>& spans, double y, double pixels_per_ns) {
   if (static_cast<double>(spans.size()) > kMostBarsPerPixel * kPlotWidth) {
     return pixel_bars(spans, y, pixels_per_ns);
@@ -138,7 +142,7 @@ std::string row_bars(const std::vector<const Span*>& spans, double y, double pix
   return out;
 }
 
-/// Draws a critical path over the rows of a timeline.
+/// A PathPicture draws a critical path over the rows of a timeline.
 class PathPicture {
  public:
   PathPicture(const std::vector<PathLink>& path, const std::vector<std::size_t>& rows, double pixels_per_ns)
@@ -146,7 +150,7 @@ class PathPicture {
     for (std::size_t r = 0; r < rows.size(); ++r) row_of_[static_cast<std::int32_t>(rows[r])] = r;
   }
 
-  /// Where the path stays in a row, its bars with one outline around them; from row to row, lines.
+  /// Draws the bars where the path stays in a row with one outline around them, and lines from row to row.
   std::string draw() {
     for (std::size_t first = 0; first < path_.size();) {
       if (path_[first].kind == PathLinkKind::message) {
@@ -164,7 +168,7 @@ class PathPicture {
   }
 
  private:
-  /// The group in whose row a link is drawn: a collective where the path goes on.
+  /// Returns the group in whose row a link is drawn: of a collective where the path goes on.
   std::int32_t row(std::size_t link) const { return path_[link].to_group; }
 
   double x(Nanoseconds time) const {
@@ -172,7 +176,7 @@ class PathPicture {
   }
   double y(std::int32_t group) const { return kRowHeight * static_cast<double>(row_of_.at(group)); }
 
-  /// From where the path was to where it goes on, at once or when the transfer ends.
+  /// Draws a line from where the path was to where it goes on, at once or when the transfer ends.
   void add_line(const PathLink& link, bool at_end) {
     if (row_of_.count(link.group) == 0 || row_of_.count(link.to_group) == 0) return;
     constexpr double kMiddle = (kRowHeight - 3) / 2;
@@ -181,7 +185,7 @@ class PathPicture {
                              y(link.group) + kMiddle, x(end), y(link.to_group) + kMiddle);
   }
 
-  /// Links of one row without a message between them: [first, end) of the path.
+  /// A run is links of one row without a message between them: [first, end) of the path.
   void add_stay(std::size_t first, std::size_t end) {
     const std::int32_t group = row(first);
     if (row_of_.count(group) == 0) return;

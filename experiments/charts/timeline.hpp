@@ -9,13 +9,13 @@
 
 namespace dflop {
 
-/// An SVG of one traced iteration. All pictures with the same `end` have the same time scale.
+/// Draws one traced iteration as an SVG. All pictures with the same `end` have the same time scale.
 /// A critical path is drawn over it: what it runs over is outlined, the rest is pale, and lines are its
 /// messages and collectives. Rows beyond 48 (128 with a path, whose own come first) are thinned out evenly,
 /// which the picture says.
 std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::vector<PathLink>& path = {});
 
-/// The colours of timeline_svg() and what they stand for, as an SVG.
+/// Draws the colours of timeline_svg() and what they stand for, as an SVG.
 std::string timeline_legend_svg(bool with_path = false);
 
 }  // namespace dflop

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <new>
-#include <sstream>
 #include <system_error>
 
 #include "backend/device.hpp"
@@ -13,8 +12,6 @@
 
 namespace dflop {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr std::string_view kTitle =
     "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
@@ -30,39 +27,14 @@ std::string overview() {
   return text;
 }
 
-/// The options as Boost.Program_options prints them, without its blanks at line ends.
-std::string options_text(const Command& command) {
-  if (command.options.options().empty()) return "";
-  std::ostringstream printed;
-  printed << command.options;
-  std::istringstream lines(printed.str());
-  std::string text;
-  for (std::string line; std::getline(lines, line);) {
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  }
-  return text + '\n';
-}
-
-/// Says what Boost.Program_options found, in our words where its own are unclear.
-[[noreturn]] void refuse_usage(const Command& command, const po::error& problem) {
-  throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", problem.what(), command.name));
-}
-
-po::variables_map parse(const Command& command, const std::vector<std::string>& arguments) {
-  po::variables_map values;
-  po::options_description options;
-  options.add(command.options);
-  options.add_options()("help,h", "show this help");
+Values parse(const Command& command, const std::vector<std::string>& arguments) {
+  Values values;
   try {
-    // No guessing: an abbreviation that works today would break with tomorrow's option.
-    const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments).options(options).positional({}).style(style).run(), values);
-    if (values.count("help") > 0) return values;
-    po::notify(values);
-  } catch (const po::error& problem) {
-    refuse_usage(command, problem);
+    values = parse_arguments(command.options, arguments, true);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", error.message(), command.name));
   }
+  if (values.count("help") > 0) return values;
   for (const auto& [name, value] : values) {
     const auto* text = boost::any_cast<std::string>(&value.value());
     if (text != nullptr && text->empty()) {
@@ -95,7 +67,7 @@ int run_command(const std::vector<std::string>& arguments) {
     throw Error(ErrorKind::usage, fmt::format("unknown command '{}'; see 'dflop --help'", arguments[0]));
   }
   const std::ptrdiff_t words = longer != all.end() ? 2 : 1;
-  const po::variables_map values = parse(*command, {arguments.begin() + words, arguments.end()});
+  const Values values = parse(*command, {arguments.begin() + words, arguments.end()});
   if (values.count("help") > 0) {
     fmt::print("{}", help_text(*command));
     return 0;
@@ -137,7 +109,7 @@ std::vector<Command> commands() {
 
 std::string help_text(const Command& command) {
   return fmt::format("dflop {}: {}\n\n{}\n\n{}example:\n  {}\n", command.name, command.summary,
-                     command.description, options_text(command), command.example);
+                     command.description, options_text(command.options), command.example);
 }
 
 std::string manual_text() {

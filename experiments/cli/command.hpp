@@ -1,19 +1,20 @@
 // A subcommand of `dflop`: its options are declared once and drive parsing, --help and docs/cli.md.
 #pragma once
 
-#include <boost/program_options.hpp>
 #include <string>
 #include <vector>
+
+#include "experiments/cli/option_values.hpp"
 
 namespace dflop {
 
 struct Command {
   std::string name;
-  std::string summary;                                                      ///< one line
-  std::string description;                                                  ///< what it does and prints
-  std::string example;                                                      ///< works as printed
-  int (*run)(const boost::program_options::variables_map& values);          ///< returns the exit code
-  boost::program_options::options_description options{"options", 110, 60};  ///< as wide as the manual
+  std::string summary;               ///< one line
+  std::string description;           ///< what it does and prints
+  std::string example;               ///< works as printed
+  int (*run)(const Values& values);  ///< returns the exit code
+  Options options{};
 };
 
 Command compare_command();
@@ -38,13 +39,13 @@ Command clusters_command();
 Command devices_command();
 Command manual_command();
 
-/// All commands in the order of the manual.
+/// Returns all commands in the order of the manual.
 std::vector<Command> commands();
 
-/// The --help text of one command.
+/// Returns the --help text of one command.
 std::string help_text(const Command& command);
 
-/// The text of docs/cli.md.
+/// Returns the text of docs/cli.md.
 std::string manual_text();
 
 /// Runs `dflop` with these arguments (without the program's name) and returns the exit code; errors go to

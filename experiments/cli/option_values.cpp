@@ -1,12 +1,14 @@
 #include "experiments/cli/option_values.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <boost/program_options.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string_view>
+#include <sstream>
+#include <utility>
 
 #include "core/error.hpp"
 #include "experiments/cli/table.hpp"
@@ -14,6 +16,56 @@
 
 namespace dflop {
 namespace {
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+template <typename T>
+const po::value_semantic* typed_semantic(const ValueKind& kind, const std::optional<T>& usual) {
+  auto* semantic = po::value<T>()->value_name(kind.stands_for);
+  if (usual) semantic->default_value(*usual, plain_text(kind.usual));
+  if (kind.is_required) semantic->required();
+  if (kind.is_repeatable) semantic->composing();
+  if (kind.takes_several) semantic->multitoken();
+  return semantic;
+}
+
+template <typename T>
+std::optional<T> usual_of(const ValueKind& kind) {
+  const T* usual = std::get_if<T>(&kind.usual);
+  return usual == nullptr ? std::nullopt : std::optional(*usual);
+}
+
+/// Returns the kind as Boost.Program_options has it; the description that it is put in owns it.
+const po::value_semantic* semantic_of(const ValueKind& kind) {
+  using Texts = std::vector<std::string>;
+  using Wholes = std::vector<std::int64_t>;
+  switch (kind.type) {
+    case ValueKind::Type::flag:
+      return po::bool_switch();
+    case ValueKind::Type::text:
+      return typed_semantic(kind, usual_of<std::string>(kind));
+    case ValueKind::Type::whole:
+      return typed_semantic(kind, usual_of<std::int64_t>(kind));
+    case ValueKind::Type::number:
+      return typed_semantic(kind, usual_of<double>(kind));
+    case ValueKind::Type::texts:
+      return typed_semantic(kind, std::optional<Texts>());
+    case ValueKind::Type::wholes:
+      break;
+  }
+  return typed_semantic(kind, std::optional(Wholes{std::get<std::int64_t>(kind.usual)}));
+}
+
+po::options_description description_of(const Options& options) {
+  constexpr unsigned kWidth = 110;  // the manual's
+  constexpr unsigned kLeastHelp = 60;
+  po::options_description description("options", kWidth, kLeastHelp);
+  for (const Option& row : options.rows()) {
+    description.add_options()(row.name.c_str(), semantic_of(row.kind), row.help.c_str());
+  }
+  return description;
+}
 
 std::string value_text(const boost::any& value) {
   if (const auto* whole = boost::any_cast<std::int64_t>(&value)) return std::to_string(*whole);
@@ -39,7 +91,85 @@ std::string without_nodes(const std::string& cluster) {
   return number ? cluster.substr(0, colon) : cluster;  // a colon inside a path
 }
 
+[[noreturn]] void refuse_directory(const std::string& directory, const std::string& reason) {
+  throw Error(ErrorKind::output, "the directory could not be made: " + reason, directory);
+}
+
+/// A link to nowhere is there: no folder can be made in its place.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
 }  // namespace
+
+ValueKind ValueKind::required() const {
+  ValueKind kind = *this;
+  kind.is_required = true;
+  return kind;
+}
+
+ValueKind ValueKind::repeatable() const {
+  ValueKind kind = *this;
+  kind.is_repeatable = true;
+  return kind;
+}
+
+ValueKind flag() {
+  return {};
+}
+
+ValueKind text(const std::string& stands_for, const std::optional<std::string>& usual) {
+  return {ValueKind::Type::text, stands_for, usual ? Cell(*usual) : Cell()};
+}
+
+ValueKind whole(const std::string& stands_for, std::optional<std::int64_t> usual) {
+  return {ValueKind::Type::whole, stands_for, usual ? Cell(*usual) : Cell()};
+}
+
+ValueKind number(const std::string& stands_for, std::optional<double> usual) {
+  return {ValueKind::Type::number, stands_for, usual ? Cell(*usual) : Cell()};
+}
+
+ValueKind repeatable_text(const std::string& stands_for) {
+  return ValueKind{.type = ValueKind::Type::texts, .stands_for = stands_for, .usual = {}}.repeatable();
+}
+
+ValueKind texts(const std::string& stands_for) {
+  return {.type = ValueKind::Type::texts, .stands_for = stands_for, .usual = {}, .takes_several = true};
+}
+
+ValueKind wholes(const std::string& stands_for, std::int64_t usual) {
+  return {.type = ValueKind::Type::wholes, .stands_for = stands_for, .usual = usual, .takes_several = true};
+}
+
+std::string options_text(const Options& options) {
+  if (options.rows().empty()) return "";
+  std::ostringstream printed;
+  printed << description_of(options);
+  std::istringstream lines(printed.str());
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(line.find_last_not_of(' ') + 1);  // Boost.Program_options leaves blanks at line ends
+    text += line + '\n';
+  }
+  return text + '\n';
+}
+
+Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help) {
+  const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+  po::options_description description = description_of(options);
+  if (offers_help) description.add_options()("help,h", "show this help");
+  Values values;
+  try {
+    po::command_line_parser parser(arguments);
+    po::store(parser.options(description).positional({}).style(style).run(), values);
+    if (values.count("help") == 0) po::notify(values);
+  } catch (const po::error& problem) {
+    throw Error(ErrorKind::usage, problem.what());
+  }
+  return values;
+}
 
 void refuse_value(const std::string& option, const std::string& expected, const std::string& found) {
   throw Error(ErrorKind::usage,
@@ -83,7 +213,7 @@ std::vector<std::string> read_texts(const Values& values, const std::string& nam
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
-    if (path == file || std::filesystem::equivalent(path, file, ignored)) {
+    if (path == file || fs::equivalent(path, file, ignored)) {
       throw Error(ErrorKind::usage,
                   fmt::format("option '--{}': '{}' is also the file of '--{}'", name, path, other));
     }
@@ -109,6 +239,31 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
   refuse_files_of_others(values, name, *path);
   check_output(*path);
   return path;
+}
+
+void check_output_directory(const std::string& directory, const std::string& file) {
+  const fs::path wanted = fs::absolute(directory).lexically_normal();
+  fs::path there = wanted;
+  fs::path missing;
+  while (!is_there(there) && there.has_relative_path()) {
+    missing = there;
+    there = there.parent_path();
+  }
+  std::error_code ignored;
+  if (!fs::is_directory(there, ignored))
+    refuse_directory(directory, "'" + there.string() + "' is no directory");
+  if (missing.empty()) return check_output((fs::path(directory) / file).string());
+  try {
+    check_output(missing.string());
+  } catch (const Error& error) {
+    refuse_directory(directory, error.message());
+  }
+}
+
+void make_output_directory(const std::string& directory) {
+  std::error_code problem;
+  fs::create_directories(directory, problem);
+  if (problem || !fs::is_directory(directory)) refuse_directory(directory, problem.message());
 }
 
 std::string typed_options(const Values& values) {

@@ -1,16 +1,67 @@
-// Single options: their values within limits, and as text.
+// Options of commands: how they are declared, and how their values, and the files that they name, are read.
 #pragma once
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/variables_map.hpp>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "experiments/cli/table.hpp"
+
 namespace dflop {
 
+/// A ValueKind says what an option takes. The functions below make them.
+struct ValueKind {
+  enum class Type : std::uint8_t { flag, text, whole, number, texts, wholes };
+
+  Type type = Type::flag;
+  std::string stands_for;      ///< what --help writes in place of the value
+  Cell usual;                  ///< taken where the option is not given; nothing: it is then missing
+  bool is_required = false;    ///< whether a command refuses to run without it
+  bool is_repeatable = false;  ///< whether it may be given several times, each adding to the values
+  bool takes_several = false;  ///< whether several values may follow it at once
+
+  ValueKind required() const;
+  ValueKind repeatable() const;
+};
+
+ValueKind flag();
+ValueKind text(const std::string& stands_for, const std::optional<std::string>& usual = {});
+ValueKind whole(const std::string& stands_for, std::optional<std::int64_t> usual = {});
+ValueKind number(const std::string& stands_for, std::optional<double> usual = {});
+ValueKind repeatable_text(const std::string& stands_for);  ///< given several times, it has several values
+ValueKind texts(const std::string& stands_for);            ///< one or several may follow it
+ValueKind wholes(const std::string& stands_for, std::int64_t usual);  ///< likewise
+
+/// An Option is a row of a command's table of options.
+struct Option {
+  std::string name;  ///< without dashes
+  ValueKind kind;
+  std::string help;
+};
+
+/// Options are the table of a command's options, in the order of its --help.
+class Options {
+ public:
+  void add(std::initializer_list<Option> rows) { rows_.insert(rows_.end(), rows); }
+  const std::vector<Option>& rows() const { return rows_; }
+
+ private:
+  std::vector<Option> rows_;
+};
+
+/// Returns the table as --help prints it, and nothing for an empty one.
+std::string options_text(const Options& options);
+
 using Values = boost::program_options::variables_map;
+
+/// Reads arguments. Names may not be abbreviated, as what is clear today would break with tomorrow's option.
+/// With `offers_help`, "--help" and "-h" are options, too, and beside them required ones may be missing.
+/// @throws Error (usage) that says what is wrong
+Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 
 /// @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
@@ -20,31 +71,41 @@ using Values = boost::program_options::variables_map;
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
                     const std::string& found);
 
-/// An integer option in [lowest, highest]. @throws Error (usage) otherwise.
+/// Reads an integer option in [lowest, highest]. @throws Error (usage) otherwise.
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest);
 
-/// A finite number option in [lowest, highest]. @throws Error (usage) otherwise.
+/// Reads a finite number option in [lowest, highest]. @throws Error (usage) otherwise.
 double read_number(const Values& values, const std::string& name, double lowest, double highest);
 
-/// A text option, or nothing where it was not given.
+/// Reads a text option; nothing where it was not given.
 std::optional<std::string> read_text(const Values& values, const std::string& name);
 
-/// All texts of an option that takes one or several; none where it was not given.
+/// Reads all texts of an option that takes one or several; none where it was not given.
 std::vector<std::string> read_texts(const Values& values, const std::string& name);
 
-/// @throws Error (usage) where `path`, which option `name` writes, is also the file of another option.
+/// Refuses a `path` that option `name` writes where it is also the file of another option. @throws Error
+/// (usage)
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path);
 
-/// The path of an output file, or nothing where none was asked for.
+/// Reads the path of an output file; nothing where none was asked for.
 /// @throws Error (output) if it could not be written, before the work whose result it is to hold; Error
 /// (usage) as refuse_files_of_others()
 std::optional<std::string> read_output(const Values& values, const std::string& name);
 
-/// The options that were given, as they would be typed again, without --out and --format.
+/// Looks before the long part of a command whether `directory` can be made and written to, and makes none, as
+/// a run that is stopped has nothing to put there. `file` is one that will stand in it.
+/// @throws Error (output) with the folder or file and the system's reason.
+void check_output_directory(const std::string& directory, const std::string& file);
+
+/// Makes the folder where it is not there yet, with those that it is in.
+/// @throws Error (output) with the folder and the system's reason.
+void make_output_directory(const std::string& directory);
+
+/// Returns the options that were given, as they would be typed again, without --out and --format.
 std::string typed_options(const Values& values);
 
-/// The values of all options, given or not, as a JSON object, without --out and --format.
+/// Returns the values of all options, given or not, as a JSON object, without --out and --format.
 std::string options_json(const Values& values);
 
 }  // namespace dflop

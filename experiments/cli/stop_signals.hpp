@@ -7,20 +7,20 @@
 
 namespace dflop {
 
-/// Ends what is being measured, from inside, when a signal has come.
+/// A Stopped ends what is being measured, from inside, when a signal has come.
 class Stopped final : public std::runtime_error {
  public:
   explicit Stopped(int signal)
       : std::runtime_error("stopped by signal " + std::to_string(signal)), signal_(signal) {}
-  /// Of the process, as shells have it.
+  /// Returns the exit code of the process, as shells have it.
   int exit_code() const { return 128 + signal_; }
 
  private:
   int signal_;
 };
 
-/// While it lives, SIGINT and SIGTERM are noted and do not end the process. One that comes seconds after the
-/// first ends it at once. One at a time.
+/// While a StopOnSignals lives, SIGINT and SIGTERM are noted and do not end the process. One that comes
+/// seconds after the first ends it at once. There may be one at a time.
 class StopOnSignals {
  public:
   StopOnSignals();
@@ -28,7 +28,7 @@ class StopOnSignals {
   StopOnSignals(const StopOnSignals&) = delete;
   StopOnSignals& operator=(const StopOnSignals&) = delete;
 
-  /// The first signal that came; 0 where none has.
+  /// Returns the first signal that came; 0 where none has.
   int signal() const;
   /// @throws Stopped where one has come
   void check() const;

@@ -25,13 +25,10 @@ std::string text_of(const Cell& cell, const Column& column) {
 }
 
 std::string csv_of(const Cell& cell) {
-  if (const auto* whole = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *whole);
-  if (const auto* number = std::get_if<double>(&cell)) return shortest(*number);
-  const auto* text = std::get_if<std::string>(&cell);
-  if (text == nullptr) return "";
-  if (text->find_first_of(",\"\r\n") == std::string::npos) return *text;
+  const std::string text = plain_text(cell);
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
-  for (const char c : *text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + '"';
 }
 
@@ -135,6 +132,13 @@ void print_table(const Table& table, Format format) {
     case Format::csv:
       fmt::print("{}", to_csv(table));
   }
+}
+
+std::string plain_text(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) return std::to_string(*whole);
+  if (const auto* number = std::get_if<double>(&cell)) return shortest(*number);
+  return "";
 }
 
 std::string shortest(double value) {

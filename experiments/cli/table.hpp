@@ -14,7 +14,7 @@ namespace dflop {
 enum class Format : std::uint8_t { table, json, csv };
 std::optional<Format> format_from_string(std::string_view name);
 
-/// A missing value prints as "-" in a table, null in JSON and nothing in CSV.
+/// A Cell is a value; a missing one prints as "-" in a table, null in JSON and nothing in CSV.
 using Cell = std::variant<std::monostate, std::string, std::int64_t, double>;
 
 struct Column {
@@ -29,26 +29,30 @@ struct Table {
   std::vector<std::vector<Cell>> rows;
 };
 
-/// Aligned columns; where `width` is positive and the table is wider, one block of "title: value" lines per
-/// row.
+/// Returns aligned columns; where `width` is positive and the table is wider, one block of "title: value"
+/// lines per row.
 std::string to_text(const Table& table, int width = 0);
 
-/// RFC 4180, header first.
+/// Returns CSV as RFC 4180 has it, header first.
 std::string to_csv(const Table& table);
 
-/// A JSON array with one object per row.
+/// Returns a JSON array with one object per row.
 std::string to_json(const Table& table, int indent);
 
-/// The same as a value, for documents that hold more than one table. Text that is not UTF-8 is made so.
+/// Returns the array as a value, for documents that hold more than one table. Text that is not UTF-8 is made
+/// so.
 nlohmann::ordered_json json_of(const Table& table);
 
 /// Prints in one of the three renderings, the table as wide as the terminal allows.
 void print_table(const Table& table, Format format);
 
-/// The shortest text that reads back as the same double.
+/// Returns the text of a cell as CSV has it, without quotes; nothing for a missing one.
+std::string plain_text(const Cell& cell);
+
+/// Returns the shortest text that reads back as the same double.
 std::string shortest(double value);
 
-/// Columns of the terminal on standard output; 0 where it is not a terminal.
+/// Returns the columns of the terminal on standard output; 0 where it is not a terminal.
 int terminal_width();
 
 }  // namespace dflop

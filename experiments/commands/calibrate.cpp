@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/progress.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/calibration.hpp"
 #include "experiments/studies/options.hpp"
@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostFolds = 100;
 constexpr double kAtBound = 1e-3;  // of the bound's value
 
-/// Errors of one set, in sample and held out.
+/// SetErrors are the errors of one set, in sample and held out.
 struct SetErrors {
   ErrorSummary in_sample;
   ErrorSummary held_out;
@@ -200,18 +200,15 @@ Command calibrate_command() {
           "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",
       .run = run,
   };
-  namespace po = boost::program_options;
   add_truth_option(command.options, false);
-  command.options.add_options()  //
-      ("trace", po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE..."),
-       "recordings, as 'dflop train --record' writes them")                              //
-      ("model", po::value<std::string>()->value_name("NAME|FILE"), "what they trained")  //
-      ("cluster", po::value<std::string>()->required()->value_name("NAME|FILE"),
-       "where the fit starts; see 'dflop clusters'")  //
-      ("folds", po::value<std::int64_t>()->default_value(5)->value_name("K"),
-       "parts of the rows that are left out one after the other")                             //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of the parts")  //
-      ("out", po::value<std::string>()->value_name("FILE"), "write the fitted cluster");
+  command.options.add({
+      {"trace", texts("FILE...").repeatable(), "recordings, as 'dflop train --record' writes them"},
+      {"model", text("NAME|FILE"), "what they trained"},
+      {"cluster", text("NAME|FILE").required(), "where the fit starts; see 'dflop clusters'"},
+      {"folds", whole("K", 5), "parts of the rows that are left out one after the other"},
+      {"seed", whole("S", 1), "of the parts"},
+      {"out", text("FILE"), "write the fitted cluster"},
+  });
   add_format_option(command.options);
   return command;
 }

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "core/error.hpp"
+#include "experiments/charts/markup.hpp"
+#include "experiments/charts/timeline.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/output_directory.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/reports/compare.hpp"
+#include "experiments/cli/table.hpp"
 #include "experiments/studies/comparison.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/perfetto.hpp"
@@ -20,9 +23,54 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
+std::string throughput_bars(const std::vector<System>& systems) {
+  double best = 0;
+  for (const System& system : systems) {
+    if (system.evaluation) best = std::max(best, system.evaluation->samples_per_s);
+  }
+  constexpr double kRow = 24;
+  std::string out = fmt::format(
+      "<svg xmlns='http://www.w3.org/2000/svg' width='1000' height='{:.0f}' font-family='sans-serif' "
+      "font-size='13' fill='#333'>",
+      kRow * static_cast<double>(systems.size()));
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    const double y = kRow * static_cast<double>(i);
+    const double throughput = systems[i].evaluation ? systems[i].evaluation->samples_per_s : 0;
+    const double width = best > 0 ? 600 * throughput / best : 0;
+    out += fmt::format("<text x='190' y='{:.0f}' text-anchor='end'>{}</text>", y + 16,
+                       html_escaped(systems[i].name));
+    out += fmt::format("<rect x='200' y='{:.0f}' width='{:.1f}' height='17' fill='#4c78a8'/>", y + 3, width);
+    out += systems[i].evaluation ? fmt::format("<text x='{:.1f}' y='{:.0f}'>{:.2f} samples/s</text>",
+                                               208 + width, y + 16, throughput)
+                                 : fmt::format("<text x='208' y='{:.0f}'>infeasible</text>", y + 16);
+  }
+  return out + "</svg>";
+}
 
-/// The command's options and one object per system, with its plan.
+/// Returns a page with the table, throughput bars and the first iteration of every system on one time scale.
+std::string comparison_page(const Values& values, const std::vector<System>& systems, const Table& table) {
+  std::string out =
+      fmt::format("<pre>{}</pre>\n<div class='scroll'><pre>{}</pre></div>\n",
+                  html_escaped("dflop compare " + typed_options(values)), html_escaped(to_text(table)));
+  for (const std::string& note : infeasible_notes(systems))
+    out += fmt::format("<p>{}</p>\n", html_escaped(note));
+  out += "<h2>Throughput</h2>\n" + throughput_bars(systems) + "\n<h2>First iteration, one time scale</h2>\n";
+  Nanoseconds end{0};
+  for (const System& system : systems) {
+    if (system.evaluation) end = std::max(end, system.evaluation->timelines.front().makespan);
+  }
+  out += timeline_legend_svg() + "\n";
+  for (const System& system : systems) {
+    if (!system.evaluation) continue;
+    out += fmt::format("<h3>{}: {}</h3>\n<div class='scroll'>{}</div>\n", html_escaped(system.name),
+                       html_escaped(describe(*system.planned.plan)),
+                       timeline_svg(system.evaluation->timelines.front(), end));
+  }
+  return html_page(
+      fmt::format("{} on {}", values["model"].as<std::string>(), values["cluster"].as<std::string>()), out);
+}
+
+/// Returns the command's options and one object per system, with its plan.
 std::string comparison_json(const Values& values, const std::vector<System>& systems, const Table& table) {
   nlohmann::ordered_json out;
   out["schema"] = "dflop.compare";
@@ -41,32 +89,24 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
   return out.dump(2) + "\n";
 }
 
-/// All files or none.
+/// Writes all files or none.
 void write_outputs(const std::string& directory, const Values& values, const std::vector<System>& systems,
                    const Table& table) {
   make_output_directory(directory);
   const std::filesystem::path base = directory;
   StagedOutputs files;
-  std::vector<ReportSystem> report;
   for (const System& system : systems) {
-    report.push_back({system.name, "", 0, nullptr});
     if (!system.evaluation) continue;
     const Evaluation& e = *system.evaluation;
-    report.back() = {system.name, describe(*system.planned.plan), e.samples_per_s, &e.timelines.front()};
     files.add(base / (system.name + ".plan.json"), to_json(*system.planned.plan));
     files.add(base / (system.name + ".schedule.json"), to_json(system.schedule));
     files.add(base / (system.name + ".trace.json"), to_perfetto(std::span(e.timelines).first(1)));
   }
-  const std::string title =
-      fmt::format("{} on {}", values["model"].as<std::string>(), values["cluster"].as<std::string>());
   files.add(base / "compare.json", comparison_json(values, systems, table));
   files.add(base / "compare.csv", to_csv(table));
-  files.add(base / "report.html", compare_report(title, "dflop compare " + typed_options(values), table,
-                                                 report, infeasible_notes(systems)));
+  files.add(base / "report.html", comparison_page(values, systems, table));
   files.commit();
-  fmt::print(
-      stderr,
-      "dflop: wrote {}: report.html, compare.json, compare.csv; per system .plan.json, .schedule.json and "
+  say("dflop: wrote {}: report.html, compare.json, compare.csv; per system .plan.json, .schedule.json and "
       ".trace.json (first iteration, open in ui.perfetto.dev)\n",
       directory);
 }
@@ -169,14 +209,15 @@ Command compare_command() {
   add_plan_options(command.options);
   add_search_options(command.options);
   add_scheduler_options(command.options);
-  command.options.add_options()  //
-      ("train-samples", po::value<std::int64_t>()->value_name("N"),
+  command.options.add({
+      {"train-samples", whole("N"),
        "also say what training on N samples takes: hours, GPU-hours and, on standard error, the share of "
-       "planning")                                                                           //
-      ("gpu-hour-cost", po::value<double>()->value_name("C"), "and costs, at C a GPU-hour")  //
-      ("gpu-power-w", po::value<double>()->value_name("W"), "and draws, at W watts a GPU")   //
-      ("out", po::value<std::string>()->value_name("DIR"),
-       "write report.html, compare.json, compare.csv and each system's plan, schedule and trace");
+       "planning"},
+      {"gpu-hour-cost", number("C"), "and costs, at C a GPU-hour"},
+      {"gpu-power-w", number("W"), "and draws, at W watts a GPU"},
+      {"out", text("DIR"),
+       "write report.html, compare.json, compare.csv and each system's plan, schedule and trace"},
+  });
   add_format_option(command.options);
   return command;
 }

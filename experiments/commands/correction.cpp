@@ -8,7 +8,6 @@
 #include "core/error.hpp"
 #include "costmodel/correction/drift.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/progress.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/reports/correction.hpp"
 #include "experiments/studies/correction_study.hpp"
@@ -21,8 +20,6 @@
 
 namespace dflop {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr std::int64_t kMostStudied = 10'000;  // iterations
 constexpr double kMostLatency = 100;
@@ -94,7 +91,7 @@ SwitchOptions read_switch(const Values& values) {
   return options;
 }
 
-/// Global batches of new data that are looked at.
+/// Reads how many global batches of new data are looked at.
 int read_drift_window(const Values& values, int gbs) {
   const auto window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
   if (std::int64_t{window} * gbs > kMostSamplesInAll) {
@@ -211,45 +208,35 @@ Command correction_command() {
           "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --html correction.html",
       .run = run,
   };
-  command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
-                                "from 'dflop plan'");
+  command.options.add({
+      {"plan", text("FILE").required(), "from 'dflop plan'"},
+  });
   add_data_options(command.options);
-  command.options.add_options()  //
-      ("iterations", po::value<std::int64_t>()->default_value(64)->value_name("K"),
-       "global batches to run")                                                                        //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices")  //
-      ("fractions", po::value<std::string>()->default_value("0.01,0.03,0.05")->value_name("LIST"),
-       "of samples that are slow, in whole buckets of shapes")  //
-      ("latencies", po::value<std::string>()->default_value("0.125,0.25,0.5,0.75,1")->value_name("LIST"),
-       "that a slow sample adds, in durations of the largest stage")  //
-      ("module", po::value<std::string>()->default_value("llm")->value_name("llm|encoder"),
-       "whose shapes are slow")  //
-      ("shifted", po::bool_switch(),
-       "slow shapes lie half a bucket beside the buckets that correction has")                            //
-      ("appear", po::value<std::int64_t>()->value_name("K"), "first iteration in which shapes are slow")  //
-      ("vanish", po::value<std::int64_t>()->value_name("K"),
-       "first iteration in which they no longer are")  //
-      ("tracking-cost", po::value<double>()->default_value(0.04, "0.04")->value_name("C"),
-       "part of throughput that tracking takes")  //
-      ("jitter", po::value<double>()->default_value(0.02, "0.02")->value_name("SIGMA"),
-       "log-normal noise of every instruction")  //
-      ("measure", po::value<std::int64_t>()->default_value(4)->value_name("N"),
-       "iterations without and as many with tracking that measure its cost")  //
-      ("window", po::value<std::int64_t>()->default_value(8)->value_name("I"),
-       "iterations over which the benefit is averaged; of --new-data, global batches that are looked at")  //
-      ("probe", po::value<std::int64_t>()->default_value(8)->value_name("P"),
-       "at rest under keep, track one iteration in so many; 0: none")  //
-      ("new-data", po::value<std::string>()->value_name("FILE"),
-       "data that are now trained on: says whether to plan anew");
+  command.options.add({
+      {"iterations", whole("K", 64), "global batches to run"},
+      {"seed", whole("S", 1), "of all random choices"},
+      {"fractions", text("LIST", "0.01,0.03,0.05"), "of samples that are slow, in whole buckets of shapes"},
+      {"latencies", text("LIST", "0.125,0.25,0.5,0.75,1"),
+       "that a slow sample adds, in durations of the largest stage"},
+      {"module", text("llm|encoder", "llm"), "whose shapes are slow"},
+      {"shifted", flag(), "slow shapes lie half a bucket beside the buckets that correction has"},
+      {"appear", whole("K"), "first iteration in which shapes are slow"},
+      {"vanish", whole("K"), "first iteration in which they no longer are"},
+      {"tracking-cost", number("C", 0.04), "part of throughput that tracking takes"},
+      {"jitter", number("SIGMA", 0.02), "log-normal noise of every instruction"},
+      {"measure", whole("N", 4), "iterations without and as many with tracking that measure its cost"},
+      {"window", whole("I", 8),
+       "iterations over which the benefit is averaged; of --new-data, global batches that are looked at"},
+      {"probe", whole("P", 8), "at rest under keep, track one iteration in so many; 0: none"},
+      {"new-data", text("FILE"), "data that are now trained on: says whether to plan anew"},
+  });
   static const std::string schedulers = joined(scheduler_names());
-  command.options.add_options()  //
-      ("scheduler", po::value<std::string>()->default_value("lpt")->value_name(schedulers),
-       "microbatch scheduler")  //
-      ("steps", po::value<std::int64_t>()->value_name("N"),
-       "work of its search for each iteration, in its own steps")  //
-      ("out", po::value<std::string>()->value_name("FILE"),
-       "write what was learned, of one fraction and latency, as JSON")  //
-      ("html", po::value<std::string>()->value_name("FILE"), "write a page with pictures");
+  command.options.add({
+      {"scheduler", text(schedulers, "lpt"), "microbatch scheduler"},
+      {"steps", whole("N"), "work of its search for each iteration, in its own steps"},
+      {"out", text("FILE"), "write what was learned, of one fraction and latency, as JSON"},
+      {"html", text("FILE"), "write a page with pictures"},
+  });
   add_format_option(command.options);
   return command;
 }

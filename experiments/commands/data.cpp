@@ -14,8 +14,6 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 std::string samples_csv(const std::vector<Sample>& samples) {
   Table table;
   for (const char* key : {"id", "encoder_sequences", "encoder_tokens", "encoder_attention_pairs",
@@ -31,7 +29,7 @@ std::string samples_csv(const std::vector<Sample>& samples) {
   return to_csv(table);
 }
 
-/// Forward FLOP of the encoder over those of the LLM, per sample.
+/// Returns the forward FLOP of the encoder over those of the LLM, per sample.
 std::vector<double> flop_ratios(const ModelSpec& model, const std::vector<Sample>& samples) {
   std::vector<double> ratios;
   for (const Sample& sample : samples) {
@@ -103,17 +101,16 @@ Command data_command() {
       .run = run,
   };
   add_data_options(command.options);
-  command.options.add_options()                                                                       //
-      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'")  //
-      ("preprocess", po::value<std::string>()->value_name("RULE"),
+  command.options.add({
+      {"model", text("NAME|FILE").required(), "see 'dflop models'"},
+      {"preprocess", text("RULE"),
        "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio or tiny-vlm instead of the "
-       "model's own")                                                                       //
-      ("max-tokens", po::value<std::int64_t>()->value_name("N"), "cut LLM sequences here")  //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
-       "of rules that draw frame counts (internvl2.5)")                                              //
-      ("samples-out", po::value<std::string>()->value_name("FILE"), "write one CSV row per sample")  //
-      ("profile-out", po::value<std::string>()->value_name("FILE"),
-       "write the profile with histograms as JSON");
+       "model's own"},
+      {"max-tokens", whole("N"), "cut LLM sequences here"},
+      {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},
+      {"samples-out", text("FILE"), "write one CSV row per sample"},
+      {"profile-out", text("FILE"), "write the profile with histograms as JSON"},
+  });
   add_format_option(command.options);
   return command;
 }

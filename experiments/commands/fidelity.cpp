@@ -10,8 +10,6 @@
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/output_directory.hpp"
-#include "experiments/cli/progress.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/fidelity/report.hpp"
@@ -24,15 +22,13 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json", "fidelity.csv",
                                                  "operations.csv"};
 
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr double kMostBudgetS = 86'400;
 
-/// All that the command line and the files that it names say.
+/// A Request is all that the command line and the files that it names say.
 struct Request {
   PlanGrid grid;
   int gbs = 0;
@@ -72,7 +68,7 @@ BatchStream make_request_batches(const Request& request, const Values& values) {
   return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
-/// What a plan needs, with as many ranks busy as it has, and the machine has cores for.
+/// Measures what a plan needs, with as many ranks busy as it has, and the machine has cores for.
 /// @throws Stopped after the part that is measured when a signal comes
 ProfileTables measure(const Request& request, const Plan& plan, const StopOnSignals& signals) {
   ProfilerOptions options;
@@ -106,8 +102,8 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
   }
 }
 
-/// `profile`: of all plans; null: each has its own.
-/// Adds one plan after the other, so that those are there that are done when one fails.
+/// Adds one plan after the other, so that those are there that are done when one fails. `profile` is of all
+/// plans; where it is null, each has its own.
 /// @throws Stopped where a signal came, after the step or the measured part that is under way
 void study_plans(const Request& request, const BatchStream& batches, const ProfileTables* profile,
                  const StopOnSignals& signals, std::vector<PlanFidelity>& results) {
@@ -213,24 +209,20 @@ Command fidelity_command() {
           "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
       .run = run,
   };
-  command.options.add_options()  //
-      ("plans", po::value<std::string>()->required()->value_name("FILE"),
-       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json")  //
-      ("profile", po::value<std::string>()->value_name("FILE"),
+  command.options.add({
+      {"plans", text("FILE").required(),
+       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json"},
+      {"profile", text("FILE"),
        "from 'dflop profile', for all plans; without it several are measured between the steps of each plan, at "
-       "its tp and with as many ranks busy as compute at a time, and their medians predict")   //
-      ("foreign-profile", po::bool_switch(), "take one that was measured on another machine")  //
-      ("budget-s", po::value<double>()->default_value(4, "4")->value_name("S"),
-       "seconds of each plan for measuring profiles, at least")  //
-      ("steps", po::value<std::int64_t>()->default_value(12)->value_name("N"),
-       "iterations of each plan that count")  //
-      ("warm-up", po::value<std::int64_t>()->default_value(3)->value_name("N"),
-       "iterations before them, which do not")                                              //
-      ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the grid's")  //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
-       "of parameters, batches and contents")  //
-      ("out", po::value<std::string>()->value_name("DIR"),
-       "write report.html, fidelity.json, fidelity.csv and operations.csv");
+       "its tp and with as many ranks busy as compute at a time, and their medians predict"},
+      {"foreign-profile", flag(), "take one that was measured on another machine"},
+      {"budget-s", number("S", 4), "seconds of each plan for measuring profiles, at least"},
+      {"steps", whole("N", 12), "iterations of each plan that count"},
+      {"warm-up", whole("N", 3), "iterations before them, which do not"},
+      {"gbs", whole("N"), "global batch size; the grid's"},
+      {"seed", whole("S", 1), "of parameters, batches and contents"},
+      {"out", text("DIR"), "write report.html, fidelity.json, fidelity.csv and operations.csv"},
+  });
   add_live_options(command.options, false);
   add_cores_option(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");

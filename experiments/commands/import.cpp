@@ -20,15 +20,13 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::size_t kMostExamples = 3;
 
 double seconds(Nanoseconds time) {
   return Seconds(time).count();
 }
 
-/// `part` of `whole`, nothing where that is 0.
+/// Returns `part` over `whole`, and nothing where that is 0.
 Cell fraction(Nanoseconds part, Nanoseconds whole) {
   if (whole.count() == 0) return {};
   return seconds(part) / seconds(whole);
@@ -95,7 +93,7 @@ Table stream_table(const std::vector<KinetoTrace>& traces) {
   return table;
 }
 
-/// Bytes per second; nothing where either is not known.
+/// Returns bytes per second, and nothing where either is not known.
 Cell bandwidth(const std::optional<Bytes>& bytes, Nanoseconds time) {
   if (!bytes || bytes->count == 0 || time.count() == 0) return {};
   return static_cast<double>(bytes->count) / seconds(time);
@@ -146,7 +144,7 @@ Table clock_table(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
   return table;
 }
 
-/// Counts by kind, with the first findings of each.
+/// Counts findings by kind.
 Table finding_table(const std::vector<KinetoFinding>& findings) {
   Table table;
   table.columns = {{"finding", "finding"}, {"count", "count"}, {"meaning", "meaning"}};
@@ -291,11 +289,10 @@ Command import_command() {
       .example = "dflop import --kineto traces/kineto/rank0.json traces/kineto/rank1.json",
       .run = run,
   };
-  command.options.add_options()  //
-      ("kineto", po::value<std::vector<std::string>>()->multitoken()->required()->value_name("FILE..."),
-       "traces of different ranks of one run (.json, .json.gz)")  //
-      ("out", po::value<std::string>()->value_name("FILE"),
-       "write a timeline with one iteration per step (.json, .json.gz)");
+  command.options.add({
+      {"kineto", texts("FILE...").required(), "traces of different ranks of one run (.json, .json.gz)"},
+      {"out", text("FILE"), "write a timeline with one iteration per step (.json, .json.gz)"},
+  });
   add_format_option(command.options);
   return command;
 }

@@ -16,12 +16,10 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr int kMostBins = 65'536;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
 
-/// Items and bins as the options say, and all that the problem refers to.
+/// A Partition has items and bins as the options say, and all that the problem refers to.
 struct Partition {
   std::string file;
   ItemList items;
@@ -191,31 +189,29 @@ Command partition_command() {
           "--format json",
       .run = run,
   };
-  command.options.add_options()                                                                         //
-      ("costs", po::value<std::string>()->required()->value_name("FILE"), "items (CSV)")                //
-      ("bins", po::value<std::int64_t>()->required()->value_name("M"), "bins in all, a multiple of D")  //
-      ("dp", po::value<std::int64_t>()->default_value(1)->value_name("D"), "dp ranks of the LLM")       //
-      ("encoder-dp", po::value<std::int64_t>()->value_name("E"),
-       "dp ranks of an encoder on ranks of its own")  //
-      ("method",
-       po::value<std::string>()->default_value("local-search")->value_name(joined(assignment_solver_names())),
-       "karmarkar-karp balances llm_s alone, as verl does")  //
-      ("steps", po::value<std::int64_t>()->value_name("N"),
-       "work of a search, in its own steps (ilp: nodes); the same result on every machine")        //
-      ("time-limit", po::value<double>()->value_name("SECONDS"), "wall clock, in place of steps")  //
-      ("token-cap", po::value<std::int64_t>()->value_name("N"), "tokens of a bin at most")         //
-      ("allow-empty", po::bool_switch(), "bins may stay empty")                                    //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
+  command.options.add({
+      {"costs", text("FILE").required(), "items (CSV)"},
+      {"bins", whole("M").required(), "bins in all, a multiple of D"},
+      {"dp", whole("D", 1), "dp ranks of the LLM"},
+      {"encoder-dp", whole("E"), "dp ranks of an encoder on ranks of its own"},
+      {"method", text(joined(assignment_solver_names()), "local-search"),
+       "karmarkar-karp balances llm_s alone, as verl does"},
+      {"steps", whole("N"),
+       "work of a search, in its own steps (ilp: nodes); the same result on every machine"},
+      {"time-limit", number("SECONDS"), "wall clock, in place of steps"},
+      {"token-cap", whole("N"), "tokens of a bin at most"},
+      {"allow-empty", flag(), "bins may stay empty"},
+      {"seed", whole("S", 1), "of all random choices"},
+  });
   add_objective_option(command.options);
-  command.options.add_options()  //
-      ("encoder-stages", po::value<std::int64_t>()->default_value(1)->value_name("P"),
-       "pipeline stages of the encoder, for the makespan; 0 only where no item has encoder work")  //
-      ("llm-stages", po::value<std::int64_t>()->default_value(1)->value_name("Q"),
-       "pipeline stages of the LLM, for the makespan")  //
-      ("schedule", po::value<std::string>()->default_value("1f1b")->value_name("1f1b|gpipe|zb-h1|zb-h2"),
-       "order of forwards and backwards, for the makespan")  //
-      ("backward-ratio", po::value<double>()->default_value(2)->value_name("R"),
-       "backward time over forward time, for the makespan");
+  command.options.add({
+      {"encoder-stages", whole("P", 1),
+       "pipeline stages of the encoder, for the makespan; 0 only where no item has encoder work"},
+      {"llm-stages", whole("Q", 1), "pipeline stages of the LLM, for the makespan"},
+      {"schedule", text("1f1b|gpipe|zb-h1|zb-h2", "1f1b"),
+       "order of forwards and backwards, for the makespan"},
+      {"backward-ratio", number("R", 2), "backward time over forward time, for the makespan"},
+  });
   add_format_option(command.options);
   return command;
 }

@@ -12,7 +12,6 @@
 #include "backend/profile/profiler.hpp"
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/progress.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/presets/presets.hpp"
@@ -25,14 +24,12 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::int64_t kLeastTokens = 32;  // two points of each unit
 constexpr std::int64_t kMostTokens = 1 << 17;
 constexpr double kMostBudgetS = 86'400;
 constexpr int kMostRanks = 64;
 
-/// Rising, each once.
+/// Reads the modes of --tp, rising, each once.
 std::vector<TpMode> read_modes(const Values& values) {
   const bool sequence_parallel = !values["no-sequence-parallel"].as<bool>();
   std::set<TpMode> modes;
@@ -87,7 +84,7 @@ std::vector<std::string> modes_of(const ProfileTables& tables) {
   return modes;
 }
 
-/// What --resume goes on from; none without it, or where there is no file yet.
+/// Reads what --resume goes on from; none without it, or where there is no file yet.
 std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec& model, const World& world,
                                           const ProfilerOptions& options) {
   if (!values["resume"].as<bool>()) return std::nullopt;
@@ -179,27 +176,24 @@ Command profile_command() {
       .example = "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
       .run = run,
   };
-  command.options.add_options()  //
-      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'");
+  command.options.add({
+      {"model", text("NAME|FILE").required(), "see 'dflop models'"},
+  });
   add_live_options(command.options, false);
-  command.options.add_options()                                                         //
-      ("out", po::value<std::string>()->value_name("FILE"), "write the profile there")  //
-      ("resume", po::bool_switch(),
-       "go on with the profile that is there, which is written after each tp: only tp that it lacks are measured")  //
-      ("budget-s", po::value<double>()->default_value(20, "20")->value_name("S"),
-       "seconds for the parts; large points for which there is no time are left out")  //
-      ("most-tokens", po::value<std::int64_t>()->default_value(2048)->value_name("N"),
-       "of a point at most")  //
-      ("ranks", po::value<std::int64_t>()->default_value(2)->value_name("N"),
-       "all-reduces are measured over 2, 4, ... of them")  //
-      ("tp", po::value<std::vector<std::int64_t>>()->multitoken()->default_value({1}, "1")->value_name("N"),
-       "measure the parts at each of these tp")  //
-      ("no-sequence-parallel", po::bool_switch(),
-       "measure tp above 1 with whole activations on every tp rank, for plans made with that option")  //
-      ("busy", po::value<std::int64_t>()->default_value(1)->value_name("N"),
-       "ranks that run the parts at the same time, in whole tp groups")  //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
-       "of values and of the order in which points are measured");
+  command.options.add({
+      {"out", text("FILE"), "write the profile there"},
+      {"resume", flag(),
+       "go on with the profile that is there, which is written after each tp: only tp that it lacks are measured"},
+      {"budget-s", number("S", 20),
+       "seconds for the parts; large points for which there is no time are left out"},
+      {"most-tokens", whole("N", 2048), "of a point at most"},
+      {"ranks", whole("N", 2), "all-reduces are measured over 2, 4, ... of them"},
+      {"tp", wholes("N", 1), "measure the parts at each of these tp"},
+      {"no-sequence-parallel", flag(),
+       "measure tp above 1 with whole activations on every tp rank, for plans made with that option"},
+      {"busy", whole("N", 1), "ranks that run the parts at the same time, in whole tp groups"},
+      {"seed", whole("S", 1), "of values and of the order in which points are measured"},
+  });
   add_format_option(command.options);
   return command;
 }

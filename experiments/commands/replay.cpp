@@ -1,15 +1,20 @@
 // dflop replay: runs a recorded timeline again, as it was and under what-ifs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/cli/table.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/reports/replay.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/replay_runs.hpp"
 #include "traces/files/perfetto.hpp"
@@ -22,9 +27,167 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
+/// Replays are the runs of all iterations that are replayed; replays[i][k] has the same name for each i.
+using Replays = std::vector<std::vector<ReplayRun>>;
 
-/// Another plan and all that its what-if refers to.
+/// A RunSummary says what a run comes to over all iterations.
+struct RunSummary {
+  Seconds mean{0};
+  Seconds p95{0};  ///< nearest rank
+  double idle_fraction = 0;
+  Bytes peak_memory;
+  bool memory = true;  ///< known
+};
+
+RunSummary summarize(const Replays& replays, std::size_t k) {
+  RunSummary summary;
+  std::vector<Seconds> times;
+  const auto count = static_cast<double>(replays.size());
+  for (const std::vector<ReplayRun>& runs : replays) {
+    const Timeline& timeline = runs[k].timeline;
+    times.push_back(timeline.makespan);
+    summary.mean += times.back() / count;
+    summary.idle_fraction += idle_fraction(timeline) * times.back().count() / count;
+    summary.peak_memory = std::max(summary.peak_memory, peak_memory(timeline));
+    summary.memory = summary.memory && runs[k].memory;
+  }
+  if (summary.mean.count() > 0) summary.idle_fraction /= summary.mean.count();
+  std::sort(times.begin(), times.end());
+  summary.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  return summary;
+}
+
+/// Returns `after` - `before` as a fraction of `before`; nothing where that is zero.
+std::optional<double> relative_difference(Seconds before, Seconds after) {
+  if (before.count() == 0) return std::nullopt;
+  return (after - before) / before;
+}
+
+Cell cell(std::optional<double> value) {
+  return value ? Cell(*value) : Cell();
+}
+
+/// Returns the largest difference of one iteration, as a fraction of what it is compared with.
+std::optional<double> largest_difference(const Replays& replays, std::size_t k, std::size_t base) {
+  std::optional<double> largest;
+  for (const std::vector<ReplayRun>& runs : replays) {
+    const auto difference = relative_difference(runs[base].timeline.makespan, runs[k].timeline.makespan);
+    if (difference && (!largest || std::abs(*difference) > std::abs(*largest))) largest = difference;
+  }
+  return largest;
+}
+
+/// Lists the replay beside the recording (its error), and each what-if beside the replay.
+Table run_table(const Replays& replays) {
+  const bool several = replays.size() > 1;
+  Table table;
+  table.columns = {{"run", "run"},
+                   {"makespan_s", "makespan s", 6},
+                   {"compared_with", "against"},
+                   {"difference_s", "difference s", 6},
+                   {"difference", "%", 3, 100},
+                   {"idle_fraction", "idle %", 1, 100},
+                   {"peak_memory_bytes", "peak GiB", 3, 0x1p-30}};
+  if (several) {
+    table.columns.push_back({"makespan_s_p95", "p95 s", 6});
+    table.columns.push_back({"difference_most", "most %", 3, 100});
+  }
+  for (std::size_t k = 0; k < replays.front().size(); ++k) {
+    const RunSummary summary = summarize(replays, k);
+    std::vector<Cell> row = {replays.front()[k].name, summary.mean.count(), std::string("-"), Cell{}, Cell{}};
+    const std::size_t base = k > 1 ? 1 : 0;
+    if (k > 0) {
+      const Seconds before = summarize(replays, base).mean;
+      row[2] = replays.front()[base].name;
+      row[3] = (summary.mean - before).count();
+      row[4] = cell(relative_difference(before, summary.mean));
+    }
+    row.emplace_back(summary.idle_fraction);
+    row.push_back(summary.memory ? Cell(summary.peak_memory.count) : Cell());
+    if (several) {
+      row.emplace_back(summary.p95.count());
+      row.push_back(k > 0 ? cell(largest_difference(replays, k, base)) : Cell{});
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+/// Shows how each group of the first replayed iteration spent it, recorded and replayed.
+Table group_table(const std::vector<ReplayRun>& runs) {
+  Table table;
+  table.columns = {{"stage", "stage"}, {"dp_rank", "dp"}, {"first_rank", "rank"}};
+  for (const ReplayRun* run : {&runs[0], &runs[1]}) {
+    for (const char* share : {"busy", "bubble", "wait"}) {
+      table.columns.push_back(
+          {fmt::format("{}_{}_s", run->name, share), fmt::format("{} {} s", run->name, share), 6});
+    }
+  }
+  const Timeline& recorded = runs[0].timeline;
+  for (std::size_t g = 0; g < recorded.groups.size(); ++g) {
+    const GroupUsage& group = recorded.groups[g];
+    std::vector<Cell> row = {recorded.stages[group.stage], static_cast<std::int64_t>(group.dp_rank),
+                             static_cast<std::int64_t>(group.first_rank)};
+    for (const Timeline* timeline : {&recorded, &runs[1].timeline}) {
+      const GroupUsage& usage = timeline->groups[g];
+      for (const Nanoseconds time : {usage.busy, usage.bubble, usage.wait}) {
+        row.emplace_back(Seconds(time).count());
+      }
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table price_table(const PricedParts& parts) {
+  Table table;
+  table.columns = {
+      {"parts", "parts"}, {"recorded", "recorded"}, {"by_shape", "by shape"}, {"scaled", "scaled"}};
+  const auto add = [&](const std::string& name, const PriceSources& sources) {
+    table.rows.push_back({name, sources.exact, sources.by_shape, sources.scaled});
+  };
+  add("instructions", parts.instructions);
+  add("messages", parts.messages);
+  add("collectives", parts.collectives);
+  return table;
+}
+
+/// Prints a row for each run, how the groups of the first iteration spent the first two, and where the prices
+/// of another plan come from, if there is one. `distribution`: of the last row, where it was repeated.
+void print_replays(Format format, const Replays& replays, const PricedParts* prices,
+                   const std::optional<Table>& distribution) {
+  const Table runs = run_table(replays);
+  const Table groups = group_table(replays.front());
+  switch (format) {
+    case Format::table:
+      fmt::print("{}", to_text(runs, terminal_width()));
+      if (distribution) {
+        fmt::print("\nmakespans of all runs of the last row:\n\n{}",
+                   to_text(*distribution, terminal_width()));
+      }
+      if (prices != nullptr) {
+        fmt::print("\nprices of the other plan:\n\n{}", to_text(price_table(*prices), terminal_width()));
+      }
+      fmt::print("\nfirst replayed iteration, by tp group:\n\n{}", to_text(groups, terminal_width()));
+      break;
+    case Format::json: {
+      nlohmann::ordered_json out = nlohmann::ordered_json::object();
+      out["iterations"] = replays.size();
+      out["runs"] = json_of(runs);
+      if (distribution) {
+        out["distribution"] = json_of(*distribution)[0];
+      }
+      if (prices != nullptr) out["prices"] = json_of(price_table(*prices));
+      out["groups"] = json_of(groups);
+      fmt::print("{}\n", out.dump(2));
+      break;
+    }
+    case Format::csv:
+      fmt::print("{}", to_csv(distribution ? *distribution : runs));
+  }
+}
+
+/// An OtherPlan is the plan of a what-if and all that it refers to.
 struct OtherPlan {
   OtherPlan(const std::string& plan_file, const std::string& schedule_file)
       : plan(parse_plan(read_text_file(plan_file), plan_file)),
@@ -40,7 +203,7 @@ struct OtherPlan {
   PricedParts parts;
 };
 
-/// Nothing: all of them.
+/// Reads --iteration; nothing stands for all of them.
 std::optional<int> read_iteration(const Values& values, std::size_t recorded) {
   const auto text = values["iteration"].as<std::string>();
   if (text == "all") return std::nullopt;
@@ -82,8 +245,8 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
 
 constexpr double kMostScale = 1e6;
 
-/// Another schedule, an order of the user's, or another number of microbatches; nothing where none is asked
-/// for.
+/// Reads another schedule, an order of the user's, or another number of microbatches; nothing where none is
+/// asked for.
 std::optional<ReplayChange> read_order_change(const Values& values) {
   const std::optional<std::string> file = read_text(values, "order");
   const std::optional<PipelineSchedule> schedule = read_schedule_kind(values);
@@ -110,7 +273,7 @@ std::optional<ClusterSpec> read_cluster(const Values& values, const OtherPlan* p
   return std::nullopt;
 }
 
-/// In the order in which they are applied.
+/// Reads what is changed, in the order in which it is applied.
 std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan) {
   std::vector<ReplayChange> changes;
   if (plan != nullptr) {
@@ -225,33 +388,27 @@ Command replay_command() {
       .example = "dflop replay --trace timeline.json --pipeline-schedule gpipe",
       .run = run,
   };
-  command.options.add_options()  //
-      ("trace", po::value<std::string>()->required()->value_name("FILE"),
-       "a timeline with spans (.json, .json.gz)")  //
-      ("iteration", po::value<std::string>()->default_value("0")->value_name("K|all"),
-       "which of the file's iterations")                                                             //
-      ("plan", po::value<std::string>()->value_name("FILE"), "what if: this plan, with --schedule")  //
-      ("schedule", po::value<std::string>()->value_name("FILE"),
-       "its schedule, of which iteration K is run in place of the recorded iteration K")  //
-      ("pipeline-schedule", po::value<std::string>()->value_name("NAME"),
-       "what if: the same work in the order of gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v or eager-1f1b")  //
-      ("weight-share", po::value<double>()->value_name("X"),
-       "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part")  //
-      ("order", po::value<std::string>()->value_name("FILE"),
-       "what if: the same work in the order of this file, in place of --pipeline-schedule")  //
-      ("microbatches", po::value<std::int64_t>()->value_name("N"),
-       "what if: this many, microbatch j doing what the recorded j mod M does")  //
-      ("latency-scale", po::value<double>()->default_value(1)->value_name("X"),
-       "what if: links with X times the latency")  //
-      ("bandwidth-scale", po::value<double>()->default_value(1)->value_name("X"),
-       "what if: links with X times the bandwidth")  //
-      ("cluster", po::value<std::string>()->value_name("NAME[:NODES]|FILE[:NODES]"),
+  command.options.add({
+      {"trace", text("FILE").required(), "a timeline with spans (.json, .json.gz)"},
+      {"iteration", text("K|all", "0"), "which of the file's iterations"},
+      {"plan", text("FILE"), "what if: this plan, with --schedule"},
+      {"schedule", text("FILE"),
+       "its schedule, of which iteration K is run in place of the recorded iteration K"},
+      {"pipeline-schedule", text("NAME"),
+       "what if: the same work in the order of gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v or eager-1f1b"},
+      {"weight-share", number("X"),
+       "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part"},
+      {"order", text("FILE"),
+       "what if: the same work in the order of this file, in place of --pipeline-schedule"},
+      {"microbatches", whole("N"), "what if: this many, microbatch j doing what the recorded j mod M does"},
+      {"latency-scale", number("X", 1), "what if: links with X times the latency"},
+      {"bandwidth-scale", number("X", 1), "what if: links with X times the bandwidth"},
+      {"cluster", text("NAME[:NODES]|FILE[:NODES]"),
        "of the recording: tells links inside a node from those between nodes; its links are shared with "
-       "--network contention; default: that of the plan")  //
-      ("out", po::value<std::string>()->value_name("FILE"),
-       "write the timeline of the last row (.json, .json.gz)")  //
-      ("perfetto", po::value<std::string>()->value_name("FILE"),
-       "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)");
+       "--network contention; default: that of the plan"},
+      {"out", text("FILE"), "write the timeline of the last row (.json, .json.gz)"},
+      {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
+  });
   add_what_if_options(command.options);
   add_format_option(command.options);
   return command;

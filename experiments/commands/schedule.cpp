@@ -22,8 +22,6 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 Table schedule_table(const ScheduleFile& schedule) {
   Table table;
   table.columns = {{"iteration", "iteration"}, {"samples", "samples"},    {"objective", "objective"},
@@ -41,7 +39,7 @@ Table schedule_table(const ScheduleFile& schedule) {
   return table;
 }
 
-/// Statistics over iterations, on standard error as they hold measured times.
+/// Reports statistics over iterations, on standard error as they hold measured times.
 void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
   const auto count = static_cast<double>(seconds.size());
   Seconds objective(0);
@@ -61,7 +59,7 @@ void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
       1e3 * std::max_element(seconds.begin(), seconds.end())->count());
 }
 
-/// Why schedules are not the method's own, each reason once with the first iteration that has it.
+/// Says why schedules are not the method's own, each reason once with the first iteration that has it.
 void report_reasons(const ScheduleFile& schedule) {
   std::set<std::string> told;
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
@@ -71,7 +69,7 @@ void report_reasons(const ScheduleFile& schedule) {
   }
 }
 
-/// What runs have taught about the plan's model on its cluster; nothing where no file is given.
+/// Reads what runs have taught about the plan's model on its cluster; nothing where no file is given.
 Correction read_correction(const Values& values, const Plan& plan) {
   const std::optional<std::string> path = read_text(values, "correction");
   if (!path) return Correction();
@@ -130,21 +128,24 @@ Command schedule_command() {
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run,
   };
-  command.options.add_options()("plan", po::value<std::string>()->required()->value_name("FILE"),
-                                "from 'dflop plan'");
+  command.options.add({
+      {"plan", text("FILE").required(), "from 'dflop plan'"},
+  });
   add_data_options(command.options);
-  command.options.add_options()  //
-      ("gbs", po::value<std::int64_t>()->value_name("N"),
+  command.options.add({
+      {"gbs", whole("N"),
        "global batch size, at least one sample for every microbatch of every dp rank; the plan's if not "
-       "given")  //
-      ("iterations", po::value<std::int64_t>()->default_value(8)->value_name("K"),
-       "global batches to schedule")  //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
+       "given"},
+      {"iterations", whole("K", 8), "global batches to schedule"},
+      {"seed", whole("S", 1), "of all random choices"},
+  });
   add_scheduler_options(command.options);
-  command.options.add_options()("correction", po::value<std::string>()->value_name("FILE"),
-                                "from 'dflop correction': loads and C_max count what was learned there");
-  command.options.add_options()("out", po::value<std::string>()->value_name("FILE"),
-                                "write all iterations as JSON");
+  command.options.add({
+      {"correction", text("FILE"), "from 'dflop correction': loads and C_max count what was learned there"},
+  });
+  command.options.add({
+      {"out", text("FILE"), "write all iterations as JSON"},
+  });
   add_format_option(command.options);
   return command;
 }

@@ -31,8 +31,6 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 Table summary_table(const Evaluation& result) {
   return {{{"iteration_s_mean", "s/iteration", 4},
            {"iteration_s_p95", "p95 s", 4},
@@ -45,7 +43,7 @@ Table summary_table(const Evaluation& result) {
             result.mfu, result.idle_fraction, result.peak_memory.count}}};
 }
 
-/// Usage of every group in the first iteration.
+/// Shows the usage of every group in the first iteration.
 Table group_table(const Timeline& timeline) {
   Table table;
   table.columns = {{"stage", "stage"},
@@ -117,7 +115,7 @@ struct Setting {
   }
 };
 
-/// The slowest iteration, explained.
+/// Explains the slowest iteration.
 Explanation explain_slowest(const Setting& setting, const Plan& plan, const ScheduleFile& schedule,
                             const RunOptions& options, const Evaluation& result) {
   const Target& target = setting.target;
@@ -132,7 +130,7 @@ Explanation explain_slowest(const Setting& setting, const Plan& plan, const Sche
   return explanation;
 }
 
-/// Iteration times of `what_if.repeat` runs of all iterations.
+/// Returns the distribution of iteration times of `what_if.repeat` runs of all iterations.
 Table repeat(const Setting& setting, const Plan& plan, const ScheduleFile& schedule,
              const RunOptions& options) {
   const Target& target = setting.target;
@@ -158,7 +156,7 @@ void require_plan_options(const Values& values) {
   }
 }
 
-/// The page of an explained iteration of a plan.
+/// Makes the page of an explained iteration of a plan.
 std::string plan_page(const Values& values, const Plan& plan, const Evaluation& result, const StageGpus& gpus,
                       const Explanation& explanation) {
   const Timeline& timeline = explanation.timeline;
@@ -294,19 +292,15 @@ Command simulate_command() {
           "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
       .run = run,
   };
-  command.options.add_options()                                                            //
-      ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")          //
-      ("schedule", po::value<std::string>()->value_name("FILE"), "from 'dflop schedule'")  //
-      ("pipeline", po::value<std::string>()->value_name("FILE"),
-       "a raw pipeline, in place of a plan and its schedule")  //
-      ("order", po::value<std::string>()->value_name("FILE"),
-       "run the steps of this file in place of the schedule's")  //
-      ("order-out", po::value<std::string>()->value_name("FILE"),
-       "write the steps, of the first iteration, in the form of --order")  //
-      ("out", po::value<std::string>()->value_name("FILE"),
-       "write the timeline of all iterations (.json, .json.gz)")  //
-      ("perfetto", po::value<std::string>()->value_name("FILE"),
-       "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)");
+  command.options.add({
+      {"plan", text("FILE"), "from 'dflop plan'"},
+      {"schedule", text("FILE"), "from 'dflop schedule'"},
+      {"pipeline", text("FILE"), "a raw pipeline, in place of a plan and its schedule"},
+      {"order", text("FILE"), "run the steps of this file in place of the schedule's"},
+      {"order-out", text("FILE"), "write the steps, of the first iteration, in the form of --order"},
+      {"out", text("FILE"), "write the timeline of all iterations (.json, .json.gz)"},
+      {"perfetto", text("FILE"), "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)"},
+  });
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
   add_stage_gpu_option(command.options);

@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/progress.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/sweep/run.hpp"
@@ -18,8 +17,6 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr int kMostShards = 100'000;
 
 struct Shard {
@@ -27,7 +24,7 @@ struct Shard {
   int count = 1;
 };
 
-/// "2/8".
+/// Reads "2/8".
 Shard read_shard(const Values& values) {
   const std::optional<std::string> text = read_text(values, "shard");
   if (!text) return {};
@@ -59,7 +56,7 @@ void remove_finished(std::vector<PlanGroup>& groups, const std::set<std::string>
   std::erase_if(groups, [](const PlanGroup& group) { return group.empty(); });
 }
 
-/// Cells that were run, by status.
+/// Counts are the numbers of cells that were run, by status.
 struct Counts {
   std::int64_t ok = 0;
   std::int64_t infeasible = 0;
@@ -147,13 +144,14 @@ Command sweep_command() {
       .example = "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
       .run = run,
   };
-  command.options.add_options()                                                          //
-      ("spec", po::value<std::string>()->required()->value_name("FILE"), "what to run")  //
-      ("out", po::value<std::string>()->required()->value_name("FILE"),
-       "database to make, or to continue; several processes may write to it at once")  //
-      ("shard", po::value<std::string>()->value_name("I/N"),
-       "run only the I-th of N parts, from 1, as the jobs of an array do; into one database or several")  //
-      ("retry-failed", po::bool_switch(), "run cells again that failed before");
+  command.options.add({
+      {"spec", text("FILE").required(), "what to run"},
+      {"out", text("FILE").required(),
+       "database to make, or to continue; several processes may write to it at once"},
+      {"shard", text("I/N"),
+       "run only the I-th of N parts, from 1, as the jobs of an array do; into one database or several"},
+      {"retry-failed", flag(), "run cells again that failed before"},
+  });
   add_format_option(command.options);
   return command;
 }

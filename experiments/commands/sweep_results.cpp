@@ -13,13 +13,6 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
-std::vector<std::string> texts(const Values& values, const std::string& option) {
-  return values.count(option) > 0 ? values[option].as<std::vector<std::string>>()
-                                  : std::vector<std::string>{};
-}
-
 /// Keeps the rows whose axis has the value, of "nodes=4".
 void keep_where(std::vector<SweepRow>& rows, const std::string& condition) {
   const std::size_t sign = condition.find('=');
@@ -39,17 +32,16 @@ void keep_where(std::vector<SweepRow>& rows, const std::string& condition) {
 }
 
 std::vector<SweepRow> read_rows(const Values& values) {
-  std::vector<SweepRow> rows = read_sweeps(texts(values, "db"));
-  for (const std::string& condition : texts(values, "where")) keep_where(rows, condition);
+  std::vector<SweepRow> rows = read_sweeps(read_texts(values, "db"));
+  for (const std::string& condition : read_texts(values, "where")) keep_where(rows, condition);
   return rows;
 }
 
 void add_result_options(Options& options) {
-  options.add_options()  //
-      ("db", po::value<std::vector<std::string>>()->required()->multitoken()->value_name("FILE..."),
-       "databases of 'dflop sweep', as those of all shards")  //
-      ("where", po::value<std::vector<std::string>>()->composing()->value_name("AXIS=VALUE"),
-       "only cells with this value; may be given several times");
+  options.add({
+      {"db", texts("FILE...").required(), "databases of 'dflop sweep', as those of all shards"},
+      {"where", repeatable_text("AXIS=VALUE"), "only cells with this value; may be given several times"},
+  });
 }
 
 bool any_value(const std::vector<SweepRow>& rows, std::size_t column) {
@@ -58,7 +50,7 @@ bool any_value(const std::vector<SweepRow>& rows, std::size_t column) {
   });
 }
 
-/// Columns to show: for machines all, for people those that say something.
+/// Returns whether a column is shown: for machines all are, for people those that say something.
 bool wanted(const std::vector<SweepRow>& rows, std::size_t column, Format format, bool measured) {
   if (column == index_of(Measure::plan_json)) return false;
   if (column >= kAxes + kFirstMeasured) return measured;
@@ -112,7 +104,7 @@ int run_plot(const Values& values) {
   std::vector<SweepRow> rows = read_rows(values);
   const auto left_out = std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
   if (rows.empty())
-    throw Error(ErrorKind::input, "no cell has a result to draw", texts(values, "db").front());
+    throw Error(ErrorKind::input, "no cell has a result to draw", read_texts(values, "db").front());
   const SweepPicture picture = sweep_picture(rows, *x, y);
   const std::vector<SweepPanel>& panels = picture.panels;
   if (panels.size() > kMostSweepPanels) {
@@ -163,10 +155,11 @@ Command sweep_export_command() {
       .run = run_export,
   };
   add_result_options(command.options);
-  command.options.add_options()(
-      "measured", po::bool_switch(),
-      "add seconds of planning, of scheduling an iteration and of scheduling and simulating, as measured while "
-      "other cells ran");
+  command.options.add({
+      {"measured", flag(),
+       "add seconds of planning, of scheduling an iteration and of scheduling and simulating, as measured while "
+       "other cells ran"},
+  });
   add_format_option(command.options);
   return command;
 }
@@ -180,13 +173,13 @@ Command sweep_plot_command() {
       .run = run_plot,
   };
   add_result_options(command.options);
-  command.options.add_options()  //
-      ("x", po::value<std::string>()->default_value("nodes")->value_name("nodes|flop_ratio|heterogeneity"),
-       "to the right")  //
-      ("y", po::value<std::string>()->value_name("NAME"),
+  command.options.add({
+      {"x", text("nodes|flop_ratio|heterogeneity", "nodes"), "to the right"},
+      {"y", text("NAME"),
        "upwards: samples_per_s, llm_tokens_per_s, mfu, idle_fraction, iteration_s_mean, iteration_s_p95, "
-       "schedule_gap or peak_memory_bytes")  //
-      ("out", po::value<std::string>()->required()->value_name("FILE"), "the picture, SVG");
+       "schedule_gap or peak_memory_bytes"},
+      {"out", text("FILE").required(), "the picture, SVG"},
+  });
   return command;
 }
 

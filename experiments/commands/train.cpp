@@ -26,12 +26,10 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::size_t kMostRecorded = 32;  // steps
 constexpr double kMostLearningRate = 1000;
 
-/// One line a second at most on standard error, which a terminal overwrites.
+/// A TrainingLine is one line a second at most on standard error, which a terminal overwrites.
 class TrainingLine {
  public:
   explicit TrainingLine(std::int64_t last_step) : last_step_(last_step) {}
@@ -89,7 +87,7 @@ Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& 
   return table;
 }
 
-/// What steps leave behind.
+/// A StepLog is what steps leave behind.
 struct StepLog {
   std::vector<TrainingStep> steps;
   std::deque<Timeline> recorded;  ///< the newest
@@ -120,7 +118,7 @@ int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::st
   return signal;
 }
 
-/// What is asked for beside the job; all of it is read before anything is made.
+/// A TrainRequest is what is asked for beside the job; all of it is read before anything is made.
 struct TrainRequest {
   Format format;
   std::optional<std::string> record;
@@ -217,49 +215,47 @@ Command train_command() {
       .example = "dflop train --model tiny-vlm --device host --steps 10",
       .run = run,
   };
-  command.options.add_options()                                                    //
-      ("plan", po::value<std::string>()->value_name("FILE"), "from 'dflop plan'")  //
-      ("model", po::value<std::string>()->value_name("NAME|FILE"),
-       "see 'dflop models'; tiny-vlm without a plan");
+  command.options.add({
+      {"plan", text("FILE"), "from 'dflop plan'"},
+      {"model", text("NAME|FILE"), "see 'dflop models'; tiny-vlm without a plan"},
+  });
   add_live_options(command.options, true);
   add_cores_option(command.options);
-  command.options.add_options()                                                                         //
-      ("steps", po::value<std::int64_t>()->required()->value_name("N"), "iterations to train")          //
-      ("gbs", po::value<std::int64_t>()->value_name("N"), "global batch size; the plan's, or 16")       //
-      ("learning-rate", po::value<double>()->default_value(0.01, "0.01")->value_name("R"), "of AdamW")  //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"),
-       "of parameters, batches and contents")  //
-      ("record", po::value<std::string>()->value_name("FILE"),
-       "write the timelines of the last 32 steps, for 'dflop replay'")  //
-      ("profile", po::value<std::string>()->value_name("FILE"),
+  command.options.add({
+      {"steps", whole("N").required(), "iterations to train"},
+      {"gbs", whole("N"), "global batch size; the plan's, or 16"},
+      {"learning-rate", number("R", 0.01), "of AdamW"},
+      {"seed", whole("S", 1), "of parameters, batches and contents"},
+      {"record", text("FILE"), "write the timelines of the last 32 steps, for 'dflop replay'"},
+      {"profile", text("FILE"),
        "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
-       "passes that are larger than any measured point")                                             //
-      ("foreign-profile", po::bool_switch(), "take a profile that was measured on another machine")  //
-      ("correction", po::value<std::string>()->default_value("off")->value_name("RULE"),
+       "passes that are larger than any measured point"},
+      {"foreign-profile", flag(), "take a profile that was measured on another machine"},
+      {"correction", text("RULE", "off"),
        "with --profile, learn from the steps which shapes take longer than it says and schedule with that: off, "
        "always, or only while it pays, as published or to keep at rest what paid ('dflop correction' studies "
-       "both)")  //
-      ("slow-shapes", po::value<std::string>()->value_name("FRACTION:LATENCY"),
+       "both)"},
+      {"slow-shapes", text("FRACTION:LATENCY"),
        "with --profile, for experiments: passes wait longer for that fraction of the samples, in whole shapes, "
-       "by so many durations of the largest stage each")  //
-      ("checkpoint", po::value<std::string>()->value_name("DIR"),
-       "write the state of the run there when it ends, and keep the two newest")  //
-      ("every", po::value<std::int64_t>()->default_value(0)->value_name("K"),
-       "and after every K steps; 0: only at the end")  //
-      ("resume", po::bool_switch(),
+       "by so many durations of the largest stage each"},
+      {"checkpoint", text("DIR"), "write the state of the run there when it ends, and keep the two newest"},
+      {"every", whole("K", 0), "and after every K steps; 0: only at the end"},
+      {"resume", flag(),
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
-       "will do");
+       "will do"},
+  });
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
-  command.options.add_options()(
-      "scheduler", po::value<std::string>()->default_value("lpt")->value_name(joined(scheduler_names())),
-      "microbatch scheduler; of a step while the one before it runs");
+  command.options.add({
+      {"scheduler", text(joined(scheduler_names()), "lpt"),
+       "microbatch scheduler; of a step while the one before it runs"},
+  });
   add_objective_option(command.options);
-  command.options.add_options()  //
-      ("token-cap", po::value<std::int64_t>()->value_name("N"),
-       "LLM tokens of a microbatch on one dp rank at most")  //
-      ("time-limit", po::value<double>()->value_name("SECONDS"),
+  command.options.add({
+      {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
+      {"time-limit", number("SECONDS"),
        "wall-clock limit of the scheduler for each step; what it has found when the step begins is taken. "
-       "Without it the same seed gives the same schedules");
+       "Without it the same seed gives the same schedules"},
+  });
   add_format_option(command.options);
   return command;
 }

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/progress.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/validation.hpp"
@@ -95,7 +95,7 @@ Table all_rows(const std::vector<Validated>& all) {
   return table;
 }
 
-/// The rows of one set whose times are furthest from the measured ones.
+/// Lists the rows of one set whose times are furthest from the measured ones.
 Table worst_rows(const Validated& one) {
   const std::vector<double> errors = time_errors(one.set, one.predictions);
   std::vector<std::size_t> order(errors.size());
@@ -167,12 +167,11 @@ Command validate_command() {
       .example = "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
       .run = run,
   };
-  namespace po = boost::program_options;
   add_truth_option(command.options, true);
-  command.options.add_options()                                                                           //
-      ("cluster", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop clusters'")  //
-      ("rows", po::value<std::string>()->value_name("FILE"),
-       "write measured and predicted figures of every row as CSV");
+  command.options.add({
+      {"cluster", text("NAME|FILE").required(), "see 'dflop clusters'"},
+      {"rows", text("FILE"), "write measured and predicted figures of every row as CSV"},
+  });
   add_format_option(command.options);
   return command;
 }

@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// Absolute errors over the plans, which there are.
+/// A FidelitySummary has absolute errors over the plans, of which there is at least one.
 struct FidelitySummary {
   double mean_error = 0;
   double max_error = 0;
@@ -18,24 +18,24 @@ struct FidelitySummary {
 };
 FidelitySummary summary_of(const std::vector<PlanFidelity>& plans);
 
-/// A row for each plan.
+/// Returns a row for each plan.
 Table fidelity_table(const std::vector<PlanFidelity>& plans);
 
-/// The same and two rows below: means and maxima of absolute errors.
+/// Returns a row for each plan and two below: means and maxima of absolute errors.
 Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans);
 
-/// A row for each plan and kind of operation.
+/// Returns a row for each plan and kind of operation.
 Table operations_table(const std::vector<PlanFidelity>& plans);
-/// A row for each kind of operation, all plans together.
+/// Returns a row for each kind of operation, all plans together.
 Table all_operations_table(const std::vector<PlanFidelity>& plans);
 
-/// {"plans", "summary", "operations"}.
+/// Returns all as JSON: {"plans", "summary", "operations"}.
 std::string fidelity_json(const std::vector<PlanFidelity>& plans);
 
-/// Bars of each plan's measured, predicted and replayed iteration.
+/// Draws bars of each plan's measured, predicted and replayed iteration.
 std::string fidelity_svg(const std::vector<PlanFidelity>& plans);
 
-/// A page of all this. `command` made it.
+/// Makes a page of all this, which `command` made.
 std::string fidelity_page(const std::string& command, const std::vector<PlanFidelity>& plans);
 
 }  // namespace dflop

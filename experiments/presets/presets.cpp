@@ -16,7 +16,7 @@ bool is_path(std::string_view name) {
          (name.size() > 5 && name.substr(name.size() - 5) == ".json");
 }
 
-/// The JSON text of a preset or file.
+/// Returns the JSON text of a preset or file.
 std::string find_json(std::string_view kind, const std::string& name) {
   if (is_path(name)) return read_text_file(name);
   std::string known;

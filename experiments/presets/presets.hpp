@@ -16,10 +16,10 @@ struct Preset {
   std::string_view json;
 };
 
-/// All presets, ordered by kind and name.
+/// Returns all presets, ordered by kind and name.
 const std::vector<Preset>& presets();
 
-/// Names of one kind.
+/// Returns the names of one kind.
 std::vector<std::string> preset_names(std::string_view kind);
 
 /// `name` is a preset, or the path of a file (anything with a '/' or ending in ".json").

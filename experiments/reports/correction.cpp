@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "experiments/charts/html.hpp"
-#include "experiments/charts/svg.hpp"
+#include "experiments/charts/markup.hpp"
 
 namespace dflop {
 namespace {
@@ -18,8 +17,8 @@ constexpr double kTitle = 34;
 constexpr double kLeft = 44;
 constexpr double kFoot = 46;
 
-/// Gain of each iteration, averaged over it and its neighbours, so that single batches do not hide the
-/// course.
+/// Returns the gain of each iteration, averaged over it and its neighbours, so that single batches do not
+/// hide the course.
 std::vector<double> course(const CorrectionRun& run, const CorrectionRun& off) {
   const std::size_t count = run.seconds.size();
   const std::size_t reach = std::max<std::size_t>(1, count / 32);
@@ -60,7 +59,7 @@ std::string line(const std::vector<double>& values, const Scale& scale, std::str
   return fmt::format("<polyline points='{}' fill='none' {}/>", points, style);
 }
 
-/// Ground under the iterations in which `run` tracks: the upper half of a cell is keep's, the lower
+/// Draws ground under the iterations in which `run` tracks: the upper half of a cell is keep's, the lower
 /// published's.
 std::string ground(const CorrectionRun& run, const Scale& scale, double top, std::string_view color) {
   std::string out;

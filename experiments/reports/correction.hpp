@@ -12,20 +12,20 @@
 
 namespace dflop {
 
-/// A row for each anomaly.
+/// Returns a row for each anomaly.
 Table correction_table(const std::vector<CorrectionCell>& cells);
 
-/// A row for each measure.
+/// Returns a row for each measure.
 Table drift_table(const DriftAdvice& advice);
 
-/// "re-plan: ..." or "the plan still fits: ...".
+/// Says "re-plan: ..." or "the plan still fits: ...".
 std::string drift_sentence(const DriftAdvice& advice);
 
-/// A small picture for each anomaly: throughput of the switched run against none, iteration by iteration, on
-/// ground that shows where it tracks.
+/// Draws a small picture for each anomaly: throughput of the switched run against none, iteration by
+/// iteration, on ground that shows where it tracks.
 std::string correction_svg(const std::vector<CorrectionCell>& cells);
 
-/// The pictures and the table as a page. `command` made it.
+/// Makes a page of the pictures and the table, which `command` made.
 std::string correction_page(std::string_view command, const Plan& plan,
                             const std::vector<CorrectionCell>& cells);
 

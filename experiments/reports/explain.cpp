@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "experiments/charts/html.hpp"
+#include "experiments/charts/markup.hpp"
 #include "experiments/charts/memory.hpp"
 #include "experiments/charts/timeline.hpp"
 #include "experiments/studies/memory_table.hpp"

@@ -7,7 +7,8 @@
 namespace dflop {
 namespace {
 
-/// A random stream of the seed. Schedulers and planners derive their own from seed and iteration.
+/// Batches are drawn from this random stream of the seed. Schedulers and planners derive their own from seed
+/// and iteration.
 constexpr std::uint64_t kBatchStream = 0x62617463;
 
 }  // namespace

@@ -10,12 +10,12 @@
 
 namespace dflop {
 
-/// Consecutive pieces of a seeded shuffle of the samples, shuffled anew each time all of them are used up.
-/// The same samples, gbs and seed give the same batches. A copy goes on from where the other is, by itself;
-/// the samples are shared.
+/// A BatchStream gives consecutive pieces of a seeded shuffle of the samples, shuffled anew each time all of
+/// them are used up. The same samples, gbs and seed give the same batches. A copy goes on from where the
+/// other is, by itself; the samples are shared.
 class BatchStream {
  public:
-  /// At least one sample; gbs >= 1.
+  /// Takes at least one sample; gbs >= 1.
   BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed);
 
   Batch next();

@@ -56,7 +56,7 @@ double or_first(Seconds time) {
   return time.count() > 0 ? time.count() : kFirstTime;
 }
 
-/// Rows of a mask in one list.
+/// Lists the rows of a mask.
 struct RowIndex {
   std::size_t set;
   std::size_t row;
@@ -80,13 +80,13 @@ std::vector<RowIndex> masked_rows(const std::vector<PreparedSet>& sets, const Ro
   return rows;
 }
 
-/// What a fit takes for the time of a row: a simulation where the microbatches differ.
+/// Returns what a fit takes for the time of a row: a simulation where the microbatches differ.
 Seconds approximate(const PreparedSet& set, std::size_t row, const ClusterSpec& cluster) {
   return set.skeletons.empty() ? predict(set.runs[row], set.programs[row], cluster).iteration
                                : estimate(set.runs[row], set.skeletons[row], cluster);
 }
 
-/// log(predicted / measured) of the rows.
+/// Returns log(predicted / measured) of the rows.
 std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::vector<RowIndex>& rows,
                                const ClusterSpec& cluster) {
   std::vector<double> errors(rows.size());
@@ -111,8 +111,8 @@ void correct_estimates(const std::vector<PreparedSet>& sets, const ClusterSpec& 
   });
 }
 
-/// Those parameters that change any of the rows' predictions where the fit starts. The others stay as they
-/// are.
+/// Returns the parameters that change any of the rows' predictions where the fit starts. The others stay as
+/// they are.
 std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>& sets,
                                                  const std::vector<RowIndex>& rows,
                                                  const ClusterSpec& cluster) {

@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// One number of a cluster that measurements may decide.
+/// A FitParameter is one number of a cluster that measurements may decide.
 struct FitParameter {
   std::string key;  ///< of the cluster file
   double (*get)(const ClusterSpec&);
@@ -19,11 +19,11 @@ struct FitParameter {
   double upper = 0;
 };
 
-/// All parameters that are fitted where any row depends on them, with their bounds around the values of
-/// `cluster`; docs/calibration.md says which formula each enters.
+/// Returns all parameters that are fitted where any row depends on them, with their bounds around the values
+/// of `cluster`; docs/calibration.md says which formula each enters.
 std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster);
 
-/// A truth set whose programs are lowered, once for all predictions.
+/// A PreparedSet is a truth set whose programs are lowered, once for all predictions.
 struct PreparedSet {
   TruthSet set;
   std::vector<TruthCase> runs;
@@ -39,20 +39,21 @@ PreparedSet prepare(TruthSet set);
 /// their stages are and compute, and for another number of LLM layers than the model's.
 PreparedSet prepare_recording(const std::string& path, const ModelSpec& model);
 
-/// Predictions of all rows of a set, on all cores.
+/// Predicts all rows of a set, on all cores.
 std::vector<Prediction> predict(const PreparedSet& set, const ClusterSpec& cluster);
 
-/// Rows that a fit may look at, one flag for each row of each set.
+/// A RowMask says which rows a fit may look at, one flag for each row of each set.
 using RowMask = std::vector<std::vector<bool>>;
 
-/// The cluster whose parameters minimise the robust sum of squares of log(predicted / measured) over the rows
-/// of the mask, every set weighing the same whatever its rows, plus a weak pull towards the values of
-/// `cluster` that decides what the rows leave open. One set of parameters serves all rows. Predictions inside
-/// the fit are estimate()'s, at first as they are, then again each multiplied by what the simulation differs
-/// by at the first result, and simulations for recorded iterations; errors are reported of simulations.
+/// Returns the cluster whose parameters minimise the robust sum of squares of log(predicted / measured) over
+/// the rows of the mask, every set weighing the same whatever its rows, plus a weak pull towards the values
+/// of `cluster` that decides what the rows leave open. One set of parameters serves all rows. Predictions
+/// inside the fit are estimate()'s, at first as they are, then again each multiplied by what the simulation
+/// differs by at the first result, and simulations for recorded iterations; errors are reported of
+/// simulations.
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster);
 
-/// Time errors of each row of each set, predicted by a fit that has not seen the row.
+/// A HeldOut has time errors of each row of each set, predicted by a fit that has not seen the row.
 struct HeldOut {
   std::vector<std::vector<double>> errors;
 };
@@ -66,7 +67,7 @@ HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<s
 std::vector<std::vector<int>> random_folds(const std::vector<PreparedSet>& sets, int folds,
                                            std::uint64_t seed);
 
-/// One part for each model width, over all sets: errors of sizes that a fit has never seen.
+/// Makes one part for each model width, over all sets: errors of sizes that a fit has never seen.
 std::vector<std::vector<int>> family_folds(const std::vector<PreparedSet>& sets);
 
 }  // namespace dflop

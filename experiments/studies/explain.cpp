@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/support/parallel.hpp"
-#include "experiments/cli/progress.hpp"
+#include "experiments/cli/say.hpp"
 #include "sim/engine.hpp"
 
 namespace dflop {
@@ -106,11 +106,10 @@ std::string name_of(const PathLink& link) {
 }  // namespace
 
 void add_explain_options(Options& options) {
-  options.add_options()  //
-      ("explain", boost::program_options::bool_switch(),
-       "also print the critical path and what the slowest iteration would gain")  //
-      ("html", boost::program_options::value<std::string>()->value_name("FILE"),
-       "write a page with its timeline, critical path, gains and memory");
+  options.add({
+      {"explain", flag(), "also print the critical path and what the slowest iteration would gain"},
+      {"html", text("FILE"), "write a page with its timeline, critical path, gains and memory"},
+  });
 }
 
 bool wants_explanation(const Values& values) {

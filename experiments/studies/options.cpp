@@ -10,8 +10,6 @@
 namespace dflop {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::int64_t kMostIterations = 100'000;
 
 /// "640x480".
@@ -80,88 +78,86 @@ void add_data_options(Options& options) {
 }
 
 void add_data_options(Options& options, const char* default_file) {
-  auto* data = po::value<std::string>()->value_name("FILE");
-  default_file != nullptr ? data->default_value(default_file) : data->required();
-  options.add_options()                         //
-      ("data", data, "data set records (CSV)")  //
-      ("modalities", po::value<std::string>()->value_name("LIST"),
-       "use only these, as text,image,video; without it a modality that the model lacks is an error")  //
-      ("assume-image", po::value<std::string>()->default_value("640x480")->value_name("WxH"),
-       "size of images whose record gives none")  //
-      ("assume-video", po::value<std::string>()->default_value("640x360@30")->value_name("WxH@FPS"),
-       "size and frame rate of videos whose record gives none")  //
-      ("strict", po::bool_switch(), "refuse records that need an assumption");
+  const ValueKind data = default_file != nullptr ? text("FILE", default_file) : text("FILE").required();
+  options.add({
+      {"data", data, "data set records (CSV)"},
+      {"modalities", text("LIST"),
+       "use only these, as text,image,video; without it a modality that the model lacks is an error"},
+      {"assume-image", text("WxH", "640x480"), "size of images whose record gives none"},
+      {"assume-video", text("WxH@FPS", "640x360@30"),
+       "size and frame rate of videos whose record gives none"},
+      {"strict", flag(), "refuse records that need an assumption"},
+  });
 }
 
 void add_target_options(Options& options) {
-  options.add_options()                                                                               //
-      ("model", po::value<std::string>()->required()->value_name("NAME|FILE"), "see 'dflop models'")  //
-      ("cluster", po::value<std::string>()->required()->value_name("NAME[:NODES]|FILE[:NODES]"),
-       "see 'dflop clusters'");
+  options.add({
+      {"model", text("NAME|FILE").required(), "see 'dflop models'"},
+      {"cluster", text("NAME[:NODES]|FILE[:NODES]").required(), "see 'dflop clusters'"},
+  });
 }
 
 void add_batch_options(Options& options) {
-  options.add_options()                                                                                 //
-      ("gbs", po::value<std::int64_t>()->required()->value_name("N"), "global batch size, in samples")  //
-      ("iterations", po::value<std::int64_t>()->default_value(8)->value_name("K"),
-       "global batches to run")  //
-      ("seed", po::value<std::int64_t>()->default_value(1)->value_name("S"), "of all random choices");
+  options.add({
+      {"gbs", whole("N").required(), "global batch size, in samples"},
+      {"iterations", whole("K", 8), "global batches to run"},
+      {"seed", whole("S", 1), "of all random choices"},
+  });
 }
 
 void add_plan_options(Options& options) {
-  options.add_options()  //
-      ("pipeline-schedule", po::value<std::string>()->default_value("1f1b")->value_name("NAME"),
+  options.add({
+      {"pipeline-schedule", text("NAME", "1f1b"),
        "order of forwards and backwards: 1f1b, gpipe, zb-h1, zb-h2 or eager-1f1b; of the planners pytorch and "
-       "megatron also interleaved or zb-v")  //
-      ("chunks", po::value<std::int64_t>()->value_name("V"),
-       "stages of each pipeline rank, for interleaved (zb-v has 2)")  //
-      ("recompute", po::value<std::string>()->default_value("full")->value_name("none|selective|full"),
-       "activations computed again in the backward pass")  //
-      ("gradient-bucket", po::value<std::int64_t>()->value_name("BYTES")->default_value(0),
-       "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards")  //
-      ("placement",
-       po::value<std::string>()->default_value("stage-major")->value_name("stage-major|replica-major"),
-       "which ranks are neighbours: the dp ranks of a stage, or the stages of a dp rank")  //
-      ("no-zero1", po::bool_switch(), "keep whole optimizer states on every dp rank")      //
-      ("no-sequence-parallel", po::bool_switch(), "keep whole activations on every tp rank");
+       "megatron also interleaved or zb-v"},
+      {"chunks", whole("V"), "stages of each pipeline rank, for interleaved (zb-v has 2)"},
+      {"recompute", text("none|selective|full", "full"), "activations computed again in the backward pass"},
+      {"gradient-bucket", whole("BYTES", 0),
+       "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards"},
+      {"placement", text("stage-major|replica-major", "stage-major"),
+       "which ranks are neighbours: the dp ranks of a stage, or the stages of a dp rank"},
+      {"no-zero1", flag(), "keep whole optimizer states on every dp rank"},
+      {"no-sequence-parallel", flag(), "keep whole activations on every tp rank"},
+  });
 }
 
 void add_objective_option(Options& options) {
-  options.add_options()(
-      "objective", po::value<std::string>()->value_name("published|bins|makespan"),
-      "what is to be small: the largest bin, each with its own encoder work (published) or a "
-      "microbatch's shared (bins), or the iteration's duration; without it the method's own");
+  options.add({
+      {"objective", text("published|bins|makespan"),
+       "what is to be small: the largest bin, each with its own encoder work (published) or a "
+       "microbatch's shared (bins), or the iteration's duration; without it the method's own"},
+  });
 }
 
 void add_scheduler_options(Options& options) {
   static const std::string names = joined(scheduler_names());
-  options.add_options()("scheduler", po::value<std::string>()->default_value("ilp")->value_name(names),
-                        "microbatch scheduler");
+  options.add({
+      {"scheduler", text(names, "ilp"), "microbatch scheduler"},
+  });
   add_objective_option(options);
-  options.add_options()  //
-      ("token-cap", po::value<std::int64_t>()->value_name("N"),
-       "LLM tokens of a microbatch on one dp rank at most")  //
-      ("respect-memory", po::bool_switch(),
-       "keep the microbatches that are in flight together within GPU memory")  //
-      ("steps", po::value<std::int64_t>()->value_name("N"),
+  options.add({
+      {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
+      {"respect-memory", flag(), "keep the microbatches that are in flight together within GPU memory"},
+      {"steps", whole("N"),
        "work of the searches other than ilp for each iteration, in their own steps; the same result on every "
-       "machine")  //
-      ("node-budget", po::value<std::int64_t>()->value_name("N"),
+       "machine"},
+      {"node-budget", whole("N"),
        "branch-and-bound nodes of ilp, the same result on every machine; above 512 samples x bins it keeps "
-       "LPT's")  //
-      ("time-limit", po::value<double>()->value_name("SECONDS"),
+       "LPT's"},
+      {"time-limit", number("SECONDS"),
        "wall-clock limit for each iteration, in place of steps and node budget; ilp: up to 32768 samples x "
-       "bins");
+       "bins"},
+  });
 }
 
 void add_search_options(Options& options) {
-  options.add_options()  //
-      ("plan-objective", po::value<std::string>()->default_value("mean")->value_name("mean|p95|cvar"),
-       "of the planner search, over iterations; cvar is the mean of the slowest quarter")  //
-      ("layout", po::value<std::string>()->value_name("disaggregated|uniform|colocated"),
-       "of the planner search: only such plans")  //
-      ("budget", po::value<std::int64_t>()->value_name("N"),
-       "instructions that the planner search simulates, about; the same result on every machine");
+  options.add({
+      {"plan-objective", text("mean|p95|cvar", "mean"),
+       "of the planner search, over iterations; cvar is the mean of the slowest quarter"},
+      {"layout", text("disaggregated|uniform|colocated"), "of the planner search: only such plans"},
+      {"budget", whole("N"),
+       "instructions that the planner search simulates, about; the same result on every machine"},
+  });
 }
 
 SearchOptions read_search_options(const Values& values) {
@@ -184,15 +180,17 @@ SearchOptions read_search_options(const Values& values) {
 }
 
 void add_truth_option(Options& options, bool required) {
-  auto* files = po::value<std::vector<std::string>>()->multitoken()->composing()->value_name("FILE...");
-  if (required) files->required();
-  options.add_options()("truth", files, "measured iterations (CSV), as those in traces/ground_truth");
+  ValueKind files = texts("FILE...").repeatable();
+  files.is_required = required;
+  options.add({
+      {"truth", files, "measured iterations (CSV), as those in traces/ground_truth"},
+  });
 }
 
 void add_format_option(Options& options) {
-  options.add_options()("format",
-                        po::value<std::string>()->default_value("table")->value_name("table|json|csv"),
-                        "of the result on standard output");
+  options.add({
+      {"format", text("table|json|csv", "table"), "of the result on standard output"},
+  });
 }
 
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {

@@ -1,7 +1,6 @@
 // Option groups that several commands share, and how their values are read.
 #pragma once
 
-#include <boost/program_options.hpp>
 #include <optional>
 #include <string>
 
@@ -12,8 +11,6 @@
 #include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
-
-using Options = boost::program_options::options_description;
 
 /// Samples in a global batch at most.
 inline constexpr std::int64_t kMostGbs = 65'536;

@@ -10,13 +10,12 @@
 
 namespace dflop {
 
-namespace po = boost::program_options;
-
 void add_stage_gpu_option(Options& options) {
-  options.add_options()  //
-      ("stage-gpu", po::value<std::vector<std::string>>()->value_name("S=CLUSTER")->composing(),
+  options.add({
+      {"stage-gpu", repeatable_text("S=CLUSTER"),
        "stage S runs on GPUs of the type of that cluster, on the links of the plan's; may be given several "
-       "times");
+       "times"},
+  });
 }
 
 StageGpus::StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster,

@@ -15,7 +15,6 @@
 #include "costmodel/analytic/flops.hpp"
 #include "costmodel/correction/corrected.hpp"
 #include "costmodel/schedule_tables.hpp"
-#include "experiments/cli/progress.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/batch_stream.hpp"

@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// What was run to measure one row.
+/// A TruthCase is what was run to measure one row.
 struct TruthCase {
   ModelSpec model;              ///< text only: no encoder layers
   Plan plan;                    ///< uniform; may have a tp that spans nodes, which plans for users may not
@@ -20,7 +20,7 @@ struct TruthCase {
   bool operator==(const TruthCase&) const = default;
 };
 
-/// The run behind a row.
+/// Returns the run behind a row.
 ///
 /// megatron_gpt (Megatron-DeepSpeed, 2022): 4 h MLP, vocabulary 51,200 padded to a multiple of 128 tp, tied
 /// embeddings, dropout, cross-entropy step by step, fused softmax where micro_batch x heads / tp is a
@@ -39,7 +39,7 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
-/// The lowered plan.
+/// Lowers the plan.
 Program truth_program(const TruthCase& run);
 
 /// Simulates one iteration of run's program on as many nodes of `cluster` as the plan needs.
@@ -48,18 +48,18 @@ Prediction predict(const TruthCase& run, const Program& program, const ClusterSp
 /// Simulates one iteration on as many nodes of `cluster` as the plan needs.
 Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
 
-/// What estimate() needs of a program: its stages and groups, one message for each stage boundary, the
-/// collectives, one work; no instructions.
+/// Returns what estimate() needs of a program: its stages and groups, one message for each stage
+/// boundary, the collectives, one work; no instructions.
 Program skeleton(const Program& program);
 
-/// The iteration time of predict() without a simulation, for fits, which need it a thousand times. All
-/// microbatches are equal, so that 1F1B takes the sum of all stages' passes and, for every further
+/// Estimates the iteration time of predict() without a simulation, for fits, which need it a thousand times.
+/// All microbatches are equal, so that 1F1B takes the sum of all stages' passes and, for every further
 /// microbatch, the slowest stage's (Narayanan et al. 2021, section 2.2), with a message each; then the
 /// slowest stage's reduction and optimizer step.
 /// @pre the program of a truth_case, or its skeleton
 Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
-/// How far predictions are from measurements; fractions, not percent.
+/// An ErrorSummary says how far predictions are from measurements; fractions, not percent.
 struct ErrorSummary {
   double mean = 0;
   double median = 0;
@@ -70,10 +70,10 @@ struct ErrorSummary {
 /// @pre errors are absolute and at least one.
 ErrorSummary summarize(std::vector<double> errors);
 
-/// |predicted / measured - 1| of each row's time.
+/// Returns |predicted / measured - 1| of each row's time.
 std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
-/// The same of the largest peak of memory, of the rows where it was measured.
+/// Returns the same of the largest peak of memory, of the rows where it was measured.
 std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
 }  // namespace dflop

@@ -12,15 +12,12 @@
 
 #include "core/error.hpp"
 #include "core/support/parallel.hpp"
-#include "experiments/cli/progress.hpp"
 #include "experiments/cli/say.hpp"
 #include "sim/engine.hpp"
 #include "sim/perturbation.hpp"
 
 namespace dflop {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr int kMostRepeats = 1'000'000;
 constexpr int kMostCores = 1 << 20;
@@ -285,18 +282,18 @@ constexpr std::array kClusterConditions{
               read_leaf},
 };
 
-const po::value_semantic* value_of(const Condition& condition) {
+ValueKind kind_of(const Condition& condition) {
   switch (condition.takes) {
     case Takes::text:
-      return po::value<std::string>()->value_name(condition.form);
+      return text(condition.form);
     case Takes::texts:
-      return po::value<std::vector<std::string>>()->value_name(condition.form)->composing();
+      return repeatable_text(condition.form);
     case Takes::integer:
-      return po::value<std::int64_t>()->value_name(condition.form);
+      return whole(condition.form);
     case Takes::number:
-      return po::value<double>()->value_name(condition.form)->default_value(0, "0");
+      break;
   }
-  return nullptr;
+  return number(condition.form, 0);
 }
 
 /// Adds an option for each row. The first of a row of options that may be given several times says so for
@@ -311,7 +308,7 @@ void add_options_of(std::span<const Condition> rows, Options& options) {
     if (row == first) {
       help += fmt::format("; may be given several times, as the next {}", kNumbers.at(end - first - 1));
     }
-    options.add_options()(row->name, value_of(*row), help.c_str());
+    options.add({{row->name, kind_of(*row), help}});
   }
 }
 
@@ -426,10 +423,11 @@ Timeline ConditionedProgram::run(std::uint64_t run, Detail detail) const {
 
 void add_what_if_options(Options& options) {
   add_options_of(kProgramConditions, options);
-  options.add_options()  //
-      ("repeat", po::value<std::int64_t>()->value_name("K")->default_value(1),
-       "run K times and print the distribution of iteration times, of the runs that end")  //
-      ("seed", po::value<std::int64_t>()->value_name("N")->default_value(1), "of the jitter");
+  options.add({
+      {"repeat", whole("K", 1),
+       "run K times and print the distribution of iteration times, of the runs that end"},
+      {"seed", whole("N", 1), "of the jitter"},
+  });
 }
 
 void add_cluster_what_if_options(Options& options) {

@@ -7,8 +7,7 @@
 #include <initializer_list>
 #include <set>
 
-#include "experiments/charts/html.hpp"
-#include "experiments/charts/svg.hpp"
+#include "experiments/charts/markup.hpp"
 
 namespace dflop {
 namespace {
@@ -41,7 +40,7 @@ bool makes_x(std::size_t column, SweepX x) {
   return is_one_of(column, {Axis::model, Axis::data, Axis::modalities});
 }
 
-/// "nodes 4", "vision_mix": what a value is told by.
+/// Names a value, as "nodes 4" and "vision_mix".
 std::string label_of(const SweepRow& row, std::size_t column) {
   const std::string text = plain_text(row.cells[column]);
   if (column == index_of(Axis::data)) return std::filesystem::path(text).stem().string();
@@ -49,7 +48,7 @@ std::string label_of(const SweepRow& row, std::size_t column) {
   return sweep_columns()[column].column.title + " " + text;
 }
 
-/// The axes that `choose` takes.
+/// Returns the axes that `choose` takes.
 template <typename Choose>
 std::vector<std::size_t> axes_where(const Choose& choose) {
   std::vector<std::size_t> columns;
@@ -83,7 +82,7 @@ std::string name_of(SweepX x) {
   return x == SweepX::flop_ratio ? "encoder FLOP / LLM FLOP" : "coefficient of variation of a sample's FLOP";
 }
 
-/// One point, with the sums over its seeds.
+/// Seeds are one point, with the sums over its seeds.
 struct Seeds {
   const SweepRow* first = nullptr;
   double x = 0;
@@ -91,7 +90,7 @@ struct Seeds {
   double count = 0;
 };
 
-/// By all axes but the seed. x would not do as a key: two data sets may have the same.
+/// Points are told apart by all axes but the seed. x would not do as a key: two data sets may have the same.
 std::map<std::vector<Cell>, Seeds> sums_over_seeds(const std::vector<SweepRow>& rows, SweepX x, Measure y) {
   std::map<std::vector<Cell>, Seeds> points;
   for (const SweepRow& row : rows) {
@@ -106,7 +105,7 @@ std::map<std::vector<Cell>, Seeds> sums_over_seeds(const std::vector<SweepRow>& 
   return points;
 }
 
-/// Data to pixels of one panel.
+/// A Scale turns data into pixels of one panel.
 struct Scale {
   double x0 = 0;
   double y0 = 0;  ///< of the lower left corner
@@ -141,7 +140,7 @@ std::string grid(const Scale& scale, SweepX x) {
   return out;
 }
 
-/// The scale of all panels, which differ in where they are.
+/// Returns the scale of all panels, which differ in where they are.
 Scale common_scale(const std::vector<SweepPanel>& panels) {
   Scale scale{0, 0, 0, 0};
   for (const SweepPanel& panel : panels) {

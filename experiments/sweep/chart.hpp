@@ -13,7 +13,7 @@ namespace dflop {
 
 inline constexpr std::size_t kMostSweepPanels = 60;
 
-/// What stands to the right.
+/// A SweepX is what stands to the right.
 enum class SweepX : std::uint8_t { nodes, flop_ratio, heterogeneity };
 std::optional<SweepX> sweep_x_from_string(std::string_view name);
 
@@ -36,12 +36,12 @@ struct SweepPicture {
   std::vector<SweepPanel> panels;
 };
 
-/// Cells with status ok, at least one, as lines: a panel for each combination of the axes that make neither
-/// the line (planner, scheduler, pipeline schedule) nor x (nodes, or model, data and modalities). Points are
-/// means over seeds.
+/// Makes lines of cells with status ok, at least one: a panel for each combination of the axes that make
+/// neither the line (planner, scheduler, pipeline schedule) nor x (nodes, or model, data and modalities).
+/// Points are means over seeds.
 SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure y);
 
-/// SVG that refers to nothing outside, all panels with the same scales.
+/// Draws an SVG that refers to nothing outside, all panels with the same scales.
 std::string sweep_svg(const SweepPicture& picture);
 
 }  // namespace dflop

@@ -88,11 +88,4 @@ bool varies(std::span<const SweepRow> rows, std::size_t column) {
                      [&](const SweepRow& row) { return row.cells[column] != rows.front().cells[column]; });
 }
 
-std::string plain_text(const Cell& cell) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
-  if (const auto* whole = std::get_if<std::int64_t>(&cell)) return std::to_string(*whole);
-  if (const auto* real = std::get_if<double>(&cell)) return shortest(*real);
-  return "";
-}
-
 }  // namespace dflop

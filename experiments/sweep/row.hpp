@@ -12,7 +12,8 @@
 
 namespace dflop {
 
-/// What a sweep varies. The order is that of rows; cells that differ only in the last two share a plan.
+/// An Axis is what a sweep varies. The order is that of rows; cells that differ only in the last two share a
+/// plan.
 enum class Axis : std::uint8_t {
   model,
   cluster,
@@ -33,7 +34,7 @@ enum class Axis : std::uint8_t {
 inline constexpr std::size_t kAxes = 15;
 inline constexpr std::size_t kPlanAxes = 13;  ///< those before scheduler
 
-/// What is kept of a cell. The last three are measured and differ from run to run.
+/// A Measure is what is kept of a cell. The last three are measured and differ from run to run.
 enum class Measure : std::uint8_t {
   status,
   reason,
@@ -58,7 +59,7 @@ enum class Measure : std::uint8_t {
 inline constexpr std::size_t kMeasures = 19;
 inline constexpr std::size_t kFirstMeasured = 16;
 
-/// How the values of a column are kept.
+/// A CellKind says how the values of a column are kept.
 enum class CellKind : std::uint8_t { text, whole, real };
 
 struct SweepColumn {
@@ -66,10 +67,10 @@ struct SweepColumn {
   CellKind kind = CellKind::text;
 };
 
-/// Column 0 to kAxes - 1 are the axes, then come the measures.
+/// Returns all columns: 0 to kAxes - 1 are the axes, then come the measures.
 const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns();
 
-/// Index of a column.
+/// Returns the index of a column.
 constexpr std::size_t index_of(Axis axis) {
   return static_cast<std::size_t>(axis);
 }
@@ -77,10 +78,10 @@ constexpr std::size_t index_of(Measure measure) {
   return kAxes + static_cast<std::size_t>(measure);
 }
 
-/// The index of the column with this key.
+/// Returns the index of the column with this key.
 std::optional<std::size_t> find_sweep_column(std::string_view key);
 
-/// The axis of this name, as "nodes".
+/// Returns the axis of this name, as "nodes".
 std::optional<Axis> axis_from_string(std::string_view name);
 
 struct SweepRow {
@@ -97,20 +98,17 @@ struct SweepRow {
 
   std::span<const Cell> axes() const { return std::span(cells).first(kAxes); }
   std::span<const Cell> plan_axes() const { return std::span(cells).first(kPlanAxes); }
-  /// What is the same in every run of the cell.
+  /// Returns what is the same in every run of the cell.
   std::span<const Cell> reproducible() const { return std::span(cells).first(kAxes + kFirstMeasured); }
 };
 
-/// What tells a cell from all others: its axes as JSON, always in the same order and spelling.
+/// Returns what tells a cell from all others: its axes as JSON, always in the same order and spelling.
 std::string sweep_key(const SweepRow& row);
 
 /// Orders rows by their axes.
 bool before(const SweepRow& a, const SweepRow& b);
 
-/// Whether the rows have several values in a column.
+/// Returns whether the rows have several values in a column.
 bool varies(std::span<const SweepRow> rows, std::size_t column);
-
-/// Text of a cell, as CSV has it, without quotes.
-std::string plain_text(const Cell& cell);
 
 }  // namespace dflop

@@ -37,7 +37,8 @@ std::string cluster_name(const SweepRow& cell) {
 
 using Samples = std::shared_ptr<const std::vector<Sample>>;
 
-/// Loads samples, and keeps those used last: cells have many more combinations than there are data sets.
+/// SampleSets loads samples, and keeps those used last: cells have many more combinations than there are data
+/// sets.
 class SampleSets {
  public:
   /// From any thread. @throws Error as load_samples()
@@ -68,7 +69,7 @@ class SampleSets {
     return {kept_.front().second, true};
   }
 
-  /// Whether these were never loaded, whatever the seed: one note of what was assumed is enough.
+  /// Returns whether these were never loaded, whatever the seed: one note of what was assumed is enough.
   bool is_new(Key key) {
     key.back() = {};
     const std::lock_guard lock(mutex_);
@@ -99,8 +100,8 @@ struct Planned {
   Seconds seconds{0};  ///< measured
 };
 
-/// Encoder FLOP over LLM FLOP of all samples, and the coefficient of variation of a sample's FLOP: what
-/// makes data uneven, whatever the plan.
+/// Computes encoder FLOP over LLM FLOP of all samples, and the coefficient of variation of a sample's FLOP:
+/// what makes data uneven, whatever the plan.
 void describe_data(const Planned& planned, SweepRow& cell) {
   double encoder = 0;
   double llm = 0;
@@ -121,7 +122,7 @@ void describe_data(const Planned& planned, SweepRow& cell) {
   cell[Measure::heterogeneity] = std::sqrt(std::max(0.0, squares / count - mean * mean)) / mean;
 }
 
-/// Each iteration under the cell's conditions, which neither planner nor scheduler knows.
+/// Simulates each iteration under the cell's conditions, which neither planner nor scheduler knows.
 Evaluation simulate_cell(const SweepRow& cell, const Plan& plan, const ScheduleFile& schedule) {
   const WhatIf what_if = sweep_conditions(cell);
   const Target target(cell.text(Axis::model), cluster_name(cell), "", [&](ClusterSpec& cluster) {
@@ -187,7 +188,7 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   cell[Measure::wall_s] = Seconds(Clock::now() - start).count();
 }
 
-/// The cell after `run`, or as failed.
+/// Returns the cell after `run`, or as failed.
 template <typename Run>
 SweepRow attempted(SweepRow cell, const Run& run) {
   const SweepRow fresh = cell;

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/program_options/parsers.hpp>
 #include <boost/token_functions.hpp>
 #include <map>
 
 #include "core/error.hpp"
+#include "core/support/hash.hpp"
 #include "experiments/presets/presets.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -31,15 +33,11 @@ constexpr const char* kDefault = "default";  // pipeline schedule and recomputat
 Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
   Options options;
   add(options);
-  Values values;
   try {
-    const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments).options(options).positional({}).style(style).run(), values);
-    po::notify(values);
-  } catch (const po::error& problem) {
-    throw Error(ErrorKind::input, problem.what());
+    return parse_arguments(options, arguments, false);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::input, error.message());
   }
-  return values;
 }
 
 /// Arguments as a shell would split them. @throws Error (input) for an escape that is none.
@@ -62,7 +60,7 @@ void add_planning(Options& options) {
   add_search_options(options);
 }
 
-/// The options of planners.
+/// Adds the options of planners.
 Values plan_values(const SweepRow& cell) {
   std::vector<std::string> arguments;
   const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" has 2 chunks
@@ -78,7 +76,7 @@ Values plan_values(const SweepRow& cell) {
   return parse_options(add_planning, arguments);
 }
 
-/// What an axis has where the file does not name it; nothing where the file must.
+/// Returns what an axis has where the file does not name it; nothing where the file must.
 std::optional<Cell> usual_value(Axis axis) {
   switch (axis) {
     case Axis::nodes:
@@ -96,9 +94,15 @@ std::optional<Cell> usual_value(Axis axis) {
       return Cell(std::string(kDefault));
     case Axis::conditions:
       return Cell(std::string(kNone));
-    default:
-      return std::nullopt;
+    case Axis::model:
+    case Axis::cluster:
+    case Axis::data:
+    case Axis::gbs:
+    case Axis::planner:
+    case Axis::scheduler:
+      break;
   }
+  return std::nullopt;
 }
 
 std::int64_t most_of(Axis axis) {
@@ -152,8 +156,13 @@ void check_name(Axis axis, const std::string& name) {
     case Axis::conditions:
       sweep_conditions(cell);
       break;
-    default:
-      break;
+    case Axis::nodes:
+    case Axis::intra_node_bandwidth:
+    case Axis::inter_node_bandwidth:
+    case Axis::gbs:
+    case Axis::iterations:
+    case Axis::seed:
+      break;  // numbers, not names
   }
 }
 
@@ -169,7 +178,7 @@ Cell read_checked(Axis axis, const JsonValue& value) {
   return cell;
 }
 
-/// The values of one axis, each once.
+/// Reads the values of one axis, each once.
 std::vector<Cell> read_values(Axis axis, const JsonValue& list) {
   std::vector<Cell> cells;
   for (const JsonValue& value : list.elements()) {
@@ -251,7 +260,7 @@ std::size_t combinations(const AxisValues& values, const JsonValue& axes) {
   return count;
 }
 
-/// Cell number `index` of the product: digits in mixed radix, the last axis the lowest.
+/// Returns cell number `index` of the product: digits in mixed radix, the last axis the lowest.
 SweepRow nth_cell(const AxisValues& values, std::size_t index) {
   SweepRow cell;
   for (std::size_t i = kAxes; i-- > 0;) {
@@ -261,14 +270,7 @@ SweepRow nth_cell(const AxisValues& values, std::size_t index) {
   return cell;
 }
 
-/// FNV-1a (Fowler, Noll, Vo), 64 bits: tells an edited file from the one that was read before.
-std::string fingerprint(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return fmt::format("{:016x}", hash);
-}
-
-/// What stands behind a name: a preset's JSON or a file.
+/// Returns what stands behind a name: a preset's JSON or a file.
 std::string text_behind(std::string_view kind, const std::string& name) {
   for (const Preset& preset : presets()) {
     if (preset.kind == kind && preset.name == name) return std::string(preset.json);
@@ -276,13 +278,14 @@ std::string text_behind(std::string_view kind, const std::string& name) {
   return read_text_file(name);
 }
 
+/// Returns hashes that tell an edited file from the one that was read before.
 std::map<std::string, std::string> fingerprints(const AxisValues& values) {
   std::map<std::string, std::string> prints;
   for (const auto& [axis, kind] : {std::pair{Axis::data, "data"}, std::pair{Axis::model, "models"},
                                    std::pair{Axis::cluster, "clusters"}}) {
     for (const Cell& value : values[index_of(axis)]) {
       const std::string& name = std::get<std::string>(value);
-      prints[name] = fingerprint(text_behind(kind, name));
+      prints[name] = fmt::format("{:016x}", stable_hash(text_behind(kind, name)));
     }
   }
   return prints;

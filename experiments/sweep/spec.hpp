@@ -14,11 +14,11 @@
 
 namespace dflop {
 
-/// Every combination of the values of all axes, without those that the file excludes.
+/// A SweepSpec is every combination of the values of all axes, without those that the file excludes.
 struct SweepSpec {
   std::string text;             ///< the file as it is
   std::vector<SweepRow> cells;  ///< ordered by the axes' values as the file lists them, the last axis fastest
-  /// Of the data sets, models and clusters: name to fingerprint of the bytes behind it.
+  /// These are the data sets, models and clusters: name to fingerprint of the bytes behind it.
   std::map<std::string, std::string> inputs;
 };
 
@@ -26,13 +26,14 @@ struct SweepSpec {
 /// twice, a name that is not known, a value out of range, a file that is not there, no cell left or too many.
 SweepSpec parse_sweep_spec(std::string_view json, const std::string& file);
 
-/// Cells that share a plan: equal in the axes before the scheduler. They stand together in a spec.
+/// A PlanGroup is cells that share a plan: equal in the axes before the scheduler. They stand together in a
+/// spec.
 using PlanGroup = std::vector<SweepRow>;
 
-/// The groups of the cells, in their order.
+/// Returns the groups of the cells, in their order.
 std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells);
 
-/// Part `index` of `count`, from 1; together they are all groups, each once.
+/// Returns part `index` of `count`, from 1; together they are all groups, each once.
 std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count);
 
 /// The options of `dflop plan` that a cell stands for. @throws Error

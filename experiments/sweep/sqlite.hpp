@@ -13,7 +13,7 @@ struct sqlite3_stmt;
 
 namespace dflop {
 
-/// An open database file. For one thread at a time; several processes may use the file.
+/// A Database is an open database file. It is for one thread at a time; several processes may use the file.
 /// All of its errors are Errors that name the file, of kind output where it was opened to write, else input.
 class Database {
  public:
@@ -27,7 +27,7 @@ class Database {
 
   /// Runs statements without result.
   void execute(const std::string& sql);
-  /// The first column of the first row of a result.
+  /// Returns the first column of the first row of a result.
   std::int64_t number(const std::string& sql);
   const std::string& file() const { return file_; }
 
@@ -43,7 +43,7 @@ class Database {
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;
 };
 
-/// One compiled statement with parameters ?1, ?2, ...
+/// A Statement is a compiled one with parameters ?1, ?2, ...
 class Statement {
  public:
   /// `database` must outlive it.
@@ -61,7 +61,7 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> handle_;
 };
 
-/// All writes until commit(), or none. Waits for transactions of other processes.
+/// A Transaction is all writes until commit(), or none. It waits for transactions of other processes.
 class Transaction {
  public:
   explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }

@@ -24,7 +24,7 @@ std::string_view type_of(CellKind kind) {
   return "REAL";
 }
 
-/// "model, cluster, ..."
+/// Lists "model, cluster, ..."
 std::string column_names() {
   std::string names;
   for (const SweepColumn& c : sweep_columns()) names += (names.empty() ? "" : ", ") + c.column.key;

@@ -12,7 +12,8 @@
 
 namespace dflop {
 
-/// The database that a sweep writes to. Several sweeps, also of several processes, may share one.
+/// A SweepStore is the database that a sweep writes to. Several sweeps, also of several processes, may share
+/// one.
 class SweepStore {
  public:
   /// Opens or makes the database and adds the spec to those that it holds.
@@ -20,10 +21,10 @@ class SweepStore {
   /// or whose cells were made by another version of dflop or from other contents of the spec's inputs.
   SweepStore(const std::string& file, const SweepSpec& spec);
 
-  /// Keys of the cells that are finished; `failed` ones or not.
+  /// Returns the keys of the cells that are finished, and with `with_failed` of those that have failed.
   std::set<std::string> finished(bool with_failed);
 
-  /// Keeps one cell; when it returns, the cell is safe. In place of an earlier result of it. From any thread.
+  /// Keeps one cell in place of an earlier result of it; when it returns, the cell is safe. From any thread.
   void record(const SweepRow& row);
 
  private:
@@ -31,7 +32,7 @@ class SweepStore {
   Database database_;
 };
 
-/// All cells of several databases, in the order of their axes, each once.
+/// Reads all cells of several databases, in the order of their axes, each once.
 /// @throws Error (input) for a file that is no sweep's, and where files contradict each other: in version or
 /// inputs, or in the reproducible results of a cell.
 std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files);

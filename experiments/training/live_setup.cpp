@@ -48,20 +48,19 @@ std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
 }
 
 void add_live_options(Options& options, bool processes) {
-  namespace po = boost::program_options;
   std::string devices = "host: every rank is a thread; cuda: and all ranks share the first GPU";
   if (processes) {
     devices += "; nccl: every rank is a process with a GPU of its own, started by torchrun, mpirun or srun";
   }
-  options.add_options()  //
-      ("device", po::value<std::string>()->default_value("host")->value_name("DEVICE"),
-       devices.c_str())  //
-      ("partition", po::bool_switch(),
+  options.add({
+      {"device", text("DEVICE", "host"), devices},
+      {"partition", flag(),
        "of one GPU (cuda): each rank computes on multiprocessors of its own, as many as the others, so that ranks do "
-       "not falsify each other's durations")  //
-      ("dtype", po::value<std::string>()->default_value("f32")->value_name("f32|bf16"),
+       "not falsify each other's durations"},
+      {"dtype", text("f32|bf16", "f32"),
        "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
-       "weights of bf16, which checkpoints hold");
+       "weights of bf16, which checkpoints hold"},
+  });
 }
 
 LiveDevice read_live_device(const Values& values) {
@@ -90,10 +89,11 @@ DType read_dtype(const Values& values) {
 }
 
 void add_cores_option(Options& options) {
-  options.add_options()(
-      "cores", boost::program_options::value<std::int64_t>()->value_name("N"),
-      "of the host: so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
-      "cores do not falsify each other's durations; 0: all when they like; default: those that the process may use, on which ranks stay that need more than half of them");
+  options.add({
+      {"cores", whole("N"),
+       "of the host: so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
+       "cores do not falsify each other's durations; 0: all when they like; default: those that the process may use, on which ranks stay that need more than half of them"},
+  });
 }
 
 int default_cores(const LiveDevice& device) {

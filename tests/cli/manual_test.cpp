@@ -21,8 +21,8 @@ TEST(Manual, EveryCommandHasHelpWithItsOptionsAndExample) {
     EXPECT_EQ(result.exit_code, 0) << command.name;
     EXPECT_EQ(result.out, help_text(command));
     EXPECT_NE(result.out.find(command.example), std::string::npos);
-    for (const auto& option : command.options.options()) {
-      EXPECT_NE(result.out.find("--" + option->long_name()), std::string::npos) << option->long_name();
+    for (const auto& option : command.options.rows()) {
+      EXPECT_NE(result.out.find("--" + option.name), std::string::npos) << option.name;
     }
   }
 }
@@ -30,8 +30,8 @@ TEST(Manual, EveryCommandHasHelpWithItsOptionsAndExample) {
 TEST(Manual, NoCommandDeclaresAnOptionTwice) {
   for (const Command& command : commands()) {
     std::set<std::string> names;
-    for (const auto& option : command.options.options())
-      EXPECT_TRUE(names.insert(option->long_name()).second) << command.name << " --" << option->long_name();
+    for (const auto& option : command.options.rows())
+      EXPECT_TRUE(names.insert(option.name).second) << command.name << " --" << option.name;
   }
 }
 

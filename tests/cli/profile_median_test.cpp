@@ -1,5 +1,5 @@
 // One profile from several.
-#include "experiments/fidelity/profile_median.hpp"
+#include "experiments/fidelity/measuring.hpp"
 
 #include <gtest/gtest.h>
 

@@ -101,7 +101,7 @@ constexpr std::array<Wing, 50> kWings = {{
     {"experiments", "training", "cli studies"},
     {"experiments", "fidelity", "cli charts studies training"},
     {"experiments", "reports", "cli charts studies"},
-    {"experiments", "commands", "cli presets studies sweep training fidelity reports"},
+    {"experiments", "commands", "cli presets charts studies sweep training fidelity reports"},
     {"experiments", ".", "cli"},
 }};
 

@@ -1,6 +1,12 @@
-#include "experiments/fidelity/profile_median.hpp"
+#include "experiments/fidelity/measuring.hpp"
+
+#include <sys/times.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
+#include <numeric>
+#include <string>
 #include <utility>
 
 #include "core/support/median.hpp"
@@ -8,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// The median of what `value` takes from each.
+/// Returns the median of what `value` takes from each.
 template <typename Items, typename Value>
 double median_of(const Items& items, const Value& value) {
   std::vector<double> values;
@@ -16,7 +22,7 @@ double median_of(const Items& items, const Value& value) {
   return median(std::move(values));
 }
 
-/// That point of each of the profiles; fewer where one has it not.
+/// Finds a point like this in each of the profiles; fewer where one has it not.
 std::vector<ProfilePoint> same_points(const std::vector<const UnitPoints*>& units, const ProfilePoint& like) {
   std::vector<ProfilePoint> same;
   for (const UnitPoints* points : units) {
@@ -55,6 +61,29 @@ ProfileLine median_line(const std::vector<ProfileTables>& profiles, const Line& 
 }
 
 }  // namespace
+
+HostLoad::HostLoad() : begin_(read()) {}
+
+/// In clock ticks, as both /proc/stat (proc(5)) and times(2) count.
+std::optional<HostLoad::Ticks> HostLoad::read() {
+  std::ifstream stat("/proc/stat");
+  std::string label;
+  std::array<double, 8> of{};  // user, nice, system, idle, iowait, irq, softirq, steal
+  stat >> label;
+  for (double& ticks : of) stat >> ticks;
+  tms own{};
+  if (!stat || label != "cpu" || ::times(&own) == static_cast<clock_t>(-1)) return std::nullopt;
+  return Ticks{std::accumulate(of.begin(), of.end(), 0.0), of[3] + of[4],
+               static_cast<double>(own.tms_utime + own.tms_stime)};
+}
+
+std::optional<double> HostLoad::others() const {
+  const std::optional<Ticks> now = read();
+  if (!begin_ || !now || now->all <= begin_->all) return std::nullopt;
+  const double all = now->all - begin_->all;
+  const double used = all - (now->idle - begin_->idle) - (now->own - begin_->own);
+  return std::clamp(used / all, 0.0, 1.0);
+}
 
 ProfileTables median_profile(const std::vector<ProfileTables>& profiles) {
   ProfileTables result = profiles.front();
