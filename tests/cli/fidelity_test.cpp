@@ -45,12 +45,16 @@ struct Fidelity : ::testing::Test {
   RunResult run(const std::string& options) const {
     return sandbox.run("fidelity --plans grid.json " + options);
   }
-  /// A profile that is measured in no time.
-  void measure_profile() const {
-    const RunResult result = sandbox.run(
-        "profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --tp 1 2 --no-sequence-parallel "
-        "--out p.json");
-    ASSERT_EQ(result.exit_code, 0) << result.err;
+  /// Writes p.json, a profile that is measured in no time, once for all tests.
+  void write_profile() const {
+    static const std::string profile = [&] {
+      const RunResult result = sandbox.run(
+          "profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --tp 1 2 --no-sequence-parallel "
+          "--out p.json");
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      return testing::read_all(sandbox.path("p.json"));
+    }();
+    testing::write_all(sandbox.path("p.json"), profile);
   }
   void expect_refused(const std::string& from, const std::string& to, const std::string& message) const {
     write_grid(from, to);
@@ -63,7 +67,7 @@ struct Fidelity : ::testing::Test {
 
 TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
   write_grid();
-  measure_profile();
+  write_profile();
   const RunResult result = run("--steps 3 --warm-up 1 --profile p.json --format json --out out");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json report = json::parse(result.out);
@@ -104,7 +108,7 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
 /// and 2 microbatches.
 TEST_F(Fidelity, CountsOperations) {
   write_grid();
-  measure_profile();
+  write_profile();
   const RunResult result = run("--steps 3 --warm-up 1 --profile p.json --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   std::map<std::string, int> count;
@@ -126,7 +130,7 @@ TEST_F(Fidelity, CountsOperations) {
 /// Every predicted second is 0 but those of the optimizer: the ranks end with its step of 2 s.
 TEST_F(Fidelity, PredictsWhatTheProfileSays) {
   write_grid();
-  measure_profile();
+  write_profile();
   ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
   for (TpProfile& tp : profile.tp) {
     for (UnitPoints& points : tp.units) {
@@ -152,7 +156,7 @@ TEST_F(Fidelity, MeasuresTheProfilesThatItIsNotGiven) {
 }
 
 TEST_F(Fidelity, TakesPlansFromFilesBesideTheGrid) {
-  measure_profile();
+  write_profile();
   std::filesystem::create_directory(sandbox.path("grids"));
   testing::write_all(sandbox.path("grids/plan.json"), R"({"schema": "dflop.plan", "version": 1,
       "planner": "hand", "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 32, "layout": "disaggregated",
@@ -171,7 +175,7 @@ TEST_F(Fidelity, TakesPlansFromFilesBesideTheGrid) {
 }
 
 TEST_F(Fidelity, NamesThePlanThatDoesNotFit) {
-  measure_profile();
+  write_profile();
   expect_refused(R"("llm": {"tp": 2, "pp": 1)", R"("llm": {"tp": 2, "pp": 7)", "plan 'tp'");
   expect_refused(R"({"tp": 1, "pp": 1, "dp": 1}, "microbatches": 4)",
                  R"({"tp": 1, "pp": 3, "dp": 1}, "microbatches": 4)", "plan 'split'");
@@ -186,7 +190,7 @@ TEST_F(Fidelity, NamesThePlanThatDoesNotFit) {
 
 TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
   write_grid();
-  measure_profile();
+  write_profile();
   testing::Running run(sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps",
                                  "10000", "--out", "out/of/sight"});
   run.wait_until([&] { return run.has_threads(); });
@@ -198,7 +202,7 @@ TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
 
 TEST_F(Fidelity, ReportsThePlansThatAreDone) {
   write_grid();
-  measure_profile();
+  write_profile();
   testing::Running run(
       sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps", "50", "--out", "out"});
   run.wait_until([&] { return run.err().find("plan 'split': ") != std::string::npos; });

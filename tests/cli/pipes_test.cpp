@@ -52,10 +52,6 @@ void expect_done(const RunResult& result) {
   EXPECT_NE(result.out, "");
 }
 
-std::string data_set() {
-  return testing::read_all(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv");
-}
-
 constexpr const char* kGrid = R"({"schema": "dflop.grid", "version": 1, "model": "tiny-vlm",
   "cluster": "a100-80g:1", "gbs": 8, "plans": [{"name": "split", "encoder": {"tp": 1, "pp": 1, "dp": 1},
   "llm": {"tp": 1, "pp": 1, "dp": 1}, "microbatches": 4}]})";
@@ -66,11 +62,12 @@ TEST(Pipes, AreReadOnceByLiveRuns) {
             0);
   const std::string profile_text = testing::read_all(sandbox.path("p.json"));
   {
-    const Pipe data(data_set());
+    const Pipe data(testing::image_records());
     const Pipe profile(profile_text);
-    expect_done(sandbox.run("train --steps 1 --data " + data.name() + " --profile " + profile.name()));
+    expect_done(
+        sandbox.run("train --steps 1 --gbs 4 --data " + data.name() + " --profile " + profile.name()));
   }
-  const Pipe data(data_set());
+  const Pipe data(testing::image_records());
   const Pipe profile(profile_text);
   const Pipe grid(kGrid);
   expect_done(sandbox.run("fidelity --steps 1 --warm-up 1 --data " + data.name() + " --profile " +

@@ -20,12 +20,22 @@ using testing::Sandbox;
 struct Profile : ::testing::Test {
   Sandbox sandbox;
 
-  /// A profile that is measured in no time.
+  Profile() { testing::write_all(sandbox.path("small.csv"), testing::image_records()); }
+
+  /// Measures a profile in no time.
   RunResult measure(const std::string& options = "") const {
     return sandbox.run("profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --out p.json " + options);
   }
+  /// Writes p.json, which the tests that change nothing about how it is measured share.
+  void write_profile() const {
+    static const std::string profile = [&] {
+      EXPECT_EQ(measure().exit_code, 0);
+      return testing::read_all(sandbox.path("p.json"));
+    }();
+    testing::write_all(sandbox.path("p.json"), profile);
+  }
   void expect_training_refused(const std::string& file, const std::string& message) const {
-    const RunResult result = sandbox.run("train --steps 1 --profile " + file);
+    const RunResult result = sandbox.run("train --steps 1 --data small.csv --profile " + file);
     EXPECT_EQ(result.exit_code, 2) << message;
     EXPECT_TRUE(result.out.empty());
     EXPECT_NE(result.err.find("error: " + file + ": "), std::string::npos) << result.err;
@@ -131,22 +141,22 @@ TEST_F(Profile, KeepsWhatIsCompleteWhenItIsStopped) {
 }
 
 TEST_F(Profile, PredictsTrainingSteps) {
-  ASSERT_EQ(measure().exit_code, 0);
-  const RunResult with = sandbox.run("train --steps 2 --format json --profile p.json");
+  write_profile();
+  const RunResult with = sandbox.run("train --steps 2 --data small.csv --format json --profile p.json");
   ASSERT_EQ(with.exit_code, 0) << with.err;
   for (const json& step : json::parse(with.out)) {
     EXPECT_GT(step["predicted_s"], 0.0);
     // Microbatches of four samples have more than the 64 tokens that were measured at most.
     EXPECT_GT(step["extrapolated_fraction"], 0.5);
   }
-  const RunResult without = sandbox.run("train --steps 1 --format json");
+  const RunResult without = sandbox.run("train --steps 1 --data small.csv --gbs 4 --format json");
   EXPECT_FALSE(json::parse(without.out)[0].contains("predicted_s"));
 }
 
 /// Every measured second is 0 but those of the optimizer: both ranks end with their step of 2 s, which
 /// nothing else delays.
 TEST_F(Profile, PredictsWhatTheProfileSays) {
-  ASSERT_EQ(measure().exit_code, 0);
+  write_profile();
   ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
   for (UnitPoints& points : profile.tp[0].units) {
     for (ProfilePoint& p : points) p.forward_s = p.backward_input_s = p.backward_weight_s = 0;
@@ -154,16 +164,18 @@ TEST_F(Profile, PredictsWhatTheProfileSays) {
   profile.message = {};
   profile.optimizer = {2, 0};
   testing::write_all(sandbox.path("q.json"), to_json(profile));
-  const RunResult result = sandbox.run("train --steps 1 --format json --profile q.json");
+  const RunResult result =
+      sandbox.run("train --steps 1 --data small.csv --gbs 4 --format json --profile q.json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(json::parse(result.out)[0]["predicted_s"], 2.0);
 }
 
 TEST_F(Profile, IsOfOneDeviceAndModel) {
-  ASSERT_EQ(measure().exit_code, 0);
+  write_profile();
   expect_refused("\"device\": \"host\"", "\"device\": \"abacus\"", "expected 'host', found 'abacus'");
   expect_refused("\"cpu\": \"", "\"cpu\": \"no ", "another processor");
-  const RunResult elsewhere = sandbox.run("train --steps 1 --profile other.json --foreign-profile");
+  const RunResult elsewhere =
+      sandbox.run("train --steps 1 --data small.csv --gbs 4 --profile other.json --foreign-profile");
   EXPECT_EQ(elsewhere.exit_code, 0) << elsewhere.err;
   expect_refused("\"dtype\": \"f32\"", "\"dtype\": \"bf16\"", "another precision");
   expect_refused("\"ffn\": ", "\"ffn\": 1", "another model");

@@ -45,6 +45,20 @@ RunResult Sandbox::run(const std::string& arguments) const {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_all(out), read_all(err)};
 }
 
+std::string image_records(int count) {
+  std::ifstream in(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv");
+  std::string text;
+  std::string line;
+  std::getline(in, line);
+  text += line + "\n";
+  while (count > 0 && std::getline(in, line)) {
+    if (line.find(",image,") == std::string::npos) continue;
+    text += line + "\n";
+    --count;
+  }
+  return text + "two,test,,multi_image,two,2,32x32|32x32,,,,,,1,4,4,8\n";
+}
+
 void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code) {
   EXPECT_EQ(result.exit_code, exit_code) << result.err;
   EXPECT_EQ(result.out, "");

@@ -16,7 +16,8 @@ struct RunResult {
 std::string read_all(const std::filesystem::path& path);
 void write_all(const std::filesystem::path& path, const std::string& text);
 
-/// A directory of its own for each test, removed at the end, with `traces` linked to the source tree's.
+/// A Sandbox is a directory of its own for a test, removed at the end, with `traces` linked to the source
+/// tree's.
 class Sandbox {
  public:
   Sandbox();
@@ -34,7 +35,11 @@ class Sandbox {
   std::filesystem::path directory_;
 };
 
-/// One line on standard error with all of `parts`, nothing on standard output.
+/// Returns a data set of the first `count` single images of traces/datasets/vision_mix.csv and a record of
+/// two tiny ones. Live runs take a fraction of the time on it that they take on videos and documents.
+std::string image_records(int count = 100);
+
+/// Expects one line on standard error with all of `parts`, nothing on standard output.
 void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code = 2);
 
 /// A pipeline file of 2 stages, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms.

@@ -30,8 +30,13 @@ using testing::Sandbox;
 struct Train : ::testing::Test {
   Sandbox sandbox;
 
+  Train() { testing::write_all(sandbox.path("small.csv"), testing::image_records()); }
+
+  /// Trains on small.csv, in global batches of four where `options` name neither gbs nor plan.
   json train(const std::string& options) {
-    const RunResult result = sandbox.run("train --format json " + options);
+    const auto names = [&](const char* option) { return options.find(option) != std::string::npos; };
+    const std::string gbs = names("--gbs") || names("--plan") ? "" : "--gbs 4 ";
+    const RunResult result = sandbox.run("train --format json --data small.csv " + gbs + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out, nullptr, false);
   }
@@ -56,8 +61,8 @@ struct Train : ::testing::Test {
   /// Trains on, a checkpoint a step, and kills it a while after it has written one.
   void train_and_kill(const std::string& folder, std::chrono::microseconds after) const {
     const std::vector<std::int64_t> before = checkpoints(folder);
-    testing::Running run(sandbox,
-                         {"train", "--steps", "2000", "--checkpoint", folder, "--every", "1", "--resume"});
+    testing::Running run(sandbox, {"train", "--steps", "2000", "--checkpoint", folder, "--every", "1",
+                                   "--resume", "--data", "small.csv", "--gbs", "4"});
     run.wait_until([&] {
       const std::vector<std::int64_t> now = checkpoints(folder);
       return !now.empty() && (before.empty() || now.back() > before.back());
@@ -70,10 +75,10 @@ struct Train : ::testing::Test {
 
 /// 128 classes: an untrained model has a loss of about ln(128) = 4.85.
 TEST_F(Train, LossFalls) {
-  const json steps = train("--model tiny-vlm --device host --steps 40");
-  ASSERT_EQ(steps.size(), 40U);
+  const json steps = train("--model tiny-vlm --device host --steps 30 --gbs 8");
+  ASSERT_EQ(steps.size(), 30U);
   EXPECT_NEAR(steps[0]["loss"].get<double>(), 4.85, 1.0);
-  EXPECT_LT(steps[39]["loss"].get<double>(), 3.9);
+  EXPECT_LT(steps[29]["loss"].get<double>(), 3.9);
   for (const json& step : steps) {
     EXPECT_GT(step["iteration_s"], 0.0);
     EXPECT_GT(step["llm_tokens_per_s"], 0.0);
@@ -96,15 +101,13 @@ TEST_F(Train, GoesOnFromACheckpointAsIfItHadNotStopped) {
 
 /// The plan of a run may change between its checkpoints; what is learned does not.
 TEST_F(Train, GoesOnUnderAnotherPlan) {
-  const std::string data = " --data traces/datasets/vision_mix.csv ";
   EXPECT_EQ(sandbox
-                .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 16 "
-                     "--out plan.json" +
-                     data)
+                .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 16 --out plan.json "
+                     "--data small.csv")
                 .exit_code,
             0);
-  const std::vector<double> whole = losses(train("--steps 6"));
-  train("--steps 3 --checkpoint run");
+  const std::vector<double> whole = losses(train("--steps 6 --gbs 16"));
+  train("--steps 3 --gbs 16 --checkpoint run");
   const std::vector<double> rest = losses(train("--steps 6 --checkpoint run --resume --plan plan.json"));
   ASSERT_EQ(rest.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(rest[i], whole[i + 3], 1e-4 * whole[i + 3]);
@@ -127,10 +130,12 @@ TEST_F(Train, LosesNoCheckpointWhenKilled) {
 
 /// Of two, one would remove what the other is writing. A killed one leaves nothing that has to be removed.
 TEST_F(Train, HasItsCheckpointsToItself) {
-  testing::Running first(sandbox, {"train", "--steps", "100000", "--checkpoint", "run", "--every", "1"});
+  testing::Running first(sandbox, {"train", "--steps", "100000", "--checkpoint", "run", "--every", "1",
+                                   "--data", "small.csv", "--gbs", "4"});
   first.wait_until([&] { return !checkpoints("run").empty(); });
   for (const char* options : {"", " --resume"}) {
-    const RunResult second = sandbox.run("train --steps 1 --checkpoint run" + std::string(options));
+    const RunResult second =
+        sandbox.run("train --steps 1 --data small.csv --gbs 4 --checkpoint run" + std::string(options));
     EXPECT_EQ(second.exit_code, 2) << second.err;
     EXPECT_NE(second.err.find("option '--checkpoint': another run has 'run'"), std::string::npos)
         << second.err;
@@ -151,7 +156,7 @@ TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
   const std::string message = "run/step-00000001.ckpt: moment1: tensor '" + gone->name + "' is missing";
   checkpoint.tensors.erase(gone);
   write_checkpoint(path, checkpoint);
-  const RunResult result = sandbox.run("train --steps 2 --checkpoint run --resume");
+  const RunResult result = sandbox.run("train --steps 2 --data small.csv --gbs 4 --checkpoint run --resume");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
 }
@@ -160,7 +165,7 @@ TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
 TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
   std::filesystem::create_directories(sandbox.path("run"));
   ASSERT_EQ(::mkfifo(sandbox.path("run/step-00000002.ckpt").c_str(), 0600), 0);
-  const RunResult result = sandbox.run("train --steps 3 --checkpoint run --every 1");
+  const RunResult result = sandbox.run("train --steps 3 --data small.csv --gbs 4 --checkpoint run --every 1");
   EXPECT_EQ(result.err.find("step 1/3"), std::string::npos) << result.err;
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("run/step-00000002.ckpt: is no file and has the name of a checkpoint"),
@@ -197,7 +202,7 @@ TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
   EXPECT_EQ(checkpoints("run"), (std::vector<std::int64_t>{0, 3, 4}));
   EXPECT_TRUE(sandbox.has("run/step-00000000.ckpt/kept"));
   std::filesystem::create_directories(sandbox.path("run/step-00000006.ckpt/kept"));
-  const RunResult result = sandbox.run("train --steps 6 --checkpoint run --resume");
+  const RunResult result = sandbox.run("train --steps 6 --data small.csv --gbs 4 --checkpoint run --resume");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("run/step-00000006.ckpt: cannot write: it is a directory"), std::string::npos);
   EXPECT_EQ(result.err.find("step 5/6"), std::string::npos) << "before training";
@@ -205,8 +210,8 @@ TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
 
 /// Batches are made as they are needed: those of a million steps at once would be a hundred million samples.
 TEST_F(Train, BeginsARunOfAMillionSteps) {
-  testing::Running run(
-      sandbox, {"train", "--steps", "1000000", "--gbs", "100", "--checkpoint", "run", "--every", "1"});
+  testing::Running run(sandbox, {"train", "--steps", "1000000", "--gbs", "100", "--checkpoint", "run",
+                                 "--every", "1", "--data", "small.csv"});
   run.wait_until([&] { return !checkpoints("run").empty(); });
   run.send(SIGINT);
   EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
@@ -239,13 +244,12 @@ TEST_F(Train, RecordsTheCoresThatRanksTookTurnsOn) {
 
 /// The plan file of a live run is one that the simulator runs.
 TEST_F(Train, RunsThePlanThatIsSimulated) {
-  const std::string data = " --data traces/datasets/vision_mix.csv ";
-  ASSERT_EQ(sandbox
-                .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 32 "
-                     "--out plan.json" +
-                     data)
-                .exit_code,
-            0);
+  const std::string data = " --data small.csv ";
+  ASSERT_EQ(
+      sandbox
+          .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 16 --out plan.json" + data)
+          .exit_code,
+      0);
   ASSERT_EQ(sandbox.run("schedule --plan plan.json --out s.json --iterations 1" + data).exit_code, 0);
   EXPECT_EQ(sandbox.run("simulate --plan plan.json --schedule s.json").exit_code, 0);
   EXPECT_EQ(train("--plan plan.json --steps 2").size(), 2U);
@@ -278,9 +282,9 @@ TEST_F(Train, InBf16) {
 }
 
 TEST_F(Train, RefusesWhatItCannotDo) {
-  train("--steps 1 --checkpoint run");
+  train("--steps 1 --gbs 16 --checkpoint run");
   const auto refused = [&](const std::string& options, int code, const std::string& message) {
-    const RunResult result = sandbox.run("train " + options);
+    const RunResult result = sandbox.run("train --data small.csv " + options);
     EXPECT_EQ(result.exit_code, code) << options;
     EXPECT_NE(result.err.find(message), std::string::npos) << options << ": " << result.err;
   };
@@ -301,7 +305,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --every 3", 2, "option '--every': expected '--checkpoint DIR' with it");
   refused("--steps 2 --record run/step-00000001.ckpt/x", 2, "run/step-00000001.ckpt/x");
   refused("--steps 2 --record nowhere/x.json", 2, "nowhere/x.json: cannot write");
-  const RunResult proc = sandbox.run("train --steps 2 --record /proc/x");
+  const RunResult proc = sandbox.run("train --steps 2 --data small.csv --record /proc/x");
   EXPECT_EQ(proc.err.find("step 1/2"), std::string::npos) << "before training";
   testing::expect_error(proc, {"/proc/x: cannot write"});
   refused("--steps 2 --profile same.json --record same.json", 2,
@@ -319,7 +323,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --device nccl --partition", 2, "option '--partition': expected --device cuda with it");
   refused("--steps 2 --cores -1", 2, "option '--cores': expected a whole number from 0");
   std::filesystem::resize_file(sandbox.path("run/step-00000001.ckpt"), 1000);
-  const RunResult truncated = sandbox.run("train --steps 1 --checkpoint run --resume");
+  const RunResult truncated = sandbox.run("train --steps 1 --data small.csv --checkpoint run --resume");
   EXPECT_EQ(truncated.exit_code, 2);
   EXPECT_NE(truncated.err.find("passed over"), std::string::npos) << truncated.err;
   EXPECT_NE(truncated.err.find("has checkpoints of which none can be read"), std::string::npos)
