@@ -1,7 +1,7 @@
 # The host's operations a second time, for AVX2 with fused multiply-add; make_host_kernels() chooses at run time.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/host/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/host_kernels\\.cpp$")  # these are not for one processor
+  list(FILTER sources EXCLUDE REGEX "/host_kernels\\.cpp$")  # this is not for one processor
   add_library(dflop_kernels_avx2 OBJECT ${sources})
   target_include_directories(dflop_kernels_avx2 PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(dflop_kernels_avx2 PRIVATE -mavx2 -mfma)

@@ -22,6 +22,7 @@ struct AttentionShape {
   std::int64_t out_columns() const { return std::int64_t{heads} * head_dim; }
 };
 
+/// An AdamWStep has the numbers of one step of the optimizer.
 struct AdamWStep {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
@@ -56,13 +57,14 @@ class Kernels {
   Operation<void(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
                  double epsilon)>
       layer_norm;
-  /// dx of layer_norm; dgamma and dbeta are added to. Without their columns they are left out, and so is dx
-  /// without data.
+  /// dx is the gradient of layer_norm; dgamma and dbeta are added to. Without their columns they are left
+  /// out, and so is dx without data.
   Operation<void(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                  ConstSums statistics)>
       layer_norm_backward;
   /// y = x * rstd * gamma by rows, rstd = 1 / sqrt(mean of x^2 + epsilon). statistics[n, 1] keeps rstd.
   Operation<void(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, double epsilon)> rms_norm;
+  /// dx is the gradient of rms_norm; dgamma is added to. Either is left out as in layer_norm_backward.
   Operation<void(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                  ConstSums statistics)>
       rms_norm_backward;
@@ -71,9 +73,11 @@ class Kernels {
 
   /// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
   Operation<void(Matrix y, ConstMatrix x)> gelu;
+  /// dx = dy * the derivative of gelu at x.
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> gelu_backward;
   /// y[n, f] = silu(gate) * up, of x[n, 2 f] = [gate | up]; silu(g) = g / (1 + exp(-g)).
   Operation<void(Matrix y, ConstMatrix x)> swiglu;
+  /// dx[n, 2 f] is the gradient of swiglu at x, of dy[n, f].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> swiglu_backward;
 
   // Attention.
@@ -87,6 +91,7 @@ class Kernels {
   /// exponentials.
   Operation<void(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets)>
       attention;
+  /// dqkv is the gradient of attention, of dout, with the out and the statistics that it gave.
   Operation<void(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
                  const AttentionShape& shape, Indices offsets)>
       attention_backward;
@@ -99,6 +104,7 @@ class Kernels {
   Operation<void(Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first)> embedding_backward;
   /// y[i] = mean of the rows [begin[i], end[i]) of x, which are at least one.
   Operation<void(Matrix y, ConstMatrix x, Indices begin, Indices end)> pool_rows;
+  /// dx[j] = the sum of dy[i] / (end[i] - begin[i]) over the windows i that have row j.
   Operation<void(Matrix dx, ConstMatrix dy, Indices begin, Indices end)> pool_rows_backward;
   /// y[i] = x[index[i]].
   Operation<void(Matrix y, ConstMatrix x, Indices index)> gather_rows;
@@ -107,7 +113,7 @@ class Kernels {
 
   // The loss: cross entropy over a vocabulary that several ranks share.
 
-  /// Of each row of logits[n, v], the classes [first, first + v): parts[n, 3] = largest logit, sum of
+  /// Takes each row of logits[n, v], the classes [first, first + v): parts[n, 3] = largest logit, sum of
   /// exp(logit - largest), and the target's logit, 0 where the target is another rank's. A negative target
   /// is none.
   Operation<void(Sums parts, ConstMatrix logits, Indices targets, std::int64_t first)> cross_entropy_parts;
@@ -123,6 +129,7 @@ class Kernels {
 
   /// y += x.
   Operation<void(InOutMatrix y, ConstMatrix x)> add;
+  /// y = 0.
   Operation<void(Matrix y)> zero_values;
   Operation<void(Sums y)> zero_sums;
   void zero(Matrix y) const { zero_values(y); }
