@@ -19,7 +19,7 @@ add_library(dflop_options INTERFACE)
 target_compile_features(dflop_options INTERFACE cxx_std_20)
 # nvcc gets its language level by hand: CMake 3.25 drops what is above 17 for it without a word.
 target_compile_options(dflop_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror=switch;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual>
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlaps in `"text" + std::string` (bug 105329) and uninitialised members of std::variant and std::regex

@@ -1,26 +1,12 @@
 #include "core/plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "core/error.hpp"
 
 namespace dflop {
 namespace {
-
-constexpr std::array<std::string_view, 3> kLayouts = {"disaggregated", "uniform", "colocated"};
-constexpr std::array<std::string_view, kPipelineSchedules> kSchedules = {
-    "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "eager-1f1b", "encoder-in-bubbles"};
-constexpr std::array<std::string_view, 3> kRecomputations = {"none", "selective", "full"};
-constexpr std::array<std::string_view, kRankOrders> kRankOrderNames = {"stage-major", "replica-major"};
-
-template <typename Enum, std::size_t N>
-std::optional<Enum> find(const std::array<std::string_view, N>& names, std::string_view name) {
-  const auto it = std::find(names.begin(), names.end(), name);
-  if (it == names.end()) return std::nullopt;
-  return static_cast<Enum>(it - names.begin());
-}
 
 /// The checks of one plan.
 class PlanCheck {
@@ -57,15 +43,15 @@ class PlanCheck {
   /// Which schedule goes with which layout and chunks.
   void check_schedule() const {
     const std::string schedule(to_string(plan_.schedule));
-    const bool in_bubbles = plan_.schedule == PipelineSchedule::encoder_in_bubbles;
-    if (in_bubbles != (plan_.layout == Layout::colocated)) {
-      refuse("schedule", "encoder-in-bubbles is for a colocated plan and no other, found " + schedule +
-                             " for a " + std::string(to_string(plan_.layout)) + " one");
+    const OrderTraits& order = traits(plan_.schedule);
+    if (!fits(order, plan_.layout)) {
+      const auto colocated = orders_where([](const OrderTraits& o) { return fits(o, Layout::colocated); });
+      refuse("schedule", listed(names_of(colocated)) + " is for a colocated plan and no other, found " +
+                             schedule + " for a " + std::string(to_string(plan_.layout)) + " one");
     }
     require_positive("chunks", plan_.chunks);
-    const int chunks = plan_.schedule == PipelineSchedule::zb_v ? 2 : 1;
-    if (plan_.schedule != PipelineSchedule::interleaved && plan_.chunks != chunks) {
-      refuse("chunks", "expected " + std::to_string(chunks) + " for " + schedule + ", found " +
+    if (!order.takes_chunks(plan_.chunks)) {
+      refuse("chunks", "expected " + std::to_string(order.chunks) + " for " + schedule + ", found " +
                            std::to_string(plan_.chunks));
     }
   }
@@ -137,11 +123,11 @@ class PlanCheck {
     require("encoder.dp", "dp x pp of llm", plan_.llm.dp * plan_.llm.pp, plan_.encoder.dp);
   }
 
-  /// Interleaved ranks take as many microbatches of a chunk in turn as there are ranks.
   void check_order() const {
-    if (plan_.schedule != PipelineSchedule::interleaved || plan_.microbatches % plan_.llm.pp == 0) return;
-    refuse("microbatches", "expected a multiple of llm.pp " + std::to_string(plan_.llm.pp) +
-                               " for interleaved, found " + std::to_string(plan_.microbatches));
+    if (!traits(plan_.schedule).in_rounds || plan_.microbatches % plan_.llm.pp == 0) return;
+    refuse("microbatches", "expected a multiple of llm.pp " + std::to_string(plan_.llm.pp) + " for " +
+                               std::string(to_string(plan_.schedule)) + ", found " +
+                               std::to_string(plan_.microbatches));
   }
 
   /// A module that is too large alone is to blame; else it is both that do not fit together.
@@ -193,29 +179,6 @@ int replica_pieces(const ModulePlan& encoder, const ModulePlan& llm) {
 
 }  // namespace
 
-std::string_view to_string(Layout layout) {
-  return kLayouts[static_cast<std::size_t>(layout)];
-}
-std::string_view to_string(PipelineSchedule schedule) {
-  return kSchedules[static_cast<std::size_t>(schedule)];
-}
-std::string_view to_string(Recomputation recomputation) {
-  return kRecomputations[static_cast<std::size_t>(recomputation)];
-}
-std::string_view to_string(RankOrder order) {
-  return kRankOrderNames[static_cast<std::size_t>(order)];
-}
-std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name) {
-  return find<PipelineSchedule>(kSchedules, name);
-}
-std::optional<Recomputation> recomputation_from_string(std::string_view name) {
-  return find<Recomputation>(kRecomputations, name);
-}
-
-std::optional<RankOrder> rank_order_from_string(std::string_view name) {
-  return find<RankOrder>(kRankOrderNames, name);
-}
-
 std::vector<int> split_layers(int layers, int stages) {
   std::vector<int> split(stages, layers / stages);
   for (int s = 0; s < layers % stages; ++s) ++split[s];
@@ -258,7 +221,7 @@ std::string describe(const Plan& plan) {
     return "tp" + std::to_string(m.tp) + " pp" + std::to_string(m.pp) + " dp" + std::to_string(m.dp);
   };
   std::string tail = " mb" + std::to_string(plan.microbatches);
-  if (plan.schedule > PipelineSchedule::one_f_one_b) tail += " " + std::string(to_string(plan.schedule));
+  if (!traits(plan.schedule).is_usual) tail += " " + std::string(to_string(plan.schedule));
   if (plan.chunks > 1) tail += " x" + std::to_string(plan.chunks);
   if (plan.placement != RankOrder::stage_major) tail += " " + std::string(to_string(plan.placement));
   if (plan.layout != Layout::disaggregated) return shape(plan.llm) + tail;

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/cluster.hpp"
 #include "core/model.hpp"
+#include "core/names.hpp"
+#include "core/pipeline_orders.hpp"
 
 namespace dflop {
 
@@ -18,48 +18,37 @@ enum class Layout : std::uint8_t {
   colocated,      ///< every tp group of the LLM also holds the whole encoder
 };
 
-/// The order of forwards and backwards; core/order/schedules.hpp describes each.
-enum class PipelineSchedule : std::uint8_t {
-  gpipe,
-  one_f_one_b,
-  interleaved,
-  zb_h1,
-  zb_h2,
-  zb_v,
-  eager_1f1b,
-  encoder_in_bubbles,
-};
-inline constexpr int kPipelineSchedules = 8;
-
 /// How the pipelines' ranks are numbered, and so which of them share a node, as ranks fill one node after the
 /// other. tp is always innermost.
 enum class RankOrder : std::uint8_t {
   /// The dp ranks of a stage follow each other: gradient reductions stay inside nodes as far as they can. In
-  /// a
-  /// disaggregated plan the encoder comes first.
+  /// a disaggregated plan the encoder comes first.
   stage_major,
   /// The stages of a dp rank follow each other: messages of the pipeline stay inside nodes as far as they
-  /// can.
-  /// A disaggregated plan is cut into as many equal pieces as both dp's allow with every tp group at a
-  /// multiple
-  /// of its tp, and in each piece the encoder's dp ranks come before those of the LLM, so that most of the
-  /// reshard is inside pieces.
+  /// can. A disaggregated plan is cut into as many equal pieces as both dp's allow with every tp group at a
+  /// multiple of its tp, and in each piece the encoder's dp ranks come before those of the LLM, so that most
+  /// of the reshard is inside pieces.
   replica_major,
 };
-inline constexpr int kRankOrders = 2;
 
 /// How much of a layer's activations is computed again in the backward pass.
 enum class Recomputation : std::uint8_t { none, selective, full };
 
-std::string_view to_string(Layout layout);
-/// "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "eager-1f1b", "encoder-in-bubbles".
-std::string_view to_string(PipelineSchedule schedule);
-std::string_view to_string(Recomputation recomputation);
-/// "stage-major", "replica-major".
-std::string_view to_string(RankOrder order);
-std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name);
-std::optional<Recomputation> recomputation_from_string(std::string_view name);
-std::optional<RankOrder> rank_order_from_string(std::string_view name);
+template <>
+inline constexpr NameTable<Layout, 3> kNames<Layout> = {{{Layout::disaggregated, "disaggregated"},
+                                                         {Layout::uniform, "uniform"},
+                                                         {Layout::colocated, "colocated"}}};
+template <>
+inline constexpr NameTable<RankOrder, 2> kNames<RankOrder> = {
+    {{RankOrder::stage_major, "stage-major"}, {RankOrder::replica_major, "replica-major"}}};
+template <>
+inline constexpr NameTable<Recomputation, 3> kNames<Recomputation> = {
+    {{Recomputation::none, "none"}, {Recomputation::selective, "selective"}, {Recomputation::full, "full"}}};
+
+/// Whether plans of this layout can run in this order.
+inline bool fits(const OrderTraits& order, Layout layout) {
+  return order.spreads_encoder == (layout == Layout::colocated);
+}
 
 /// Parallelism of one module.
 struct ModulePlan {
@@ -75,13 +64,28 @@ struct ModulePlan {
 /// Bytes of a gradient bucket at most.
 inline constexpr std::int64_t kMostGradientBucket = std::int64_t{1} << 50;
 
+/// What a user may ask of a plan and a planner then leaves as it is given, or chooses itself.
+struct PlanOptions {
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  int chunks = 1;  ///< stages of each pipeline rank; more than 1 only for planners of uniform plans
+  Recomputation recomputation = Recomputation::full;
+  /// Gradients are reduced in buckets of about so many bytes, each as soon as the stage's last backward has
+  /// made them; 0: all at once, after the last backward of the group.
+  Bytes gradient_bucket;
+  RankOrder placement = RankOrder::stage_major;
+  bool zero1 = true;              ///< optimizer states split over dp
+  bool sequence_parallel = true;  ///< activations between tp regions split over tp
+
+  bool operator==(const PlanOptions&) const = default;
+};
+
 /// A complete training configuration. With Layout::uniform both modules have the same tp, pp and dp, and
 /// stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With Layout::colocated the
 /// encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp = llm.dp * llm.pp.
 ///
 /// Each pipeline rank of the LLM (uniform: of the pipeline) runs `chunks` stages, and the layers of that
 /// module have pp * chunks entries. An encoder with ranks of its own has one stage on each.
-struct Plan {
+struct Plan : PlanOptions {
   std::string planner;  ///< who made it
   std::string model;
   std::string cluster;
@@ -90,15 +94,6 @@ struct Plan {
   ModulePlan encoder;
   ModulePlan llm;
   int microbatches = 1;  ///< an iteration, per LLM dp rank
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
-  int chunks = 1;  ///< stages of each pipeline rank: any for interleaved, 2 for zb-v, 1 for the others
-  Recomputation recomputation = Recomputation::full;
-  /// Gradients are reduced in buckets of about so many bytes, each as soon as the stage's last backward has
-  /// made them; 0: all at once, after the last backward of the group.
-  Bytes gradient_bucket;
-  RankOrder placement = RankOrder::stage_major;
-  bool zero1 = true;              ///< optimizer states split over dp
-  bool sequence_parallel = true;  ///< activations between tp regions split over tp
 
   int ranks() const { return layout == Layout::disaggregated ? encoder.ranks() + llm.ranks() : llm.ranks(); }
   int bins() const { return microbatches * llm.dp; }

@@ -2,9 +2,9 @@
 // same one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/plan.hpp"
@@ -26,12 +26,23 @@ enum class Op : std::uint8_t {
   all_reduce_wait,   ///< the group waits for the end of what it has started
   optimizer_step,
 };
-inline constexpr int kOps = 12;
 
-std::string_view to_string(Op op);
+template <>
+inline constexpr NameTable<Op, 12> kNames<Op> = {{{Op::forward, "forward"},
+                                                  {Op::backward, "backward"},
+                                                  {Op::backward_input, "backward_input"},
+                                                  {Op::backward_weight, "backward_weight"},
+                                                  {Op::send, "send"},
+                                                  {Op::receive, "receive"},
+                                                  {Op::reshard_send, "reshard_send"},
+                                                  {Op::reshard_receive, "reshard_receive"},
+                                                  {Op::all_reduce, "all_reduce"},
+                                                  {Op::all_reduce_start, "all_reduce_start"},
+                                                  {Op::all_reduce_wait, "all_reduce_wait"},
+                                                  {Op::optimizer_step, "optimizer_step"}}};
 
 constexpr bool is_compute(Op op) {
-  return op <= Op::backward_weight;
+  return op == Op::forward || op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
 }
 constexpr bool is_send(Op op) {
   return op == Op::send || op == Op::reshard_send;
@@ -40,7 +51,7 @@ constexpr bool is_receive(Op op) {
   return op == Op::receive || op == Op::reshard_receive;
 }
 constexpr bool is_collective(Op op) {
-  return op >= Op::all_reduce && op <= Op::all_reduce_wait;
+  return op == Op::all_reduce || op == Op::all_reduce_start || op == Op::all_reduce_wait;
 }
 /// Whether the group takes part in its collective from this instruction on.
 constexpr bool enters_collective(Op op) {
@@ -123,7 +134,11 @@ struct Program {
   std::vector<Collective> collectives;
 
   /// One more than the last rank of any group.
-  int ranks() const;
+  int ranks() const {
+    int ranks = 0;
+    for (const Group& group : groups) ranks = std::max(ranks, group.first_rank + group.ranks);
+    return ranks;
+  }
 };
 
 }  // namespace dflop

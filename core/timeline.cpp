@@ -25,11 +25,6 @@ std::vector<std::size_t> first_group_of_stages(const Program& program) {
 
 }  // namespace
 
-std::string_view to_string(Stream stream) {
-  constexpr std::array<std::string_view, kStreams> names = {"compute", "send", "receive", "collective"};
-  return names[static_cast<std::size_t>(stream)];
-}
-
 double idle_fraction(const Timeline& timeline) {
   if (timeline.makespan.count() == 0) return 0.0;
   double idle_rank_time = 0;

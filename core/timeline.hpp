@@ -16,7 +16,11 @@ namespace dflop {
 enum class Stream : std::uint8_t { compute, send, receive, collective };
 inline constexpr int kStreams = 4;
 
-std::string_view to_string(Stream stream);
+template <>
+inline constexpr NameTable<Stream, kStreams> kNames<Stream> = {{{Stream::compute, "compute"},
+                                                                {Stream::send, "send"},
+                                                                {Stream::receive, "receive"},
+                                                                {Stream::collective, "collective"}}};
 
 /// One thing that a rank did. Spans of one stream of a rank do not overlap, except those of `send` and
 /// `receive`, where several messages may be in flight.

@@ -84,7 +84,7 @@ std::vector<int> limits(const Plan& plan, const Program& program, const ProgramC
     Bytes left = usable - costs.model_state[g].total() - memory.workspace;
     Bytes one = memory.activation;
     if (shape.spreads_encoder()) {
-      left -= times(memory.activation, std::min(plan.microbatches, shape.ranks - rank));
+      left -= times(memory.activation, traits(plan.schedule).surely_held(shape, rank));
       one = memory.encoder_activation;
     }
     const std::int64_t held = std::max<std::int64_t>(1, left.count / std::max<std::int64_t>(1, one.count));

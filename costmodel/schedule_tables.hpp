@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/cost_model.hpp"
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop {
 

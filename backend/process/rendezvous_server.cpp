@@ -127,9 +127,17 @@ void RendezvousServer::handle(Peer& peer, Frame frame) {
       return add_state(peer.rank, frame.value);
     case FrameKind::bye:
       return leave(peer.rank);
-    default:
-      return lose(peer);
+    case FrameKind::hello:
+    case FrameKind::welcome:
+    case FrameKind::refused:
+    case FrameKind::value:
+    case FrameKind::pong:
+    case FrameKind::ask:
+    case FrameKind::ended:
+    case FrameKind::gone:
+      break;  // nothing that a rank that takes part sends
   }
+  lose(peer);
 }
 
 /// A rank of another run must not end this one: it is told, and this one goes on waiting.

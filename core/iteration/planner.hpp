@@ -18,17 +18,6 @@ namespace dflop {
 /// The samples of one iteration.
 using Batch = std::vector<Sample>;
 
-/// What every planner leaves as it is given.
-struct PlanOptions {
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
-  Recomputation recomputation = Recomputation::full;
-  bool zero1 = true;
-  bool sequence_parallel = true;
-  int chunks = 1;         ///< stages of each pipeline rank; more than 1 only for planners of uniform plans
-  Bytes gradient_bucket;  ///< see Plan
-  RankOrder placement = RankOrder::stage_major;
-};
-
 /// Which number stands for a plan's iterations.
 enum class PlanObjective : std::uint8_t {
   mean,
@@ -36,8 +25,9 @@ enum class PlanObjective : std::uint8_t {
   cvar,  ///< mean of the slowest quarter, of at least one
 };
 
-std::string_view to_string(PlanObjective objective);  ///< "mean", "p95", "cvar"
-std::optional<PlanObjective> plan_objective_from_string(std::string_view name);
+template <>
+inline constexpr NameTable<PlanObjective, 3> kNames<PlanObjective> = {
+    {{PlanObjective::mean, "mean"}, {PlanObjective::p95, "p95"}, {PlanObjective::cvar, "cvar"}}};
 
 /// Seconds of a plan whose iterations took these.
 /// @pre there is at least one

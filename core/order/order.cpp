@@ -22,9 +22,19 @@ char letter_of(Op op) {
       return 'B';
     case Op::backward_input:
       return 'I';
-    default:
+    case Op::backward_weight:
       return 'W';
+    case Op::send:
+    case Op::receive:
+    case Op::reshard_send:
+    case Op::reshard_receive:
+    case Op::all_reduce:
+    case Op::all_reduce_start:
+    case Op::all_reduce_wait:
+    case Op::optimizer_step:
+      break;  // no step of an order
   }
+  return '?';
 }
 
 std::optional<Op> op_from_letter(char letter) {

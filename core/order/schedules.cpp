@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -10,13 +11,6 @@
 
 namespace dflop {
 namespace {
-
-std::vector<ScheduleStep> gpipe(int stage, int microbatches) {
-  std::vector<ScheduleStep> steps;
-  for (int j = 0; j < microbatches; ++j) steps.push_back({Op::forward, stage, j});
-  for (int j = 0; j < microbatches; ++j) steps.push_back({Op::backward, stage, j});
-  return steps;
-}
 
 /// One forward and one backward in turn after `warm_up` forwards.
 std::vector<ScheduleStep> one_f_one_b(int stage, int microbatches, int warm_up) {
@@ -87,49 +81,181 @@ std::vector<int> eager_held(int ranks, const std::vector<int>& most_held) {
   return held;
 }
 
-std::vector<std::vector<ScheduleStep>> eager(const PipelineShape& shape, const std::vector<int>& most_held) {
-  std::vector<std::vector<ScheduleStep>> steps;
-  for (const int held : eager_held(shape.ranks, most_held)) {
-    steps.push_back(one_f_one_b(static_cast<int>(steps.size()), shape.microbatches, held - 1));
-  }
+using Steps = OrderTraits::Steps;
+
+/// Calls `steps(rank)` for each rank.
+template <typename RankSteps>
+Steps of_each_rank(const PipelineShape& shape, const RankSteps& rank_steps) {
+  Steps steps;
+  for (int rank = 0; rank < shape.ranks; ++rank) steps.push_back(rank_steps(rank));
   return steps;
 }
 
-/// The steps of one rank where they follow from the shape alone.
-std::vector<ScheduleStep> rank_steps(const PipelineShape& shape, int rank) {
-  const int after = shape.ranks - rank - 1;
-  switch (shape.kind) {
-    case PipelineSchedule::gpipe:
-      return gpipe(rank, shape.microbatches);
-    case PipelineSchedule::interleaved:
-      if (shape.chunks > 1) return interleaved(shape, rank);
-      break;
-    case PipelineSchedule::zb_h1:
-      return split_one_f_one_b(rank, shape.microbatches, after, rank);
-    case PipelineSchedule::zb_h2:
-      if (shape.microbatches < 2 * shape.ranks - 1) {
-        return split_one_f_one_b(rank, shape.microbatches, after, rank);
-      }
-      return split_one_f_one_b(rank, shape.microbatches, 2 * after, 2 * rank);
-    default:  // 1f1b; those that read tables are not made here
-      break;
-  }
-  return one_f_one_b(rank, shape.microbatches, after);
+Steps gpipe_steps(const PipelineShape& shape, const ScheduleTables&) {
+  return of_each_rank(shape, [&](int rank) {
+    std::vector<ScheduleStep> steps;
+    for (int j = 0; j < shape.microbatches; ++j) steps.push_back({Op::forward, rank, j});
+    for (int j = 0; j < shape.microbatches; ++j) steps.push_back({Op::backward, rank, j});
+    return steps;
+  });
 }
 
-/// The steps of all ranks of a shape without leading stages.
-std::vector<std::vector<ScheduleStep>> chunked_steps(const PipelineShape& shape,
-                                                     const ScheduleTables& tables) {
-  if (shape.kind == PipelineSchedule::zb_v) return zb_v_steps(shape, tables.times);
-  if (shape.kind == PipelineSchedule::eager_1f1b) return eager(shape, tables.most_held);
-  std::vector<std::vector<ScheduleStep>> steps;
-  for (int rank = 0; rank < shape.ranks; ++rank) steps.push_back(rank_steps(shape, rank));
-  if (!shape.spreads_encoder()) return steps;
+Steps one_f_one_b_steps(const PipelineShape& shape, const ScheduleTables&) {
+  return of_each_rank(
+      shape, [&](int rank) { return one_f_one_b(rank, shape.microbatches, shape.ranks - rank - 1); });
+}
+
+Steps interleaved_steps(const PipelineShape& shape, const ScheduleTables& tables) {
+  if (shape.chunks == 1) return one_f_one_b_steps(shape, tables);
+  return of_each_rank(shape, [&](int rank) { return interleaved(shape, rank); });
+}
+
+Steps zb_h1_steps(const PipelineShape& shape, const ScheduleTables&) {
+  return of_each_rank(shape, [&](int rank) {
+    return split_one_f_one_b(rank, shape.microbatches, shape.ranks - rank - 1, rank);
+  });
+}
+
+PipelineSchedule zb_h2_acts_as(int ranks, int microbatches) {
+  return microbatches < 2 * ranks - 1 ? PipelineSchedule::zb_h1 : PipelineSchedule::zb_h2;
+}
+
+bool is_zb_h1(const PipelineShape& shape) {
+  return zb_h2_acts_as(shape.ranks, shape.microbatches) == PipelineSchedule::zb_h1;
+}
+
+Steps zb_h2_steps(const PipelineShape& shape, const ScheduleTables& tables) {
+  if (is_zb_h1(shape)) return zb_h1_steps(shape, tables);
+  return of_each_rank(shape, [&](int rank) {
+    return split_one_f_one_b(rank, shape.microbatches, 2 * (shape.ranks - rank - 1), 2 * rank);
+  });
+}
+
+Steps zb_v_steps_of(const PipelineShape& shape, const ScheduleTables& tables) {
+  return zb_v_steps(shape, tables.times);
+}
+
+Steps eager_steps(const PipelineShape& shape, const ScheduleTables& tables) {
+  const std::vector<int> held = eager_held(shape.ranks, tables.most_held);
+  return of_each_rank(shape, [&](int rank) { return one_f_one_b(rank, shape.microbatches, held[rank] - 1); });
+}
+
+Steps bubble_steps_of(const PipelineShape& shape, const ScheduleTables& tables) {
+  Steps steps = one_f_one_b_steps(shape, tables);
   for (std::vector<ScheduleStep>& of_rank : steps) {
     for (ScheduleStep& step : of_rank) ++step.stage;
   }
   return bubble_steps(shape, tables, steps);
 }
+
+int holds_all(const PipelineShape& shape, int) {
+  return shape.microbatches;
+}
+
+int holds_one(const PipelineShape&, int) {
+  return 1;
+}
+
+/// The warm-up of 1f1b, and one more.
+int one_f_one_b_held(const PipelineShape& shape, int rank) {
+  return std::min(shape.microbatches, shape.all_ranks() - rank);
+}
+
+/// A leading stage in front of chunks, which hold more than a rank with one stage.
+int leading_held(const PipelineShape& shape, int rank) {
+  return std::min(shape.microbatches, shape.all_ranks() - rank + shape.ranks);
+}
+
+int interleaved_held(const PipelineShape& shape, int rank) {
+  const int after = shape.all_ranks() - rank - 1;
+  if (rank < shape.leading) return leading_held(shape, rank);
+  return std::min(shape.microbatches * shape.chunks, 2 * after + (shape.chunks - 1) * shape.ranks + 1);
+}
+
+int zb_h1_held(const PipelineShape& shape, int) {
+  return std::min(shape.microbatches, shape.ranks);
+}
+
+int zb_h2_held(const PipelineShape& shape, int) {
+  return std::min(shape.microbatches, is_zb_h1(shape) ? shape.ranks : 2 * shape.ranks - 1);
+}
+
+int zb_v_held(const PipelineShape& shape, int rank) {
+  if (rank < shape.leading) return leading_held(shape, rank);
+  return std::min(shape.microbatches, shape.ranks) * shape.chunks;
+}
+
+constexpr OrderTraits kOrders[] = {
+    {.kind = PipelineSchedule::gpipe,
+     .name = "gpipe",
+     .is_usual = true,
+     .is_searched = false,  // as slow as 1f1b, with more memory
+     .steps = gpipe_steps,
+     .most_held = holds_all,
+     .surely_held = holds_all},
+    {.kind = PipelineSchedule::one_f_one_b,
+     .name = "1f1b",
+     .is_usual = true,
+     .steps = one_f_one_b_steps,
+     .most_held = one_f_one_b_held,
+     .surely_held = one_f_one_b_held},
+    {.kind = PipelineSchedule::interleaved,
+     .name = "interleaved",
+     .chunks = OrderTraits::kAnyChunks,
+     .in_rounds = true,
+     .steps = interleaved_steps,
+     .most_held = interleaved_held,
+     .surely_held = holds_one},
+    {.kind = PipelineSchedule::zb_h1,
+     .name = "zb-h1",
+     .splits_backward = true,
+     .steps = zb_h1_steps,
+     .most_held = zb_h1_held,
+     .surely_held = one_f_one_b_held},
+    {.kind = PipelineSchedule::zb_h2,
+     .name = "zb-h2",
+     .splits_backward = true,
+     .steps = zb_h2_steps,
+     .most_held = zb_h2_held,
+     .surely_held = one_f_one_b_held,
+     .acts_as = zb_h2_acts_as},
+    {.kind = PipelineSchedule::zb_v,
+     .name = "zb-v",
+     .chunks = 2,
+     .placement = Placement::v,
+     .splits_backward = true,
+     .reads_times = true,
+     .steps = zb_v_steps_of,
+     .most_held = zb_v_held,
+     .surely_held = holds_one},
+    {.kind = PipelineSchedule::eager_1f1b,
+     .name = "eager-1f1b",
+     .reads_limits = true,
+     .steps = eager_steps,
+     .most_held = holds_one,
+     .surely_held = holds_one},
+    {.kind = PipelineSchedule::encoder_in_bubbles,
+     .name = "encoder-in-bubbles",
+     .spreads_encoder = true,
+     .reads_times = true,
+     .reads_limits = true,
+     .steps = bubble_steps_of,
+     .most_held = one_f_one_b_held,
+     .surely_held = one_f_one_b_held},
+};
+
+constexpr std::size_t row_of(PipelineSchedule schedule) {
+  return static_cast<std::size_t>(schedule);
+}
+
+/// traits() finds a row by the value of its kind.
+constexpr bool rows_are_in_place() {
+  for (std::size_t row = 0; row < std::size(kOrders); ++row) {
+    if (row_of(kOrders[row].kind) != row) return false;
+  }
+  return true;
+}
+static_assert(rows_are_in_place(), "the rows of kOrders come in the order of the enumerators");
 
 /// The order of the stage before `stage`, whose steps are among `steps`: the same with forwards one ahead.
 std::vector<ScheduleStep> upstream_steps(const std::vector<ScheduleStep>& steps, int stage,
@@ -159,8 +285,41 @@ StepTimes without_first(StepTimes times, std::ptrdiff_t count) {
 
 }  // namespace
 
-std::string_view to_string(Placement placement) {
-  return placement == Placement::v ? "v" : "round-robin";
+std::span<const OrderTraits> pipeline_orders() {
+  return kOrders;
+}
+
+const OrderTraits& traits(PipelineSchedule schedule) {
+  return kOrders[row_of(schedule)];
+}
+
+std::vector<PipelineSchedule> orders_where(bool (*holds)(const OrderTraits& order)) {
+  std::vector<PipelineSchedule> found;
+  for (const OrderTraits& order : kOrders) {
+    if (holds(order)) found.push_back(order.kind);
+  }
+  return found;
+}
+
+std::vector<PipelineSchedule> all_pipeline_orders() {
+  return orders_where([](const OrderTraits&) { return true; });
+}
+
+std::vector<PipelineSchedule> plainest_first(std::vector<PipelineSchedule> orders) {
+  std::stable_partition(orders.begin(), orders.end(),
+                        [](PipelineSchedule order) { return order == PlanOptions{}.schedule; });
+  return orders;
+}
+
+std::string_view to_string(PipelineSchedule schedule) {
+  return traits(schedule).name;
+}
+
+std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name) {
+  for (const OrderTraits& order : kOrders) {
+    if (order.name == name) return order.kind;
+  }
+  return std::nullopt;
 }
 
 void validate(const PipelineShape& shape, const std::string& where) {
@@ -172,14 +331,14 @@ void validate(const PipelineShape& shape, const std::string& where) {
   const std::string of_kind = " for " + std::string(to_string(shape.kind));
   require(shape.ranks >= 1, "stages", "at least 1", shape.ranks);
   require(shape.microbatches >= 1, "microbatches", "at least 1", shape.microbatches);
-  if (shape.kind == PipelineSchedule::interleaved) {
-    require(shape.chunks >= 1, "chunks", "at least 1", shape.chunks);
-    require(shape.microbatches % shape.ranks == 0, "microbatches",
-            "a multiple of the " + std::to_string(shape.ranks) + " stages" + of_kind, shape.microbatches);
+  const OrderTraits& order = traits(shape.kind);
+  if (order.chunks == OrderTraits::kAnyChunks) {
+    require(order.takes_chunks(shape.chunks), "chunks", "at least 1", shape.chunks);
   } else {
-    const int chunks = shape.kind == PipelineSchedule::zb_v ? 2 : 1;
-    require(shape.chunks == chunks, "chunks", std::to_string(chunks) + of_kind, shape.chunks);
+    require(order.takes_chunks(shape.chunks), "chunks", std::to_string(order.chunks) + of_kind, shape.chunks);
   }
+  require(!order.in_rounds || shape.microbatches % shape.ranks == 0, "microbatches",
+          "a multiple of the " + std::to_string(shape.ranks) + " stages" + of_kind, shape.microbatches);
   require(shape.ranks <= kMostRawStages / shape.chunks, "stages",
           "at most " + std::to_string(kMostRawStages / shape.chunks) + " of " + std::to_string(shape.chunks) +
               " chunks",
@@ -195,8 +354,8 @@ int rank_of_stage(const PipelineShape& shape, int stage, int microbatch) {
   if (shape.spreads_encoder()) return stage == 0 ? microbatch % shape.ranks : stage - 1;
   const int chunk = (stage - shape.leading) / shape.ranks;
   const int place = (stage - shape.leading) % shape.ranks;
-  const bool is_v = shape.placement ? *shape.placement == Placement::v : shape.kind == PipelineSchedule::zb_v;
-  return shape.leading + (is_v && chunk % 2 == 1 ? shape.ranks - 1 - place : place);
+  const bool is_v = chunk % 2 == 1 && shape.chunk_placement() == Placement::v;
+  return shape.leading + (is_v ? shape.ranks - 1 - place : place);
 }
 
 std::vector<std::vector<int>> stages_of_ranks(const PipelineShape& shape) {
@@ -220,7 +379,7 @@ std::vector<std::vector<ScheduleStep>> pipeline_steps(const PipelineShape& shape
     if (known.times.forward.empty()) known.times = equal_times(shape);
     known.times = without_first(std::move(known.times), std::ptrdiff_t{shape.leading} * shape.microbatches);
   }
-  std::vector<std::vector<ScheduleStep>> steps = chunked_steps(chunked, known);
+  std::vector<std::vector<ScheduleStep>> steps = traits(shape.kind).steps(chunked, known);
   for (std::vector<ScheduleStep>& of_rank : steps) {
     for (ScheduleStep& step : of_rank) step.stage += shape.leading;
   }

@@ -21,43 +21,21 @@ struct ScheduleStep {
   bool operator==(const ScheduleStep&) const = default;
 };
 
-/// Whether backwards are split into input and weight parts.
-constexpr bool splits_backward(PipelineSchedule schedule) {
-  return schedule >= PipelineSchedule::zb_h1 && schedule <= PipelineSchedule::zb_v;
-}
-
-/// Whether ranks can run several stages.
-constexpr bool has_chunks(PipelineSchedule schedule) {
-  return schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zb_v;
-}
-
-/// Whether the order depends on the tables, and not only on the shape.
-constexpr bool reads_tables(PipelineSchedule schedule) {
-  return schedule >= PipelineSchedule::zb_v;
-}
-
-/// Which rank holds which chunk.
-enum class Placement : std::uint8_t {
-  round_robin,  ///< stage s of ranks * chunks on rank s mod ranks
-  v,            ///< down the ranks and up again, and so on
-};
-
-std::string_view to_string(Placement placement);  ///< "round-robin", "v"
-
 /// What a schedule is made for. Stages are numbered in model order: first the `leading` ones, each on a rank
 /// of its own; then ranks * chunks on the other ranks. With encoder_in_bubbles stage 0 is the encoder, which
 /// runs on rank (microbatch mod ranks), and stages 1 to `ranks` are on the ranks in turn.
 struct PipelineShape {
   PipelineSchedule kind = PipelineSchedule::one_f_one_b;
   int ranks = 1;   ///< beside the leading ones
-  int chunks = 1;  ///< stages of each of them: any for interleaved, 2 for zb-v, 1 for the others
+  int chunks = 1;  ///< stages of each of them, as many as OrderTraits says
   int microbatches = 1;
   int leading = 0;                          ///< an encoder's ranks in front of chunked ones
-  std::optional<Placement> placement = {};  ///< none: v for zb-v, round robin else
+  std::optional<Placement> placement = {};  ///< none: that of the kind
 
-  bool spreads_encoder() const { return kind == PipelineSchedule::encoder_in_bubbles; }
+  bool spreads_encoder() const { return traits(kind).spreads_encoder; }
   int stages() const { return leading + (spreads_encoder() ? 1 : 0) + ranks * chunks; }
   int all_ranks() const { return leading + ranks; }
+  Placement chunk_placement() const { return placement.value_or(traits(kind).placement); }
   bool operator==(const PipelineShape&) const = default;
 };
 
@@ -97,8 +75,9 @@ struct ScheduleTables {
   std::vector<int> most_held;
 };
 
-/// The steps of every rank, in order. Whatever the times, running them in this order ends. The shape must be
-/// valid.
+/// The steps of every rank, in order. Whatever the times, running them in this order ends. The steps of one
+/// operation on one stage come with rising microbatches, in orders that are made here: a user's own need not
+/// keep to that. The shape must be valid.
 ///
 /// gpipe: all forwards, then all backwards in the same order.
 /// 1f1b (Narayanan et al. 2021, PipeDream-Flush): ranks - rank - 1 warm-up forwards, then one forward and

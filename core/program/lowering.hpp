@@ -1,14 +1,27 @@
-// lower(): Plan + Assignment -> Program.
+// Lowering: the stages and the order of a Plan, and the Program that it becomes with an Assignment.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "core/order/schedules.hpp"
 #include "core/program.hpp"
-#include "core/program/plan_stages.hpp"
 
 namespace dflop {
+
+/// The stages of a plan in model order, encoder first. The plan must be valid; a uniform one may be of a
+/// model without encoder layers.
+std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
+
+/// Parameters of a stage on one of its ranks.
+std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
+
+/// The pipeline of a plan, whose stages are those of plan_stages().
+PipelineShape plan_shape(const Plan& plan);
+
+/// The order of a plan's schedule. The plan must be valid.
+PipelineOrder plan_order(const Plan& plan, const ScheduleTables& tables = {});
 
 /// Lowers a valid plan and assignment of one batch to a Program.
 ///

@@ -77,7 +77,7 @@ class Validation {
     const std::vector<int>& limits = pipeline_.activation_limit;
     const PipelineShape& shape = pipeline_.shape;
     if (limits.empty()) return;
-    if (shape.kind != PipelineSchedule::eager_1f1b && !shape.spreads_encoder()) {
+    if (!traits(shape.kind).reads_limits) {
       refuse("activation_limit",
              "expected no such key for " + std::string(to_string(shape.kind)) + ", found one");
     }

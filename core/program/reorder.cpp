@@ -2,16 +2,96 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
-#include "core/program/blocks.hpp"
+#include "core/program.hpp"
 #include "core/program/verify.hpp"
 
 namespace dflop {
 namespace {
+
+/// A block is a compute instruction with its messages; all are indices into Program::instructions.
+struct Block {
+  std::vector<std::int64_t> receives;
+  std::int64_t compute = -1;
+  std::vector<std::int64_t> sends;
+};
+
+/// Op, stage and microbatch.
+using BlockKey = std::tuple<Op, std::int32_t, std::int32_t>;
+
+struct GroupBlocks {
+  std::vector<BlockKey> order;  ///< as in the list
+  std::map<BlockKey, Block> blocks;
+  std::vector<std::int64_t> starts;  ///< each all_reduce_start that compute comes after
+  std::vector<std::int64_t> tail;    ///< what is in no block
+
+  const Block* find(Op op, std::int32_t stage, std::int32_t microbatch) const;
+};
+
+using Place = std::pair<std::int32_t, std::int32_t>;  // stage, microbatch
+
+[[noreturn]] void refuse(const Program& program, std::int32_t group, std::int64_t i) {
+  const Instruction& instruction = program.instructions[i];
+  throw Error(ErrorKind::input,
+              "expected compute of stage " + std::to_string(instruction.stage) + " and microbatch " +
+                  std::to_string(instruction.microbatch) + " that this message belongs to, found none",
+              "program: group " + std::to_string(group) + ", instruction " +
+                  std::to_string(i - program.groups[group].begin) + " (" +
+                  std::string(to_string(instruction.op)) + ")");
+}
+
+const Block* GroupBlocks::find(Op op, std::int32_t stage, std::int32_t microbatch) const {
+  const auto found = blocks.find({op, stage, microbatch});
+  return found == blocks.end() ? nullptr : &found->second;
+}
+
+/// A receive belongs to the next compute of its stage and microbatch, a send to the last.
+/// @pre verify(program) accepts it
+/// @throws Error (input) naming the instruction where there is none, or its message names another microbatch.
+GroupBlocks take_apart(const Program& program, std::int32_t group) {
+  GroupBlocks result;
+  std::map<Place, std::vector<std::int64_t>> awaited;  // receives whose compute has not come yet
+  std::map<Place, Block*> latest;
+  std::vector<std::int64_t> starts;
+  for (std::int64_t i = program.groups[group].begin; i < program.groups[group].end; ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const Place place(instruction.stage, instruction.microbatch);
+    const bool message = is_send(instruction.op) || is_receive(instruction.op);
+    if (message && program.messages[instruction.index].microbatch != instruction.microbatch) {
+      refuse(program, group, i);
+    }
+    if (is_compute(instruction.op)) {
+      const BlockKey key(instruction.op, instruction.stage, instruction.microbatch);
+      Block& block = result.blocks[key];
+      result.order.push_back(key);
+      block.compute = i;
+      block.receives = std::exchange(awaited[place], {});
+      latest[place] = &block;
+      result.starts.insert(result.starts.end(), starts.begin(), starts.end());
+      starts.clear();
+    } else if (is_receive(instruction.op)) {
+      awaited[place].push_back(i);
+    } else if (is_send(instruction.op)) {
+      if (latest.count(place) == 0) refuse(program, group, i);
+      latest[place]->sends.push_back(i);
+    } else {
+      (instruction.op == Op::all_reduce_start ? starts : result.tail).push_back(i);
+    }
+  }
+  for (const auto& [place, receives] : awaited) {
+    if (!receives.empty()) refuse(program, group, receives.front());
+  }
+  result.tail.insert(result.tail.begin(), starts.begin(), starts.end());
+  return result;
+}
 
 std::string describe(const ScheduleStep& step) {
   return std::string(to_string(step.op)) + " of stage " + std::to_string(step.stage) + ", microbatch " +
@@ -317,7 +397,8 @@ StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, Pip
   set_ranks(shape, present, static_cast<int>(program.stages.size()));
   shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
   if (shape.spreads_encoder()) {
-    throw Error(ErrorKind::input, "encoder-in-bubbles is no order of the same work: it moves the encoder",
+    throw Error(ErrorKind::input,
+                std::string(to_string(kind)) + " is no order of the same work: it moves the encoder",
                 "program");
   }
   validate(shape, "program");
@@ -345,10 +426,7 @@ StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, Pip
 
 std::optional<PipelineSchedule> schedule_of(const Program& program, const ProgramCosts& costs) {
   const StepOrder present = step_order(program);
-  for (const PipelineSchedule kind :
-       {PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe, PipelineSchedule::interleaved,
-        PipelineSchedule::zb_h1, PipelineSchedule::zb_h2, PipelineSchedule::zb_v,
-        PipelineSchedule::eager_1f1b}) {
+  for (const PipelineSchedule kind : plainest_first(all_pipeline_orders())) {
     try {
       if (scheduled_order(program, costs, kind) == present) return kind;
     } catch (const Error&) {

@@ -97,9 +97,17 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
       return times.backward_input;
     case Op::backward_weight:
       return times.backward_weight;
-    default:
-      throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
+    case Op::send:
+    case Op::receive:
+    case Op::reshard_send:
+    case Op::reshard_receive:
+    case Op::all_reduce:
+    case Op::all_reduce_start:
+    case Op::all_reduce_wait:
+    case Op::optimizer_step:
+      break;
   }
+  throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
 }
 
 Seconds AnalyticCostModel::message(const Message& message, const Program& program) const {

@@ -21,7 +21,7 @@ constexpr int kCoarser = 4;
 
 /// In the order of DriftAdvice::measures.
 enum Measure : std::size_t { kEncoder, kLlm, kRatio, kDistance, kMeasures };
-constexpr const char* kNames[kMeasures] = {"encoder_flop", "llm_flop", "flop_ratio", "shape_distance"};
+constexpr const char* kMeasureNames[kMeasures] = {"encoder_flop", "llm_flop", "flop_ratio", "shape_distance"};
 
 std::vector<ShapeBucket> key_of(const Sample& sample) {
   std::vector<ShapeBucket> key = buckets_of(StageKind::both, sample);
@@ -85,7 +85,8 @@ DriftAdvice ShapeDrift::advise(std::span<const Sample> recent) const {
   for (std::size_t m = 0; m < kMeasures; ++m) {
     std::sort(drawn[m].begin(), drawn[m].end());
     const std::vector<double>& sorted = drawn[m];
-    DriftMeasure measure{kNames[m], planned[m], now[m], sorted[rank - 1], sorted[sorted.size() - rank]};
+    DriftMeasure measure{kMeasureNames[m], planned[m], now[m], sorted[rank - 1],
+                         sorted[sorted.size() - rank]};
     if (m == kDistance) {
       measure.least = 0;
       measure.most = sorted[sorted.size() - 2 * rank];

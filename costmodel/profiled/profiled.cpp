@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop {
 namespace {

@@ -37,6 +37,12 @@ struct Partition {
   void read_pipeline(const Values& values, int encoder_dp);
 };
 
+/// The orders that the makespan bounds know: those of one stage on each rank, the same for all durations.
+std::vector<PipelineSchedule> partition_orders() {
+  return plainest_first(
+      orders_where([](const OrderTraits& order) { return !order.reads_tables() && !order.has_chunks(); }));
+}
+
 Objective read_objective_of_bins(const Values& values) {
   const Objective objective = read_objective(values).value_or(Objective::bins);
   for (const char* option : {"encoder-stages", "llm-stages", "schedule", "backward-ratio"}) {
@@ -89,9 +95,9 @@ void Partition::read_pipeline(const Values& values, int encoder_dp) {
   constexpr int kMostStages = 256;
   const auto name = values["schedule"].as<std::string>();
   const auto kind = pipeline_schedule_from_string(name);
-  if (!kind || reads_tables(*kind) || has_chunks(*kind)) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--schedule': expected 1f1b, gpipe, zb-h1 or zb-h2, found '{}'", name));
+  const std::vector<PipelineSchedule> known = partition_orders();
+  if (!kind || std::find(known.begin(), known.end(), *kind) == known.end()) {
+    refuse_value("schedule", listed(names_of(known)), name);
   }
   const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMostStages));
   const bool encodes =
@@ -208,7 +214,7 @@ Command partition_command() {
       {"encoder-stages", whole("P", 1),
        "pipeline stages of the encoder, for the makespan; 0 only where no item has encoder work"},
       {"llm-stages", whole("Q", 1), "pipeline stages of the LLM, for the makespan"},
-      {"schedule", text("1f1b|gpipe|zb-h1|zb-h2", "1f1b"),
+      {"schedule", text(joined(names_of(partition_orders())), "1f1b"),
        "order of forwards and backwards, for the makespan"},
       {"backward-ratio", number("R", 2), "backward time over forward time, for the makespan"},
   });

@@ -146,7 +146,7 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
       throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--budget'");
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
-  if (planner == "search") return search;
+  if (find_planner(planner).searches) return search;
   for (const char* name : {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain"}) {
     const auto& value = values[name];
     if (value.empty() || value.defaulted()) continue;
@@ -164,7 +164,7 @@ int run(const Values& values) {
   const int iterations = read_iterations(values, gbs);
   const std::uint64_t seed = read_seed(values);
   const PlanOptions plan_options = read_plan_options(values);
-  make_planner(planner);  // refuses an unknown name before the long part
+  const bool searches = find_planner(planner).searches;  // refuses an unknown name before the long part
   const SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
   const std::vector<Sample> samples =
@@ -180,7 +180,7 @@ int run(const Values& values) {
     return 3;
   }
   if (out) write_file_atomically(*out, to_json(*result.plan));
-  if (planner == "search") say("dflop: {}\n", describe_proof(result));
+  if (searches) say("dflop: {}\n", describe_proof(result));
   if (values["explain"].as<bool>()) {
     if (format == Format::json) {
       fmt::print("{}", ranking_json(result));

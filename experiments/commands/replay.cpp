@@ -222,13 +222,8 @@ std::optional<int> read_iteration(const Values& values, std::size_t recorded) {
 std::optional<PipelineSchedule> read_schedule_kind(const Values& values) {
   const std::optional<std::string> name = read_text(values, "pipeline-schedule");
   if (!name) return std::nullopt;
-  std::vector<std::string_view> names;
-  for (int k = 0; k < kPipelineSchedules; ++k) {
-    names.push_back(to_string(static_cast<PipelineSchedule>(k)));
-    if (names.back() == *name) return static_cast<PipelineSchedule>(k);
-  }
-  throw Error(ErrorKind::usage,
-              fmt::format("option '--pipeline-schedule': expected {}, found '{}'", joined(names), *name));
+  if (const auto known = pipeline_schedule_from_string(*name)) return known;
+  refuse_value("pipeline-schedule", joined(names_of(all_pipeline_orders())), *name);
 }
 
 void require_beside(const Values& values, const std::string& option, const std::string& other) {
@@ -381,6 +376,9 @@ a file as 'dflop simulate --order-out' writes it.)";
 }  // namespace
 
 Command replay_command() {
+  const std::string orders =
+      "what if: the same work in the order of " +
+      listed(names_of(orders_where([](const OrderTraits& order) { return !order.spreads_encoder; })));
   Command command{
       .name = "replay",
       .summary = "run a recorded timeline again, as it was or otherwise",
@@ -394,8 +392,7 @@ Command replay_command() {
       {"plan", text("FILE"), "what if: this plan, with --schedule"},
       {"schedule", text("FILE"),
        "its schedule, of which iteration K is run in place of the recorded iteration K"},
-      {"pipeline-schedule", text("NAME"),
-       "what if: the same work in the order of gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v or eager-1f1b"},
+      {"pipeline-schedule", text("NAME"), orders},
       {"weight-share", number("X"),
        "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part"},
       {"order", text("FILE"),

@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
-#include "core/program/plan_stages.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
@@ -237,7 +236,10 @@ With --pipeline it runs a pipeline without a model, described by durations, and 
 the same shares and the peak bytes of activations for each stage. The file, as those in
 traces/pipelines, is JSON with these keys:
   schema, version       "dflop.pipeline", 1
-  schedule              gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, eager-1f1b or encoder-in-bubbles
+  schedule              )";
+
+/// What follows the list of orders.
+constexpr const char* kRest = R"(
   stages, microbatches  pipeline ranks; microbatches of an iteration
   chunks                stages of the model on each rank, for interleaved (zb-v always has 2)
   forward_s             seconds of one forward of one of the stages x chunks stages of the model:
@@ -287,7 +289,7 @@ Command simulate_command() {
   Command command{
       .name = "simulate",
       .summary = "run a plan and its schedule, or a raw pipeline, in virtual time",
-      .description = kDescription,
+      .description = kDescription + listed(names_of(all_pipeline_orders())) + kRest,
       .example =
           "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
       .run = run,

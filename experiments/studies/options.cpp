@@ -56,13 +56,34 @@ std::vector<Modality> parse_modalities(const std::string& text) {
 int read_chunks(const Values& values, PipelineSchedule schedule) {
   constexpr int kMostChunks = 1000;
   const bool given = values.count("chunks") > 0;
-  if (schedule == PipelineSchedule::interleaved) {
-    if (!given) throw Error(ErrorKind::usage, "option '--chunks': required with interleaved");
+  const int chunks = traits(schedule).chunks;
+  if (chunks == OrderTraits::kAnyChunks) {
+    if (!given) {
+      throw Error(ErrorKind::usage, fmt::format("option '--chunks': required with {}", to_string(schedule)));
+    }
     return static_cast<int>(read_integer(values, "chunks", 1, kMostChunks));
   }
-  const int chunks = schedule == PipelineSchedule::zb_v ? 2 : 1;
   if (given) read_integer(values, "chunks", chunks, chunks);
   return chunks;
+}
+
+/// The orders that all planners take, and those that only planners of uniform plans do.
+std::vector<std::string_view> orders_of_all_planners() {
+  return names_of(plainest_first(
+      orders_where([](const OrderTraits& order) { return !order.spreads_encoder && !order.has_chunks(); })));
+}
+std::vector<std::string_view> orders_of_uniform_planners() {
+  return names_of(
+      orders_where([](const OrderTraits& order) { return !order.spreads_encoder && order.has_chunks(); }));
+}
+
+/// Reads an option whose values are all of an enum.
+template <Named Enum>
+Enum read_named(const Values& values, const std::string& option) {
+  const auto name = values[option].as<std::string>();
+  const std::optional<Enum> value = from_string<Enum>(name);
+  if (!value) refuse_value(option, listed<Enum>(), name);
+  return *value;
 }
 
 }  // namespace
@@ -108,13 +129,13 @@ void add_batch_options(Options& options) {
 void add_plan_options(Options& options) {
   options.add({
       {"pipeline-schedule", text("NAME", "1f1b"),
-       "order of forwards and backwards: 1f1b, gpipe, zb-h1, zb-h2 or eager-1f1b; of the planners pytorch and "
-       "megatron also interleaved or zb-v"},
+       fmt::format("order of forwards and backwards: {}; of the planners pytorch and megatron also {}",
+                   listed(orders_of_all_planners()), listed(orders_of_uniform_planners()))},
       {"chunks", whole("V"), "stages of each pipeline rank, for interleaved (zb-v has 2)"},
-      {"recompute", text("none|selective|full", "full"), "activations computed again in the backward pass"},
+      {"recompute", text(joined<Recomputation>(), "full"), "activations computed again in the backward pass"},
       {"gradient-bucket", whole("BYTES", 0),
        "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards"},
-      {"placement", text("stage-major|replica-major", "stage-major"),
+      {"placement", text(joined<RankOrder>(), "stage-major"),
        "which ranks are neighbours: the dp ranks of a stage, or the stages of a dp rank"},
       {"no-zero1", flag(), "keep whole optimizer states on every dp rank"},
       {"no-sequence-parallel", flag(), "keep whole activations on every tp rank"},
@@ -152,9 +173,9 @@ void add_scheduler_options(Options& options) {
 
 void add_search_options(Options& options) {
   options.add({
-      {"plan-objective", text("mean|p95|cvar", "mean"),
+      {"plan-objective", text(joined<PlanObjective>(), "mean"),
        "of the planner search, over iterations; cvar is the mean of the slowest quarter"},
-      {"layout", text("disaggregated|uniform|colocated"), "of the planner search: only such plans"},
+      {"layout", text(joined<Layout>()), "of the planner search: only such plans"},
       {"budget", whole("N"),
        "instructions that the planner search simulates, about; the same result on every machine"},
   });
@@ -162,16 +183,8 @@ void add_search_options(Options& options) {
 
 SearchOptions read_search_options(const Values& values) {
   SearchOptions options;
-  const auto objective = values["plan-objective"].as<std::string>();
-  const auto known = plan_objective_from_string(objective);
-  if (!known) refuse_value("plan-objective", "mean, p95 or cvar", objective);
-  options.objective = *known;
-  if (const auto name = read_text(values, "layout")) {
-    for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
-      if (to_string(layout) == *name) options.layouts = {layout};
-    }
-    if (options.layouts.empty()) refuse_value("layout", "disaggregated, uniform or colocated", *name);
-  }
+  options.objective = read_named<PlanObjective>(values, "plan-objective");
+  if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   const PlanOptions fixed = read_plan_options(values);
   if (!values["pipeline-schedule"].defaulted()) options.schedules = {fixed.schedule};
@@ -214,20 +227,17 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 PlanOptions read_plan_options(const Values& values) {
   PlanOptions options;
   const auto schedule = values["pipeline-schedule"].as<std::string>();
-  const auto recompute = values["recompute"].as<std::string>();
   const auto known_schedule = pipeline_schedule_from_string(schedule);
-  const auto known_recompute = recomputation_from_string(recompute);
-  if (!known_schedule || *known_schedule == PipelineSchedule::encoder_in_bubbles) {
-    refuse_value("pipeline-schedule", "1f1b, gpipe, zb-h1, zb-h2, eager-1f1b, interleaved or zb-v", schedule);
+  if (!known_schedule || traits(*known_schedule).spreads_encoder) {
+    std::vector<std::string_view> known = orders_of_all_planners();
+    const std::vector<std::string_view> others = orders_of_uniform_planners();
+    known.insert(known.end(), others.begin(), others.end());
+    refuse_value("pipeline-schedule", listed(known), schedule);
   }
-  options.chunks = read_chunks(values, *known_schedule);
-  if (!known_recompute) refuse_value("recompute", "none, selective or full", recompute);
-  const auto placement = values["placement"].as<std::string>();
-  const auto known_placement = rank_order_from_string(placement);
-  if (!known_placement) refuse_value("placement", "stage-major or replica-major", placement);
-  options.placement = *known_placement;
   options.schedule = *known_schedule;
-  options.recomputation = *known_recompute;
+  options.chunks = read_chunks(values, *known_schedule);
+  options.recomputation = read_named<Recomputation>(values, "recompute");
+  options.placement = read_named<RankOrder>(values, "placement");
   options.zero1 = !values["no-zero1"].as<bool>();
   options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMostGradientBucket)};
   options.sequence_parallel = !values["no-sequence-parallel"].as<bool>();

@@ -21,6 +21,12 @@ inline constexpr std::int64_t kMostSamplesInAll = 4'000'000;
 /// "a|b|c", for --help.
 std::string joined(const std::vector<std::string_view>& names);
 
+/// The same of all values of an enum.
+template <Named Enum>
+std::string joined() {
+  return joined(names_of(all_of<Enum>()));
+}
+
 /// --data, --modalities, --assume-image, --assume-video, --strict.
 void add_data_options(Options& options);
 /// The same with a data set where none is named.

@@ -144,7 +144,7 @@ void check_name(Axis axis, const std::string& name) {
       sweep_preprocess_options(cell, ModelSpec{});
       break;
     case Axis::planner:
-      make_planner(name);
+      find_planner(name);
       break;
     case Axis::scheduler:
       make_scheduler(name);

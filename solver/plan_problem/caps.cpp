@@ -5,7 +5,7 @@
 #include <numeric>
 #include <string>
 
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop {
 namespace {

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "core/program/lowering.hpp"
-#include "core/program/plan_stages.hpp"
 
 namespace dflop {
 namespace {
@@ -14,7 +13,7 @@ constexpr std::int64_t kSomeBytes = 1 << 20;
 
 /// A program of the plan's groups, stages and collectives, for a batch without work.
 Program empty_program(Plan plan, const ModelSpec& model) {
-  const bool by_ranks = plan.schedule == PipelineSchedule::interleaved || plan.layout == Layout::colocated;
+  const bool by_ranks = traits(plan.schedule).in_rounds || plan.layout == Layout::colocated;
   plan.microbatches = by_ranks ? plan.llm.pp : 1;
   Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(plan.bins())};
   std::iota(assignment.bin.begin(), assignment.bin.end(), 0);

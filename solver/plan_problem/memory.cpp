@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/program/encoder_share.hpp"
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop {
 namespace {

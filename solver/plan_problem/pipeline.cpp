@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/program/lowering.hpp"
-#include "core/program/plan_stages.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "solver/bins/lpt.hpp"

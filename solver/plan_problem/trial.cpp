@@ -27,13 +27,7 @@ Plan blank_plan(const PlanRequest& request, std::string_view planner) {
   plan.model = request.model.name;
   plan.cluster = request.cluster.name;
   plan.gbs = request.gbs;
-  plan.schedule = request.options.schedule;
-  plan.chunks = request.options.chunks;
-  plan.recomputation = request.options.recomputation;
-  plan.zero1 = request.options.zero1;
-  plan.placement = request.options.placement;
-  plan.gradient_bucket = request.options.gradient_bucket;
-  plan.sequence_parallel = request.options.sequence_parallel;
+  static_cast<PlanOptions&>(plan) = request.options;
   return plan;
 }
 

@@ -8,20 +8,42 @@
 #include "solver/planners/uniform/planner.hpp"
 
 namespace dflop {
+namespace {
 
-std::unique_ptr<Planner> make_planner(std::string_view name) {
-  if (name == "dflop") return std::make_unique<DflopPlanner>();
-  if (name == "search") return std::make_unique<SearchPlanner>();
-  if (name == "megatron") return std::make_unique<UniformPlanner>(UniformSplit::encoder_first);
-  if (name == "pytorch") return std::make_unique<UniformPlanner>(UniformSplit::by_count);
+template <UniformSplit split>
+std::unique_ptr<Planner> make_uniform() {
+  return std::make_unique<UniformPlanner>(split);
+}
+
+template <typename Kind>
+std::unique_ptr<Planner> make() {
+  return std::make_unique<Kind>();
+}
+
+constexpr PlannerKind kPlanners[] = {
+    {.name = "search", .searches = true, .make = make<SearchPlanner>},
+    {.name = "dflop", .make = make<DflopPlanner>},
+    {.name = "megatron", .make = make_uniform<UniformSplit::encoder_first>},
+    {.name = "pytorch", .make = make_uniform<UniformSplit::by_count>},
+};
+
+}  // namespace
+
+const PlannerKind& find_planner(std::string_view name) {
+  for (const PlannerKind& planner : kPlanners) {
+    if (planner.name == name) return planner;
+  }
   std::string known;
-  for (const std::string_view other : planner_names())
+  for (const std::string_view other : planner_names()) {
     known += (known.empty() ? "" : ", ") + std::string(other);
+  }
   throw Error(ErrorKind::usage, "unknown planner '" + std::string(name) + "', expected one of " + known);
 }
 
 std::vector<std::string_view> planner_names() {
-  return {"search", "dflop", "megatron", "pytorch"};
+  std::vector<std::string_view> names;
+  for (const PlannerKind& planner : kPlanners) names.push_back(planner.name);
+  return names;
 }
 
 }  // namespace dflop

@@ -9,12 +9,21 @@
 
 namespace dflop {
 
-/// "dflop" is the data-aware optimizer (solver/planners/dflop/planner.hpp), "megatron" and "pytorch" are the
-/// best uniform configurations (solver/planners/uniform/planner.hpp).
-/// @throws Error (usage) for another name.
-std::unique_ptr<Planner> make_planner(std::string_view name);
+/// PlannerKind is a row of the table of planners: what the command line says of one, and how it is made.
+struct PlannerKind {
+  std::string_view name;
+  bool searches = false;  ///< it reads SearchOptions, and chooses what they do not fix
+  std::unique_ptr<Planner> (*make)();
+};
 
-/// In the order in which they are to be listed.
+/// @throws Error (usage) for an unknown name.
+const PlannerKind& find_planner(std::string_view name);
+
+inline std::unique_ptr<Planner> make_planner(std::string_view name) {
+  return find_planner(name).make();
+}
+
+/// Returns the names of all planners, in the order in which they are listed.
 std::vector<std::string_view> planner_names();
 
 }  // namespace dflop

@@ -21,14 +21,10 @@ struct Family {
 
 std::vector<Family> families() {
   std::vector<Family> all;
-  for (int s = 0; s < kPipelineSchedules; ++s) {
-    const auto schedule = static_cast<PipelineSchedule>(s);
-    if (schedule == PipelineSchedule::encoder_in_bubbles) {
-      all.push_back({schedule, Layout::colocated});
-      continue;
+  for (const PipelineSchedule schedule : all_pipeline_orders()) {
+    for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::colocated}) {
+      if (fits(traits(schedule), layout)) all.push_back({schedule, layout});
     }
-    all.push_back({schedule, Layout::uniform});
-    all.push_back({schedule, Layout::disaggregated});
   }
   return all;
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "tests/backend/live_model.hpp"
 #include "tests/core/random_plan.hpp"

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "backend/host/ranks.hpp"
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "tests/backend/live_model.hpp"
 

@@ -14,13 +14,12 @@ namespace dflop::testing {
 /// Calls check(shape) for every schedule and all shapes that it can have up to these limits.
 template <typename Check>
 void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, const Check& check) {
-  for (int k = 0; k < kPipelineSchedules; ++k) {
-    const auto kind = static_cast<PipelineSchedule>(k);
-    const bool interleaved = kind == PipelineSchedule::interleaved;
-    const int fixed = kind == PipelineSchedule::zb_v ? 2 : 1;
+  for (const OrderTraits& order : pipeline_orders()) {
+    const PipelineSchedule kind = order.kind;
+    const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
     for (int p = 1; p <= most_ranks; ++p) {
-      for (int m = interleaved ? p : 1; m <= most_microbatches; m += interleaved ? p : 1) {
-        for (int v = interleaved ? 1 : fixed; v <= (interleaved ? most_chunks : fixed); ++v) {
+      for (int m = order.in_rounds ? p : 1; m <= most_microbatches; m += order.in_rounds ? p : 1) {
+        for (int v = any_chunks ? 1 : order.chunks; v <= (any_chunks ? most_chunks : order.chunks); ++v) {
           SCOPED_TRACE(std::string(to_string(kind)) + " p " + std::to_string(p) + " m " + std::to_string(m) +
                        " v " + std::to_string(v));
           check(PipelineShape{kind, p, v, m});
@@ -29,6 +28,17 @@ void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, cons
       }
     }
   }
+}
+
+/// Draws one of the orders for which `holds` is true.
+inline PipelineSchedule draw_order(Random& random, bool (*holds)(const OrderTraits&)) {
+  const std::vector<PipelineSchedule> orders = orders_where(holds);
+  return orders[random.below(orders.size())];
+}
+
+/// Whether the steps are the same for all durations.
+inline bool reads_no_tables(const OrderTraits& order) {
+  return !order.reads_tables();
 }
 
 /// Whole nanoseconds from 0 to 20, so that simultaneous events and empty steps are common.

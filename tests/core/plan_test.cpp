@@ -150,16 +150,22 @@ TEST(Plan, UniformEncoderLayersComeFirst) {
 }
 
 TEST(Names, RoundTrip) {
-  for (int k = 0; k < kPipelineSchedules; ++k) {
-    const auto schedule = static_cast<PipelineSchedule>(k);
+  for (const PipelineSchedule schedule : all_pipeline_orders()) {
     EXPECT_EQ(pipeline_schedule_from_string(to_string(schedule)), schedule);
   }
   for (const auto r : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
-    EXPECT_EQ(recomputation_from_string(to_string(r)), r);
+    EXPECT_EQ(from_string<Recomputation>(to_string(r)), r);
   }
   for (const auto order : {RankOrder::stage_major, RankOrder::replica_major}) {
-    EXPECT_EQ(rank_order_from_string(to_string(order)), order);
+    EXPECT_EQ(from_string<RankOrder>(to_string(order)), order);
   }
+  for (const auto layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
+    EXPECT_EQ(from_string<Layout>(to_string(layout)), layout);
+  }
+  EXPECT_EQ(pipeline_schedule_from_string("2f2b"), std::nullopt);
+  EXPECT_EQ(listed({}), "");
+  EXPECT_EQ(listed({"a"}), "a");
+  EXPECT_EQ(listed({"a", "b", "c"}), "a, b or c");
   for (int m = 0; m < kModalities; ++m) {
     EXPECT_EQ(modality_from_string(to_string(static_cast<Modality>(m))), static_cast<Modality>(m));
   }

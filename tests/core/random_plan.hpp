@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 
 namespace dflop::testing {
@@ -25,14 +25,15 @@ inline Plan random_plan(Random& random, PipelineSchedule schedule, Layout layout
   Plan plan;
   plan.layout = layout;
   plan.schedule = schedule;
-  plan.placement = static_cast<RankOrder>(random.below(kRankOrders));
-  const bool chunked = has_chunks(schedule);
+  plan.placement = static_cast<RankOrder>(random.below(kNames<RankOrder>.size()));
+  const OrderTraits& order = traits(schedule);
+  const bool chunked = order.has_chunks();
   plan.llm.tp = pick(random, 2);
   plan.llm.pp = pick(random, chunked ? 3 : 5);
   plan.llm.dp = pick(random, 3);
-  if (chunked) plan.chunks = schedule == PipelineSchedule::zb_v ? 2 : pick(random, 6 / plan.llm.pp);
+  plan.chunks = order.chunks == OrderTraits::kAnyChunks ? pick(random, 6 / plan.llm.pp) : order.chunks;
   plan.microbatches = pick(random, 9);
-  if (schedule == PipelineSchedule::interleaved) plan.microbatches = plan.llm.pp * pick(random, 3);
+  if (order.in_rounds) plan.microbatches = plan.llm.pp * pick(random, 3);
   const int stages = plan.llm.pp * plan.chunks;
   plan.llm.layers = random_split(random, 6, stages);
   if (layout == Layout::disaggregated) {

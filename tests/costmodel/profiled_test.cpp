@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "core/program/plan_stages.hpp"
+#include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "tests/traces/profile_fixtures.hpp"
 

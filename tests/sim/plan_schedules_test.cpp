@@ -51,11 +51,9 @@ void for_each_case(const Check& check) {
   Random random(29);
   ClusterSpec cluster = tiny_cluster(1, 1024);
   cluster.gpu.memory = Bytes{101'000};  // state is up to 100,000: limits bind
-  for (int k = 0; k < kPipelineSchedules; ++k) {
-    const auto schedule = static_cast<PipelineSchedule>(k);
-    for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
-      const bool in_bubbles = schedule == PipelineSchedule::encoder_in_bubbles;
-      if (in_bubbles != (layout == Layout::colocated)) continue;
+  for (const PipelineSchedule schedule : all_pipeline_orders()) {
+    for (const Layout layout : all_of<Layout>()) {
+      if (!fits(traits(schedule), layout)) continue;
       for (int round = 0; round < 40; ++round) {
         SCOPED_TRACE(std::string(to_string(schedule)) + " " + std::string(to_string(layout)) + " " +
                      std::to_string(round));

@@ -8,6 +8,7 @@
 #include "core/program/raw_pipeline.hpp"
 #include "core/support/random.hpp"
 #include "sim/engine.hpp"
+#include "tests/core/pipelines.hpp"
 
 namespace dflop {
 namespace {
@@ -42,12 +43,11 @@ TEST(LoadPipeline, ReplicasAreIndependent) {
 TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {
-    const auto kind =
-        static_cast<PipelineSchedule>(random.below(5));  // those before zb-v, which reads tables
+    const PipelineSchedule kind = testing::draw_order(random, testing::reads_no_tables);
     PipelineShape shape{kind, 1 + static_cast<int>(random.below(5)), 1,
                         1 + static_cast<int>(random.below(9))};
-    if (kind == PipelineSchedule::interleaved) {
-      shape.chunks = 1 + static_cast<int>(random.below(3));
+    if (traits(kind).has_chunks()) shape.chunks = 1 + static_cast<int>(random.below(3));
+    if (traits(kind).in_rounds) {
       shape.microbatches = shape.ranks * (1 + static_cast<int>(random.below(3)));
     }
     const int stages = shape.stages();

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/support/random.hpp"
+#include "tests/core/pipelines.hpp"
 
 namespace dflop {
 namespace {
@@ -46,13 +47,13 @@ struct Case {
 };
 
 Case random_case(Random& random) {
-  PipelineShape shape{static_cast<PipelineSchedule>(random.below(5)), pick(random, 3), 1, pick(random, 3)};
-  if (shape.kind == PipelineSchedule::interleaved) {
-    shape.chunks = pick(random, 2);
-    shape.microbatches = shape.ranks;
-  }
+  PipelineShape shape{testing::draw_order(random, testing::reads_no_tables), pick(random, 3), 1,
+                      pick(random, 3)};
+  const OrderTraits& order = traits(shape.kind);
+  if (order.has_chunks()) shape.chunks = pick(random, 2);
+  if (order.in_rounds) shape.microbatches = shape.ranks;
   const int dp = shape.microbatches == 1 ? pick(random, 3) : shape.microbatches == 2 ? pick(random, 2) : 1;
-  const int shared = shape.kind == PipelineSchedule::interleaved ? 0 : static_cast<int>(random.below(2));
+  const int shared = order.has_chunks() ? 0 : static_cast<int>(random.below(2));
   std::vector<Load> loads(3);
   const std::size_t features = 2;
   for (Load& load : loads) {

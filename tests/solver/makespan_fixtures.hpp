@@ -5,17 +5,18 @@
 
 #include "core/support/random.hpp"
 #include "solver/assignment_solver.hpp"
+#include "tests/core/pipelines.hpp"
 
 namespace dflop::testing {
 
 /// Up to 4 ranks and 6 microbatches, up to 3 dp ranks whose encoder, the first stage, is shared or not;
 /// messages, fixed times and tails. Loads: encoder (of microbatches where it is shared), LLM, and both mixed.
 inline LoadPipeline random_load_pipeline(Random& random) {
-  const auto kind = static_cast<PipelineSchedule>(random.below(5));  // those before zb-v, which reads tables
+  const auto kind = draw_order(random, reads_no_tables);
   PipelineShape shape{kind, 1 + static_cast<int>(random.below(3)), 1, 1 + static_cast<int>(random.below(6))};
   shape.leading = static_cast<int>(random.below(2));
-  if (kind == PipelineSchedule::interleaved) {
-    shape.chunks = 1 + static_cast<int>(random.below(2));
+  if (traits(kind).has_chunks()) shape.chunks = 1 + static_cast<int>(random.below(2));
+  if (traits(kind).in_rounds) {
     shape.microbatches = shape.ranks * (1 + static_cast<int>(random.below(2)));
   }
   const int dp = 1 + static_cast<int>(random.below(3));

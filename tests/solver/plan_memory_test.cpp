@@ -39,9 +39,9 @@ TEST(PlanMemory, IsThatOfARun) {
     Plan plan = testing::disaggregated_plan(model, 0, pick(4), pick(4), pick(6));
     plan.encoder = {1, pick(3), plan.encoder.dp, {}};
     plan.llm = {2, pick(3), plan.llm.dp, {}};
-    plan.schedule = static_cast<PipelineSchedule>(random.below(kPipelineSchedules));
-    plan.chunks = plan.schedule == PipelineSchedule::interleaved ? 2 : 1;
-    if (plan.schedule == PipelineSchedule::interleaved) plan.microbatches *= plan.llm.pp;
+    plan.schedule = pipeline_orders()[random.below(pipeline_orders().size())].kind;
+    plan.chunks = traits(plan.schedule).has_chunks() ? 2 : 1;
+    if (traits(plan.schedule).in_rounds) plan.microbatches *= plan.llm.pp;
     if (!memory_needs_no_run(plan)) continue;
     plan.encoder.layers = split_layers(4, plan.encoder.pp);
     plan.llm.layers = split_layers(6, plan.llm.pp * plan.chunks);

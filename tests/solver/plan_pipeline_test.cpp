@@ -46,10 +46,9 @@ template <typename Check>
 void for_each_run(const CostModel& cost, const Check& check) {
   Random random(7);
   const ClusterSpec cluster = slow_cluster();
-  for (int k = 0; k < kPipelineSchedules; ++k) {
-    const auto schedule = static_cast<PipelineSchedule>(k);
-    for (const Layout layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
-      if ((schedule == PipelineSchedule::encoder_in_bubbles) != (layout == Layout::colocated)) continue;
+  for (const PipelineSchedule schedule : all_pipeline_orders()) {
+    for (const Layout layout : all_of<Layout>()) {
+      if (!fits(traits(schedule), layout)) continue;
       for (int round = 0; round < 60; ++round) {
         SCOPED_TRACE(std::string(to_string(schedule)) + " " + std::string(to_string(layout)) + " " +
                      std::to_string(round));

@@ -92,9 +92,9 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.llm = random_module(random, plan.chunks);
     plan.microbatches = 1 + static_cast<int>(random.below(64));
     plan.gbs = plan.bins() + static_cast<int>(random.below(64));
-    plan.schedule = static_cast<PipelineSchedule>(random.below(kPipelineSchedules));
+    plan.schedule = pipeline_orders()[random.below(pipeline_orders().size())].kind;
     plan.recomputation = static_cast<Recomputation>(random.below(3));
-    plan.placement = static_cast<RankOrder>(random.below(kRankOrders));
+    plan.placement = static_cast<RankOrder>(random.below(kNames<RankOrder>.size()));
     plan.zero1 = random.below(2) == 1;
     plan.sequence_parallel = random.below(2) == 1;
     EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);

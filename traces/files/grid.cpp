@@ -44,15 +44,14 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
                             plan.microbatches, plan.llm.dp, grid.gbs));
   }
   if (json.has("schedule")) {
-    plan.schedule =
-        json.at("schedule")
-            .choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1,
-                     PipelineSchedule::zb_h2, PipelineSchedule::eager_1f1b});
+    const auto fits_here = [](const OrderTraits& order) {  // a short form has no chunks
+      return !order.has_chunks() && (fits(order, Layout::disaggregated) || fits(order, Layout::uniform));
+    };
+    plan.schedule = json.at("schedule").choice(orders_where(fits_here));
   }
   plan.recomputation = Recomputation::none;
   if (json.has("recomputation")) {
-    plan.recomputation =
-        json.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
+    plan.recomputation = json.at("recomputation").choice<Recomputation>();
   }
   if (json.has("zero1")) plan.zero1 = json.at("zero1").boolean();
   plan.sequence_parallel = json.has("sequence_parallel") && json.at("sequence_parallel").boolean();

@@ -11,11 +11,6 @@ namespace {
 constexpr std::string_view kSchema = "dflop.order";
 constexpr int kVersion = 1;
 
-Placement placement_of(const PipelineShape& shape) {
-  if (shape.placement) return *shape.placement;
-  return shape.kind == PipelineSchedule::zb_v ? Placement::v : Placement::round_robin;
-}
-
 /// "F, B, I or W with a microbatch from 0 to 7, as F0; on later chunks with .1 to .1".
 std::string expected_step(const PipelineShape& shape) {
   std::string text =
@@ -41,7 +36,7 @@ std::string to_json(const PipelineOrder& order) {
   JsonWriter writer;
   writer.field("schema", kSchema);
   writer.field("version", kVersion);
-  if (order.shape.chunks > 1) writer.field("placement", to_string(placement_of(order.shape)));
+  if (order.shape.chunks > 1) writer.field("placement", to_string(order.shape.chunk_placement()));
   writer.begin_array("ranks");
   for (const std::vector<ScheduleStep>& steps : order.ranks) {
     writer.row({}, steps, [&](const ScheduleStep& step) { return step_name(order.shape, step); });
@@ -57,7 +52,7 @@ PipelineOrder parse_order(std::string_view json, const std::string& file, const 
   PipelineOrder order{shape, {}};
   if (root.has("placement")) {
     if (shape.chunks == 1) root.at("placement").refuse("expected no such key where ranks have one chunk");
-    order.shape.placement = root.at("placement").choice({Placement::round_robin, Placement::v});
+    order.shape.placement = root.at("placement").choice<Placement>();
   }
   const std::vector<JsonValue> lists = root.at("ranks").elements();
   if (lists.size() != static_cast<std::size_t>(shape.all_ranks())) {

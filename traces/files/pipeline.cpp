@@ -55,15 +55,13 @@ RawLink read_link(const JsonValue& json) {
 
 PipelineShape read_shape(const JsonValue& root) {
   PipelineShape shape;
-  shape.kind =
-      root.at("schedule")
-          .choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
-                   PipelineSchedule::zb_h1, PipelineSchedule::zb_h2, PipelineSchedule::zb_v,
-                   PipelineSchedule::eager_1f1b, PipelineSchedule::encoder_in_bubbles});
+  shape.kind = root.at("schedule").choice(all_pipeline_orders());
   shape.ranks = root.at("stages").integer(1, kMostRawStages);
   shape.microbatches = root.at("microbatches").integer(1, kMostRawCells);
-  if (shape.kind == PipelineSchedule::zb_v) shape.chunks = 2;
-  if (shape.kind == PipelineSchedule::interleaved || root.has("chunks")) {
+  const OrderTraits& order = traits(shape.kind);
+  const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
+  if (!any_chunks) shape.chunks = order.chunks;
+  if (any_chunks || root.has("chunks")) {
     shape.chunks = root.at("chunks").integer(1, kMostRawStages);
   }
   return shape;
@@ -102,8 +100,7 @@ void read_schedule_keys(const JsonValue& root, RawPipeline& pipeline) {
   for (const std::string_view key : {"encoder_forward_s", "encoder_backward_s", "encoder_bytes"}) {
     refuse_for_others(key, shape.spreads_encoder());
   }
-  refuse_for_others("activation_limit",
-                    shape.spreads_encoder() || shape.kind == PipelineSchedule::eager_1f1b);
+  refuse_for_others("activation_limit", traits(shape.kind).reads_limits);
   if (shape.spreads_encoder()) pipeline.encoder = read_encoder(root, shape.microbatches);
   if (root.has("activation_limit")) {
     pipeline.activation_limit = read_limits(root.at("activation_limit"), shape.ranks);

@@ -81,7 +81,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   plan.model = root.at("model").string();
   plan.cluster = root.at("cluster").string();
   plan.gbs = root.at("gbs").integer(1, kMostGbs);
-  plan.layout = root.at("layout").choice({Layout::disaggregated, Layout::uniform, Layout::colocated});
+  plan.layout = root.at("layout").choice<Layout>();
   if (root.has("chunks")) plan.chunks = root.at("chunks").integer(1, kMostLayers);
   plan.encoder = read_module(root.at("encoder"), plan.layout == Layout::uniform ? plan.chunks : 1);
   plan.llm = read_module(root.at("llm"), plan.chunks);
@@ -91,18 +91,13 @@ Plan parse_plan(std::string_view json, const std::string& file) {
     root.at("gbs").refuse_type(fmt::format("at least {} samples, one for each of {} microbatches x dp {}",
                                            bins, plan.microbatches, plan.llm.dp));
   }
-  plan.schedule =
-      root.at("schedule")
-          .choice({PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
-                   PipelineSchedule::zb_h1, PipelineSchedule::zb_h2, PipelineSchedule::zb_v,
-                   PipelineSchedule::eager_1f1b, PipelineSchedule::encoder_in_bubbles});
-  plan.recomputation =
-      root.at("recomputation").choice({Recomputation::none, Recomputation::selective, Recomputation::full});
+  plan.schedule = root.at("schedule").choice(all_pipeline_orders());
+  plan.recomputation = root.at("recomputation").choice<Recomputation>();
   if (root.has("gradient_bucket_bytes")) {
     plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMostGradientBucket)};
   }
   if (root.has("placement")) {
-    plan.placement = root.at("placement").choice({RankOrder::stage_major, RankOrder::replica_major});
+    plan.placement = root.at("placement").choice<RankOrder>();
   }
   plan.zero1 = root.at("zero1").boolean();
   plan.sequence_parallel = root.at("sequence_parallel").boolean();

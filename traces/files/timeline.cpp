@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "traces/files/timeline_schema.hpp"
 #include "traces/text/json_writer.hpp"
 
 namespace dflop {
@@ -113,8 +112,8 @@ std::string write_file(const Timeline* timelines, std::size_t count) {
   JsonWriter writer;
   writer.field("schema", kTimelineSchema);
   writer.field("version", kTimelineVersion);
-  writer.row("streams", all_values<Stream>(kStreams), name);
-  writer.row("ops", all_values<Op>(kOps), name);
+  writer.row("streams", all_of<Stream>(), name);
+  writer.row("ops", all_of<Op>(), name);
   writer.begin_array("iterations");
   for (std::size_t i = 0; i < count; ++i) write_timeline(writer, timelines[i]);
   writer.end_array();

@@ -9,6 +9,9 @@
 
 namespace dflop {
 
+inline constexpr std::string_view kTimelineSchema = "dflop.timeline";
+inline constexpr int kTimelineVersion = 2;
+
 struct TimelineFile {
   std::vector<Timeline> iterations;
 };

@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "traces/files/timeline.hpp"
-#include "traces/files/timeline_schema.hpp"
 #include "traces/text/strict_json.hpp"
 
 namespace dflop {
@@ -47,12 +46,9 @@ class ColumnReader {
 
 /// Names in the file to our values: older and newer programs may number them differently.
 template <typename Enum>
-std::vector<Enum> read_names(const JsonValue& json, int count) {
-  const std::vector<Enum> known = all_values<Enum>(count);
-  std::vector<std::string_view> names;
-  for (const Enum value : known) names.push_back(to_string(value));
+std::vector<Enum> read_names(const JsonValue& json) {
   std::vector<Enum> values;
-  for (const JsonValue& name : json.elements()) values.push_back(known[name.choice_index(names)]);
+  for (const JsonValue& name : json.elements()) values.push_back(name.choice<Enum>());
   return values;
 }
 
@@ -142,9 +138,8 @@ std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages)
   read_each("head", [](Stage& s, const JsonValue& v) { s.head = v.boolean(); });
   read_each("zero1", [](Stage& s, const JsonValue& v) { s.zero1 = v.boolean(); });
   read_each("sequence_parallel", [](Stage& s, const JsonValue& v) { s.sequence_parallel = v.boolean(); });
-  read_each("recomputation", [](Stage& s, const JsonValue& v) {
-    s.recomputation = v.choice({Recomputation::none, Recomputation::selective, Recomputation::full});
-  });
+  read_each("recomputation",
+            [](Stage& s, const JsonValue& v) { s.recomputation = v.choice<Recomputation>(); });
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
     json.at("tp").refuse_type(fmt::format("one entry for each of {} stages, or none", stages));
   }
@@ -288,8 +283,7 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kTimelineSchema, kTimelineVersion);
   root.require_keys({"schema", "version", "streams", "ops", "iterations"});
-  const FileNames names{read_names<Stream>(root.at("streams"), kStreams),
-                        read_names<Op>(root.at("ops"), kOps)};
+  const FileNames names{read_names<Stream>(root.at("streams")), read_names<Op>(root.at("ops"))};
   const auto version = root.at("version").integer<std::int64_t>(1, kTimelineVersion);
   const JsonValue iterations = root.at("iterations");
   TimelineFile timelines;

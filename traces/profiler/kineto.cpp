@@ -65,7 +65,11 @@ class TraceBuilder {
       case KinetoCategory::runtime:
         take_launch(event);
         break;
-      default:
+      case KinetoCategory::kernel:
+      case KinetoCategory::copy:
+      case KinetoCategory::set:
+      case KinetoCategory::trace:
+      case KinetoCategory::other:
         take_activity(event);
     }
   }

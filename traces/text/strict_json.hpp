@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/names.hpp"
+
 namespace dflop {
 
 /// One value of a document and its place. A view: the document must outlive it.
@@ -55,10 +57,17 @@ class JsonValue {
 
   /// One of `choices`, by the names that to_string gives them.
   template <typename Enum>
+  Enum choice(const std::vector<Enum>& choices) const {
+    return choices[choice_index(names_of(choices))];
+  }
+  template <typename Enum>
   Enum choice(std::initializer_list<Enum> choices) const {
-    std::vector<std::string_view> names;
-    for (const Enum value : choices) names.push_back(to_string(value));
-    return choices.begin()[choice_index(names)];
+    return choice(std::vector<Enum>(choices));
+  }
+  /// One of all values of an enum.
+  template <Named Enum>
+  Enum choice() const {
+    return choice(all_of<Enum>());
   }
   /// Index of this string in `names`.
   std::size_t choice_index(const std::vector<std::string_view>& names) const;

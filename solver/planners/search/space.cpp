@@ -11,10 +11,6 @@ namespace dflop {
 namespace {
 
 constexpr int kChunks = 2;  // of interleaved, unless asked for more
-constexpr PipelineSchedule kOneStageEach[] = {PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1,
-                                              PipelineSchedule::zb_h2, PipelineSchedule::eager_1f1b,
-                                              PipelineSchedule::gpipe};
-constexpr PipelineSchedule kChunked[] = {PipelineSchedule::interleaved, PipelineSchedule::zb_v};
 
 template <typename T>
 bool allowed(const std::vector<T>& list, T value) {
@@ -111,12 +107,19 @@ SearchSpace::SearchSpace(const PlanRequest& request) : request_(request) {
     total_.encoder += sample.encoder();
     total_.llm += sample.llm();
   }
-  for (const Recomputation r : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+  for (const Recomputation r : all_of<Recomputation>()) {
     if (allowed(request.search.recomputations, r)) recomputations_.push_back(r);
   }
+  for (const PipelineSchedule schedule : plainest_first(all_pipeline_orders())) {
+    if (has(schedule)) orders_.push_back(&traits(schedule));
+  }
+  std::stable_partition(orders_.begin(), orders_.end(),
+                        [](const OrderTraits* order) { return !order->has_chunks(); });
+  const auto is_colocated = [](const OrderTraits* order) { return fits(*order, Layout::colocated); };
   if (has(Layout::disaggregated)) add_disaggregated();
   if (has(Layout::uniform)) add_uniform(Layout::uniform);
-  if (has(Layout::colocated) && has(PipelineSchedule::encoder_in_bubbles)) add_uniform(Layout::colocated);
+  if (has(Layout::colocated) && std::any_of(orders_.begin(), orders_.end(), is_colocated))
+    add_uniform(Layout::colocated);
 }
 
 bool SearchSpace::has(Layout layout) const {
@@ -124,7 +127,7 @@ bool SearchSpace::has(Layout layout) const {
 }
 
 bool SearchSpace::has(PipelineSchedule schedule) const {
-  if (schedule == PipelineSchedule::gpipe && request_.search.schedules.empty()) return false;
+  if (!traits(schedule).is_searched && request_.search.schedules.empty()) return false;
   return allowed(request_.search.schedules, schedule);
 }
 
@@ -194,23 +197,18 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
       }
     }
   };
-  if (shape.layout == Layout::colocated) {
-    add(PipelineSchedule::encoder_in_bubbles, 1);
-    return variants;
-  }
   const int ranks = shape.llm.pp + (shape.layout == Layout::disaggregated ? shape.encoder.pp : 0);
-  for (const PipelineSchedule schedule : kOneStageEach) {
-    if (!has(schedule)) continue;
-    const bool is_zb_h1 = schedule == PipelineSchedule::zb_h2 && microbatches < 2 * ranks - 1;
-    if (is_zb_h1 && has(PipelineSchedule::zb_h1)) continue;
-    add(schedule, 1);
-    if (one_rank) return variants;  // they are all the same
-  }
-  for (const PipelineSchedule schedule : kChunked) {
-    if (!has(schedule) || shape.llm.pp == 1) continue;
-    const bool interleaved = schedule == PipelineSchedule::interleaved;
-    if (interleaved && microbatches % shape.llm.pp != 0) continue;
-    add(schedule, interleaved && request_.options.chunks > 1 ? request_.options.chunks : kChunks);
+  for (const OrderTraits* order : orders_) {
+    if (one_rank && !variants.empty()) break;  // they are all the same
+    if (!fits(*order, shape.layout)) continue;
+    const PipelineSchedule acts_as =
+        order->acts_as == nullptr ? order->kind : order->acts_as(ranks, microbatches);
+    if (acts_as != order->kind && has(acts_as)) continue;
+    if (order->has_chunks() && shape.llm.pp == 1) continue;
+    if (order->in_rounds && microbatches % shape.llm.pp != 0) continue;
+    const bool any_chunks = order->chunks == OrderTraits::kAnyChunks;
+    const int chunks = request_.options.chunks > 1 ? request_.options.chunks : kChunks;
+    add(order->kind, any_chunks ? chunks : order->chunks);
   }
   return variants;
 }

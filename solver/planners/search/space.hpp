@@ -75,6 +75,7 @@ class SearchSpace {
   const PlanRequest& request_;
   Work total_;  ///< of the first batch
   std::vector<Recomputation> recomputations_;
+  std::vector<const OrderTraits*> orders_;  ///< those of one stage on each rank first, the plainest first
   std::vector<SearchShape> shapes_;
 };
 

@@ -185,7 +185,7 @@ std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit sp
         plan.encoder = {tp, pp, dp, layers.encoder};
         plan.llm = {tp, pp, dp, layers.llm};
         for (const int microbatches : microbatch_counts(request.gbs, dp)) {
-          if (plan.schedule == PipelineSchedule::interleaved && microbatches % pp != 0) continue;
+          if (traits(plan.schedule).in_rounds && microbatches % pp != 0) continue;
           plan.microbatches = microbatches;
           candidates.push_back(plan);
         }

@@ -1,0 +1,80 @@
+// Names of enums: a table beside each enum, from which to_string(), from_string() and lists of names follow.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dflop {
+
+/// One value of an enum and what it is called in files, options and tables.
+template <typename Enum>
+struct NamedValue {
+  Enum value;
+  std::string_view name;
+};
+
+/// The names of an enum, in the order in which they are listed. The header of an enum specialises it:
+/// template <> inline constexpr NameTable<Colour, 2> kNames<Colour> = {{{Colour::red, "red"}, ...}};
+template <typename Enum, std::size_t N>
+using NameTable = std::array<NamedValue<Enum>, N>;
+
+template <typename Enum>
+inline constexpr NameTable<Enum, 0> kNames{};
+
+template <typename Enum>
+concept Named = !kNames<Enum>.empty();
+
+template <Named Enum>
+constexpr std::string_view to_string(Enum value) {
+  for (const NamedValue<Enum>& row : kNames<Enum>) {
+    if (row.value == value) return row.name;
+  }
+  return "?";
+}
+
+/// Returns the value of this name, or nothing where there is none.
+template <Named Enum>
+constexpr std::optional<Enum> from_string(std::string_view name) {
+  for (const NamedValue<Enum>& row : kNames<Enum>) {
+    if (row.name == name) return row.value;
+  }
+  return std::nullopt;
+}
+
+/// Returns all values of an enum, in the order of their table.
+template <Named Enum>
+std::vector<Enum> all_of() {
+  std::vector<Enum> values;
+  for (const NamedValue<Enum>& row : kNames<Enum>) values.push_back(row.value);
+  return values;
+}
+
+/// Returns what to_string() makes of each.
+template <typename Enum>
+std::vector<std::string_view> names_of(const std::vector<Enum>& values) {
+  std::vector<std::string_view> names;
+  for (const Enum value : values) names.push_back(to_string(value));
+  return names;
+}
+
+/// Returns "a, b or c".
+inline std::string listed(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+/// Returns the same for all values of an enum.
+template <Named Enum>
+std::string listed() {
+  return listed(names_of(all_of<Enum>()));
+}
+
+}  // namespace dflop
