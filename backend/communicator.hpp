@@ -15,36 +15,42 @@
 
 namespace dflop {
 
-/// Ranks that do collectives together, in the order in which sums are taken and pieces are gathered. Every
-/// one of them names the same ranks in the same order.
+/// A RankGroup has the ranks that do collectives together, in the order in which sums are taken and pieces
+/// are gathered. Every one of them names the same ranks in the same order.
 struct RankGroup {
   std::vector<std::int32_t> ranks;
 };
 
-/// From one rank to another.
+/// A RankRoute leads from one rank to another.
 struct RankRoute {
   int source = 0;
   int destination = 0;
   auto operator<=>(const RankRoute&) const = default;
 };
 
-/// What a collective sums: values in their own type.
+/// An Element is the type of the values that a collective sums or gathers.
 enum class Element : std::uint8_t { f32, f64, bf16 };
 std::string_view to_string(Element element);
 std::size_t bytes_of(Element element);  ///< of one value
 
-/// A run that another rank has ended. What it says tells of that rank's failure.
+/// Returns a rank's name in messages: "rank 3".
+inline std::string rank_name(int rank) {
+  return "rank " + std::to_string(rank);
+}
+
+/// Aborted says that another rank has ended the run. Its message tells of that rank's failure.
 class Aborted : public Error {
  public:
   using Error::Error;
 };
 
-/// A time that the device may not have come to yet; asking for it waits until it has.
+/// An Arrival is a time that the device may not have come to yet; asking for it waits until it has.
 using Arrival = std::function<Nanoseconds()>;
 
-/// One rank's end. Every call enters its work into a stream, which waits there; calls of one rank are made
-/// by one thread. What is sent between two ranks arrives in order, and is received with the same bytes.
-/// Collectives of a group are entered by all its ranks in the same order.
+/// A Communicator is one rank's end of all communication. Every call enters its work into a stream, which
+/// waits there; calls of one rank are made by one thread. What is sent between two ranks arrives in order,
+/// and is received with the same bytes. Collectives of a group are entered by all its ranks in the same
+/// order.
 ///
 /// @throws Aborted from every call, or the stream's next synchronize(), once any rank has called abort(), and
 /// Error (internal) where a rank waits for longer than the run's timeout; the message has what each rank of
@@ -55,11 +61,12 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
 
-  /// `what` is for messages, as "activations of microbatch 3 to llm 1". The memory may be reused once
-  /// `stream` has come past the call. No bytes are a message too. A rank sends nothing to itself, which is
-  /// an error (internal): that is a DeviceStream's copy.
+  /// Sends `bytes` bytes to the rank `peer`. `what` is for messages, as "activations of microbatch 3 to
+  /// llm 1". The memory may be reused once `stream` has come past the call. No bytes are a message too. A
+  /// rank sends nothing to itself, which is an error (internal): that is a DeviceStream's copy.
   virtual void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
                     const std::string& what) = 0;
+  /// Receives the next message of `peer`, which has so many bytes.
   virtual void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                        const std::string& what) = 0;
   /// Makes ready what messages will go over. All ranks of the run name the same routes, in one order, and
@@ -67,26 +74,27 @@ class Communicator {
   /// may wait for its receive; else a send never waits for its receiver.
   virtual void connect(const std::vector<RankRoute>&) {}
 
-  /// data[i] = sum over the group's ranks, in their order, of data[i]: the same bits on every rank. The order
-  /// is a promise of communicators within one process. NCCL adds in an order of its own, which may change
-  /// with its version, the machines and `count`, and bf16 in bf16 from rank to rank, where these add in f32
-  /// and round once; what all ranks of one sum get has the same bits there too.
+  /// Sets data[i] = sum over the group's ranks, in their order, of data[i]: the same bits on every rank. The
+  /// order is a promise of communicators within one process. NCCL adds in an order of its own, which may
+  /// change with its version, the machines and `count`, and bf16 in bf16 from rank to rank, where these add
+  /// in f32 and round once; what all ranks of one sum get has the same bits there too.
   virtual void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
                           DeviceStream& stream, const std::string& what) = 0;
-  /// all[r * count + i] = one[i] of the group's rank r. `one` may be this rank's part of `all`.
+  /// Sets all[r * count + i] = one[i] of the group's rank r. `one` may be this rank's part of `all`.
   virtual void all_gather(void* all, const void* one, std::size_t count, Element element,
                           const RankGroup& group, DeviceStream& stream, const std::string& what) = 0;
-  /// one[i] = sum over the group's ranks of their all[p * count + i], p being this rank's place in the group.
-  /// `one` may be this rank's part of `all`, whose other parts are kept.
+  /// Sets one[i] = sum over the group's ranks of their all[p * count + i], p being this rank's place in the
+  /// group. `one` may be this rank's part of `all`, whose other parts are kept.
   virtual void reduce_scatter(void* one, const void* all, std::size_t count, Element element,
                               const RankGroup& group, DeviceStream& stream, const std::string& what) = 0;
 
-  /// When the data of the last receive was there, or all ranks of the last collective had come, on the clock
-  /// of DeviceEvent::time(); 0 before the first of them. What came before the call that took it did not have
-  /// to be waited for. Of a collective between processes it is when this rank had come: the latest of its
-  /// ranks' answers is when all had.
+  /// Returns when the data of the last receive was there, or all ranks of the last collective had come, on
+  /// the clock of DeviceEvent::time(); 0 before the first of them. What came before the call that took it did
+  /// not have to be waited for. Of a collective between processes it is when this rank had come: the latest
+  /// of its ranks' answers is when all had.
   virtual Nanoseconds last_arrival() const = 0;
-  /// The same, to be asked for later: where streams run behind their threads it waits for nothing now.
+  /// Returns the same, to be asked for later: where streams run behind their threads it waits for nothing
+  /// now.
   virtual Arrival arrival() const {
     return [time = last_arrival()] { return time; };
   }
@@ -94,5 +102,15 @@ class Communicator {
   /// Ends the run for all ranks, which are told why.
   virtual void abort(const std::string& reason) = 0;
 };
+
+// What every communicator checks of its callers:
+
+/// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." where the peer is this rank or no rank of
+/// the run. `does` is "sends a letter to".
+void require_peer(const Communicator& communicator, int peer, const std::string& does);
+
+/// Returns the place of the communicator's rank in the group.
+/// @throws Error (internal) where it is not there, or a rank stands twice or is not of the run.
+std::size_t place_in(const RankGroup& group, const Communicator& communicator, const std::string& what);
 
 }  // namespace dflop

@@ -3,29 +3,15 @@
 
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
+#include "backend/memory_account.hpp"
 #include "core/units.hpp"
 #include "kernels/kernels.hpp"
 
 namespace dflop {
 
-/// A device that has no room left.
-class OutOfMemory : public std::runtime_error {
- public:
-  /// "rank 3 on host: 1.50 GiB more are needed, 0.25 GiB are left"
-  OutOfMemory(const std::string& message, Bytes needed, Bytes available)
-      : std::runtime_error(message), needed_(needed), available_(available) {}
-  Bytes needed() const { return needed_; }
-  Bytes available() const { return available_; }
-
- private:
-  Bytes needed_;
-  Bytes available_;
-};
-
-/// Device memory that is given back with the object. Aligned to 256 bytes; contents are not set.
+/// A Buffer is device memory that is given back with the object. Aligned to 256 bytes; contents are not set.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -34,50 +20,53 @@ class Buffer {
   virtual std::size_t bytes() const = 0;
 };
 
-/// A point in a stream. It may be recorded again; who waits for it waits for the latest recording.
+/// A DeviceEvent is a point in a stream. It may be recorded again; who waits for it waits for the latest
+/// recording.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// When the device came to it, on a clock that all ranks of the run share.
+  /// Returns when the device came to it, on a clock that all ranks of the run share.
   /// @throws Error (internal) before it is recorded; waits until the device is there.
   virtual Nanoseconds time() = 0;
 };
 
-/// Work in order. What is put into it may run later; what stands in two streams may run at once.
+/// A DeviceStream does work in order. What is put into it may run later; what stands in two streams may run
+/// at once.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
   virtual void record(DeviceEvent& event) = 0;
-  /// What comes after waits until the device has come to the event. One that was never recorded is an error.
+  /// Lets what comes after wait until the device has come to the event. One that was never recorded is an
+  /// error.
   virtual void wait(DeviceEvent& event) = 0;
   /// Returns when all is done. @throws Error (internal) where the device reports a failure.
   virtual void synchronize() = 0;
 
-  /// The source may be used again when the call returns.
+  /// Copies from the host. The source may be used again when the call returns.
   virtual void copy_to_device(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy_to_host(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy(void* destination, const void* source, std::size_t bytes) = 0;
 };
 
-/// One rank's view of a device; not to be used from several threads at once.
+/// A Device is one rank's view of a device; not to be used from several threads at once.
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  ///< "host", "NVIDIA H200"
-  /// Whether work is done when the call returns that puts it into a stream. Threads do not run ahead then,
-  /// and who waits for another's work sleeps.
+  /// Returns whether work is done when the call returns that puts it into a stream. Threads do not run ahead
+  /// then, and who waits for another's work sleeps.
   virtual bool is_synchronous() const { return false; }
-  /// Called in each thread before it works with the device, its streams or kernels.
+  /// To be called in each thread before it works with the device, its streams or kernels.
   virtual void enter_thread() {}
-  /// What a cache keeps between kernels that a training step would not find there, so that measurements have
-  /// to flush it; none where steps find it, too.
+  /// Returns what a cache keeps between kernels that a training step would not find there, so that
+  /// measurements have to flush it; none where steps find it, too.
   virtual Bytes cache() const { return {}; }
 
-  /// @throws OutOfMemory
+  /// Returns memory of so many bytes. @throws OutOfMemory
   virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
   virtual std::unique_ptr<DeviceStream> make_stream() = 0;
   virtual std::unique_ptr<DeviceEvent> make_event() = 0;
-  /// Kernels that run on `stream`, which outlives them.
+  /// Returns kernels that run on `stream`, which outlives them.
   virtual std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) = 0;
 
   virtual Bytes in_use() const = 0;       ///< of this rank, now

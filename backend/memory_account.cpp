@@ -6,8 +6,6 @@
 #include <cstdio>
 #include <limits>
 
-#include "backend/device.hpp"
-
 namespace dflop {
 namespace {
 

@@ -7,11 +7,11 @@
 
 namespace dflop {
 
-/// What each rank does in its thread.
+/// A RankWork says what each rank does in its thread.
 struct RankWork {
   std::function<void(std::size_t rank)> prepare;
   std::function<void(std::size_t rank)> run;  ///< begins when all ranks have prepared, or have failed to
-  /// Called in its thread where a rank fails by itself, not for what Aborted tells of another: to end the
+  /// Is called in its thread where a rank fails by itself, not for what Aborted tells of another: to end the
   /// others' waiting.
   std::function<void(std::size_t rank, const std::string& message)> on_failure;
 };

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "backend/clock.hpp"
-#include "backend/devices.hpp"
+#include "backend/gpus.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
@@ -34,7 +34,7 @@ cudaMemPool_t make_pool(int device) {
 }  // namespace
 
 CudaGpu::CudaGpu(int index) : index_(index) {
-  const DeviceInfo info = cuda_device(index);
+  const GpuInfo info = cuda_device(index);
   name_ = info.name;
   multiprocessors_ = info.multiprocessors;
   use();

@@ -17,7 +17,7 @@ namespace dflop {
 
 class CudaEvent;
 
-/// Functions may be called from any thread.
+/// A CudaGpu is shared by all ranks on one GPU. Functions may be called from any thread.
 class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
  public:
   /// @throws Error (no_device) where there is no GPU of that index.
@@ -33,24 +33,24 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   /// Makes it the current device of the calling thread, as most calls of CUDA need.
   void use() const;
 
-  /// Memory that is there when `stream` comes to it; null where the GPU has no more, even after all streams
-  /// have come to their end. Not for no bytes.
+  /// Returns memory that is there when `stream` comes to it; null where the GPU has no more, even after all
+  /// streams have come to their end. Not for no bytes.
   void* allocate(std::size_t bytes, cudaStream_t stream);
   /// Gives it back when `stream` comes to it.
   static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
   Bytes free_memory() const;
-  /// What allocate() takes from: no second pool holds memory back that this one needs.
+  /// Returns what allocate() takes from: no second pool holds memory back that this one needs.
   cudaMemPool_t pool() const { return pool_; }
 
   std::shared_ptr<CudaEvent> make_event();
-  /// A stream that does nothing but what is to be done beside the ranks' streams, and at once.
+  /// Returns a stream that does nothing but what is to be done beside the ranks' streams, and at once.
   cudaStream_t side_stream() const { return side_; }
 
  private:
   friend class CudaEvent;
 
-  /// A recorded point whose time is known. CUDA tells times as differences in f32 milliseconds, so that only
-  /// those to a point nearby are exact to a fraction of a microsecond.
+  /// An Anchor is a recorded point whose time is known. CUDA tells times as differences in f32 milliseconds,
+  /// so that only those to a point nearby are exact to a fraction of a microsecond.
   struct Anchor {
     cudaEvent_t event = nullptr;
     Nanoseconds time{};
@@ -64,7 +64,7 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
     }
   };
 
-  /// One that was taken in the last seconds. It lies before all that is recorded afterwards.
+  /// Returns one that was taken in the last seconds. It lies before all that is recorded afterwards.
   std::shared_ptr<const Anchor> anchor();
   std::shared_ptr<const Anchor> latest_anchor();
   std::shared_ptr<Anchor> new_anchor();
@@ -83,8 +83,8 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   std::shared_ptr<const Anchor> anchor_;
 };
 
-/// Times are those of the GPU, from the host's clock at the start of the run on. Other threads may wait for
-/// it and ask for its time once they know that it is recorded.
+/// A CudaEvent's times are those of the GPU, from the host's clock at the start of the run on. Other threads
+/// may wait for it and ask for its time once they know that it is recorded.
 class CudaEvent final : public DeviceEvent {
  public:
   explicit CudaEvent(std::shared_ptr<CudaGpu> gpu);
@@ -93,10 +93,10 @@ class CudaEvent final : public DeviceEvent {
   ~CudaEvent() override;
 
   Nanoseconds time() override;
-  /// Whether the device has come to it. @throws Error (internal) where the device has failed.
+  /// Returns whether the device has come to it. @throws Error (internal) where the device has failed.
   bool reached() const;
   void record(cudaStream_t stream);
-  /// @throws Error (internal) before it is recorded.
+  /// Lets the stream wait for it. @throws Error (internal) before it is recorded.
   void make_wait(cudaStream_t stream) const;
 
  private:
@@ -105,7 +105,7 @@ class CudaEvent final : public DeviceEvent {
   std::shared_ptr<const CudaGpu::Anchor> anchor_;  // of the latest recording
 };
 
-/// @throws Error (internal) for events of other devices.
+/// Returns the event as one of a GPU. @throws Error (internal) for events of other devices.
 CudaEvent& of_cuda(DeviceEvent& event);
 
 }  // namespace dflop

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/support/shared_library.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
@@ -16,39 +17,27 @@ namespace dflop {
 
 namespace {
 
-/// Functions of the driver, which is not linked so that programs start without one.
+/// Finds a function of the driver, which is not linked so that programs start without one.
+AnyFunction driver_function(const std::string& name) {
+  constexpr unsigned int kVersion = 12050;  // whose signatures the calls have
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  const cudaError_t status =
+      cudaGetDriverEntryPointByVersion(name.c_str(), &address, kVersion, cudaEnableDefault, &result);
+  if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || address == nullptr) {
+    throw Error(ErrorKind::no_device, "a partition of the GPU needs '" + name +
+                                          "', which this driver has not; that of CUDA 13.0 or newer has it");
+  }
+  return AnyFunction(address);
+}
+
 struct DriverTable {
-  decltype(&::cuDeviceGetDevResource) get_resource = nullptr;
-  decltype(&::cuDevSmResourceSplitByCount) split = nullptr;
-  decltype(&::cuDevResourceGenerateDesc) describe = nullptr;
-  decltype(&::cuGreenCtxCreate) create = nullptr;
-  decltype(&::cuGreenCtxDestroy) destroy = nullptr;
-  decltype(&::cuGreenCtxStreamCreate) create_stream = nullptr;
-
-  DriverTable() {
-    load(get_resource, "cuDeviceGetDevResource");
-    load(split, "cuDevSmResourceSplitByCount");
-    load(describe, "cuDevResourceGenerateDesc");
-    load(create, "cuGreenCtxCreate");
-    load(destroy, "cuGreenCtxDestroy");
-    load(create_stream, "cuGreenCtxStreamCreate");
-  }
-
- private:
-  template <typename Function>
-  static void load(Function& function, const char* name) {
-    constexpr unsigned int kVersion = 12050;  // whose signatures the calls have
-    void* address = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &result);
-    if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || address == nullptr) {
-      throw Error(ErrorKind::no_device,
-                  std::string("a partition of the GPU needs '") + name +
-                      "', which this driver has not; that of CUDA 13.0 or newer has it");
-    }
-    function = reinterpret_cast<Function>(address);
-  }
+  decltype(&::cuDeviceGetDevResource) get_resource = driver_function("cuDeviceGetDevResource");
+  decltype(&::cuDevSmResourceSplitByCount) split = driver_function("cuDevSmResourceSplitByCount");
+  decltype(&::cuDevResourceGenerateDesc) describe = driver_function("cuDevResourceGenerateDesc");
+  decltype(&::cuGreenCtxCreate) create = driver_function("cuGreenCtxCreate");
+  decltype(&::cuGreenCtxDestroy) destroy = driver_function("cuGreenCtxDestroy");
+  decltype(&::cuGreenCtxStreamCreate) create_stream = driver_function("cuGreenCtxStreamCreate");
 };
 
 void check(CUresult status, const std::string& what) {
@@ -57,6 +46,7 @@ void check(CUresult status, const std::string& what) {
               what + ": error " + std::to_string(static_cast<int>(status)) + " of the CUDA driver");
 }
 
+/// A GreenPartition has a green context for each rank.
 class GreenPartition final : public CudaPartition {
  public:
   GreenPartition(int gpu, int ranks) {
@@ -93,7 +83,7 @@ class GreenPartition final : public CudaPartition {
   }
 
  private:
-  /// Into the smallest groups; those of one split can be put together again.
+  /// Splits it into the smallest groups; those of one split can be put together again.
   std::vector<CUdevResource> split(const CUdevResource& all) const {
     const unsigned int smallest = all.sm.minSmPartitionSize;
     unsigned int count = 0;

@@ -7,13 +7,14 @@
 
 namespace dflop {
 
+/// RingPlaces deals out places in a ring.
 class RingPlaces {
  public:
   /// `capacity` in bytes, a multiple of kAlignment.
   explicit RingPlaces(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Offset of so many bytes, which are at least one, in one piece; none where there is no room until
-  /// older places are given back.
+  /// Returns the offset of so many bytes, which are at least one, in one piece; none where there is no room
+  /// until older places are given back.
   std::optional<std::size_t> take(std::size_t bytes) {
     const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::size_t begin = 0;
@@ -34,7 +35,7 @@ class RingPlaces {
     return begin;
   }
 
-  /// Of those that are taken, which are at least one.
+  /// Gives back the oldest of those that are taken, which are at least one.
   void give_back_oldest() { taken_.pop_front(); }
   std::size_t taken() const { return taken_.size(); }
 

@@ -11,8 +11,8 @@
 
 namespace dflop {
 
-/// Pinned memory through which a stream takes what it copies from the host, so that neither the host waits
-/// for the device nor the device reads memory that has been used again.
+/// A CudaStaging is pinned memory through which a stream takes what it copies from the host, so that neither
+/// the host waits for the device nor the device reads memory that has been used again.
 class CudaStaging {
  public:
   explicit CudaStaging(std::shared_ptr<CudaGpu> gpu) : gpu_(std::move(gpu)), places_(kCapacity) {}
@@ -34,6 +34,7 @@ class CudaStaging {
   std::deque<std::shared_ptr<CudaEvent>> read_;  // by place: the device has read it
 };
 
+/// A CudaStream puts work into a cudaStream_t.
 class CudaStream final : public DeviceStream {
  public:
   /// `handle` lives as long as `owner`, whatever that is.
@@ -56,7 +57,7 @@ class CudaStream final : public DeviceStream {
   CudaStaging staging_;
 };
 
-/// @throws Error (internal) for streams of other devices.
+/// Returns the stream as one of a GPU. @throws Error (internal) for streams of other devices.
 CudaStream& of_cuda(DeviceStream& stream);
 
 }  // namespace dflop

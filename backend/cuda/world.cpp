@@ -1,11 +1,9 @@
 #include "backend/cuda/world.hpp"
 
 #include <exception>
-#include <numeric>
 #include <string>
 #include <utility>
 
-#include "backend/byte_offset.hpp"
 #include "backend/cuda/device.hpp"
 #include "backend/cuda/partition.hpp"
 #include "backend/cuda/stream.hpp"
@@ -17,7 +15,7 @@
 namespace dflop {
 namespace {
 
-/// A message's own memory, taken in the sender's stream and given back in the receiver's.
+/// A CudaMessage has memory of its own, taken in the sender's stream and given back in the receiver's.
 class CudaMessage final : public Buffer {
  public:
   CudaMessage(std::shared_ptr<CudaGpu> gpu, std::size_t bytes, CudaStream& stream)
@@ -31,7 +29,7 @@ class CudaMessage final : public Buffer {
   }
   CudaMessage(const CudaMessage&) = delete;
   CudaMessage& operator=(const CudaMessage&) = delete;
-  /// One that nobody received; its sender's stream may have ended.
+  /// Gives back what nobody received; the sender's stream may have ended.
   ~CudaMessage() override {
     if (data_ == nullptr) return;
     try {
@@ -63,12 +61,6 @@ class CudaMessage final : public Buffer {
   std::shared_ptr<CudaEvent> ready_;
 };
 
-/// The end of this rank's slice of values that all ranks add up, at whole vectors but for the last.
-std::size_t slice_end(std::size_t count, std::size_t place, std::size_t ranks) {
-  constexpr std::size_t kWhole = 8;  // values of bf16 in 16 bytes
-  return place + 1 == ranks ? count : count / ranks * (place + 1) / kWhole * kWhole;
-}
-
 class CudaCommunicator final : public ThreadCommunicator {
  public:
   CudaCommunicator(std::shared_ptr<CudaGpu> gpu, std::shared_ptr<HostRun> run, int rank)
@@ -96,7 +88,8 @@ class CudaCommunicator final : public ThreadCommunicator {
   void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream) override {
     std::exception_ptr failure;
     try {
-      add_share(collective, place, of_cuda(stream));
+      for (const auto& part : collective.parts) stream.wait(*part->come);
+      ThreadCommunicator::do_share(collective, place, stream);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -109,47 +102,11 @@ class CudaCommunicator final : public ThreadCommunicator {
     for (const auto& part : collective.parts) stream.wait(*part->done);
   }
 
-  void add_share(const HostCollective& collective, std::size_t place, CudaStream& stream) const {
-    for (const auto& part : collective.parts) stream.wait(*part->come);
-    switch (collective.call.kind) {
-      case CollectiveKind::all_reduce:
-        reduce_slice(collective, place, stream);
-        break;
-      case CollectiveKind::all_gather:
-        gather_parts(collective, place, stream);
-        break;
-      case CollectiveKind::reduce_scatter:
-        reduce_part(collective, place, stream);
-        break;
-    }
+  void copy(void* to, const void* from, std::size_t bytes, DeviceStream& stream) override {
+    stream.copy(to, from, bytes);
   }
-
-  void reduce_slice(const HostCollective& collective, std::size_t place, CudaStream& stream) const {
-    HostSum sum{collective.call.element, {}, {}};
-    for (const auto& part : collective.parts) {
-      sum.inputs.push_back(part->input);
-      sum.outputs.push_back(part->output);
-    }
-    const std::size_t ranks = collective.parts.size();
-    const std::size_t begin = place == 0 ? 0 : slice_end(collective.call.count, place - 1, ranks);
-    add_up_on_gpu(sum, begin, slice_end(collective.call.count, place, ranks), stream.handle(),
-                  gpu_->multiprocessors());
-  }
-
-  static void gather_parts(const HostCollective& collective, std::size_t place, CudaStream& stream) {
-    const std::size_t bytes = collective.call.count * bytes_of(collective.call.element);
-    for (std::size_t r = 0; bytes > 0 && r < collective.parts.size(); ++r) {
-      std::byte* to = offset(collective.parts[place]->output, r * bytes);
-      const void* from = collective.parts[r]->input;
-      if (to != from) stream.copy(to, from, bytes);
-    }
-  }
-
-  void reduce_part(const HostCollective& collective, std::size_t place, CudaStream& stream) const {
-    const std::size_t bytes = collective.call.count * bytes_of(collective.call.element);
-    HostSum sum{collective.call.element, {}, {collective.parts[place]->output}};
-    for (const auto& part : collective.parts) sum.inputs.push_back(offset(part->input, place * bytes));
-    add_up_on_gpu(sum, 0, collective.call.count, stream.handle(), gpu_->multiprocessors());
+  void add_up(const HostSum& sum, std::size_t begin, std::size_t end, DeviceStream& stream) override {
+    add_up_on_gpu(sum, begin, end, of_cuda(stream).handle(), gpu_->multiprocessors());
   }
 
   std::shared_ptr<CudaGpu> gpu_;
@@ -162,9 +119,9 @@ std::string version(cudaError_t (*ask)(int*)) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-class CudaRanks final : public World {
+class CudaWorld final : public World {
  public:
-  CudaRanks(int ranks, const CudaWorldOptions& options)
+  CudaWorld(int ranks, const CudaWorldOptions& options)
       : gpu_(open_cuda_gpu(0)), options_(options), run_(std::make_shared<HostRun>(ranks, options.timeout)) {
     if (options.partition) partition_ = make_cuda_partition(gpu_->index(), ranks);
   }
@@ -178,11 +135,6 @@ class CudaRanks final : public World {
     return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion);
   }
   int ranks() const override { return run_->ranks(); }
-  std::vector<int> local_ranks() const override {
-    std::vector<int> all(static_cast<std::size_t>(ranks()));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
   std::unique_ptr<Device> make_device(int rank) override {
     return make_cuda_device(gpu_, {rank, options_.memory, partition_});
   }
@@ -199,12 +151,12 @@ class CudaRanks final : public World {
 
 }  // namespace
 
-std::unique_ptr<World> make_cuda_ranks(int ranks, const CudaWorldOptions& options) {
+std::unique_ptr<World> make_cuda_world(int ranks, const CudaWorldOptions& options) {
   if (ranks > kMostCudaSummands) {
     throw Error(ErrorKind::usage, "device 'cuda' runs up to " + std::to_string(kMostCudaSummands) +
                                       " ranks on its GPU, not " + std::to_string(ranks));
   }
-  return std::make_unique<CudaRanks>(ranks, options);
+  return std::make_unique<CudaWorld>(ranks, options);
 }
 
 }  // namespace dflop

@@ -12,9 +12,10 @@
 
 namespace dflop {
 
-/// A tp group's turn begins when all its ranks have asked for it and CoreGate gives the group its cores, and
-/// ends when all have given them back. A group that has fewer cores than ranks shares them among these, first
-/// come, first served: a rank that waits for the others, as in an all-reduce, pauses.
+/// HostCores give tp groups their turns. A turn begins when all its ranks have asked for it and CoreGate
+/// gives the group its cores, and ends when all have given them back. A group that has fewer cores than ranks
+/// shares them among these, first come, first served: a rank that waits for the others, as in an all-reduce,
+/// pauses.
 ///
 /// Not to be used by several threads at once. Functions return the ranks that may go on by what they do at
 /// this time.
@@ -25,22 +26,24 @@ class HostCores {
   /// @pre cores >= 1
   HostCores(int ranks, int cores);
 
-  /// Each rank does, with its tp group, before it asks for anything.
+  /// Makes the rank known, with its tp group, before it asks for anything.
   void join(int rank, const RankGroup& tp);
 
+  /// Asks for a core in a turn of the group, and gives it back.
   Ranks ask(int rank, Nanoseconds now);
   Ranks give_back(int rank, Nanoseconds now);
   bool may_compute(int rank) const { return seat(rank).taken; }
-  /// When the group of the rank got its cores.
+  /// Returns when the group of the rank got its cores.
   Nanoseconds turn_began(int rank) const { return teams_[static_cast<std::size_t>(seat(rank).team)].began; }
 
-  /// Whether another rank of the group could use the core of this one while it waits.
+  /// Returns whether another rank of the group could use the core of this one while it waits.
   bool can_pause(int rank) const;
   Ranks pause(int rank);
   Ranks resume(int rank);
 
  private:
-  struct Team {  // a tp group
+  /// A Team is a tp group.
+  struct Team {
     RankGroup ranks;
     std::size_t asking = 0;
     std::size_t at_work = 0;
@@ -48,7 +51,8 @@ class HostCores {
     std::deque<std::int32_t> waiting;
     Nanoseconds began{0};
   };
-  struct Seat {  // a rank's
+  /// A Seat is a rank's place in its team.
+  struct Seat {
     std::int32_t team = -1;
     bool taken = false;
   };

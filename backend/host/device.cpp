@@ -4,10 +4,10 @@
 #include <new>
 #include <utility>
 
-#include "backend/clock.hpp"
-#include "backend/host/affinity.hpp"
+#include "backend/host/machine.hpp"
 #include "backend/memory_account.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 #include "kernels/host/host_kernels.hpp"
 
 namespace dflop {

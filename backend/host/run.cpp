@@ -1,27 +1,13 @@
 #include "backend/host/run.hpp"
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
-#include "backend/clock.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 
 namespace dflop {
 namespace {
-
-std::string rank_name(int rank) {
-  return "rank " + std::to_string(rank);
-}
-
-/// "61 s", "0.25 s".
-std::string in_seconds(Nanoseconds time) {
-  const double seconds = Seconds(time).count();
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.*f s", seconds < 10 ? 2 : 0, seconds);
-  return text.data();
-}
 
 std::string to_string(CollectiveKind kind) {
   switch (kind) {

@@ -20,6 +20,7 @@
 
 namespace dflop {
 
+/// A HostMessage is on its way from one rank to another.
 struct HostMessage {
   std::unique_ptr<Buffer> data;
   std::string what;
@@ -29,17 +30,17 @@ struct HostMessage {
 
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
 
-/// What a rank brings to a collective.
+/// A HostPart is what a rank brings to a collective.
 struct HostPart {
   const void* input = nullptr;
   void* output = nullptr;
-  /// Of devices whose streams run behind their threads: when the input is there, and when this rank's share
-  /// is done, which is recorded before it leaves. None: both are as the thread comes to them.
+  /// Where streams run behind their threads, tell when the input is there, and when this rank's share is
+  /// done, which is recorded before it leaves. None: both are as the thread comes to them.
   std::shared_ptr<DeviceEvent> come;
   std::shared_ptr<DeviceEvent> done;
 };
 
-/// What ranks must agree on.
+/// A HostCollectiveCall is what the ranks of a collective must agree on.
 struct HostCollectiveCall {
   CollectiveKind kind = CollectiveKind::all_reduce;
   std::size_t count = 0;
@@ -47,8 +48,8 @@ struct HostCollectiveCall {
   std::string what;
 };
 
-/// One meeting of a group's ranks. From enter() to leave() its parts do not change, and their memory is
-/// there.
+/// A HostCollective is one meeting of a group's ranks. From enter() to leave() its parts do not change, and
+/// their memory is there.
 struct HostCollective {
   HostCollectiveCall call;          ///< of the rank that came first
   std::vector<std::int32_t> ranks;  ///< of the group, in its order
@@ -60,25 +61,27 @@ struct HostCollective {
   Nanoseconds all_there{};  ///< when the last rank came, on the host's clock
 };
 
-/// Shared by all rank threads; every function may be called from any of them. The first failure ends the
-/// run: whoever finds it gets an Error (internal), and everybody else Aborted with its text.
+/// A HostRun is shared by all rank threads; every function may be called from any of them. The first failure
+/// ends the run: whoever finds it gets an Error (internal), and everybody else Aborted with its text.
 class HostRun {
  public:
-  /// `cores`: on which ranks take turns to compute; 0: every rank has one.
+  /// Ranks take turns to compute on so many cores; 0: every rank has one.
   /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
   /// over a year.
   HostRun(int ranks, Seconds timeout, int cores = 0);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
-  /// A rank begins or ends. @throws Error (internal) for a rank that is not there or has begun before.
+  /// Say that a rank begins or ends. @throws Error (internal) for a rank that is not there or has begun
+  /// before.
   void begin(int rank);
   void end(int rank);
 
   void abort(int rank, const std::string& reason);
 
+  /// Puts a message into the mailbox of its receiver.
   void post(int source, int destination, HostMessage message);
-  /// The next message from source to destination, waiting for it. Its bytes must be as many as expected.
+  /// Waits for the next message from source to destination, whose bytes must be as many as expected.
   HostMessage take(int source, int destination, std::size_t bytes, const std::string& what);
 
   /// Brings a rank's part to its group's next collective and waits for all others. `place` is that of the
@@ -89,7 +92,7 @@ class HostRun {
   /// throws: once all have come, all do their share, whatever becomes of the run.
   void leave(int rank, HostCollective& collective);
 
-  /// See ComputeTurn. join_turns() says whether the rank has to take turns at all.
+  /// Give a rank its turns (ComputeTurn). join_turns() returns whether the rank has to take turns at all.
   bool join_turns(int rank, const RankGroup& tp);
   Nanoseconds begin_turn(int rank);
   void end_turn(int rank);

@@ -1,9 +1,10 @@
 #include "backend/host/thread_communicator.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
-#include "backend/call_checks.hpp"
+#include "core/support/bytes.hpp"
 
 namespace dflop {
 namespace {
@@ -28,6 +29,13 @@ Arrival arrival_of(const HostCollective& collective) {
     for (const auto& event : come) last = std::max(last, event->time());
     return last;
   };
+}
+
+/// Returns the end of a rank's slice of values that all ranks add up: all slices but the last have whole
+/// vectors of 16 bytes, as GPUs read them.
+std::size_t slice_end(std::size_t count, std::size_t place, std::size_t ranks) {
+  constexpr std::size_t kWhole = 8;  // values of bf16 in 16 bytes
+  return place + 1 == ranks ? count : count / ranks * (place + 1) / kWhole * kWhole;
 }
 
 }  // namespace
@@ -75,6 +83,33 @@ void ThreadCommunicator::reduce_scatter(void* one, const void* all, std::size_t 
 
 Nanoseconds ThreadCommunicator::last_arrival() const {
   return arrival_();
+}
+
+void ThreadCommunicator::do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream) {
+  const std::size_t count = collective.call.count;
+  const std::size_t ranks = collective.parts.size();
+  const std::size_t bytes = count * bytes_of(collective.call.element);
+  const HostPart& own = *collective.parts[place];
+  HostSum sum{collective.call.element, {}, {}};
+  switch (collective.call.kind) {
+    case CollectiveKind::all_reduce:
+      for (const auto& part : collective.parts) {
+        sum.inputs.push_back(part->input);
+        sum.outputs.push_back(part->output);
+      }
+      return add_up(sum, place == 0 ? 0 : slice_end(count, place - 1, ranks), slice_end(count, place, ranks),
+                    stream);
+    case CollectiveKind::all_gather:
+      for (std::size_t r = 0; bytes > 0 && r < ranks; ++r) {
+        std::byte* to = offset(own.output, r * bytes);
+        if (to != collective.parts[r]->input) copy(to, collective.parts[r]->input, bytes, stream);
+      }
+      return;
+    case CollectiveKind::reduce_scatter:
+      for (const auto& part : collective.parts) sum.inputs.push_back(offset(part->input, place * bytes));
+      sum.outputs = {own.output};
+      return add_up(sum, 0, count, stream);
+  }
 }
 
 void ThreadCommunicator::collective(const HostCollectiveCall& call, const RankGroup& group, HostPart part,

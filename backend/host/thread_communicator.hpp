@@ -3,14 +3,23 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/communicator.hpp"
 #include "backend/host/run.hpp"
 
 namespace dflop {
 
-/// Checks calls, brings ranks together through their HostRun, and leaves it to the device how bytes are moved
-/// and added.
+/// A HostSum is one piece of memory as each rank of a collective has it: what is read, and where its sum
+/// goes, which may be the same memory.
+struct HostSum {
+  Element element = Element::f32;
+  std::vector<const void*> inputs;  ///< one or more, in the order in which they are added
+  std::vector<void*> outputs;       ///< each gets the sum
+};
+
+/// A ThreadCommunicator checks calls, brings ranks together through their HostRun, and deals the work of a
+/// collective out to them. How bytes are moved and added is the device's, in the classes that derive from it.
 class ThreadCommunicator : public Communicator {
  public:
   /// @throws Error (internal) where the rank has begun before.
@@ -36,17 +45,22 @@ class ThreadCommunicator : public Communicator {
   void abort(const std::string& reason) override { run_->abort(rank_, reason); }
 
  protected:
-  /// A copy of the data as it is when the stream comes to it.
+  /// Returns a copy of the data as it is when the stream comes to it.
   virtual HostMessage pack(const void* data, std::size_t bytes, DeviceStream& stream) = 0;
-  /// The stream gets the copy when it is there.
+  /// Gives the stream the copy when it is there.
   virtual void unpack(void* data, HostMessage message, DeviceStream& stream) = 0;
 
-  /// Called before this rank comes to a collective: sets the part's events.
+  /// Sets the part's events before this rank comes to a collective.
   virtual void come(HostPart& part, DeviceStream& stream) = 0;
-  /// This rank's share of a collective's work, all of whose ranks have come. `place` is its own. The other
-  /// ranks wait for it.
-  virtual void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream) = 0;
-  /// The stream goes on when all shares are done.
+  /// Does this rank's share of a collective's work, all of whose ranks have come, by copy() and add_up().
+  /// `place` is its own. The other ranks wait for it.
+  virtual void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream);
+  /// Copies between two places that are not the same.
+  virtual void copy(void* to, const void* from, std::size_t bytes, DeviceStream& stream) = 0;
+  /// Sets outputs[.][i] = sum over k of inputs[k][i] for i in [begin, end): f32 and f64 in their own
+  /// precision, bf16 in f32 and then rounded to the nearest.
+  virtual void add_up(const HostSum& sum, std::size_t begin, std::size_t end, DeviceStream& stream) = 0;
+  /// Lets the stream go on when all shares are done.
   virtual void finish(const HostCollective& collective, DeviceStream& stream) = 0;
 
  private:

@@ -1,21 +1,31 @@
-// Communication between rank threads of one process.
+// The host's World: every rank is a thread of this process.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "backend/communicator.hpp"
-#include "backend/compute_turn.hpp"
+#include "backend/host/machine.hpp"
+#include "backend/world.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
 
 class HostRun;
 
-/// Made once a run, and shared by its rank threads. Communicators may outlive it.
+struct HostWorldOptions {
+  Seconds timeout{60};               ///< that a rank waits for another
+  std::optional<Bytes> memory = {};  ///< of each rank; none: what the machine has
+  int cores = 0;                     ///< that compute at a time; 0: every rank when it likes
+};
+
+/// A HostWorld is made once a run, and shared by its rank threads. Communicators may outlive it.
 ///
-/// Calls return when their work is done, as the streams of a host device do: a send copies the data and does
-/// not wait for its receiver, everything else waits for its partners. Sums are taken in the group's order,
-/// f32 and f64 in their own precision, bf16 in f32 and rounded once, and so have the same bits in every run.
+/// Calls of its communicators return when their work is done, as the streams of a host device do: a send
+/// copies the data and does not wait for its receiver, everything else waits for its partners. Sums are taken
+/// in the group's order, f32 and f64 in their own precision, bf16 in f32 and rounded once, and so have the
+/// same bits in every run.
 ///
 /// Beside what Communicator says: a receive with other bytes than were sent, or a collective with another
 /// operation, element or count than its group's first rank, is an Error (internal) that names both and ends
@@ -23,23 +33,28 @@ class HostRun;
 ///
 /// A rank that ends early, by an exception too, does not end the run: who waits for it does so until the
 /// timeout. So whoever catches a rank's failure says why by abort() before its communicator goes.
-class HostWorld {
+class HostWorld final : public World {
  public:
-  /// `cores`: that compute at a time; 0: every rank when it likes.
   /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
   /// over a year.
-  HostWorld(int ranks, Seconds timeout, int cores = 0);
+  explicit HostWorld(int ranks, const HostWorldOptions& options = {});
 
-  /// The end of one rank; asked for once a rank, from any thread. The rank has ended when it is destroyed.
+  std::string device_name() const override { return "host"; }
+  int ranks() const override { return ranks_; }
+  std::unique_ptr<Device> make_device(int rank) override;
+  /// The rank has ended when its communicator is destroyed.
   /// @throws Error (internal) for a rank that is not there or has one already.
-  std::unique_ptr<Communicator> communicator(int rank);
-
-  /// The turns of one rank of a tp group; asked for by all of its ranks before any of them begins one. None
-  /// where all ranks have cores at once.
-  std::unique_ptr<ComputeTurn> turn(int rank, const RankGroup& tp);
+  std::unique_ptr<Communicator> make_communicator(int rank) override;
+  int cores() const override { return options_.cores; }
+  /// To be asked for by all ranks of a tp group before any of them begins a turn.
+  std::unique_ptr<ComputeTurn> make_turn(int rank, const RankGroup& tp) override;
 
  private:
+  int ranks_;
+  HostWorldOptions options_;
   std::shared_ptr<HostRun> run_;
+  std::vector<int> processors_;         // on which the ranks stay; none: they go where they like
+  std::shared_ptr<HostBudget> budget_;  // of the machine, when the world was made
 };
 
 }  // namespace dflop

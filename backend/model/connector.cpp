@@ -13,7 +13,7 @@ Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankCo
 }
 
 AllRows Connector::all_normed(const ConnectorTape& tape) const {
-  return {rank_, tape.normed, tape.rows, "the rows of the connector"};
+  return {rank_, tape.norm.out, tape.rows, "the rows of the connector"};
 }
 
 ConstMatrix Connector::merged(ConstMatrix rows) const {
@@ -21,9 +21,9 @@ ConstMatrix Connector::merged(ConstMatrix rows) const {
 }
 
 Tensor Connector::forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const {
-  tape.rows = static_cast<std::int64_t>(input.positions.size());
-  tape.x = std::move(x);
-  tape.normed = norm_.forward(tape.x, tape.statistics);
+  tape.rows = input.rows();
+  tape.norm.x = std::move(x);
+  norm_.forward(tape.norm);
   tape.outputs.push_back(linears_.front().forward(merged(all_normed(tape))));
   for (std::size_t i = 1; i < linears_.size(); ++i) {
     tape.inputs.emplace_back(rank_, tape.outputs.back().rows(), tape.outputs.back().columns());
@@ -54,15 +54,12 @@ Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const
   tape.pool_begin = {};
   tape.pool_end = {};
   // Not summed by the layer: shards are of rows before they are merged.
-  Tensor d_normed = tp_summand(rank_, tape.rows, tape.x.columns());
+  Tensor d_normed = tp_summand(rank_, tape.rows, tape.norm.x.columns());
   const ConstMatrix& gradient = tape.gradients.front();
   linears_.front().backward_input_part({d_normed.view().data, gradient.rows, merge_ * d_normed.columns()},
                                        gradient);
   d_normed = tp_shard_sum(rank_, std::move(d_normed), "the parts of the connector's input gradient");
-  Tensor d_x = norm_.backward(d_normed, tape.x, tape.statistics);
-  tape.x = {};
-  tape.statistics = {};
-  return d_x;
+  return norm_.backward(d_normed, tape.norm);
 }
 
 void Connector::backward_weight(ConnectorTape& tape) const {

@@ -1,5 +1,7 @@
 #include "backend/model/linear.hpp"
 
+#include <utility>
+
 #include "backend/model/tp_rows.hpp"
 
 namespace dflop {
@@ -25,7 +27,7 @@ Linear::Linear(const std::string& name, bool biased, Split split, ParameterStore
       weight_(store.find(name)),
       bias_(biased ? &store.find(name + ".bias") : nullptr) {}
 
-/// Where the parts of an output are summed over tp, one of them has the bias in it.
+/// Returns the bias, on one rank only where the parts of an output are summed over tp.
 ConstMatrix Linear::bias() const {
   const bool mine = split_ == Split::rows || rank_.tp_rank == 0;
   return bias_ != nullptr && mine ? as_row(store_.weight(*bias_)) : ConstMatrix{};
@@ -70,25 +72,30 @@ Norm::Norm(const std::string& name, bool biased, ParameterStore& store, const Ra
       gamma_(store.find(name + ".gamma")),
       beta_(biased ? &store.find(name + ".beta") : nullptr) {}
 
-Tensor Norm::forward(ConstMatrix x, SumTensor& statistics) const {
-  Tensor y(rank_, x.rows, x.columns);
-  statistics = SumTensor(rank_, x.rows, beta_ != nullptr ? 2 : 1);
+void Norm::forward(NormTape& tape) const {
+  const ConstMatrix x = std::as_const(tape.x);
+  tape.out = Tensor(rank_, x.rows, x.columns);
+  tape.statistics = SumTensor(rank_, x.rows, beta_ != nullptr ? 2 : 1);
   if (beta_ != nullptr) {
-    rank_.kernels.layer_norm(y, statistics, x, store_.weight(gamma_), store_.weight(*beta_), kEpsilon);
+    rank_.kernels.layer_norm(tape.out, tape.statistics, x, store_.weight(gamma_), store_.weight(*beta_),
+                             kEpsilon);
   } else {
-    rank_.kernels.rms_norm(y, statistics, x, store_.weight(gamma_), kEpsilon);
+    rank_.kernels.rms_norm(tape.out, tape.statistics, x, store_.weight(gamma_), kEpsilon);
   }
-  return y;
 }
 
-Tensor Norm::backward(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const {
+Tensor Norm::backward(ConstMatrix dy, NormTape& tape) const {
+  const ConstMatrix x = std::as_const(tape.x);
   Tensor dx(rank_, x.rows, x.columns);
   if (beta_ != nullptr) {
     rank_.kernels.layer_norm_backward(dx, store_.gradient(gamma_), store_.gradient(*beta_), dy, x,
-                                      store_.weight(gamma_), statistics);
+                                      store_.weight(gamma_), tape.statistics);
   } else {
-    rank_.kernels.rms_norm_backward(dx, store_.gradient(gamma_), dy, x, store_.weight(gamma_), statistics);
+    rank_.kernels.rms_norm_backward(dx, store_.gradient(gamma_), dy, x, store_.weight(gamma_),
+                                    tape.statistics);
   }
+  tape.x = {};
+  tape.statistics = {};
   return dx;
 }
 

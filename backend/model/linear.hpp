@@ -1,36 +1,37 @@
-// A linear layer that may be split over tp: by rows of its weight (each rank has some outputs) or by columns
-// (each rank has part of every output, and the parts are summed). What is split takes all rows; sums over tp
-// are as TpSums says.
+// The layers that all modules are made of: linear layers and norms.
 #pragma once
 
 #include <string>
 
-#include "backend/model/parameters.hpp"
+#include "backend/model/parameter_store.hpp"
 #include "backend/model/tensor.hpp"
 
 namespace dflop {
 
+/// A Split says how the weight of a linear layer is cut over tp: by rows each rank has some outputs, by
+/// columns part of every output, and the parts are summed.
 enum class Split : std::uint8_t { rows, columns };
 
-/// Which rows of a sum over tp a rank gets.
+/// TpSums says which rows of a sum over tp a rank gets.
 enum class TpSums : std::uint8_t {
   held,  ///< its shard under sequence parallelism, else all
   all,
 };
 
+/// A Linear layer is split over tp as its Split says. What is split takes all rows.
 class Linear {
  public:
   /// Reads parameter `name` and, where `biased`, `name`.bias of the store, which outlives it.
   Linear(const std::string& name, bool biased, Split split, ParameterStore& store, const RankContext& rank,
          TpSums sums = TpSums::held);
 
-  /// Summed over tp where the columns are split.
+  /// Returns x W^T and the bias, summed over tp where the columns are split.
   Tensor forward(ConstMatrix x) const;
-  /// Of the input; summed over tp where the rows are split.
+  /// Returns the gradient of the input, summed over tp where the rows are split.
   Tensor backward_input(ConstMatrix dy) const;
-  /// The same into memory, and not summed.
+  /// Writes the gradient of the input into `dx`, and does not sum it.
   void backward_input_part(Matrix dx, ConstMatrix dy) const;
-  /// Adds to the gradients.
+  /// Adds to the gradients of weight and bias.
   void backward_weight(ConstMatrix dy, ConstMatrix x) const;
 
  private:
@@ -48,15 +49,25 @@ class Linear {
   const Parameter* bias_;
 };
 
-/// A layer norm, or without beta an RMS norm.
+/// A NormTape keeps a norm's input and statistics until its backward, and its output until whoever reads that
+/// frees it.
+struct NormTape {
+  Tensor x;
+  SumTensor statistics;
+  Tensor out;
+};
+
+/// A Norm is a layer norm, or without beta an RMS norm.
 class Norm {
  public:
   Norm(const std::string& name, bool biased, ParameterStore& store, const RankContext& rank);
 
-  Tensor forward(ConstMatrix x, SumTensor& statistics) const;
-  /// Of the input; adds to the gradients. Those of the weights come with it where backwards are split, too:
-  /// they cost little, and nobody then keeps for them what only they would read.
-  Tensor backward(ConstMatrix dy, ConstMatrix x, ConstSums statistics) const;
+  /// Computes the tape's output from its input.
+  void forward(NormTape& tape) const;
+  /// Returns the gradient of the tape's input, which it frees with the statistics, and adds to the gradients
+  /// of the weights. These come with it where backwards are split, too: they cost little, and nobody then
+  /// keeps for them what only they would read.
+  Tensor backward(ConstMatrix dy, NormTape& tape) const;
 
  private:
   ParameterStore& store_;

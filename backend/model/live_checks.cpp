@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "backend/model/parameters.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "backend/model/synthetic.hpp"
 #include "core/error.hpp"
 

@@ -1,4 +1,4 @@
-// Models and batches that cannot be computed live.
+// Checks that find models and batches which cannot be computed live, before anything is made of them.
 #pragma once
 
 #include <span>
@@ -8,14 +8,15 @@
 
 namespace dflop {
 
-/// @throws Error (input) naming what of the model cannot be computed, as a connector that is missing or of
-/// other widths than encoder and LLM, or heads that cannot be turned in pairs.
+/// Checks a model. @throws Error (input) naming what of the model cannot be computed, as a connector that is
+/// missing or of other widths than encoder and LLM, or heads that cannot be turned in pairs.
 void require_live(const ModelSpec& model);
 
-/// Before any parameter is made. @throws Error (input) for what tp cannot split, as stage_parameter_list()
+/// Checks that tp can split encoder and LLM. @throws Error (input) as stage_parameter_list()
 void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
 
-/// @throws Error (input) naming a sample that asks for tokens from the encoder and has none to give.
+/// Checks a batch. @throws Error (input) naming a sample that asks for tokens from the encoder and has none
+/// to give.
 void require_live(const ModelSpec& model, std::span<const Sample> samples);
 
 }  // namespace dflop

@@ -11,13 +11,6 @@
 namespace dflop {
 namespace {
 
-/// Appends a sequence of `tokens` rows.
-void add_sequence(std::vector<std::int32_t>& offsets, std::vector<std::int32_t>& positions,
-                  std::int64_t tokens) {
-  for (std::int64_t t = 0; t < tokens; ++t) positions.push_back(static_cast<std::int32_t>(t));
-  offsets.push_back(static_cast<std::int32_t>(positions.size()));
-}
-
 /// Spreads `rows` rows from `first` on over `outputs` means: as equal as whole rows allow, each of one at
 /// least.
 void add_means(EncoderInput& input, std::int64_t first, std::int64_t rows, std::int64_t outputs) {
@@ -30,6 +23,11 @@ void add_means(EncoderInput& input, std::int64_t first, std::int64_t rows, std::
 }
 
 }  // namespace
+
+void PackedRows::add_sequence(std::int64_t rows) {
+  for (std::int64_t r = 0; r < rows; ++r) positions.push_back(static_cast<std::int32_t>(r));
+  offsets.push_back(static_cast<std::int32_t>(positions.size()));
+}
 
 BatchContent::BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                            const Assignment& assignment, std::uint64_t seed)
@@ -51,8 +49,8 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool pixels) 
       throw Error(ErrorKind::input, "sample '" + sample.id + "': " + std::to_string(piece.tokens) +
                                         " encoder tokens cannot be merged by " + std::to_string(merge));
     }
-    const auto first = static_cast<std::int64_t>(input.positions.size());
-    add_sequence(input.offsets, input.positions, piece.tokens);
+    const std::int64_t first = input.rows();
+    input.add_sequence(piece.tokens);
     add_means(input, first / merge, piece.tokens / merge, piece.output_end - piece.output_begin);
     input.rows_to[static_cast<std::size_t>(piece.llm_dp)] += piece.output_end - piece.output_begin;
     if (!pixels) return;
@@ -71,9 +69,9 @@ LlmInput BatchContent::llm(int microbatch, int llm_dp) const {
   });
   for (const std::int32_t i : bins_[static_cast<std::size_t>(microbatch * plan_.llm.dp + llm_dp)]) {
     const Sample& sample = samples_[static_cast<std::size_t>(i)];
-    const auto first = static_cast<std::int64_t>(input.positions.size());
+    const std::int64_t first = input.rows();
     const std::int64_t encoded = std::min(sample.encoder_output_tokens, sample.llm_tokens);
-    add_sequence(input.offsets, input.positions, sample.llm_tokens);
+    input.add_sequence(sample.llm_tokens);
     for (std::int64_t t = 0; t < encoded; ++t) {
       input.encoded.push_back(static_cast<std::int32_t>(input.encoder_rows + t));
       input.encoded_rows.push_back(static_cast<std::int32_t>(first + t));

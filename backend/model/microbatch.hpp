@@ -11,21 +11,26 @@
 
 namespace dflop {
 
-/// What one dp rank of the encoder encodes of one microbatch.
-struct EncoderInput {
-  std::vector<std::int32_t> offsets{0};  ///< of the packed sequences
+/// PackedRows are sequences whose rows lie one after the other, without padding.
+struct PackedRows {
+  std::vector<std::int32_t> offsets{0};  ///< of each sequence's first row, and of the end
   std::vector<std::int32_t> positions;   ///< of each row in its sequence
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(positions.size()); }
+  void add_sequence(std::int64_t rows);
+};
+
+/// An EncoderInput is what one dp rank of the encoder encodes of one microbatch.
+struct EncoderInput : PackedRows {
   std::vector<float> pixels;             ///< [rows, kPatchValues], where they are asked for
   std::vector<std::int32_t> pool_begin;  ///< per LLM token, the connector's rows whose mean it is
   std::vector<std::int32_t> pool_end;
   std::vector<std::int64_t> rows_to;  ///< LLM tokens for each dp rank of the LLM, which follow each other
 };
 
-/// What one dp rank of the LLM has in one microbatch: each sample is one sequence, tokens from the encoder
-/// first, then text.
-struct LlmInput {
-  std::vector<std::int32_t> offsets{0};
-  std::vector<std::int32_t> positions;
+/// An LlmInput is what one dp rank of the LLM has in one microbatch: each sample is one sequence, tokens from
+/// the encoder first, then text.
+struct LlmInput : PackedRows {
   std::vector<std::int32_t> text_ids;
   std::vector<std::int32_t> text_rows;     ///< where each text token stands
   std::vector<std::int32_t> encoded;       ///< tokens from the encoder that are used: not those cut off
@@ -35,17 +40,19 @@ struct LlmInput {
   std::vector<std::int64_t> rows_from;  ///< of these, from each dp rank of the encoder, one after the other
 };
 
-/// One global batch under one assignment. What is given to it outlives it.
+/// A BatchContent has one global batch under one assignment. What is given to it outlives it.
 class BatchContent {
  public:
   /// @throws Error (input) as require_live().
   BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                const Assignment& assignment, std::uint64_t seed);
 
+  /// Return what a dp rank has in a microbatch; `pixels` says whether the encoder's are asked for.
   EncoderInput encoder(int microbatch, int encoder_dp, bool pixels) const;
   LlmInput llm(int microbatch, int llm_dp) const;
 
-  /// What a token's loss is multiplied with: one over the trained tokens of the whole batch; 0 without any.
+  /// Returns what a token's loss is multiplied with: one over the trained tokens of the whole batch; 0
+  /// without any.
   double token_weight() const { return token_weight_; }
 
  private:

@@ -1,13 +1,13 @@
-// Which tensors the layers of a model have, and how tp cuts them.
-#include <numeric>
+#include "backend/model/parameter_list.hpp"
 
-#include "backend/model/parameters.hpp"
+#include <utility>
+
 #include "core/error.hpp"
 
 namespace dflop {
 namespace {
 
-/// Writes down the tensors of one stage on one tp rank.
+/// A Listing writes down the tensors of one stage on one tp rank.
 class Listing {
  public:
   Listing(int tp, int tp_rank) : tp_(tp), tp_rank_(tp_rank) {}
@@ -18,7 +18,7 @@ class Listing {
              bool by_held_rows = false) {
     list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, by_held_rows});
   }
-  /// Rows of several parts, as queries, keys and values: of each its tp rank's share.
+  /// Adds rows of several parts, as queries, keys and values: of each its tp rank's share.
   void by_rows(const std::string& name, const std::vector<std::int64_t>& parts, std::int64_t columns,
                Initial initial) {
     Parameter parameter{name, 0, columns, {}, {0, columns}, initial};
@@ -29,7 +29,7 @@ class Listing {
     }
     list_.push_back(std::move(parameter));
   }
-  /// The same of a bias, one row with a column for each of those rows.
+  /// Adds the bias of such rows, one value for each.
   void bias_by_rows(const std::string& name, const std::vector<std::int64_t>& parts) {
     by_rows(name, parts, 1, Initial::zeros);
   }
@@ -67,7 +67,7 @@ class Listing {
     if (biased) whole(name + ".beta", 1, width, Initial::zeros, true);
   }
 
-  /// Linear layers by twos: rows of the first and columns of the second are split.
+  /// Adds linear layers by twos: rows of the first and columns of the second are split.
   void connector(const ConnectorSpec& spec) {
     const std::size_t linears = spec.widths.size() - 1;
     require(tp_ == 1 || linears % 2 == 0, "a connector of " + std::to_string(linears) + " linear layers");

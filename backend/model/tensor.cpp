@@ -3,42 +3,30 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/support/bytes.hpp"
 #include "kernels/dtype.hpp"
 
 namespace dflop {
-namespace {
 
-std::unique_ptr<Buffer> allocate(const RankContext& rank, std::int64_t count, std::size_t bytes) {
+std::unique_ptr<Buffer> allocate_values(const RankContext& rank, std::int64_t count, std::size_t bytes) {
   if (count == 0) return nullptr;
   return rank.device.allocate(static_cast<std::size_t>(count) * bytes);
 }
 
-}  // namespace
-
-Tensor::Tensor(const RankContext& rank, std::int64_t rows, std::int64_t columns)
-    : buffer_(allocate(rank, rows * columns, bytes_of(rank.kernels.dtype()))),
-      rows_(rows),
-      columns_(columns) {}
-
-SumTensor::SumTensor(const RankContext& rank, std::int64_t rows, std::int64_t columns)
-    : buffer_(allocate(rank, rows * columns, sum_bytes_of(rank.kernels.dtype()))),
-      rows_(rows),
-      columns_(columns) {}
-
 Matrix rows_of(const RankContext& rank, Matrix matrix, std::int64_t begin, std::int64_t rows) {
   if (rows == 0) return {nullptr, 0, matrix.columns};
-  const auto offset = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
-  return {static_cast<std::byte*>(matrix.data) + offset, rows, matrix.columns};
+  const auto before = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
+  return {offset(matrix.data, before), rows, matrix.columns};
 }
 
 ConstMatrix rows_of(const RankContext& rank, ConstMatrix matrix, std::int64_t begin, std::int64_t rows) {
   if (rows == 0) return {nullptr, 0, matrix.columns};
-  const auto offset = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
-  return {static_cast<const std::byte*>(matrix.data) + offset, rows, matrix.columns};
+  const auto before = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
+  return {offset(matrix.data, before), rows, matrix.columns};
 }
 
 IndexTensor::IndexTensor(const RankContext& rank, std::vector<std::int32_t> numbers)
-    : host_(std::move(numbers)), buffer_(allocate(rank, size(), sizeof(std::int32_t))) {
+    : host_(std::move(numbers)), buffer_(allocate_values(rank, size(), sizeof(std::int32_t))) {
   if (buffer_)
     rank.compute.copy_to_device(buffer_->data(), host_.data(), host_.size() * sizeof(std::int32_t));
 }

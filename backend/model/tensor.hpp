@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -12,7 +13,7 @@
 
 namespace dflop {
 
-/// Everything that a rank's computation needs. The parts outlive it.
+/// A RankContext has everything that a rank's computation needs. The parts outlive it.
 struct RankContext {
   Device& device;
   DeviceStream& compute;
@@ -25,16 +26,26 @@ struct RankContext {
   int tp_size() const { return static_cast<int>(tp.ranks.size()); }
 };
 
-/// A matrix with its own memory; none without rows.
-class Tensor {
- public:
-  Tensor() = default;
-  Tensor(const RankContext& rank, std::int64_t rows, std::int64_t columns);
+/// Returns memory for `count` values of so many bytes; none for no values. @throws OutOfMemory
+std::unique_ptr<Buffer> allocate_values(const RankContext& rank, std::int64_t count, std::size_t bytes);
 
-  operator Matrix() { return view(); }             // NOLINT: it is one
-  operator ConstMatrix() const { return view(); }  // NOLINT
-  Matrix view() { return {buffer_ ? buffer_->data() : nullptr, rows_, columns_}; }
-  ConstMatrix view() const { return {buffer_ ? std::as_const(*buffer_).data() : nullptr, rows_, columns_}; }
+/// A DeviceMatrix is a matrix with its own memory; none without rows. A Tensor has activations or weights, a
+/// SumTensor what is summed, which may need more precision (sum_bytes_of()).
+template <typename View, typename ConstView>
+class DeviceMatrix {
+ public:
+  DeviceMatrix() = default;
+  DeviceMatrix(const RankContext& rank, std::int64_t rows, std::int64_t columns)
+      : buffer_(allocate_values(rank, rows * columns,
+                                std::is_same_v<View, Sums> ? sum_bytes_of(rank.kernels.dtype())
+                                                           : bytes_of(rank.kernels.dtype()))),
+        rows_(rows),
+        columns_(columns) {}
+
+  operator View() { return view(); }             // NOLINT: it is one
+  operator ConstView() const { return view(); }  // NOLINT
+  View view() { return {buffer_ ? buffer_->data() : nullptr, rows_, columns_}; }
+  ConstView view() const { return {buffer_ ? std::as_const(*buffer_).data() : nullptr, rows_, columns_}; }
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
   bool empty() const { return rows_ * columns_ == 0; }
@@ -44,29 +55,14 @@ class Tensor {
   std::int64_t rows_ = 0;
   std::int64_t columns_ = 0;
 };
+using Tensor = DeviceMatrix<Matrix, ConstMatrix>;
+using SumTensor = DeviceMatrix<Sums, ConstSums>;
 
-/// The same of sums.
-class SumTensor {
- public:
-  SumTensor() = default;
-  SumTensor(const RankContext& rank, std::int64_t rows, std::int64_t columns);
-
-  operator Sums() { return view(); }             // NOLINT: it is one
-  operator ConstSums() const { return view(); }  // NOLINT
-  Sums view() { return {buffer_ ? buffer_->data() : nullptr, rows_, columns_}; }
-  ConstSums view() const { return {buffer_ ? std::as_const(*buffer_).data() : nullptr, rows_, columns_}; }
-
- private:
-  std::unique_ptr<Buffer> buffer_;
-  std::int64_t rows_ = 0;
-  std::int64_t columns_ = 0;
-};
-
-/// The rows [begin, begin + rows) of a matrix.
+/// Returns the rows [begin, begin + rows) of a matrix.
 Matrix rows_of(const RankContext& rank, Matrix matrix, std::int64_t begin, std::int64_t rows);
 ConstMatrix rows_of(const RankContext& rank, ConstMatrix matrix, std::int64_t begin, std::int64_t rows);
 
-/// Whole numbers in host and device memory.
+/// An IndexTensor has whole numbers in host and device memory.
 class IndexTensor {
  public:
   IndexTensor() = default;
@@ -86,9 +82,10 @@ class IndexTensor {
 /// when the call returns.
 void upload(const RankContext& rank, void* data, Element element, std::span<const float> values);
 void upload(const RankContext& rank, void* data, Element element, std::span<const double> values);
-/// The same back, which waits for the compute stream.
+/// Copies values back as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, Element element, std::size_t count);
 
+/// Return the type of activations and weights, and that of sums, as collectives name them.
 Element element_of(DType dtype);
 Element sum_element_of(DType dtype);
 

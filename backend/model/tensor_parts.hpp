@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "backend/byte_text.hpp"
-#include "backend/model/parameters.hpp"
+#include "backend/model/parameter_list.hpp"
+#include "core/support/bytes.hpp"
 
 namespace dflop {
 
-/// A whole tensor, whatever the plan: [rows, columns], row after row.
+/// A WholeTensor is a tensor as no rank holds it, whatever the plan: [rows, columns], row after row.
 struct WholeTensor {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -19,14 +19,15 @@ struct WholeTensor {
 };
 using WholeTensors = std::map<std::string, WholeTensor>;
 
-/// Of a rank's values of a parameter, those in `held`.
+/// Appends those of a rank's values of a parameter that are in `held`.
 void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const std::vector<double>& values);
-/// Puts all parts in their places; a tensor's values that are in none are zero.
+/// Puts all parts that add_part() has appended in their places; a tensor's values that are in none are zero.
 void merge_parts(const std::string& parts, WholeTensors& tensors);
 
-/// A rank's part of a whole tensor. @throws Error (input) naming it where it has another shape.
+/// Returns a rank's part of a whole tensor. @throws Error (input) naming it where it has another shape.
 std::vector<double> part_of(const WholeTensor& whole, const Parameter& parameter);
 
+/// Return whole tensors as bytes, and read them back.
 std::string to_bytes(const WholeTensors& tensors);
 WholeTensors whole_tensors(const std::string& bytes);
 

@@ -9,14 +9,14 @@
 
 namespace dflop {
 
-/// Whether the ranks of its tp group have shards.
+/// Returns whether the ranks of its tp group have shards.
 bool has_shards(const RankContext& rank);
 
-/// Rows that a rank holds of `rows`: its shard's, rows of no token included, or all.
+/// Returns how many rows a rank holds of `rows`: its shard's, rows of no token included, or all.
 std::int64_t held_rows(const RankContext& rank, std::int64_t rows);
 
-/// All `rows` rows, each rank of the tp group having `held`; gathered where these are shards, else the same
-/// memory, which outlives this. `what` is for messages.
+/// AllRows are all `rows` rows, each rank of the tp group having `held`; gathered where these are shards,
+/// else the same memory, which outlives this. `what` is for messages.
 class AllRows {
  public:
   AllRows() = default;
@@ -30,13 +30,14 @@ class AllRows {
   ConstMatrix all_;
 };
 
-/// Memory for a summand of tp_shard_sum(): `rows` rows to be filled, then rows of zeros up to whole shards.
+/// Returns memory for a summand of tp_shard_sum(): `rows` rows to be filled, then rows of zeros up to whole
+/// shards.
 Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns);
 
-/// The sum of the tp ranks' summands: this rank's shard of it, without shards all.
+/// Returns the sum of the tp ranks' summands: this rank's shard of it, without shards all.
 Tensor tp_shard_sum(const RankContext& rank, Tensor summand, const char* what);
 
-/// The sum of the tp ranks' matrices in place, on all of them.
+/// Sums the tp ranks' matrices in place, on all of them.
 void tp_sum(const RankContext& rank, Matrix matrix, const char* what);
 
 }  // namespace dflop

@@ -1,11 +1,13 @@
-// One transformer layer with an explicit backward: norm, attention, norm, MLP, each half added to its input.
-// LLM layers (gated_mlp) have RMS norms, SwiGLU and no biases; encoder layers have layer norms, GELU and
-// biases. Queries and keys are turned by their positions in both.
+// Transformer layers with an explicit backward, each: norm, attention, norm, MLP, each half added to its
+// input. LLM layers (gated_mlp) have RMS norms, SwiGLU and no biases; encoder layers have layer norms, GELU
+// and biases. Queries and keys are turned by their positions in both.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "backend/model/linear.hpp"
+#include "backend/model/microbatch.hpp"
 #include "backend/model/tensor.hpp"
 #include "backend/model/tp_rows.hpp"
 #include "core/model.hpp"
@@ -13,28 +15,28 @@
 
 namespace dflop {
 
-/// Packed sequences: their offsets, and each row's place in its sequence.
+/// PackedSequences are PackedRows in device memory.
 struct PackedSequences {
+  PackedSequences() = default;
+  PackedSequences(const RankContext& rank, const PackedRows& packed)
+      : offsets(rank, packed.offsets), positions(rank, packed.positions), rows(packed.rows()) {}
+
   IndexTensor offsets;
   IndexTensor positions;
   std::int64_t rows = 0;
 };
 
-/// What a layer keeps of a microbatch from its forward to the backward that frees it. Inputs, outputs and
-/// what norms give are of the rows that the rank holds, all else is of all rows. Between the parts of a
-/// backward gradients stand in the place of what they are the gradients of, and of statistics nothing is
-/// left. So a layer then holds no more than it keeps from its forward without recomputation (Qi et al. 2023,
-/// "Zero Bubble Pipeline Parallelism": the memory of W is about that of B).
+/// A LayerTape has what a layer keeps of a microbatch from its forward to the backward that frees it. Inputs,
+/// outputs and what norms give are of the rows that the rank holds, all else is of all rows. Between the
+/// parts of a backward gradients stand in the place of what they are the gradients of, and of statistics
+/// nothing is left. So a layer then holds no more than it keeps from its forward without recomputation (Qi et
+/// al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that of B).
 struct LayerTape {
-  Tensor x;
-  SumTensor statistics1;
-  Tensor normed1;
-  Tensor qkv;    ///< turned
-  Tensor heads;  ///< what attention gives
+  NormTape norm1;  ///< of the layer's input
+  Tensor qkv;      ///< turned
+  Tensor heads;    ///< what attention gives
   SumTensor attention_statistics;
-  Tensor x1;  ///< after attention
-  SumTensor statistics2;
-  Tensor normed2;
+  NormTape norm2;  ///< of what attention and the input are together
   Tensor up;
   Tensor activated;
   // Gradients, from the input part of a backward to its weight part:
@@ -45,13 +47,14 @@ struct LayerTape {
   AllRows d_x1_all;
   Tensor d_qkv;
 
-  /// For a weight part that comes later, which gathers them again: the rank keeps its rows alone until then.
+  /// Frees what a weight part that comes later gathers again: the rank keeps its rows alone until then.
   void drop_gathered() {
     d_out_all = {};
     d_x1_all = {};
   }
 };
 
+/// A TransformerLayer computes one layer of a module.
 class TransformerLayer {
  public:
   /// `name` is that of the layer's parameters, as "llm.layers.3". What is referred to outlives it.
@@ -61,8 +64,8 @@ class TransformerLayer {
   /// Takes the input into the tape and returns the output. With recomputation the tape keeps less.
   Tensor forward(Tensor x, const PackedSequences& sequences, LayerTape& tape) const;
 
-  /// The gradient of the input from that of the output. The tape then has what backward_weight() reads, and
-  /// nothing else. Adds to the gradients of the norms' parameters.
+  /// Returns the gradient of the input from that of the output. The tape then has what backward_weight()
+  /// reads, and nothing else. Adds to the gradients of the norms' parameters.
   Tensor backward_input(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
 
   /// Adds to the gradients of all other parameters and frees the tape.
@@ -85,6 +88,30 @@ class TransformerLayer {
   Norm norm2_;
   Linear up_;
   Linear down_;
+};
+
+/// A StackTape has what a TransformerStack keeps of a microbatch.
+struct StackTape {
+  PackedSequences sequences;  ///< to be set before the forward
+  std::vector<LayerTape> layers;
+};
+
+/// A TransformerStack has the layers of one module that a stage holds.
+class TransformerStack {
+ public:
+  /// Makes `count` layers whose parameters are named "<module>.layers.<first>" and so on.
+  TransformerStack(const TransformerSpec& spec, Recomputation recomputation, const std::string& module,
+                   int first, int count, ParameterStore& store, const RankContext& rank);
+
+  bool empty() const { return layers_.empty(); }
+  Tensor forward(Tensor x, StackTape& tape) const;
+  /// Returns the gradient of the input; with `weights` each layer adds to those of its parameters at once,
+  /// which frees its memory, else backward_weight() does.
+  Tensor backward(Tensor d_out, bool weights, StackTape& tape) const;
+  void backward_weight(StackTape& tape) const;
+
+ private:
+  std::vector<TransformerLayer> layers_;
 };
 
 }  // namespace dflop

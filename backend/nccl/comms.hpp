@@ -1,5 +1,8 @@
-// NCCL's communicators of one rank: made together with other ranks, used by one thread, and ended from any.
+// The functions of NCCL that are used, and its communicators of one rank: made together with other ranks,
+// used by one thread, and ended from any.
 #pragma once
+
+#include <nccl.h>
 
 #include <cstdint>
 #include <deque>
@@ -9,24 +12,46 @@
 #include <string>
 #include <vector>
 
-#include "backend/nccl/table.hpp"
 #include "backend/process/rendezvous.hpp"
+#include "core/support/shared_library.hpp"
 
 namespace dflop {
 
-/// None of NCCL's calls may wait for a rank that is gone, so communicators are non-blocking: a call that
-/// needs others is entered, and asked about until it is done or the run has ended. Once it has, for whatever
-/// reason, all of them are aborted, which ends their kernels, and every call throws as Rendezvous::check().
+/// An NcclTable has functions as NCCL documents them, looked up in its library when a run first needs them.
+/// Tests have their own.
+struct NcclTable : FunctionTable {
+  using FunctionTable::FunctionTable;
+
+  decltype(&ncclGetVersion) get_version = function("ncclGetVersion");
+  decltype(&ncclGetUniqueId) get_unique_id = function("ncclGetUniqueId");
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config = function("ncclCommInitRankConfig");
+  decltype(&ncclCommAbort) comm_abort = function("ncclCommAbort");
+  decltype(&ncclGroupStart) group_start = function("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end = function("ncclGroupEnd");
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = function("ncclCommGetAsyncError");
+  decltype(&ncclGetErrorString) get_error_string = function("ncclGetErrorString");
+  decltype(&ncclGetLastError) get_last_error = function("ncclGetLastError");
+  decltype(&ncclSend) send = function("ncclSend");
+  decltype(&ncclRecv) recv = function("ncclRecv");
+  decltype(&ncclAllReduce) all_reduce = function("ncclAllReduce");
+  decltype(&ncclAllGather) all_gather = function("ncclAllGather");
+  decltype(&ncclReduceScatter) reduce_scatter = function("ncclReduceScatter");
+};
+
+/// NcclComms has a rank's communicators. None of NCCL's calls may wait for a rank that is gone, so
+/// communicators are non-blocking: a call that needs others is entered, and asked about until it is done or
+/// the run has ended. Once it has, for whatever reason, all of them are aborted, which ends their kernels,
+/// and every call throws as Rendezvous::check().
 class NcclComms {
  public:
-  /// Both outlive it.
+  /// Takes what outlives it.
   NcclComms(const NcclTable& table, Rendezvous& rendezvous);
   ~NcclComms();
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  /// Waits until all `ranks` make theirs; this one has place `place` of them. `key` names it in the whole
-  /// run; `most_ctas`: blocks of threads that its kernels may have, 0: as NCCL likes.
+  /// Makes a communicator when all `ranks` make theirs; this one has place `place` of them. `key` names it in
+  /// the whole run; `most_ctas`: blocks of threads that its kernels may have, 0: as NCCL likes.
   ncclComm_t make(const std::vector<std::int32_t>& ranks, std::size_t place, const std::string& key,
                   int most_ctas);
 
@@ -34,9 +59,9 @@ class NcclComms {
   /// @throws Error (internal) with NCCL's reason, which ends the run; as Rendezvous::check().
   void enter(ncclComm_t comm, const std::string& what, const std::function<ncclResult_t()>& call);
 
-  /// What NCCL has found by itself, as a connection that broke. From any thread.
+  /// Returns what NCCL has found by itself, as a connection that broke. From any thread.
   std::optional<std::string> failure();
-  /// From any thread. Nothing can be made or entered afterwards.
+  /// Aborts all, from any thread. Nothing can be made or entered afterwards.
   void abort_all();
 
  private:

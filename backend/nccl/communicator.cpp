@@ -8,11 +8,11 @@
 #include <thread>
 #include <utility>
 
-#include "backend/call_checks.hpp"
-#include "backend/clock.hpp"
+#include "backend/communicator.hpp"
 #include "backend/nccl/comms.hpp"
 #include "backend/nccl/route.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 
 namespace dflop {
 namespace {

@@ -6,22 +6,22 @@
 
 #include "backend/communicator.hpp"
 #include "backend/device.hpp"
-#include "backend/nccl/table.hpp"
+#include "backend/nccl/comms.hpp"
 #include "backend/process/rendezvous.hpp"
 
 namespace dflop {
 
-/// What this needs of the rank's GPU.
+/// An NcclSeam is what the communicator needs of the rank's GPU.
 struct NcclSeam {
-  /// Views of it that have no stream and no memory in common: one that gives memory back may make its streams
-  /// wait for each other. The GPU is the calling threads' current one.
+  /// Makes views of it that have no stream and no memory in common: one that gives memory back may make its
+  /// streams wait for each other. The GPU is the calling threads' current one.
   std::function<std::unique_ptr<Device>()> new_device;
   std::function<cudaStream_t(DeviceStream&)> native_stream;
-  /// Whether the device has come to an event that was recorded; from any thread.
+  /// Returns whether the device has come to an event that was recorded; from any thread.
   std::function<bool(DeviceEvent&)> reached;
 };
 
-/// One rank's end; table and rendezvous outlive it.
+/// Makes one rank's end; table and rendezvous outlive it.
 ///
 /// Every route, from one rank to one other, has a communicator of two and on either side a stream of its own.
 /// A send copies its data in the caller's stream, which goes on at once; the route's stream sends the copy. A
@@ -42,6 +42,7 @@ struct NcclSeam {
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclTable& table, Rendezvous& rendezvous,
                                                      NcclSeam seam);
 
+/// The kernels of a route have so many blocks of threads at most.
 inline constexpr int kRouteCtas = 2;
 
 }  // namespace dflop

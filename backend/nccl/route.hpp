@@ -10,12 +10,13 @@
 
 namespace dflop {
 
-/// Memory that is taken and given back in a stream of its own, which does nothing else: so it never waits.
+/// NcclMemory is taken and given back in a stream of its own, which does nothing else: so it never waits.
 class NcclMemory {
  public:
   explicit NcclMemory(const NcclSeam& seam) : device_(seam.new_device()), stream_(device_->make_stream()) {}
 
-  /// It is there when `user` comes past the call; nothing works on it any more when it is given back.
+  /// Returns memory that is there when `user` comes past the call; nothing works on it any more when it is
+  /// given back.
   std::unique_ptr<Buffer> take(std::size_t bytes, DeviceStream& user);
   std::unique_ptr<DeviceEvent> make_event() { return device_->make_event(); }
 
@@ -24,7 +25,7 @@ class NcclMemory {
   std::unique_ptr<DeviceStream> stream_;
 };
 
-/// What a route works with; all outlive it.
+/// NcclParts are what a route works with; all outlive it.
 struct NcclParts {
   const NcclTable& table;
   NcclComms& comms;
@@ -32,22 +33,22 @@ struct NcclParts {
   const NcclSeam& seam;
 };
 
-/// This rank's end of it. NCCL counts the source as rank 0 and the destination as 1.
+/// An NcclRoute is this rank's end of a route. NCCL counts the source as rank 0 and the destination as 1.
 class NcclRoute {
  public:
   /// Waits until the other end is made.
   NcclRoute(const NcclParts& parts, const RankRoute& route, bool is_source);
 
-  /// Returns when the copy and the send are in their streams, and where it is the route's first operation
-  /// when the other end's first is entered too.
+  /// Sends, and returns when the copy and the send are in their streams, and where it is the route's first
+  /// operation when the other end's first is entered too.
   void send(const void* data, std::size_t bytes, DeviceStream& stream, const std::string& what);
-  /// `stream` waits for it; the event that is given back is recorded when it is there.
+  /// Receives; `stream` waits for it, and the event that is given back is recorded when it is there.
   std::shared_ptr<DeviceEvent> receive(void* data, std::size_t bytes, DeviceStream& stream, DeviceEvent& come,
                                        const std::string& what);
-  bool all_sent() const;
+  bool all_sent() const;  ///< that was to be sent by now
 
  private:
-  /// A copy of a message until it is sent, and for later ones after that.
+  /// A Copy is one of a message until it is sent, and for later ones after that.
   struct Copy {
     std::unique_ptr<Buffer> buffer;
     std::unique_ptr<DeviceEvent> copied;

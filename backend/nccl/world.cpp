@@ -4,15 +4,31 @@
 
 #include "backend/cuda/device.hpp"
 #include "backend/cuda/gpu.hpp"
-#include "backend/devices.hpp"
+#include "backend/gpus.hpp"
 #include "backend/nccl/communicator.hpp"
 #include "backend/process/process_world.hpp"
 #include "core/error.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {
 
-/// Launchers may let each process see its own GPU alone.
+/// Looks up NCCL's functions.
+/// @throws Error (no_device) where the library is missing, or older than 2.22: those before abort the
+/// communicators of a group one after another.
+NcclTable load_nccl() {
+  constexpr int kLeastVersion = NCCL_VERSION(2, 22, 0);
+  const SharedLibrary library({"libnccl.so.2"}, cuda_folders(), "communication between GPUs");
+  const NcclTable table(library);
+  int version = 0;
+  if (table.get_version(&version) != ncclSuccess || version < kLeastVersion) {
+    throw Error(ErrorKind::no_device, library.name() + " has version " + std::to_string(version) +
+                                          "; expected at least " + std::to_string(kLeastVersion));
+  }
+  return table;
+}
+
+/// Returns the index of a process's GPU. Launchers may let each process see its own alone.
 int gpu_of(const LaunchEnvironment& launch, int gpus) {
   if (gpus == 1) return 0;
   if (launch.local_rank < gpus) return launch.local_rank;
@@ -21,6 +37,7 @@ int gpu_of(const LaunchEnvironment& launch, int gpus) {
                                         "; start a process per GPU");
 }
 
+/// An NcclWorld has one rank, on a GPU of its own.
 class NcclWorld final : public ProcessWorld {
  public:
   NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, std::optional<Bytes> memory)
@@ -34,7 +51,7 @@ class NcclWorld final : public ProcessWorld {
   }
 
   std::string device_name() const override { return gpu_->name(); }
-  /// Profiles are measured within one process: there is none of this yet.
+  /// Is not in profiles yet, which are measured within one process.
   std::string software() const override {
     int version = 0;
     if (table_.get_version(&version) != ncclSuccess) return "NCCL";

@@ -17,7 +17,7 @@ struct NcclWorldOptions {
   std::optional<Bytes> memory;  ///< of each rank; none: what its GPU has
 };
 
-/// Of this process, which uses the GPU of its local rank, or its only one.
+/// Makes the World of this process, which uses the GPU of its local rank, or its only one.
 /// @throws Error (no_device) without a driver, that GPU or NCCL; as Rendezvous.
 std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const NcclWorldOptions& options);
 

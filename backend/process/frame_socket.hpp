@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// A file descriptor that is closed with the object.
+/// A Descriptor is a file descriptor that is closed with the object.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -31,6 +31,7 @@ class Descriptor {
   int number_ = -1;
 };
 
+/// A FrameKind says what a frame means, and what is in its key and value.
 enum class FrameKind : std::uint8_t {
   hello,    ///< key: "rank ranks"
   welcome,  ///< to all, once all have said hello
@@ -49,6 +50,7 @@ enum class FrameKind : std::uint8_t {
   gone,   ///< to all: so have all others
 };
 
+/// A Frame is one message between a rank and the rendezvous.
 struct Frame {
   FrameKind kind = FrameKind::hello;
   std::string key;
@@ -56,15 +58,15 @@ struct Frame {
   std::string value;
 };
 
-/// The bytes of a frame: "DFL1", kind (1 byte), bytes of the key (4), readers (4), bytes of the value (8),
-/// all little endian; then key and value.
+/// Returns the bytes of a frame: "DFL1", kind (1 byte), bytes of the key (4), readers (4), bytes of the value
+/// (8), all little endian; then key and value.
 std::string to_bytes(const Frame& frame);
 
-/// Frames out of a stream of bytes that come in any pieces.
+/// A FrameBuffer makes frames out of a stream of bytes that come in any pieces.
 class FrameBuffer {
  public:
   void append(std::string_view bytes) { bytes_.append(bytes); }
-  /// The next frame that is there in full.
+  /// Returns the next frame that is there in full.
   /// @throws Error (input) for bytes that are none, or one with more than `most` bytes.
   std::optional<Frame> next(std::uint64_t most);
 
@@ -79,25 +81,25 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// @throws Error (internal) with the system's reason, as "address already in use".
 Descriptor listen_on(const std::string& host, int port);
 
-/// Tries until the deadline, as who listens may come later.
+/// Connects, trying until the deadline, as who listens may come later.
 /// @throws Error (internal) with the system's last reason; Error (usage) for a name that is not known then.
 Descriptor connect_to(const std::string& host, int port, Deadline deadline);
 
-/// The next connection; closed where there is none now.
+/// Returns the next connection; closed where there is none now.
 Descriptor accept_from(const Descriptor& listener);
 
-/// Sends all of it; false where the other side is gone, or takes nothing for as long as the connection's
-/// limit.
+/// Sends all of it; returns false where the other side is gone, or takes nothing for as long as the
+/// connection's limit.
 bool send_bytes(const Descriptor& to, std::string_view bytes);
 
-/// Neither side receives anything any more.
+/// Ends a connection: neither side receives anything any more.
 void shut_down(const Descriptor& connection);
 
-/// Appends what is there; false at its end.
+/// Appends what is there; returns false at its end.
 bool receive_bytes(const Descriptor& from, FrameBuffer& into);
 
-/// Notices within about half a minute that the other machine is lost, as long as nothing is under way to it,
-/// sends small frames at once, and gives up sending to who reads nothing for `limit`.
+/// Lets a connection notice within about half a minute that the other machine is lost, as long as nothing is
+/// under way to it, send small frames at once, and give up sending to who reads nothing for `limit`.
 void set_connection_options(const Descriptor& connection, Seconds limit);
 
 }  // namespace dflop

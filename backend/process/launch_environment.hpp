@@ -7,6 +7,7 @@
 
 namespace dflop {
 
+/// A LaunchEnvironment is a process's place in a run of many.
 struct LaunchEnvironment {
   std::string launcher;  ///< "torchrun", "mpirun" or "srun", by the names of the variables
   int rank = 0;
@@ -16,13 +17,13 @@ struct LaunchEnvironment {
   int port = 0;        ///< there
 };
 
-/// The value of a variable; none where it is not set.
+/// An Environment gives the value of a variable; none where it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// Of this process.
+/// Returns the environment of this process.
 Environment process_environment();
 
-/// The first of these whose rank is set gives rank, ranks and local rank:
+/// Reads a process's place in its run. The first of these whose rank is set gives rank, ranks and local rank:
 ///
 ///     torchrun   RANK, WORLD_SIZE, LOCAL_RANK
 ///     mpirun     OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK

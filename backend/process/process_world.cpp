@@ -1,7 +1,7 @@
 #include "backend/process/process_world.hpp"
 
-#include "backend/byte_text.hpp"
 #include "core/error.hpp"
+#include "core/support/bytes.hpp"
 
 namespace dflop {
 namespace {

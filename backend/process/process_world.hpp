@@ -9,13 +9,13 @@
 
 namespace dflop {
 
-/// What processes tell each other goes through their rendezvous; devices and communicators are of those who
-/// derive from it.
+/// A ProcessWorld has one rank. What processes tell each other goes through their rendezvous; devices and
+/// communicators are of those who derive from it.
 class ProcessWorld : public World {
  public:
   /// Meets the other processes. @throws as Rendezvous.
   explicit ProcessWorld(const RendezvousOptions& options) : rendezvous_(options) {}
-  /// An end in order; whoever has failed calls abort() before.
+  /// Leaves in order; whoever has failed calls abort() before.
   ~ProcessWorld() override { rendezvous_.leave(); }
   ProcessWorld(const ProcessWorld&) = delete;
   ProcessWorld& operator=(const ProcessWorld&) = delete;

@@ -8,8 +8,8 @@
 #include <limits>
 #include <utility>
 
-#include "backend/clock.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 
 namespace dflop {
 namespace {

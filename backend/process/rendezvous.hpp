@@ -17,19 +17,20 @@
 
 namespace dflop {
 
-/// What a rank waits for, and since when by host_time().
+/// A RankWait says what a rank waits for, and since when by host_time().
 struct RankWait {
   std::string what;
   Nanoseconds since{};
 };
 
-/// What is known of a rank from outside of its calls.
+/// A RankState is what is known of a rank from outside of its calls.
 struct RankState {
   std::optional<RankWait> wait;
   std::optional<std::string> failure;  ///< for which the run must end
 };
 
-/// One rank's end. Values are meant for control, not for tensors: all of them pass through rank 0.
+/// A Rendezvous is one rank's end. Values are meant for control, not for tensors: all of them pass through
+/// rank 0.
 ///
 /// A process that dies, a machine that is lost (noticed within half a minute while nothing is under way to
 /// it) and a call of abort() end the run: every other rank's calls throw Aborted with the reason. A rank that
@@ -37,7 +38,7 @@ struct RankState {
 /// waiting for.
 class Rendezvous {
  public:
-  /// Rank 0 listens, the others connect; returns when all have come.
+  /// Listens as rank 0, connects as the others; returns when all have come.
   /// @throws Error (internal) naming the ranks that have not come in time, a port that is taken, or another
   /// run's ranks there; Error (usage) for a host whose name is not known.
   explicit Rendezvous(const RendezvousOptions& options);
@@ -50,37 +51,40 @@ class Rendezvous {
   int ranks() const { return options_.ranks; }
   Seconds timeout() const { return options_.timeout; }
 
-  /// The value can be got `readers` times, by any rank, and then is forgotten. Until then nobody puts another
-  /// under its key.
+  /// Gives a value to the others. It can be got `readers` times, by any rank, and then is forgotten. Until
+  /// then nobody puts another under its key.
   void put(const std::string& key, std::string value, int readers = 1);
-  /// Waits until somebody has put it. `what` is for messages.
+  /// Returns the value of a key when somebody has put it. `what` is for messages.
   std::string get(const std::string& key, const std::string& what);
 
-  /// All ranks' values at rank 0, by rank, and none elsewhere. All ranks call it, as broadcast(), in the same
-  /// order.
+  /// Returns all ranks' values at rank 0, by rank, and none elsewhere. All ranks call it, as broadcast(), in
+  /// the same order.
   std::vector<std::string> gather(std::string value, const std::string& what);
-  /// Rank 0's value; those of others are passed over.
+  /// Returns rank 0's value; those of others are passed over.
   std::string broadcast(std::string value, const std::string& what);
 
-  /// What to add to host_time() of this process to have that of rank 0, to within half of a round trip.
+  /// Returns what to add to host_time() of this process to have that of rank 0, to within half of a round
+  /// trip.
   Nanoseconds clock_offset();
 
   /// Ends the run for all ranks, which are told why.
   void abort(const std::string& reason);
-  /// @throws Aborted, or where this rank was the one that waited for too long Error (internal), once the run
-  /// has ended.
+  /// Does nothing as long as the run goes on. @throws Aborted, or where this rank was the one that waited for
+  /// too long Error (internal), once the run has ended.
   void check();
-  /// This rank has come to its end; waits until all have, or for twice the timeout: by then a rank that waits
-  /// for another has reported it, for which rank 0 must be there.
+  /// Says that this rank has come to its end, and waits until all have, or for twice the timeout: by then a
+  /// rank that waits for another has reported it, for which rank 0 must be there.
   void leave();
 
-  /// Called once when the run has ended early, from any thread; at once where it has. Null: nothing is.
+  /// Sets what is called once when the run has ended early, from any thread; at once where it has. Null:
+  /// nothing is.
   void on_end(std::function<void()> callback);
-  /// Asked several times a second how this rank is, beside what Waiting says; not to call the rendezvous.
-  /// Null: nothing is.
+  /// Sets what is asked several times a second how this rank is, beside what Waiting says; not to call the
+  /// rendezvous. Null: nothing is.
   void watch(std::function<RankState()> callback);
 
-  /// While it lives, this rank waits. One at a time; those inside of another count as the outer one.
+  /// A Waiting says while it lives that this rank waits. One at a time; those inside of another count as the
+  /// outer one.
   class Waiting {
    public:
     Waiting(Rendezvous& rendezvous, std::string what);

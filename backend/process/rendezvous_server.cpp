@@ -8,12 +8,12 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
-#include "backend/clock.hpp"
+#include "backend/communicator.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 
 namespace dflop {
 namespace {
@@ -28,16 +28,6 @@ constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max() /
 
 Deadline after(Seconds time) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
-}
-
-std::string rank_name(int rank) {
-  return "rank " + std::to_string(rank);
-}
-
-std::string in_seconds(Seconds seconds) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.*f s", seconds.count() < 10 ? 2 : 0, seconds.count());
-  return text.data();
 }
 
 /// "rank ranks", of whoever has connected.

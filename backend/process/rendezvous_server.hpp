@@ -14,6 +14,7 @@
 
 namespace dflop {
 
+/// RendezvousOptions say where the processes of a run meet, and as whom this one comes.
 struct RendezvousOptions {
   std::string host;     ///< of rank 0
   int port = 0;         ///< there
@@ -23,11 +24,11 @@ struct RendezvousOptions {
   Seconds timeout{60};  ///< that a rank waits for another after that
 };
 
-/// Brings values from one rank to others, and what ends the run of one to all. Connections that do not say
-/// hello as a rank of this run does are closed, and change nothing.
+/// A RendezvousServer brings values from one rank to others, and what ends the run of one to all. Connections
+/// that do not say hello as a rank of this run does are closed, and change nothing.
 class RendezvousServer {
  public:
-  /// Listens; @throws Error (internal) where it cannot.
+  /// Begins to listen. @throws Error (internal) where it cannot.
   explicit RendezvousServer(const RendezvousOptions& options);
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
@@ -44,7 +45,7 @@ class RendezvousServer {
     std::string value;
     std::uint32_t readers = 0;  ///< that still will get it
   };
-  /// What each rank waits for, as far as it has said.
+  /// A Report has what each rank waits for, as far as it has said.
   struct Report {
     int origin = 0;  ///< that has waited for too long
     Deadline deadline;

@@ -1,11 +1,11 @@
 #include "backend/profile/profiler.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <numeric>
 #include <vector>
 
+#include "backend/host/machine.hpp"
 #include "backend/model/live_checks.hpp"
 #include "backend/profile/link_bench.hpp"
 #include "core/support/median.hpp"
@@ -116,15 +116,6 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
     if (options.on_tables && mode != options.modes.back()) options.on_tables(profile);
   }
   return profile;
-}
-
-std::string host_cpu() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
 }
 
 }  // namespace dflop

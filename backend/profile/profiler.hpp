@@ -19,25 +19,21 @@ struct ProfilerOptions {
   std::int64_t most_tokens = 2048;
   DType dtype = DType::f32;
   std::vector<TpMode> modes{{}};  ///< of the tables, rising; the budget is shared out
-  /// Ranks that run units while they are measured, those that measure among them.
-  int busy = 1;
-  /// Of the same model, machine and settings: the tables that it has are taken over, and sums of more
-  /// ranks than there are here. Null: none.
+  int busy = 1;  ///< ranks that run units while they are measured, those that measure among them
+  /// Has tables of the same model, machine and settings, which are taken over, and sums of more ranks than
+  /// there are here. Null: none.
   const ProfileTables* earlier = nullptr;
-  /// Called with what there is, a whole profile of fewer modes, whenever the tables of one are measured and
-  /// others are still to be.
+  /// Is called with what there is, a whole profile of fewer modes, whenever the tables of one are measured
+  /// and others are still to be.
   std::function<void(const ProfileTables&)> on_tables = {};
 };
 
-/// The optimizer on rank 0 alone, messages between ranks 0 and 1 and all-reduces over the first 2, 4, ...
-/// ranks; then units by measure_units(), in each mode. All ranks are this process's, and there are as many as
-/// `busy` and each tp. `dflop_version` is left to the caller.
+/// Measures the optimizer on rank 0 alone, messages between ranks 0 and 1 and all-reduces over the first 2,
+/// 4, ... ranks; then units by measure_units(), in each mode. All ranks are this process's, and there are as
+/// many as `busy` and each tp. `dflop_version` is left to the caller.
 /// @throws Error (input) for models that cannot run live; OutOfMemory where a unit's smallest points have no
 /// room.
 ProfileTables measure_profile(const ModelSpec& model, World& world, const ProfilerOptions& options,
                               const ProfilerProgress& progress = {});
-
-/// The model of this machine's processor, as it calls itself; "unknown" where it does not.
-std::string host_cpu();
 
 }  // namespace dflop

@@ -21,7 +21,7 @@ constexpr std::int64_t kColdValues = std::int64_t{1} << 21;
 constexpr std::int64_t kFlushes = 4;   // caches that are written to flush one
 constexpr std::int64_t kSumBytes = 4;  // at least
 
-/// One layer of each module and all ends.
+/// Returns a stage with one layer of each module and all else.
 StagePlace all_units(int tp) {
   StagePlace place;
   place.stage.tp = tp;
@@ -32,14 +32,11 @@ StagePlace all_units(int tp) {
   return place;
 }
 
+/// Returns sequences of `length` tokens, which divides `tokens`.
 PackedSequences sequences(const RankContext& rank, std::int64_t tokens, std::int64_t length) {
-  std::vector<std::int32_t> offsets{0};
-  std::vector<std::int32_t> positions;
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    positions.push_back(static_cast<std::int32_t>(t % length));
-    if ((t + 1) % length == 0) offsets.push_back(static_cast<std::int32_t>(t + 1));
-  }
-  return {IndexTensor(rank, offsets), IndexTensor(rank, positions), tokens};
+  PackedRows packed;
+  for (std::int64_t t = 0; t < tokens; t += length) packed.add_sequence(length);
+  return {rank, packed};
 }
 
 std::array<TransformerLayer, 3> layers(const TransformerSpec& spec, const std::string& name,
@@ -49,12 +46,49 @@ std::array<TransformerLayer, 3> layers(const TransformerSpec& spec, const std::s
           TransformerLayer(spec, Recomputation::full, name, store, rank)};
 }
 
-/// Numbers in [-0.5, 0.5), as many as are enough that no product sees the same again and again.
+/// Returns numbers in [-0.5, 0.5), as many as are enough that no product sees the same again and again.
 std::vector<float> random_values(std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(4099);
   for (float& value : values) value = static_cast<float>(random.uniform() - 0.5);
   return values;
+}
+
+EncoderInput patches_input(std::int64_t tokens) {
+  EncoderInput input;
+  input.positions.resize(static_cast<std::size_t>(tokens));
+  input.pixels.assign(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
+  return input;
+}
+
+/// Returns rows of which each merged one is a token of the LLM.
+EncoderInput connector_input(std::int64_t tokens, int merge) {
+  EncoderInput input;
+  input.positions.resize(static_cast<std::size_t>(tokens));
+  for (std::int32_t i = 0; i < tokens / merge; ++i) {
+    input.pool_begin.push_back(i);
+    input.pool_end.push_back(i + 1);
+  }
+  return input;
+}
+
+/// Returns tokens of the encoder, then as many of text, all of which are trained.
+LlmInput llm_input(std::int64_t tokens, std::int64_t vocabulary) {
+  LlmInput input;
+  input.encoder_rows = tokens / 2;
+  input.add_sequence(tokens);
+  for (std::int32_t t = 0; t < tokens; ++t) {
+    const auto id = static_cast<std::int32_t>((std::int64_t{t} * 7919) % vocabulary);
+    input.targets.push_back(id);
+    if (t < input.encoder_rows) {
+      input.encoded.push_back(t);
+      input.encoded_rows.push_back(t);
+    } else {
+      input.text_ids.push_back(id);
+      input.text_rows.push_back(t);
+    }
+  }
+  return input;
 }
 
 }  // namespace
@@ -99,8 +133,8 @@ void UnitBench::forget() {
   rank_.kernels.zero(Sums(other_));
 }
 
-/// By one rank of a tp group, as the cache is the device's; the others' streams wait until it is done, or it
-/// would run in their time.
+/// Has one rank of a tp group flush, as the cache is the device's; the others' streams wait until it is done,
+/// or it would run in their time.
 void UnitBench::flush() {
   if (!flushes_) return;
   rank_.kernels.zero(Sums(flushed_));
@@ -122,184 +156,183 @@ double UnitBench::timed(const Work& work) {
   return Seconds(end_->time() - begin_->time()).count();
 }
 
+template <typename Tape>
+ProfilePoint UnitBench::time(const Passes<Tape>& passes, std::int64_t tokens, std::int64_t length) {
+  ProfilePoint point{tokens, length};
+  Tape tape;
+  Tensor out;
+  Tensor d_x;
+  forget();
+  Tensor x = passes.make_input();
+  point.forward_s = timed([&] { out = passes.forward(x, tape); });
+  forget();
+  Tensor d_out = passes.make_gradient(tape);
+  if (passes.backward_input) {
+    point.backward_input_s = timed([&] { d_x = passes.backward_input(d_out, tape); });
+  }
+  if (passes.backward_weight) point.backward_weight_s = timed([&] { passes.backward_weight(tape); });
+  return point;
+}
+
+template <typename Tape>
+UnitBench::Memory UnitBench::memory_of(const Passes<Tape>& passes, std::int64_t tokens) {
+  const auto per_token = [&](Bytes bytes) {
+    return static_cast<double>(bytes.count) / static_cast<double>(tokens);
+  };
+  Device& device = rank_.device;
+  Tape tape;
+  const Bytes before = device.in_use();
+  device.reset_most_in_use();
+  {
+    Tensor x = passes.make_input();
+    passes.forward(x, tape);
+  }
+  const Bytes kept = device.in_use();
+  const Bytes most = device.most_in_use();
+  device.reset_most_in_use();
+  Tensor d_out = passes.make_gradient(tape);
+  Tensor d_x;
+  if (passes.backward_input) d_x = passes.backward_input(d_out, tape);
+  if (passes.backward_weight) passes.backward_weight(tape);
+  return {per_token(kept - before), per_token(most - kept), per_token(device.most_in_use() - kept)};
+}
+
+UnitBench::Passes<PatchTape> UnitBench::patches(std::int64_t tokens) {
+  return {[] { return Tensor(); },
+          [this, input = patches_input(tokens)](Tensor&, PatchTape& tape) {
+            return patches_.forward(input, tape);
+          },
+          [this, tokens](PatchTape& tape) {
+            patches_.backward_input(random_held(tokens, model_.encoder.hidden), tape);
+            return Tensor();
+          },
+          nullptr, [this](PatchTape& tape) { patches_.backward_weight(tape); }};
+}
+
+UnitBench::Passes<LayerTape> UnitBench::layer(const TransformerLayer& layer, const TransformerSpec& spec,
+                                              std::int64_t tokens, std::int64_t length) {
+  const auto packed = std::make_shared<PackedSequences>(sequences(rank_, tokens, length));
+  return {[this, tokens, &spec] { return random_held(tokens, spec.hidden); },
+          [&layer, packed](Tensor& x, LayerTape& tape) { return layer.forward(std::move(x), *packed, tape); },
+          [this, tokens, &spec](LayerTape&) { return random_held(tokens, spec.hidden); },
+          [&layer, packed](Tensor& d_out, LayerTape& tape) {
+            return layer.backward_input(std::move(d_out), *packed, tape);
+          },
+          [&layer](LayerTape& tape) { layer.backward_weight(tape); }};
+}
+
+UnitBench::Passes<UnitBench::AttentionTape> UnitBench::attention(const TransformerSpec& spec,
+                                                                 std::int64_t tokens, std::int64_t length) {
+  const int tp = rank_.tp_size();
+  const AttentionShape shape{spec.heads / tp, spec.kv_heads / tp, spec.head_dim, spec.causal};
+  const auto packed = std::make_shared<PackedSequences>(sequences(rank_, tokens, length));
+  return {[this, tokens, shape] { return random_tensor(tokens, shape.qkv_columns()); },
+          [this, tokens, shape, packed](Tensor& x, AttentionTape& tape) {
+            tape.qkv = std::move(x);
+            rank_.kernels.rope(tape.qkv, shape, packed->positions, kRopeBase, false);
+            tape.heads = Tensor(rank_, tokens, shape.out_columns());
+            tape.statistics = SumTensor(rank_, tokens, shape.heads);
+            rank_.kernels.attention(tape.heads, tape.statistics, tape.qkv, shape, packed->offsets);
+            return Tensor();
+          },
+          [this, tokens, shape](AttentionTape&) { return random_tensor(tokens, shape.out_columns()); },
+          [this, tokens, shape, packed](Tensor& d_heads, AttentionTape& tape) {
+            Tensor d_qkv(rank_, tokens, shape.qkv_columns());
+            rank_.kernels.attention_backward(d_qkv, d_heads, tape.heads, tape.statistics, tape.qkv, shape,
+                                             packed->offsets);
+            rank_.kernels.rope(d_qkv, shape, packed->positions, kRopeBase, true);
+            return d_qkv;
+          },
+          nullptr};
+}
+
+UnitBench::Passes<ConnectorTape> UnitBench::connector(std::int64_t tokens) {
+  const int merge = model_.connector.merge;
+  return {[this, tokens] { return random_held(tokens, model_.encoder.hidden); },
+          [this, input = connector_input(tokens, merge)](Tensor& x, ConnectorTape& tape) {
+            return connector_.forward(std::move(x), input, tape);
+          },
+          [this, tokens, merge](ConnectorTape&) { return random_tensor(tokens / merge, model_.llm.hidden); },
+          [this](Tensor& d_out, ConnectorTape& tape) { return connector_.backward_input(d_out, tape); },
+          [this](ConnectorTape& tape) { connector_.backward_weight(tape); }};
+}
+
+UnitBench::Passes<TokenTape> UnitBench::embedding(std::int64_t tokens) {
+  const LlmInput input = llm_input(tokens, model_.llm.vocabulary);
+  return {
+      [this, rows = input.encoder_rows] { return random_tensor(rows, model_.llm.hidden); },
+      [this, input](Tensor& encoded, TokenTape& tape) { return embedding_.forward(encoded, input, tape); },
+      [this, tokens](TokenTape&) { return random_held(tokens, model_.llm.hidden); },
+      [this](Tensor& d_out, TokenTape& tape) { return embedding_.backward(d_out, tape); }, nullptr};
+}
+
+UnitBench::Passes<LmHeadTape> UnitBench::head(std::int64_t tokens) {
+  return {[this, tokens] { return random_held(tokens, model_.llm.hidden); },
+          [this, tokens, input = llm_input(tokens, model_.llm.vocabulary)](Tensor& x, LmHeadTape& tape) {
+            head_.forward(std::move(x), input, 1.0 / static_cast<double>(tokens), loss_, tape);
+            return Tensor();
+          },
+          [](LmHeadTape&) { return Tensor(); },
+          [this](Tensor&, LmHeadTape& tape) { return head_.backward_input(tape); },
+          [this](LmHeadTape& tape) { head_.backward_weight(tape); }};
+}
+
 ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t length) {
   switch (unit) {
     case ProfileUnit::patches:
-      return run_patches(tokens);
+      return time(patches(tokens), tokens);
     case ProfileUnit::encoder_linear:
       return run_linear(encoder_, model_.encoder, tokens);
     case ProfileUnit::encoder_attention:
-      return run_attention(model_.encoder, tokens, length);
+      return time(attention(model_.encoder, tokens, length), tokens, length);
     case ProfileUnit::connector:
-      return run_connector(tokens);
+      return time(connector(tokens), tokens);
     case ProfileUnit::embedding:
-      return run_embedding(tokens);
+      return time(embedding(tokens), tokens);
     case ProfileUnit::llm_linear:
       return run_linear(llm_, model_.llm, tokens);
     case ProfileUnit::llm_attention:
-      return run_attention(model_.llm, tokens, length);
+      return time(attention(model_.llm, tokens, length), tokens, length);
     case ProfileUnit::head:
-      return run_head(tokens);
+      return time(head(tokens), tokens);
   }
   throw Error(ErrorKind::internal, "a unit that is none");
 }
 
-EncoderInput UnitBench::patches_input(std::int64_t tokens) {
-  EncoderInput input;
-  input.positions.resize(static_cast<std::size_t>(tokens));
-  input.pixels.assign(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
-  return input;
-}
-
-ProfilePoint UnitBench::run_patches(std::int64_t tokens) {
-  ProfilePoint point{tokens};
-  const EncoderInput input = patches_input(tokens);
-  PatchTape tape;
-  Tensor out;
-  forget();
-  point.forward_s = timed([&] { out = patches_.forward(input, tape); });
-  forget();
-  patches_.backward_input(random_tensor(out.rows(), out.columns()), tape);
-  point.backward_weight_s = timed([&] { patches_.backward_weight(tape); });
-  return point;
-}
-
-PackedSequences UnitBench::short_sequences(std::int64_t tokens) const {
-  return sequences(rank_, tokens, kShortLength);
-}
-
-ProfilePoint UnitBench::run_layer(const TransformerLayer& layer, const TransformerSpec& spec,
-                                  std::int64_t tokens, std::int64_t length) {
-  ProfilePoint point{tokens, length};
-  const PackedSequences packed = sequences(rank_, tokens, length);
-  LayerTape tape;
-  Tensor out;
-  Tensor d_x;
-  forget();
-  Tensor x = random_held(tokens, spec.hidden);
-  point.forward_s = timed([&] { out = layer.forward(std::move(x), packed, tape); });
-  forget();
-  Tensor d_out = random_held(tokens, spec.hidden);
-  point.backward_input_s = timed([&] { d_x = layer.backward_input(std::move(d_out), packed, tape); });
-  point.backward_weight_s = timed([&] { layer.backward_weight(tape); });
-  return point;
-}
-
-ProfilePoint UnitBench::run_attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length) {
-  ProfilePoint point{tokens, length};
-  const int tp = rank_.tp_size();
-  const AttentionShape shape{spec.heads / tp, spec.kv_heads / tp, spec.head_dim, spec.causal};
-  const PackedSequences packed = sequences(rank_, tokens, length);
-  Kernels& kernels = rank_.kernels;
-  forget();
-  Tensor qkv = random_tensor(tokens, shape.qkv_columns());
-  Tensor heads;
-  SumTensor statistics;
-  Tensor d_qkv;
-  point.forward_s = timed([&] {
-    kernels.rope(qkv, shape, packed.positions, kRopeBase, false);
-    heads = Tensor(rank_, tokens, shape.out_columns());
-    statistics = SumTensor(rank_, tokens, shape.heads);
-    kernels.attention(heads, statistics, qkv, shape, packed.offsets);
-  });
-  forget();
-  const Tensor d_heads = random_tensor(tokens, shape.out_columns());
-  point.backward_input_s = timed([&] {
-    d_qkv = Tensor(rank_, tokens, shape.qkv_columns());
-    kernels.attention_backward(d_qkv, d_heads, heads, statistics, qkv, shape, packed.offsets);
-    kernels.rope(d_qkv, shape, packed.positions, kRopeBase, true);
-  });
-  return point;
-}
-
 ProfilePoint UnitBench::run_linear(const Layers& layers, const TransformerSpec& spec, std::int64_t tokens) {
-  const auto layer = [&](Recomputation mode) {
-    return run_layer(layers[static_cast<std::size_t>(mode)], spec, tokens, kShortLength);
+  const auto run_layer = [&](Recomputation mode) {
+    const TransformerLayer& one = layers[static_cast<std::size_t>(mode)];
+    return time(layer(one, spec, tokens, kShortLength), tokens, kShortLength);
   };
-  const ProfilePoint whole = layer(Recomputation::none);
-  const ProfilePoint full = layer(Recomputation::full);
-  const ProfilePoint attention = run_attention(spec, tokens, kShortLength);
-  ProfilePoint point{tokens, 0, whole.forward_s - attention.forward_s,
-                     whole.backward_input_s - attention.backward_input_s, whole.backward_weight_s};
-  point.recompute_s = full.backward_input_s - whole.backward_input_s - attention.forward_s;
+  const ProfilePoint whole = run_layer(Recomputation::none);
+  const ProfilePoint full = run_layer(Recomputation::full);
+  const ProfilePoint part = time(attention(spec, tokens, kShortLength), tokens, kShortLength);
+  ProfilePoint point{tokens, 0, whole.forward_s - part.forward_s,
+                     whole.backward_input_s - part.backward_input_s, whole.backward_weight_s};
+  point.recompute_s = full.backward_input_s - whole.backward_input_s - part.forward_s;
   return point;
 }
 
-/// Each merged row is a token of the LLM.
-EncoderInput UnitBench::connector_input(std::int64_t tokens) const {
-  EncoderInput input;
-  input.positions.resize(static_cast<std::size_t>(tokens));
-  for (std::int32_t i = 0; i < tokens / model_.connector.merge; ++i) {
-    input.pool_begin.push_back(i);
-    input.pool_end.push_back(i + 1);
+void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
+  const auto set = [&](auto place, const Memory& memory) {
+    place(profile.activation) = memory.kept;
+    place(profile.forward_buffers) = memory.forward;
+    place(profile.backward_buffers) = memory.backward;
+  };
+  const auto layer_memory = [&](const TransformerLayer& one, const TransformerSpec& spec) {
+    return memory_of(layer(one, spec, tokens, kShortLength), tokens);
+  };
+  for (std::size_t mode = 0; mode < 3; ++mode) {
+    set([mode](BytesPerToken& b) -> double& { return b.encoder_layer[mode]; },
+        layer_memory(encoder_[mode], model_.encoder));
+    set([mode](BytesPerToken& b) -> double& { return b.llm_layer[mode]; },
+        layer_memory(llm_[mode], model_.llm));
   }
-  return input;
-}
-
-ProfilePoint UnitBench::run_connector(std::int64_t tokens) {
-  ProfilePoint point{tokens};
-  const EncoderInput input = connector_input(tokens);
-  ConnectorTape tape;
-  Tensor out;
-  Tensor d_x;
-  forget();
-  Tensor x = random_held(tokens, model_.encoder.hidden);
-  point.forward_s = timed([&] { out = connector_.forward(std::move(x), input, tape); });
-  forget();
-  const Tensor d_out = random_tensor(out.rows(), out.columns());
-  point.backward_input_s = timed([&] { d_x = connector_.backward_input(d_out, tape); });
-  point.backward_weight_s = timed([&] { connector_.backward_weight(tape); });
-  return point;
-}
-
-/// Tokens of the encoder, then as many of text, all of which are trained.
-LlmInput UnitBench::llm_input(std::int64_t tokens) const {
-  LlmInput input;
-  input.encoder_rows = tokens / 2;
-  for (std::int32_t t = 0; t < tokens; ++t) {
-    const auto id = static_cast<std::int32_t>((std::int64_t{t} * 7919) % model_.llm.vocabulary);
-    input.positions.push_back(t);
-    input.targets.push_back(id);
-    if (t < input.encoder_rows) {
-      input.encoded.push_back(t);
-      input.encoded_rows.push_back(t);
-    } else {
-      input.text_ids.push_back(id);
-      input.text_rows.push_back(t);
-    }
-  }
-  input.offsets.push_back(static_cast<std::int32_t>(tokens));
-  return input;
-}
-
-ProfilePoint UnitBench::run_embedding(std::int64_t tokens) {
-  ProfilePoint point{tokens};
-  const LlmInput input = llm_input(tokens);
-  EmbeddingTape tape;
-  Tensor out;
-  Tensor d_encoded;
-  forget();
-  const Tensor encoded = random_tensor(input.encoder_rows, model_.llm.hidden);
-  point.forward_s = timed([&] { out = embedding_.forward(encoded, input, tape); });
-  forget();
-  const Tensor d_out = random_held(tokens, model_.llm.hidden);
-  point.backward_input_s = timed([&] { d_encoded = embedding_.backward(d_out, tape); });
-  return point;
-}
-
-ProfilePoint UnitBench::run_head(std::int64_t tokens) {
-  ProfilePoint point{tokens};
-  const LlmInput input = llm_input(tokens);
-  HeadTape tape;
-  Tensor d_x;
-  forget();
-  Tensor x = random_held(tokens, model_.llm.hidden);
-  const double weight = 1.0 / static_cast<double>(tokens);
-  point.forward_s = timed([&] { head_.forward(std::move(x), input, weight, loss_, tape); });
-  forget();
-  point.backward_input_s = timed([&] { d_x = head_.backward_input(tape); });
-  point.backward_weight_s = timed([&] { head_.backward_weight(tape); });
-  return point;
+  const std::int64_t merged = round_up(tokens, model_.connector.merge);
+  set([](BytesPerToken& b) -> double& { return b.patches; }, memory_of(patches(tokens), tokens));
+  set([](BytesPerToken& b) -> double& { return b.connector; }, memory_of(connector(merged), merged));
+  set([](BytesPerToken& b) -> double& { return b.embedding; }, memory_of(embedding(tokens), tokens));
+  set([](BytesPerToken& b) -> double& { return b.head; }, memory_of(head(tokens), tokens));
 }
 
 }  // namespace dflop

@@ -1,30 +1,35 @@
-// Runs single parts of a model on one rank and says what each pass took.
+// Runs single parts of a model on one rank, and says what each pass took and what it keeps.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "backend/model/connector.hpp"
-#include "backend/model/language_ends.hpp"
-#include "backend/model/patch_embedding.hpp"
+#include "backend/model/embeddings.hpp"
+#include "backend/model/lm_head.hpp"
 #include "backend/model/transformer_layer.hpp"
 #include "traces/files/profile.hpp"
 
 namespace dflop {
 
-/// Ranks that measure find the device's cache flushed; those that keep it busy leave it alone.
+/// A BenchRole says what a rank is for: ranks that measure find the device's cache flushed; those that keep
+/// it busy leave it alone.
 enum class BenchRole { measures, keeps_busy };
 
+/// A UnitBench measures the passes of single units on one rank: their times and their memory.
 class UnitBench {
  public:
-  /// Parameters of one layer of each module and of all ends, drawn from `seed`. All ranks of a tp group have
-  /// one role. What is referred to outlives it. @throws Error (input) as stage_parameter_list(); OutOfMemory.
+  /// Makes parameters of one layer of each module and of all else, drawn from `seed`. All ranks of a tp group
+  /// have one role. What is referred to outlives it. @throws Error (input) as stage_parameter_list();
+  /// OutOfMemory.
   UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank, BenchRole role);
 
-  /// One forward and backward of a unit on sequences of `length` tokens, which divides `tokens`; of units
-  /// without attention length is 0. The linear part of a layer is a whole layer on short sequences less what
-  /// its attention takes on them, which may come out negative. @throws OutOfMemory
+  /// Runs one forward and backward of a unit on sequences of `length` tokens, which divides `tokens`; of
+  /// units without attention length is 0. The linear part of a layer is a whole layer on short sequences less
+  /// what its attention takes on them, which may come out negative. @throws OutOfMemory
   ProfilePoint run(ProfileUnit unit, std::int64_t tokens, std::int64_t length);
 
   /// Sets what this rank's passes of so many tokens keep, and need while they run.
@@ -39,36 +44,45 @@ class UnitBench {
   /// Flushes the device's cache before a pass, where there is one.
   void flush();
   Tensor random_tensor(std::int64_t rows, std::int64_t columns);
-  /// What the rank holds of so many rows between the regions of tensor parallelism.
+  /// Returns what the rank holds of so many rows between the regions of tensor parallelism.
   Tensor random_held(std::int64_t rows, std::int64_t columns);
   template <typename Work>
   double timed(const Work& work);
-  ProfilePoint run_patches(std::int64_t tokens);
-  ProfilePoint run_layer(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens,
-                         std::int64_t length);
-  ProfilePoint run_attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length);
+  /// Passes are the forward and backward of one unit, and what goes into them, which is not measured. A
+  /// forward leaves in the tape what the backward reads; both may take what they are given.
+  template <typename Tape>
+  struct Passes {
+    std::function<Tensor()> make_input;
+    std::function<Tensor(Tensor& x, Tape& tape)> forward;
+    std::function<Tensor(Tape& tape)> make_gradient;                  ///< of the output
+    std::function<Tensor(Tensor& d_out, Tape& tape)> backward_input;  ///< null where inputs have no gradient
+    std::function<void(Tape& tape)> backward_weight;  ///< null where it comes with the input's gradient
+  };
+  struct AttentionTape {
+    Tensor qkv;
+    Tensor heads;
+    SumTensor statistics;
+  };
+  Passes<PatchTape> patches(std::int64_t tokens);
+  Passes<LayerTape> layer(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens,
+                          std::int64_t length);
+  Passes<AttentionTape> attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length);
+  Passes<ConnectorTape> connector(std::int64_t tokens);
+  Passes<TokenTape> embedding(std::int64_t tokens);
+  Passes<LmHeadTape> head(std::int64_t tokens);
+
+  template <typename Tape>
+  ProfilePoint time(const Passes<Tape>& passes, std::int64_t tokens, std::int64_t length = 0);
   ProfilePoint run_linear(const Layers& layers, const TransformerSpec& spec, std::int64_t tokens);
-  ProfilePoint run_connector(std::int64_t tokens);
-  ProfilePoint run_embedding(std::int64_t tokens);
-  ProfilePoint run_head(std::int64_t tokens);
-  PackedSequences short_sequences(std::int64_t tokens) const;
-  static EncoderInput patches_input(std::int64_t tokens);
-  EncoderInput connector_input(std::int64_t tokens) const;
-  LlmInput llm_input(std::int64_t tokens) const;
-  /// Per token.
+
+  /// Memory says what passes keep, and need while they run, in bytes a token.
   struct Memory {
     double kept = 0;
     double forward = 0;
     double backward = 0;
   };
-  /// `forward` leaves in the tape what the backward needs.
-  template <typename Tape, typename Forward, typename Backward>
-  Memory memory_of(std::int64_t tokens, const Forward& forward, const Backward& backward);
-  Memory memory_of_layer(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens);
-  Memory memory_of_patches(std::int64_t tokens);
-  Memory memory_of_connector(std::int64_t tokens);
-  Memory memory_of_embedding(std::int64_t tokens);
-  Memory memory_of_head(std::int64_t tokens);
+  template <typename Tape>
+  Memory memory_of(const Passes<Tape>& passes, std::int64_t tokens);
 
   const ModelSpec& model_;
   const RankContext& rank_;
@@ -77,9 +91,9 @@ class UnitBench {
   PatchEmbedding patches_;
   Layers encoder_;
   Connector connector_;
-  Embedding embedding_;
+  TokenEmbedding embedding_;
   Layers llm_;
-  Head head_;
+  LmHead head_;
   SumTensor loss_;
   SumTensor other_;
   bool flushes_;       // a cache that steps do not profit from

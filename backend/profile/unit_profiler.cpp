@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "backend/model/tp_rows.hpp"
 #include "backend/profile/unit_bench.hpp"
 #include "backend/rank_threads.hpp"
+#include "core/support/clock.hpp"
 #include "core/support/median.hpp"
 #include "core/support/random.hpp"
 
@@ -50,14 +50,6 @@ struct Samples {
     if (!recompute.empty()) point.recompute_s = middle(recompute);
     return point;
   }
-};
-
-class Stopwatch {
- public:
-  Seconds elapsed() const { return std::chrono::steady_clock::now() - start_; }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 /// All points, the smallest first.

@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// Called with what is done and what there is to do.
+/// A ProfilerProgress is called with what is done and what there is to do.
 using ProfilerProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 struct UnitProfilerOptions {
@@ -21,9 +21,10 @@ struct UnitProfilerOptions {
   std::int64_t most_tokens = 2048;
 };
 
-/// `ranks` are the first ones of a run, by rank, in whole tp groups, each in a thread of its own. The first
-/// group measures, its ranks in lockstep, and what its first rank takes is kept, with the memory that its
-/// passes need; the others run units all the while, as ranks of a run share caches and memory.
+/// Measures units. `ranks` are the first ones of a run, by rank, in whole tp groups, each in a thread of its
+/// own. The first group measures, its ranks in lockstep, and what its first rank takes is kept, with the
+/// memory that its passes need; the others run units all the while, as ranks of a run share caches and
+/// memory.
 ///
 /// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
 /// out those for which it has no time, but two of each unit. Then all points are run round after round, in an

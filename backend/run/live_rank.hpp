@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/compute_turn.hpp"
 #include "backend/model/microbatch.hpp"
 #include "backend/model/stage_module.hpp"
 #include "backend/run/incoming_messages.hpp"
+#include "backend/world.hpp"
 #include "core/model_state.hpp"
 #include "core/plan.hpp"
 #include "core/program.hpp"

@@ -1,9 +1,9 @@
 #include "backend/run/worlds.hpp"
 
-#include <algorithm>
+#include <array>
 
-#include "backend/devices.hpp"
-#include "backend/host/ranks.hpp"
+#include "backend/gpus.hpp"
+#include "backend/host/world.hpp"
 #include "backend/process/launch_environment.hpp"
 #include "core/error.hpp"
 #ifdef DFLOP_HAVE_CUDA
@@ -16,18 +16,21 @@
 namespace dflop {
 namespace {
 
-std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options) {
+std::unique_ptr<World> make_threads_world(int ranks, const WorldOptions& options) {
+  return std::make_unique<HostWorld>(ranks, HostWorldOptions{options.timeout, options.memory, options.cores});
+}
+
+std::unique_ptr<World> make_gpu_world([[maybe_unused]] int ranks,
+                                      [[maybe_unused]] const WorldOptions& options) {
 #ifdef DFLOP_HAVE_CUDA
-  return make_cuda_ranks(ranks, {options.timeout, options.memory, options.partition});
+  return make_cuda_world(ranks, {options.timeout, options.memory, options.partition});
 #else
-  static_cast<void>(ranks);
-  static_cast<void>(options);
   throw Error(ErrorKind::internal, "a GPU was found by a build without CUDA");
 #endif
 }
 
-/// The environment comes first: without it nothing else matters.
-std::unique_ptr<World> make_process_world(int ranks, const WorldOptions& options) {
+/// Reads the environment first: without it nothing else matters.
+std::unique_ptr<World> make_process_world(int ranks, [[maybe_unused]] const WorldOptions& options) {
   const LaunchEnvironment launch = read_launch_environment(process_environment());
   if (launch.ranks != ranks) {
     throw Error(ErrorKind::input, "the plan is for " + std::to_string(ranks) + " ranks, " + launch.launcher +
@@ -36,33 +39,60 @@ std::unique_ptr<World> make_process_world(int ranks, const WorldOptions& options
 #ifdef DFLOP_HAVE_NCCL
   return make_nccl_world(launch, {Seconds{300}, options.timeout, options.memory});
 #else
-  static_cast<void>(options);
   throw Error(ErrorKind::no_device, "this dflop was built without NCCL; build with -DDFLOP_NCCL=ON");
 #endif
 }
 
+constexpr std::array<WorldKind, 3> kWorldKinds = {{
+    {.name = "host",
+     .what = "every rank is a thread",
+     .on_host = true,
+     .require = [] {},
+     .make = make_threads_world},
+    {.name = "cuda",
+     .what = "and all ranks share the first GPU",
+     .partitions = true,
+     .require = [] { cuda_devices(); },
+     .make = make_gpu_world},
+    {.name = "nccl",
+     .what = "every rank is a process with a GPU of its own, started by torchrun, mpirun or srun",
+     .processes = true,
+     .require = [] { read_launch_environment(process_environment()); },
+     .make = make_process_world},
+}};
+
 }  // namespace
 
-const std::vector<std::string>& world_devices() {
-  static const std::vector<std::string> names = {"host", "cuda", "nccl"};
+std::span<const WorldKind> world_kinds() {
+  return kWorldKinds;
+}
+
+std::string world_names(const std::function<bool(const WorldKind&)>& holds) {
+  std::string names;
+  for (const WorldKind& kind : kWorldKinds) {
+    if (holds(kind)) names += (names.empty() ? "" : " or ") + std::string(kind.name);
+  }
   return names;
 }
 
-void require_device(const std::string& device) {
-  if (device == "cuda") cuda_devices();  // throws where there is none, or no build for it
-  if (device == "nccl") read_launch_environment(process_environment());
-  const auto& devices = world_devices();
-  if (std::find(devices.begin(), devices.end(), device) != devices.end()) return;
-  std::string names;
-  for (const std::string& name : world_devices()) names += (names.empty() ? "" : " or ") + name;
-  throw Error(ErrorKind::usage, "option '--device': expected " + names + ", found '" + device + "'");
+const WorldKind* find_world_kind(const std::string& device) {
+  for (const WorldKind& kind : kWorldKinds) {
+    if (kind.name == device) return &kind;
+  }
+  return nullptr;
+}
+
+const WorldKind& world_kind(const std::string& device) {
+  if (const WorldKind* kind = find_world_kind(device)) return *kind;
+  throw Error(ErrorKind::usage, "option '--device': expected " +
+                                    world_names([](const WorldKind&) { return true; }) + ", found '" +
+                                    device + "'");
 }
 
 std::unique_ptr<World> make_world(const std::string& device, int ranks, const WorldOptions& options) {
-  require_device(device);
-  if (device == "cuda") return make_cuda_world(ranks, options);
-  if (device == "nccl") return make_process_world(ranks, options);
-  return make_host_ranks(ranks, {options.timeout, options.memory, options.cores});
+  const WorldKind& kind = world_kind(device);
+  kind.require();
+  return kind.make(ranks, options);
 }
 
 }  // namespace dflop

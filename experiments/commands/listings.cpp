@@ -1,7 +1,7 @@
 // dflop models, dflop clusters, dflop devices, dflop manual: what there is.
 #include <fmt/format.h>
 
-#include "backend/devices.hpp"
+#include "backend/gpus.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
@@ -64,7 +64,7 @@ int run_devices(const Values& values) {
                    {"compute_capability", "capability"},
                    {"memory_bytes", "memory GiB", 1, 0x1p-30},
                    {"free_memory_bytes", "free GiB", 1, 0x1p-30}};
-  for (const DeviceInfo& device : cuda_devices()) {
+  for (const GpuInfo& device : cuda_devices()) {
     table.rows.push_back({static_cast<std::int64_t>(device.index), device.name,
                           static_cast<std::int64_t>(device.multiprocessors),
                           static_cast<std::int64_t>(device.compute_capability), device.memory.count,

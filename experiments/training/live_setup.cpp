@@ -8,7 +8,7 @@
 #include <limits>
 #include <thread>
 
-#include "backend/host/affinity.hpp"
+#include "backend/host/machine.hpp"
 #include "backend/model/live_checks.hpp"
 #include "backend/run/worlds.hpp"
 #include "core/error.hpp"
@@ -41,16 +41,18 @@ std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
   WorldOptions options;
   options.cores = device.cores;
   options.partition = device.partition && ranks > 1;  // one rank has all of it
-  if (device.name == "nccl") options.timeout = kProcessTimeout;
+  const WorldKind& kind = world_kind(device.name);
+  if (kind.processes) options.timeout = kProcessTimeout;
   std::unique_ptr<World> world = make_world(device.name, ranks, options);
-  if (device.name == "host") keep_freed_memory();
+  if (kind.on_host) keep_freed_memory();
   return world;
 }
 
 void add_live_options(Options& options, bool processes) {
-  std::string devices = "host: every rank is a thread; cuda: and all ranks share the first GPU";
-  if (processes) {
-    devices += "; nccl: every rank is a process with a GPU of its own, started by torchrun, mpirun or srun";
+  std::string devices;
+  for (const WorldKind& kind : world_kinds()) {
+    if (kind.processes && !processes) continue;
+    devices += fmt::format("{}{}: {}", devices.empty() ? "" : "; ", kind.name, kind.what);
   }
   options.add({
       {"device", text("DEVICE", "host"), devices},
@@ -65,19 +67,25 @@ void add_live_options(Options& options, bool processes) {
 
 LiveDevice read_live_device(const Values& values) {
   LiveDevice device{values["device"].as<std::string>(), 0, values["partition"].as<bool>()};
-  const auto refuse = [&](const std::string& option, const std::string& of) {
+  const auto require = [&](const std::string& option, bool WorldKind::*has) {
+    const WorldKind* kind = find_world_kind(device.name);
+    if (kind != nullptr && kind->*has) return;
+    const std::string names = world_names([&](const WorldKind& other) { return other.*has; });
     throw Error(ErrorKind::usage, fmt::format("option '--{}': expected --device {} with it, found {}", option,
-                                              of, device.name));
+                                              names, device.name));
   };
-  if (device.partition && device.name != "cuda") refuse("partition", "cuda");
-  if (values.count("cores") > 0 && device.name != "host") refuse("cores", "host");
-  require_device(device.name);
+  if (device.partition) require("partition", &WorldKind::partitions);
+  if (values.count("cores") > 0) require("cores", &WorldKind::on_host);
+  world_kind(device.name).require();
   return device;
 }
 
 LiveDevice read_local_device(const Values& values) {
   const auto name = values["device"].as<std::string>();
-  if (name != "host" && name != "cuda") refuse_value("device", "host or cuda", name);
+  const WorldKind* found = find_world_kind(name);
+  if (found == nullptr || found->processes) {
+    refuse_value("device", world_names([](const WorldKind& kind) { return !kind.processes; }), name);
+  }
   return read_live_device(values);
 }
 
@@ -97,7 +105,7 @@ void add_cores_option(Options& options) {
 }
 
 int default_cores(const LiveDevice& device) {
-  if (device.name != "host") return 0;
+  if (!world_kind(device.name).on_host) return 0;
   const std::size_t usable = usable_processors().size();
   return static_cast<int>(usable > 0 ? usable : std::max(1U, std::thread::hardware_concurrency()));
 }

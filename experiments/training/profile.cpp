@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backend/cuda/partition.hpp"
-#include "backend/profile/profiler.hpp"
+#include "backend/host/machine.hpp"
 #include "core/error.hpp"
 #include "traces/text/text_file.hpp"
 

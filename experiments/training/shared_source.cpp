@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
-#include "backend/byte_text.hpp"
 #include "core/error.hpp"
+#include "core/support/bytes.hpp"
 #include "core/support/hash.hpp"
 
 namespace dflop {

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <thread>
 
-#include "backend/clock.hpp"
 #include "backend/device.hpp"
 #include "backend/host/device.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 #include "tests/backend/forwarding.hpp"
 
 namespace dflop::testing {

@@ -7,7 +7,7 @@
 
 #include "backend/process/process_world.hpp"
 #include "core/error.hpp"
-#include "tests/backend/free_port.hpp"
+#include "tests/backend/process/free_port.hpp"
 
 namespace dflop {
 namespace {

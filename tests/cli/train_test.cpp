@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host/affinity.hpp"
+#include "backend/host/machine.hpp"
 #include "core/support/random.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"

@@ -28,6 +28,19 @@ TEST(SharedLibrary, CallsAFunctionOfTheFirstThatCanBeLoaded) {
   EXPECT_EQ(root(9), 3);
 }
 
+struct Roots : FunctionTable {
+  using FunctionTable::FunctionTable;
+  double (*square)(double) = function("sqrt");
+  double (*cube)(double) = function("cbrt");
+};
+
+TEST(FunctionTable, FindsItsFunctionsByTheirNames) {
+  const Roots roots(SharedLibrary({"libm.so.6"}, {}, "roots"));
+  EXPECT_EQ(roots.square(9), 3);
+  EXPECT_EQ(roots.cube(27), 3);
+  EXPECT_EQ(Roots().square, nullptr);  // without a library
+}
+
 TEST(SharedLibrary, SaysWhatItLookedFor) {
   const std::string message = message_of([] { SharedLibrary({"liba-b.so"}, {"/no/folder"}, "sums"); });
   EXPECT_NE(message.find("a library for sums"), std::string::npos) << message;

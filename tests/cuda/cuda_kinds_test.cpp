@@ -7,46 +7,21 @@
 #include <thread>
 #include <vector>
 
-#include "backend/clock.hpp"
 #include "backend/cuda/device.hpp"
 #include "backend/cuda/world.hpp"
 #include "backend/host/device.hpp"
 #include "backend/host/world.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 #include "core/support/random.hpp"
-#include "tests/backend/contract.hpp"
+#include "tests/backend/contract/fixtures.hpp"
 
 namespace dflop::testing {
 namespace {
 
-class CudaTestWorld final : public TestWorld {
- public:
-  CudaTestWorld(int ranks, Seconds timeout) : world_(make_cuda_ranks(ranks, {timeout, {}, {}})) {}
-  std::unique_ptr<Communicator> communicator(int rank) override { return world_->make_communicator(rank); }
-  std::unique_ptr<Device> device(int rank) override {
-    std::unique_ptr<Device> device = world_->make_device(rank);
-    device->enter_thread();
-    return device;
-  }
-
- private:
-  std::unique_ptr<World> world_;
-};
-
-DeviceKind cuda_device() {
-  return {"cuda", [](std::optional<Bytes> limit) {
-            return make_cuda_device(open_cuda_gpu(0), {0, limit, nullptr});
-          }};
-}
-
-CommunicatorKind cuda_communicator() {
-  return {"cuda", 64, [](int ranks, Seconds timeout) -> std::unique_ptr<TestWorld> {
-            return std::make_unique<CudaTestWorld>(ranks, timeout);
-          }};
-}
-
-INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, ::testing::Values(cuda_device()), KindName{});
-INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorContract, ::testing::Values(cuda_communicator()), KindName{});
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, ::testing::Values(device_kind("cuda")), KindName{});
+INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorContract, ::testing::Values(communicator_kind("cuda")),
+                         KindName{});
 
 /// A buffer that goes away while its copy is still on its way is not used again before: what was copied is
 /// what was in it, each of many times, although the next buffer takes its place.
@@ -190,13 +165,13 @@ TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
   for (const Element element : {Element::f32, Element::f64, Element::bf16}) {
     for (const std::size_t count : {1, 7, 8, 41, 1000, 100'003}) {
       for (const std::size_t shift : {0, 1}) {
-        HostWorld host(kRanks, kLong);
-        const auto expected = sums([&](int rank) { return host.communicator(rank); },
+        HostWorld host(kRanks, {kLong});
+        const auto expected = sums([&](int rank) { return host.make_communicator(rank); },
                                    [](int rank) {
                                      return make_host_device({rank, {}});
                                    },
                                    element, count, shift);
-        const auto world = make_cuda_ranks(kRanks);
+        const auto world = make_cuda_world(kRanks);
         const auto found = sums([&](int rank) { return world->make_communicator(rank); },
                                 [&](int rank) { return world->make_device(rank); }, element, count, shift);
         for (std::size_t rank = 0; rank < kRanks; ++rank) {
@@ -210,7 +185,7 @@ TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
 
 TEST(CudaWorld, RefusesMoreRanksThanItCanAddUp) {
   try {
-    make_cuda_ranks(65);
+    make_cuda_world(65);
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
@@ -221,7 +196,7 @@ TEST(CudaWorld, RefusesMoreRanksThanItCanAddUp) {
 TEST(CudaWorld, RanksOnPartsOfTheGpu) {
   std::unique_ptr<World> world;
   try {
-    world = make_cuda_ranks(2, {kLong, {}, true});
+    world = make_cuda_world(2, {kLong, {}, true});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::no_device) throw;
     GTEST_SKIP() << error.what();

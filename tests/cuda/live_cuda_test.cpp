@@ -7,7 +7,7 @@
 
 #include "backend/cuda/world.hpp"
 #include "backend/profile/profiler.hpp"
-#include "tests/backend/live_model.hpp"
+#include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
 namespace {
@@ -19,7 +19,7 @@ using testing::uniform_plan;
 using Kind = ParameterStore::Kind;
 
 std::unique_ptr<World> gpu(int ranks) {
-  return make_cuda_ranks(ranks);
+  return make_cuda_world(ranks);
 }
 
 struct NamedPlan {
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, LiveCuda, ::testing::ValuesIn(plans()),
 /// Each of two ranks on half of the GPU: the same loss as on all of it, and a device of another name, as
 /// nothing measured on the one is right for the other.
 TEST(LiveCudaPartition, RanksHaveMultiprocessorsOfTheirOwn) {
-  const auto parts = [](int ranks) { return make_cuda_ranks(ranks, {Seconds(60), {}, true}); };
+  const auto parts = [](int ranks) { return make_cuda_world(ranks, {Seconds(60), {}, true}); };
   const Plan plan = disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 3);
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun whole(plan, samples, DType::f32, gpu);
@@ -141,7 +141,7 @@ TEST(LiveCudaPartition, RanksHaveMultiprocessorsOfTheirOwn) {
 }
 
 TEST(LiveCudaMemory, ALimitIsAnErrorThatNamesTheRank) {
-  const auto small = [](int ranks) { return make_cuda_ranks(ranks, {Seconds(60), Bytes{100'000}}); };
+  const auto small = [](int ranks) { return make_cuda_world(ranks, {Seconds(60), Bytes{100'000}}); };
   try {
     LiveRun run(uniform_plan(1, 1, 2, 2), live_samples(12, 5), DType::f32, small);
     run.step(true);
@@ -153,7 +153,7 @@ TEST(LiveCudaMemory, ALimitIsAnErrorThatNamesTheRank) {
 
 TEST(LiveCudaProfile, MeasuresAllUnits) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const std::unique_ptr<World> world = make_cuda_ranks(2);
+    const std::unique_ptr<World> world = make_cuda_world(2);
     ProfilerOptions options;
     options.budget = Seconds(1);
     options.most_tokens = 256;

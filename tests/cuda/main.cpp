@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "backend/devices.hpp"
+#include "backend/gpus.hpp"
 #include "core/error.hpp"
 
 int main(int argc, char** argv) {

@@ -92,7 +92,7 @@ constexpr std::array<Wing, 50> kWings = {{
     {"backend", "nccl", ". process cuda"},
     {"backend", "model", "."},
     {"backend", "run", ". host process cuda nccl model"},
-    {"backend", "profile", ". model"},
+    {"backend", "profile", ". host model"},
     {"experiments", "cli", ""},
     {"experiments", "presets", ""},
     {"experiments", "charts", ""},

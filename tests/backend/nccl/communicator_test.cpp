@@ -6,9 +6,9 @@
 #include <latch>
 
 #include "tests/backend/async_device.hpp"
-#include "tests/backend/contract.hpp"
-#include "tests/backend/free_port.hpp"
+#include "tests/backend/contract/fixtures.hpp"
 #include "tests/backend/nccl/fake.hpp"
+#include "tests/backend/process/free_port.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "tests/backend/async_device.hpp"
-#include "tests/backend/contract.hpp"
+#include "tests/backend/contract/fixtures.hpp"
 
 namespace dflop::testing {
 namespace {
@@ -325,22 +325,25 @@ ncclResult_t reduce_scatter(const void* in, void* out, std::size_t count, ncclDa
 }  // namespace
 
 const NcclTable& fake_nccl() {
-  static const NcclTable table = {nullptr,
-                                  get_unique_id,
-                                  init,
-                                  abort,
-                                  group_start,
-                                  group_end,
-                                  async_error,
-                                  [](ncclResult_t result) -> const char* {
-                                    return result == ncclRemoteError ? "a remote error" : "invalid usage";
-                                  },
-                                  [](ncclComm_t) -> const char* { return "the fake's last words"; },
-                                  send,
-                                  recv,
-                                  all_reduce,
-                                  all_gather,
-                                  reduce_scatter};
+  static const NcclTable table = [] {
+    NcclTable fake;
+    fake.get_unique_id = get_unique_id;
+    fake.comm_init_rank_config = init;
+    fake.comm_abort = abort;
+    fake.group_start = group_start;
+    fake.group_end = group_end;
+    fake.comm_get_async_error = async_error;
+    fake.get_error_string = [](ncclResult_t result) -> const char* {
+      return result == ncclRemoteError ? "a remote error" : "invalid usage";
+    };
+    fake.get_last_error = [](ncclComm_t) -> const char* { return "the fake's last words"; };
+    fake.send = send;
+    fake.recv = recv;
+    fake.all_reduce = all_reduce;
+    fake.all_gather = all_gather;
+    fake.reduce_scatter = reduce_scatter;
+    return fake;
+  }();
   return table;
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/nccl/comms.hpp"
 #include "backend/nccl/communicator.hpp"
-#include "backend/nccl/table.hpp"
 
 namespace dflop::testing {
 

@@ -1,10 +1,10 @@
 // The NCCL communicator, put to the suite that every communicator must pass, with NCCL and a device that are
 // made up on the host, and a rendezvous that is not.
 #include "tests/backend/async_device.hpp"
-#include "tests/backend/contract.hpp"
+#include "tests/backend/contract/fixtures.hpp"
 #include "tests/backend/forwarding.hpp"
-#include "tests/backend/free_port.hpp"
 #include "tests/backend/nccl/fake.hpp"
+#include "tests/backend/process/free_port.hpp"
 
 namespace dflop::testing {
 namespace {
@@ -22,15 +22,17 @@ class NcclRank final : private NcclRendezvous, public ForwardingCommunicator {
         ForwardingCommunicator(make_nccl_communicator(fake_nccl(), rendezvous, fake_seam(options.rank))) {}
 };
 
-class NcclTestWorld final : public TestWorld {
+class NcclTestWorld final : public World {
  public:
   NcclTestWorld(int ranks, Seconds timeout) : ranks_(ranks), timeout_(timeout) { forget_fake_nccl_calls(); }
   ~NcclTestWorld() override { EXPECT_EQ(fake_nccl_faults(), std::vector<std::string>{}); }
-  std::unique_ptr<Communicator> communicator(int rank) override {
+  std::string device_name() const override { return "nccl"; }
+  int ranks() const override { return ranks_; }
+  std::unique_ptr<Communicator> make_communicator(int rank) override {
     return std::make_unique<NcclRank>(
         RendezvousOptions{"127.0.0.1", port_, rank, ranks_, Seconds{60}, timeout_});
   }
-  std::unique_ptr<Device> device(int rank) override { return std::make_unique<AsyncDevice>(rank); }
+  std::unique_ptr<Device> make_device(int rank) override { return std::make_unique<AsyncDevice>(rank); }
 
  private:
   int ranks_;
@@ -39,7 +41,7 @@ class NcclTestWorld final : public TestWorld {
 };
 
 CommunicatorKind nccl_communicator() {
-  return {"nccl", 64, [](int ranks, Seconds timeout) -> std::unique_ptr<TestWorld> {
+  return {"nccl", 64, [](int ranks, Seconds timeout) -> std::unique_ptr<World> {
             return std::make_unique<NcclTestWorld>(ranks, timeout);
           }};
 }

@@ -7,9 +7,9 @@
 #include "backend/process/process_world.hpp"
 #include "backend/run/routes.hpp"
 #include "tests/backend/async_device.hpp"
-#include "tests/backend/free_port.hpp"
-#include "tests/backend/live_model.hpp"
 #include "tests/backend/nccl/fake.hpp"
+#include "tests/backend/process/free_port.hpp"
+#include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -1,0 +1,88 @@
+#include "backend/gpus.hpp"
+
+#include "core/error.hpp"
+
+#ifdef DFLOP_HAVE_CUDA
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#endif
+
+namespace dflop {
+
+#ifdef DFLOP_HAVE_CUDA
+
+namespace {
+
+void check(cudaError_t status, const std::string& what) {
+  if (status != cudaSuccess) {
+    throw Error(ErrorKind::no_device, what + ": " + cudaGetErrorString(status));
+  }
+}
+
+/// One hardware queue for each stream as far as there are any; read when CUDA is first used.
+void ask_for_queues() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): once, before CUDA's threads and those of ranks
+  [[maybe_unused]] static const int asked = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+}  // namespace
+
+int cuda_device_count() {
+  ask_for_queues();
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "no CUDA device can be used");
+  if (count == 0) throw Error(ErrorKind::no_device, "the CUDA driver is there but no device");
+  return count;
+}
+
+GpuInfo cuda_device(int index) {
+  const int count = cuda_device_count();
+  if (index < 0 || index >= count) {
+    throw Error(ErrorKind::no_device,
+                "there is no GPU " + std::to_string(index) + "; this machine has " + std::to_string(count));
+  }
+  const std::string device = "device " + std::to_string(index);
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), device);
+  check(cudaSetDevice(index), device);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), device);
+  return {index,
+          properties.name,
+          properties.multiProcessorCount,
+          properties.major * 10 + properties.minor,
+          Bytes{static_cast<std::int64_t>(total_bytes)},
+          Bytes{static_cast<std::int64_t>(free_bytes)}};
+}
+
+std::vector<GpuInfo> cuda_devices() {
+  std::vector<GpuInfo> devices;
+  const int count = cuda_device_count();
+  int current = 0;
+  check(cudaGetDevice(&current), "the current device");
+  for (int index = 0; index < count; ++index) devices.push_back(cuda_device(index));
+  check(cudaSetDevice(current), "device " + std::to_string(current));
+  return devices;
+}
+
+#else
+
+int cuda_device_count() {
+  throw Error(ErrorKind::no_device, "this dflop was built without CUDA; build with -DDFLOP_CUDA=ON");
+}
+
+GpuInfo cuda_device(int) {
+  cuda_device_count();
+  return {};
+}
+
+std::vector<GpuInfo> cuda_devices() {
+  cuda_device_count();
+  return {};
+}
+
+#endif
+
+}  // namespace dflop

@@ -1,0 +1,61 @@
+// Which tensors the layers of a model have, and which part of each a tp rank of a stage holds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model.hpp"
+#include "core/program.hpp"
+
+namespace dflop {
+
+/// A Range has rows, columns or values that follow each other: [begin, end).
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+/// An Initial says which first values a tensor gets.
+enum class Initial : std::uint8_t { normal, ones, zeros };
+
+/// A Parameter is the part of one tensor that a rank holds: some rows, one run of columns.
+struct Parameter {
+  std::string name;          ///< of the whole tensor, as "llm.layers.3.qkv"
+  std::int64_t rows = 0;     ///< of the whole
+  std::int64_t columns = 0;  ///< of the whole
+  std::vector<Range> row_ranges;
+  Range column_range;
+  Initial initial = Initial::normal;
+  /// Says that it is whole on every tp rank, and its gradient a sum over the rows that a rank holds: with
+  /// sequence parallelism only the tp ranks' sum is the gradient.
+  bool by_held_rows = false;
+  std::int64_t offset = 0;  ///< of its first value in the flat arrays
+
+  std::int64_t held_rows() const;
+  std::int64_t held_columns() const { return column_range.size(); }
+  std::int64_t count() const { return held_rows() * held_columns(); }
+};
+
+/// A StagePlace says which layers of the whole model a stage holds, and whether its pixels come in here.
+struct StagePlace {
+  Stage stage;
+  int first_encoder_layer = 0;
+  int first_llm_layer = 0;
+  bool patches = false;  ///< the stage with the first encoder layer
+};
+
+/// Returns the place of each stage, which are in model order.
+std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
+
+/// Returns what tp rank `tp_rank` of a stage holds, in a fixed order. An encoder token has `patch_values`
+/// values.
+/// @throws Error (input) where tp does not divide heads, KV heads, widths or the vocabulary, for tied
+/// embeddings, and for connectors that tp cannot split.
+std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
+                                            int patch_values);
+
+}  // namespace dflop

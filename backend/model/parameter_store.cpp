@@ -1,0 +1,181 @@
+#include "backend/model/parameter_store.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "backend/model/tp_rows.hpp"
+#include "core/error.hpp"
+#include "core/support/hash.hpp"
+#include "core/support/random.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest
+
+/// The sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
+double normal(Random& random) {
+  double sum = -6;
+  for (int i = 0; i < 12; ++i) sum += random.uniform();
+  return sum;
+}
+
+void* at(void* data, std::int64_t value, std::size_t width) {
+  return static_cast<std::byte*>(data) + static_cast<std::size_t>(value) * width;
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards,
+                               int shard, std::uint64_t seed)
+    : list_(std::move(parameters)), shards_(shards), shard_(shard), dtype_(rank.kernels.dtype()) {
+  place(true);
+  by_held_rows_ = length_;
+  place(false);
+  length_ = round_up(length_, kAligned * shards);
+  weights_ = Tensor(rank, 1, length_);
+  gradients_ = SumTensor(rank, 1, length_);
+  moment1_ = SumTensor(rank, 1, shard_size());
+  moment2_ = SumTensor(rank, 1, shard_size());
+  if (has_master()) master_ = SumTensor(rank, 1, shard_size());
+  rank.kernels.zero(weights_);
+  for (SumTensor* sums : {&moment1_, &moment2_, &master_}) rank.kernels.zero(Sums(*sums));
+  zero_gradients(rank);
+  initialize(rank, seed);
+}
+
+/// Gives places to the parameters of one kind.
+void ParameterStore::place(bool by_held_rows) {
+  for (Parameter& parameter : list_) {
+    if (parameter.by_held_rows != by_held_rows) continue;
+    parameter.offset = length_;
+    length_ += round_up(parameter.count(), kAligned);
+  }
+}
+
+const Parameter& ParameterStore::find(const std::string& name) const {
+  const auto found =
+      std::find_if(list_.begin(), list_.end(), [&](const Parameter& p) { return p.name == name; });
+  if (found == list_.end()) throw Error(ErrorKind::internal, "a stage without parameter '" + name + "'");
+  return *found;
+}
+
+Matrix ParameterStore::weight(const Parameter& parameter) {
+  return {at(weights_.view().data, parameter.offset, bytes_of(dtype_)), parameter.held_rows(),
+          parameter.held_columns()};
+}
+
+Sums ParameterStore::gradient(const Parameter& parameter) {
+  return {at(gradients_.view().data, parameter.offset, sum_bytes_of(dtype_)), parameter.held_rows(),
+          parameter.held_columns()};
+}
+
+void ParameterStore::zero_gradients(const RankContext& rank) {
+  rank.kernels.zero(gradients_);
+}
+
+void ParameterStore::sum_over_tp(const RankContext& rank) {
+  if (!has_shards(rank) || by_held_rows_ == 0) return;
+  rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
+                               sum_element_of(dtype_), rank.tp, rank.compute,
+                               "gradients over the rows of tensor parallelism");
+}
+
+void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
+  for (const Parameter& parameter : list_) {
+    std::vector<double> values;
+    values.reserve(static_cast<std::size_t>(parameter.count()));
+    const double deviation = 1.0 / std::sqrt(static_cast<double>(parameter.columns));
+    for (const Range& range : parameter.row_ranges) {
+      for (std::int64_t row = range.begin; row < range.end; ++row) {
+        if (parameter.initial != Initial::normal) {
+          values.insert(values.end(), static_cast<std::size_t>(parameter.held_columns()),
+                        parameter.initial == Initial::ones ? 1.0 : 0.0);
+          continue;
+        }
+        Random random(seed, stable_hash(parameter.name) + static_cast<std::uint64_t>(row));
+        for (std::int64_t column = 0; column < parameter.column_range.end; ++column) {
+          const double value = deviation * normal(random);
+          if (column >= parameter.column_range.begin) values.push_back(value);
+        }
+      }
+    }
+    write(rank, parameter, Kind::weight, values);
+  }
+}
+
+void ParameterStore::step(const RankContext& rank, const AdamWStep& step) {
+  const std::int64_t size = shard_size();
+  if (size == 0) return;
+  const std::int64_t begin = shard_ * size;
+  const Matrix weight{at(weights_.view().data, begin, bytes_of(dtype_)), 1, size};
+  const Sums gradient{at(gradients_.view().data, begin, sum_bytes_of(dtype_)), 1, size};
+  const Sums master = has_master() ? master_.view() : Sums{weight.data, 1, size};
+  rank.kernels.adamw(weight, master, moment1_, moment2_, gradient, step);
+}
+
+void ParameterStore::gather(const RankContext& rank, const RankGroup& group) {
+  const auto size = static_cast<std::size_t>(shard_size());
+  void* all = weights_.view().data;
+  rank.communicator.all_gather(all, at(all, shard_ * shard_size(), bytes_of(dtype_)), size,
+                               element_of(dtype_), group, rank.compute, "updated parameters");
+}
+
+ModelState ParameterStore::memory() const {
+  const auto bytes = [&](std::int64_t values, std::size_t width) {
+    return Bytes{values * static_cast<std::int64_t>(width)};
+  };
+  const std::size_t sum = sum_bytes_of(dtype_);
+  const int states = has_master() ? 3 : 2;
+  return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(states * shard_size(), sum)};
+}
+
+bool ParameterStore::is_sharded(Kind which) const {
+  return which == Kind::moment1 || which == Kind::moment2 || (which == Kind::weight && has_master());
+}
+
+void* ParameterStore::in_shard(const Parameter& parameter, const Range& range, Kind which) {
+  SumTensor& all = which == Kind::weight ? master_ : which == Kind::moment1 ? moment1_ : moment2_;
+  return at(all.view().data, parameter.offset + range.begin - shard_ * shard_size(), sum_bytes_of(dtype_));
+}
+
+Range ParameterStore::held(const Parameter& parameter, Kind which) const {
+  if (!is_sharded(which)) return {0, parameter.count()};
+  const std::int64_t first = std::max(parameter.offset, shard_ * shard_size());
+  const std::int64_t end = std::min(parameter.offset + parameter.count(), (shard_ + 1) * shard_size());
+  return {first - parameter.offset, std::max(first, end) - parameter.offset};
+}
+
+std::vector<double> ParameterStore::read(const RankContext& rank, const Parameter& parameter, Kind which) {
+  const auto count = static_cast<std::size_t>(parameter.count());
+  const Element sums = sum_element_of(dtype_);
+  if (which == Kind::gradient) return download(rank, gradient(parameter).data, sums, count);
+  if (!is_sharded(which)) return download(rank, weight(parameter).data, element_of(dtype_), count);
+  std::vector<double> values(count, 0.0);
+  const Range range = held(parameter, which);
+  if (range.size() == 0) return values;
+  const std::vector<double> mine =
+      download(rank, in_shard(parameter, range, which), sums, static_cast<std::size_t>(range.size()));
+  std::copy(mine.begin(), mine.end(), values.begin() + range.begin);
+  return values;
+}
+
+void ParameterStore::write(const RankContext& rank, const Parameter& parameter, Kind which,
+                           const std::vector<double>& values) {
+  if (values.size() != static_cast<std::size_t>(parameter.count())) {
+    throw Error(ErrorKind::internal, "parameter '" + parameter.name + "' has " +
+                                         std::to_string(parameter.count()) + " values, not " +
+                                         std::to_string(values.size()));
+  }
+  const std::span<const double> all(values);
+  if (which == Kind::weight) upload(rank, weight(parameter).data, element_of(dtype_), all);
+  if (which == Kind::gradient) upload(rank, gradient(parameter).data, sum_element_of(dtype_), all);
+  const Range range = held(parameter, which);
+  if (!is_sharded(which) || range.size() == 0) return;
+  upload(rank, in_shard(parameter, range, which), sum_element_of(dtype_),
+         all.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
+}
+
+}  // namespace dflop

@@ -1,0 +1,77 @@
+// The parameters of a stage in the memory of one rank: weights, gradients and the optimizer's states.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/model/parameter_list.hpp"
+#include "backend/model/tensor.hpp"
+#include "core/model_state.hpp"
+
+namespace dflop {
+
+/// A ParameterStore has a stage's parameters in flat arrays of equal length, in which they and `shards` begin
+/// where vector accesses want it, with zeros between: weights as kernels read them, gradients, and of one
+/// shard the optimizer's states. Where weights are less precise than sums, these have the weights as the
+/// optimizer sees them (master weights), too.
+class ParameterStore {
+ public:
+  /// Draws values that depend on `seed` and the tensor's name and place alone, whoever holds them.
+  ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards, int shard,
+                 std::uint64_t seed);
+
+  const std::vector<Parameter>& list() const { return list_; }
+  const Parameter& find(const std::string& name) const;
+
+  Matrix weight(const Parameter& parameter);
+  Sums gradient(const Parameter& parameter);
+
+  /// Returns all gradients as one row.
+  Sums gradients() { return gradients_; }
+  void zero_gradients(const RankContext& rank);
+  /// Sums over tp, with sequence parallelism, those gradients of which each rank has the part of its rows. To
+  /// be called once, when all backwards are done.
+  void sum_over_tp(const RankContext& rank);
+
+  /// Does one step of the optimizer on this rank's shard.
+  void step(const RankContext& rank, const AdamWStep& step);
+  /// Brings the shards of all ranks of a group together, which are in its order.
+  void gather(const RankContext& rank, const RankGroup& group);
+  ModelState memory() const;
+
+  /// A Kind says which values of a parameter are meant: weights, gradients, first or second moments.
+  enum class Kind : std::uint8_t { weight, gradient, moment1, moment2 };
+  /// Returns the values of this rank's part of a tensor, row after row, as f64. Of moments, and of weights
+  /// with masters, which are what is read then, those outside of this rank's shard are zero.
+  std::vector<double> read(const RankContext& rank, const Parameter& parameter, Kind which);
+  /// Returns which of a parameter's values this rank holds.
+  Range held(const Parameter& parameter, Kind which) const;
+  /// Returns whether this rank holds all values of its parameters, and not those of its shard alone.
+  bool holds_all(Kind which) const { return shards_ == 1 || !is_sharded(which); }
+  /// Sets them. Weights are rounded from what is written, and their masters are not.
+  void write(const RankContext& rank, const Parameter& parameter, Kind which,
+             const std::vector<double>& values);
+
+ private:
+  void place(bool by_held_rows);
+  void initialize(const RankContext& rank, std::uint64_t seed);
+  bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }
+  bool is_sharded(Kind which) const;
+  void* in_shard(const Parameter& parameter, const Range& range, Kind which);
+  std::int64_t shard_size() const { return length_ / shards_; }
+
+  std::vector<Parameter> list_;
+  int shards_;
+  int shard_;
+  std::int64_t by_held_rows_ = 0;  // values at the beginning of the arrays
+  std::int64_t length_ = 0;
+  DType dtype_;
+  Tensor weights_;
+  SumTensor gradients_;
+  SumTensor moment1_;  // of the shard
+  SumTensor moment2_;
+  SumTensor master_;
+};
+
+}  // namespace dflop

@@ -1,0 +1,90 @@
+// What of the cuda wing is in headers alone, and needs neither a GPU nor CUDA.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "backend/cuda/partition.hpp"
+#include "backend/cuda/ring_places.hpp"
+#include "core/support/random.hpp"
+
+namespace dflop {
+namespace {
+
+using Place = std::optional<std::size_t>;
+
+/// A ring of four units of 256 bytes.
+TEST(RingPlaces, GoRound) {
+  RingPlaces ring(1024);
+  EXPECT_EQ(ring.take(300), Place(0));      // two units
+  EXPECT_EQ(ring.take(256), Place(512));    // one
+  EXPECT_EQ(ring.take(512), std::nullopt);  // one is left
+  ring.give_back_oldest();
+  EXPECT_EQ(ring.take(512), Place(0));  // not at the end, where one is left
+  EXPECT_EQ(ring.take(1), std::nullopt);
+  ring.give_back_oldest();
+  EXPECT_EQ(ring.take(1), Place(512));
+  ring.give_back_oldest();
+  ring.give_back_oldest();
+  EXPECT_EQ(ring.taken(), 0U);
+  EXPECT_EQ(ring.take(1024), Place(0));  // all of it
+  EXPECT_EQ(ring.take(1), std::nullopt);
+}
+
+TEST(RingPlaces, AreUsedToTheEnd) {
+  RingPlaces ring(1024);
+  EXPECT_EQ(ring.take(512), Place(0));
+  EXPECT_EQ(ring.take(256), Place(512));
+  ring.give_back_oldest();
+  EXPECT_EQ(ring.take(256), Place(768));  // what is left there is just enough
+  EXPECT_EQ(ring.take(512), Place(0));
+}
+
+TEST(RingPlaces, WhatIsLargerThanTheRingHasNoPlace) {
+  RingPlaces ring(1024);
+  EXPECT_EQ(ring.take(1025), std::nullopt);
+}
+
+/// Places that are taken at a time lie in the ring and do not overlap, and an empty ring has room for all.
+TEST(RingPlaces, DoNotOverlap) {
+  constexpr std::size_t kCapacity = 16 * RingPlaces::kAlignment;
+  struct Taken {
+    std::size_t begin;
+    std::size_t end;
+  };
+  Random random(3);
+  RingPlaces ring(kCapacity);
+  std::deque<Taken> taken;
+  std::size_t found = 0;
+  for (int step = 0; step < 20000; ++step) {
+    if (!taken.empty() && random.below(2) == 0) {
+      ring.give_back_oldest();
+      taken.pop_front();
+      continue;
+    }
+    const std::size_t bytes = 1 + random.below(random.below(4) == 0 ? kCapacity : 800);
+    const Place place = ring.take(bytes);
+    if (!place) {
+      ASSERT_FALSE(taken.empty()) << bytes;
+      continue;
+    }
+    ++found;
+    ASSERT_EQ(*place % RingPlaces::kAlignment, 0U);
+    ASSERT_LE(*place + bytes, kCapacity);
+    for (const Taken& other : taken) ASSERT_TRUE(*place >= other.end || *place + bytes <= other.begin);
+    taken.push_back({*place, *place + bytes});
+    ASSERT_EQ(ring.taken(), taken.size());
+  }
+  EXPECT_GT(found, 5000U);
+}
+
+/// 132 multiprocessors are 16 groups of 8 and 4 that are in none. Three ranks: five groups each, and one is
+/// left over.
+TEST(PartitionGroups, AreEven) {
+  EXPECT_EQ(groups_of_a_rank(1, 16), 16);
+  EXPECT_EQ(groups_of_a_rank(3, 16), 5);
+  EXPECT_EQ(groups_of_a_rank(16, 16), 1);
+  EXPECT_THROW(groups_of_a_rank(17, 16), Error);
+}
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,156 @@
+// The profiler on a tiny model: what it measures has the shape of a profile.
+#include "backend/profile/profiler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backend/host/world.hpp"
+#include "core/program/lowering.hpp"
+#include "costmodel/profiled/profiled.hpp"
+#include "tests/backend/run/live_model.hpp"
+
+namespace dflop {
+namespace {
+
+ProfileTables measured(DType dtype, const ModelSpec& model = testing::live_model()) {
+  const std::unique_ptr<World> world = std::make_unique<HostWorld>(2);
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 64;
+  options.dtype = dtype;
+  return measure_profile(model, *world, options);
+}
+
+TEST(Profiler, MeasuresAllUnits) {
+  const ProfileTables profile = measured(DType::f32);
+  EXPECT_EQ(profile.device, "host");
+  EXPECT_EQ(profile.model, profiled_model(testing::live_model()));
+  ASSERT_EQ(profile.tp.size(), 1U);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    const auto unit = static_cast<ProfileUnit>(u);
+    const UnitPoints& points = profile.tp[0].units[u];
+    ASSERT_GE(points.size(), 2U) << to_string(unit);
+    EXPECT_LE(points.size(), 3U) << to_string(unit);  // 16, 32, 64
+    for (const ProfilePoint& point : points) {
+      EXPECT_GT(point.forward_s + point.backward_input_s + point.backward_weight_s, 0) << to_string(unit);
+      EXPECT_EQ(point.length > 0, is_attention(unit));
+    }
+  }
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
+/// Five encoder tokens become one of the connector: of 16, 32 and 64 tokens the next multiples. Attention is
+/// on whole sequences, and on 256 tokens at least.
+TEST(Profiler, MeasuresWholeTokensAndSequences) {
+  ModelSpec model = testing::live_model();
+  model.connector = {{5 * 16, 24}, 5};
+  const ProfileTables profile = measured(DType::f32, model);
+  const UnitPoints& connector = profile.tp.at(0).of(ProfileUnit::connector);
+  for (std::size_t i = 0; i < connector.size(); ++i) {
+    EXPECT_EQ(connector[i].tokens, (std::array<std::int64_t, 3>{20, 35, 65}.at(i)));
+  }
+  const UnitPoints& attention = profile.tp.at(0).of(ProfileUnit::llm_attention);
+  for (std::size_t i = 0; i < attention.size(); ++i) {
+    EXPECT_EQ(attention[i].length, std::int64_t{16} << i);
+    EXPECT_EQ(attention[i].tokens, 256);
+  }
+}
+
+const std::vector<TpMode> kModes = {{1, false}, {2, false}, {2, true}};
+
+/// At tp 1 one of three busy ranks measures; at tp 2 one pair, which leaves a rank over.
+TEST(Profiler, MeasuresTpGroupsWhileOthersAreBusy) {
+  const std::unique_ptr<World> world = std::make_unique<HostWorld>(3);
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 32;
+  options.modes = kModes;
+  options.busy = 3;
+  const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
+  EXPECT_EQ(profile.settings.busy_ranks, 3);
+  ASSERT_EQ(profile.tp.size(), kModes.size());
+  for (std::size_t t = 0; t < kModes.size(); ++t) {
+    EXPECT_EQ(profile.tp[t].mode, kModes[t]);
+    for (const UnitPoints& points : profile.tp[t].units) {
+      ASSERT_EQ(points.size(), 2U);  // 16, 32
+      for (const ProfilePoint& p : points)
+        EXPECT_GT(p.forward_s + p.backward_input_s + p.backward_weight_s, 0);
+    }
+  }
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
+/// Only layers are computed again.
+TEST(Profiler, MeasuresRecomputationOfLinearParts) {
+  const ProfileTables profile = measured(DType::f32);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    const auto unit = static_cast<ProfileUnit>(u);
+    const bool linear = unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear;
+    for (const ProfilePoint& p : profile.tp[0].units[u]) EXPECT_EQ(p.recompute_s.has_value(), linear);
+  }
+}
+
+TEST(Profiler, MeasuresOptimizerAndCommunication) {
+  const ProfileTables profile = measured(DType::f32);
+  EXPECT_GT(profile.optimizer.at(1e6), 0);
+  EXPECT_GT(profile.message.at(1e6), 0);
+  ASSERT_EQ(profile.all_reduce.size(), 1U);
+  EXPECT_GT(profile.all_reduce.at(2).at(1e6), 0);
+}
+
+/// An encoder layer of width 16 and MLP width 24 with two-number norms keeps, in f32 values per token:
+/// x, normed1, x1, normed2 (4 * 16), qkv (3 * 16), heads (16), up and activated (2 * 24), statistics of two
+/// norms (2 * 2) and of 4 heads, in all 184; selective recomputation drops heads and their statistics (20),
+/// full all but x.
+TEST(Profiler, CountsActivations) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const double bytes = static_cast<double>(bytes_of(dtype));
+    const BytesPerToken kept = measured(dtype).tp.at(0).activation;
+    EXPECT_DOUBLE_EQ(kept.encoder_layer[0], 184 * bytes);
+    EXPECT_DOUBLE_EQ(kept.encoder_layer[1], 164 * bytes);
+    EXPECT_DOUBLE_EQ(kept.encoder_layer[2], 16 * bytes);
+    EXPECT_DOUBLE_EQ(kept.patches, 48 * bytes);
+    // Head: x and what is normed (2 * 24), its statistic, a gradient for each of 64 classes.
+    EXPECT_DOUBLE_EQ(kept.head, 113 * bytes);
+  }
+}
+
+/// As above of tp 2: two heads, half of qkv, heads, up and activated (24 + 8 + 24) and statistics of 2 heads
+/// on each rank, the other 68 whole: 126. Sequence parallelism halves those, too: 92; and the pixels, and of
+/// the head all but the gradients of 32 classes.
+TEST(Profiler, CountsActivationsOfARank) {
+  const std::unique_ptr<World> world = std::make_unique<HostWorld>(2);
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 32;
+  options.modes = {{2, false}, {2, true}};
+  const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
+  const BytesPerToken& whole = profile.tp.at(0).activation;
+  const BytesPerToken& shards = profile.tp.at(1).activation;
+  EXPECT_DOUBLE_EQ(whole.encoder_layer[0], 126 * 4);
+  EXPECT_DOUBLE_EQ(shards.encoder_layer[0], 92 * 4);
+  EXPECT_DOUBLE_EQ(whole.encoder_layer[2], 16 * 4);
+  EXPECT_DOUBLE_EQ(shards.encoder_layer[2], 8 * 4);
+  EXPECT_DOUBLE_EQ(whole.patches, 48 * 4);
+  EXPECT_DOUBLE_EQ(shards.patches, 24 * 4);
+  EXPECT_DOUBLE_EQ(whole.head, (49 + 32) * 4);
+  EXPECT_DOUBLE_EQ(shards.head, (24.5 + 32) * 4);
+}
+
+/// Where a forward keeps only its input, what it would have kept is gone when it ends, and back when the
+/// backward begins. At least the gradients of the layer's input and output, 2 * 16 f32 values, are buffers of
+/// a backward.
+TEST(Profiler, CountsBuffers) {
+  const TpProfile profile = measured(DType::f32).tp.at(0);
+  const double dropped = profile.activation.encoder_layer[0] - profile.activation.encoder_layer[2];
+  EXPECT_GE(profile.forward_buffers.encoder_layer[0], 16 * 4);  // the output
+  EXPECT_GE(profile.backward_buffers.encoder_layer[0], 32 * 4);
+  EXPECT_DOUBLE_EQ(profile.forward_buffers.encoder_layer[2],
+                   profile.forward_buffers.encoder_layer[0] + dropped);
+  EXPECT_DOUBLE_EQ(profile.backward_buffers.encoder_layer[2],
+                   profile.backward_buffers.encoder_layer[0] + dropped);
+}
+
+}  // namespace
+}  // namespace dflop

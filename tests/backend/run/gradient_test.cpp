@@ -1,0 +1,178 @@
+// The gradients of the whole model against central differences of its loss.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/program/loss_weight.hpp"
+#include "tests/backend/run/live_model.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::live_model;
+using testing::live_samples;
+using testing::LiveRun;
+using Kind = ParameterStore::Kind;
+
+struct Case {
+  std::string name;
+  ModelSpec model;
+  std::vector<Sample> samples;
+};
+
+/// `llm_tokens` of the sample come on top of those from the encoder, or are cut off where negative.
+Sample sample(const std::string& id, std::vector<EncoderSequences> sequences, std::int64_t encoded,
+              std::int64_t text) {
+  Sample made;
+  made.id = id;
+  made.encoder_sequences = std::move(sequences);
+  made.encoder_output_tokens = encoded;
+  made.llm_tokens = encoded + text;
+  return made;
+}
+
+std::vector<Sample> text_only() {
+  return {sample("a", {}, 0, 9), sample("b", {}, 0, 5), sample("c", {}, 0, 2)};
+}
+
+/// One token of text is all prompt, and so is none.
+std::vector<Sample> some_without_trained_tokens() {
+  return {sample("one_token", {{1, 6, 36}}, 4, 1), sample("no_text", {{2, 6, 36}}, 8, 0),
+          sample("trained", {{1, 6, 36}}, 4, 7)};
+}
+
+/// A cut sample has no text left: what it computes must not reach any gradient.
+std::vector<Sample> cut_off() {
+  return {sample("cut", {{3, 6, 36}}, 12, -7), sample("whole", {{1, 6, 36}}, 4, 8)};
+}
+
+/// Neither tile sizes nor the tokens that come of them divide each other; one tile gives more tokens than it
+/// has rows, one none.
+std::vector<Sample> odd_tiles() {
+  return {sample("odd", {{2, 7, 49}, {1, 1, 1}, {1, 9, 81}}, 11, 6), sample("wider", {{1, 2, 4}}, 5, 6),
+          sample("none", {{1, 5, 25}}, 0, 6)};
+}
+
+ModelSpec merging_model() {
+  ModelSpec model = live_model();
+  model.connector.merge = 2;
+  model.connector.widths = {32, 20, 24};
+  return model;
+}
+
+ModelSpec one_linear_model() {
+  ModelSpec model = live_model();
+  model.connector.widths = {16, 24};
+  return model;
+}
+
+std::vector<Case> cases() {
+  return {{"images_and_text", live_model(), live_samples(5, 5)},
+          {"text_only", live_model(), text_only()},
+          {"some_without_trained_tokens", live_model(), some_without_trained_tokens()},
+          {"cut_off", live_model(), cut_off()},
+          {"odd_tiles", live_model(), odd_tiles()},
+          {"video", live_model(), {sample("v", {{40, 4, 16}}, 60, 9), sample("w", {{25, 3, 9}}, 25, 4)}},
+          {"merge", merging_model(), {sample("m", {{2, 6, 36}, {1, 4, 16}}, 8, 8), sample("t", {}, 0, 4)}},
+          {"one_linear", one_linear_model(), live_samples(3, 8)}};
+}
+
+class LiveGradient : public ::testing::TestWithParam<Case> {
+ protected:
+  LiveGradient()
+      : run_(plan_, GetParam().model, GetParam().samples, testing::dealt(plan_, GetParam().samples.size()),
+             plan_order(plan_), DType::f64) {}
+
+  /// The derivative of the loss by one weight: the error is of the order of the step squared, and rounding
+  /// adds 1e-16 / step.
+  double difference(const std::string& tensor, std::size_t entry) {
+    constexpr double kStep = 2e-5;
+    double& weight = weights_.at(tensor).values[entry];
+    const double before = weight;
+    const auto loss_at = [&](double value) {
+      weight = value;
+      run_.executor->write(Kind::weight, weights_);
+      return run_.step(false).loss;
+    };
+    const double slope = (loss_at(before + kStep) - loss_at(before - kStep)) / (2 * kStep);
+    weight = before;
+    return slope;
+  }
+
+  Plan plan_ = testing::uniform_plan(1, 1, 1, 1);
+  LiveRun run_;
+  WholeTensors weights_;
+};
+
+/// Of every tensor the entry with the largest gradient, and two at random.
+TEST_P(LiveGradient, IsTheSlopeOfTheLoss) {
+  EXPECT_GT(run_.step(false).loss, 1);
+  weights_ = run_.executor->read(Kind::weight);
+  const WholeTensors gradients = run_.executor->read(Kind::gradient);
+  Random random(17);
+  for (const auto& [name, gradient] : gradients) {
+    const auto& values = gradient.values;
+    const auto largest = std::max_element(values.begin(), values.end(),
+                                          [](double a, double b) { return std::abs(a) < std::abs(b); });
+    for (const std::size_t entry : {static_cast<std::size_t>(largest - values.begin()),
+                                    static_cast<std::size_t>(random.below(values.size())),
+                                    static_cast<std::size_t>(random.below(values.size()))}) {
+      EXPECT_NEAR(values[entry], difference(name, entry), 1e-8 + 1e-6 * std::abs(values[entry]))
+          << name << "[" << entry << "]";
+    }
+  }
+}
+
+/// Nothing comes back to an encoder whose tokens are not used for a trained one, and something does where
+/// they are.
+TEST_P(LiveGradient, ReachesTheEncoderWhereItsTokensAreUsed) {
+  bool used = false;
+  for (const Sample& sample : GetParam().samples) {
+    used = used || (sample.encoder_output_tokens > 0 && loss_tokens(sample) > 0);
+  }
+  run_.step(false);
+  for (const auto& [name, gradient] : run_.executor->read(Kind::gradient)) {
+    if (name != "encoder.patches") continue;
+    const bool reached =
+        std::any_of(gradient.values.begin(), gradient.values.end(), [](double g) { return g != 0; });
+    EXPECT_EQ(reached, used);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, LiveGradient, ::testing::ValuesIn(cases()),
+                         [](const auto& param) { return param.param.name; });
+
+/// A batch without any trained token has loss 0 and no gradient.
+TEST(LiveGradientOfNothing, IsZero) {
+  const Plan plan = testing::uniform_plan(1, 1, 1, 1);
+  LiveRun run(plan, {sample("a", {{1, 6, 36}}, 4, 0), sample("b", {}, 0, 1)}, DType::f64);
+  EXPECT_EQ(run.step(true).loss, 0);
+  for (const auto& [name, gradient] : run.executor->read(Kind::gradient)) {
+    EXPECT_EQ(gradient.values, std::vector<double>(gradient.values.size(), 0.0)) << name;
+  }
+}
+
+/// The mean over the trained tokens alone, which a model without knowledge guesses about as well as chance:
+/// each costs near log(vocabulary), whatever share of the rows they are.
+TEST(LiveGradientOfNothing, ComesFromUntrainedTokens) {
+  const Plan plan = testing::uniform_plan(1, 1, 1, 1);
+  LiveRun run(plan, live_samples(24, 5), DType::f64);
+  // Logits have a deviation of about 1, which adds about 1/2.
+  EXPECT_NEAR(run.step(false).loss, std::log(64.0) + 0.5, 0.5);
+}
+
+/// What was cut off of one sample does not change the others: only its own rows see it.
+TEST(LiveGradientOfNothing, ComesFromCutOffTokens) {
+  const Plan plan = testing::uniform_plan(1, 1, 1, 1);
+  LiveRun both(plan, cut_off(), DType::f64);
+  LiveRun whole(plan, {cut_off()[1]}, DType::f64);
+  EXPECT_NEAR(both.step(false).loss, whole.step(false).loss, 1e-12);
+  const WholeTensors expected = whole.executor->read(Kind::gradient);
+  for (const auto& [name, gradient] : both.executor->read(Kind::gradient)) {
+    EXPECT_LT(testing::distance(gradient, expected.at(name)), 1e-12) << name;
+  }
+}
+
+}  // namespace
+}  // namespace dflop

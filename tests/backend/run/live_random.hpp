@@ -1,0 +1,89 @@
+// Random plans, orders and assignments of a model that is small enough to run live.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
+#include "tests/backend/run/live_model.hpp"
+#include "tests/core/random_plan.hpp"
+
+namespace dflop::testing {
+
+/// As deep as the plans of random_plan().
+inline ModelSpec deep_live_model() {
+  ModelSpec model = live_model();
+  model.encoder.layers = 4;
+  model.llm.layers = 6;
+  return model;
+}
+
+/// A plan and all else that makes a Program of a batch.
+struct RandomCase {
+  Plan plan;
+  std::vector<Sample> samples;
+  Assignment assignment;
+  PipelineOrder order;
+};
+
+/// Images of several sizes, samples whose encoder sequences give few or no LLM tokens, cut ones, and text.
+inline std::vector<Sample> random_live_samples(Random& random, int count) {
+  std::vector<Sample> samples;
+  for (int i = 0; i < count; ++i) {
+    Sample sample;
+    sample.id = "r" + std::to_string(i);
+    const int groups = static_cast<int>(random.below(3));
+    for (int g = 0; g < groups; ++g) {
+      const auto tokens = static_cast<std::int64_t>(1 + random.below(7));
+      sample.encoder_sequences.push_back({pick(random, 3), tokens, tokens * tokens});
+    }
+    if (groups > 0) sample.encoder_output_tokens = static_cast<std::int64_t>(random.below(12));
+    const auto cut = random.below(6) == 0 ? std::min<std::int64_t>(sample.encoder_output_tokens, 2) : 0;
+    sample.llm_tokens = sample.encoder_output_tokens - cut + pick(random, 9);
+    samples.push_back(sample);
+  }
+  return samples;
+}
+
+/// Every bin has a sample; the others go anywhere.
+inline Assignment random_assignment(Random& random, const Plan& plan, std::size_t samples) {
+  Assignment assignment = dealt(plan, samples);
+  const auto bins = static_cast<std::size_t>(plan.bins());
+  for (std::size_t i = bins; i < samples; ++i) {
+    assignment.bin[i] = static_cast<std::int32_t>(random.below(bins));
+  }
+  random.shuffle(std::span(assignment.bin));
+  return assignment;
+}
+
+/// Any times and limits: they decide the order, and every order must end.
+inline ScheduleTables random_tables(Random& random, const PipelineShape& shape) {
+  ScheduleTables tables;
+  const auto times = [&] {
+    std::vector<Nanoseconds> column(static_cast<std::size_t>(shape.stages() * shape.microbatches));
+    for (Nanoseconds& time : column) time = Nanoseconds(pick(random, 1000));
+    return column;
+  };
+  tables.times = {times(), times(), {}, times()};
+  if (splits_backward(shape.kind)) tables.times.backward_weight = times();
+  for (int r = 0; r < shape.all_ranks(); ++r) tables.most_held.push_back(pick(random, 6));
+  return tables;
+}
+
+inline RandomCase random_case(Random& random, PipelineSchedule schedule, Layout layout) {
+  RandomCase c;
+  c.plan = random_plan(random, schedule, layout);
+  c.plan.recomputation = static_cast<Recomputation>(random.below(3));
+  c.plan.zero1 = random.below(2) == 0;
+  c.plan.sequence_parallel = random.below(2) == 0;
+  if (c.plan.gradient_bucket.count > 0) c.plan.gradient_bucket = Bytes{pick(random, 40'000)};
+  c.samples = random_live_samples(random, c.plan.gbs);
+  c.assignment = random_assignment(random, c.plan, c.samples.size());
+  const PipelineShape shape = plan_shape(c.plan);
+  c.order = plan_order(c.plan, reads_tables(schedule) ? random_tables(random, shape) : ScheduleTables{});
+  return c;
+}
+
+}  // namespace dflop::testing

@@ -1,0 +1,122 @@
+// Random plans, batches and assignments: loss, gradients and optimizer states are those of one rank that has
+// the whole batch as one microbatch, and the same run gives the same bits.
+#include <gtest/gtest.h>
+
+#include "core/program/verify.hpp"
+#include "tests/backend/run/live_random.hpp"
+
+namespace dflop {
+namespace {
+
+using testing::LiveRun;
+using testing::RandomCase;
+using Kind = ParameterStore::Kind;
+
+constexpr int kCases = 6;  // of each schedule and layout
+
+struct Family {
+  PipelineSchedule schedule;
+  Layout layout;
+};
+
+std::vector<Family> families() {
+  std::vector<Family> all;
+  for (const PipelineSchedule schedule : all_pipeline_orders()) {
+    for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::colocated}) {
+      if (fits(traits(schedule), layout)) all.push_back({schedule, layout});
+    }
+  }
+  return all;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Family>& info) {
+  std::string name =
+      std::string(to_string(info.param.schedule)) + "_" + std::string(to_string(info.param.layout));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+LiveRun live_run(const RandomCase& c) {
+  return {c.plan, testing::deep_live_model(), c.samples, c.assignment, c.order, DType::f64};
+}
+
+Plan one_rank() {
+  Plan plan = testing::uniform_plan(1, 1, 1, 1);
+  plan.encoder.layers = {4};
+  plan.llm.layers = {6};
+  return plan;
+}
+
+LiveRun reference_run(const RandomCase& c) {
+  const Plan plan = one_rank();
+  return {plan,
+          testing::deep_live_model(),
+          c.samples,
+          testing::dealt(plan, c.samples.size()),
+          plan_order(plan),
+          DType::f64};
+}
+
+/// Relative to the tensor's norm; one that is zero on both sides is equal.
+void expect_close(const WholeTensors& found, const WholeTensors& expected, double tolerance,
+                  const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  for (const auto& [name, tensor] : expected) {
+    ASSERT_EQ(found.count(name), 1U) << what << " " << name;
+    if (found.at(name).values == tensor.values) continue;
+    EXPECT_LT(testing::distance(found.at(name), tensor), tolerance) << what << " " << name;
+  }
+}
+
+class LivePlans : public ::testing::TestWithParam<Family> {
+ protected:
+  template <typename Check>
+  void for_each_case(int cases, const Check& check) {
+    Random random(41, static_cast<std::uint64_t>(GetParam().schedule) * 8 +
+                          static_cast<std::uint64_t>(GetParam().layout));
+    for (int i = 0; i < cases; ++i) {
+      const RandomCase c = testing::random_case(random, GetParam().schedule, GetParam().layout);
+      SCOPED_TRACE("case " + std::to_string(i) + ": " + describe(c.plan) + ", " +
+                   std::to_string(c.samples.size()) + " samples");
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+  }
+};
+
+TEST_P(LivePlans, AreOneRankWithTheWholeBatch) {
+  for_each_case(kCases, [](const RandomCase& c) {
+    LiveRun reference = reference_run(c);
+    LiveRun run = live_run(c);
+    verify(run.program);
+    const double loss = reference.step(true).loss;
+    EXPECT_NEAR(run.step(true).loss, loss, 1e-10 * loss);
+    expect_close(run.executor->read(Kind::gradient), reference.executor->read(Kind::gradient), 1e-10,
+                 "gradient");
+    expect_close(run.executor->read(Kind::moment1), reference.executor->read(Kind::moment1), 1e-10,
+                 "first moment");
+    expect_close(run.executor->read(Kind::moment2), reference.executor->read(Kind::moment2), 1e-10,
+                 "second moment");
+    // The step divides by the root of the second moment, which makes rounding of tiny gradients larger.
+    expect_close(run.executor->read(Kind::weight), reference.executor->read(Kind::weight), 1e-7, "weight");
+  });
+}
+
+/// Threads come in any order, sums are taken in one.
+TEST_P(LivePlans, AreTheSameBitsAgain) {
+  for_each_case(3, [](const RandomCase& c) {
+    LiveRun one = live_run(c);
+    LiveRun other = live_run(c);
+    for (int step = 1; step <= 2; ++step) EXPECT_EQ(one.step(true, step).loss, other.step(true, step).loss);
+    for (const Kind kind : {Kind::gradient, Kind::weight, Kind::moment1, Kind::moment2}) {
+      const WholeTensors expected = other.executor->read(kind);
+      for (const auto& [name, tensor] : one.executor->read(kind)) {
+        EXPECT_EQ(tensor.values, expected.at(name).values) << name;
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, LivePlans, ::testing::ValuesIn(families()), name_of);
+
+}  // namespace
+}  // namespace dflop

@@ -1,0 +1,19 @@
+#include "backend/gpus.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dflop {
+namespace {
+
+TEST(CudaDevices, SayWhatTheyAre) {
+  for (const GpuInfo& device : cuda_devices()) {
+    EXPECT_FALSE(device.name.empty());
+    EXPECT_GT(device.multiprocessors, 0);
+    EXPECT_GE(device.compute_capability, 70);
+    EXPECT_GT(device.memory.count, 0);
+    EXPECT_LE(device.free_memory.count, device.memory.count);
+  }
+}
+
+}  // namespace
+}  // namespace dflop
