@@ -20,13 +20,6 @@ class SharedLibrary {
   /// Returns the address of what has that name.
   /// @throws Error (no_device) where the library has none, as older versions may.
   void* symbol(const std::string& name) const;
-
-  /// Sets a pointer to a function.
-  template <typename Function>
-  void load(Function*& function, const std::string& name) const {
-    function = reinterpret_cast<Function*>(symbol(name));
-  }
-
   const std::string& name() const { return name_; }  ///< of that which was loaded
 
  private:

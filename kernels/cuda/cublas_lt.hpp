@@ -12,39 +12,27 @@
 
 namespace dflop::cuda {
 
-struct CublasLt {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
-  decltype(&cublasLtMatmulDescCreate) create_product = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) destroy_product = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) set_product = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) create_layout = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) create_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithms = nullptr;
-  decltype(&cublasLtMatmul) multiply = nullptr;
-  decltype(&cublasLtGetStatusString) status_text = nullptr;
+/// A CublasLt has functions as cuBLASLt documents them.
+struct CublasLt : FunctionTable {
+  decltype(&cublasLtCreate) create = function("cublasLtCreate");
+  decltype(&cublasLtDestroy) destroy = function("cublasLtDestroy");
+  decltype(&cublasLtMatmulDescCreate) create_product = function("cublasLtMatmulDescCreate");
+  decltype(&cublasLtMatmulDescDestroy) destroy_product = function("cublasLtMatmulDescDestroy");
+  decltype(&cublasLtMatmulDescSetAttribute) set_product = function("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatrixLayoutCreate) create_layout = function("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = function("cublasLtMatrixLayoutDestroy");
+  decltype(&cublasLtMatmulPreferenceCreate) create_preference = function("cublasLtMatmulPreferenceCreate");
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = function("cublasLtMatmulPreferenceDestroy");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference =
+      function("cublasLtMatmulPreferenceSetAttribute");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithms = function("cublasLtMatmulAlgoGetHeuristic");
+  decltype(&cublasLtMatmul) multiply = function("cublasLtMatmul");
+  decltype(&cublasLtGetStatusString) status_text = function("cublasLtGetStatusString");
 
   /// @throws Error (no_device) that says where it was looked for.
-  CublasLt() {
-    const SharedLibrary library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, cuda_folders(),
-                                "matrix products on a GPU (cuBLASLt)");
-    library.load(create, "cublasLtCreate");
-    library.load(destroy, "cublasLtDestroy");
-    library.load(create_product, "cublasLtMatmulDescCreate");
-    library.load(destroy_product, "cublasLtMatmulDescDestroy");
-    library.load(set_product, "cublasLtMatmulDescSetAttribute");
-    library.load(create_layout, "cublasLtMatrixLayoutCreate");
-    library.load(destroy_layout, "cublasLtMatrixLayoutDestroy");
-    library.load(create_preference, "cublasLtMatmulPreferenceCreate");
-    library.load(destroy_preference, "cublasLtMatmulPreferenceDestroy");
-    library.load(set_preference, "cublasLtMatmulPreferenceSetAttribute");
-    library.load(find_algorithms, "cublasLtMatmulAlgoGetHeuristic");
-    library.load(multiply, "cublasLtMatmul");
-    library.load(status_text, "cublasLtGetStatusString");
-  }
+  CublasLt()
+      : FunctionTable(SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+                                    cuda_folders(), "matrix products on a GPU (cuBLASLt)")) {}
 };
 
 /// Loads the library at the first call; later calls give the same functions.

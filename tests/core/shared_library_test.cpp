@@ -23,8 +23,7 @@ std::string message_of(const std::function<void()>& call) {
 TEST(SharedLibrary, CallsAFunctionOfTheFirstThatCanBeLoaded) {
   const SharedLibrary library({"libnone-of-that-name.so", "libm.so.6"}, {}, "roots");
   EXPECT_EQ(library.name(), "libm.so.6");
-  double (*root)(double) = nullptr;
-  library.load(root, "sqrt");
+  double (*root)(double) = AnyFunction(library.symbol("sqrt"));
   EXPECT_EQ(root(9), 3);
 }
 
