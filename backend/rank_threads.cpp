@@ -1,9 +1,5 @@
 #include "backend/rank_threads.hpp"
 
-#ifdef __linux__
-#include <sched.h>
-#endif
-
 #include <barrier>
 #include <exception>
 #include <mutex>
@@ -11,6 +7,7 @@
 #include <vector>
 
 #include "backend/communicator.hpp"
+#include "core/support/batch_thread.hpp"
 
 namespace dflop {
 namespace {
@@ -50,15 +47,6 @@ class Failures {
   std::exception_ptr first_;
   bool first_is_own_ = false;
 };
-
-/// Waking a thread of batch work does not interrupt one that is at work: who sends a message goes on, and who
-/// was waiting for it begins on a core that is free. Another policy is the user's choice, and stays.
-void become_batch_work() {
-#ifdef __linux__
-  const sched_param none{};  // 0: the calling thread
-  if (::sched_getscheduler(0) == SCHED_OTHER) static_cast<void>(::sched_setscheduler(0, SCHED_BATCH, &none));
-#endif
-}
 
 }  // namespace
 

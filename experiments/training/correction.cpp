@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/program/lowering.hpp"
-#include "core/support/background_thread.hpp"
+#include "core/support/batch_thread.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "sim/engine.hpp"
 
@@ -54,7 +54,7 @@ void TrainingCorrection::begin_step(const ScheduledBatch& batch, const Program& 
   const auto kept = corrected(base_, adaptive_.kept());
   const Seconds own = simulate_step(*learned, program, *batch.samples, assignment);
   const auto compare = [this, learned, kept, samples = batch.samples, k = batch.iteration, own] {
-    yield_to_training();
+    become_batch_work();
     return benefit(*learned, *kept, *samples, k, own);
   };
   benefit_ = std::async(std::launch::async, compare);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/support/background_thread.hpp"
+#include "core/support/batch_thread.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "solver/service/async_item.hpp"
 
@@ -118,7 +118,7 @@ void SchedulingService::State::start() {
 
 /// Draws batches while there is room, and watches the scheduler.
 void SchedulingService::State::keep() {
-  yield_to_training();
+  become_batch_work();
   Lock lock(mutex_);
   while (!stopped_) {
     const std::optional<Clock::time_point> limit = overdue();
@@ -212,7 +212,7 @@ void SchedulingService::State::replace_solver() {
 }
 
 void SchedulingService::State::solve(AsyncSolver& self) {
-  yield_to_training();
+  become_batch_work();
   Lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopped_ || unclaimed(); });
