@@ -1,20 +1,24 @@
-// Scheduler: puts the samples of one global batch into microbatches.
+// Scheduler: puts the samples of one global batch into microbatches. AssignmentSource: where a training loop
+// gets them from.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/cost_model.hpp"
 #include "core/plan.hpp"
+#include "core/solution.hpp"
 
 namespace dflop {
 
-/// What a schedule is to make small.
+/// Objective says what a schedule is to make small.
 enum class Objective : std::uint8_t {
   published,  ///< the largest load of any bin, encoder or LLM; each bin carries its samples' encoder work
               ///< alone
@@ -22,44 +26,35 @@ enum class Objective : std::uint8_t {
   makespan,   ///< the duration of the iteration
 };
 
-/// How a bound was proven.
-enum class BoundKind : std::uint8_t {
-  none,
-  simple,           ///< sums, largest items, counts; for the makespan: the work of each stage
-  linear_program,   ///< of the pipeline's makespan over fractional loads
-  integer_program,  ///< branch and bound
-};
-
-enum class ScheduleStatus : std::uint8_t {
-  heuristic,   ///< a solution without proof
-  optimal,     ///< proven
-  node_limit,  ///< best found when the node or step budget ended
-  time_limit,  ///< best found when the time ended
-  fallback,    ///< the method asked for refused or failed; a heuristic's solution
-  infeasible,  ///< no assignment obeys the caps, or none was found; ScheduleResult::reason says which
-};
-
 std::string_view to_string(Objective objective);
-std::string_view to_string(BoundKind kind);
-std::string_view to_string(ScheduleStatus status);
 std::optional<Objective> objective_from_string(std::string_view name);
 
-struct ScheduleResult {
-  Assignment assignment;  ///< without bins if infeasible
-  Objective objective = Objective::published;
-  /// The objective's value. Of a makespan as the scheduler sees it, whose durations are affine in the work:
-  /// the bound is of the true makespan, and gap and `optimal` are proven when a run of the assignment has
-  /// given that.
-  Seconds c_max{0};
-  Seconds bound{0};  ///< no assignment has a smaller one
-  BoundKind bound_kind = BoundKind::simple;
-  ScheduleStatus status = ScheduleStatus::heuristic;
-  std::string reason;  ///< of infeasible and fallback
-
-  /// (c_max - bound) / bound, proven.
-  double gap() const { return bound.count() > 0 ? (c_max - bound) / bound : 0.0; }
+/// ScheduleLimits are what a schedule is to make small, what it must obey, and when the search for it ends.
+/// They are passed whole from the command line to the scheduler.
+struct ScheduleLimits {
+  /// What is to be small. None: the scheduler's own objective (solver/schedulers/methods.cpp).
+  std::optional<Objective> objective = {};
+  /// LLM tokens of any bin at most.
+  std::optional<std::int64_t> token_cap = {};
+  /// Usable memory of a GPU; microbatches in flight must not need more. None: not looked at.
+  std::optional<Bytes> memory = {};
+  /// Wall-clock limit, in place of steps and nodes; without it the same request has the same result.
+  std::optional<Seconds> time_limit = {};
+  /// Steps of a search. None: what it thinks fit.
+  std::optional<std::int64_t> steps = {};
+  /// Branch-and-bound nodes of an integer program. None: what it thinks fit.
+  std::optional<std::int64_t> node_budget = {};
 };
 
+/// A ScheduleResult is one batch in microbatches. The value of a makespan is as the scheduler sees it, whose
+/// durations are affine in the work: the bound is of the true makespan, and gap and `optimal` are proven when
+/// a run of the assignment has given that.
+struct ScheduleResult : Solution {
+  Assignment assignment = {};  ///< without bins if infeasible
+  Objective objective = Objective::published;
+};
+
+/// A ScheduleRequest is one batch to be scheduled under a plan.
 struct ScheduleRequest {
   std::span<const Sample> samples;  ///< one global batch
   const Plan& plan;
@@ -67,15 +62,7 @@ struct ScheduleRequest {
   const CostModel& cost;
   std::uint64_t seed = 0;
   std::uint64_t iteration = 0;
-  /// Wall-clock limit; without it only deterministic budgets hold.
-  std::optional<Seconds> time_limit = {};
-  /// None: the scheduler's own (published for those of the published system, makespan for "makespan" and
-  /// "auto").
-  std::optional<Objective> objective = {};
-  /// LLM tokens of any bin at most.
-  std::optional<std::int64_t> token_cap = {};
-  /// Usable memory of a GPU; microbatches in flight must not need more. None: not looked at.
-  std::optional<Bytes> memory = {};
+  ScheduleLimits limits = {};
   /// Ends the search soon after it is asked to; the best found so far is returned.
   std::stop_token stop = {};
   /// Called with each complete and better assignment, from the calling thread; may be empty.
@@ -91,6 +78,43 @@ class Scheduler {
   /// gives the same result unless it has a time limit or is stopped.
   /// @throws Error (input) if there are fewer samples than bins.
   virtual ScheduleResult schedule(const ScheduleRequest& request) const = 0;
+};
+
+/// ScheduleEventKind says what went wrong with a schedule while training went on.
+enum class ScheduleEventKind : std::uint8_t {
+  solver_failed,   ///< the scheduler threw, or its assignment breaks a rule; a heuristic's was taken
+  solver_stalled,  ///< it did not return when its time was over, and was left behind
+  late,            ///< the training loop had to wait, as no assignment was there when it asked
+};
+
+std::string_view to_string(ScheduleEventKind kind);
+
+struct ScheduleEvent {
+  std::uint64_t iteration = 0;
+  ScheduleEventKind kind = ScheduleEventKind::solver_failed;
+  std::string message;
+};
+
+/// A ScheduledBatch is one iteration, ready to be lowered and run.
+struct ScheduledBatch {
+  std::uint64_t iteration = 0;
+  std::shared_ptr<const std::vector<Sample>> samples;  ///< the global batch, exactly as it was drawn
+  ScheduleResult result;                               ///< places each of them once
+  std::vector<ScheduleEvent> events;                   ///< since the batch before; of any iteration
+  Seconds scheduling{0};  ///< that the scheduler took; zero where it was not waited for
+  Seconds waited{0};      ///< that next() took of the training loop's time
+};
+
+/// An AssignmentSource is where a training loop gets its microbatches from. Simulations and the live backend
+/// read the same interface, so that a loop does not know whether a schedule is made while it runs, or read
+/// from a file.
+class AssignmentSource {
+ public:
+  virtual ~AssignmentSource() = default;
+
+  /// The iterations one after the other, from the first; none after the last.
+  /// @throws Error (input) where a batch cannot be scheduled at all, as with fewer samples than bins.
+  virtual std::optional<ScheduledBatch> next() = 0;
 };
 
 }  // namespace dflop

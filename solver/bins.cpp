@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-/// Lower bound on the largest load of one dimension. `weights` in falling order.
+/// Returns a lower bound on the largest load of one dimension. `weights` in falling order.
 double bound_of(const std::vector<double>& weights, int bins) {
   double bound = weights.empty() ? 0.0 : weights.front();
   bound = std::max(bound, std::accumulate(weights.begin(), weights.end(), 0.0) / bins);
@@ -22,7 +22,8 @@ double bound_of(const std::vector<double>& weights, int bins) {
   return bound;
 }
 
-/// The largest time of which both are multiples, by Euclid's algorithm; rests below `nothing` are rounding.
+/// Returns the largest time of which both are multiples, by Euclid's algorithm; rests below `nothing` are
+/// rounding.
 double common_part(double a, double b, double nothing) {
   while (b > nothing) {
     const double rest = std::fmod(a, b);
@@ -31,8 +32,8 @@ double common_part(double a, double b, double nothing) {
   return a;
 }
 
-/// The time of one tile where all items take whole numbers of them, as encoder times often do; zero where
-/// there is no such time. Rounded down, so that no item takes less than its tiles.
+/// Returns the time of one tile where all items take whole numbers of them, as encoder times often do; zero
+/// where there is no such time. Rounded down, so that no item takes less than its tiles.
 double tile_time(std::span<const double> times) {
   constexpr double kMostTiles = 1e6;  // of an item
   constexpr double kRounding = 1e-10;
@@ -51,7 +52,8 @@ double tile_time(std::span<const double> times) {
   return least;
 }
 
-/// Bound of items that are whole numbers of tiles: some bin has at least the mean, rounded up to whole ones.
+/// Returns a bound of items that are whole numbers of tiles: some bin has at least the mean, rounded up to
+/// whole ones.
 double tile_bound(std::span<const double> times, int bins) {
   const double tile = tile_time(times);
   if (tile <= 0) return 0;
@@ -99,13 +101,9 @@ std::vector<std::int32_t> by_falling_size(const BinProblem& problem) {
   return order;
 }
 
-bool meets_bound(double c_max_s, double bound_s) {
-  return c_max_s <= bound_s * (1.0 + 1e-9);
-}
-
 namespace {
 
-/// Sums of a cap's weight: per dp rank and microbatch, or per microbatch.
+/// Returns the sums of a cap's weight: per dp rank and microbatch, or per microbatch.
 std::vector<double> held(const BinProblem& problem, const Cap& cap, std::span<const std::int32_t> bin) {
   std::vector<double> sums(cap.of_microbatch ? problem.microbatches() : problem.bins, 0.0);
   for (std::size_t i = 0; i < bin.size(); ++i) {

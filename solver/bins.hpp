@@ -9,11 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/scheduler.hpp"
-
 namespace dflop {
 
-/// A limit on what some bins hold together, as LLM tokens or bytes of activations.
+/// A Cap is a limit on what some bins hold together, as LLM tokens or bytes of activations.
 struct Cap {
   std::string what;                ///< "LLM tokens", for messages
   std::span<const double> weight;  ///< per item, finite and non-negative
@@ -22,7 +20,8 @@ struct Cap {
   bool of_microbatch = false;      ///< the sum over all bins of a microbatch; else of one dp rank
 };
 
-/// Items and bins. Both spans have one finite, non-negative time per item, in seconds. bin = microbatch * dp
+/// A BinProblem has items and bins. Both spans have one finite, non-negative time per item, in seconds. bin =
+/// microbatch * dp
 /// + dp rank.
 struct BinProblem {
   std::span<const double> encoder_s;
@@ -38,39 +37,27 @@ struct BinProblem {
 
   int microbatches() const { return bins / dp; }
   std::size_t items() const { return encoder_s.size(); }
-  /// The larger of an item's two times.
+  /// Returns the larger of an item's two times.
   double size_s(std::size_t item) const {
     return encoder_s[item] < llm_s[item] ? llm_s[item] : encoder_s[item];
   }
 };
 
-/// Which item is in which bin, and what is known about it.
-struct BinSolution {
-  std::vector<std::int32_t> bin;  ///< per item
-  double bound_s = 0;             ///< no assignment has a smaller largest load
-  ScheduleStatus status = ScheduleStatus::heuristic;
-  BoundKind bound_kind = BoundKind::simple;
-  std::string reason = {};  ///< of infeasible and fallback
-};
-
-/// The largest load of any bin, encoder or LLM, in seconds. Caps are not looked at.
+/// Returns the largest load of any bin, encoder or LLM, in seconds. Caps are not looked at.
 double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin);
 
-/// A number of seconds that no assignment goes below, caps or not. The largest of, over both dimensions and
-/// three mixtures of them (a bin's larger load is at least any weighted mean of its loads): the sum over the
-/// bins, rounded up to whole tiles where all items of a dimension take whole multiples of one time; the
-/// largest item; and the k + 1 smallest of the k * bins + 1 largest items, as some bin must hold that many of
-/// them.
+/// Returns a number of seconds that no assignment goes below, caps or not. It is the largest of, over both
+/// dimensions and three mixtures of them (a bin's larger load is at least any weighted mean of its loads):
+/// the sum over the bins, rounded up to whole tiles where all items of a dimension take whole multiples of
+/// one time; the largest item; and the k + 1 smallest of the k * bins + 1 largest items, as some bin must
+/// hold that many of them.
 double lower_bound(const BinProblem& problem);
 
-/// Items from the largest to the smallest, equal ones in their order.
+/// Returns the items from the largest to the smallest, equal ones in their order.
 std::vector<std::int32_t> by_falling_size(const BinProblem& problem);
 
-/// True if `c_max_s` meets the bound to within rounding, which proves the assignment optimal.
-bool meets_bound(double c_max_s, double bound_s);
-
-/// The first cap that an assignment breaks, as "LLM tokens of microbatches 3 to 6 on dp rank 1: 9000, at most
-/// 8192"; nothing where it obeys all.
+/// Returns the first cap that an assignment breaks, as "LLM tokens of microbatches 3 to 6 on dp rank 1: 9000,
+/// at most 8192"; nothing where it obeys all.
 std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const std::int32_t> bin);
 
 }  // namespace dflop

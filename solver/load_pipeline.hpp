@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// One sum over the items of a bin, or of a microbatch, that durations depend on.
+/// A Load is one sum over the items of a bin, or of a microbatch, that durations depend on.
 struct Load {
   /// What an item adds: the sum over features of mix * feature. As long as there are features.
   std::vector<double> mix;
@@ -18,7 +18,7 @@ struct Load {
   bool of_microbatch = false;
 };
 
-/// fixed + scale * load, in seconds.
+/// A LoadTime is fixed + scale * load, in seconds.
 struct LoadTime {
   double fixed_s = 0;
   double scale = 0;
@@ -27,7 +27,7 @@ struct LoadTime {
   double at(double value) const { return fixed_s + scale * value; }
 };
 
-/// One compute step of a rank.
+/// A LoadStep is one compute step of a rank.
 struct LoadStep {
   std::int32_t rank = 0;
   std::int32_t microbatch = 0;
@@ -37,8 +37,8 @@ struct LoadStep {
   LoadTime message;  ///< from that one's end to when it is here, by the loads of the same microbatch
 };
 
-/// A pipeline of `dp` replicas in a fixed order. A rank is either one chain for each dp rank, or shared: a
-/// single chain for all of them. A shared step that waits for a replicated one waits for that of every dp
+/// A LoadPipeline has `dp` replicas in a fixed order. A rank is either one chain for each dp rank, or shared:
+/// a single chain for all of them. A shared step that waits for a replicated one waits for that of every dp
 /// rank.
 struct LoadPipeline {
   int microbatches = 1;
@@ -52,7 +52,8 @@ struct LoadPipeline {
   int bins() const { return microbatches * dp; }
 };
 
-/// Times of one stage. Messages are those between it and the next one; zero between stages of one rank.
+/// StageLoadTimes are the times of one stage. Messages are those between it and the next one; zero between
+/// stages of one rank.
 struct StageLoadTimes {
   LoadTime forward;
   LoadTime backward;         ///< the input part where the order splits backwards
@@ -62,30 +63,31 @@ struct StageLoadTimes {
   bool shared = false;        ///< one copy for all dp ranks; ranks hold either only such stages or none
 };
 
-/// The steps of an order that runs to its end. `stages` in model order, `tail_s` per rank.
+/// Makes the steps of an order that runs to its end. `stages` in model order, `tail_s` per rank.
 LoadPipeline make_load_pipeline(const PipelineOrder& order, int dp, std::vector<Load> loads,
                                 std::span<const StageLoadTimes> stages, std::vector<double> tail_s);
 
-/// A pipeline of items that are just an encoder time and an LLM time, in seconds: features and loads 0 and 1.
-/// The first `encoder_stages` stages take encoder_s of a microbatch (all its bins) over encoder_dp forward,
-/// the others llm_s of their bin, and `backward_ratio` times that backward (where backwards are split, half
-/// of it each). With encoder_dp = 0 each dp rank encodes its own samples. Messages and tails take no time.
+/// Makes a pipeline of items that are just an encoder time and an LLM time, in seconds: features and loads 0
+/// and 1. The first `encoder_stages` stages take encoder_s of a microbatch (all its bins) over encoder_dp
+/// forward, the others llm_s of their bin, and `backward_ratio` times that backward (where backwards are
+/// split, half of it each). With encoder_dp = 0 each dp rank encodes its own samples. Messages and tails take
+/// no time.
 /// @throws Error (usage) for schedules whose order depends on durations, or which spread the encoder
 LoadPipeline simple_load_pipeline(const PipelineShape& shape, int encoder_stages, int dp, int encoder_dp,
                                   double backward_ratio);
 
-/// Features of items: per feature one span with a value per item.
+/// Features have per feature one span with a value per item.
 using Features = std::vector<std::span<const double>>;
 
-/// Sums of every load: [load][bin], bin = microbatch * dp + dp rank; of a load of microbatches
-/// [load][microbatch].
+/// A LoadTable has the sums of every load: [load][bin], bin = microbatch * dp + dp rank; of a load of
+/// microbatches [load][microbatch].
 using LoadTable = std::vector<std::vector<double>>;
 
-/// What the items of an assignment come to. `bin` per item.
+/// Sums up what the items of an assignment come to. `bin` per item.
 LoadTable load_table(const LoadPipeline& pipeline, const Features& features,
                      std::span<const std::int32_t> bin);
 
-/// When the last rank is done, in seconds. The plain evaluation, one pass over the steps.
+/// Returns when the last rank is done, in seconds. It is the plain evaluation, one pass over the steps.
 double makespan(const LoadPipeline& pipeline, const LoadTable& loads);
 
 }  // namespace dflop

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -9,7 +10,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/options.hpp"
 #include "solver/makespan/bound.hpp"
-#include "solver/methods/assignment_solvers.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "traces/files/items.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -136,21 +137,22 @@ SolveLimits read_limits(const Values& values) {
 }
 
 void print_solution(const Partition& partition, std::string_view method, const AssignmentSolution& solution,
-                    Format format) {
+                    Seconds taken, Format format) {
   std::string bins;
   for (const std::int32_t bin : solution.bin) bins += (bins.empty() ? "" : " ") + std::to_string(bin);
-  const Table table{{{"method", "method"},
-                     {"objective", "objective"},
-                     {"objective_s", "objective s", 6},
-                     {"bound_s", "bound s", 6},
-                     {"bound_kind", "kind of bound"},
-                     {"gap", "gap %", 3, 100},
-                     {"status", "status"},
-                     {"seconds", "seconds", 4},
-                     {"assignment", "assignment"}},
-                    {{std::string(method), std::string(to_string(partition.objective)), solution.objective_s,
-                      solution.bound_s, std::string(to_string(solution.bound_kind)), solution.gap(),
-                      std::string(to_string(solution.status)), solution.time.count(), bins}}};
+  const Table table{
+      {{"method", "method"},
+       {"objective", "objective"},
+       {"objective_s", "objective s", 6},
+       {"bound_s", "bound s", 6},
+       {"bound_kind", "kind of bound"},
+       {"gap", "gap %", 3, 100},
+       {"status", "status"},
+       {"seconds", "seconds", 4},
+       {"assignment", "assignment"}},
+      {{std::string(method), std::string(to_string(partition.objective)), solution.value.count(),
+        solution.bound.count(), std::string(to_string(solution.bound_kind)), solution.gap(),
+        std::string(to_string(solution.status)), taken.count(), bins}}};
   if (format != Format::json) return print_table(table, format);
   nlohmann::ordered_json json = json_of(table)[0];
   json["assignment"] = solution.bin;
@@ -160,16 +162,17 @@ void print_solution(const Partition& partition, std::string_view method, const A
 int run(const Values& values) {
   const Format format = read_format(values);
   const auto method = values["method"].as<std::string>();
-  require_one_of("method", assignment_solver_names(), method);
-  const auto solver = make_assignment_solver(method);
+  require_one_of("method", scheduler_names(), method);
   const SolveLimits limits = read_limits(values);
   const Partition partition(values);
-  const AssignmentSolution solution = solver->solve(partition.problem, limits);
+  const auto begin = std::chrono::steady_clock::now();
+  const AssignmentSolution solution = find_method(method).solve(partition.problem, limits);
+  const Seconds taken = std::chrono::steady_clock::now() - begin;
   if (!solution.reason.empty()) {
     say("dflop: {}: {}\n", to_string(solution.status), solution.reason);
   }
-  if (solution.status == ScheduleStatus::infeasible) return 3;
-  print_solution(partition, method, solution, format);
+  if (!solution.feasible()) return 3;
+  print_solution(partition, method, solution, taken, format);
   return 0;
 }
 
@@ -186,6 +189,9 @@ no assignment obeys the cap.)";
 }  // namespace
 
 Command partition_command() {
+  const std::string steps =
+      fmt::format("work of a search, in its own steps ({}: nodes); the same result on every machine",
+                  joined(scheduler_names(Budget::nodes)));
   Command command{
       .name = "partition",
       .summary = "put items of given costs into bins",
@@ -200,10 +206,9 @@ Command partition_command() {
       {"bins", whole("M").required(), "bins in all, a multiple of D"},
       {"dp", whole("D", 1), "dp ranks of the LLM"},
       {"encoder-dp", whole("E"), "dp ranks of an encoder on ranks of its own"},
-      {"method", text(joined(assignment_solver_names()), "local-search"),
+      {"method", text(joined(scheduler_names()), "local-search"),
        "karmarkar-karp balances llm_s alone, as verl does"},
-      {"steps", whole("N"),
-       "work of a search, in its own steps (ilp: nodes); the same result on every machine"},
+      {"steps", whole("N"), steps},
       {"time-limit", number("SECONDS"), "wall clock, in place of steps"},
       {"token-cap", whole("N"), "tokens of a bin at most"},
       {"allow-empty", flag(), "bins may stay empty"},

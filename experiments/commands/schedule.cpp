@@ -32,7 +32,7 @@ Table schedule_table(const ScheduleFile& schedule) {
     const bool bounded = iteration.bound_kind != BoundKind::none;
     const auto if_bounded = [&](double value) { return bounded ? Cell(value) : Cell(); };
     table.rows.push_back({static_cast<std::int64_t>(k), static_cast<std::int64_t>(iteration.samples.size()),
-                          std::string(to_string(iteration.objective)), iteration.c_max.count(),
+                          std::string(to_string(iteration.objective)), iteration.value.count(),
                           if_bounded(iteration.bound.count()), std::string(to_string(iteration.bound_kind)),
                           if_bounded(iteration.gap()), std::string(to_string(iteration.status))});
   }
@@ -46,7 +46,7 @@ void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
   double worst = 0;
   int bounded = 0;
   for (const ScheduledIteration& iteration : schedule.iterations) {
-    objective += iteration.c_max;
+    objective += iteration.value;
     worst = std::max(worst, iteration.gap());
     bounded += iteration.bound_kind == BoundKind::none ? 0 : 1;
   }
@@ -106,7 +106,7 @@ int run(const Values& values) {
   std::vector<Seconds> seconds;
   const ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
   report_reasons(schedule);
-  if (schedule.iterations.back().status == ScheduleStatus::infeasible) return 3;
+  if (!schedule.iterations.back().feasible()) return 3;
   report(schedule, seconds);
   if (out) write_file_atomically(*out, to_json(schedule));
   print_table(schedule_table(schedule), format);

@@ -53,7 +53,7 @@ Cell speedup(double value, double reference) {
 }  // namespace
 
 std::vector<System> systems_to_compare(const SchedulerChoice& scheduler) {
-  const SchedulerChoice random{"random", std::nullopt, std::nullopt};
+  const SchedulerChoice random{"random"};
   return {{"pytorch", "pytorch", random},
           {"megatron", "megatron", random},
           {"dflop-optimizer", "dflop", random},

@@ -34,10 +34,7 @@ struct Scheduled {
 class Laboratory {
  public:
   explicit Laboratory(const CorrectionStudy& study) : study_(study) {
-    SchedulerOptions options;
-    if (study.scheduler.node_budget) options.node_budget = *study.scheduler.node_budget;
-    if (study.scheduler.steps) options.steps = *study.scheduler.steps;
-    scheduler_ = make_scheduler(study.scheduler.name, options);
+    scheduler_ = make_scheduler(study.scheduler.name);
     uncorrected_.resize(study.batches.size());
     parallel_for(uncorrected_.size(), [&](std::size_t k) { uncorrected_[k] = assign(k, study.target.cost); });
   }
@@ -69,9 +66,11 @@ class Laboratory {
 
  private:
   Assignment assign(std::size_t k, const CostModel& cost) const {
-    ScheduleRequest request{study_.batches[k], study_.plan, study_.target.model, cost, study_.seed, k};
-    request.time_limit = study_.scheduler.time_limit;
-    return scheduler_->schedule(request).assignment;
+    const Target& target = study_.target;
+    return scheduler_
+        ->schedule({study_.batches[k], study_.plan, target.model, cost, study_.seed, k,
+                    study_.scheduler.limits_on(target.cluster)})
+        .assignment;
   }
 
   Scheduled lowered(std::size_t k, Assignment assignment) const {

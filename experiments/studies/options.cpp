@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "core/error.hpp"
+#include "solver/bins/ilp.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -152,6 +153,17 @@ void add_objective_option(Options& options) {
 
 void add_scheduler_options(Options& options) {
   static const std::string names = joined(scheduler_names());
+  const std::string exact = joined(scheduler_names(Budget::nodes));
+  const std::string steps = fmt::format(
+      "work of the searches other than {} for each iteration, in their own steps; the same result on every "
+      "machine",
+      exact);
+  const std::string nodes = fmt::format(
+      "branch-and-bound nodes of {}, the same result on every machine; above {} samples x bins it keeps LPT's",
+      exact, kNodeBudgetBinaries);
+  const std::string time_limit = fmt::format(
+      "wall-clock limit for each iteration, in place of steps and node budget; {}: up to {} samples x bins",
+      exact, kTimeLimitBinaries);
   options.add({
       {"scheduler", text(names, "ilp"), "microbatch scheduler"},
   });
@@ -159,15 +171,9 @@ void add_scheduler_options(Options& options) {
   options.add({
       {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
       {"respect-memory", flag(), "keep the microbatches that are in flight together within GPU memory"},
-      {"steps", whole("N"),
-       "work of the searches other than ilp for each iteration, in their own steps; the same result on every "
-       "machine"},
-      {"node-budget", whole("N"),
-       "branch-and-bound nodes of ilp, the same result on every machine; above 512 samples x bins it keeps "
-       "LPT's"},
-      {"time-limit", number("SECONDS"),
-       "wall-clock limit for each iteration, in place of steps and node budget; ilp: up to 32768 samples x "
-       "bins"},
+      {"steps", whole("N"), steps},
+      {"node-budget", whole("N"), nodes},
+      {"time-limit", number("SECONDS"), time_limit},
   });
 }
 
@@ -264,16 +270,18 @@ SchedulerChoice read_scheduler(const Values& values) {
   SchedulerChoice choice;
   choice.name = values["scheduler"].as<std::string>();
   require_one_of("scheduler", scheduler_names(), choice.name);
-  choice.objective = read_objective(values);
-  if (values.count("token-cap") > 0) choice.token_cap = read_integer(values, "token-cap", 1, kMostTokens);
+  choice.limits.objective = read_objective(values);
+  if (values.count("token-cap") > 0)
+    choice.limits.token_cap = read_integer(values, "token-cap", 1, kMostTokens);
   choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
-  if (values.count("steps") > 0) choice.steps = read_integer(values, "steps", 1, INT64_MAX);
-  if (values.count("node-budget") > 0) choice.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
+  if (values.count("steps") > 0) choice.limits.steps = read_integer(values, "steps", 1, INT64_MAX);
+  if (values.count("node-budget") > 0)
+    choice.limits.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {
-    if (choice.node_budget || choice.steps)
+    if (choice.limits.node_budget || choice.limits.steps)
       throw Error(ErrorKind::usage,
                   "option '--time-limit': takes the place of '--node-budget' and '--steps'");
-    choice.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
+    choice.limits.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
   return choice;
 }

@@ -20,7 +20,6 @@
 #include "experiments/studies/batch_stream.hpp"
 #include "experiments/studies/memory_table.hpp"
 #include "sim/engine.hpp"
-#include "solver/bins.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
@@ -82,7 +81,7 @@ ServiceInput service_input(const Plan& plan, const Target& target, const std::ve
     return k < batches.size() ? borrowed(batches[k]) : nullptr;
   };
   const CostModel& cost = scheduling_cost(target, choice);
-  return {draw, make_scheduler(choice), plan, target.model, borrowed(cost)};
+  return {draw, make_scheduler(choice.name), plan, target.model, borrowed(cost)};
 }
 
 ScheduleFile empty_schedule(const Plan& plan, const std::vector<Batch>& batches,
@@ -99,18 +98,17 @@ PipelineOrder iteration_order(const Plan& plan, const Target& target, std::span<
 /// Whether a run says what the schedule comes to. A scheduler that makes makespans small searches with
 /// durations that are affine in the work and may not be those of the cost model: what counts is the run.
 bool is_run(const ScheduledIteration& iteration) {
-  return iteration.objective == Objective::makespan && iteration.status != ScheduleStatus::infeasible;
+  return iteration.objective == Objective::makespan && iteration.feasible();
 }
 
 void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
-  iteration.c_max = makespan;
-  if (!meets_bound(iteration.bound.count(), iteration.c_max.count())) {
+  iteration.value = makespan;
+  if (!meets_bound(iteration.bound.count(), makespan.count())) {
     throw Error(ErrorKind::internal, fmt::format("a makespan of {} s below its bound of {} s",
-                                                 iteration.c_max.count(), iteration.bound.count()));
+                                                 makespan.count(), iteration.bound.count()));
   }
-  iteration.bound = std::min(iteration.bound, iteration.c_max);  // as rounded
-  const bool met = meets_bound(iteration.c_max.count(), iteration.bound.count());
-  if (met) {
+  iteration.bound = std::min(iteration.bound, makespan);  // as rounded
+  if (iteration.met()) {
     iteration.status = ScheduleStatus::optimal;
     iteration.reason.clear();
   } else if (iteration.status == ScheduleStatus::optimal) {
@@ -139,9 +137,7 @@ class RecordedAssignments final : public AssignmentSource {
   std::optional<ScheduledBatch> next() override {
     std::optional<ScheduledBatch> batch = source_.next();
     if (!batch) return batch;
-    const ScheduleResult& result = batch->result;
-    file_.iterations.push_back({*batch->samples, result.assignment, result.c_max, result.bound, result.status,
-                                result.objective, result.bound_kind, result.reason});
+    file_.iterations.push_back({batch->result, *batch->samples});
     if (cost_ != nullptr) measure_makespan(plan_, target_, *cost_, file_.iterations.back());
     if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
     for (const ScheduleEvent& event : batch->events) {
@@ -170,12 +166,7 @@ class StoredAssignments final : public AssignmentSource {
     ScheduledBatch batch;
     batch.iteration = next_++;
     batch.samples = borrowed(stored.samples);
-    batch.result.assignment = stored.assignment;
-    batch.result.c_max = stored.c_max;
-    batch.result.bound = stored.bound;
-    batch.result.status = stored.status;
-    batch.result.objective = stored.objective;
-    batch.result.bound_kind = stored.bound_kind;
+    batch.result = stored;
     return batch;
   }
 
@@ -205,7 +196,7 @@ std::optional<Evaluation> run_iterations(const Plan& plan, const Target& target,
   double idle_time = 0;
   Progress progress("simulating");
   while (const std::optional<ScheduledBatch> batch = source.next()) {
-    if (batch->result.status == ScheduleStatus::infeasible) return std::nullopt;
+    if (!batch->result.feasible()) return std::nullopt;
     const std::size_t k = result.timelines.size();
     const Assignment& assignment = batch->result.assignment;
     PipelineOrder order = iteration_order(plan, target, *batch->samples, assignment, options);
@@ -252,21 +243,10 @@ Target::Target(const std::string& model_name, const std::string& cluster_name, c
       cost(model, cluster),
       executor(cost) {}
 
-std::unique_ptr<Scheduler> make_scheduler(const SchedulerChoice& choice) {
-  SchedulerOptions options;
-  if (choice.node_budget) options.node_budget = *choice.node_budget;
-  if (choice.steps) options.steps = *choice.steps;
-  return make_scheduler(choice.name, options);
-}
-
-ServiceOptions service_options(const Target& target, const SchedulerChoice& choice, std::uint64_t seed) {
-  ServiceOptions options;
-  options.seed = seed;
-  options.time_limit = choice.time_limit;
-  options.objective = choice.objective;
-  options.token_cap = choice.token_cap;
-  if (choice.respect_memory) options.memory = target.cluster.gpu.usable_memory();
-  return options;
+ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster) const {
+  ScheduleLimits all = limits;
+  if (respect_memory) all.memory = cluster.gpu.usable_memory();
+  return all;
 }
 
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options, bool report) {
@@ -289,14 +269,14 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds) {
   SchedulingService service(service_input(plan, target, batches, choice),
-                            service_options(target, choice, seed));
+                            {.seed = seed, .limits = choice.limits_on(target.cluster)});
   ScheduleFile file = empty_schedule(plan, batches, choice, seed);
   RecordedAssignments source(plan, target, &scheduling_cost(target, choice), service, file, seconds);
   Progress progress("scheduling");
   while (source.next()) {
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
                     static_cast<std::int64_t>(batches.size()));
-    if (file.iterations.back().status == ScheduleStatus::infeasible) break;
+    if (!file.iterations.back().feasible()) break;
   }
   return file;
 }
@@ -317,7 +297,7 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced) {
   SchedulingService service(service_input(plan, target, batches, choice),
-                            service_options(target, choice, seed));
+                            {.seed = seed, .limits = choice.limits_on(target.cluster)});
   ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
   // Where the scheduler predicts with what iterations are run with, the run is the measurement.
   RecordedAssignments source(plan, target, choice.cost, service, run.schedule);

@@ -46,22 +46,17 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed);
 
+/// A SchedulerChoice is what a command says of its microbatch scheduler.
 struct SchedulerChoice {
   std::string name;
-  std::optional<std::int64_t> node_budget = {};
-  std::optional<Seconds> time_limit = {};
-  std::optional<Objective> objective = {};
-  std::optional<std::int64_t> token_cap = {};
-  bool respect_memory = false;
-  std::optional<std::int64_t> steps = {};
+  ScheduleLimits limits = {};
+  bool respect_memory = false;  ///< limits.memory is then that of the cluster
   /// What the scheduler predicts with; must outlive the runs. Null: the target's.
   const CostModel* cost = nullptr;
+
+  /// Returns the limits with the memory of a GPU of the cluster where that is respected.
+  ScheduleLimits limits_on(const ClusterSpec& cluster) const;
 };
-
-std::unique_ptr<Scheduler> make_scheduler(const SchedulerChoice& choice);
-
-/// A deterministic service's.
-ServiceOptions service_options(const Target& target, const SchedulerChoice& choice, std::uint64_t seed);
 
 /// Schedules every batch. `seconds`, where given, receives the measured time of each. An iteration whose caps
 /// cannot be obeyed, or were not, has status infeasible, its reason and no bins, and is the last.

@@ -178,7 +178,7 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   const ScheduleFile schedule =
       schedule_batches(plan, planned.target, planned.batches, choice, seed_of(cell), &seconds);
   const ScheduledIteration& last = schedule.iterations.back();
-  if (last.status == ScheduleStatus::infeasible) return set_infeasible(cell, last.reason);
+  if (!last.feasible()) return set_infeasible(cell, last.reason);
   cell[Measure::schedule_objective] = std::string(to_string(last.objective));
   cell[Measure::schedule_gap] = mean_gap(schedule);
   cell[Measure::schedule_status] = status_counts(schedule);

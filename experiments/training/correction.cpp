@@ -6,6 +6,7 @@
 #include "core/support/batch_thread.hpp"
 #include "costmodel/schedule_tables.hpp"
 #include "sim/engine.hpp"
+#include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 
@@ -72,14 +73,10 @@ void TrainingCorrection::end_step(const ScheduledBatch& batch, const Timeline& t
 double TrainingCorrection::benefit(const CostModel& learned, const CostModel& kept,
                                    std::span<const Sample> samples, std::uint64_t iteration,
                                    Seconds own) const {
-  const ServiceOptions options = service_options(*target_, scheduler_, seed_);
-  ScheduleRequest request{samples, plan_, target_->model, kept, seed_, iteration};
-  request.time_limit = options.time_limit;
-  request.objective = options.objective;
-  request.token_cap = options.token_cap;
-  request.memory = options.memory;
-  const ScheduleResult other = make_scheduler(scheduler_)->schedule(request);
-  if (other.status == ScheduleStatus::infeasible) return 0;
+  const ScheduleResult other = make_scheduler(scheduler_.name)
+                                   ->schedule({samples, plan_, target_->model, kept, seed_, iteration,
+                                               scheduler_.limits_on(target_->cluster)});
+  if (!other.feasible()) return 0;
   const PipelineOrder order =
       order_for_batch(plan_, target_->model, target_->cluster, kept, samples, other.assignment);
   const Program program = lower(plan_, target_->model, samples, other.assignment, order);

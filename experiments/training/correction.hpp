@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 
-#include "core/assignment_source.hpp"
 #include "core/program.hpp"
+#include "core/scheduler.hpp"
 #include "core/timeline.hpp"
 #include "costmodel/correction/adaptive.hpp"
 #include "costmodel/correction/corrected.hpp"

@@ -13,6 +13,7 @@
 #include "experiments/training/profile.hpp"
 #include "experiments/training/shared_source.hpp"
 #include "sim/engine.hpp"
+#include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
@@ -44,18 +45,18 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   const auto draw = [batches, first, last](std::uint64_t k) mutable {
     return first + k < last ? std::make_shared<const Batch>(batches.next()) : nullptr;
   };
-  ServiceOptions options = service_options(*target_, scheduler_, options_.seed);
-  if (scheduler_.time_limit) options.mode = ServiceMode::live;
+  ServiceOptions options{.seed = options_.seed, .limits = scheduler_.limits_on(target_->cluster)};
+  if (options.limits.time_limit) options.mode = ServiceMode::live;
   std::optional<SchedulingService> service;
   if (world_.leads()) {
-    ServiceInput input{draw, make_scheduler(scheduler_), plan_, target_->model, scheduling_cost()};
+    ServiceInput input{draw, make_scheduler(scheduler_.name), plan_, target_->model, scheduling_cost()};
     if (correction_) input.cost_at = [c = correction_](std::uint64_t) { return c->current(); };
     service.emplace(std::move(input), options);
   }
   SharedSource source(world_, service ? &*service : nullptr, batches);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = source.next();
-    if (!batch || batch->result.status == ScheduleStatus::infeasible) {
+    if (!batch || !batch->result.feasible()) {
       throw Error(ErrorKind::input,
                   fmt::format("step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
                               batch ? batch->result.reason : std::string()));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/run/live_executor.hpp"
-#include "core/assignment_source.hpp"
+#include "core/scheduler.hpp"
 #include "core/timeline.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/studies/batch_stream.hpp"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/world.hpp"
-#include "core/assignment_source.hpp"
 #include "core/program.hpp"
+#include "core/scheduler.hpp"
 #include "experiments/studies/batch_stream.hpp"
 
 namespace dflop {

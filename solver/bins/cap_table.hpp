@@ -10,8 +10,8 @@
 
 namespace dflop {
 
-/// Counts in whole numbers, so that sums are exact in any order and in float: weights that are whole stay as
-/// they are where the cap is at most 2^22, others are rounded up to 2^-22 of the cap.
+/// A CapTable counts in whole numbers, so that sums are exact in any order and in float: weights that are
+/// whole stay as they are where the cap is at most 2^22, others are rounded up to 2^-22 of the cap.
 class CapTable {
  public:
   /// All bins empty. The problem must outlive the table.
@@ -25,8 +25,8 @@ class CapTable {
 
   bool fits(std::int32_t item, std::int32_t bin) const;
 
-  /// By how much the weight in `bin` may grow while that in `other` shrinks by as much (other < 0: nothing
-  /// shrinks). Negative where a cap is broken already.
+  /// Returns by how much the weight in `bin` may grow while that in `other` shrinks by as much (other < 0:
+  /// nothing shrinks). Negative where a cap is broken already.
   double room(int cap, std::int32_t bin, std::int32_t other = -1) const;
 
  private:
@@ -46,8 +46,8 @@ class CapTable {
   std::vector<Counted> caps_;
 };
 
-/// Why no assignment can obey the caps, where that is plain: an item that is too large, or more of them than
-/// all bins hold. "item 17 ('id') has 9000 LLM tokens, the cap is 8192".
+/// Says why no assignment can obey the caps, where that is plain: an item that is too large, or more of them
+/// than all bins hold. "item 17 ('id') has 9000 LLM tokens, the cap is 8192".
 std::optional<std::string> impossible_cap(const BinProblem& problem);
 
 }  // namespace dflop

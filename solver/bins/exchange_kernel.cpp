@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "solver/vector_clones.hpp"
+#include "solver/lanes.hpp"
 
 namespace dflop {
 namespace {
 
-// Vectors of GCC and Clang: sixteen floats, in as many registers as the processor needs.
-using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Floats = decltype(Lanes::value);
 
-/// The load after one exchange, as the vectors compute it; kFar where a cap forbids it.
+/// Returns the load after one exchange, as the vectors compute it; kFar where a cap forbids it.
 float load_after(const ExchangeQuery& q, int i, int j) {
   for (int c = 0; c < q.caps; ++c) {
     const float change = q.y.weight[c][j] - q.x.weight[c][i];
@@ -27,9 +26,9 @@ float load_after(const ExchangeQuery& q, int i, int j) {
 
 // In a namespace with linkage, as the copies are found by name.
 DFLOP_VECTOR_CLONES float least_load_after(const ExchangeQuery& q) {
-  Lanes least = {};
+  Floats least = {};
   least += kFar;
-  const Lanes far = least;
+  const Floats far = least;
   const int blocks = (q.y.count + kLanes - 1) / kLanes;
   for (int i = 0; i < q.x.count; ++i) {
     const float ex = q.encoder_x - q.x.encoder[i];
@@ -37,21 +36,21 @@ DFLOP_VECTOR_CLONES float least_load_after(const ExchangeQuery& q) {
     const float ey = q.encoder_y + q.x.encoder[i];
     const float ly = q.llm_y + q.x.llm[i];
     for (int block = 0; block < blocks; ++block) {
-      Lanes e;
-      Lanes l;
+      Floats e;
+      Floats l;
       std::memcpy(&e, q.y.encoder + static_cast<std::ptrdiff_t>(block) * kLanes, sizeof(e));
       std::memcpy(&l, q.y.llm + static_cast<std::ptrdiff_t>(block) * kLanes, sizeof(l));
-      const Lanes a = ex + e;
-      const Lanes b = lx + l;
-      const Lanes c = ey - e;
-      const Lanes d = ly - l;
-      const Lanes encoder = a > c ? a : c;
-      const Lanes llm = b > d ? b : d;
-      Lanes load = encoder > llm ? encoder : llm;
+      const Floats a = ex + e;
+      const Floats b = lx + l;
+      const Floats c = ey - e;
+      const Floats d = ly - l;
+      const Floats encoder = a > c ? a : c;
+      const Floats llm = b > d ? b : d;
+      Floats load = encoder > llm ? encoder : llm;
       for (int k = 0; k < q.caps; ++k) {
-        Lanes w;
+        Floats w;
         std::memcpy(&w, q.y.weight[k] + static_cast<std::ptrdiff_t>(block) * kLanes, sizeof(w));
-        const Lanes change = w - q.x.weight[k][i];
+        const Floats change = w - q.x.weight[k][i];
         load = change < q.least[k] ? far : load;
         load = change > q.most[k] ? far : load;
       }

@@ -4,16 +4,19 @@
 #include <array>
 #include <cstdint>
 
+#include "solver/lanes.hpp"
+
 namespace dflop {
 
-/// Offers are read sixteen at a time; their arrays are padded to a multiple of it.
-inline constexpr int kLanes = 16;
+/// Offers are read so many at a time; their arrays are padded to a multiple of it.
+inline constexpr int kLanes = Lanes::count;
 /// Loads of a padding offer: an exchange for it is never the best.
 inline constexpr float kFar = 1e30F;
 /// Caps that one exchange can obey.
 inline constexpr int kMostCaps = 24;
 
-/// Parts of a bin that may leave it: items, pairs of items, nothing. Loads, and the weights of each cap.
+/// Offers are parts of a bin that may leave it: items, pairs of items, nothing. They have loads, and the
+/// weights of each cap.
 struct Offers {
   const float* encoder = nullptr;
   const float* llm = nullptr;
@@ -21,8 +24,8 @@ struct Offers {
   int count = 0;  ///< without padding
 };
 
-/// Two bins and what each may give. An exchange is allowed if for each cap (weight of y's offer - weight of
-/// x's offer) lies between least and most.
+/// An ExchangeQuery has two bins and what each may give. An exchange is allowed if for each cap (weight of
+/// y's offer - weight of x's offer) lies between least and most.
 struct ExchangeQuery {
   Offers x;
   Offers y;
@@ -35,15 +38,15 @@ struct ExchangeQuery {
   std::array<float, kMostCaps> most = {};
 };
 
-/// The largest of the four loads after an exchange, and which offers change places.
+/// An Exchange has the largest of the four loads after an exchange, and which offers change places.
 struct Exchange {
   float load = 0;
   std::int32_t x = -1;
   std::int32_t y = -1;
 };
 
-/// The exchange with the smallest load below `best.load`, the first of equal ones; `best` unchanged if there
-/// is none. Only additions and comparisons of floats, so the same result on every processor.
+/// Finds the exchange with the smallest load below `best.load`, the first of equal ones; `best` unchanged if
+/// there is none. Only additions and comparisons of floats, so the same result on every processor.
 /// @return true if `best` is new.
 bool best_exchange(const ExchangeQuery& query, Exchange& best);
 

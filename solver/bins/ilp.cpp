@@ -10,10 +10,12 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "solver/bins/heuristics.hpp"
 #include "solver/bins/local_search.hpp"
-#include "solver/bins/lpt.hpp"
 #include "solver/bins/worker_process.hpp"
 
 namespace dflop {
@@ -23,16 +25,16 @@ using Clock = std::chrono::steady_clock;
 
 /// CBC looks at the clock between nodes only; what it overruns by more is cut off.
 constexpr Seconds kGrace(0.2);
-/// Of a call without a time limit: far longer than the first linear program and the nodes take. Only a
-/// process that hangs gets there.
+/// A call without a time limit may take so long: far longer than the first linear program and the nodes do.
+/// Only a process that hangs gets there.
 constexpr Seconds kLongestStart(30);
 constexpr Seconds kLongestNode(0.05);
 constexpr Seconds kLongest(600);
 
-/// Of the local search before; small problems need no more.
+/// The local search before has so many steps; small problems need no more.
 constexpr std::int64_t kSeedSteps = 100'000;
 
-/// Which bins an item of falling rank may be kept out of without losing a partition.
+/// Symmetry says which bins an item of falling rank may be kept out of without losing a partition.
 enum class Symmetry { bins, microbatches, none };
 
 Symmetry symmetry_of(const BinProblem& problem) {
@@ -44,7 +46,7 @@ Symmetry symmetry_of(const BinProblem& problem) {
   return whole ? Symmetry::microbatches : Symmetry::bins;
 }
 
-/// The integer program with loads in units of the simple bound, so that C is just above one. Items are
+/// An IntegerProgram has loads in units of the simple bound, so that C is just above one. Items are
 /// numbered by falling size.
 class IntegerProgram {
  public:
@@ -66,13 +68,13 @@ class IntegerProgram {
 
   OsiClpSolverInterface solver() const;
 
-  /// The columns' values for an assignment; its bins are renamed in the order of their largest items.
+  /// Returns the columns' values for an assignment; its bins are renamed in the order of their largest items.
   std::vector<double> encode(const std::vector<std::int32_t>& bin) const;
 
   std::vector<std::int32_t> decode(const double* values) const;
 
  private:
-  /// Bins that are renamed together: those of a microbatch, or one.
+  /// Returns how many bins are renamed together: those of a microbatch, or one.
   int group() const { return symmetry_ == Symmetry::microbatches ? problem_.dp : 1; }
   bool allowed(int r, int b) const {
     return symmetry_ == Symmetry::none || (b / group() <= r && b % group() <= r);
@@ -86,7 +88,7 @@ class IntegerProgram {
   int columns_ = 0;          // without C, which is the last
 };
 
-/// Elements and limits of a linear program's rows.
+/// Rows hold the elements and limits of a linear program's rows.
 struct Rows {
   std::vector<int> row;
   std::vector<int> column;
@@ -228,12 +230,13 @@ void configure(CbcModel& model, const SolveLimits& limits, Clock::time_point beg
   }
 }
 
-/// What the worker sends: CBC's verdict, its bound in units of the simple one, and its bins if it has any.
+/// The worker sends its Verdict first: CBC's verdict, its bound in units of the simple one, and its bins if
+/// it has any.
 enum class Verdict { optimal, limit, abandoned };
 
 std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimits& limits,
-                                     const BinSolution& seed, Clock::time_point begin) {
-  const IntegerProgram program(problem, seed.bound_s);
+                                     const AssignmentSolution& seed, Clock::time_point begin) {
+  const IntegerProgram program(problem, seed.bound.count());
   CbcModel model(program.solver());
   configure(model, limits, begin);
   std::vector<double> start = program.encode(seed.bin);
@@ -250,13 +253,13 @@ std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimit
   return values;
 }
 
-void fall_back(BinSolution& solution, const char* reason) {
+void fall_back(AssignmentSolution& solution, std::string reason) {
   solution.status = ScheduleStatus::fallback;
-  solution.reason = reason;
+  solution.reason = std::move(reason);
 }
 
 /// Takes from the worker's message what is better than the seed.
-void take(const BinProblem& problem, const std::vector<double>& values, BinSolution& solution) {
+void take(const BinProblem& problem, const std::vector<double>& values, AssignmentSolution& solution) {
   const auto verdict = static_cast<Verdict>(static_cast<int>(values[0]));
   if (verdict == Verdict::abandoned) return fall_back(solution, "CBC gave up");
   const std::vector<std::int32_t> bin(values.begin() + 2, values.end());
@@ -265,18 +268,18 @@ void take(const BinProblem& problem, const std::vector<double>& values, BinSolut
     solution.bin = bin;
   }
   const double found = largest_load(problem, solution.bin);
-  const double possible = values[1] * solution.bound_s;
+  const double possible = values[1] * solution.bound.count();
   // A bound that is above what was found by more than rounding is none.
-  if (meets_bound(possible, found) && possible > solution.bound_s) {
-    solution.bound_s = std::min(possible, found);
+  if (meets_bound(possible, found) && possible > solution.bound.count()) {
+    solution.bound = Seconds(std::min(possible, found));
     solution.bound_kind = BoundKind::integer_program;
   }
   // CBC's optimum is that of caps with tolerances: it may be another than what was found.
   if (verdict == Verdict::optimal) solution.status = ScheduleStatus::heuristic;
-  if (meets_bound(found, solution.bound_s)) solution.status = ScheduleStatus::optimal;
+  if (meets_bound(found, solution.bound.count())) solution.status = ScheduleStatus::optimal;
 }
 
-/// How long CBC's process may take from now on.
+/// Returns how long CBC's process may take from now on.
 Seconds longest(const SolveLimits& limits, Clock::time_point begin) {
   if (limits.time) return *limits.time + kGrace - (Clock::now() - begin);
   return std::min(kLongest, kLongestStart + kLongestNode * static_cast<double>(nodes_of(limits)));
@@ -284,21 +287,22 @@ Seconds longest(const SolveLimits& limits, Clock::time_point begin) {
 
 }  // namespace
 
-BinSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits) {
+AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits) {
   const Clock::time_point begin = Clock::now();
   const std::int64_t binaries = static_cast<std::int64_t>(problem.items()) * problem.bins;
   const std::int64_t most = limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries;
   if (binaries > most) {
-    return {lpt(problem), lower_bound(problem), ScheduleStatus::fallback, BoundKind::simple,
-            fmt::format("{} binaries, at most {}", binaries, most)};
+    AssignmentSolution solution{{.bound = Seconds(lower_bound(problem))}, lpt(problem)};
+    fall_back(solution, fmt::format("{} binaries, at most {}", binaries, most));
+    return solution;
   }
   SolveLimits seeding = limits;
   seeding.steps = kSeedSteps;
   if (limits.time) seeding.time = *limits.time / 4;
-  BinSolution solution = local_search(problem, seeding);
+  AssignmentSolution solution = local_search(problem, seeding);
   if (solution.bin.empty() || solution.status == ScheduleStatus::optimal) return solution;
   const double seeded = largest_load(problem, solution.bin);
-  if (meets_bound(seeded, solution.bound_s)) {
+  if (meets_bound(seeded, solution.bound.count())) {
     solution.status = ScheduleStatus::optimal;
     return solution;
   }

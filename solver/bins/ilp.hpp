@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <span>
 
-#include "solver/assignment_solver.hpp"
+#include "solver/assignment_problem.hpp"
 
 namespace dflop {
 
-/// Largest items x bins that CBC is asked to solve, with steps and with a time limit. Within the default
+/// CBC is asked to solve at most so many items x bins, with steps and with a time limit. Within the default
 /// steps one call then takes up to about 0.3 s; within a time limit the first linear program alone must leave
 /// time for anything else. LPT is hardly ever improved above either.
 inline constexpr std::int64_t kNodeBudgetBinaries = 512;
@@ -17,12 +17,12 @@ inline constexpr std::int64_t kTimeLimitBinaries = 32768;
 /// Branch-and-bound nodes of a call without steps.
 inline constexpr std::int64_t kDefaultNodes = 200;
 
-/// min C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1 unless bins may be empty, all loads of bins
-/// (of microbatches, where they share the encoder) at most C, and the caps. Starts from local_search() and is
-/// never worse; stops at once where that meets lower_bound(). Bins are interchangeable, so item i (by falling
-/// size) is kept out of the bins after i, which loses no partition; where the bins of a microbatch belong
-/// together, out of the microbatches after i and the ranks after i; where caps look at microbatches in a row,
-/// out of none. A step of `limits` is a branch-and-bound node.
+/// Minimises C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1 unless bins may be empty, all loads of
+/// bins (of microbatches, where they share the encoder) at most C, and the caps. Starts from local_search()
+/// and is never worse; stops at once where that meets lower_bound(). Bins are interchangeable, so item i (by
+/// falling size) is kept out of the bins after i, which loses no partition; where the bins of a microbatch
+/// belong together, out of the microbatches after i and the ranks after i; where caps look at microbatches in
+/// a row, out of none. A step of `limits` is a branch-and-bound node.
 ///
 /// CBC runs in a process of its own (solver/bins/worker_process.hpp): it may crash or miss its limit, and is
 /// killed 0.2 s after it; without a time limit 30 s and 0.05 s per node after the call, at most 600 s, which
@@ -31,10 +31,10 @@ inline constexpr std::int64_t kDefaultNodes = 200;
 /// tolerance and was not taken), or fallback, with a reason: the model is too large and lpt()'s assignment
 /// stays, or CBC failed and the local search's does.
 /// @return no bins where none was found that obeys the caps.
-BinSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits);
+AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits);
 
-/// True for what CBC's process may send: a verdict (0 to 2), a finite bound, and a bin of the problem for
-/// each item, none left empty that must not be, or no bins. A process whose memory is corrupted may send
+/// Returns true for what CBC's process may send: a verdict (0 to 2), a finite bound, and a bin of the problem
+/// for each item, none left empty that must not be, or no bins. A process whose memory is corrupted may send
 /// anything.
 bool is_ilp_answer(const BinProblem& problem, std::span<const double> values);
 

@@ -1,12 +1,121 @@
-// Local search for the smallest largest load.
+// Local search for the smallest largest load: exchanges with the fullest bin.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "solver/assignment_solver.hpp"
+#include "core/support/random.hpp"
+#include "solver/assignment_problem.hpp"
+#include "solver/bins/cap_table.hpp"
+#include "solver/bins/exchange_kernel.hpp"
 
 namespace dflop {
+
+/// A BinSearch is an assignment as local search changes it. Loads are floats in units of the lower bound, in
+/// one row of padded slots per bin; behind the items of a row is a slot without load, for exchanges that just
+/// move.
+class BinSearch {
+ public:
+  /// `unit_s` = 1.0 in the search's loads. The problem must outlive the search.
+  BinSearch(const BinProblem& problem, double unit_s, std::span<const std::int32_t> bin,
+            const Random& random);
+
+  /// Returns the largest load, in units.
+  float largest() const { return load(fullest()); }
+  std::vector<std::int32_t> assignment() const;
+  void set(std::span<const std::int32_t> bin);
+
+  /// Returns the work done so far: tries of one offer against up to kLanes others.
+  std::int64_t tries() const { return tries_; }
+
+  /// Takes load off the fullest bin by the best exchange of single items, or move, with one of the bins
+  /// looked at: some in turn, more where they give nothing. Of a bin with more than kBlock items a block of
+  /// them is looked at, the next one where it gives nothing. `stop()` is asked after at most kAskAfter tries
+  /// and a pair of bins. False where no bin gives any, or stopped before one did.
+  template <typename Stop>
+  bool exchange_items(const Stop& stop);
+
+  /// Does the same with up to two items from each side, and the first bin that gives an exchange. `stop()` is
+  /// asked before each bin.
+  template <typename Stop>
+  bool exchange_pairs(const Stop& stop);
+
+  /// Swaps a few random items, one of them in the fullest bin, as far as caps allow.
+  void kick();
+
+ private:
+  static constexpr int kBlock = 256;               // items of a bin that are looked at together
+  static constexpr int kChunk = 24;                // bins that one round of exchange_items() looks at
+  static constexpr std::int64_t kAskAfter = 4096;  // tries, some microseconds
+
+  struct Pair {
+    std::int32_t first;
+    std::int32_t second;
+  };
+  /// Found is the best exchange so far and its bins.
+  struct Found {
+    Exchange exchange;
+    std::int32_t x = -1;
+    std::int32_t y = -1;
+  };
+  /// PairOffers are offers of up to two items of a bin.
+  struct PairOffers {
+    std::vector<std::vector<float>> rows;  // encoder, LLM, caps
+    std::vector<Pair> slots;
+    Offers offers;
+  };
+
+  float* row(int dimension, std::int32_t bin) {
+    return &rows_[dimension][static_cast<std::size_t>(bin) * capacity_];
+  }
+  const float* row(int dimension, std::int32_t bin) const {
+    return &rows_[dimension][static_cast<std::size_t>(bin) * capacity_];
+  }
+  std::int32_t& item(std::int32_t bin, int slot) {
+    return items_[static_cast<std::size_t>(bin) * capacity_ + slot];
+  }
+  float load(std::int32_t bin) const {
+    return encoder_[bin / share_] < llm_[bin] ? llm_[bin] : encoder_[bin / share_];
+  }
+  int dimensions() const { return static_cast<int>(rows_.size()); }
+
+  std::int32_t fullest() const;
+  std::vector<std::int32_t> sources() const;
+  ExchangeQuery query(std::int32_t x, std::int32_t y) const;
+  /// Returns item `first` and `count` - 1 after it.
+  Offers items_of(std::int32_t bin, int first, int count) const;
+  void pair_offers(std::int32_t bin, PairOffers& out) const;
+  void try_items(std::int32_t x, int block, std::int32_t y, Found& best);
+  void apply(const Found& found);
+  bool try_pairs(std::int32_t x, std::int32_t y, float below);
+  bool fits_exchange(std::int32_t x, int s, std::int32_t y, int t) const;
+
+  void swap_slots(std::int32_t x, int s, std::int32_t y, int t);
+  void move_slot(std::int32_t x, int s, std::int32_t y);
+  void sum_up(std::int32_t bin);
+  void grow();
+
+  const BinProblem& problem_;
+  int share_;                             // bins that carry an encoder load together
+  std::vector<std::vector<float>> item_;  // [encoder, LLM, caps][item]
+  std::vector<std::vector<float>> rows_;  // the same, [.][bin, slot]
+  std::vector<float> zeros_;              // encoder row of exchanges inside a microbatch that shares it
+  std::vector<std::int32_t> items_;       // [bin, slot]
+  std::vector<std::int32_t> count_;       // items of a bin
+  int capacity_ = 0;                      // slots of a bin
+  std::vector<float> encoder_;            // loads per group of `share_` bins
+  std::vector<float> llm_;
+  std::vector<float> bin_encoder_;
+  CapTable caps_;
+  Random random_;
+  std::vector<std::int32_t> ring_;  // bins in the order in which they are looked at
+  std::size_t next_ = 0;
+  int next_block_ = 0;
+  std::int64_t tries_ = 0;
+  PairOffers pairs_x_;
+  PairOffers pairs_y_;
+};
 
 /// Starts from lpt() and takes load off the fullest bin, step by step: by the best exchange or move of single
 /// items with one of some bins, where none helps by exchanges of up to two items on each side, and where
@@ -17,10 +126,55 @@ namespace dflop {
 /// @return no bins and status infeasible where no assignment was found that obeys the caps; that of
 /// obey_caps() and status fallback where there are more than kMostCaps caps
 /// (solver/bins/exchange_kernel.hpp).
-BinSolution local_search(const BinProblem& problem, const SolveLimits& limits);
+AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& limits);
 
-/// Some assignment that obeys the caps: lpt()'s, or one found by the same search on what bins hold of them;
-/// empty where none was found within the limits. Windows of microbatches are filled evenly.
+/// Finds some assignment that obeys the caps: lpt()'s, or one found by the same search on what bins hold of
+/// them, which fills windows of microbatches evenly. Where that finds none and there are at most 2^20
+/// assignments, all are tried, so that none is missed.
+/// @return the bin of each item; empty where none was found within the limits.
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits);
+
+template <typename Stop>
+bool BinSearch::exchange_items(const Stop& stop) {
+  Found best{{largest() * (1 - 1e-6F)}};
+  std::int64_t ask_at = tries_ + kAskAfter;
+  for (const std::int32_t x : sources()) {
+    const int blocks = (count_[x] + kBlock - 1) / kBlock;
+    for (int b = 0; b < blocks && best.x < 0; ++b) {
+      const int block = next_block_ = (next_block_ + 1) % blocks;
+      for (int looked = 0; looked < problem_.bins; ++looked) {
+        if (looked % kChunk == 0 && best.x >= 0) break;
+        const std::int32_t y = ring_[next_];
+        next_ = next_ + 1 == ring_.size() ? 0 : next_ + 1;
+        if (y != x) try_items(x, block, y, best);
+        if (tries_ < ask_at) continue;
+        if (stop()) {
+          apply(best);
+          return best.x >= 0;
+        }
+        ask_at = tries_ + kAskAfter;
+      }
+    }
+    if (best.x >= 0) break;
+  }
+  apply(best);
+  return best.x >= 0;
+}
+
+template <typename Stop>
+bool BinSearch::exchange_pairs(const Stop& stop) {
+  const float below = largest() * (1 - 1e-6F);
+  const std::vector<std::int32_t> from = sources();
+  const std::size_t start = random_.below(ring_.size());
+  for (const std::int32_t x : from) {
+    pair_offers(x, pairs_x_);
+    for (std::size_t k = 0; k < ring_.size(); ++k) {
+      const std::int32_t y = ring_[(start + k) % ring_.size()];
+      if (stop()) return false;
+      if (y != x && try_pairs(x, y, below)) return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace dflop

@@ -59,7 +59,7 @@ bool write_all(int file, const void* data, std::size_t bytes) {
   _exit(1);
 }
 
-/// A forked process, of which nothing is left afterwards, whatever its parent throws meanwhile.
+/// A Child is a forked process, of which nothing is left afterwards, whatever its parent throws meanwhile.
 class Child {
  public:
   explicit Child(const std::function<std::vector<double>()>& work);
@@ -69,7 +69,7 @@ class Child {
 
   bool started() const { return pid_ > 0; }
   int in() const { return in_; }
-  /// Of the processor.
+  /// Returns the processor time that it has used.
   Seconds time_used() const;
 
  private:
@@ -77,7 +77,8 @@ class Child {
   int in_ = -1;
 };
 
-/// One at a time: a child forked between pipe() and close() of another would hold that pipe open.
+/// Children are forked one at a time: a child forked between pipe() and close() of another would hold that
+/// pipe open.
 Child::Child(const std::function<std::vector<double>()>& work) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -106,8 +107,8 @@ Seconds Child::time_used() const {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// What the child has sent so far.
-class Message {
+/// A Reply is what the child has sent so far.
+class Reply {
  public:
   bool complete() const { return counted() && !too_long() && bytes_.size() >= expected(); }
   bool too_long() const { return counted() && count() > kMostWorkerValues; }
@@ -142,7 +143,7 @@ class Message {
 
 /// @return nothing if the child is stuck.
 std::optional<WorkerEnd> receive(const Child& child, Clock::time_point deadline, const std::stop_token& stop,
-                                 Message& message) {
+                                 Reply& message) {
   Clock::time_point looked = Clock::now();
   Seconds used(0);
   while (!message.complete()) {
@@ -171,7 +172,7 @@ WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Sec
   while (true) {
     const Child child(work);
     if (!child.started()) return {};
-    Message message;
+    Reply message;
     const std::optional<WorkerEnd> end = receive(child, deadline, stop, message);
     if (end == WorkerEnd::done) return {WorkerEnd::done, message.values()};
     if (end) return {*end, {}};

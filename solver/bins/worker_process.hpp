@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// What a worker may return at most: a longer message is that of a corrupted one.
+/// A worker may return so many values at most: a longer message is that of a corrupted one.
 inline constexpr std::uint64_t kMostWorkerValues = 4'194'304;
 
 enum class WorkerEnd : std::uint8_t { done, late, stopped, died };

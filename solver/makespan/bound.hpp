@@ -1,25 +1,32 @@
 // Proven lower bounds on the makespan of a pipeline over all assignments of a batch's items.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "core/scheduler.hpp"
+#include "core/solution.hpp"
 #include "solver/makespan/paths.hpp"
-#include "solver/makespan/program.hpp"
 
 namespace dflop {
 
-/// No assignment has a smaller makespan.
+/// A MakespanBound is a makespan that no assignment goes below.
 struct MakespanBound {
   double seconds = 0;
   BoundKind kind = BoundKind::none;
 };
 
-/// Bounds for one pipeline and the items of any batch: they need no items of the same number or size, as a
-/// path through the steps is one for every batch. Features must not be negative, nor durations fall with
-/// loads. Safe to use from several threads at once.
+/// ProgramLimits say how large a linear program is solved, and for how long.
+struct ProgramLimits {
+  std::size_t shapes = 3;    ///< that items are mixtures of, at least 2
+  int iterations = 50'000;   ///< of the simplex method, 10 to 60 us each
+  std::size_t steps = 4096;  ///< of a larger pipeline nothing is solved, as that takes many seconds
+};
+
+/// MakespanBounds are bounds for one pipeline and the items of any batch: they need no items of the same
+/// number or size, as a path through the steps is one for every batch. Features must not be negative, nor
+/// durations fall with loads. Safe to use from several threads at once.
 class MakespanBounds {
  public:
   /// `best` is linear_program, or simple for a pipeline whose order is but one of those that its schedule may
@@ -30,12 +37,12 @@ class MakespanBounds {
   /// a few milliseconds for tens of microbatches. Does nothing where `best` is not linear_program.
   void prepare(const Features& features, const ProgramLimits& limits = {});
 
-  /// The largest bound that is known for these items: work, fill and drain of each rank, the way of the
-  /// largest items, and the dual solutions of all prepared batches. It depends on what was prepared and on
-  /// nothing else.
+  /// Returns the largest bound that is known for these items: work, fill and drain of each rank, the way of
+  /// the largest items, and the dual solutions of all prepared batches. It depends on what was prepared and
+  /// on nothing else.
   MakespanBound bound(const Features& features) const;
 
-  /// The dual solutions of all prepared batches, as paths.
+  /// Returns the dual solutions of all prepared batches, as paths.
   std::vector<PathFlow> flows() const;
 
   /// Adds paths to bound(): those of another pipeline with as many ranks and steps are as valid, though not
@@ -46,7 +53,7 @@ class MakespanBounds {
   const LoadPipeline& pipeline() const { return pipeline_; }
 
  private:
-  /// What an item's own microbatch takes from its first step to its last, at least.
+  /// Returns what an item's own microbatch takes from its first step to its last, at least.
   double way_of(const Features& features, std::size_t item) const;
   double largest_way(const Features& features) const;
 

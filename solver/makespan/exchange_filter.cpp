@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "solver/vector_clones.hpp"
-
 namespace dflop {
 namespace {
 

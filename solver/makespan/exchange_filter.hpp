@@ -8,11 +8,6 @@
 
 namespace dflop {
 
-/// A group, or -1, for each lane.
-struct alignas(64) LaneGroups {
-  std::int32_t value __attribute__((vector_size(64))) = {};
-};
-
 /// What some bin may give for what leaves another: every item, and nothing, for every bin. A critical path of
 /// a group says how its makespan changes at least with its loads, so exchanges are ruled out by a sum of
 /// products; it is done for 16 at a time, in float.

@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "core/error.hpp"
-#include "solver/vector_clones.hpp"
 
 namespace dflop {
 

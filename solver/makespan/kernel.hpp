@@ -7,15 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "solver/lanes.hpp"
 #include "solver/load_pipeline.hpp"
 
 namespace dflop {
-
-/// One value for each of the candidates that are evaluated together.
-struct alignas(64) Lanes {
-  static constexpr int count = 16;
-  float value __attribute__((vector_size(64))) = {};
-};
 
 /// What the makespan is, and how it changes with the values: with no smoothing the columns of a longest path.
 struct CriticalPath {

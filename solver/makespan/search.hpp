@@ -1,4 +1,4 @@
-// Local search for the smallest makespan of a pipeline.
+// Local search for the smallest makespan of a pipeline, and where it starts.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "core/support/random.hpp"
-#include "solver/assignment_solver.hpp"
+#include "solver/assignment_problem.hpp"
 #include "solver/makespan/kernel.hpp"
 
 namespace dflop {
 
-/// When a search ends and whom it tells.
+/// SearchControl says when a search ends and whom it tells.
 struct SearchControl {
   std::int64_t steps = 0;  ///< batches of candidates at most
   /// Asked every few batches: which part of the budget is used, beside steps; it ends at 1. May be empty.
@@ -34,5 +34,12 @@ struct SearchControl {
 /// @return the makespan, in seconds
 double makespan_search(const AssignmentProblem& problem, const MakespanKernel& kernel, Random& random,
                        const SearchControl& control, std::vector<std::int32_t>& bin);
+
+/// Finds an assignment on one replica that stands for all: like items are put together, as many as there are
+/// replicas or a multiple, and what they are on average is scheduled as one item; then each replica gets its
+/// part of them. Replicas so become alike, and the search is as much smaller as there are items in a cell.
+/// @return the bin of each item; empty where the parts do not obey the caps or leave a bin empty
+std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, Random& random,
+                                             const SearchControl& control);
 
 }  // namespace dflop

@@ -7,17 +7,17 @@
 #include <span>
 #include <vector>
 
-#include "solver/assignment_solver.hpp"
+#include "solver/assignment_problem.hpp"
 #include "solver/bins/cap_table.hpp"
 #include "solver/makespan/kernel.hpp"
 
 namespace dflop {
 
-/// What leaves a bin for another: up to two items; -1 is none.
+/// A Parcel is what leaves a bin for another: up to two items; -1 is none.
 using Parcel = std::array<std::int32_t, 2>;
 inline constexpr Parcel kNothing = {-1, -1};
 
-/// Two bins give each other a parcel, or all that they have.
+/// In a BinExchange two bins give each other a parcel, or all that they have.
 struct BinExchange {
   std::int32_t from = 0;
   std::int32_t to = 0;
@@ -26,8 +26,8 @@ struct BinExchange {
   bool all = false;
 };
 
-/// The microbatches of one group in another order: `from` goes to `to` and those between move up, or the two
-/// change places.
+/// A Reorder puts the microbatches of one group in another order: `from` goes to `to` and those between move
+/// up, or the two change places.
 struct Reorder {
   int group = 0;
   int from = 0;
@@ -48,16 +48,16 @@ class MakespanState {
   int bins() const { return problem_.bins; }
   std::span<const std::int32_t> bin() const { return bin_; }
   std::span<const std::int32_t> items_of(std::int32_t bin) const { return items_[bin]; }
-  /// What an item or a bin adds to each load.
+  /// Returns what an item or a bin adds to each load.
   std::span<const double> item_loads(std::int32_t item) const { return row(item_loads_, item); }
   std::span<const double> bin_loads(std::int32_t bin) const { return row(bin_loads_, bin); }
-  /// What `from` loses and `to` gains, per load.
+  /// Computes what `from` loses and `to` gains, per load.
   void moved_loads(const BinExchange& exchange, std::span<double> loads) const;
-  /// Per column of a group, its loads and what the critical path takes for each.
+  /// Returns, per column of a group, its loads and what the critical path takes for each.
   std::span<const double> values(int group) const { return values_[group]; }
   std::span<const double> gradient(int group) const { return paths_[group].gradient; }
-  /// The makespan of a group, smooth if asked for; which group has the largest; and what is not smooth, of
-  /// all.
+  /// Returns the makespan of a group, smooth if asked for; which group has the largest; and what is not
+  /// smooth, of all.
   double smooth_s(int group) const { return paths_[group].smooth_s; }
   int slowest() const;
   double makespan_s() const;
@@ -65,8 +65,8 @@ class MakespanState {
   double smoothing_s() const { return smoothing_s_; }
   void set_smoothing(double smoothing_s);
 
-  /// Whether caps are obeyed after an exchange, and no bin is empty that may not be. An assignment that obeys
-  /// the caps is presumed.
+  /// Returns whether caps are obeyed after an exchange, and no bin is empty that may not be. An assignment
+  /// that obeys the caps is presumed.
   bool allows(const BinExchange& exchange) const;
   void apply(const BinExchange& exchange);
   /// Applies a change if the smooth makespans of its groups stay below `less_s` and caps are obeyed; else

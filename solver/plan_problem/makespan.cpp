@@ -27,7 +27,7 @@ void KnownPaths::keep(const Plan& plan, std::vector<PathFlow> flows) {
 }
 
 PlanMakespan::PlanMakespan(const ScheduleRequest& request)
-    : plan_(plan_pipeline(request.plan, request.model, request.cost, request.samples, request.memory)),
+    : plan_(plan_pipeline(request.plan, request.model, request.cost, request.samples, request.limits.memory)),
       bounds_(plan_.floor, plan_.bound) {}
 
 void PlanMakespan::describe(AssignmentProblem& problem) {

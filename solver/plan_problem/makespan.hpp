@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "core/scheduler.hpp"
-#include "solver/assignment_solver.hpp"
+#include "solver/assignment_problem.hpp"
 #include "solver/makespan/bound.hpp"
 #include "solver/plan_problem/pipeline.hpp"
 
 namespace dflop {
 
-/// Paths that bounded the makespan of plans before. Safe to use from several threads at once.
+/// KnownPaths are paths that bounded the makespan of plans before. Safe to use from several threads at once.
 class KnownPaths {
  public:
-  /// Empty for a plan that is not known.
+  /// Returns the paths of a plan; none for one that is not known.
   std::vector<PathFlow> find(const Plan& plan) const;
   void keep(const Plan& plan, std::vector<PathFlow> flows);
 
@@ -24,7 +24,7 @@ class KnownPaths {
   std::vector<std::pair<Plan, std::vector<PathFlow>>> plans_;
 };
 
-/// Pipeline, features and bounds of one request.
+/// A PlanMakespan has pipeline, features and bounds of one request.
 class PlanMakespan {
  public:
   explicit PlanMakespan(const ScheduleRequest& request);

@@ -1,6 +1,9 @@
 #include "solver/plan_problem/memory.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
 #include <vector>
 
 #include "core/program/encoder_share.hpp"
@@ -9,14 +12,197 @@
 namespace dflop {
 namespace {
 
-/// Work of every microbatch, per dp rank of a module.
+constexpr double kBalanceSlack = 1.05;  // that a balanced schedule needs over the mean
+
+/// Returns the microbatches that each stage holds at most on one rank.
+std::vector<int> most_held(const PipelineOrder& order) {
+  std::vector<int> most(order.shape.stages(), 0);
+  for (const std::vector<ScheduleStep>& steps : order.ranks) {
+    std::vector<int> held(order.shape.stages(), 0);
+    for (const ScheduleStep& step : steps) {
+      if (step.op == Op::forward) most[step.stage] = std::max(most[step.stage], ++held[step.stage]);
+      if (step.op == Op::backward || step.op == Op::backward_weight) --held[step.stage];
+    }
+  }
+  return most;
+}
+
+/// Returns the largest encoder sequence of a batch.
+Workload largest_sequence(std::span<const Sample> samples) {
+  Workload largest;
+  for (const Sample& sample : samples) {
+    for (const EncoderSequences& group : sample.encoder_sequences) {
+      if (group.tokens > largest.tokens) largest = {1, group.tokens, group.attention_pairs};
+    }
+  }
+  return largest;
+}
+
+/// Returns the work of so many tokens; activations and workspaces do not look at attention pairs.
+Workload of_tokens(double tokens) {
+  const auto whole = static_cast<std::int64_t>(std::ceil(tokens));
+  return {whole > 0 ? 1 : 0, whole, 0};
+}
+
+class MemoryCaps {
+ public:
+  MemoryCaps(const ScheduleRequest& request, CapSet& out)
+      : request_(request),
+        out_(out),
+        stages_(plan_stages(request.plan, request.model)),
+        shared_(request.plan.layout == Layout::disaggregated),
+        held_(most_held(plan_order(request.plan))) {}
+
+  void add() {
+    const Plan& plan = request_.plan;
+    llm_tokens_ = add_tokens("LLM tokens", &Sample::llm, false);
+    encoder_tokens_ = add_tokens("encoder tokens", &Sample::encoder, shared_);
+    if (shared_) {
+      encoder_tokens_ =
+          encoder_tokens_ / plan.encoder.dp + static_cast<double>(largest_sequence(request_.samples).tokens);
+    }
+    for (const std::vector<int>& of_rank : stages_of_ranks(plan_shape(plan))) add_rank(of_rank);
+  }
+
+ private:
+  bool encodes(int stage) const { return stages_[stage].encoder_layers > 0; }
+  bool of_microbatch(int stage) const { return shared_ && encodes(stage); }
+
+  /// Caps tokens at 1.5 x their mean or the largest sample, and returns the cap.
+  double add_tokens(const char* what, Workload (Sample::*work)() const, bool of_microbatch) {
+    std::vector<double> tokens;
+    for (const Sample& sample : request_.samples)
+      tokens.push_back(static_cast<double>((sample.*work)().tokens));
+    const double sum = std::accumulate(tokens.begin(), tokens.end(), 0.0);
+    const int parts = of_microbatch ? request_.plan.microbatches : request_.plan.bins();
+    const double most =
+        std::max(std::ceil(1.5 * sum / parts), *std::max_element(tokens.begin(), tokens.end()));
+    add_cap({what, {}, most, 1, of_microbatch}, std::move(tokens));
+    return most;
+  }
+
+  Work largest_work(int stage) const {
+    return {encodes(stage) ? of_tokens(encoder_tokens_) : Workload{},
+            stages_[stage].llm_layers > 0 ? of_tokens(llm_tokens_) : Workload{}};
+  }
+
+  /// Returns the bytes that a rank has for activations.
+  double free_bytes(const std::vector<int>& of_rank) const {
+    double state = 0;
+    double workspace = 0;
+    for (const int s : of_rank) {
+      state += static_cast<double>(request_.cost.model_state(stages_[s]).total().count);
+      for (const Op op : {Op::forward, Op::backward}) {
+        const Bytes bytes = request_.cost.workspace(op, stages_[s], largest_work(s));
+        workspace = std::max(workspace, static_cast<double>(bytes.count));
+      }
+    }
+    return static_cast<double>(request_.limits.memory->count) - state - workspace;
+  }
+
+  std::vector<double> activations(int stage) const {
+    const double share = of_microbatch(stage) ? request_.plan.encoder.dp : 1;
+    std::vector<double> bytes;
+    for (const Sample& sample : request_.samples) {
+      const Work work{encodes(stage) ? sample.encoder() : Workload{},
+                      stages_[stage].llm_layers > 0 ? sample.llm() : Workload{}};
+      bytes.push_back(static_cast<double>(request_.cost.activation(stages_[stage], work).count) / share);
+    }
+    return bytes;
+  }
+
+  /// Adds one cap for all stages of a rank: over as many microbatches as the fullest holds, each sample
+  /// weighing with the part of them that a stage holds. With several stages that is only near, and a cap
+  /// below what the largest sample or a balanced schedule needs would refuse what may well fit.
+  void add_rank(const std::vector<int>& of_rank) {
+    double free = free_bytes(of_rank);
+    std::vector<int> stages;
+    for (const int s : of_rank) {
+      if (request_.plan.layout == Layout::colocated && s == 0) {
+        // The encoder of every rank holds some microbatches, not in a row.
+        free -= held_[s] * mean_activations(s);
+      } else {
+        stages.push_back(s);
+      }
+      if (of_microbatch(s)) {
+        const Work one{largest_sequence(request_.samples), {}};
+        free -= held_[s] * static_cast<double>(request_.cost.activation(stages_[s], one).count);
+      }
+    }
+    int window = 1;
+    for (const int s : stages) window = std::max(window, held_[s]);
+    std::vector<double> weights(request_.samples.size(), 0.0);
+    for (const int s : stages) {
+      const std::vector<double> bytes = activations(s);
+      for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += bytes[i] * held_[s] / window;
+    }
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    if (stages.empty() || sum <= 0) return;
+    const bool shared = of_microbatch(stages.front());
+    const int parts = shared ? request_.plan.microbatches : request_.plan.bins();
+    const double balanced = kBalanceSlack * std::min(window, request_.plan.microbatches) * sum / parts;
+    double most = std::max(free, 0.0);
+    if (of_rank.size() > 1)
+      most = std::max({most, balanced, *std::max_element(weights.begin(), weights.end())});
+    add_cap({"bytes of activations on stage " + std::to_string(stages.front()), {}, most, window, shared},
+            std::move(weights));
+  }
+
+  /// Returns the activations of a microbatch of the mean work, in bytes.
+  double mean_activations(int stage) const {
+    const std::vector<double> bytes = activations(stage);
+    return std::accumulate(bytes.begin(), bytes.end(), 0.0) / request_.plan.bins();
+  }
+
+  /// Adds a cap, but leaves out what another cap says already: that of a window as long, for which every
+  /// sample is as large a part.
+  void add_cap(Cap cap, std::vector<double> weight) {
+    for (std::size_t c = 0; c < out_.caps.size(); ++c) {
+      const Cap& other = out_.caps[c];
+      if (other.of_microbatch != cap.of_microbatch || other.window < cap.window) continue;
+      bool implied = true;
+      for (std::size_t i = 0; implied && i < weight.size(); ++i)
+        implied = out_.weights[c][i] * cap.most >= weight[i] * other.most;
+      if (implied) return;
+    }
+    out_.weights.push_back(std::move(weight));
+    out_.caps.push_back(std::move(cap));
+  }
+
+  const ScheduleRequest& request_;
+  CapSet& out_;
+  std::vector<Stage> stages_;
+  bool shared_;
+  std::vector<int> held_;
+  double llm_tokens_ = 0;      // largest of a bin
+  double encoder_tokens_ = 0;  // largest of an encoder rank's part of a microbatch
+};
+
+}  // namespace
+
+CapSet plan_caps(const ScheduleRequest& request) {
+  CapSet set;
+  if (request.limits.token_cap) {
+    std::vector<double>& tokens = set.weights.emplace_back();
+    for (const Sample& sample : request.samples) tokens.push_back(static_cast<double>(sample.llm_tokens));
+    set.caps.push_back({"LLM tokens", tokens, static_cast<double>(*request.limits.token_cap)});
+  }
+  if (request.limits.memory) MemoryCaps(request, set).add();
+  // Weights may have moved while others were added.
+  for (std::size_t c = 0; c < set.caps.size(); ++c) set.caps[c].weight = set.weights[c];
+  return set;
+}
+
+namespace {
+
+/// ModuleWorks have the work of every microbatch, per dp rank of a module.
 using ModuleWorks = std::vector<std::vector<Work>>;  // [dp rank][microbatch]
 
 ModuleWorks works_of(int dp, int microbatches) {
   return ModuleWorks(dp, std::vector<Work>(microbatches));
 }
 
-/// The most that one group needs beside its model state.
+/// Returns the most that one group needs beside its model state.
 Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
                     const std::vector<ScheduleStep>& steps, const std::vector<Work>& works) {
   Bytes held;

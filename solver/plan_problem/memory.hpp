@@ -1,16 +1,39 @@
-// Peak memory of a plan without running it.
+// What the bins of a plan may hold, and what memory a plan needs, without running it.
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "core/iteration/planner.hpp"
+#include "core/scheduler.hpp"
+#include "solver/bins.hpp"
 
 namespace dflop {
 
-/// Whether the peak memory of a plan depends on the order of its steps alone, and the order on no duration.
+/// A CapSet has caps with the weights that they refer to.
+struct CapSet {
+  std::vector<Cap> caps;
+  std::vector<std::vector<double>> weights;
+};
+
+/// Makes the caps of a request: its token cap; and where it names a memory, that the activations of the
+/// microbatches which a stage holds at once under the plan's order fit beside model state and workspace.
+///
+/// Activations add up over samples to within rounding to tp shares. The workspace grows with the largest
+/// microbatch, so tokens of a bin and encoder tokens of a microbatch are capped as well, at 1.5 x their mean
+/// or the largest sample, and memory is kept free for that. A rank with several stages has one cap for
+/// all, over the microbatches that the fullest of them holds, which is only near: it is never below what a
+/// balanced schedule needs. An encoder's dp ranks hold equal parts of a microbatch and up to one sequence
+/// more, as lower() cuts it. The order is that of equal steps; where an order depends on durations, or the
+/// parts of split backwards keep what recomputation has brought back, a batch may hold more, which the
+/// simulated peak shows.
+CapSet plan_caps(const ScheduleRequest& request);
+
+/// Returns whether the peak memory of a plan depends on the order of its steps alone, and the order on no
+/// duration.
 bool memory_needs_no_run(const Plan& plan);
 
-/// The most memory of any rank in one iteration, as a run of its program finds it: model state, the
+/// Returns the most memory of any rank in one iteration, as a run of its program finds it: model state, the
 /// activations of the microbatches between their forward and the backward that frees them, and what the step
 /// at hand needs. A group runs its steps one after another, so when it runs them does not matter.
 /// @pre memory_needs_no_run(plan); the plan is disaggregated; the assignment fits plan and batch

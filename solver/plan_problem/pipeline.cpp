@@ -1,21 +1,234 @@
 #include "solver/plan_problem/pipeline.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "core/program/lowering.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "costmodel/schedule_tables.hpp"
-#include "solver/bins/lpt.hpp"
-#include "solver/bins/order.hpp"
-#include "solver/plan_problem/links.hpp"
-#include "solver/plan_problem/tangent.hpp"
+#include "solver/bins/heuristics.hpp"
 
 namespace dflop {
 namespace {
+
+/// WorkCounts are the counts of a Work: sequences, tokens and attention pairs of the encoder, then of the
+/// LLM.
+constexpr std::size_t kWorkCounts = 6;
+using WorkCounts = std::array<double, kWorkCounts>;
+
+/// A WorkTime is fixed_s + slope . counts, in seconds.
+struct WorkTime {
+  double fixed_s = 0;
+  WorkCounts slope{};
+};
+
+constexpr std::int64_t kStepPart = 16;  // a difference is over this part of a count
+constexpr int kTries = 12;
+constexpr double kNextTry = 1.09;
+constexpr double kStraight = 1e-12;  // of a duration: differences that rounding makes
+constexpr double kSlack = 1e-9;      // by which planes are lowered, for rounding of differences
+
+using Counts = std::array<std::int64_t, kWorkCounts>;
+
+Counts counts_of(const Work& work) {
+  return {work.encoder.sequences, work.encoder.tokens, work.encoder.attention_pairs,
+          work.llm.sequences,     work.llm.tokens,     work.llm.attention_pairs};
+}
+
+Work work_of(const Counts& counts) {
+  return {{counts[0], counts[1], counts[2]}, {counts[3], counts[4], counts[5]}};
+}
+
+/// Slopes are the differences to both sides along an axis, per count.
+struct Slopes {
+  double up = 0;
+  double down = 0;
+};
+
+Slopes slopes(const std::function<Seconds(const Work&)>& duration, const Counts& at, std::size_t axis) {
+  const std::int64_t step = at[axis] / kStepPart;
+  Counts above = at;
+  Counts below = at;
+  above[axis] += step;
+  below[axis] -= step;
+  const double value = duration(work_of(at)).count();
+  return {(duration(work_of(above)).count() - value) / static_cast<double>(step),
+          (value - duration(work_of(below)).count()) / static_cast<double>(step)};
+}
+
+std::optional<WorkTime> straight_tangent(const std::function<Seconds(const Work&)>& duration,
+                                         const Counts& at) {
+  const double value = duration(work_of(at)).count();
+  WorkTime plane{value * (1 - kSlack), {}};
+  for (std::size_t k = 0; k < kWorkCounts; ++k) {
+    if (at[k] == 0) continue;
+    const auto count = static_cast<double>(at[k]);
+    const auto [up, down] = slopes(duration, at, k);
+    if (std::abs(up - down) * count > kStraight * kStepPart * value) return std::nullopt;
+    plane.slope[k] = std::max(0.0, down) * (1 - kSlack);
+    plane.fixed_s -= std::max(0.0, down) * count;
+  }
+  return plane;
+}
+
+/// Returns the counts times `scale`, large enough for differences.
+Counts scaled_counts(const Work& work, double scale) {
+  Counts at = counts_of(work);
+  for (std::int64_t& count : at) {
+    if (count == 0) continue;
+    count = std::max(kStepPart, static_cast<std::int64_t>(std::llround(scale * static_cast<double>(count))));
+  }
+  return at;
+}
+
+WorkCounts work_counts(const Work& work) {
+  const Counts counts = counts_of(work);
+  WorkCounts out{};
+  std::copy(counts.begin(), counts.end(), out.begin());
+  return out;
+}
+
+/// Finds a tangent plane of a duration that is convex in the counts that `work` has, and does not fall:
+/// nowhere above it, for works that have the same counts above zero. It touches at or near `work`, where the
+/// function is straight along every axis, as far as a difference reaches, and so differentiable; a plane
+/// through a kink with the differences along each axis need not lie below the function. Zero if no such point
+/// is found, as for a function that is curved everywhere.
+WorkTime tangent(const std::function<Seconds(const Work&)>& duration, const Work& work) {
+  double scale = 1;
+  for (int round = 0; round < kTries; ++round, scale *= kNextTry) {
+    if (const auto plane = straight_tangent(duration, scaled_counts(work, scale))) return *plane;
+  }
+  return {};
+}
+
+/// Returns the plane through `work` with mean differences: a guess, for any function.
+WorkTime mean_plane(const std::function<Seconds(const Work&)>& duration, const Work& work) {
+  const Counts at = scaled_counts(work, 1);
+  WorkTime plane{duration(work_of(at)).count(), {}};
+  for (std::size_t k = 0; k < kWorkCounts; ++k) {
+    if (at[k] == 0) continue;
+    const auto [up, down] = slopes(duration, at, k);
+    plane.slope[k] = std::max(0.0, (up + down) / 2);
+    plane.fixed_s -= plane.slope[k] * static_cast<double>(at[k]);
+  }
+  return plane;
+}
+
+/// A LinkTime is fixed_s + per_byte * bytes, in seconds.
+struct LinkTime {
+  double fixed_s = 0;
+  double per_byte = 0;
+};
+
+struct PlanLinks {
+  std::vector<LinkTime> forward;   ///< per stage boundary; zero inside a rank
+  std::vector<LinkTime> backward;  ///< from the stage behind the boundary
+  std::vector<double> tail_s;      ///< per pipeline rank, from its last backward to its end, at least
+};
+
+constexpr std::int64_t kSomeBytes = 1 << 20;
+
+/// Makes a program of the plan's groups, stages and collectives, for a batch without work.
+Program empty_program(Plan plan, const ModelSpec& model) {
+  const bool by_ranks = traits(plan.schedule).in_rounds || plan.layout == Layout::colocated;
+  plan.microbatches = by_ranks ? plan.llm.pp : 1;
+  Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(plan.bins())};
+  std::iota(assignment.bin.begin(), assignment.bin.end(), 0);
+  return lower(plan, model, std::vector<Sample>(plan.bins()), assignment);
+}
+
+/// A LeastLink is the least of the messages between two sets of groups.
+class LeastLink {
+ public:
+  LeastLink(const CostModel& cost, const Program& program) : cost_(cost), program_(program) {}
+
+  void add(std::int32_t source, std::int32_t destination) {
+    const auto seconds = [&](std::int64_t bytes) {
+      return cost_.message({source, destination, 0, Bytes{bytes}, Bytes{bytes}}, program_).count();
+    };
+    const double one = seconds(kSomeBytes);
+    const double per_byte = (seconds(2 * kSomeBytes) - one) / kSomeBytes;
+    least_.per_byte = std::min(least_.per_byte, per_byte);
+    least_.fixed_s = std::min(least_.fixed_s, one - per_byte * kSomeBytes);
+  }
+
+  LinkTime get() const { return least_; }
+
+ private:
+  const CostModel& cost_;
+  const Program& program_;
+  LinkTime least_{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+};
+
+/// Returns the seconds from the last backward of a group to its end, if it is not kept waiting.
+double tail_of(const Plan& plan, const CostModel& cost, const Program& program, const Group& group) {
+  // Where the order depends on durations, the last backward may be another stage's, with other buckets.
+  const bool last_is_known = !reads_tables(plan.schedule);
+  const auto seconds = [](Seconds duration) { return Seconds(to_nanoseconds(duration)).count(); };
+  double tail = 0;
+  int last_stage = -1;
+  for (std::int64_t i = group.begin; i < group.end; ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (is_compute(instruction.op)) last_stage = instruction.stage;
+    if (instruction.op == Op::optimizer_step) {
+      tail += seconds(cost.optimizer_step(program.stages[instruction.stage]));
+    } else if (is_collective(instruction.op) && instruction.op != Op::all_reduce_start) {
+      const Collective& reduction = program.collectives[instruction.index];
+      const bool waits = instruction.op == Op::all_reduce_wait;
+      if (!waits) tail += seconds(cost.all_reduce(reduction, program));
+      if (waits && last_is_known && instruction.stage == last_stage && reduction.ready == 1) {
+        tail = std::max(tail, seconds(cost.all_reduce(reduction, program)));
+      }
+    }
+  }
+  return tail;
+}
+
+/// Finds the times of links and tails: of all dp ranks (and of all pairs, in a reshard) the least, with
+/// nothing else on the links. Times of messages are taken to be affine in their bytes. Of gradients in
+/// buckets, which overlap with the last backward, the last one counts, that is complete only then.
+PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& cost) {
+  const Program program = empty_program(plan, model);
+  const PipelineShape shape = plan_shape(plan);
+  PlanLinks links;
+  std::vector<std::vector<std::int32_t>> groups;  // per pipeline rank: of its dp ranks
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    if (program.groups[g].dp_rank == 0) {
+      groups.emplace_back();
+      links.tail_s.push_back(tail_of(plan, cost, program, program.groups[g]));
+    }
+    groups.back().push_back(static_cast<std::int32_t>(g));
+  }
+  for (int s = 0; s + 1 < static_cast<int>(program.stages.size()); ++s) {
+    LeastLink forward(cost, program);
+    LeastLink backward(cost, program);
+    bool between_ranks = false;
+    for (int j = 0; j < program.microbatches; ++j) {
+      const int from = rank_of_stage(shape, s, j);
+      const int to = rank_of_stage(shape, s + 1, j);
+      if (from == to) continue;
+      between_ranks = true;
+      const bool reshard = plan.layout == Layout::disaggregated && s + 1 == plan.encoder.pp;
+      for (const std::int32_t a : groups[from]) {
+        for (const std::int32_t b : groups[to]) {
+          if (!reshard && program.groups[a].dp_rank != program.groups[b].dp_rank) continue;
+          forward.add(a, b);
+          backward.add(b, a);
+        }
+      }
+    }
+    links.forward.push_back(between_ranks ? forward.get() : LinkTime{});
+    links.backward.push_back(between_ranks ? backward.get() : LinkTime{});
+  }
+  return links;
+}
 
 constexpr std::size_t kEncoderTokens = 1;  // into WorkCounts
 constexpr std::size_t kFirstLlmCount = 3;
@@ -34,7 +247,7 @@ constexpr double kSameMix = 1e-9;
 // A message that a step need not wait for has come before all others.
 constexpr double kLongAgo = -std::numeric_limits<double>::infinity();
 
-/// The loads of a pipeline; those with the same mix but for a factor are one.
+/// Loads are the loads of a pipeline; those with the same mix but for a factor are one.
 class Loads {
  public:
   LoadTime time(double fixed_s, const Mix& mix, bool of_microbatch, double part) {
@@ -51,7 +264,7 @@ class Loads {
     return {fixed_s, size * part, static_cast<std::int32_t>(loads_.size() - 1)};
   }
 
-  /// Those of the features that `used` names.
+  /// Returns the loads with only the features that `used` names.
   std::vector<Load> take(const std::vector<std::size_t>& used) const {
     std::vector<Load> loads;
     for (const Load& load : loads_) {
@@ -66,7 +279,7 @@ class Loads {
   }
 
  private:
-  /// The least factor by which the load gives the mix; 0 where it is another mix.
+  /// Returns the least factor by which the load gives the mix; 0 where it is another mix.
   static double scale_to(const Load& load, const Mix& mix) {
     double least = std::numeric_limits<double>::infinity();
     double most = 0;
@@ -87,14 +300,14 @@ Workload mean_of(const Workload& total, std::int64_t count) {
           round_up(total.attention_pairs, count) / count};
 }
 
-/// What the samples add to a duration beyond their work, as a multiple of a feature.
+/// An Excess is what the samples add to a duration beyond their work, as a multiple of a feature.
 struct Excess {
   std::size_t feature = 0;
   double factor = 0;  ///< 0: nothing
 };
 
-/// The factor above zero by which the feature gives the values; 0 where they are others. Not all of the
-/// feature is zero.
+/// Returns the factor above zero by which the feature gives the values; 0 where they are others. Not all of
+/// the feature is zero.
 double factor_of(std::span<const double> feature, std::span<const double> values) {
   const auto smaller = [](double a, double b) { return std::abs(a) < std::abs(b); };
   const auto largest = std::max_element(feature.begin(), feature.end(), smaller);
@@ -169,7 +382,7 @@ class Builder {
     return apart_ && stage < static_cast<std::size_t>(plan_.encoder.pp);
   }
 
-  /// The first stage that is like this one.
+  /// Returns the first stage that is like this one.
   std::size_t first_like(std::size_t stage) const {
     const auto end = stages_.begin() + static_cast<std::ptrdiff_t>(stage);
     const auto first =
@@ -203,7 +416,7 @@ class Builder {
     return {values_.size() - 1, 1};
   }
 
-  /// Whether what crosses from a stage to the next depends on the encoder's work.
+  /// Returns whether what crosses from a stage to the next depends on the encoder's work.
   bool of_encoder(std::size_t boundary) const {
     return stages_[boundary + 1].encoder_layers > 0 || stages_[boundary].llm_layers == 0;
   }

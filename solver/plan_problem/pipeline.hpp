@@ -14,9 +14,9 @@
 
 namespace dflop {
 
-/// A plan's pipeline for one batch. Features are the counts of the samples' encoder and LLM work, their
-/// encoder output tokens, and what they add beyond their work (CostModel::sample_excess(), in seconds, which
-/// may be negative), as far as durations depend on them.
+/// A PlanPipeline is a plan's pipeline for one batch. Features are the counts of the samples' encoder and LLM
+/// work, their encoder output tokens, and what they add beyond their work (CostModel::sample_excess(), in
+/// seconds, which may be negative), as far as durations depend on them.
 struct PlanPipeline {
   /// Durations near those of the cost model: planes that touch it at the mean work of a microbatch. An
   /// encoder apart is one chain, each of its ranks having an equal share.
@@ -33,12 +33,13 @@ struct PlanPipeline {
   Features features() const { return {values.begin(), values.end()}; }
 };
 
-/// `memory`: usable bytes of a GPU, which limit eager-1f1b and encoder-in-bubbles; none: no limit. Schedules
-/// that read tables take the order of a balanced assignment. The tangent planes are those of
-/// CostModel::convex_floor, or of compute() where there is none. Messages cost their latency and their bytes
-/// at the end that receives them, gradients what cannot overlap with the last backward: the last bucket.
-/// A sample's excess lengthens the durations of `pipeline` alone; there are as many features for it as stages
-/// and ops whose excesses are no multiples of each other, and none where all are zero.
+/// Makes the pipeline of a plan and batch. `memory`: usable bytes of a GPU, which limit eager-1f1b and
+/// encoder-in-bubbles; none: no limit. Schedules that read tables take the order of a balanced assignment.
+/// The tangent planes are those of CostModel::convex_floor, or of compute() where there is none. Messages
+/// cost their latency and their bytes at the end that receives them, gradients what cannot overlap with the
+/// last backward: the last bucket. A sample's excess lengthens the durations of `pipeline` alone; there are
+/// as many features for it as stages and ops whose excesses are no multiples of each other, and none where
+/// all are zero.
 ///
 /// Where else `floor` differs: (1) a bin without encoder output gets no message from the encoder and neither
 /// waits the other for it, and of several encoder dp ranks some may have no part of a microbatch, and each

@@ -7,14 +7,14 @@
 
 #include "core/error.hpp"
 #include "costmodel/sample_costs.hpp"
-#include "solver/methods/assignment_solvers.hpp"
-#include "solver/plan_problem/caps.hpp"
+#include "solver/bins/heuristics.hpp"
 #include "solver/plan_problem/makespan.hpp"
+#include "solver/plan_problem/memory.hpp"
 
 namespace dflop {
 namespace {
 
-/// A solver's problem made of a batch, with all that it refers to.
+/// A BatchProblem is a method's problem made of a batch, with all that it refers to.
 struct BatchProblem {
   SampleCosts costs;
   CapSet caps;
@@ -40,13 +40,13 @@ struct BatchProblem {
 
 class AssignmentScheduler final : public Scheduler {
  public:
-  AssignmentScheduler(std::unique_ptr<AssignmentSolver> solver, const SchedulerOptions& options)
-      : solver_(std::move(solver)), options_(options) {}
-  std::string_view name() const override { return solver_->name(); }
+  AssignmentScheduler(const Method& method, const SchedulerOptions& options)
+      : method_(method), options_(options) {}
+  std::string_view name() const override { return method_.name; }
 
   ScheduleResult schedule(const ScheduleRequest& request) const override {
     require_enough_samples(request.samples.size(), request.plan);
-    const Objective objective = request.objective.value_or(default_objective());
+    const Objective objective = request.limits.objective.value_or(method_.objective);
     BatchProblem batch(request, objective);
     std::optional<PlanMakespan> makespan;
     bool to_prove = false;  // after the search
@@ -54,52 +54,43 @@ class AssignmentScheduler final : public Scheduler {
       makespan.emplace(request);
       // The same request has the same bound; but a time limit is for the search, and paths known for the plan
       // do.
-      if (options_.prove && !request.time_limit) makespan->prove();
-      if (options_.prove && request.time_limit) to_prove = !makespan->recall(request.plan, known_);
+      if (options_.prove && !request.limits.time_limit) makespan->prove();
+      if (options_.prove && request.limits.time_limit) to_prove = !makespan->recall(request.plan, known_);
       makespan->describe(batch.problem);
     }
-    const auto result = [&](std::span<const std::int32_t> bin, double seconds) {
-      ScheduleResult made;
-      made.objective = objective;
-      made.c_max = Seconds(seconds);
-      made.bound_kind = BoundKind::none;
+    const auto result = [&](const Solution& solution, std::span<const std::int32_t> bin) {
+      ScheduleResult made{solution, {}, objective};
       if (!bin.empty())
         made.assignment = {request.plan.microbatches, request.plan.llm.dp, {bin.begin(), bin.end()}};
       return made;
     };
-    SolveLimits limits{request.seed, steps(), request.time_limit, request.stop};
+    SolveLimits limits{request.seed, budget(request.limits), request.limits.time_limit, request.stop};
     limits.stream = request.iteration;
     if (request.improved) {
       limits.improved = [&](std::span<const std::int32_t> bin, double seconds) {
-        request.improved(result(bin, seconds));
+        request.improved(result({.value = Seconds(seconds), .bound_kind = BoundKind::none}, bin));
       };
     }
-    AssignmentSolution solution = solver_->solve(batch.problem, limits);
-    ScheduleResult out = result(solution.bin, solution.objective_s);
-    out.bound = Seconds(solution.bound_s);
-    out.bound_kind = solution.bound_kind;
-    out.status = solution.status;
-    out.reason = std::move(solution.reason);
+    const AssignmentSolution solution = method_.solve(batch.problem, limits);
+    ScheduleResult out = result(solution, solution.bin);
     if (to_prove && !solution.bin.empty() && !request.stop.stop_requested()) {
       makespan->prove();
       makespan->remember(request.plan, known_);
       const MakespanBound bound = makespan->bounds().bound(makespan->plan().features());
-      out.bound = std::min(Seconds(bound.seconds), out.c_max);
+      out.bound = std::min(Seconds(bound.seconds), out.value);
       out.bound_kind = bound.kind;
     }
     return out;
   }
 
  private:
-  Objective default_objective() const {
-    if (name() == "makespan" || name() == "auto") return Objective::makespan;
-    return name() == "local-search" ? Objective::bins : Objective::published;
-  }
-  std::int64_t steps() const {
-    return name() == "ilp" ? std::max<std::int64_t>(options_.node_budget, 1) : options_.steps;
+  /// Returns what limits the method's work, in its own unit; 0: what it thinks fit.
+  std::int64_t budget(const ScheduleLimits& limits) const {
+    if (method_.budget != Budget::nodes) return limits.steps.value_or(0);
+    return limits.node_budget ? std::max<std::int64_t>(*limits.node_budget, 1) : 0;
   }
 
-  std::unique_ptr<AssignmentSolver> solver_;
+  const Method& method_;
   SchedulerOptions options_;
   mutable KnownPaths known_;  // of the makespan's bounds
 };
@@ -107,11 +98,15 @@ class AssignmentScheduler final : public Scheduler {
 }  // namespace
 
 std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const SchedulerOptions& options) {
-  return std::make_unique<AssignmentScheduler>(make_assignment_solver(name), options);
+  return std::make_unique<AssignmentScheduler>(find_method(name), options);
 }
 
-std::vector<std::string_view> scheduler_names() {
-  return assignment_solver_names();
+std::vector<std::string_view> scheduler_names(std::optional<Budget> budget) {
+  std::vector<std::string_view> names;
+  for (const Method& method : methods()) {
+    if (!budget || method.budget == *budget) names.push_back(method.name);
+  }
+  return names;
 }
 
 void require_enough_samples(std::size_t samples, const Plan& plan) {
@@ -119,6 +114,15 @@ void require_enough_samples(std::size_t samples, const Plan& plan) {
   throw Error(ErrorKind::input, "global batch of " + std::to_string(samples) + " samples cannot fill " +
                                     std::to_string(plan.bins()) + " bins (dp " + std::to_string(plan.llm.dp) +
                                     " x " + std::to_string(plan.microbatches) + " microbatches)");
+}
+
+Assignment random_assignment(std::size_t samples, const Plan& plan, std::uint64_t seed,
+                             std::uint64_t iteration) {
+  require_enough_samples(samples, plan);
+  BinProblem problem;
+  problem.bins = plan.bins();
+  problem.dp = plan.llm.dp;
+  return {plan.microbatches, plan.llm.dp, place_in_order(problem, shuffled_items(samples, seed, iteration))};
 }
 
 }  // namespace dflop

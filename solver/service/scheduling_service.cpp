@@ -1,6 +1,7 @@
 #include "solver/service/scheduling_service.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -14,15 +15,44 @@
 #include "core/error.hpp"
 #include "core/support/batch_thread.hpp"
 #include "solver/schedulers/schedulers.hpp"
-#include "solver/service/async_item.hpp"
 
 namespace dflop {
 namespace {
 
-using Clock = AsyncClock;
+using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
-/// For waiting; years at most, which no clock overflows.
+/// An AsyncItem is one iteration on its way through the service.
+struct AsyncItem {
+  std::uint64_t iteration = 0;
+  std::shared_ptr<const std::vector<Sample>> samples;
+  std::shared_ptr<const CostModel> cost;
+  std::stop_source stop;               ///< of the scheduler
+  std::optional<ScheduleResult> best;  ///< so far
+  std::exception_ptr error;            ///< in the place of a result; nothing comes after
+  bool claimed = false;                ///< a scheduler works or has worked on it
+  bool improved = false;               ///< best is the scheduler's, not LPT's
+  bool solved = false;                 ///< nothing better will come
+  std::optional<Clock::time_point> taken;
+  Seconds scheduling{0};
+
+  /// Says of LPT's assignment that it stands in for the scheduler's, unless it is proven optimal.
+  void fall_back(const std::string& reason) {
+    if (improved || !best || best->status != ScheduleStatus::heuristic) return;
+    best->status = ScheduleStatus::fallback;
+    best->reason = reason;
+  }
+};
+
+/// An AsyncSolver is a thread that runs the scheduler.
+struct AsyncSolver {
+  std::shared_ptr<AsyncItem> item;  ///< at work on
+  Clock::time_point begin;          ///< of that work
+  bool left_behind = false;
+  bool ended = false;
+};
+
+/// Converts for waiting; years at most, which no clock overflows.
 Clock::duration ticks(Seconds seconds) {
   constexpr Seconds kMost(1e8);
   seconds = std::min(seconds, kMost);
@@ -33,7 +63,7 @@ std::string milliseconds(Seconds seconds) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(seconds).count()) + " ms";
 }
 
-/// What the exception that is being handled says.
+/// Returns what the exception that is being handled says.
 std::string current_message() {
   try {
     throw;
@@ -46,8 +76,8 @@ std::string current_message() {
 
 }  // namespace
 
-/// What the threads share; a thread that is left behind keeps it alive. One mutex guards it, the items and
-/// the solvers; no scheduler, draw or stop callback runs under it.
+/// A State is what the threads share; a thread that is left behind keeps it alive. One mutex guards it, the
+/// items and the solvers; no scheduler, draw or stop callback runs under it.
 class SchedulingService::State : public std::enable_shared_from_this<State> {
  public:
   State(ServiceInput input, const ServiceOptions& options)
@@ -106,9 +136,8 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
 };
 
 ScheduleRequest SchedulingService::State::request(const AsyncItem& item) const {
-  return {*item.samples,      input_.plan,     input_.model,         *item.cost,
-          options_.seed,      item.iteration,  options_.time_limit,  options_.objective,
-          options_.token_cap, options_.memory, item.stop.get_token()};
+  return {*item.samples, input_.plan,    input_.model,    *item.cost,
+          options_.seed, item.iteration, options_.limits, item.stop.get_token()};
 }
 
 void SchedulingService::State::start() {
@@ -142,7 +171,7 @@ void SchedulingService::State::keep() {
   }
 }
 
-/// Null after the last batch.
+/// Draws a batch; null after the last.
 std::shared_ptr<AsyncItem> SchedulingService::State::prepare(std::uint64_t iteration) const {
   auto item = std::make_shared<AsyncItem>();
   item->iteration = iteration;
@@ -160,16 +189,16 @@ std::shared_ptr<AsyncItem> SchedulingService::State::prepare(std::uint64_t itera
 
 ScheduleResult SchedulingService::State::run_heuristic(const AsyncItem& item) const {
   ScheduleResult result = heuristic_->schedule(request(item));
-  if (feasible(result)) validate(result.assignment, input_.plan, item.samples->size());
+  if (result.feasible()) validate(result.assignment, input_.plan, item.samples->size());
   return result;
 }
 
-/// When the scheduler should have returned at the latest; none while nobody waits for it.
+/// Returns when the scheduler should have returned at the latest; none while nobody waits for it.
 std::optional<Clock::time_point> SchedulingService::State::overdue() const {
   if (!live() || !solver_ || !solver_->item) return std::nullopt;
   std::optional<Clock::time_point> end = solver_->item->taken;
-  if (options_.time_limit) {
-    const Clock::time_point limit = solver_->begin + ticks(*options_.time_limit);
+  if (options_.limits.time_limit) {
+    const Clock::time_point limit = solver_->begin + ticks(*options_.limits.time_limit);
     end = end ? std::min(*end, limit) : limit;
   }
   if (end) *end += ticks(options_.stall_after);
@@ -201,7 +230,7 @@ void SchedulingService::State::start_solver() {
   solver_ = std::move(solver);
 }
 
-/// start_solver(), but where the system has no thread left training goes on with LPT.
+/// Does as start_solver(), but where the system has no thread left training goes on with LPT.
 void SchedulingService::State::replace_solver() {
   try {
     start_solver();
@@ -222,7 +251,7 @@ void SchedulingService::State::solve(AsyncSolver& self) {
     self.item = item;
     self.begin = Clock::now();
     // The keeper waits until this is overdue.
-    if (options_.time_limit) changed_.notify_all();
+    if (options_.limits.time_limit) changed_.notify_all();
     lock.unlock();
     run_scheduler(self, *item);
     lock.lock();
@@ -270,7 +299,7 @@ void SchedulingService::State::run_scheduler(const AsyncSolver& self, AsyncItem&
 /// Takes an assignment if it is good. Returns what is wrong with it, or nothing.
 std::string SchedulingService::State::offer(const AsyncSolver& self, AsyncItem& item, ScheduleResult found) {
   try {
-    if (feasible(found)) validate(found.assignment, input_.plan, item.samples->size());
+    if (found.feasible()) validate(found.assignment, input_.plan, item.samples->size());
   } catch (const Error& error) {
     return error.what();
   }
@@ -313,7 +342,7 @@ void SchedulingService::State::wait_until_feasible(Lock& lock) {
   if (queue_.empty()) return;
   const std::shared_ptr<AsyncItem> item = queue_.front();
   changed_.wait_for(lock, ticks(options_.stall_after),
-                    [&] { return stopped_ || item->error || item->solved || feasible(*item->best); });
+                    [&] { return stopped_ || item->error || item->solved || item->best->feasible(); });
 }
 
 std::optional<ScheduledBatch> SchedulingService::State::next() {
@@ -367,6 +396,12 @@ void SchedulingService::State::stop() {
   } else {
     solver_thread_.detach();
   }
+}
+
+bool replaces(const ScheduleResult& found, const std::optional<ScheduleResult>& best) {
+  if (!best || !best->feasible()) return true;
+  if (!found.feasible()) return false;
+  return found.objective != best->objective || found.value <= best->value;
 }
 
 SchedulingService::SchedulingService(ServiceInput input, const ServiceOptions& options) {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/assignment_source.hpp"
+#include "core/scheduler.hpp"
 
 namespace dflop {
 
@@ -19,7 +19,8 @@ enum class ServiceMode : std::uint8_t {
   live,
 };
 
-/// What is scheduled and how. All of it is owned, as a scheduler that never returns may outlive the service.
+/// A ServiceInput is what is scheduled and how. All of it is owned, as a scheduler that never returns may
+/// outlive the service.
 struct ServiceInput {
   /// The samples of an iteration, null after the last. Called once for each, in order, from a thread of the
   /// service, which waits for it to return.
@@ -39,20 +40,21 @@ struct ServiceOptions {
   ServiceMode mode = ServiceMode::deterministic;
   /// Iterations that are drawn and scheduled ahead of the one that is executed, at most. At least 1.
   int depth = 1;
-  // As in ScheduleRequest:
   std::uint64_t seed = 0;
-  std::optional<Seconds> time_limit = {};
-  std::optional<Objective> objective = {};
-  std::optional<std::int64_t> token_cap = {};
-  std::optional<Bytes> memory = {};
+  ScheduleLimits limits = {};  ///< of every request
   // In live mode:
   Seconds late_after{1e-3};   ///< a longer wait in next() is an event
   Seconds stall_after{0.25};  ///< a scheduler is left behind so long after it should have ended
   int most_stalled = 4;       ///< threads left behind; beyond that there is no scheduler but LPT
 };
 
-/// One thread draws batches, and in live mode has LPT's assignment of each ready at once; another runs the
-/// scheduler on them, one after the other. Neither goes further ahead of next() than `depth` iterations.
+/// Returns whether what a scheduler found is to be taken in the place of what there is: not if that is
+/// feasible and the other is not, or if both have one objective and the other's value is larger.
+bool replaces(const ScheduleResult& found, const std::optional<ScheduleResult>& best);
+
+/// A SchedulingService has two threads: one draws batches, and in live mode has LPT's assignment of each
+/// ready at once; the other runs the scheduler on them, one after the other. Neither goes further ahead of
+/// next() than `depth` iterations.
 ///
 /// In live mode a scheduler is asked to stop when its iteration is taken. One that does not return
 /// `stall_after` later (or so long after its time limit) is left behind in its thread, with what it refers
@@ -66,7 +68,7 @@ class SchedulingService final : public AssignmentSource {
   /// @throws Error (usage) if the depth is not positive.
   SchedulingService(ServiceInput input, const ServiceOptions& options);
 
-  /// As stop().
+  /// Does as stop().
   ~SchedulingService() override;
   SchedulingService(const SchedulingService&) = delete;
   SchedulingService& operator=(const SchedulingService&) = delete;

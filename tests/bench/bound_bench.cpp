@@ -13,7 +13,6 @@
 #include "sim/engine.hpp"
 #include "solver/makespan/bound.hpp"
 #include "solver/plan_problem/pipeline.hpp"
-#include "solver/schedulers/random.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {

@@ -14,7 +14,7 @@
 #include "experiments/studies/study.hpp"
 #include "solver/makespan/bound.hpp"
 #include "solver/makespan/kernel.hpp"
-#include "solver/methods/assignment_solvers.hpp"
+#include "solver/schedulers/methods.hpp"
 
 namespace dflop {
 namespace {
@@ -114,7 +114,7 @@ void makespan_gap(benchmark::State& state) {
   const auto solve = [&](std::string_view name, double seconds) {
     SolveLimits limits;
     limits.time = Seconds(seconds);
-    return make_assignment_solver(name)->solve(problem, limits);
+    return find_method(name).solve(problem, limits);
   };
   AssignmentSolution best;
   for (auto _ : state) best = solve("makespan", 0.1);
@@ -122,7 +122,7 @@ void makespan_gap(benchmark::State& state) {
   state.counters["gap_10ms"] = solve("makespan", 0.01).gap();
   state.counters["auto_10ms"] = solve("auto", 0.01).gap();
   for (const char* name : {"random", "lpt", "local-search"}) {
-    state.counters[name] = solve(name, 0.1).objective_s / best.objective_s;
+    state.counters[name] = solve(name, 0.1).value.count() / best.value.count();
   }
 }
 
@@ -155,9 +155,9 @@ void makespan_own_count(benchmark::State& state) {
       for (std::size_t m = 0; m < kNames.size(); ++m) {
         SolveLimits limits;
         limits.time = Seconds(0.05);
-        const AssignmentSolution found = make_assignment_solver(kNames[m])->solve(data.problem, limits);
-        if (found.status == ScheduleStatus::infeasible || found.objective_s >= best[m]) continue;
-        best[m] = found.objective_s;
+        const AssignmentSolution found = find_method(kNames[m]).solve(data.problem, limits);
+        if (found.status == ScheduleStatus::infeasible || found.value.count() >= best[m]) continue;
+        best[m] = found.value.count();
         count[m] = static_cast<double>(microbatches);
       }
     }

@@ -53,7 +53,7 @@ void service_next(benchmark::State& state) {
   ServiceOptions options;
   options.mode = ServiceMode::live;
   options.seed = kSeed;
-  options.time_limit = kLimit;
+  options.limits.time_limit = kLimit;
   SchedulingService service({[&](std::uint64_t k) { return loop.batch(k); }, make_scheduler(name), loop.plan,
                              loop.target->model, loop.cost()},
                             options);
@@ -82,8 +82,8 @@ void schedule_in_the_loop(benchmark::State& state) {
   const auto scheduler = make_scheduler(name);
   std::uint64_t k = 0;
   for (auto _ : state) {
-    const ScheduleRequest request{*loop.batch(k), loop.plan, loop.target->model, loop.target->cost, kSeed, k,
-                                  kLimit};
+    const ScheduleRequest request{*loop.batch(k), loop.plan, loop.target->model,    loop.target->cost,
+                                  kSeed,          k,         {.time_limit = kLimit}};
     const Clock::time_point begin = Clock::now();
     benchmark::DoNotOptimize(scheduler->schedule(request));
     state.SetIterationTime(Seconds(Clock::now() - begin).count());

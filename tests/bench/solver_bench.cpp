@@ -10,8 +10,8 @@
 #include "core/support/random.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "experiments/studies/study.hpp"
-#include "solver/bins/lpt.hpp"
-#include "solver/methods/assignment_solvers.hpp"
+#include "solver/bins/heuristics.hpp"
+#include "solver/schedulers/methods.hpp"
 
 namespace dflop {
 namespace {
@@ -68,7 +68,7 @@ struct Setting {
 
   /// Mean over batches of (objective - bound) / bound, in per cent.
   double gap(std::string_view method, double seconds, double* worst = nullptr) const {
-    const auto solver = make_assignment_solver(method);
+    const Method& solver = find_method(method);
     double sum = 0;
     double most = 0;
     for (const Items& items : batches) {
@@ -79,7 +79,7 @@ struct Setting {
       }
       SolveLimits limits;
       limits.time = Seconds(seconds);
-      const double found = 100 * solver->solve(problem, limits).gap();
+      const double found = 100 * solver.solve(problem, limits).gap();
       sum += found;
       most = std::max(most, found);
     }

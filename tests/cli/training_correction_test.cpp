@@ -7,6 +7,7 @@
 #include "costmodel/schedule_tables.hpp"
 #include "experiments/studies/correction_study.hpp"
 #include "sim/engine.hpp"
+#include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 namespace {
@@ -46,7 +47,7 @@ struct SlowRun {
 
   ScheduledBatch schedule(std::size_t k, const CostModel& cost) const {
     const ScheduleRequest request{batches[k], plan, target->model, cost, 3, k};
-    return {k, std::make_shared<Batch>(batches[k]), make_scheduler(scheduler)->schedule(request), {}};
+    return {k, std::make_shared<Batch>(batches[k]), make_scheduler(scheduler.name)->schedule(request), {}};
   }
 
   Program lowered(const ScheduledBatch& batch) const {

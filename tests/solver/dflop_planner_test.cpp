@@ -9,7 +9,6 @@
 #include "core/program/lowering.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "solver/planners/dflop/published_objective.hpp"
-#include "solver/schedulers/random.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/fixtures.hpp"

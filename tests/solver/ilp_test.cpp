@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "solver/bins/lpt.hpp"
+#include "solver/bins/heuristics.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
@@ -22,7 +22,7 @@ struct Hard {
   BinProblem problem() const { return {encoder, llm, 2}; }
 };
 
-bool fills_every_bin(const BinSolution& solution, const BinProblem& problem) {
+bool fills_every_bin(const AssignmentSolution& solution, const BinProblem& problem) {
   const std::set<std::int32_t> used(solution.bin.begin(), solution.bin.end());
   return solution.bin.size() == problem.items() && used.size() == static_cast<std::size_t>(problem.bins) &&
          *used.begin() == 0 && *used.rbegin() == problem.bins - 1;
@@ -32,9 +32,9 @@ TEST(Ilp, BeatsLpt) {
   const Hard hard;
   // LPT: 3 | 3, 3 2 | 3, 3 2 | 3 2, then 7. Best: 3 3 | 2 2 2, both 6 = 12 / 2.
   EXPECT_DOUBLE_EQ(largest_load(hard.problem(), lpt(hard.problem())), 7.0);
-  const BinSolution solution = solve_ilp(hard.problem(), kManyNodes);
+  const AssignmentSolution solution = solve_ilp(hard.problem(), kManyNodes);
   EXPECT_DOUBLE_EQ(largest_load(hard.problem(), solution.bin), 6.0);
-  EXPECT_DOUBLE_EQ(solution.bound_s, 6.0);
+  EXPECT_DOUBLE_EQ(solution.bound.count(), 6.0);
   EXPECT_EQ(solution.status, ScheduleStatus::optimal);
 }
 
@@ -46,14 +46,14 @@ TEST(Ilp, EqualsBruteForce) {
     const int items = bins + static_cast<int>(random.below(9 - bins));
     const testing::RandomItems data(random, items, round % 2 == 0);
     const BinProblem problem = data.problem(bins);
-    const BinSolution solution = solve_ilp(problem, kManyNodes);
+    const AssignmentSolution solution = solve_ilp(problem, kManyNodes);
     ASSERT_TRUE(fills_every_bin(solution, problem)) << "round " << round;
     const double best = testing::brute_force(problem);
     const double found = largest_load(problem, solution.bin);
     // The loads are the same sums, so that nothing but the order of addition may differ.
     EXPECT_NEAR(found, best, 1e-14 * best)
         << "round " << round << ", " << items << " items, " << bins << " bins";
-    EXPECT_NEAR(solution.bound_s, best, 1e-9 * best) << "round " << round;
+    EXPECT_NEAR(solution.bound.count(), best, 1e-9 * best) << "round " << round;
     EXPECT_EQ(solution.status, ScheduleStatus::optimal) << "round " << round;
     if (found < largest_load(problem, lpt(problem)) * (1 - 1e-12)) ++better_than_lpt;
   }
@@ -67,11 +67,12 @@ TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
     const int bins = 2 + static_cast<int>(random.below(2));
     const testing::RandomItems data(random, 9, false);
     const BinProblem problem = data.problem(bins);
-    const BinSolution solution = solve_ilp(problem, {0, 1 + static_cast<std::int64_t>(random.below(5))});
+    const AssignmentSolution solution =
+        solve_ilp(problem, {0, 1 + static_cast<std::int64_t>(random.below(5))});
     ASSERT_TRUE(fills_every_bin(solution, problem));
     EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
-    EXPECT_LE(solution.bound_s, testing::brute_force(problem) * (1 + 1e-7));
-    EXPECT_GE(solution.bound_s, lower_bound(problem));
+    EXPECT_LE(solution.bound.count(), testing::brute_force(problem) * (1 + 1e-7));
+    EXPECT_GE(solution.bound.count(), lower_bound(problem));
     if (solution.status == ScheduleStatus::node_limit) ++stopped;
   }
   EXPECT_GT(stopped, 10);
@@ -80,10 +81,10 @@ TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
 TEST(Ilp, NodeBudgetGivesTheSameAnswerAgain) {
   Random random(3);
   const testing::RandomItems data(random, 30, false);
-  const BinSolution first = solve_ilp(data.problem(6), {0, 100});
-  const BinSolution second = solve_ilp(data.problem(6), {0, 100});
+  const AssignmentSolution first = solve_ilp(data.problem(6), {0, 100});
+  const AssignmentSolution second = solve_ilp(data.problem(6), {0, 100});
   EXPECT_EQ(first.bin, second.bin);
-  EXPECT_EQ(first.bound_s, second.bound_s);
+  EXPECT_EQ(first.bound.count(), second.bound.count());
   EXPECT_EQ(first.status, second.status);
 }
 
@@ -91,7 +92,7 @@ TEST(Ilp, TimeLimitOfNothingLeavesLpt) {
   Random random(4);
   const testing::RandomItems data(random, 40, false);
   const BinProblem problem = data.problem(7);
-  const BinSolution solution = solve_ilp(problem, {0, 0, Seconds(0)});
+  const AssignmentSolution solution = solve_ilp(problem, {0, 0, Seconds(0)});
   EXPECT_EQ(solution.status, ScheduleStatus::time_limit);
   EXPECT_TRUE(fills_every_bin(solution, problem));
   EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
@@ -102,16 +103,16 @@ TEST(Ilp, FallsBackToLptAboveTheSizeLimit) {
   const int bins = 5;
   const int items = static_cast<int>(kNodeBudgetBinaries) / bins + 1;
   const testing::RandomItems data(random, items, false);
-  const BinSolution solution = solve_ilp(data.problem(bins), kManyNodes);
+  const AssignmentSolution solution = solve_ilp(data.problem(bins), kManyNodes);
   EXPECT_EQ(solution.status, ScheduleStatus::fallback);
   EXPECT_EQ(solution.bin, lpt(data.problem(bins)));
   EXPECT_EQ(solution.reason, "515 binaries, at most 512");  // 5 * (512 / 5 + 1)
-  EXPECT_EQ(solution.bound_s, lower_bound(data.problem(bins)));
+  EXPECT_EQ(solution.bound.count(), lower_bound(data.problem(bins)));
 }
 
 TEST(Ilp, WorksWithoutAnyWork) {
   const std::vector<double> zeros(5, 0.0);
-  const BinSolution solution = solve_ilp({zeros, zeros, 3}, kManyNodes);
+  const AssignmentSolution solution = solve_ilp({zeros, zeros, 3}, kManyNodes);
   EXPECT_TRUE(fills_every_bin(solution, {zeros, zeros, 3}));
   EXPECT_EQ(solution.status, ScheduleStatus::optimal);
 }
@@ -124,10 +125,10 @@ TEST(Ilp, AnOptimumThatBreaksACapProvesNothingElse) {
   const std::vector<double> weight = {0.5 + 3e-10, 0.5 + 3e-10, 0.1, 0.1, 0.1};
   BinProblem problem = hard.problem();
   problem.caps.push_back({"tokens", weight, 1.0});
-  const BinSolution solution = solve_ilp(problem, kManyNodes);
+  const AssignmentSolution solution = solve_ilp(problem, kManyNodes);
   EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
   EXPECT_DOUBLE_EQ(largest_load(problem, solution.bin), 7.0);
-  EXPECT_DOUBLE_EQ(solution.bound_s, 6.0);
+  EXPECT_DOUBLE_EQ(solution.bound.count(), 6.0);
   EXPECT_EQ(solution.status, ScheduleStatus::heuristic);
 }
 

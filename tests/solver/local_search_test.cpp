@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "solver/bins/lpt.hpp"
+#include "solver/bins/heuristics.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
@@ -32,9 +32,9 @@ TEST(LocalSearch, ReachesTheBoundWhereBinsHoldManyItems) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       const HeavyTail items(seed, 1024);
       const BinProblem problem{items.encoder_s, items.llm_s, 64, 4, shared};
-      const BinSolution solution = local_search(problem, {seed});
+      const AssignmentSolution solution = local_search(problem, {seed});
       const double found = largest_load(problem, solution.bin);
-      EXPECT_LE(found, solution.bound_s * 1.0005) << shared << " " << seed;
+      EXPECT_LE(found, solution.bound.count() * 1.0005) << shared << " " << seed;
       EXPECT_LT(found, largest_load(problem, lpt(problem)));
     }
   }
@@ -47,10 +47,10 @@ TEST(LocalSearch, ATightTokenCapCostsLittle) {
     double sum = 0;
     for (const double t : items.tokens) sum += t;
     problem.caps.push_back({"LLM tokens", items.tokens, std::floor(1.05 * sum / 64)});
-    const BinSolution solution = local_search(problem, {seed});
+    const AssignmentSolution solution = local_search(problem, {seed});
     ASSERT_FALSE(solution.bin.empty());
     EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
-    EXPECT_LE(largest_load(problem, solution.bin), solution.bound_s * 1.001) << seed;
+    EXPECT_LE(largest_load(problem, solution.bin), solution.bound.count() * 1.001) << seed;
   }
 }
 
@@ -62,7 +62,7 @@ TEST(LocalSearch, ObeysCapsWhereLptFindsNoBin) {
   BinProblem problem{zeros, llm, 2};
   problem.caps.push_back({"tokens", tokens, 8});
   EXPECT_TRUE(lpt(problem).empty());  // 10 | 9, and 6 fits nowhere
-  const BinSolution solution = local_search(problem, {});
+  const AssignmentSolution solution = local_search(problem, {});
   ASSERT_EQ(solution.bin.size(), 4u);
   EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
   EXPECT_DOUBLE_EQ(largest_load(problem, solution.bin), 19.0);  // 10 9 | 2 1 is the only way
@@ -78,7 +78,7 @@ TEST(LocalSearch, WindowsOfMicrobatchesStayUnderTheirCap) {
     for (const double t : items.tokens) sum += t;
     problem.caps.push_back({"bytes", items.tokens, 1.25 * sum / 16 * 3, 3});
     problem.caps.push_back({"encoder bytes", items.encoder_s, 2.0 * 30 * 0.006 * 64 / 8, 2, true});
-    const BinSolution solution = local_search(problem, {1, 200'000});
+    const AssignmentSolution solution = local_search(problem, {1, 200'000});
     if (solution.bin.empty()) continue;
     ++found;
     EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
@@ -92,7 +92,7 @@ TEST(LocalSearch, TakesSeventyThousandItemsInTwoBins) {
   std::vector<double> llm(zeros.size());
   for (double& value : llm) value = random.below(2) == 0 ? 2 : 7;
   const BinProblem problem{zeros, llm, 2};
-  const BinSolution solution = local_search(problem, {1});
+  const AssignmentSolution solution = local_search(problem, {1});
   ASSERT_EQ(solution.bin.size(), llm.size());
   EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
 }
@@ -104,7 +104,7 @@ TEST(LocalSearch, ManyCapsAreObeyedWithoutASearch) {
   const std::vector<double> one(5, 1.0);
   BinProblem problem{zeros, llm, 2};
   problem.caps.assign(30, {"items", one, 3});
-  const BinSolution solution = local_search(problem, {});
+  const AssignmentSolution solution = local_search(problem, {});
   EXPECT_EQ(solution.status, ScheduleStatus::fallback);
   EXPECT_EQ(solution.reason, "30 caps, exchanges obey at most 24");
   ASSERT_EQ(solution.bin.size(), 5u);
@@ -117,10 +117,74 @@ TEST(LocalSearch, SaysThatNothingObeysTheCaps) {
   const std::vector<double> tokens(3, 3.0);
   BinProblem problem{times, times, 2};
   problem.caps.push_back({"tokens", tokens, 5});
-  const BinSolution solution = local_search(problem, {1, 1000});
+  const AssignmentSolution solution = local_search(problem, {1, 1000});
   EXPECT_TRUE(solution.bin.empty());
   EXPECT_EQ(solution.status, ScheduleStatus::infeasible);
   EXPECT_EQ(solution.reason, "no assignment that obeys all caps was found");
+}
+
+bool never() {
+  return false;
+}
+
+/// Items of two bins without encoder time, those of bin 0 first.
+struct TwoBins {
+  std::vector<double> llm_s;
+  std::vector<double> zeros;
+  std::vector<std::int32_t> bin;
+
+  TwoBins(const std::vector<double>& first, const std::vector<double>& second)
+      : llm_s(first), zeros(first.size() + second.size(), 0.0), bin(first.size(), 0) {
+    llm_s.insert(llm_s.end(), second.begin(), second.end());
+    bin.resize(llm_s.size(), 1);
+  }
+  BinProblem problem() const { return {zeros, llm_s, 2}; }
+};
+
+// Bin 0 has 40,000 items of no time and then 10.5 + 10.2 + 9.3 = 30, bin 1 has 20 + 6 + 4.8 = 30.8. No single
+// item helps: 20 against any gives 9.5 or more, 6 and 4.8 against nothing too, and the larger are in bin 0.
+// Of pairs 6 + 4.8 against 10.5 is the best: 0.3 of the 0.8 go over.
+TEST(BinSearch, PairsOfBinsWithMoreItemsThan16BitsCount) {
+  std::vector<double> first(40'000, 0.0);
+  first.insert(first.end(), {10.5, 10.2, 9.3});
+  const TwoBins data(first, {20, 6, 4.8});
+  const BinProblem problem = data.problem();
+  BinSearch search(problem, 1.0, data.bin, Random(1));
+  EXPECT_FALSE(search.exchange_items(never));
+  EXPECT_TRUE(search.exchange_pairs(never));
+  EXPECT_NEAR(search.largest(), 30.5, 1e-4);
+  std::vector<std::int32_t> expected = data.bin;
+  expected[40'000] = 1;
+  expected[40'004] = expected[40'005] = 0;
+  EXPECT_EQ(search.assignment(), expected);
+}
+
+// 999 items of 2 and one of 0.5 against one of 1997.6, which is 0.9 less: only that of 0.5 can go over.
+TEST(BinSearch, EveryItemOfALargeBinIsLookedAt) {
+  for (const std::size_t place : {0, 255, 256, 511, 512, 999}) {
+    std::vector<double> first(1000, 2.0);
+    first[place] = 0.5;
+    const TwoBins data(first, {1997.6});
+    const BinProblem problem = data.problem();
+    BinSearch search(problem, 1.0, data.bin, Random(1));
+    ASSERT_TRUE(search.exchange_items(never)) << place;
+    EXPECT_EQ(search.assignment()[place], 1) << place;
+    EXPECT_NEAR(search.largest(), 1998.1, 1e-2) << place;
+    EXPECT_FALSE(search.exchange_items(never)) << place;
+  }
+}
+
+// All items and loads are equal, so that nothing helps. 20,000 items against 20,001 offers are 25 million
+// tries in all; a block of 256 against 1251 times 16 offers are 320,256.
+TEST(BinSearch, AStopEndsALargeExchangeEarly) {
+  const std::vector<double> ones(20'000, 1.0);
+  const TwoBins data(ones, ones);
+  const BinProblem problem = data.problem();
+  BinSearch search(problem, 1.0, data.bin, Random(1));
+  const auto always = [] { return true; };
+  EXPECT_FALSE(search.exchange_items(always));
+  EXPECT_FALSE(search.exchange_pairs(always));
+  EXPECT_EQ(search.tries(), 320'256);
 }
 
 }  // namespace

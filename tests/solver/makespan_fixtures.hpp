@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/support/random.hpp"
-#include "solver/assignment_solver.hpp"
+#include "solver/assignment_problem.hpp"
 #include "tests/core/pipelines.hpp"
 
 namespace dflop::testing {

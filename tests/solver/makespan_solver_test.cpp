@@ -1,8 +1,9 @@
-#include "solver/methods/makespan_solver.hpp"
+#include "solver/schedulers/methods.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <thread>
 #include <vector>
@@ -10,13 +11,14 @@
 #include "makespan_fixtures.hpp"
 #include "solver/makespan/bound.hpp"
 #include "solver/makespan/exchange_filter.hpp"
-#include "solver/makespan/start.hpp"
-#include "solver/methods/bin_solvers.hpp"
+#include "solver/makespan/search.hpp"
 
 namespace dflop {
 namespace {
 
 using testing::random_load_pipeline;
+
+constexpr std::array<std::string_view, 2> kMakespanMethods = {"makespan", "auto"};
 
 /// Items for a pipeline; with caps, tokens of a bin and of two microbatches in a row.
 struct RandomMakespan {
@@ -68,15 +70,20 @@ void expect_valid(const AssignmentProblem& problem, const AssignmentSolution& so
   EXPECT_LT(*used.rbegin(), problem.bins.bins);
   EXPECT_TRUE(problem.bins.allow_empty || used.size() == static_cast<std::size_t>(problem.bins.bins));
   EXPECT_EQ(broken_cap(problem.bins, solution.bin), std::nullopt);
-  EXPECT_DOUBLE_EQ(solution.objective_s, problem.objective(solution.bin));
+  EXPECT_DOUBLE_EQ(solution.value.count(), problem.objective(solution.bin));
 }
 
-/// bound <= optimum <= result <= LPT; and how many of the results are optimal.
-void check_against_brute_force(std::uint64_t seed, bool caps, int rounds) {
-  Random random(seed);
-  int optimal = 0;
+/// What came of problems that were solved by brute force as well.
+struct Tally {
   int feasible = 0;
-  while (feasible < rounds) {
+  int optimal = 0;
+};
+
+/// Expects bound <= optimum <= result <= LPT, and infeasible only what is, of problems until so many are
+/// feasible.
+void check_against_brute_force(std::uint64_t seed, bool caps, int rounds, Tally& tally) {
+  Random random(seed);
+  for (int feasible = 0, round = 0; feasible < rounds; ++round) {
     LoadPipeline pipeline = random_load_pipeline(random);
     if (pipeline.bins() > 4) continue;
     const int items = pipeline.bins() + static_cast<int>(random.below(8 - pipeline.bins()));
@@ -85,32 +92,51 @@ void check_against_brute_force(std::uint64_t seed, bool caps, int rounds) {
     bounds.prepare(data.problem.features);
     data.problem.bounds = &bounds;
     const double best = optimum(data.problem);
-    const AssignmentSolution lpt = make_bin_solver("lpt")->solve(data.problem, {});
-    for (const std::string_view name : makespan_solver_names()) {
-      const AssignmentSolution solution = make_makespan_solver(name)->solve(data.problem, {1, 2000});
+    if (best >= 0) ++feasible;
+    const AssignmentSolution lpt = find_method("lpt").solve(data.problem, {});
+    for (const std::string_view name : kMakespanMethods) {
+      SCOPED_TRACE(std::string(name) + ", seed " + std::to_string(seed) + ", round " + std::to_string(round) +
+                   ": " + std::to_string(items) + " items, " + std::to_string(data.pipeline.bins()) +
+                   " bins, optimum " + std::to_string(best));
+      const AssignmentSolution solution = find_method(name).solve(data.problem, {1, 2000});
       if (best < 0) {
         EXPECT_EQ(solution.status, ScheduleStatus::infeasible);
         continue;
       }
       expect_valid(data.problem, solution);
-      EXPECT_LE(best, solution.objective_s * (1 + 1e-12));
-      EXPECT_LE(solution.objective_s, lpt.objective_s);
-      EXPECT_LE(solution.bound_s, best * (1 + 1e-9));
+      EXPECT_LE(best, solution.value.count() * (1 + 1e-12));
+      EXPECT_LE(solution.value.count(), lpt.value.count());
+      EXPECT_LE(solution.bound.count(), best * (1 + 1e-9));
       if (name != "makespan") continue;
-      ++feasible;
-      if (solution.objective_s <= best * (1 + 1e-9)) ++optimal;
+      ++tally.feasible;
+      if (solution.value.count() <= best * (1 + 1e-9)) ++tally.optimal;
     }
   }
-  ::testing::Test::RecordProperty("optimal", optimal);
-  EXPECT_GE(optimal, rounds * 95 / 100);
+}
+
+/// The search promises no optimum, but of small problems hardly any is missed: over twelve seeds one in
+/// twenty.
+void check_many_seeds(bool caps) {
+  Tally all;
+  std::string seeds;
+  for (std::uint64_t seed = 101; seed <= 112; ++seed) {
+    Tally tally;
+    check_against_brute_force(seed, caps, 25, tally);
+    seeds += " " + std::to_string(seed) + ": " + std::to_string(tally.optimal) + "/" +
+             std::to_string(tally.feasible);
+    all.feasible += tally.feasible;
+    all.optimal += tally.optimal;
+  }
+  ::testing::Test::RecordProperty("optimal", seeds);
+  EXPECT_GE(all.optimal, all.feasible * 95 / 100) << seeds;
 }
 
 TEST(MakespanSolver, LiesBetweenBoundAndBruteForce) {
-  check_against_brute_force(1, false, 100);
+  check_many_seeds(false);
 }
 
 TEST(MakespanSolver, LiesBetweenBoundAndBruteForceUnderCaps) {
-  check_against_brute_force(2, true, 100);
+  check_many_seeds(true);
 }
 
 /// 1F1B with an encoder stage of four.
@@ -124,11 +150,11 @@ TEST(MakespanSolver, IsBetterThanBalancedBinsForEverySchedule) {
                           PipelineSchedule::interleaved, PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
     for (const int encoder_dp : {0, 2}) {
       const RandomMakespan data(random, simple(kind, 2, encoder_dp, 8), 128, true);
-      const AssignmentSolution bins = make_bin_solver("local-search")->solve(data.problem, {1, 2000});
-      for (const std::string_view name : makespan_solver_names()) {
-        const AssignmentSolution solution = make_makespan_solver(name)->solve(data.problem, {1, 2000});
+      const AssignmentSolution bins = find_method("local-search").solve(data.problem, {1, 2000});
+      for (const std::string_view name : kMakespanMethods) {
+        const AssignmentSolution solution = find_method(name).solve(data.problem, {1, 2000});
         expect_valid(data.problem, solution);
-        EXPECT_LT(solution.objective_s, bins.objective_s) << to_string(kind) << " " << encoder_dp;
+        EXPECT_LT(solution.value.count(), bins.value.count()) << to_string(kind) << " " << encoder_dp;
       }
     }
   }
@@ -137,16 +163,16 @@ TEST(MakespanSolver, IsBetterThanBalancedBinsForEverySchedule) {
 TEST(MakespanSolver, TheSameInEightThreads) {
   Random random(4);
   const RandomMakespan data(random, simple(PipelineSchedule::one_f_one_b, 3, 0, 8), 200, true);
-  const auto solver = make_makespan_solver("auto");
-  const AssignmentSolution alone = solver->solve(data.problem, {7, 1000});
+  const Method& method = find_method("auto");
+  const AssignmentSolution alone = method.solve(data.problem, {7, 1000});
   std::vector<AssignmentSolution> solutions(8);
   std::vector<std::jthread> threads;
   for (AssignmentSolution& solution : solutions) {
-    threads.emplace_back([&] { solution = solver->solve(data.problem, {7, 1000}); });
+    threads.emplace_back([&] { solution = method.solve(data.problem, {7, 1000}); });
   }
   threads.clear();
   for (const AssignmentSolution& solution : solutions) EXPECT_EQ(solution.bin, alone.bin);
-  EXPECT_NE(solver->solve(data.problem, {8, 1000}).bin, alone.bin);
+  EXPECT_NE(method.solve(data.problem, {8, 1000}).bin, alone.bin);
 }
 
 TEST(MakespanSolver, ReportsEachBetterAssignmentAndStops) {
@@ -165,17 +191,17 @@ TEST(MakespanSolver, ReportsEachBetterAssignmentAndStops) {
     last = objective_s;
     if (++reports == 5) stop.request_stop();
   };
-  const AssignmentSolution solution = make_makespan_solver("makespan")->solve(data.problem, limits);
+  const AssignmentSolution solution = find_method("makespan").solve(data.problem, limits);
   expect_valid(data.problem, solution);
   EXPECT_GE(reports, 5);
-  EXPECT_EQ(solution.objective_s, last);
+  EXPECT_EQ(solution.value.count(), last);
 }
 
 TEST(MakespanSolver, ACapBelowAnItemIsInfeasible) {
   Random random(6);
   RandomMakespan data(random, simple(PipelineSchedule::one_f_one_b, 1, 0, 4), 20, true);
   data.tokens[17] = 1000;
-  const AssignmentSolution solution = make_makespan_solver("makespan")->solve(data.problem, {});
+  const AssignmentSolution solution = find_method("makespan").solve(data.problem, {});
   EXPECT_EQ(solution.status, ScheduleStatus::infeasible);
   EXPECT_NE(solution.reason.find("item 17"), std::string::npos) << solution.reason;
 }

@@ -6,7 +6,7 @@
 
 #include "costmodel/analytic/analytic.hpp"
 #include "costmodel/sample_costs.hpp"
-#include "solver/methods/assignment_solvers.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/costmodel/fixtures.hpp"
@@ -77,7 +77,7 @@ TEST(PlanMakespan, ATimeLimitIsForTheSearch) {
   const auto proves = make_scheduler("makespan");
   const auto searches = make_scheduler("makespan", {.prove = false});
   ScheduleRequest request{b.first, b.plan, b.model, cost};
-  request.time_limit = Seconds(0.01);
+  request.limits.time_limit = Seconds(0.01);
   const ScheduleResult simple = searches->schedule(request);
   EXPECT_EQ(simple.bound_kind, BoundKind::simple);
   for (const auto& batch : {b.first, b.second}) {
@@ -90,14 +90,14 @@ TEST(PlanMakespan, ATimeLimitIsForTheSearch) {
 TEST(PlanMakespan, ThreadsShareKnownPaths) {
   const Batches b;
   const AnalyticCostModel cost(b.model, b.cluster);
-  const auto lpt = make_assignment_solver("lpt");
+  const Method& lpt = find_method("lpt");
   KnownPaths known;
   std::atomic<int> right{0};
   in_threads([&](int t) {
     for (int k = 0; k < 8; ++k) {
       const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 3, 2, {2, 2, 2}}, 2 + (k + t) % 4, 64);
       ScheduleRequest request{k % 2 == 0 ? b.first : b.second, plan, b.model, cost};
-      request.time_limit = Seconds(1);
+      request.limits.time_limit = Seconds(1);
       PlanMakespan makespan(request);
       if (!makespan.recall(plan, known)) makespan.prove();
       makespan.remember(plan, known);
@@ -106,7 +106,7 @@ TEST(PlanMakespan, ThreadsShareKnownPaths) {
       const MakespanBound bound = makespan.bounds().bound(problem.features);
       const SampleCosts costs = sample_costs(cost, plan, b.model, request.samples);
       problem.bins = {costs.encoder_s, costs.llm_s, plan.bins(), plan.llm.dp, true};
-      const double found = lpt->solve(problem, {}).objective_s;
+      const double found = lpt.solve(problem, {}).value.count();
       right += makespan.bounds().flows().size() == 1 && bound.seconds > 0.5 * found && bound.seconds <= found;
     }
   });

@@ -4,7 +4,7 @@
 
 #include "core/order/schedules.hpp"
 #include "core/program/lowering.hpp"
-#include "solver/schedulers/random.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

@@ -5,8 +5,7 @@
 #include <map>
 
 #include "core/error.hpp"
-#include "solver/plan_problem/caps.hpp"
-#include "solver/schedulers/random.hpp"
+#include "solver/plan_problem/memory.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
@@ -32,12 +31,27 @@ TEST(Schedulers, AreMadeByName) {
   }
 }
 
+TEST(Schedulers, MakeTheObjectiveOfTheirMethodSmallUnlessAskedForAnother) {
+  const LinearCostModel cost;
+  const ModelSpec model = testing::small_model(1, 1);
+  const Plan plan = testing::disaggregated_plan(model, 3, 1, 1, 2);
+  const Batch batch(3, testing::small_sample(1, 10));
+  for (const Method& method : methods()) {
+    const auto scheduler = make_scheduler(method.name);
+    EXPECT_EQ(scheduler->schedule({batch, plan, model, cost}).objective, method.objective) << method.name;
+    for (const Objective objective : {Objective::published, Objective::bins, Objective::makespan}) {
+      const ScheduleRequest request{batch, plan, model, cost, 1, 0, {.objective = objective}};
+      EXPECT_EQ(scheduler->schedule(request).objective, objective) << method.name;
+    }
+  }
+}
+
 TEST(Schedulers, PutEverySampleInOneBinAndFillAll) {
   Random random(21);
   const LinearCostModel cost;
   const ModelSpec model = testing::small_model(2, 4);
   for (const std::string_view name : scheduler_names()) {
-    const auto scheduler = make_scheduler(name, {20});
+    const auto scheduler = make_scheduler(name);
     for (int round = 0; round < 25; ++round) {
       const int llm_dp = 1 + static_cast<int>(random.below(3));
       const int microbatches = 1 + static_cast<int>(random.below(4));
@@ -45,7 +59,8 @@ TEST(Schedulers, PutEverySampleInOneBinAndFillAll) {
       const Plan plan = testing::disaggregated_plan(model, gbs, 1 + static_cast<int>(random.below(2)), llm_dp,
                                                     microbatches);
       const Batch batch = testing::random_batch(random, gbs);
-      const ScheduleRequest request{batch, plan, model, cost, 5, static_cast<std::uint64_t>(round), {}};
+      const ScheduleRequest request{
+          batch, plan, model, cost, 5, static_cast<std::uint64_t>(round), {.node_budget = 20}};
       const ScheduleResult result = scheduler->schedule(request);
       EXPECT_NO_THROW(validate(result.assignment, plan, batch.size())) << name << " round " << round;
       EXPECT_GE(result.gap(), 0.0);
@@ -71,7 +86,7 @@ TEST(Schedulers, ReportTheLoadsOfTheirCosts) {
   // Forward and backward of t tokens on one layer: 3 t ms. LPT: 50 | 30 30, the larger load is 60 tokens =
   // 0.18 s. Bound: two of three items are together, at least 30 + 30 tokens.
   const ScheduleResult result = make_scheduler("lpt")->schedule({batch, plan, model, cost, 1, 0, {}});
-  EXPECT_NEAR(result.c_max.count(), 0.18, 1e-12);
+  EXPECT_NEAR(result.value.count(), 0.18, 1e-12);
   EXPECT_NEAR(result.bound.count(), 0.18, 1e-12);
   EXPECT_EQ(result.status, ScheduleStatus::optimal);
   EXPECT_EQ(result.assignment.bin, (std::vector<std::int32_t>{0, 1, 1}));
@@ -87,11 +102,11 @@ TEST(Schedulers, SharedEncoderIsTheMeanOfAMicrobatch) {
   const Batch batch = {testing::small_sample(4, 10), testing::small_sample(0, 10)};
   ScheduleRequest request{batch, plan, model, cost};
   const ScheduleResult published = make_scheduler("lpt")->schedule(request);
-  EXPECT_NEAR(published.c_max.count(), 0.24, 1e-9);
+  EXPECT_NEAR(published.value.count(), 0.24, 1e-9);
   EXPECT_EQ(published.objective, Objective::published);
-  request.objective = Objective::bins;
+  request.limits.objective = Objective::bins;
   const ScheduleResult bins = make_scheduler("lpt")->schedule(request);
-  EXPECT_NEAR(bins.c_max.count(), 0.12, 1e-9);
+  EXPECT_NEAR(bins.value.count(), 0.12, 1e-9);
   EXPECT_EQ(bins.objective, Objective::bins);
   EXPECT_EQ(bins.status, ScheduleStatus::optimal);
 }
@@ -105,13 +120,13 @@ TEST(Schedulers, TokenCapsAreObeyedOrInfeasible) {
   batch[0].id = "a";
   ScheduleRequest request{batch, plan, model, cost};
   for (const std::string_view name : scheduler_names()) {
-    request.token_cap = 90;  // 60 + 30 and 50 + 40, nothing else
+    request.limits.token_cap = 90;  // 60 + 30 and 50 + 40, nothing else
     const ScheduleResult result = make_scheduler(name)->schedule(request);
     ASSERT_EQ(result.assignment.bin.size(), 4u) << name << " " << result.reason;
     EXPECT_EQ(result.assignment.bin[0], result.assignment.bin[3]) << name;
     EXPECT_EQ(result.assignment.bin[1], result.assignment.bin[2]) << name;
     EXPECT_NE(result.assignment.bin[0], result.assignment.bin[1]) << name;
-    request.token_cap = 59;
+    request.limits.token_cap = 59;
     const ScheduleResult none = make_scheduler(name)->schedule(request);
     EXPECT_EQ(none.status, ScheduleStatus::infeasible) << name;
     EXPECT_EQ(none.reason, "item 0 ('a') has 60 LLM tokens, the cap is 59") << name;
@@ -133,7 +148,7 @@ TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
                        testing::small_sample(0, 10), testing::small_sample(0, 10)};
   ScheduleRequest request{batch, plan, model, cost};
   const auto adjacent_is_allowed = [&](std::int64_t bytes) {
-    request.memory = Bytes{bytes};
+    request.limits.memory = Bytes{bytes};
     const CapSet caps = plan_caps(request);
     const std::vector<double> time(4, 1.0);
     BinProblem problem{time, time, 4};
@@ -142,11 +157,11 @@ TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
   };
   EXPECT_TRUE(adjacent_is_allowed(85));
   EXPECT_FALSE(adjacent_is_allowed(79));
-  request.memory = Bytes{79};
+  request.limits.memory = Bytes{79};
   const ScheduleResult apart = make_scheduler("local-search")->schedule(request);
   ASSERT_EQ(apart.assignment.bin.size(), 4u) << apart.reason;
   EXPECT_GT(std::abs(apart.assignment.bin[0] - apart.assignment.bin[1]), 1);
-  request.memory = Bytes{39};
+  request.limits.memory = Bytes{39};
   const ScheduleResult none = make_scheduler("local-search")->schedule(request);
   EXPECT_EQ(none.status, ScheduleStatus::infeasible);
   EXPECT_NE(none.reason.find("bytes of activations"), std::string::npos) << none.reason;

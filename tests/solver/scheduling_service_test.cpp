@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "solver/schedulers/schedulers.hpp"
-#include "solver/service/async_item.hpp"
 #include "tests/solver/service_fixtures.hpp"
 
 namespace dflop {
@@ -47,7 +46,7 @@ TEST(SchedulingService, GivesWhatTheSchedulerGives) {
       EXPECT_TRUE(same_samples(*batch->samples, *service_batch(k)));
       const ScheduleResult expected = direct(*scheduler, k);
       EXPECT_EQ(batch->result.assignment, expected.assignment) << name << " iteration " << k;
-      EXPECT_EQ(batch->result.c_max, expected.c_max);
+      EXPECT_EQ(batch->result.value, expected.value);
       EXPECT_EQ(batch->result.bound, expected.bound);
       EXPECT_EQ(batch->result.status, expected.status);
       EXPECT_TRUE(batch->events.empty());
@@ -154,10 +153,10 @@ TEST(SchedulingService, LiveTakesTheBestFoundSoFar) {
   const auto scheduler = stub([&](const ScheduleRequest& request) {
     const ScheduleResult seed = lpt->schedule(request);
     ScheduleResult found = renamed(seed);
-    found.c_max *= 0.75;
+    found.value *= 0.75;
     request.improved(found);
     ScheduleResult worse = seed;
-    worse.c_max *= 1.5;
+    worse.value *= 1.5;
     request.improved(worse);
     ++published;
     wait_for_stop(request);
@@ -169,7 +168,7 @@ TEST(SchedulingService, LiveTakesTheBestFoundSoFar) {
     const auto batch = service.next();
     ASSERT_TRUE(batch);
     EXPECT_EQ(batch->result.assignment, renamed(direct(*lpt, k)).assignment) << "iteration " << k;
-    EXPECT_EQ(batch->result.c_max, direct(*lpt, k).c_max * 0.75);
+    EXPECT_EQ(batch->result.value, direct(*lpt, k).value * 0.75);
     EXPECT_TRUE(batch->events.empty());
   }
   // The destructor ends the search of the eleventh.
@@ -178,10 +177,10 @@ TEST(SchedulingService, LiveTakesTheBestFoundSoFar) {
 
 TEST(SchedulingService, LptIsReplacedByOtherObjectivesButNotByWorseValues) {
   ScheduleResult seed;
-  seed.c_max = Seconds(2);
+  seed.value = Seconds(2);
   const auto with = [&](double c_max, Objective objective, ScheduleStatus status) {
     ScheduleResult result = seed;
-    result.c_max = Seconds(c_max);
+    result.value = Seconds(c_max);
     result.objective = objective;
     result.status = status;
     return result;

@@ -6,7 +6,6 @@
 #include <limits>
 #include <set>
 
-#include "solver/schedulers/random.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/search_fixtures.hpp"
 

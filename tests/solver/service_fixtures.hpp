@@ -69,10 +69,11 @@ inline ServiceOptions deterministic(int depth = 1) {
 }
 
 /// What a scheduler makes of service_batch(iteration).
-inline ScheduleResult direct(const Scheduler& scheduler, std::uint64_t iteration) {
+inline ScheduleResult direct(const Scheduler& scheduler, std::uint64_t iteration,
+                             const ScheduleLimits& limits = {}) {
   const LinearCostModel cost;
   const ModelSpec model = small_model(2, 4);
-  return scheduler.schedule({*service_batch(iteration), service_plan(), model, cost, 5, iteration});
+  return scheduler.schedule({*service_batch(iteration), service_plan(), model, cost, 5, iteration, limits});
 }
 
 /// Waits, without an end: a test that fails here is ended by its time-out.

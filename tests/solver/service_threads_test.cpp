@@ -25,12 +25,7 @@ using testing::wait_for;
 
 constexpr int kTimes = 1000;
 
-std::shared_ptr<const Scheduler> quick_scheduler(std::string_view name) {
-  SchedulerOptions options;
-  options.node_budget = 1;
-  options.steps = 20;
-  return make_scheduler(name, options);
-}
+constexpr ScheduleLimits kQuick{.steps = 20, .node_budget = 1};
 
 /// LLM tokens of the samples, bin by bin, sorted.
 std::vector<std::int64_t> placed_tokens(const Batch& batch, const Assignment& assignment) {
@@ -54,29 +49,30 @@ std::vector<std::int64_t> drawn_tokens(std::uint64_t iteration) {
 
 TEST(SchedulersInThreads, LoseNothing) {
   for (const std::string_view name : scheduler_names()) {
-    const auto scheduler = quick_scheduler(name);
+    const std::shared_ptr<const Scheduler> scheduler = make_scheduler(name);
     std::vector<ScheduleResult> results(kTimes);
     std::atomic<std::size_t> next{0};
     in_threads([&](int) {
-      for (std::size_t k = next++; k < kTimes; k = next++) results[k] = direct(*scheduler, k);
+      for (std::size_t k = next++; k < kTimes; k = next++) results[k] = direct(*scheduler, k, kQuick);
     });
     for (std::size_t k = 0; k < kTimes; ++k) {
       ASSERT_NO_THROW(validate(results[k].assignment, service_plan(), 9)) << name << " " << k;
       ASSERT_EQ(placed_tokens(*service_batch(k), results[k].assignment), drawn_tokens(k)) << name << " " << k;
       if (k % 20 != 0) continue;
-      ASSERT_EQ(results[k].assignment, direct(*scheduler, k).assignment) << name << " " << k;
+      ASSERT_EQ(results[k].assignment, direct(*scheduler, k, kQuick).assignment) << name << " " << k;
     }
   }
 }
 
 TEST(ServicesInThreads, LoseNothing) {
   for (const std::string_view name : scheduler_names()) {
-    const auto scheduler = quick_scheduler(name);
+    const std::shared_ptr<const Scheduler> scheduler = make_scheduler(name);
     std::atomic<int> right{0};
     in_threads([&](int t) {
       const int depth = 1 + t / 2;
-      SchedulingService service(service_input(scheduler, kTimes / kThreads),
-                                t % 2 == 0 ? deterministic(depth) : live(depth));
+      ServiceOptions options = t % 2 == 0 ? deterministic(depth) : live(depth);
+      options.limits = kQuick;
+      SchedulingService service(service_input(scheduler, kTimes / kThreads), options);
       std::uint64_t k = 0;
       while (const auto batch = service.next()) {
         const bool whole = batch->iteration == k && batch->events.empty() &&
@@ -197,7 +193,7 @@ TEST(ServicesInThreads, SchedulersPastTheirTimeLimitAreLeftBehindBeforeAnyoneAsk
     return {};
   });
   ServiceOptions options = live();
-  options.time_limit = Seconds(1e-3);
+  options.limits.time_limit = Seconds(1e-3);
   options.stall_after = Seconds(2e-3);
   SchedulingService service(service_input(scheduler), options);
   wait_for([&] { return wedged->entered == 1; });

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "solver/makespan/bound.hpp"
-#include "solver/methods/assignment_solvers.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "tests/solver/fixtures.hpp"
 #include "tests/solver/threads.hpp"
 
@@ -53,8 +53,9 @@ SharedProblems shared_problems() {
 }
 
 /// A step of an integer program is a node.
-SolveLimits few_steps(std::string_view name, const AssignmentProblem& problem) {
-  const bool integer = name == "ilp" || (name == "auto" && problem.pipeline == nullptr);
+SolveLimits few_steps(const Method& method, const AssignmentProblem& problem) {
+  const bool integer =
+      method.budget == Budget::nodes || (method.name == "auto" && problem.pipeline == nullptr);
   return {3, integer ? 2 : 40};
 }
 
@@ -62,26 +63,26 @@ bool whole(const AssignmentProblem& problem, const AssignmentSolution& solution)
   const std::set<std::int32_t> used(solution.bin.begin(), solution.bin.end());
   return solution.bin.size() == problem.bins.items() &&
          used.size() == static_cast<std::size_t>(problem.bins.bins) && *used.begin() == 0 &&
-         *used.rbegin() == problem.bins.bins - 1 && solution.bound_s <= solution.objective_s;
+         *used.rbegin() == problem.bins.bins - 1 && solution.bound.count() <= solution.value.count();
 }
 
 bool same(const AssignmentSolution& a, const AssignmentSolution& b) {
-  return a.bin == b.bin && a.objective_s == b.objective_s && a.bound_s == b.bound_s && a.status == b.status;
+  return a.bin == b.bin && a.value.count() == b.value.count() && a.bound.count() == b.bound.count() &&
+         a.status == b.status;
 }
 
 /// What each solver finds alone it finds again, 1,000 times in 8 threads that share solver and problems.
 TEST(SolversInThreads, LoseNothing) {
   const SharedProblems problems = shared_problems();
-  for (const std::string_view name : assignment_solver_names()) {
-    const auto solver = make_assignment_solver(name);
+  for (const Method& method : methods()) {
     std::vector<AssignmentSolution> alone;
     int unproven = 0;
     for (const auto& shared : problems) {
-      alone.push_back(solver->solve(shared->problem, few_steps(name, shared->problem)));
-      ASSERT_TRUE(whole(shared->problem, alone.back())) << name;
+      alone.push_back(method.solve(shared->problem, few_steps(method, shared->problem)));
+      ASSERT_TRUE(whole(shared->problem, alone.back())) << method.name;
       unproven += alone.back().status != ScheduleStatus::optimal;
     }
-    EXPECT_GT(unproven, 5) << name << " must not stop before its search";
+    EXPECT_GT(unproven, 5) << method.name << " must not stop before its search";
     const std::ptrdiff_t files = open_files();
     std::atomic<std::size_t> next{0};
     std::atomic<std::size_t> right{0};
@@ -89,20 +90,19 @@ TEST(SolversInThreads, LoseNothing) {
       for (std::size_t k = next++; k < kTimes; k = next++) {
         const std::size_t p = k % problems.size();
         const AssignmentProblem& problem = problems[p]->problem;
-        right += same(solver->solve(problem, few_steps(name, problem)), alone[p]) ? 1 : 0;
+        right += same(method.solve(problem, few_steps(method, problem)), alone[p]) ? 1 : 0;
       }
     });
-    EXPECT_EQ(right, kTimes) << name;
-    EXPECT_EQ(open_files(), files) << name;
-    EXPECT_FALSE(has_child()) << name;
+    EXPECT_EQ(right, kTimes) << method.name;
+    EXPECT_EQ(open_files(), files) << method.name;
+    EXPECT_FALSE(has_child()) << method.name;
   }
 }
 
 /// Solvers that are told to stop at any moment, or run out of time, still return a whole assignment.
 TEST(SolversInThreads, StopAtAnyMoment) {
   const SharedProblems problems = shared_problems();
-  for (const std::string_view name : assignment_solver_names()) {
-    const auto solver = make_assignment_solver(name);
+  for (const Method& method : methods()) {
     const std::ptrdiff_t files = open_files();
     std::atomic<int> right{0};
     in_threads([&](int t) {
@@ -118,12 +118,12 @@ TEST(SolversInThreads, StopAtAnyMoment) {
           std::this_thread::sleep_for(pause);
           stop.request_stop();
         });
-        right += whole(problem, solver->solve(problem, limits)) ? 1 : 0;
+        right += whole(problem, method.solve(problem, limits)) ? 1 : 0;
       }
     });
-    EXPECT_EQ(right, 8 * 5) << name;
-    EXPECT_EQ(open_files(), files) << name;
-    EXPECT_FALSE(has_child()) << name;
+    EXPECT_EQ(right, 8 * 5) << method.name;
+    EXPECT_EQ(open_files(), files) << method.name;
+    EXPECT_FALSE(has_child()) << method.name;
   }
 }
 
@@ -137,7 +137,7 @@ TEST(SolversInThreads, ShareTheBoundsOfAPipeline) {
   for (const AssignmentProblem* problem : makespans) one_by_one.prepare(problem->features);
   std::vector<double> known;
   for (const AssignmentProblem* problem : makespans) {
-    const std::vector<std::int32_t> bin = make_assignment_solver("lpt")->solve(*problem, {}).bin;
+    const std::vector<std::int32_t> bin = find_method("lpt").solve(*problem, {}).bin;
     known.push_back(problem->objective(bin));
   }
   MakespanBounds bounds(problems[1]->pipeline);

@@ -71,9 +71,8 @@ constexpr std::array<Wing, 50> kWings = {{
     {"solver", ".", ""},
     {"solver", "bins", "."},
     {"solver", "makespan", ". bins"},
-    {"solver", "methods", ". bins makespan"},
     {"solver", "plan_problem", ". bins makespan"},
-    {"solver", "schedulers", ". bins methods plan_problem"},
+    {"solver", "schedulers", ". bins makespan plan_problem"},
     {"solver", "service", ". schedulers"},
     {"solver", "planners/uniform", ". plan_problem schedulers"},
     {"solver", "planners/dflop", ". plan_problem schedulers"},
@@ -106,7 +105,7 @@ constexpr std::array<Wing, 50> kWings = {{
 }};
 
 /// The files that may include COIN headers: one for integer programs, one for linear ones.
-const std::set<std::string> kCoinFiles = {"solver/bins/ilp.cpp", "solver/makespan/linear_program.cpp"};
+const std::set<std::string> kCoinFiles = {"solver/bins/ilp.cpp", "solver/makespan/bound.cpp"};
 
 struct SourceFile {
   std::string path;  ///< from the root: "sim/engine.cpp"
@@ -293,7 +292,7 @@ TEST(IncludeArrowsChecker, AllowsWhatGoesDown) {
   EXPECT_EQ(check("kernels/a.cu", "#include <cuda_runtime.h>\n#include <cublas_v2.h>\n"), Lines{});
   EXPECT_EQ(check("backend/a.cpp", "#include <nccl.h>\n"), Lines{});
   EXPECT_EQ(check("solver/bins/ilp.cpp", "#include <coin/CbcModel.hpp>\n"), Lines{});
-  EXPECT_EQ(check("solver/makespan/linear_program.cpp", "#include <ClpSimplex.hpp>\n"), Lines{});
+  EXPECT_EQ(check("solver/makespan/bound.cpp", "#include <ClpSimplex.hpp>\n"), Lines{});
 }
 
 TEST(IncludeArrowsChecker, FindsWhatGoesUpOrSideways) {
@@ -331,10 +330,10 @@ TEST(IncludeArrowsChecker, FindsVendorHeadersElsewhere) {
   EXPECT_EQ(
       check("experiments/a.cpp", "#include <coin/OsiClpSolverInterface.hpp>\n"),
       Lines{"experiments/a.cpp:1: COIN header coin/OsiClpSolverInterface.hpp outside solver/bins/ilp.cpp and "
-            "solver/makespan/linear_program.cpp"});
+            "solver/makespan/bound.cpp"});
   EXPECT_EQ(check("solver/a.cpp", "#include <coin/CoinPackedVector.hpp>\n"),
             Lines{"solver/a.cpp:1: COIN header coin/CoinPackedVector.hpp outside solver/bins/ilp.cpp and "
-                  "solver/makespan/linear_program.cpp"});
+                  "solver/makespan/bound.cpp"});
 }
 
 TEST(IncludeArrowsChecker, FindsBadHeaders) {

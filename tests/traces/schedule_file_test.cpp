@@ -37,8 +37,8 @@ ScheduleFile random_schedule(Random& random) {
       iteration.assignment.bin.push_back(s < 12 ? s : static_cast<std::int32_t>(random.below(12)));
     }
     random.shuffle(std::span(iteration.assignment.bin));
-    iteration.c_max = Seconds(random.uniform());
-    iteration.bound = iteration.c_max * random.uniform();
+    iteration.value = Seconds(random.uniform());
+    iteration.bound = iteration.value * random.uniform();
     iteration.status = static_cast<ScheduleStatus>(random.below(5));
     iteration.objective = static_cast<Objective>(random.below(3));
     iteration.bound_kind = static_cast<BoundKind>(random.below(4));
@@ -69,7 +69,7 @@ TEST(ScheduleFileFormat, RandomSchedulesReadBackAsTheyWere) {
       const ScheduledIteration& a = read.iterations[i];
       const ScheduledIteration& b = written.iterations[i];
       EXPECT_EQ(a.assignment, b.assignment);
-      EXPECT_EQ(a.c_max, b.c_max);
+      EXPECT_EQ(a.value, b.value);
       EXPECT_EQ(a.bound, b.bound);
       EXPECT_EQ(a.status, b.status);
       EXPECT_EQ(a.objective, b.objective);

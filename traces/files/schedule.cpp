@@ -168,10 +168,10 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
   iteration.status = json.at("status").choice({ScheduleStatus::heuristic, ScheduleStatus::optimal,
                                                ScheduleStatus::node_limit, ScheduleStatus::time_limit,
                                                ScheduleStatus::fallback});
-  iteration.c_max = Seconds(json.at("c_max_s").non_negative());
+  iteration.value = Seconds(json.at("c_max_s").non_negative());
   iteration.bound = Seconds(json.at("bound_s").non_negative());
-  if (iteration.bound > iteration.c_max * (1 + kRounding)) {
-    json.at("bound_s").refuse_type(fmt::format("at most c_max_s = {}", iteration.c_max.count()));
+  if (iteration.bound > iteration.value * (1 + kRounding)) {
+    json.at("bound_s").refuse_type(fmt::format("at most c_max_s = {}", iteration.value.count()));
   }
   iteration.assignment = read_assignment(json, gbs);
   const JsonValue samples = json.at("samples");
@@ -213,7 +213,7 @@ std::string to_json(const ScheduleFile& schedule) {
     writer.begin_object();
     writer.field("objective", to_string(iteration.objective));
     writer.field("status", to_string(iteration.status));
-    writer.field("c_max_s", iteration.c_max.count());
+    writer.field("c_max_s", iteration.value.count());
     writer.field("bound_s", iteration.bound.count());
     writer.field("bound_kind", to_string(iteration.bound_kind));
     writer.field("microbatches", iteration.assignment.microbatches);

@@ -12,18 +12,9 @@
 
 namespace dflop {
 
-struct ScheduledIteration {
-  std::vector<Sample> samples;  ///< in batch order
-  Assignment assignment;
-  Seconds c_max{0};
-  Seconds bound{0};
-  ScheduleStatus status = ScheduleStatus::heuristic;
-  Objective objective = Objective::published;
-  BoundKind bound_kind = BoundKind::simple;
-  std::string reason;  ///< of status infeasible and fallback; not in files
-
-  /// (c_max - bound) / bound, proven.
-  double gap() const { return bound.count() > 0 ? (c_max - bound) / bound : 0.0; }
+/// A ScheduledIteration is a batch with the microbatches that its samples are in. Files have no reason.
+struct ScheduledIteration : ScheduleResult {
+  std::vector<Sample> samples = {};  ///< in batch order
 };
 
 struct ScheduleFile {

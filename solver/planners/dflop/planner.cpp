@@ -15,7 +15,6 @@
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/planners/dflop/module_durations.hpp"
-#include "solver/schedulers/random.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {

@@ -69,16 +69,15 @@ void add_shares(RankShares& shares, const Timeline& timeline) {
   shares.communication += wait / ranks;
 }
 
-/// Schedules and simulates iterations until there are `iterations` of them; `within_memory` has the scheduler
-/// keep to the memory. A score that does not fit stays as it is.
+/// Schedules and simulates iterations until there are `iterations` of them. A score that does not fit stays
+/// as it is.
 void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                  std::size_t iterations, bool within_memory = false) {
+                  std::size_t iterations, const ScheduleLimits& limits = {}) {
   const Bytes usable = request.cluster.gpu.usable_memory();
   for (std::size_t k = score.iterations.size(); k < iterations && score.fits; ++k) {
-    ScheduleRequest schedule{request.batches[k], plan, request.model, request.cost, request.seed, k};
-    if (within_memory) schedule.memory = usable;
-    const ScheduleResult scheduled = scheduler.schedule(schedule);
-    if (scheduled.status == ScheduleStatus::infeasible) {
+    const ScheduleResult scheduled =
+        scheduler.schedule({request.batches[k], plan, request.model, request.cost, request.seed, k, limits});
+    if (!scheduled.feasible()) {
       score.fits = false;
       break;
     }
@@ -151,7 +150,7 @@ class PlanSearch {
         bounds_(request),
         families_(request, space_, bounds_, closest_),
         lpt_(make_scheduler("lpt")),
-        scheduler_(make_scheduler(request.search.scheduler, {.steps = kFinalSteps, .prove = false})),
+        scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
         budget_(budget_of(request)) {}
 
   PlanResult run();
@@ -398,7 +397,10 @@ RankedPlan PlanSearch::finished(const Leaf& leaf, bool scheduled) const {
   RankedPlan best = ranked(leaf, leaf.score, *lpt_);
   if (!scheduled || scheduler_->name() == lpt_->name()) return best;
   PlanScore score;
-  extend_score(score, request_, leaf.plan, *scheduler_, request_.batches.size(), true);
+  ScheduleLimits limits;
+  limits.memory = request_.cluster.gpu.usable_memory();
+  limits.steps = kFinalSteps;
+  extend_score(score, request_, leaf.plan, *scheduler_, request_.batches.size(), limits);
   if (!score.fits) return best;
   RankedPlan other = ranked(leaf, score, *scheduler_);
   return other.objective < best.objective ? other : best;

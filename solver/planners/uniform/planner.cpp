@@ -9,7 +9,7 @@
 
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
-#include "solver/schedulers/random.hpp"
+#include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 namespace {

@@ -1,0 +1,83 @@
+// Solution: how good the answer of a search is, and how that is known.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// BoundKind says how a bound was proven.
+enum class BoundKind : std::uint8_t {
+  none,
+  simple,           ///< sums, largest items, counts; for the makespan: the work of each stage
+  linear_program,   ///< of the pipeline's makespan over fractional loads
+  integer_program,  ///< branch and bound
+};
+
+/// ScheduleStatus says how a search came to its answer.
+enum class ScheduleStatus : std::uint8_t {
+  heuristic,   ///< a solution without proof
+  optimal,     ///< proven
+  node_limit,  ///< best found when the node or step budget ended
+  time_limit,  ///< best found when the time ended
+  fallback,    ///< the method asked for refused or failed; a heuristic's solution
+  infeasible,  ///< no assignment obeys the caps, or none was found; Solution::reason says which
+};
+
+constexpr std::string_view to_string(BoundKind kind) {
+  switch (kind) {
+    case BoundKind::none:
+      return "none";
+    case BoundKind::simple:
+      return "simple";
+    case BoundKind::linear_program:
+      return "linear_program";
+    case BoundKind::integer_program:
+      return "integer_program";
+  }
+  return "";
+}
+
+constexpr std::string_view to_string(ScheduleStatus status) {
+  switch (status) {
+    case ScheduleStatus::heuristic:
+      return "heuristic";
+    case ScheduleStatus::optimal:
+      return "optimal";
+    case ScheduleStatus::node_limit:
+      return "node_limit";
+    case ScheduleStatus::time_limit:
+      return "time_limit";
+    case ScheduleStatus::fallback:
+      return "fallback";
+    case ScheduleStatus::infeasible:
+      return "infeasible";
+  }
+  return "";
+}
+
+/// Returns whether a value meets a lower bound to within rounding, which proves it optimal.
+constexpr bool meets_bound(double value, double bound) {
+  return value <= bound * (1.0 + 1e-9);
+}
+
+/// A Solution says what the answer of a search is worth and how that is known. Whatever holds such an answer
+/// derives from it.
+struct Solution {
+  Seconds value{0};  ///< the objective's value
+  Seconds bound{0};  ///< no answer has a smaller value
+  BoundKind bound_kind = BoundKind::simple;
+  ScheduleStatus status = ScheduleStatus::heuristic;
+  std::string reason = {};  ///< why it is infeasible or a fallback
+
+  bool feasible() const { return status != ScheduleStatus::infeasible; }
+  /// Returns whether the bound proves the value optimal.
+  bool met() const { return meets_bound(value.count(), bound.count()); }
+  /// Returns (value - bound) / bound, proven; zero without a bound.
+  double gap() const { return bound.count() > 0 ? (value - bound) / bound : 0.0; }
+};
+
+}  // namespace dflop

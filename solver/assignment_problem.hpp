@@ -1,0 +1,53 @@
+// Items into the bins of a pipeline, for the largest load or for the makespan.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "core/solution.hpp"
+#include "solver/bins.hpp"
+#include "solver/load_pipeline.hpp"
+
+namespace dflop {
+
+class MakespanBounds;
+
+/// An AssignmentProblem has items, bins and what is to be small: the largest load of `bins`, or the makespan
+/// of `pipeline` where there is one.
+struct AssignmentProblem {
+  BinProblem bins;
+  const LoadPipeline* pipeline = nullptr;  ///< of bins.dp replicas and bins.microbatches()
+  Features features = {};                  ///< of the pipeline's loads
+  MakespanBounds* bounds =
+      nullptr;  ///< of the pipeline, shared by the problems of many batches; may be absent
+
+  /// Returns the value of an assignment, in seconds. `bin` has one bin per item.
+  double objective(std::span<const std::int32_t> bin) const {
+    return pipeline == nullptr ? largest_load(bins, bin)
+                               : makespan(*pipeline, load_table(*pipeline, features, bin));
+  }
+};
+
+/// SolveLimits say when a search for an assignment ends, what it draws from and whom it tells.
+struct SolveLimits {
+  std::uint64_t seed = 0;
+  /// Work that a search may do, in its own steps; 0: what it thinks fit. The same result on every machine.
+  std::int64_t steps = 0;
+  /// Wall clock from the call on, in place of steps.
+  std::optional<Seconds> time = {};
+  std::stop_token stop = {};
+  /// Called with each better assignment that obeys the caps, and its objective; may be empty.
+  std::function<void(std::span<const std::int32_t>, double)> improved = {};
+  std::uint64_t stream = 0;  ///< tells apart problems of one seed, as iterations
+};
+
+/// An AssignmentSolution says which item is in which bin, and what that is worth.
+struct AssignmentSolution : Solution {
+  std::vector<std::int32_t> bin = {};  ///< per item; empty if infeasible
+};
+
+}  // namespace dflop

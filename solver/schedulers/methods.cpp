@@ -1,0 +1,269 @@
+#include "solver/schedulers/methods.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/support/random.hpp"
+#include "solver/bins/cap_table.hpp"
+#include "solver/bins/heuristics.hpp"
+#include "solver/bins/ilp.hpp"
+#include "solver/bins/local_search.hpp"
+#include "solver/makespan/bound.hpp"
+#include "solver/makespan/kernel.hpp"
+#include "solver/makespan/search.hpp"
+
+namespace dflop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A search for the makespan without limits takes so many steps, of 16 candidates each: the same result
+/// whatever the machine.
+constexpr std::int64_t kMakespanSteps = 4096;
+/// The part of the budget that is for the mean replica.
+constexpr double kStartPart = 0.5;
+/// An integer program of balanced bins with at most so many items x bins is solved in moments.
+constexpr std::size_t kSmallCells = 512;
+
+AssignmentSolution bounded(const BinProblem& problem, std::vector<std::int32_t> bin) {
+  return {{.bound = Seconds(lower_bound(problem))}, std::move(bin)};
+}
+
+/// Cuts the shuffled items into bins of equal counts.
+AssignmentSolution find_random(const BinProblem& problem, const SolveLimits& limits) {
+  return bounded(problem,
+                 place_in_order(problem, shuffled_items(problem.items(), limits.seed, limits.stream)));
+}
+
+/// Cuts the items as they come into bins of equal counts.
+AssignmentSolution find_sequential(const BinProblem& problem, const SolveLimits&) {
+  std::vector<std::int32_t> order(problem.items());
+  std::iota(order.begin(), order.end(), 0);
+  return bounded(problem, place_in_order(problem, order));
+}
+
+AssignmentSolution find_lpt(const BinProblem& problem, const SolveLimits&) {
+  return bounded(problem, lpt(problem));
+}
+
+AssignmentSolution find_karmarkar_karp(const BinProblem& problem, const SolveLimits&) {
+  return bounded(problem, karmarkar_karp(problem));
+}
+
+/// Runs the integer program where the problem is small and no time limit given, with that one's own number of
+/// nodes, else the local search.
+AssignmentSolution find_auto(const BinProblem& problem, const SolveLimits& limits) {
+  const bool small = problem.items() * problem.bins <= kSmallCells;
+  if (!small || limits.time) return local_search(problem, limits);
+  SolveLimits nodes = limits;
+  nodes.steps = 0;  // steps of a search are no branch-and-bound nodes
+  return solve_ilp(problem, nodes);
+}
+
+MakespanBound makespan_bound(const AssignmentProblem& problem) {
+  return problem.bounds != nullptr
+             ? problem.bounds->bound(problem.features)
+             : MakespanBounds(*problem.pipeline, BoundKind::simple).bound(problem.features);
+}
+
+/// A MakespanRun is one search for the smallest makespan: the best so far, and what is left of the budget. It
+/// starts from LPT; half of the budget goes to one replica that stands for all (mean_replica_start()).
+class MakespanRun {
+ public:
+  MakespanRun(const AssignmentProblem& problem, const SolveLimits& limits)
+      : problem_(problem), limits_(limits), random_(limits.seed, limits.stream) {}
+
+  AssignmentSolution solve() {
+    SolveLimits quick = limits_;
+    quick.improved = nullptr;
+    AssignmentSolution solution = find_method("lpt").solve(problem_, quick);
+    if (!solution.feasible()) return solution;
+    solution.reason.clear();
+    improve(std::move(solution.bin));
+    finish(solution);
+    return solution;
+  }
+
+ private:
+  void improve(std::vector<std::int32_t> first) {
+    take(std::move(first));
+    bound_ = makespan_bound(problem_);
+    const MakespanKernel kernel(*problem_.pipeline);
+    if (!met() && problem_.bins.dp > 1) {
+      std::vector<std::int32_t> start = mean_replica_start(problem_, random_, control(kStartPart));
+      if (start.empty()) used_ = 0;
+      take(std::move(start));
+    }
+    if (met()) return;
+    std::vector<std::int32_t> bin = best_;
+    SearchControl search = control(1.0);
+    search.improved = [&](std::span<const std::int32_t> better, double) {
+      if (limits_.improved) take({better.begin(), better.end()});
+    };
+    makespan_search(problem_, kernel, random_, search, bin);
+    take(std::move(bin));
+  }
+
+  void take(std::vector<std::int32_t> bin) {
+    if (bin.empty() && problem_.bins.items() > 0) return;
+    const double objective_s = problem_.objective(bin);
+    if (objective_s >= best_s_) return;
+    best_s_ = objective_s;
+    best_ = std::move(bin);
+    if (limits_.improved) limits_.improved(best_, best_s_);
+  }
+
+  bool met() const { return meets_bound(best_s_, bound_.seconds) || stopped(); }
+
+  bool stopped() const {
+    return limits_.stop.stop_requested() || (limits_.time && Clock::now() - begin_ >= *limits_.time);
+  }
+
+  std::int64_t steps() const { return limits_.steps > 0 ? limits_.steps : kMakespanSteps; }
+
+  /// Lasts from now until this part of the budget is used.
+  SearchControl control(double until) {
+    SearchControl control;
+    control.enough_s = bound_.seconds * (1 + 1e-9);
+    control.used = [this, until, from = Clock::now()] {
+      if (stopped()) return 1.0;
+      if (!limits_.time) return 0.0;
+      const Seconds all = *limits_.time * until - (from - begin_);
+      return all.count() > 0 ? (Clock::now() - from) / all : 1.0;
+    };
+    const auto part = static_cast<std::int64_t>(until * static_cast<double>(steps()));
+    control.steps = limits_.time ? std::numeric_limits<std::int64_t>::max() : part - used_;
+    used_ = part;
+    return control;
+  }
+
+  void finish(AssignmentSolution& solution) {
+    solution.bin = best_;
+    solution.value = Seconds(best_s_);
+    // The bound is that of a run; above the makespan of a pipeline that is only near it, it proves nothing.
+    const bool below = meets_bound(bound_.seconds, best_s_);
+    const bool met = meets_bound(best_s_, bound_.seconds);
+    solution.bound = Seconds(std::min(bound_.seconds, best_s_));
+    solution.bound_kind = bound_.kind;
+    solution.status = met && below   ? ScheduleStatus::optimal
+                      : met          ? ScheduleStatus::heuristic
+                      : limits_.time ? ScheduleStatus::time_limit
+                                     : ScheduleStatus::node_limit;
+  }
+
+  const AssignmentProblem& problem_;
+  const SolveLimits& limits_;
+  Clock::time_point begin_ = Clock::now();
+  Random random_;
+  std::int64_t used_ = 0;  ///< steps given away
+  std::vector<std::int32_t> best_;
+  double best_s_ = std::numeric_limits<double>::infinity();
+  MakespanBound bound_;
+};
+
+AssignmentSolution search_makespan(const AssignmentProblem& problem, const SolveLimits& limits) {
+  return MakespanRun(problem, limits).solve();
+}
+
+/// The table of methods: a row adds one. "auto" takes the method that fits, which for a makespan is the
+/// search for it: that has the result of LPT at once, and to balance the bins better first does not pay.
+constexpr std::array kMethods{
+    Method{"random", Objective::published, Budget::none, false, find_random},
+    Method{"sequential", Objective::published, Budget::none, false, find_sequential},
+    Method{"lpt", Objective::published, Budget::none, true, find_lpt},
+    Method{"karmarkar-karp", Objective::published, Budget::none, true, find_karmarkar_karp},
+    Method{"local-search", Objective::bins, Budget::steps, true, local_search},
+    Method{"ilp", Objective::published, Budget::nodes, true, solve_ilp},
+    Method{"makespan", Objective::makespan, Budget::steps, true, local_search, search_makespan},
+    Method{"auto", Objective::makespan, Budget::steps, true, find_auto, search_makespan},
+};
+
+void require_enough_items(const BinProblem& problem) {
+  if (problem.allow_empty || problem.items() >= static_cast<std::size_t>(problem.bins)) return;
+  throw Error(ErrorKind::input, std::to_string(problem.items()) + " items cannot fill " +
+                                    std::to_string(problem.bins) + " bins");
+}
+
+AssignmentSolution infeasible(std::string reason) {
+  return {{.status = ScheduleStatus::infeasible, .reason = std::move(reason)}};
+}
+
+/// Puts bins in order where that breaks no cap on microbatches in flight.
+void arrange(const BinProblem& problem, std::vector<std::int32_t>& bin) {
+  std::vector<std::int32_t> arranged = bin;
+  arrange_bins(problem, arranged);
+  if (!broken_cap(problem, arranged)) bin = std::move(arranged);
+}
+
+/// Gives a solution of balanced bins its value, and the bound of the makespan where there is a pipeline.
+void rate(const Method& method, const AssignmentProblem& problem, AssignmentSolution& solution) {
+  const double value_s = problem.objective(solution.bin);
+  double bound_s = solution.bound.count();
+  if (problem.pipeline != nullptr) {
+    const MakespanBound bound = makespan_bound(problem);
+    bound_s = bound.seconds;
+    solution.bound_kind = bound.kind;
+    if (solution.status != ScheduleStatus::fallback) solution.status = ScheduleStatus::heuristic;
+  }
+  const bool below = meets_bound(bound_s, value_s);
+  if (!below && problem.pipeline == nullptr) {
+    throw Error(ErrorKind::internal, fmt::format("{}: a largest load of {} s below its bound of {} s",
+                                                 method.name, value_s, bound_s));
+  }
+  if (below && meets_bound(value_s, bound_s)) solution.status = ScheduleStatus::optimal;
+  if (solution.status != ScheduleStatus::fallback) solution.reason.clear();
+  solution.value = Seconds(value_s);
+  // Sums in another order may round to above the objective; the bound of a makespan is that of a run, and
+  // may be further above the pipeline's, which then proves nothing.
+  solution.bound = Seconds(std::min(bound_s, value_s));
+}
+
+}  // namespace
+
+AssignmentSolution Method::solve(const AssignmentProblem& problem, const SolveLimits& limits) const {
+  if (problem.pipeline != nullptr && find_makespan != nullptr) return find_makespan(problem, limits);
+  require_enough_items(problem.bins);
+  if (auto reason = impossible_cap(problem.bins)) return infeasible(std::move(*reason));
+  SolveLimits inner = limits;
+  if (problem.pipeline != nullptr) inner.improved = nullptr;
+  AssignmentSolution solution = find_bins(problem.bins, inner);
+  if (!solution.feasible()) return infeasible(fmt::format("{}: {}", name, solution.reason));
+  const auto broken = solution.bin.empty() ? std::optional<std::string>("no bin with room for an item")
+                                           : broken_cap(problem.bins, solution.bin);
+  if (broken && problem.bins.items() > 0) {
+    std::string reason = fmt::format("{} breaks a cap: {}", name, *broken);
+    solution.bin = obey_caps(problem.bins, limits);
+    if (solution.bin.empty()) return infeasible(reason + "; no assignment that obeys all caps was found");
+    solution.status = ScheduleStatus::fallback;
+    solution.reason = std::move(reason);
+  }
+  if (minimises) arrange(problem.bins, solution.bin);
+  rate(*this, problem, solution);
+  if (limits.improved && (problem.pipeline != nullptr || broken))
+    limits.improved(solution.bin, solution.value.count());
+  return solution;
+}
+
+std::span<const Method> methods() {
+  return kMethods;
+}
+
+const Method& find_method(std::string_view name) {
+  const auto known =
+      std::find_if(kMethods.begin(), kMethods.end(), [&](const Method& m) { return m.name == name; });
+  if (known != kMethods.end()) return *known;
+  std::string names;
+  for (const Method& method : kMethods) names += (names.empty() ? "" : ", ") + std::string(method.name);
+  throw Error(ErrorKind::usage, fmt::format("unknown method '{}', expected one of {}", name, names));
+}
+
+}  // namespace dflop

@@ -1,0 +1,47 @@
+// The methods that put items into bins, by name.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/scheduler.hpp"
+#include "solver/assignment_problem.hpp"
+
+namespace dflop {
+
+/// Budget says what the work of a method is counted in where no time limit ends it.
+enum class Budget : std::uint8_t {
+  none,   ///< it does what it does
+  steps,  ///< of a search
+  nodes,  ///< of branch and bound
+};
+
+/// A Method is one way to put items into the bins of a problem: a row of the table in methods.cpp.
+struct Method {
+  std::string_view name;
+  Objective objective;  ///< what it makes small where nothing else is asked for
+  Budget budget;
+  bool minimises;  ///< it looks at costs; its bins are then arranged for the pipeline (arrange_bins())
+  /// Finds bins of which the largest load is small; without any where none were found. It may break caps:
+  /// then an assignment that obeys them is searched for, and reported as fallback.
+  AssignmentSolution (*find_bins)(const BinProblem& problem, const SolveLimits& limits);
+  /// Finds the bins of a pipeline's makespan, caps obeyed. Null: it balances bins all the same, and
+  /// the makespan of what came out is reported.
+  AssignmentSolution (*find_makespan)(const AssignmentProblem& problem, const SolveLimits& limits) = nullptr;
+
+  /// Puts every item in exactly one bin, no bin empty unless allowed, all caps obeyed; or has status
+  /// infeasible and says why. The bound is that of problem.bounds where there is one. Safe to call from
+  /// several threads at once.
+  /// @throws Error (input) if there are fewer items than bins and no bin may be empty.
+  AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const;
+};
+
+/// Returns all methods in the order in which they are to be listed.
+std::span<const Method> methods();
+
+/// Returns the method of a name.
+/// @throws Error (usage) for a name that no method has.
+const Method& find_method(std::string_view name);
+
+}  // namespace dflop
