@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/units.hpp"
+
 namespace dflop {
 namespace {
 
@@ -30,11 +32,11 @@ std::string_view to_string(Element element) {
 std::size_t bytes_of(Element element) {
   switch (element) {
     case Element::f32:
-      return 4;
+      return kFp32Bytes;
     case Element::f64:
-      return 8;
+      return kFp64Bytes;
     case Element::bf16:
-      return 2;
+      return kBf16Bytes;
   }
   return 0;
 }

@@ -33,6 +33,13 @@ constexpr Bytes operator-(Bytes a, Bytes b) {
   return {a.count - b.count};
 }
 
+/// Bytes of one number, by the format in which it is stored. Programs and the analytic model count
+/// activations, weights and what is sent of both in bf16, and gradients summed over microbatches and
+/// optimizer states in fp32.
+inline constexpr std::int64_t kBf16Bytes = 2;
+inline constexpr std::int64_t kFp32Bytes = 4;
+inline constexpr std::int64_t kFp64Bytes = 8;
+
 /// Floating-point operations. A double: 10^15 per iteration and more, exact counts are of no use.
 struct Flop {
   double count = 0;

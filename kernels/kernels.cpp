@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/units.hpp"
 
 namespace dflop {
 namespace {

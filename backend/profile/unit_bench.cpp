@@ -18,8 +18,7 @@ constexpr double kRopeBase = 10'000;
 // were predicted 4.7 % too short with 4 MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of four
 // runs of `dflop fidelity --steps 24 --budget-s 8` with the grid's plan "one rank").
 constexpr std::int64_t kColdValues = std::int64_t{1} << 21;
-constexpr std::int64_t kFlushes = 4;   // caches that are written to flush one
-constexpr std::int64_t kSumBytes = 4;  // at least
+constexpr std::int64_t kFlushes = 4;  // caches that are written to flush one
 
 /// Returns a stage with one layer of each module and all else.
 StagePlace all_units(int tp) {
@@ -108,7 +107,8 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       loss_(rank, 1, 1),
       other_(rank, 1, kColdValues),
       flushes_(role == BenchRole::measures && rank.device.cache() > Bytes{0}),
-      flushed_(rank, 1, flushes_ && rank.tp_rank == 0 ? kFlushes * rank.device.cache().count / kSumBytes : 0),
+      flushed_(rank, 1,
+               flushes_ && rank.tp_rank == 0 ? kFlushes * rank.device.cache().count / kFp32Bytes : 0),
       meeting_(rank, 1, 1),
       begin_(rank.device.make_event()),
       end_(rank.device.make_event()) {

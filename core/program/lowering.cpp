@@ -8,8 +8,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kActivationBytes = 2;  // bf16
-constexpr std::int64_t kGradientBytes = 4;    // fp32, as accumulated over microbatches
+constexpr std::int64_t kActivationBytes = kBf16Bytes;
+constexpr std::int64_t kGradientBytes = kFp32Bytes;  // as accumulated over microbatches
 
 constexpr std::int64_t kMostBuckets = 1024;  // a stage; more say nothing and cost time
 

@@ -18,13 +18,17 @@ namespace {
 // rows; it is not a count of kernels.
 constexpr double kSingleStepLaunches = 1.4;
 
+// Adam reads gradient, parameter, mean and variance and writes the last three, and the parameter once more
+// as the layers take it.
+constexpr double kAdamBytes = 7 * kFp32Bytes + kBf16Bytes;
+
 }  // namespace
 
 AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
     : model_(std::move(model)), cluster_(std::move(cluster)) {}
 
 Seconds AnalyticCostModel::tensor_all_reduce(const Stage& stage, double tokens, int width) const {
-  return tensor_all_reduce_time(cluster_, stage.tp, 2 * tokens * width);
+  return tensor_all_reduce_time(cluster_, stage.tp, kBf16Bytes * tokens * width);
 }
 
 PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
@@ -120,7 +124,7 @@ Seconds AnalyticCostModel::all_reduce(const Collective& collective, const Progra
 
 Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
   const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
-  return memory_time(cluster_.gpu, 30 * owned);
+  return memory_time(cluster_.gpu, kAdamBytes * owned);
 }
 
 ModelState AnalyticCostModel::model_state(const Stage& stage) const {

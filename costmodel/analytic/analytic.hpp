@@ -6,8 +6,8 @@
 
 namespace dflop {
 
-/// Roofline for compute, latency and bandwidth for communication, counted bytes for memory. Without state;
-/// safe to use from several threads.
+/// An AnalyticCostModel takes a roofline for compute, latency and bandwidth for communication, and counts the
+/// bytes of memory. It has no state and is safe to use from several threads.
 class AnalyticCostModel final : public CostModel {
  public:
   AnalyticCostModel(ModelSpec model, ClusterSpec cluster);

@@ -9,8 +9,8 @@
 
 namespace dflop {
 
-/// Bytes that each rank of each participant sends and as many that it receives, at the same time over both
-/// kinds of links.
+/// A phase is the bytes that each rank of each participant sends and as many that it receives, at the same
+/// time over both kinds of links.
 struct CollectivePhase {
   Seconds latency{0};        ///< of all steps together
   double node_bytes = 0;     ///< over links inside a node
@@ -19,8 +19,9 @@ struct CollectivePhase {
   bool operator==(const CollectivePhase&) const = default;
 };
 
-/// An all-reduce of B bytes over n participants on k nodes with g on the fullest and e on the emptiest. Ranks
-/// with the same tp index form one, all of them at once. One node: a ring, whatever the algorithm.
+/// Returns the phases of an all-reduce of B bytes over n participants on k nodes with g on the fullest and e
+/// on the emptiest. Ranks with the same tp index form one, all of them at once. One node: a ring, whatever
+/// the algorithm.
 ///   ring          2 (n - 1) steps over all ranks, in as many rings as a node has participants, each of which
 ///                 leaves the node by another card (Thakur et al. 2005; NCCL): 2 (n - 1) / n B inside the
 ///                 node, 1 / e of that between nodes
@@ -34,11 +35,11 @@ struct CollectivePhase {
 std::vector<CollectivePhase> all_reduce_phases(const ClusterSpec& cluster, const Collective& collective,
                                                const Program& program);
 
-/// Bandwidth between nodes of each rank of a participant in a collective, the others of its node being at
-/// work too.
+/// Returns the bandwidth between nodes of each rank of a participant in a collective, the others of its node
+/// being at work too.
 double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program);
 
-/// Time of a phase with nothing else on the links.
+/// Returns the time of a phase with nothing else on the links.
 Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, double network_bandwidth);
 
 }  // namespace dflop

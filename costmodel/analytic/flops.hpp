@@ -14,41 +14,41 @@ namespace dflop {
 /// 2 FLOP per weight and token (Narayanan et al. 2021).
 Flop linear_flop(double parameters, double tokens);
 
-/// Attention core, forward, on one of `tp` ranks: QK^T and PV, each 2 * heads * head_dim per attention pair;
-/// half of the pairs when causal (Dao 2023).
+/// Returns the FLOP of the attention core, forward, on one of `tp` ranks: QK^T and PV, each 2 * heads *
+/// head_dim per attention pair; half of the pairs when causal (Dao 2023).
 Flop attention_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
 
-/// One layer's forward pass on one of `tp` ranks, padded heads included.
+/// Returns the FLOP of one layer's forward pass on one of `tp` ranks, padded heads included.
 Flop layer_forward_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
 
-/// One layer's backward pass: twice the forward, for inputs and weights (or for both operands of QK^T and
-/// PV). What flash attention computes again inside its kernel is a matter of time and not counted (PaLM,
-/// appendix B).
+/// Returns the FLOP of one layer's backward pass: twice the forward, for inputs and weights (or for both
+/// operands of QK^T and PV). What flash attention computes again inside its kernel is a matter of time and
+/// not counted (PaLM, appendix B).
 Flop layer_backward_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
 
-/// What recomputation adds to one layer's backward pass: nothing, the attention core (Korthikanti et al.
-/// 2022), or the whole forward.
+/// Returns what recomputation adds to one layer's backward pass: nothing, the attention core (Korthikanti et
+/// al. 2022), or the whole forward.
 Flop layer_recomputation_flop(const TransformerSpec& spec, const Workload& work, Recomputation recomputation,
                               int tp = 1);
 
-/// Connector tokens that come out of an encoder workload: tokens / merge.
+/// Returns the connector tokens that come out of an encoder workload: tokens / merge.
 double connector_tokens(const ConnectorSpec& spec, const Workload& encoder);
 
-/// Connector, forward, on one of `tp` ranks.
+/// Returns the FLOP of the connector, forward, on one of `tp` ranks.
 Flop connector_flop(const ConnectorSpec& spec, const Workload& encoder, int tp = 1);
 
-/// Vocabulary head, forward, on one of `tp` ranks: 2 * hidden * vocabulary per token. The embedding is a
-/// lookup, no FLOP.
+/// Returns the FLOP of the vocabulary head, forward, on one of `tp` ranks: 2 * hidden * vocabulary per token.
+/// The embedding is a lookup, no FLOP.
 Flop head_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
 
-/// Forward FLOP of all encoder layers and the connector; the unpadded model.
+/// Returns the forward FLOP of all encoder layers and the connector; the unpadded model.
 Flop encoder_flop(const ModelSpec& model, const Workload& encoder);
 
-/// Forward FLOP of all LLM layers and the vocabulary head; the unpadded model.
+/// Returns the forward FLOP of all LLM layers and the vocabulary head; the unpadded model.
 Flop llm_flop(const ModelSpec& model, const Workload& llm);
 
-/// Forward and backward FLOP of the unpadded model without recomputation: the numerator of MFU (PaLM,
-/// appendix B).
+/// Returns the forward and backward FLOP of the unpadded model without recomputation: the numerator of MFU
+/// (PaLM, appendix B).
 Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm);
 
 }  // namespace dflop

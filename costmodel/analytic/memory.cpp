@@ -16,8 +16,9 @@ struct LayerBytes {
 };
 
 LayerBytes layer_bytes(const TransformerSpec& spec, int tp) {
-  return {2 * std::int64_t{spec.hidden}, 2 * spec.heads_per_rank(tp) * spec.head_dim,
-          2 * spec.kv_heads_per_rank(tp) * spec.head_dim, (spec.gated_mlp ? 6 : 4) * spec.ffn_per_rank(tp)};
+  return {kBf16Bytes * spec.hidden, kBf16Bytes * spec.heads_per_rank(tp) * spec.head_dim,
+          kBf16Bytes * spec.kv_heads_per_rank(tp) * spec.head_dim,
+          kBf16Bytes * (spec.gated_mlp ? 3 : 2) * spec.ffn_per_rank(tp)};
 }
 
 /// Tokens of which one rank holds the tensors between tp regions.
@@ -64,8 +65,8 @@ std::int64_t merged_tokens(const ConnectorSpec& spec, const Workload& encoder) {
 std::int64_t connector_tensor(const ConnectorSpec& spec, std::size_t i, const Stage& stage,
                               std::int64_t tokens) {
   const std::int64_t width = spec.widths[i];
-  if (i % 2 == 1) return 2 * tokens * (round_up(width, stage.tp) / stage.tp);
-  return 2 * resident_tokens(tokens, stage) * width;
+  if (i % 2 == 1) return kBf16Bytes * tokens * (round_up(width, stage.tp) / stage.tp);
+  return kBf16Bytes * resident_tokens(tokens, stage) * width;
 }
 
 std::int64_t connector_kept(const ConnectorSpec& spec, const Stage& stage, const Workload& encoder) {
@@ -84,30 +85,31 @@ std::int64_t connector_workspace(const ConnectorSpec& spec, const Stage& stage, 
     most = std::max(most,
                     connector_tensor(spec, i - 1, stage, tokens) + connector_tensor(spec, i, stage, tokens));
   }
-  return most + gathered(stage, 2 * tokens * spec.widths.front());
+  return most + gathered(stage, kBf16Bytes * tokens * spec.widths.front());
 }
 
 std::int64_t head_kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
-  const std::int64_t value = spec.fused_cross_entropy ? 2 : 4;
-  return resident_tokens(tokens, stage) * 4 * spec.hidden +
+  const std::int64_t value = spec.fused_cross_entropy ? kBf16Bytes : kFp32Bytes;
+  return resident_tokens(tokens, stage) * 2 * kBf16Bytes * spec.hidden +
          tokens * value * spec.vocabulary_per_rank(stage.tp);
 }
 
 std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
-  const std::int64_t hidden = 2 * std::int64_t{spec.hidden};
-  const std::int64_t logits = spec.fused_cross_entropy ? 0 : tokens * 2 * spec.vocabulary_per_rank(stage.tp);
+  const std::int64_t hidden = kBf16Bytes * spec.hidden;
+  const std::int64_t logits =
+      spec.fused_cross_entropy ? 0 : tokens * kBf16Bytes * spec.vocabulary_per_rank(stage.tp);
   const std::int64_t whole = gathered(stage, tokens * hidden);
   if (op == Op::forward || tokens == 0) return logits + whole;
   const std::int64_t gradient = std::max(whole, resident_tokens(tokens, stage) * hidden);
-  return logits + whole + gradient + 2 * spec.embedding_parameters(stage.tp);
+  return logits + whole + gradient + kBf16Bytes * spec.embedding_parameters(stage.tp);
 }
 
 /// bf16 weight gradients of one layer of each module that works on the stage.
 std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
   std::int64_t bytes = 0;
   if (stage.encoder_layers > 0 && !work.encoder.empty())
-    bytes += 2 * model.encoder.layer_parameters(stage.tp);
-  if (stage.llm_layers > 0 && !work.llm.empty()) bytes += 2 * model.llm.layer_parameters(stage.tp);
+    bytes += kBf16Bytes * model.encoder.layer_parameters(stage.tp);
+  if (stage.llm_layers > 0 && !work.llm.empty()) bytes += kBf16Bytes * model.llm.layer_parameters(stage.tp);
   return bytes;
 }
 
@@ -116,7 +118,9 @@ std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const W
 ModelState model_state_bytes(const Stage& stage, const ModelSpec& model) {
   const std::int64_t parameters = stage_parameters(stage, model);
   const int shares = stage.zero1 ? stage.dp : 1;
-  return {{2 * parameters}, {4 * parameters}, {round_up(12 * parameters, shares) / shares}};
+  return {{kBf16Bytes * parameters},
+          {kFp32Bytes * parameters},
+          {round_up(3 * kFp32Bytes * parameters, shares) / shares}};
 }
 
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {

@@ -8,14 +8,14 @@
 
 namespace dflop {
 
-/// Parameters, gradients and optimizer states: 2 bytes a parameter (bf16), 4 (fp32 gradient) and 12 (Adam:
-/// fp32 parameter, mean, variance), the 12 divided by dp under ZeRO-1 (Rajbhandari et al. 2020; Megatron-LM's
-/// distributed optimizer: 6 + 12 / dp).
+/// Returns parameters, gradients and optimizer states: 2 bytes a parameter (bf16), 4 (fp32 gradient) and 12
+/// (Adam: fp32 parameter, mean, variance), the 12 divided by dp under ZeRO-1 (Rajbhandari et al. 2020;
+/// Megatron-LM's distributed optimizer: 6 + 12 / dp).
 ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 
-/// What one rank keeps of a microbatch from its forward to its backward (Korthikanti et al. 2022 with flash
-/// attention, that is without the terms in s²). Bytes per token and layer, hidden h, query and KV widths q
-/// and k and MLP width f of the rank:
+/// Returns what one rank keeps of a microbatch from its forward to its backward (Korthikanti et al. 2022 with
+/// flash attention, that is without the terms in s²). Bytes per token and layer, hidden h, query and KV
+/// widths q and k and MLP width f of the rank:
 ///   none       8 h = inputs of two norms (4), of QKV (2) and of the MLP (2); with dropout 2 h
 ///              more, two masks
 ///              4 q + 4 k = Q, K, V and the attention output, which the output projection reads
@@ -33,11 +33,12 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 /// softmax in fp32 (4), from which the backward pass makes the logits' gradient.
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
 
-/// What one rank keeps of it between the parts of a split backward: activation_bytes() without recomputation.
+/// Returns what one rank keeps of a microbatch between the parts of a split backward: activation_bytes()
+/// without recomputation.
 Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
 
-/// What one rank holds only during a forward or backward pass: the most that any one of its layers, the
-/// connector or the head needs, as they run one after the other. A layer needs
+/// Returns what one rank holds only during a forward or backward pass: the most that any one of its layers,
+/// the connector or the head needs, as they run one after the other. A layer needs
 ///   forward: what `none` would keep and its mode does not, plus its output (2 h);
 ///   backward: the same, rebuilt, plus the gradients of its input (2 h) and of the MLP's intermediates;
 ///   backward_input: the same, and what those before it have rebuilt, which stays for their backward_weight;

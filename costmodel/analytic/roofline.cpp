@@ -7,8 +7,8 @@
 namespace dflop {
 namespace {
 
-constexpr double kElementBytes = 2;         // bf16
-constexpr double kAccumulateBytes = 4 + 4;  // an fp32 gradient, read and written
+constexpr double kElementBytes = kBf16Bytes;
+constexpr double kAccumulateBytes = 2 * kFp32Bytes;  // a gradient, read and written
 constexpr std::int64_t kHeadDimMultiple = 32;
 constexpr double kAttentionBackwardFlop = 2.5;
 

@@ -21,7 +21,7 @@ struct PassTimes {
   PassTimes& operator+=(const PassTimes& other);
 };
 
-/// Y[tokens, outputs] = X[tokens, inputs] W and its two gradients, bf16.
+/// Returns the times of Y[tokens, outputs] = X[tokens, inputs] W and its two gradients, bf16.
 ///
 /// Arithmetic: 2 * tokens * inputs * outputs FLOP in each pass, at
 ///   peak * gemm_efficiency * t / (t + gemm_half_tokens) * w / (w + gemm_half_width),
@@ -30,7 +30,7 @@ struct PassTimes {
 /// fp32 (Megatron-LM's fused accumulation).
 PassTimes matrix_product(const GpuSpec& gpu, double tokens, double inputs, double outputs);
 
-/// The attention core. backward_weight is zero.
+/// Returns the times of the attention core. backward_weight is zero.
 ///
 /// Without flash attention every value of the s² matrices of the rank's heads is moved: 2 bytes by each of
 /// two products forward and four backward, which take the longer of that and of their arithmetic at
@@ -48,9 +48,9 @@ PassTimes matrix_product(const GpuSpec& gpu, double tokens, double inputs, doubl
 /// the GPU's processors. Traffic: Q, K, V and the output once; in the backward pass their gradients too.
 PassTimes attention_core(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp);
 
-/// One transformer layer: four products (fused QKV, output, MLP up with gate, MLP down), the attention core,
-/// and what streams through memory. Elements moved per token, hidden h, query and KV widths q and k, MLP
-/// width f:
+/// Returns the times of one transformer layer: four products (fused QKV, output, MLP up with gate, MLP down),
+/// the attention core, and what streams through memory. Elements moved per token, hidden h, query and KV
+/// widths q and k, MLP width f:
 ///   forward:  10 h = two norms (read, write: 2 each) and two residual adds (read two, write one: 3 each)
 ///             2 (q + k) = rotary embedding or biases of Q and K (read, write)
 ///             3 f gated (read two, write one), 2 f else
@@ -61,22 +61,22 @@ PassTimes attention_core(const GpuSpec& gpu, const TransformerSpec& spec, const 
 PassTimes transformer_layer(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp,
                             bool sequence_parallel);
 
-/// The connector's products, split alternately by column and by row, and its activations between them (read
-/// and write; backward: read two, write one). kernel_overhead once per pass.
+/// Returns the times of the connector's products, split alternately by column and by row, and its activations
+/// between them (read and write; backward: read two, write one). kernel_overhead once per pass.
 PassTimes connector(const GpuSpec& gpu, const ConnectorSpec& spec, const Workload& encoder, int tp);
 
-/// Vocabulary-parallel head and loss. Beside the product, bytes per token and vocabulary entry of the rank:
-/// forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4), backward 6 (softmax 4 to bf16
-/// gradient 2); step by step (Megatron-LM, cross_entropy.py, 2022) forward 38 (to fp32: 6; maximum: 4; less
-/// the maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times the loss's gradient: 8; to
-/// bf16: 6). kernel_overhead once per pass.
+/// Returns the times of the vocabulary-parallel head and the loss. Beside the product, bytes per token and
+/// vocabulary entry of the rank: forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4),
+/// backward 6 (softmax 4 to bf16 gradient 2); step by step (Megatron-LM, cross_entropy.py, 2022) forward 38
+/// (to fp32: 6; maximum: 4; less the maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times
+/// the loss's gradient: 8; to bf16: 6). kernel_overhead once per pass.
 PassTimes vocabulary_head(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work, int tp);
 
-/// Embedding lookup: rows read and written in bf16; backward: bf16 gradients added to fp32 rows (2 + 4 + 4
-/// bytes).
+/// Returns the times of the embedding lookup: rows read and written in bf16; backward: bf16 gradients added
+/// to fp32 rows (2 + 4 + 4 bytes).
 PassTimes embedding(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work);
 
-/// Time to move `bytes` between GPU memory and processors.
+/// Returns the time to move `bytes` between GPU memory and processors.
 Seconds memory_time(const GpuSpec& gpu, double bytes);
 
 }  // namespace dflop

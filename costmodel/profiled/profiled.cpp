@@ -11,8 +11,8 @@
 namespace dflop {
 namespace {
 
-constexpr double kProgramValueBytes = 2;  // of activations, as lower() counts them
-constexpr double kProgramSumBytes = 4;    // of gradients
+constexpr double kProgramValueBytes = kBf16Bytes;  // of activations, as lower() counts them
+constexpr double kProgramSumBytes = kFp32Bytes;    // of gradients
 
 /// Whether a layer's part runs once more before its backward.
 bool is_recomputed(Recomputation recomputation, bool attention) {
