@@ -6,6 +6,7 @@
 
 namespace dflop {
 
+/// A problem: residuals, a point to start from, and bounds.
 struct LeastSquares {
   /// Residuals at a point; their number is the same at every point.
   std::function<std::vector<double>(const std::vector<double>&)> residuals;
@@ -18,17 +19,18 @@ struct LeastSquares {
   int most_steps = 200;
 };
 
+/// The point at which the search ended.
 struct LeastSquaresFit {
   std::vector<double> point;
   double cost = 0;  ///< half the sum
   int steps = 0;    ///< accepted
 };
 
-/// Levenberg-Marquardt (Marquardt 1963) with projection on the bounds: variables at a bound whose gradient
-/// points outward are held for the step, the others' step is clipped (Kanzow, Yamashita and Fukushima 2004).
-/// Robust costs by reweighting in each step (Triggs et al. 2000, without their second-order term).
-/// Derivatives by forward differences of 1e-4, so that variables should be of the order of 1. Ends when a
-/// step changes the cost by less than 1e-9 of it. Deterministic.
+/// Minimizes by Levenberg-Marquardt (Marquardt 1963) with projection on the bounds: variables at a bound
+/// whose gradient points outward are held for the step, the others' step is clipped (Kanzow, Yamashita and
+/// Fukushima 2004). Robust costs by reweighting in each step (Triggs et al. 2000, without their second-order
+/// term). Derivatives by forward differences of 1e-4, so that variables should be of the order of 1. Ends
+/// when a step changes the cost by less than 1e-9 of it. Deterministic.
 /// @throws Error (internal) if sizes differ, the start is out of bounds, or a residual is not finite there.
 LeastSquaresFit minimize(const LeastSquares& problem);
 

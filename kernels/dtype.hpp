@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/units.hpp"
+
 namespace dflop {
 
 /// The precision of activations and weights. Sums (statistics, gradients of weights, optimizer states, master
@@ -29,18 +31,18 @@ constexpr std::string_view to_string(DType dtype) {
 constexpr std::size_t bytes_of(DType dtype) {
   switch (dtype) {
     case DType::f32:
-      return 4;
+      return kFp32Bytes;
     case DType::f64:
-      return 8;
+      return kFp64Bytes;
     case DType::bf16:
-      return 2;
+      return kBf16Bytes;
   }
   return 0;
 }
 
 /// Returns the bytes of one sum.
 constexpr std::size_t sum_bytes_of(DType dtype) {
-  return dtype == DType::f64 ? 8 : 4;
+  return dtype == DType::f64 ? kFp64Bytes : kFp32Bytes;
 }
 
 /// A bfloat16 is the upper half of a float.

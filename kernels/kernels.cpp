@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "core/units.hpp"
 
 namespace dflop {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/communicator.hpp"
-#include "traces/files/profile.hpp"
+#include "core/measured/profile.hpp"
 
 namespace dflop {
 

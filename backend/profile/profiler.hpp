@@ -7,9 +7,9 @@
 
 #include "backend/profile/unit_profiler.hpp"
 #include "backend/world.hpp"
+#include "core/measured/profile.hpp"
 #include "core/model.hpp"
 #include "core/units.hpp"
-#include "traces/files/profile.hpp"
 
 namespace dflop {
 

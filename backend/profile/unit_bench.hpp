@@ -11,7 +11,7 @@
 #include "backend/model/embeddings.hpp"
 #include "backend/model/lm_head.hpp"
 #include "backend/model/transformer_layer.hpp"
-#include "traces/files/profile.hpp"
+#include "core/measured/profile.hpp"
 
 namespace dflop {
 

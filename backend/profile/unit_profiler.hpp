@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "backend/model/tensor.hpp"
+#include "core/measured/profile.hpp"
 #include "core/model.hpp"
 #include "core/units.hpp"
-#include "traces/files/profile.hpp"
 
 namespace dflop {
 

@@ -1,9 +1,25 @@
 #include "costmodel/correction/adaptive.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
 #include <utility>
+
+#include "core/error.hpp"
+#include "core/support/median.hpp"
 
 namespace dflop {
 namespace {
+
+constexpr int kFirstRatios = 4;         // before which a spread is not known
+constexpr double kLeastSpread = 0.005;  // of log ratios: smaller changes are not worth a switch
+constexpr double kMostLearned = 2;      // deviations, by which one iteration changes what is usual
+constexpr double kMostDeviations = 4;   // one slow iteration takes no quiet monitor to its limit
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw Error(ErrorKind::input, "correction switch: expected " + what);
+}
 
 SwitchOptions options_for(std::optional<SwitchRule> rule, SwitchOptions options) {
   if (rule != SwitchRule::keep) options.probe = 0;
@@ -11,6 +27,90 @@ SwitchOptions options_for(std::optional<SwitchRule> rule, SwitchOptions options)
 }
 
 }  // namespace
+
+std::string_view to_string(SwitchState state) {
+  constexpr std::array<std::string_view, 5> names = {"learning", "measuring_off", "measuring_on", "tracking",
+                                                     "resting"};
+  return names[static_cast<std::size_t>(state)];
+}
+
+CorrectionSwitch::CorrectionSwitch(SwitchOptions options) : options_(options) {
+  require(options.measure >= 1, "at least 1 iteration to measure, found " + std::to_string(options.measure));
+  require(options.window >= 1, "a window of at least 1 iteration, found " + std::to_string(options.window));
+  require(options.slack >= 0, "a slack of at least 0, found " + std::to_string(options.slack));
+  require(options.probe >= 0, "a probe in at least 0 iterations, found " + std::to_string(options.probe));
+  require(options.limit > 0, "a limit above 0, found " + std::to_string(options.limit));
+}
+
+bool CorrectionSwitch::tracks() const {
+  if (state_ == SwitchState::resting) return options_.probe > 0 && (count_ + 1) % options_.probe == 0;
+  return state_ != SwitchState::measuring_off;
+}
+
+void CorrectionSwitch::enter(SwitchState state) {
+  state_ = state;
+  count_ = watched_ = 0;
+  measured_.clear();
+  benefits_ = mean_ = squares_ = rise_ = fall_ = 0;
+}
+
+bool CorrectionSwitch::observe(const SwitchInput& input) {
+  const auto positive = [](Seconds time) { return std::isfinite(time.count()) && time.count() > 0; };
+  require(positive(input.actual) && positive(input.predicted),
+          "positive times, found " + std::to_string(input.actual.count()) + " s actual and " +
+              std::to_string(input.predicted.count()) + " s predicted");
+  require(std::isfinite(input.benefit), "a finite benefit, found " + std::to_string(input.benefit));
+  const bool tracked = tracks();
+  ++iterations_;
+  ++count_;
+  if (state_ == SwitchState::tracking) return end_of_window(input.benefit);
+  if (state_ == SwitchState::resting) {
+    if (!tracked) watch(std::log(input.actual / input.predicted));  // a probe's time has its cost in it
+    if (tracked && input.changed) enter(SwitchState::tracking);
+    return false;
+  }
+  if (state_ == SwitchState::learning) {
+    if (count_ == options_.window) enter(SwitchState::measuring_off);
+    return false;
+  }
+  measured_.push_back(std::log(input.actual / input.predicted));
+  if (count_ < options_.measure) return false;
+  const double usual = median(measured_);
+  if (state_ == SwitchState::measuring_off) {
+    without_ = usual;
+    enter(SwitchState::measuring_on);
+  } else {
+    cost_ = std::max(0.0, 1 - std::exp(without_ - usual));
+    enter(SwitchState::tracking);
+  }
+  return false;
+}
+
+bool CorrectionSwitch::end_of_window(double benefit) {
+  benefits_ += benefit;
+  if (count_ < options_.window) return false;
+  benefit_ = benefits_ / options_.window;
+  enter(benefit_ <= cost_ ? SwitchState::resting : SwitchState::tracking);
+  return true;
+}
+
+void CorrectionSwitch::watch(double log_ratio) {
+  ++watched_;
+  if (watched_ > kFirstRatios) {
+    const double known = watched_ - 1;
+    const double spread =
+        std::max(kLeastSpread, std::sqrt(squares_ / (known - 1))) * std::sqrt(1 + 1 / known);
+    const double z = std::clamp((log_ratio - mean_) / spread, -kMostDeviations, kMostDeviations);
+    rise_ = std::max(0.0, rise_ + z - options_.slack);
+    fall_ = std::max(0.0, fall_ - z - options_.slack);
+    if (std::max(rise_, fall_) > options_.limit) return enter(SwitchState::tracking);
+    // Else a first slow iteration would make the second look usual.
+    log_ratio = std::clamp(log_ratio, mean_ - kMostLearned * spread, mean_ + kMostLearned * spread);
+  }
+  const double off = log_ratio - mean_;  // Welford 1962
+  mean_ += off / watched_;
+  squares_ += off * (log_ratio - mean_);
+}
 
 std::string_view to_string(SwitchRule rule) {
   return rule == SwitchRule::published ? "published" : "keep";

@@ -8,23 +8,24 @@
 #include <vector>
 
 #include "core/cost_model.hpp"
+#include "core/measured/correction_fit.hpp"
 #include "core/plan.hpp"
 #include "core/timeline.hpp"
-#include "traces/files/correction.hpp"
 
 namespace dflop {
 
+/// Returns which modules a stage holds; one without layers counts as the LLM's.
 StageKind kind_of(const Stage& stage);
 
-/// The bucket of a sample's work in one module. @pre work is not empty
+/// Returns the bucket of a sample's work in one module. @pre work is not empty
 ShapeBucket bucket_of(bool encoder, const Workload& work);
 
-/// The buckets in which a sample counts on stages of this kind: one for each module that they hold and that
-/// it has work for.
+/// Returns the buckets in which a sample counts on stages of this kind: one for each module that they hold
+/// and that it has work for.
 std::vector<ShapeBucket> buckets_of(StageKind kind, const Sample& sample);
 
-/// One microbatch on the stages of one kind: of an encoder apart, over all dp ranks, which share it; else of
-/// one dp rank.
+/// A row is one microbatch on the stages of one kind: on all dp ranks of an encoder apart, which share it,
+/// else on one dp rank.
 struct CorrectionRow {
   StageKind kind = StageKind::llm;
   Op op = Op::forward;
@@ -44,7 +45,7 @@ struct CorrectionOptions {
   double limit = 10;
 };
 
-/// A running least squares of each kind of stage and op:
+/// A Correction is a running least squares of each kind of stage and op:
 ///
 ///     observed = level x predicted + sum over samples of penalty(bucket) x unit + noise
 ///
@@ -58,24 +59,24 @@ class Correction {
   /// belong to no observations.
   explicit Correction(std::vector<CorrectionFit> fits, CorrectionOptions options = {});
 
-  /// Rows of one iteration, each time of the same kind and op with the same unit.
+  /// Learns from the rows of one iteration, each time of the same kind and op with the same unit.
   /// @throws Error (input) for a time that is negative or not finite, or a unit that is not positive.
   void learn(std::span<const CorrectionRow> rows);
 
-  /// One iteration of a plan as it ran, `base` being the model that is corrected. A timeline without spans or
-  /// works teaches nothing.
+  /// Learns from one iteration of a plan as it ran, `base` being the model that is corrected. A timeline
+  /// without spans or works teaches nothing.
   void learn(const Timeline& timeline, const CostModel& base, const Plan& plan, std::span<const Sample> batch,
              const Assignment& assignment);
 
   bool knows(StageKind kind, Op op) const { return find(kind, op) != nullptr; }
 
-  /// Observed / predicted of work that holds no unusual sample; 1 where nothing is known.
+  /// Returns observed / predicted of work that holds no unusual sample; 1 where nothing is known.
   double level(StageKind kind, Op op) const;
 
-  /// What one sample of a bucket adds, in durations of the reference work; 0 where nothing is known.
+  /// Returns what one sample of a bucket adds, in durations of the reference work; 0 where nothing is known.
   double penalty(StageKind kind, Op op, const ShapeBucket& bucket) const;
 
-  /// The work whose duration is the unit of penalties. Empty where nothing is known.
+  /// Returns the work whose duration is the unit of penalties, empty where nothing is known.
   Work reference(StageKind kind, Op op) const;
 
   /// Coefficients that were forgotten because they had changed, since construction.

@@ -1,4 +1,4 @@
-// When the data are no longer those that a plan was made for.
+// ShapeDrift: whether the data are still those that a plan was made for.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "core/measured/correction_fit.hpp"
 #include "core/model.hpp"
 #include "core/sample.hpp"
-#include "traces/files/correction.hpp"
 
 namespace dflop {
 
-/// One quantity of the recent samples against the planning profile's. Drifted: outside [least, most], where
-/// 99.9 % of draws of as many samples from the profile are expected.
+/// One quantity of the recent samples against the planning profile's. It has drifted outside of [least,
+/// most], where 99.9 % of draws of as many samples from the profile are expected.
 struct DriftMeasure {
   std::string name;
   double profile = 0;
@@ -38,9 +38,9 @@ struct DriftOptions {
   std::uint64_t seed = 1;
 };
 
-/// Compares the shapes of batches with those a plan was made from: mean FLOP of each module, on which the
-/// split of GPUs rests, their ratio, and the total variation distance of the histograms over shape buckets of
-/// both modules. Ranges by bootstrap (Efron 1979). Deterministic.
+/// A ShapeDrift compares the shapes of batches with those a plan was made from: mean FLOP of each module, on
+/// which the split of GPUs rests, their ratio, and the total variation distance of the histograms over shape
+/// buckets of both modules. Ranges by bootstrap (Efron 1979). Deterministic.
 class ShapeDrift {
  public:
   /// @throws Error (input) for an empty profile or too few resamples

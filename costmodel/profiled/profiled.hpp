@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "core/cost_model.hpp"
+#include "core/measured/profile.hpp"
 #include "costmodel/profiled/curve.hpp"
-#include "traces/files/profile.hpp"
 
 namespace dflop {
 
-/// Durations of a profile's units, added up. Without state; safe to use from several threads.
+/// A ProfiledCostModel adds up the durations of a profile's units. It has no state and is safe to use from
+/// several threads.
 ///
 /// A Stage does not say whether pixels come in there: the time of the patches is spread over all encoder
 /// layers. What only one rank was busy with is not what it takes where many ranks share one processor.
@@ -23,37 +24,37 @@ class ProfiledCostModel final : public CostModel {
 
   const ProfileTables& profile() const { return profile_; }
 
-  /// Linear units by ProfileCurve over tokens; attention as tokens times a ProfileCurve over the mean length
-  /// attention pairs / tokens. Full recomputation adds what the profile says of it, or else a layer's
-  /// forward, to its backward_input, selective the forward of its attention. Communication of tensor
+  /// Prices linear units by a ProfileCurve over tokens, attention as tokens times a ProfileCurve over the
+  /// mean length attention pairs / tokens. Full recomputation adds what the profile says of it, or else a
+  /// layer's forward, to its backward_input, selective the forward of its attention. Communication of tensor
   /// parallelism is in the tables, but for the sum of norms' gradients that sequence parallelism takes once
   /// an iteration.
   /// @throws Error (input) for a mode of tp that was not measured, (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
-  /// Whether compute() goes beyond the last point of a unit that it asks. @throws as compute()
+  /// Tells whether compute() goes beyond the last point of a unit that it asks. @throws as compute()
   bool extrapolates(const Stage& stage, const Work& work) const;
 
-  /// By the fitted line over the bytes that the profile's values have (a program counts two for each). All of
-  /// a message goes to each rank of the destination, as live runs send it, but under sequence parallelism
-  /// between stages of one module, where each rank sends its shard.
+  /// Goes by the fitted line over the bytes that the profile's values have (a program counts two for each).
+  /// All of a message goes to each rank of the destination, as live runs send it, but under sequence
+  /// parallelism between stages of one module, where each rank sends its shard.
   Seconds message(const Message& message, const Program& program) const override;
-  /// By the line of so many ranks; between two measured numbers of ranks in proportion, outside of them as
-  /// ranks - 1. The gathering of parameters after a ZeRO-1 step was not measured.
+  /// Goes by the line of so many ranks; between two measured numbers of ranks in proportion, outside of them
+  /// as ranks - 1. The gathering of parameters after a ZeRO-1 step was not measured.
   /// @throws Error (input) where no all-reduce was measured
   Seconds all_reduce(const Collective& collective, const Program& program) const override;
-  /// By the fitted line over the parameters whose states the rank owns.
+  /// Goes by the fitted line over the parameters whose states the rank owns.
   Seconds optimizer_step(const Stage& stage) const override;
 
-  /// Counted, not measured: weights, gradients, two moments, and master weights where sums are more precise
-  /// than weights.
+  /// The state is counted, not measured: weights, gradients, two moments, and master weights where sums are
+  /// more precise than weights.
   ModelState model_state(const Stage& stage) const override;
-  /// As measured in the stage's mode. @throws as compute()
+  /// Returns what was measured in the stage's mode. @throws as compute()
   Bytes activation(const Stage& stage, const Work& work) const override;
-  /// What the same stage keeps without recomputation. @throws as compute()
+  /// Returns what the same stage keeps without recomputation. @throws as compute()
   Bytes split_activation(const Stage& stage, const Work& work) const override;
-  /// What the stage's parts, one after the other, need at most beside all that the stage keeps; none is
-  /// counted of passes that make weights' gradients alone, and in profiles of version 1. While weights'
+  /// Returns what the stage's parts, one after the other, need at most beside all that the stage keeps; none
+  /// is counted of passes that make weights' gradients alone, and in profiles of version 1. While weights'
   /// gradients are left for later, parts that were computed again stay so.
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 

@@ -11,12 +11,13 @@
 
 namespace dflop {
 
+/// A sample is one recorded transfer.
 struct LinkSample {
   double bytes = 0;
   Seconds duration{0};
 };
 
-/// latency + bytes * seconds_per_byte (Hockney 1994).
+/// A LinkFit is the line latency + bytes * seconds_per_byte (Hockney 1994).
 struct LinkFit {
   Seconds latency{0};
   double seconds_per_byte = 0;
@@ -24,18 +25,18 @@ struct LinkFit {
   Seconds duration(double bytes) const { return latency + Seconds(bytes * seconds_per_byte); }
 };
 
-/// The line through the samples with the least squares of its errors, neither part of it negative. Samples of
-/// one size cannot tell the two parts apart: all of it is bandwidth then, or latency where they have no
-/// bytes. Nothing without samples.
+/// Returns the line through the samples with the least squares of its errors, neither part of it negative.
+/// Samples of one size cannot tell the two parts apart: all of it is bandwidth then, or latency where they
+/// have no bytes. Nothing without samples.
 std::optional<LinkFit> fit_link(std::span<const LinkSample> samples);
 
-/// Which messages share a line: those inside a node, those between nodes. Without a cluster, all.
+/// Messages inside a node share a line, and those between nodes another. Without a cluster all share one.
 inline constexpr int kLinkClasses = 2;
 int link_class(const std::optional<ClusterSpec>& cluster, const Message& message, const Program& program);
 
-/// Links of another latency and bandwidth: of each message and collective, the part that the fitted line
-/// calls latency is multiplied by `latency_scale`, the rest divided by `bandwidth_scale`. Collectives have a
-/// line for each number of participants.
+/// Changes the costs to those on links of another latency and bandwidth: of each message and collective, the
+/// part that the fitted line calls latency is multiplied by `latency_scale`, the rest divided by
+/// `bandwidth_scale`. Collectives have a line for each number of participants.
 /// @pre both are positive
 void rescale_links(const Program& program, ProgramCosts& costs, const std::optional<ClusterSpec>& cluster,
                    double latency_scale, double bandwidth_scale);

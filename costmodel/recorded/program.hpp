@@ -9,6 +9,7 @@
 
 namespace dflop {
 
+/// A RecordedProgram is a program with the costs that its run shows.
 struct RecordedProgram {
   Program program;
   ProgramCosts costs;

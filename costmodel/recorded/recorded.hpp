@@ -15,7 +15,7 @@
 
 namespace dflop {
 
-/// Where prices came from.
+/// Counts of parts by where their price came from.
 struct PriceSources {
   std::int64_t exact = 0;     ///< recorded for this very part
   std::int64_t by_shape = 0;  ///< mean of recorded parts of the same shape; of messages, the fitted line
@@ -24,13 +24,14 @@ struct PriceSources {
   std::int64_t total() const { return exact + by_shape + scaled; }
 };
 
+/// The same for each kind of part.
 struct PricedParts {
   PriceSources instructions;
   PriceSources messages;
   PriceSources collectives;
 };
 
-/// Prices from a recording, most specific first:
+/// A RecordedCostModel prices from a recording, most specific first:
 ///
 /// 1. the same part: an instruction of the same stage, dp rank, op and microbatch whose Stage and Work are
 ///    the same; a message between the same stages and dp ranks, with the same microbatch and bytes; a

@@ -15,9 +15,9 @@
 #include "experiments/cli/table.hpp"
 #include "experiments/studies/comparison.hpp"
 #include "experiments/studies/options.hpp"
-#include "traces/files/perfetto.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
+#include "traces/files/timeline.hpp"
 #include "traces/text/output_file.hpp"
 
 namespace dflop {

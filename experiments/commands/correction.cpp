@@ -13,7 +13,7 @@
 #include "experiments/studies/correction_study.hpp"
 #include "experiments/studies/options.hpp"
 #include "solver/schedulers/schedulers.hpp"
-#include "traces/files/correction.hpp"
+#include "traces/files/measured.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"

@@ -8,7 +8,6 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
 #include "traces/data/profile.hpp"
-#include "traces/data/profile_json.hpp"
 #include "traces/text/output_file.hpp"
 
 namespace dflop {

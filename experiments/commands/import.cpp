@@ -12,7 +12,6 @@
 #include "traces/profiler/check.hpp"
 #include "traces/profiler/kineto.hpp"
 #include "traces/profiler/ranks.hpp"
-#include "traces/profiler/timeline.hpp"
 #include "traces/profiler/usage.hpp"
 #include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"

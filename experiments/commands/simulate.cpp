@@ -20,7 +20,6 @@
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/order.hpp"
-#include "traces/files/perfetto.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "traces/files/profile.hpp"
+#include "core/measured/profile.hpp"
 
 namespace dflop {
 
@@ -13,9 +13,9 @@ class HostLoad {
  public:
   HostLoad();
 
-  /// Returns the part of the machine's processor time since the beginning that others have taken: other processes,
-  /// and of a virtual machine its host. To about a percent of a second. Nothing where the system does not
-  /// say.
+  /// Returns the part of the machine's processor time since the beginning that others have taken: other
+  /// processes, and of a virtual machine its host. To about a percent of a second. Nothing where the system
+  /// does not say.
   std::optional<double> others() const;
 
  private:
@@ -29,8 +29,8 @@ class HostLoad {
   std::optional<Ticks> begin_;
 };
 
-/// Returns a profile of the medians of the times of the points that all have, of the lines' coefficients, and the rest of the
-/// first. @pre there is one, and all are of the same model, device and tp
+/// Returns a profile of the medians of the times of the points that all have, of the lines' coefficients, and
+/// the rest of the first. @pre there is one, and all are of the same model, device and tp
 ProfileTables median_profile(const std::vector<ProfileTables>& profiles);
 
 }  // namespace dflop

@@ -14,7 +14,7 @@
 #include "sim/analysis/critical_path.hpp"
 #include "sim/analysis/relaxations.hpp"
 #include "sim/conditions.hpp"
-#include "traces/files/perfetto.hpp"
+#include "traces/files/timeline.hpp"
 
 namespace dflop {
 

@@ -14,7 +14,6 @@
 #include "core/support/hash.hpp"
 #include "experiments/cli/say.hpp"
 #include "traces/files/checkpoint.hpp"
-#include "traces/files/checkpoint_folder.hpp"
 #include "traces/text/output_file.hpp"
 
 namespace dflop {

@@ -9,7 +9,7 @@
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
-#include "traces/text/folder_lock.hpp"
+#include "traces/text/output_file.hpp"
 
 namespace dflop {
 

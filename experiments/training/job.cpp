@@ -9,6 +9,7 @@
 #include "core/support/hash.hpp"
 #include "experiments/studies/correction_study.hpp"
 #include "experiments/training/live_setup.hpp"
+#include "traces/files/measured.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"
 

@@ -8,6 +8,7 @@
 #include "backend/cuda/partition.hpp"
 #include "backend/host/machine.hpp"
 #include "core/error.hpp"
+#include "traces/files/measured.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

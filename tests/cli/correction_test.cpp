@@ -7,7 +7,7 @@
 #include "costmodel/correction/correction.hpp"
 #include "experiments/reports/correction.hpp"
 #include "tests/cli/run.hpp"
-#include "traces/files/correction.hpp"
+#include "traces/files/measured.hpp"
 
 namespace dflop {
 namespace {

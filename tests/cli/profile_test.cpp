@@ -8,7 +8,7 @@
 
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
-#include "traces/files/profile.hpp"
+#include "traces/files/measured.hpp"
 
 namespace dflop {
 namespace {

@@ -17,7 +17,6 @@
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
 #include "traces/files/checkpoint.hpp"
-#include "traces/files/checkpoint_folder.hpp"
 #include "traces/files/plan.hpp"
 
 namespace dflop {

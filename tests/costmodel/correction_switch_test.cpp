@@ -1,4 +1,4 @@
-#include "costmodel/correction/switch.hpp"
+#include "costmodel/correction/adaptive.hpp"
 
 #include <gtest/gtest.h>
 

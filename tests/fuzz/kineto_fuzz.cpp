@@ -1,7 +1,6 @@
 #include "tests/fuzz/fuzz_target.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
-#include "traces/profiler/timeline.hpp"
 #include "traces/profiler/usage.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,7 +1,6 @@
 #include "costmodel/recorded/program.hpp"
 #include "sim/engine.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/files/perfetto.hpp"
 #include "traces/files/timeline.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -52,9 +52,10 @@ constexpr std::array<Room, 8> kRooms = {{
     {"experiments", "core traces kernels costmodel solver sim backend"},
 }};
 
-constexpr std::array<Wing, 50> kWings = {{
+constexpr std::array<Wing, 51> kWings = {{
     {"core", ".", ""},
     {"core", "support", "."},
+    {"core", "measured", "."},
     {"core", "order", ". support"},
     {"core", "program", ". support order"},
     {"core", "iteration", ". support order program"},

@@ -1,4 +1,4 @@
-#include "traces/files/checkpoint_folder.hpp"
+#include "traces/files/checkpoint.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "traces/text/gzip.hpp"
+#include "traces/text/text_file.hpp"
 
 #include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"

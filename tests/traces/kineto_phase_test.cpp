@@ -1,4 +1,4 @@
-#include "traces/profiler/phase.hpp"
+#include "traces/profiler/context.hpp"
 
 #include "tests/traces/kineto_fixtures.hpp"
 

@@ -1,8 +1,7 @@
 #include "traces/profiler/kineto.hpp"
 
 #include "tests/traces/kineto_fixtures.hpp"
-#include "traces/profiler/collective.hpp"
-#include "traces/text/gzip.hpp"
+#include "traces/profiler/context.hpp"
 #include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"
 

@@ -2,7 +2,6 @@
 
 #include "tests/traces/kineto_fixtures.hpp"
 #include "traces/files/timeline.hpp"
-#include "traces/profiler/timeline.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/text/gzip.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

@@ -1,4 +1,4 @@
-#include "traces/files/perfetto.hpp"
+#include "traces/files/timeline.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "traces/data/profile_json.hpp"
+#include "traces/data/profile.hpp"
 
 #include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"

@@ -1,7 +1,7 @@
 // A profile whose every duration is known.
 #pragma once
 
-#include "traces/files/profile.hpp"
+#include "traces/files/measured.hpp"
 
 namespace dflop::fixtures {
 

@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// Which of the two kinds of files a row comes from; the header tells them apart.
+/// A row comes from one of two kinds of files, which the header tells apart.
 enum class TruthKind : std::uint8_t {
   megatron_gpt,  ///< any GPT widths, no memory
   llama,         ///< a named Llama-3 model cut to some layers, with memory
@@ -53,7 +53,7 @@ struct TruthSet {
 /// that pp does not divide, heads that do not divide hidden, and a file without rows.
 TruthSet parse_ground_truth(std::string_view csv, const std::string& file);
 
-/// parse_ground_truth of a file.
+/// Reads a file. @throws as parse_ground_truth(), and Error (input) for one that cannot be read.
 TruthSet read_ground_truth(const std::string& path);
 
 }  // namespace dflop

@@ -5,22 +5,23 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/sample.hpp"
 
 namespace dflop {
 
-/// counts[i] values lie in [edges[i], edges[i + 1]). Edges are powers of two, with 1, 1.25, 1.5, 1.75 or
-/// 1, 1.5 times a power in between for narrow ranges and only every k-th power for wide ones: 20 bins at
-/// most, and one more, [0, first power), if a value is below the first power.
+/// A histogram: counts[i] values lie in [edges[i], edges[i + 1]). Edges are powers of two, with
+/// 1, 1.25, 1.5, 1.75 or 1, 1.5 times a power in between for narrow ranges and only every k-th power for wide
+/// ones: 20 bins at most, and one more, [0, first power), if a value is below the first power.
 struct Histogram {
   std::vector<double> edges;
   std::vector<std::int64_t> counts;
 };
 
-/// One quantity over all samples. Quantiles interpolate linearly between the two nearest values (Hyndman and
-/// Fan 1996, type 7). All zero and without bins where there are no values.
+/// A Series describes one quantity over all samples. Quantiles interpolate linearly between the two nearest
+/// values (Hyndman and Fan 1996, type 7). All zero and without bins where there are no values.
 struct Series {
   std::string name;
   double min = 0;
@@ -42,12 +43,26 @@ struct DataProfile {
   std::vector<Series> series;  ///< encoder_tiles, encoder_tokens, llm_tokens and, if given, flop_ratio
 };
 
-/// @throws Error (internal) for a value that is negative or not finite.
+/// Describes values. @throws Error (internal) for a value that is negative or not finite.
 Series summarize(std::string name, std::vector<double> values);
 
-/// `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are encoder sequences of
-/// any kind.
+/// Describes a data set. `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are
+/// encoder sequences of any kind.
 /// @throws Error (internal) if flop_ratio has another length than samples, or as summarize() does.
 DataProfile profile_data(std::span<const Sample> samples, std::span<const double> flop_ratio);
+
+/// Returns a file of schema "dflop.data_profile", version 1. `data` and `model` name what was profiled.
+std::string to_json(const DataProfile& profile, const std::string& data, const std::string& model);
+
+/// What such a file holds.
+struct DataProfileFile {
+  std::string data;
+  std::string model;
+  DataProfile profile;
+};
+
+/// Reads such a file.
+/// @throws Error (input) naming the key, also where counts do not add up or quantiles do not rise.
+DataProfileFile parse_data_profile(std::string_view json, const std::string& file);
 
 }  // namespace dflop

@@ -1,6 +1,6 @@
-// Checkpoints of live training: the state of a run in one file.
+// Checkpoints of live training on disk: the state of a run in one file, and the folder of its last few.
 //
-// A file is, little endian and without gaps:
+// A file of one checkpoint is, little endian and without gaps:
 //
 //     8 bytes   "DFLOPCKP"
 //     4 bytes   version of this layout, 1
@@ -14,60 +14,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/checkpoint.hpp"
+
 namespace dflop {
 
-/// What a tensor is to the optimizer: a weight, or Adam's running mean of its gradient or of the square of
-/// it.
-enum class TensorKind : std::uint8_t { weight, moment1, moment2 };
-
-/// How a number is stored.
-enum class ElementType : std::uint8_t { f32, f64 };
-
-std::string_view to_string(TensorKind kind);
-std::string_view to_string(ElementType element);
-
-/// A whole tensor, gathered from the ranks that hold parts of it.
-struct NamedTensor {
-  std::string name;
-  TensorKind kind = TensorKind::weight;
-  ElementType element = ElementType::f32;  ///< of the file; `values` of f32 each hold a float
-  std::int64_t rows = 0;                   ///< at least 1, as columns
-  std::int64_t columns = 0;
-  std::vector<double> values;  ///< rows x columns, row by row; NaN and infinity are allowed
-
-  bool operator==(const NamedTensor&) const = default;
-};
-
-/// All that training needs to go on as if it had never stopped, and to notice that it would not. Strings are
-/// UTF-8; bytes that are not come back as U+FFFD.
-struct Checkpoint {
-  std::string model;       ///< name
-  std::string model_spec;  ///< what makes it that model: its JSON, or a fingerprint of that
-  std::int64_t step = 0;   ///< optimizer steps that are done
-  std::uint64_t seed = 0;
-  ElementType dtype = ElementType::f32;  ///< that training computes in
-  int gbs = 1;                           ///< global batch size, samples a step
-  std::string scheduler;
-  std::string data_file;
-  std::string data_fingerprint;
-  std::int64_t samples_drawn = 0;
-  std::string plan;                  ///< a description
-  std::vector<NamedTensor> tensors;  ///< one at most of each kind and name
-
-  bool operator==(const Checkpoint&) const = default;
-};
-
-/// The bytes of a checkpoint file.
+/// Returns the bytes of a checkpoint file. Strings are written as UTF-8; bytes that are not come back as
+/// U+FFFD.
 /// @throws Error (internal) for what could not be read back: a tensor with another number of values than its
 /// shape says, one that stands twice, an f32 tensor with a value that is no float, negative counts.
 std::string to_bytes(const Checkpoint& checkpoint);
 
-/// Reads back to the last bit. `file` is the bytes' place for errors. Sizes are held against the bytes that
-/// are there before memory is taken for them.
+/// Reads a checkpoint back to the last bit. `file` is the bytes' place for errors. Sizes are held against the
+/// bytes that are there before memory is taken for them.
 /// @throws Error (input) for bytes that are no checkpoint, one of another version, or one that is cut short
 /// or damaged anywhere.
 Checkpoint parse_checkpoint(std::string_view bytes, const std::string& file);
@@ -78,7 +41,33 @@ Checkpoint parse_checkpoint(std::string_view bytes, const std::string& file);
 /// to_bytes().
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
-/// @throws Error (input) for a file that cannot be read; as parse_checkpoint().
+/// Reads one file. @throws Error (input) for a file that cannot be read; as parse_checkpoint().
 Checkpoint read_checkpoint(const std::string& path);
+
+/// Returns where the checkpoint of a step is: "<folder>/step-00000050.ckpt". What has such a name and is no
+/// regular file, nor a link to one, is no checkpoint.
+std::string checkpoint_path(const std::string& folder, std::int64_t step);
+
+/// The newest checkpoint of a folder.
+struct NewestCheckpoint {
+  std::optional<std::string> path;  ///< none if there is no checkpoint that can be read, or no folder
+  std::vector<std::string> notes;   ///< of each newer one that was passed over: its path and why
+};
+
+/// Finds the checkpoint of the highest step, by its name, that can be read. It is read in full.
+/// @throws Error (input) for a folder that cannot be listed.
+NewestCheckpoint newest_checkpoint(const std::string& folder);
+
+/// Returns the paths to which a run of steps 1 to `last_step` could not write its checkpoints, each `every`
+/// steps (0: no others) and at the end, as something else has their name.
+/// @throws as newest_checkpoint()
+std::vector<std::string> taken_checkpoint_paths(const std::string& folder, std::int64_t last_step,
+                                                std::int64_t every);
+
+/// Removes all but the newest checkpoint that can be read and the `count` - 1 before it, and what killed
+/// writers left of checkpoints up to that one. Newer ones that cannot be read stay, as does everything where
+/// none can be read. For the one run that writes to the folder. `count` >= 1.
+/// @throws Error (output) for a file that cannot be removed; as newest_checkpoint().
+void keep_newest(const std::string& folder, int count);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-#include "traces/files/correction.hpp"
+#include "traces/files/measured.hpp"
 
 #include <fmt/format.h>
 
@@ -22,8 +22,6 @@ constexpr double kMostSum = 1e15;                           // far beyond any ru
 constexpr double kRounding = 1e-6;                          // of the largest sum
 constexpr double kLeastSum = 1e-12;
 
-constexpr std::array<std::string_view, kStageKinds> kKinds = {"encoder", "llm", "both"};
-
 void write_workload(JsonWriter& writer, std::string_view key, const Workload& work) {
   writer.row(key, std::array{work.sequences, work.tokens, work.attention_pairs});
 }
@@ -42,8 +40,9 @@ void write_fit(JsonWriter& writer, const CorrectionFit& fit) {
   write_workload(writer, "reference_llm", fit.reference.llm);
   writer.field("iterations", fit.iterations);
   writer.field("variance", fit.variance);
-  writer.row("bucket_modules", fit.buckets,
-             [](const ShapeBucket& bucket) { return kKinds[bucket.encoder ? 0 : 1]; });
+  writer.row("bucket_modules", fit.buckets, [](const ShapeBucket& bucket) {
+    return to_string(bucket.encoder ? StageKind::encoder : StageKind::llm);
+  });
   writer.row("bucket_tokens", fit.buckets, [](const ShapeBucket& bucket) { return bucket.tokens; });
   writer.row("bucket_lengths", fit.buckets, [](const ShapeBucket& bucket) { return bucket.length; });
   writer.begin_array("information");
@@ -81,7 +80,7 @@ std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
   }
   std::vector<ShapeBucket> buckets;
   for (std::size_t b = 0; b < modules.size(); ++b) {
-    const bool encoder = modules[b].choice_index({kKinds[0], kKinds[1]}) == 0;
+    const bool encoder = modules[b].choice({StageKind::encoder, StageKind::llm}) == StageKind::encoder;
     const ShapeBucket bucket{encoder, static_cast<int>(tokens[b]), static_cast<int>(lengths[b])};
     if (std::find(buckets.begin(), buckets.end(), bucket) != buckets.end()) {
       json.at("bucket_tokens")
@@ -133,10 +132,6 @@ CorrectionFit read_fit(const JsonValue& json) {
 }
 
 }  // namespace
-
-std::string_view to_string(StageKind kind) {
-  return kKinds[static_cast<std::size_t>(kind)];
-}
 
 std::string to_json(const CorrectionFile& correction) {
   JsonWriter writer;

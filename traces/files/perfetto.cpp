@@ -1,4 +1,4 @@
-#include "traces/files/perfetto.hpp"
+#include "traces/files/timeline.hpp"
 
 #include <fmt/compile.h>
 #include <fmt/format.h>

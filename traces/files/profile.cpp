@@ -1,4 +1,4 @@
-#include "traces/files/profile.hpp"
+#include "traces/files/measured.hpp"
 
 #include <fmt/format.h>
 
@@ -21,9 +21,10 @@ constexpr double kMostBytesPerToken = 1e12;
 constexpr std::string_view kActivation = "activation_bytes_per_token";
 constexpr std::string_view kForwardBuffers = "forward_buffer_bytes_per_token";
 constexpr std::string_view kBackwardBuffers = "backward_buffer_bytes_per_token";
-constexpr std::array<std::string_view, kProfileUnits> kUnits = {
-    "patches",   "encoder_linear", "encoder_attention", "connector",
-    "embedding", "llm_linear",     "llm_attention",     "head"};
+
+std::string_view unit_name(std::size_t unit) {
+  return to_string(static_cast<ProfileUnit>(unit));
+}
 
 void write_transformer(JsonWriter& writer, std::string_view key, const TransformerSpec& spec) {
   writer.begin_object(key);
@@ -199,10 +200,11 @@ TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
   }
   profile.mode = read_mode(json, before);
   const JsonValue units = json.at("units");
-  units.require_keys(
-      {kUnits[0], kUnits[1], kUnits[2], kUnits[3], kUnits[4], kUnits[5], kUnits[6], kUnits[7]});
+  std::vector<std::string_view> names;
+  for (std::size_t u = 0; u < kProfileUnits; ++u) names.push_back(unit_name(u));
+  units.require_keys(names);
   for (std::size_t u = 0; u < kProfileUnits; ++u) {
-    profile.units[u] = read_points(units.at(kUnits[u]), is_attention(static_cast<ProfileUnit>(u)));
+    profile.units[u] = read_points(units.at(names[u]), is_attention(static_cast<ProfileUnit>(u)));
   }
   return profile;
 }
@@ -219,36 +221,6 @@ std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
 }
 
 }  // namespace
-
-std::string_view to_string(ProfileUnit unit) {
-  return kUnits[static_cast<std::size_t>(unit)];
-}
-
-TpMode tp_mode(int tp, bool sequence_parallel) {
-  return {tp, sequence_parallel && tp > 1};
-}
-
-TpMode tp_mode(const Stage& stage) {
-  return tp_mode(stage.tp, stage.sequence_parallel);
-}
-
-std::string to_string(const TpMode& mode) {
-  return fmt::format("tp {}{}", mode.tp, mode.sequence_parallel ? " with sequence parallelism" : "");
-}
-
-ModelSpec profiled_model(const ModelSpec& model) {
-  ModelSpec profiled = model;
-  profiled.preprocess.clear();
-  profiled.max_tokens = 0;
-  for (TransformerSpec* spec : {&profiled.encoder, &profiled.llm}) {
-    const TransformerSpec unset;
-    spec->attention = unset.attention;
-    spec->dropout = unset.dropout;
-    spec->fused_cross_entropy = unset.fused_cross_entropy;
-    spec->tied_embeddings = unset.tied_embeddings;
-  }
-  return profiled;
-}
 
 std::string to_json(const ProfileTables& profile) {
   JsonWriter writer;
@@ -277,7 +249,7 @@ std::string to_json(const ProfileTables& profile) {
     write_bytes(writer, kForwardBuffers, tp.forward_buffers);
     write_bytes(writer, kBackwardBuffers, tp.backward_buffers);
     writer.begin_object("units");
-    for (std::size_t u = 0; u < kProfileUnits; ++u) write_points(writer, kUnits[u], tp.units[u]);
+    for (std::size_t u = 0; u < kProfileUnits; ++u) write_points(writer, unit_name(u), tp.units[u]);
     writer.end_object();
     writer.end_object();
   }
@@ -302,7 +274,7 @@ std::string to_json(const ProfileTables& profile) {
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kSchema, kVersion);
-  const std::initializer_list<std::string_view> required = {
+  const std::vector<std::string_view> required = {
       "schema",    "version", "dflop_version", "device", "cpu",       "dtype",   "value_bytes",
       "sum_bytes", "model",   "settings",      "tables", "optimizer", "message", "all_reduce"};
   std::optional<BytesPerToken> activation;

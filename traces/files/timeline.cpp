@@ -1,123 +1,374 @@
 #include "traces/files/timeline.hpp"
 
-#include <string>
-#include <vector>
+#include <fmt/format.h>
 
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "core/error.hpp"
 #include "traces/text/json_writer.hpp"
+#include "traces/text/strict_json.hpp"
 
 namespace dflop {
 namespace {
 
-void write_groups(JsonWriter& writer, const std::vector<GroupUsage>& groups) {
-  writer.begin_object("groups");
-  writer.row("first_rank", groups, [](const GroupUsage& g) { return g.first_rank; });
-  writer.row("ranks", groups, [](const GroupUsage& g) { return g.ranks; });
-  writer.row("stage", groups, [](const GroupUsage& g) { return g.stage; });
-  writer.row("dp_rank", groups, [](const GroupUsage& g) { return g.dp_rank; });
-  writer.row("busy_ns", groups, [](const GroupUsage& g) { return g.busy.count(); });
-  writer.row("bubble_ns", groups, [](const GroupUsage& g) { return g.bubble.count(); });
-  writer.row("wait_ns", groups, [](const GroupUsage& g) { return g.wait.count(); });
-  writer.row("transfer_ns", groups, [](const GroupUsage& g) { return g.transfer.count(); });
-  writer.row("parameter_bytes", groups, [](const GroupUsage& g) { return g.model_state.parameters.count; });
-  writer.row("gradient_bytes", groups, [](const GroupUsage& g) { return g.model_state.gradients.count; });
-  writer.row("optimizer_bytes", groups, [](const GroupUsage& g) { return g.model_state.optimizer.count; });
-  writer.row("peak_memory_bytes", groups, [](const GroupUsage& g) { return g.peak_memory.count; });
-  writer.row("peak_time_ns", groups, [](const GroupUsage& g) { return g.peak_time.count(); });
-  writer.row("peak_activation_bytes", groups, [](const GroupUsage& g) { return g.peak_activations.count; });
-  writer.row("peak_buffer_bytes", groups, [](const GroupUsage& g) { return g.peak_buffers.count; });
+constexpr std::string_view kSchema = "dflop.timeline";
+constexpr int kVersion = 2;
+constexpr std::int64_t kMostStages = std::numeric_limits<std::uint16_t>::max();
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int32_t kMostCores = 1 << 20;
+constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();
+/// 13 days; so low that sums over an iteration's ranks or over iterations stay inside 64 bits.
+constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 50;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+constexpr std::size_t kMostIterations = 4096;
+
+/// The rows of one table while its columns are read: all columns have as many entries as the first.
+template <typename Row>
+class Rows {
+ public:
+  /// The rows, for a column of `count` entries. @throws Error (input) where the columns before it have
+  /// another number.
+  std::vector<Row>& of(const JsonValue& column, std::size_t count) {
+    if (!sized_) rows_.resize(count);
+    sized_ = true;
+    if (count != rows_.size()) {
+      column.refuse_type(fmt::format("{} entries, as in the columns beside it", rows_.size()));
+    }
+    return rows_;
+  }
+
+  std::vector<Row> take() { return std::move(rows_); }
+
+ private:
+  std::vector<Row> rows_;
+  bool sized_ = false;
+};
+
+/// A Column is one array of a table in the file, described once for writing and for reading.
+template <typename Row>
+struct Column {
+  std::string_view key;
+  std::function<void(JsonWriter&, const std::vector<Row>&)> write;
+  std::function<void(const JsonValue&, Rows<Row>&)> read;
+};
+
+template <typename Row>
+using Columns = std::vector<Column<Row>>;
+
+std::int64_t to_number(std::int64_t number) {
+  return number;
+}
+std::int64_t to_number(Nanoseconds time) {
+  return time.count();
+}
+std::int64_t to_number(Bytes bytes) {
+  return bytes.count;
+}
+
+template <typename Value>
+Value from_number(std::int64_t number) {
+  if constexpr (std::is_same_v<Value, Bytes>) {
+    return Bytes{number};
+  } else {
+    return static_cast<Value>(number);
+  }
+}
+
+template <typename Row, typename Value>
+Row row_of(Value Row::*member);  // never defined: only its type is asked for
+
+/// What the members lead to: `row.first.second`.
+template <auto First, auto... Rest>
+auto& member_of(auto& row) {
+  if constexpr (sizeof...(Rest) == 0) {
+    return row.*First;
+  } else {
+    return member_of<Rest...>(row.*First);
+  }
+}
+
+/// A column of whole numbers in [least, most]. The members lead from a row to its value, as Span::rank or
+/// Work::encoder and Workload::tokens.
+template <auto First, auto... Rest>
+auto whole(std::string_view key, std::int64_t least, std::int64_t most) {
+  using Row = decltype(row_of(First));
+  return Column<Row>{key,
+                     [=](JsonWriter& writer, const std::vector<Row>& rows) {
+                       writer.row(key, rows,
+                                  [](const Row& row) { return to_number(member_of<First, Rest...>(row)); });
+                     },
+                     [=](const JsonValue& column, Rows<Row>& rows) {
+                       const std::vector<std::int64_t> numbers = column.integers(least, most);
+                       std::vector<Row>& all = rows.of(column, numbers.size());
+                       for (std::size_t i = 0; i < all.size(); ++i) {
+                         auto& value = member_of<First, Rest...>(all[i]);
+                         value = from_number<std::remove_reference_t<decltype(value)>>(numbers[i]);
+                       }
+                     }};
+}
+
+/// A column of indices into the file's list of names, which stand for `values`: older and newer programs may
+/// number them differently.
+template <auto Member, typename Enum>
+auto named(std::string_view key, const std::vector<Enum>& values) {
+  using Row = decltype(row_of(Member));
+  return Column<Row>{key,
+                     [=](JsonWriter& writer, const std::vector<Row>& rows) {
+                       writer.row(key, rows, [](const Row& row) { return static_cast<int>(row.*Member); });
+                     },
+                     [=](const JsonValue& column, Rows<Row>& rows) {
+                       const auto indices = column.integers(0, static_cast<std::int64_t>(values.size()) - 1);
+                       std::vector<Row>& all = rows.of(column, indices.size());
+                       for (std::size_t i = 0; i < all.size(); ++i) all[i].*Member = values[indices[i]];
+                     }};
+}
+
+/// A column of what `write` makes of a member and `read` makes the member of.
+template <auto Member, typename Write, typename Read>
+auto each(std::string_view key, Write write, Read read) {
+  using Row = decltype(row_of(Member));
+  return Column<Row>{key,
+                     [=](JsonWriter& writer, const std::vector<Row>& rows) {
+                       writer.row(key, rows, [&](const Row& row) { return write(row.*Member); });
+                     },
+                     [=](const JsonValue& column, Rows<Row>& rows) {
+                       const std::vector<JsonValue> values = column.elements();
+                       std::vector<Row>& all = rows.of(column, values.size());
+                       for (std::size_t i = 0; i < all.size(); ++i) all[i].*Member = read(values[i]);
+                     }};
+}
+
+/// A column of true and false.
+template <auto Member>
+auto flag(std::string_view key) {
+  return each<Member>(key, std::identity(), [](const JsonValue& value) { return value.boolean(); });
+}
+
+/// The names of a file, as values in its order.
+struct FileNames {
+  std::vector<Stream> streams;
+  std::vector<Op> ops;
+};
+
+/// What the values of one iteration's tables are held against when they are read.
+struct Limits {
+  const FileNames& names;
+  std::int64_t stages = 0;
+  std::int64_t works = 0;
+  Nanoseconds makespan{0};
+};
+
+Columns<GroupUsage> group_columns(const Limits& of) {
+  using Row = GroupUsage;
+  const std::int64_t most_time = of.makespan.count();
+  return {whole<&Row::first_rank>("first_rank", 0, kMostRanks),
+          whole<&Row::ranks>("ranks", 1, kMostRanks),
+          whole<&Row::stage>("stage", 0, of.stages - 1),
+          whole<&Row::dp_rank>("dp_rank", 0, kMostRanks),
+          whole<&Row::busy>("busy_ns", 0, most_time),
+          whole<&Row::bubble>("bubble_ns", 0, most_time),
+          whole<&Row::wait>("wait_ns", 0, most_time),
+          whole<&Row::transfer>("transfer_ns", 0, most_time),
+          whole<&Row::model_state, &ModelState::parameters>("parameter_bytes", 0, kMostBytes),
+          whole<&Row::model_state, &ModelState::gradients>("gradient_bytes", 0, kMostBytes),
+          whole<&Row::model_state, &ModelState::optimizer>("optimizer_bytes", 0, kMostBytes),
+          whole<&Row::peak_memory>("peak_memory_bytes", 0, kMostBytes),
+          whole<&Row::peak_time>("peak_time_ns", 0, most_time),
+          whole<&Row::peak_activations>("peak_activation_bytes", 0, kMostBytes),
+          whole<&Row::peak_buffers>("peak_buffer_bytes", 0, kMostBytes)};
+}
+
+Columns<Span> span_columns(const Limits& of) {
+  return {whole<&Span::rank>("rank", 0, kMostRanks),
+          named<&Span::stream>("stream", of.names.streams),
+          named<&Span::op>("op", of.names.ops),
+          whole<&Span::stage>("stage", 0, of.stages - 1),
+          whole<&Span::microbatch>("microbatch", -1, kMostIndex),
+          whole<&Span::start>("start_ns", 0, kMostNanoseconds),
+          whole<&Span::duration>("duration_ns", 0, kMostNanoseconds),
+          whole<&Span::bytes>("bytes", 0, kMostBytes),
+          whole<&Span::message>("message", -1, kMostIndex),
+          whole<&Span::position>("position", -1, kMostIndex),
+          whole<&Span::work>("work", -1, of.works - 1)};
+}
+
+Columns<MemoryPoint> memory_columns() {
+  return {whole<&MemoryPoint::rank>("rank", 0, kMostRanks),
+          whole<&MemoryPoint::time>("time_ns", 0, kMostNanoseconds),
+          whole<&MemoryPoint::activations>("activation_bytes", 0, kMostBytes),
+          whole<&MemoryPoint::buffers>("buffer_bytes", 0, kMostBytes)};
+}
+
+Columns<Stage> stage_columns() {
+  return {whole<&Stage::encoder_layers>("encoder_layers", 0, kMostRanks),
+          whole<&Stage::llm_layers>("llm_layers", 0, kMostRanks),
+          flag<&Stage::connector>("connector"),
+          flag<&Stage::embedding>("embedding"),
+          flag<&Stage::head>("head"),
+          whole<&Stage::tp>("tp", 1, kMostRanks),
+          whole<&Stage::dp>("dp", 1, kMostRanks),
+          each<&Stage::recomputation>(
+              "recomputation", [](Recomputation value) { return to_string(value); },
+              [](const JsonValue& value) { return value.choice<Recomputation>(); }),
+          flag<&Stage::zero1>("zero1"),
+          flag<&Stage::sequence_parallel>("sequence_parallel")};
+}
+
+Columns<Work> work_columns() {
+  return {whole<&Work::encoder, &Workload::sequences>("encoder_sequences", 0, kMostBytes),
+          whole<&Work::encoder, &Workload::tokens>("encoder_tokens", 0, kMostBytes),
+          whole<&Work::encoder, &Workload::attention_pairs>("encoder_attention_pairs", 0, kMostBytes),
+          whole<&Work::llm, &Workload::sequences>("llm_sequences", 0, kMostBytes),
+          whole<&Work::llm, &Workload::tokens>("llm_tokens", 0, kMostBytes),
+          whole<&Work::llm, &Workload::attention_pairs>("llm_attention_pairs", 0, kMostBytes)};
+}
+
+Columns<Stall> stall_columns(const Limits& of) {
+  return {whole<&Stall::rank>("rank", 0, kMostRanks),
+          named<&Stall::op>("op", of.names.ops),
+          whole<&Stall::stage>("stage", 0, of.stages - 1),
+          whole<&Stall::microbatch>("microbatch", -1, kMostIndex),
+          whole<&Stall::since>("since_ns", 0, kMostNanoseconds),
+          whole<&Stall::failed>("failed", 0, 1),
+          whole<&Stall::awaited_rank>("awaited_rank", -1, kMostRanks)};
+}
+
+template <typename Row>
+void write_table(JsonWriter& writer, std::string_view key, const Columns<Row>& columns,
+                 const std::vector<Row>& rows) {
+  writer.begin_object(key);
+  for (const Column<Row>& column : columns) column.write(writer, rows);
   writer.end_object();
 }
 
-void write_spans(JsonWriter& writer, const std::vector<Span>& spans) {
-  writer.begin_object("spans");
-  writer.row("rank", spans, [](const Span& s) { return s.rank; });
-  writer.row("stream", spans, [](const Span& s) { return static_cast<int>(s.stream); });
-  writer.row("op", spans, [](const Span& s) { return static_cast<int>(s.op); });
-  writer.row("stage", spans, [](const Span& s) { return s.stage; });
-  writer.row("microbatch", spans, [](const Span& s) { return s.microbatch; });
-  writer.row("start_ns", spans, [](const Span& s) { return s.start.count(); });
-  writer.row("duration_ns", spans, [](const Span& s) { return s.duration.count(); });
-  writer.row("bytes", spans, [](const Span& s) { return s.bytes.count; });
-  writer.row("message", spans, [](const Span& s) { return s.message; });
-  writer.row("position", spans, [](const Span& s) { return s.position; });
-  writer.row("work", spans, [](const Span& s) { return s.work; });
-  writer.end_object();
+template <typename Row>
+std::vector<Row> read_table(const JsonValue& json, const Columns<Row>& columns) {
+  std::vector<std::string_view> keys;
+  for (const Column<Row>& column : columns) keys.push_back(column.key);
+  json.require_keys(keys);
+  Rows<Row> rows;
+  for (const Column<Row>& column : columns) column.read(json.at(column.key), rows);
+  return rows.take();
 }
 
-void write_memory(JsonWriter& writer, const std::vector<MemoryPoint>& memory) {
-  writer.begin_object("memory");
-  writer.row("rank", memory, [](const MemoryPoint& m) { return m.rank; });
-  writer.row("time_ns", memory, [](const MemoryPoint& m) { return m.time.count(); });
-  writer.row("activation_bytes", memory, [](const MemoryPoint& m) { return m.activations.count; });
-  writer.row("buffer_bytes", memory, [](const MemoryPoint& m) { return m.buffers.count; });
-  writer.end_object();
-}
-
-void write_stage_shapes(JsonWriter& writer, const std::vector<Stage>& stages) {
-  writer.begin_object("stage_shapes");
-  writer.row("encoder_layers", stages, [](const Stage& s) { return s.encoder_layers; });
-  writer.row("llm_layers", stages, [](const Stage& s) { return s.llm_layers; });
-  writer.row("connector", stages, [](const Stage& s) { return s.connector; });
-  writer.row("embedding", stages, [](const Stage& s) { return s.embedding; });
-  writer.row("head", stages, [](const Stage& s) { return s.head; });
-  writer.row("tp", stages, [](const Stage& s) { return s.tp; });
-  writer.row("dp", stages, [](const Stage& s) { return s.dp; });
-  writer.row("recomputation", stages, [](const Stage& s) { return to_string(s.recomputation); });
-  writer.row("zero1", stages, [](const Stage& s) { return s.zero1; });
-  writer.row("sequence_parallel", stages, [](const Stage& s) { return s.sequence_parallel; });
-  writer.end_object();
-}
-
-void write_works(JsonWriter& writer, const std::vector<Work>& works) {
-  const auto write_module = [&](const std::string& module, Workload Work::*part) {
-    writer.row(module + "_sequences", works, [=](const Work& w) { return (w.*part).sequences; });
-    writer.row(module + "_tokens", works, [=](const Work& w) { return (w.*part).tokens; });
-    writer.row(module + "_attention_pairs", works, [=](const Work& w) { return (w.*part).attention_pairs; });
-  };
-  writer.begin_object("works");
-  write_module("encoder", &Work::encoder);
-  write_module("llm", &Work::llm);
-  writer.end_object();
-}
-
-void write_stalls(JsonWriter& writer, const std::vector<Stall>& stalls) {
-  writer.begin_object("stalls");
-  writer.row("rank", stalls, [](const Stall& s) { return s.rank; });
-  writer.row("op", stalls, [](const Stall& s) { return static_cast<int>(s.op); });
-  writer.row("stage", stalls, [](const Stall& s) { return s.stage; });
-  writer.row("microbatch", stalls, [](const Stall& s) { return s.microbatch; });
-  writer.row("since_ns", stalls, [](const Stall& s) { return s.since.count(); });
-  writer.row("failed", stalls, [](const Stall& s) { return static_cast<int>(s.failed); });
-  writer.row("awaited_rank", stalls, [](const Stall& s) { return s.awaited_rank; });
-  writer.end_object();
-}
-
-void write_timeline(JsonWriter& writer, const Timeline& timeline) {
+void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileNames& names) {
+  const Limits none{names};
   writer.begin_object();
   writer.field("source", timeline.source);
   writer.field("makespan_ns", timeline.makespan.count());
   if (timeline.cores > 0) writer.field("cores", timeline.cores);
   writer.row("stages", timeline.stages);
-  write_groups(writer, timeline.groups);
-  write_spans(writer, timeline.spans);
-  write_memory(writer, timeline.memory);
-  write_stage_shapes(writer, timeline.stage_shapes);
-  write_works(writer, timeline.works);
-  write_stalls(writer, timeline.stalls);
+  write_table(writer, "groups", group_columns(none), timeline.groups);
+  write_table(writer, "spans", span_columns(none), timeline.spans);
+  write_table(writer, "memory", memory_columns(), timeline.memory);
+  write_table(writer, "stage_shapes", stage_columns(), timeline.stage_shapes);
+  write_table(writer, "works", work_columns(), timeline.works);
+  write_table(writer, "stalls", stall_columns(none), timeline.stalls);
   writer.end_object();
 }
 
 std::string write_file(const Timeline* timelines, std::size_t count) {
   const auto name = [](auto value) { return to_string(value); };
+  const FileNames names{all_of<Stream>(), all_of<Op>()};
   JsonWriter writer;
-  writer.field("schema", kTimelineSchema);
-  writer.field("version", kTimelineVersion);
-  writer.row("streams", all_of<Stream>(), name);
-  writer.row("ops", all_of<Op>(), name);
+  writer.field("schema", kSchema);
+  writer.field("version", kVersion);
+  writer.row("streams", names.streams, name);
+  writer.row("ops", names.ops, name);
   writer.begin_array("iterations");
-  for (std::size_t i = 0; i < count; ++i) write_timeline(writer, timelines[i]);
+  for (std::size_t i = 0; i < count; ++i) write_timeline(writer, timelines[i], names);
   writer.end_array();
   return writer.finish();
+}
+
+/// The values of a file's list of names.
+template <typename Enum>
+std::vector<Enum> read_names(const JsonValue& json) {
+  std::vector<Enum> values;
+  for (const JsonValue& name : json.elements()) values.push_back(name.choice<Enum>());
+  return values;
+}
+
+/// Each rank is in one group at most. Groups come in any order: which ranks are neighbours is a plan's
+/// choice.
+void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) {
+  std::map<std::int64_t, std::int64_t> end_of;  // by first rank
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::int64_t first = groups[i].first_rank;
+    const std::int64_t end = first + groups[i].ranks;
+    const auto after = end_of.lower_bound(first);
+    const bool overlaps = (after != end_of.end() && after->first < end) ||
+                          (after != end_of.begin() && std::prev(after)->second > first);
+    if (overlaps) json.at("first_rank").elements()[i].refuse_type("a rank that is in no group before it");
+    if (end > kMostRanks) json.refuse(fmt::format("expected at most {} ranks, found {}", kMostRanks, end));
+    end_of.emplace(first, end);
+  }
+}
+
+/// There are none, or one for each stage.
+std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages) {
+  std::vector<Stage> rows = read_table(json, stage_columns());
+  if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
+    json.at("tp").refuse_type(fmt::format("one entry for each of {} stages, or none", stages));
+  }
+  return rows;
+}
+
+/// Every row's rank must be the first of a group.
+template <typename Row>
+void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
+                 const std::unordered_set<std::int32_t>& first_ranks) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (first_ranks.count(rows[i].rank) == 0) {
+      json.at("rank").elements()[i].refuse_type("the first rank of a group");
+    }
+  }
+}
+
+/// Version 1 knew no cores: there the key is as unknown as any other.
+void require_timeline_keys(const JsonValue& json, std::int64_t version) {
+  const auto require = [&](std::initializer_list<std::string_view> optional) {
+    json.require_keys(
+        {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
+        optional);
+  };
+  if (version == 1) {
+    require({});
+  } else {
+    require({"cores"});
+  }
+}
+
+Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64_t version) {
+  require_timeline_keys(json, version);
+  Timeline timeline;
+  timeline.source = json.at("source").string();
+  timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMostNanoseconds));
+  if (json.has("cores")) timeline.cores = json.at("cores").integer<std::int32_t>(1, kMostCores);
+  for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
+  Limits limits{names, static_cast<std::int64_t>(timeline.stages.size()), 0, timeline.makespan};
+  if (limits.stages > kMostStages)
+    json.at("stages").refuse_type(fmt::format("at most {} stages", kMostStages));
+  timeline.groups = read_table(json.at("groups"), group_columns(limits));
+  check_groups(json.at("groups"), timeline.groups);
+  timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages);
+  timeline.works = read_table(json.at("works"), work_columns());
+  limits.works = static_cast<std::int64_t>(timeline.works.size());
+  timeline.spans = read_table(json.at("spans"), span_columns(limits));
+  timeline.memory = read_table(json.at("memory"), memory_columns());
+  timeline.stalls = read_table(json.at("stalls"), stall_columns(limits));
+  std::unordered_set<std::int32_t> first_ranks;
+  for (const GroupUsage& group : timeline.groups) first_ranks.insert(group.first_rank);
+  check_ranks(json.at("spans"), timeline.spans, first_ranks);
+  check_ranks(json.at("memory"), timeline.memory, first_ranks);
+  check_ranks(json.at("stalls"), timeline.stalls, first_ranks);
+  return timeline;
 }
 
 }  // namespace
@@ -128,6 +379,32 @@ std::string to_json(const TimelineFile& file) {
 
 std::string to_json(const Timeline& timeline) {
   return write_file(&timeline, 1);
+}
+
+TimelineFile parse_timelines(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kSchema, kVersion);
+  root.require_keys({"schema", "version", "streams", "ops", "iterations"});
+  const FileNames names{read_names<Stream>(root.at("streams")), read_names<Op>(root.at("ops"))};
+  const auto version = root.at("version").integer<std::int64_t>(1, kVersion);
+  const JsonValue iterations = root.at("iterations");
+  TimelineFile timelines;
+  for (const JsonValue& iteration : iterations.elements()) {
+    timelines.iterations.push_back(read_timeline(iteration, names, version));
+  }
+  if (timelines.iterations.empty() || timelines.iterations.size() > kMostIterations) {
+    iterations.refuse_type(fmt::format("1 to {} iterations", kMostIterations));
+  }
+  return timelines;
+}
+
+Timeline parse_timeline(std::string_view json, const std::string& file) {
+  std::vector<Timeline> iterations = parse_timelines(json, file).iterations;
+  if (iterations.size() != 1) {
+    throw Error(ErrorKind::input, fmt::format("expected one iteration, found {}", iterations.size()),
+                fmt::format("{}: key 'iterations'", file));
+  }
+  return std::move(iterations.front());
 }
 
 }  // namespace dflop

@@ -11,6 +11,7 @@
 
 namespace dflop {
 
+/// What may be wrong with a trace.
 enum class KinetoFindingKind : std::uint8_t {
   acausal,             ///< an activity starts before the call that launched it
   overlap,             ///< two activities of one stream run at the same time
@@ -26,9 +27,10 @@ inline constexpr int kKinetoFindingKinds = 9;
 
 std::string_view to_string(KinetoFindingKind kind);
 
-/// One line for the manual: what the kind means.
+/// Returns one line for the manual that says what the kind means.
 std::string_view explanation(KinetoFindingKind kind);
 
+/// A finding is one thing that is wrong or doubtful, and where.
 struct KinetoFinding {
   KinetoFindingKind kind = KinetoFindingKind::acausal;
   std::size_t event = 0;  ///< index in traceEvents of the file
@@ -40,7 +42,7 @@ struct KinetoFinding {
 /// microseconds.
 inline constexpr Nanoseconds kAlignedClocks{50'000};
 
-/// By trace; in a trace by kind, then in the order of time.
+/// Returns what is found: by trace, in a trace by kind, then in the order of time.
 std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 }  // namespace dflop

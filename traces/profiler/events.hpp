@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// The categories ("cat") that are used; all others are `other`.
+/// Events have one of these categories ("cat"); all that are not used are `other`.
 enum class KinetoCategory : std::uint8_t {
   cpu_op,
   annotation,  ///< user_annotation
@@ -24,8 +24,8 @@ enum class KinetoCategory : std::uint8_t {
   other,
 };
 
-/// One complete event ("ph": "X"), or the instant "Record Window End". What an event does not have is empty.
-/// Times are as in the file, in nanoseconds.
+/// An event is a complete one ("ph": "X"), or the instant "Record Window End". What an event does not have is
+/// empty. Times are as in the file, in nanoseconds.
 struct KinetoEvent {
   std::size_t index = 0;  ///< in traceEvents
   KinetoCategory category = KinetoCategory::other;
@@ -53,7 +53,7 @@ struct KinetoEvent {
   std::vector<std::string> input_types;
 };
 
-/// What stands beside the events.
+/// The header is what stands beside the events of a file.
 struct KinetoHeader {
   std::optional<std::int64_t> rank;  ///< distributedInfo.rank
   std::optional<std::int64_t> world_size;

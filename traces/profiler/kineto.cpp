@@ -10,9 +10,8 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
-#include "traces/profiler/collective.hpp"
+#include "traces/profiler/context.hpp"
 #include "traces/profiler/events.hpp"
-#include "traces/profiler/phase.hpp"
 
 namespace dflop {
 namespace {

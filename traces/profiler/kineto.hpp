@@ -16,14 +16,14 @@ enum class KinetoPhase : std::uint8_t { forward, backward, optimizer, other };
 
 std::string_view to_string(KinetoPhase phase);
 
-/// What a device did.
+/// An activity of a device is one of these.
 enum class KinetoWork : std::uint8_t {
   compute,        ///< kernels
   communication,  ///< kernels of NCCL and of DeepEP
   copy,           ///< memcpy and memset
 };
 
-/// The annotation ProfilerStep#N on the host.
+/// A step is the annotation ProfilerStep#N on the host.
 struct KinetoStep {
   std::int64_t number = 0;
   Nanoseconds start{0};
@@ -31,7 +31,7 @@ struct KinetoStep {
   std::size_t event = 0;  ///< index in traceEvents
 };
 
-/// A call of the CUDA runtime or driver that has a correlation.
+/// A launch is a call of the CUDA runtime or driver that has a correlation.
 struct KinetoLaunch {
   std::int64_t correlation = 0;
   std::int64_t thread = 0;
@@ -42,7 +42,7 @@ struct KinetoLaunch {
   std::size_t event = 0;
 };
 
-/// A kernel, copy or memset on the device.
+/// An activity is a kernel, copy or memset on the device.
 struct KinetoActivity {
   std::int64_t device = 0;
   std::int64_t stream = 0;
@@ -60,7 +60,8 @@ struct KinetoActivity {
   Nanoseconds end() const { return start + duration; }
 };
 
-/// What is known of a communication kernel's collective or message. What the trace does not say is empty.
+/// A collective is what is known of a communication kernel's collective or message. What the trace does not
+/// say is empty.
 struct KinetoCollective {
   std::size_t activity = 0;  ///< index into KinetoTrace::activities
   std::string name;          ///< as PyTorch names it ("allreduce", "send"), else from the kernel's name
@@ -74,12 +75,12 @@ struct KinetoCollective {
   std::optional<std::int64_t> source;  ///< global ranks, of a receive and a send
   std::optional<std::int64_t> destination;
 
-  /// Size of the operation: the larger of input and output, as NCCL's tests count it
+  /// Returns the size of the operation: the larger of input and output, as NCCL's tests count it
   /// (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
   std::optional<Bytes> bytes() const;
 };
 
-/// One rank's trace. Times count from its earliest event.
+/// A trace is what one rank did. Times count from its earliest event.
 struct KinetoTrace {
   std::string file;
   std::optional<std::int32_t> rank;

@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// One collective or message on the ranks that have it.
+/// An exchange is one collective or message on the ranks that have it.
 struct KinetoExchange {
   struct End {
     std::size_t trace = 0;
@@ -21,7 +21,7 @@ struct KinetoExchange {
   bool recorded = false;  ///< joined by what the traces say; else by name and time
 };
 
-/// How far one rank's clock is ahead of the first rank's.
+/// A clock says how far one rank is ahead of the first rank.
 struct KinetoClock {
   Nanoseconds offset{0};
   Nanoseconds spread{0};    ///< median distance of the end differences from their median
@@ -40,7 +40,7 @@ struct KinetoRanks {
   std::vector<std::vector<KinetoShare>> shares;  ///< a row per trace, an entry per collective
   Nanoseconds origin{0};                         ///< absolute time, on the first rank's clock, of time 0
 
-  /// A time of `trace` on the common clock, from `origin` on.
+  /// Returns a time of `trace` on the common clock, from `origin` on.
   Nanoseconds aligned(const std::vector<KinetoTrace>& traces, std::size_t trace, Nanoseconds time) const {
     return time + traces[trace].base - clocks[trace].offset - origin;
   }

@@ -1,9 +1,14 @@
 #include "traces/profiler/usage.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
+
+#include "core/error.hpp"
 
 namespace dflop {
 namespace {
@@ -156,6 +161,202 @@ std::vector<KinetoGroupUsage> group_usage(const KinetoTrace& trace, const std::v
   std::vector<KinetoGroupUsage> rows;
   for (const auto& [key, usage] : groups) rows.push_back(usage);
   return rows;
+}
+
+namespace {
+
+/// The stream with the most compute time.
+KinetoStreamUsage compute_stream(const KinetoTrace& trace) {
+  const std::vector<KinetoStreamUsage> streams = stream_usage(trace);
+  const auto most = std::max_element(streams.begin(), streams.end(),
+                                     [](const auto& a, const auto& b) { return a.compute < b.compute; });
+  return most == streams.end() ? KinetoStreamUsage{} : *most;
+}
+
+/// What an activity is in a timeline, apart from its times; nothing for one that has no place there.
+std::optional<Span> span_of(const KinetoTrace& trace, const KinetoActivity& activity,
+                            const KinetoStreamUsage& compute) {
+  Span span;
+  span.rank = *trace.rank;
+  if (activity.work == KinetoWork::compute) {
+    if (activity.device != compute.device || activity.stream != compute.stream) return std::nullopt;
+    if (activity.phase == KinetoPhase::other) return std::nullopt;
+    span.op = activity.phase == KinetoPhase::forward    ? Op::forward
+              : activity.phase == KinetoPhase::backward ? Op::backward
+                                                        : Op::optimizer_step;
+    return span;
+  }
+  if (activity.work == KinetoWork::copy) return std::nullopt;
+  const KinetoCollective& c = trace.collectives[activity.collective];
+  span.bytes = c.bytes().value_or(Bytes{0});
+  span.stream = c.destination ? Stream::send : c.source ? Stream::receive : Stream::collective;
+  span.op = c.destination ? Op::send : c.source ? Op::receive : Op::all_reduce;
+  return span;
+}
+
+/// The spans of one rank in one step.
+class StepSpans {
+ public:
+  StepSpans(const KinetoTrace& trace, const std::vector<KinetoShare>& shares, const KinetoRanks& ranks,
+            const KinetoWindow& window)
+      : trace_(trace), shares_(shares), ranks_(ranks), window_(window), compute_(compute_stream(trace)) {}
+
+  /// `shift` takes a time of the trace to one of the step.
+  void append(std::vector<Span>& spans, Nanoseconds shift) {
+    const std::size_t first = spans.size();
+    for (const KinetoActivity& activity : trace_.activities) {
+      if (activity.start < window_.begin || activity.start >= window_.end) continue;
+      std::optional<Span> span = span_of(trace_, activity, compute_);
+      const bool on_compute = activity.work == KinetoWork::compute && activity.device == compute_.device &&
+                              activity.stream == compute_.stream;
+      if (!span) {
+        if (on_compute) run_ = kNone;
+        continue;
+      }
+      span->start = activity.start + shift;
+      span->duration = std::min(activity.end(), window_.end) - activity.start;
+      if (on_compute) {
+        add_compute(spans, *span);
+      } else {
+        add_communication(spans, *span, shares_[activity.collective]);
+      }
+    }
+    std::stable_sort(spans.begin() + static_cast<std::ptrdiff_t>(first), spans.end(),
+                     [](const Span& a, const Span& b) { return a.start < b.start; });
+  }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  void add_compute(std::vector<Span>& spans, Span span) {
+    if (run_ != kNone && spans[run_].op == span.op) {
+      Span& run = spans[run_];
+      run.duration = std::max(run.duration, span.start + span.duration - run.start);
+      compute_end_ = std::max(compute_end_, run.start + run.duration);
+      return;
+    }
+    // A trace whose kernels overlap on a stream is reported; its spans may not.
+    trim(span, compute_end_);
+    if (span.op != Op::optimizer_step) span.microbatch = runs_[span.op]++;
+    run_ = spans.size();
+    compute_end_ = span.start + span.duration;
+    spans.push_back(span);
+  }
+
+  void add_communication(std::vector<Span>& spans, Span span, const KinetoShare& share) {
+    if (span.op == Op::all_reduce) {
+      trim(span, collective_end_);
+      collective_end_ = span.start + span.duration;
+    } else if (ranks_.exchanges[share.exchange].ends.size() == 2) {
+      span.message = static_cast<std::int32_t>(share.exchange);
+    }
+    spans.push_back(span);
+  }
+
+  static void trim(Span& span, Nanoseconds least) {
+    const Nanoseconds end = std::max(span.start + span.duration, least);
+    span.start = std::max(span.start, least);
+    span.duration = end - span.start;
+  }
+
+  const KinetoTrace& trace_;
+  const std::vector<KinetoShare>& shares_;
+  const KinetoRanks& ranks_;
+  KinetoWindow window_;
+  KinetoStreamUsage compute_;
+  std::size_t run_ = kNone;  ///< index of the compute span that may go on
+  Nanoseconds compute_end_{0};
+  Nanoseconds collective_end_{0};
+  std::map<Op, std::int32_t> runs_;
+};
+
+/// One rank's part of a step.
+struct Part {
+  std::size_t trace = 0;
+  KinetoStepUsage usage;
+};
+
+/// The parts of each step number, in the order of ranks.
+std::map<std::int64_t, std::vector<Part>> parts_by_step(const std::vector<KinetoTrace>& traces,
+                                                        const std::vector<std::size_t>& order) {
+  std::map<std::int64_t, std::vector<Part>> parts;
+  for (const std::size_t t : order) {
+    for (const KinetoStepUsage& usage : step_usage(traces[t])) {
+      const std::int32_t step = usage.window.step;
+      parts[step < 0 ? -1 : traces[t].steps[step].number].push_back({t, usage});
+    }
+  }
+  return parts;
+}
+
+GroupUsage group_of(const KinetoTrace& trace, const KinetoStepUsage& usage, Nanoseconds makespan) {
+  GroupUsage group;
+  group.first_rank = *trace.rank;
+  group.busy = usage.compute;
+  group.wait = usage.exposed;
+  group.bubble = makespan - usage.compute - usage.exposed;
+  group.transfer = usage.communication;
+  return group;
+}
+
+Timeline timeline_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                     const std::vector<Part>& parts) {
+  Nanoseconds begin = Nanoseconds::max();
+  Nanoseconds end = Nanoseconds::min();
+  for (const Part& part : parts) {
+    begin = std::min(begin, ranks.aligned(traces, part.trace, part.usage.window.begin));
+    end = std::max(end, ranks.aligned(traces, part.trace, part.usage.window.end));
+  }
+  constexpr Nanoseconds longest{std::int64_t{1} << 50};  // as of a timeline file
+  if (end - begin > longest) {
+    throw Error(ErrorKind::input,
+                "expected ranks that run a step at the same time, found more than 13 days apart",
+                traces[parts.back().trace].file);
+  }
+  Timeline timeline;
+  timeline.source = "recorded";
+  timeline.makespan = end - begin;
+  timeline.stages = {"model"};  // which stage a rank holds is not recorded
+  for (const Part& part : parts) {
+    const KinetoTrace& trace = traces[part.trace];
+    timeline.groups.push_back(group_of(trace, part.usage, timeline.makespan));
+    StepSpans(trace, ranks.shares[part.trace], ranks, part.usage.window)
+        .append(timeline.spans, ranks.aligned(traces, part.trace, Nanoseconds(0)) - begin);
+  }
+  return timeline;
+}
+
+/// Indices of the traces in the order of ranks.
+std::vector<std::size_t> rank_order(const std::vector<KinetoTrace>& traces) {
+  std::vector<std::size_t> order(traces.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (const KinetoTrace& trace : traces) {
+    if (!trace.rank)
+      throw Error(ErrorKind::input, "expected a rank (distributedInfo.rank), found none", trace.file);
+  }
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return *traces[a].rank < *traces[b].rank; });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (*traces[order[i]].rank != *traces[order[i - 1]].rank) continue;
+    throw Error(ErrorKind::input,
+                fmt::format("expected one file per rank, found rank {} again", *traces[order[i]].rank),
+                traces[std::max(order[i], order[i - 1])].file);
+  }
+  return order;
+}
+
+}  // namespace
+
+std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  std::vector<Timeline> timelines;
+  for (const auto& [step, parts] : parts_by_step(traces, rank_order(traces))) {
+    if (parts.size() == traces.size()) timelines.push_back(timeline_of(traces, ranks, parts));
+  }
+  if (timelines.empty()) {
+    throw Error(ErrorKind::input, "expected a step with kernels that all ranks have, found none",
+                traces.empty() ? "" : traces.front().file);
+  }
+  return timelines;
 }
 
 }  // namespace dflop

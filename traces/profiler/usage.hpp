@@ -1,4 +1,5 @@
-// How a rank of a PyTorch-profiler trace spent its steps, and its communication by process group.
+// How the ranks of PyTorch-profiler traces spent their steps: usage by step, stream and process group, and
+// the steps as timelines.
 #pragma once
 
 #include <cstdint>
@@ -6,23 +7,25 @@
 #include <string>
 #include <vector>
 
+#include "core/timeline.hpp"
 #include "traces/profiler/kineto.hpp"
 #include "traces/profiler/ranks.hpp"
 
 namespace dflop {
 
-/// The part of a trace's device time that belongs to a step: from the first activity that the step launched
-/// to the first of the next step, or to the end of its own last one. Without steps, one window over all.
+/// A window is the part of a trace's device time that belongs to a step: from the first activity that the
+/// step launched to the first of the next step, or to the end of its own last one. Without steps, one window
+/// over all.
 struct KinetoWindow {
   std::int32_t step = -1;  ///< index into KinetoTrace::steps; -1 without steps
   Nanoseconds begin{0};
   Nanoseconds end{0};
 };
 
-/// One window per step that launched something, in order; they do not overlap.
+/// Returns one window per step that launched something, in order; they do not overlap.
 std::vector<KinetoWindow> device_windows(const KinetoTrace& trace);
 
-/// Times in which at least one activity of the kind runs. busy + idle = end - begin.
+/// How one step was spent: times in which at least one activity of the kind runs. busy + idle = end - begin.
 struct KinetoStepUsage {
   KinetoWindow window;
   std::optional<Nanoseconds> host;  ///< ProfilerStep#N's own duration
@@ -36,8 +39,10 @@ struct KinetoStepUsage {
   std::int64_t activities = 0;
 };
 
+/// Returns a row per window, in order.
 std::vector<KinetoStepUsage> step_usage(const KinetoTrace& trace);
 
+/// What ran on one stream of a device.
 struct KinetoStreamUsage {
   std::int64_t device = 0;
   std::int64_t stream = 0;
@@ -48,7 +53,7 @@ struct KinetoStreamUsage {
   Nanoseconds copy{0};
 };
 
-/// By device, then stream.
+/// Returns a row per stream, by device, then stream.
 std::vector<KinetoStreamUsage> stream_usage(const KinetoTrace& trace);
 
 /// All of one operation in one process group on one rank.
@@ -65,7 +70,19 @@ struct KinetoGroupUsage {
   std::optional<Bytes> matched_bytes;
 };
 
-/// By group, then name.
+/// Returns a row per process group and operation, by group, then name.
 std::vector<KinetoGroupUsage> group_usage(const KinetoTrace& trace, const std::vector<KinetoShare>& shares);
+
+/// Returns one timeline per step that all ranks have, in the order of step numbers; one group per rank, in
+/// the order of ranks, on the aligned clock.
+///
+/// The compute stream of a rank is the one with the most compute time. Its contiguous kernels of one phase
+/// become one span (forward, backward, optimizer_step), numbered within the step as microbatch; kernels of no
+/// known phase end a span and make none. Messages whose direction is known become send and receive spans, all
+/// other communication all_reduce spans, which begin no earlier than the one before them ends. Spans end with
+/// the step. Of the usage, busy is the time of compute kernels on all streams, wait the communication outside
+/// of it, bubble the rest of the makespan, transfer the time with any communication; memory is not recorded.
+/// @throws Error (input) where there are no steps with kernels, a trace has no rank, or two have the same.
+std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 }  // namespace dflop

@@ -8,6 +8,7 @@
 
 namespace dflop {
 
+/// A CsvReader hands out the rows of a text one after the other.
 class CsvReader {
  public:
   /// `text` must outlive the reader and the fields that it hands out; `file` is named in errors.
@@ -34,7 +35,7 @@ class CsvReader {
   std::int64_t row_ = 0;
 };
 
-/// The value of a field: doubled quotes made single. An unquoted field has none.
+/// Returns the value of a field, with doubled quotes made single. An unquoted field has none.
 std::string unquote(std::string_view field);
 
 }  // namespace dflop

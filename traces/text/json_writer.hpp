@@ -44,7 +44,7 @@ void append_json_row(std::string& text, const Range& items, Project project = {}
   text += ']';
 }
 
-/// Builds one JSON document. Members take a key, array elements an empty one.
+/// A JsonWriter builds one JSON document. Members take a key, array elements an empty one.
 class JsonWriter {
  public:
   /// Begins the root object.
@@ -55,21 +55,21 @@ class JsonWriter {
   void begin_array(std::string_view key) { begin(key, '['); }
   void end_array() { end(']'); }
 
-  /// One scalar member.
+  /// Writes one scalar member.
   template <typename Value>
   void field(std::string_view key, const Value& value) {
     begin_item(key);
     append_json(text_, value);
   }
 
-  /// One array of scalars, on one line.
+  /// Writes one array of scalars, on one line.
   template <typename Range, typename Project = std::identity>
   void row(std::string_view key, const Range& items, Project project = {}) {
     begin_item(key);
     append_json_row(text_, items, project);
   }
 
-  /// One item that is JSON already.
+  /// Writes one item that is JSON already.
   void raw(std::string_view key, std::string_view json) {
     begin_item(key);
     text_ += json;

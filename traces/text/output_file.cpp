@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 #include <random>
 
 #include "core/error.hpp"
-#include "traces/text/gzip.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -181,6 +182,19 @@ void remove_temporaries_on_signals() {
     if (usual.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
   }
   std::signal(SIGXFSZ, SIG_IGN);  // so that write() says EFBIG
+}
+
+std::optional<FolderLock> FolderLock::try_hold(const std::string& folder) {
+  const std::string path = (fs::path(folder) / ".lock").string();
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) refuse_output(path, std::strerror(errno));
+  FolderLock lock(file);
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
+  return lock;
+}
+
+FolderLock::~FolderLock() {
+  if (file_ >= 0) ::close(file_);
 }
 
 }  // namespace dflop

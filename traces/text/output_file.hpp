@@ -1,14 +1,16 @@
-// Outputs that are either complete or not there.
+// Outputs that are either complete or not there, and folders in which one process at a time writes.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dflop {
 
-/// Several outputs of which either all appear or none:
+/// StagedOutputs are several outputs of which either all appear or none:
 ///
 ///     StagedOutputs outputs;
 ///     outputs.add("a.json", a);
@@ -45,7 +47,7 @@ class StagedOutputs {
   std::vector<Stream> streams_;
 };
 
-/// One StagedOutputs: a failure leaves what was there before.
+/// Writes one file as StagedOutputs do: a failure leaves what was there before.
 /// @throws Error (output)
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
@@ -58,5 +60,26 @@ void check_output(const std::string& path);
 /// the process, except those that are ignored, as under nohup. A file that grows too large (SIGXFSZ) becomes
 /// an Error (output) as other failures. For main().
 void remove_temporaries_on_signals();
+
+/// A FolderLock holds a folder by a lock of the system on the empty file ".lock" in it. The system lets go of
+/// it when the process ends, however it does; the file stays, as removing it would let two others hold a file
+/// of that name each.
+class FolderLock {
+ public:
+  /// Returns the lock, or nothing where another process holds the folder. Where the file system knows no
+  /// locks, all get one.
+  /// @throws Error (output) if the file cannot be made.
+  static std::optional<FolderLock> try_hold(const std::string& folder);
+
+  ~FolderLock();
+  FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  explicit FolderLock(int file) : file_(file) {}
+
+  int file_;  // open while the lock is held
+};
 
 }  // namespace dflop

@@ -132,8 +132,8 @@ void JsonValue::require_object() const {
   if (!json_->is_object()) refuse_type("an object");
 }
 
-void JsonValue::require_keys(std::initializer_list<std::string_view> required,
-                             std::initializer_list<std::string_view> optional) const {
+void JsonValue::require_keys(const std::vector<std::string_view>& required,
+                             const std::vector<std::string_view>& optional) const {
   require_object();
   const auto in = [](const auto& keys, const std::string& key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -141,7 +141,7 @@ void JsonValue::require_keys(std::initializer_list<std::string_view> required,
   for (const auto& [key, value] : json_->items()) {
     if (in(required, key) || in(optional, key)) continue;
     std::vector<std::string_view> known(required);
-    known.insert(known.end(), optional);
+    known.insert(known.end(), optional.begin(), optional.end());
     JsonValue(value, *file_, member_path(path_, key))
         .refuse(fmt::format("unknown key, expected one of {}", fmt::join(known, ", ")));
   }

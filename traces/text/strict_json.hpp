@@ -17,32 +17,32 @@
 
 namespace dflop {
 
-/// One value of a document and its place. A view: the document must outlive it.
+/// A JsonValue is a view of one value of a document and its place: the document must outlive it.
 /// All getters throw Error (input) with the context "file: key 'llm.layers[3]'".
 class JsonValue {
  public:
   JsonValue(const nlohmann::json& json, const std::string& file, std::string path)
       : json_(&json), file_(&file), path_(std::move(path)) {}
 
-  /// An object with all `required` keys and beside them only `optional` ones.
-  void require_keys(std::initializer_list<std::string_view> required,
-                    std::initializer_list<std::string_view> optional = {}) const;
+  /// Refuses all but an object with all `required` keys and beside them only `optional` ones.
+  void require_keys(const std::vector<std::string_view>& required,
+                    const std::vector<std::string_view>& optional = {}) const;
 
-  /// Any object.
+  /// Refuses all but an object.
   void require_object() const;
 
-  /// Member of an object; it must be there.
+  /// Returns a member of an object, which must be there.
   JsonValue at(std::string_view key) const;
   bool has(std::string_view key) const;
   bool is_array() const;
 
-  /// Elements of an array.
+  /// Returns the elements of an array.
   std::vector<JsonValue> elements() const;
-  /// Elements of an array of whole numbers, each in [least, most].
+  /// Returns the elements of an array of whole numbers, each in [least, most].
   std::vector<std::int64_t> integers(std::int64_t least, std::int64_t most) const;
   std::vector<double> numbers() const;
 
-  /// A whole number in [least, most], written without point and exponent.
+  /// Returns a whole number in [least, most], written without point and exponent.
   template <typename Int = int>
   Int integer(std::type_identity_t<Int> least,
               std::type_identity_t<Int> most = std::numeric_limits<Int>::max()) const {
@@ -55,7 +55,7 @@ class JsonValue {
   const std::string& string() const;
   bool boolean() const;
 
-  /// One of `choices`, by the names that to_string gives them.
+  /// Returns one of `choices`, by the names that to_string gives them.
   template <typename Enum>
   Enum choice(const std::vector<Enum>& choices) const {
     return choices[choice_index(names_of(choices))];
@@ -69,12 +69,12 @@ class JsonValue {
   Enum choice() const {
     return choice(all_of<Enum>());
   }
-  /// Index of this string in `names`.
+  /// Returns the index of this string in `names`.
   std::size_t choice_index(const std::vector<std::string_view>& names) const;
 
   /// @throws Error (input) with this value's place.
   [[noreturn]] void refuse(const std::string& message) const;
-  /// "expected ..., found ...", the latter from the value itself.
+  /// Refuses with "expected ..., found ...", the latter from the value itself.
   [[noreturn]] void refuse_type(const std::string& expected) const;
 
  private:
@@ -86,7 +86,7 @@ class JsonValue {
   std::string path_;
 };
 
-/// A parsed document.
+/// A JsonDocument is a parsed text.
 class JsonDocument {
  public:
   /// @throws Error (input) with "file:line:column" for a syntax error (a document that ends early among
@@ -96,7 +96,7 @@ class JsonDocument {
   JsonDocument(const JsonDocument&) = delete;
   JsonDocument& operator=(const JsonDocument&) = delete;
 
-  /// The root, an object with "schema": schema and a "version" of at most `version`.
+  /// Returns the root, an object with "schema": schema and a "version" of at most `version`.
   /// @throws Error (input) for another schema or a newer version.
   JsonValue root(std::string_view schema, int version) const;
   JsonValue root() const;

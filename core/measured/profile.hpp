@@ -1,0 +1,146 @@
+// Profile tables: what the parts of one model took on one device, as measured.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model.hpp"
+#include "core/names.hpp"
+#include "core/program.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// The parts of a model that are measured one by one. A transformer layer has two of them: its linear part
+/// (norms, projections, MLP, additions) and its attention part (the attention itself and the turning of
+/// queries and keys).
+enum class ProfileUnit : std::uint8_t {
+  patches,
+  encoder_linear,
+  encoder_attention,
+  connector,
+  embedding,
+  llm_linear,
+  llm_attention,
+  head,
+};
+inline constexpr std::size_t kProfileUnits = 8;
+
+template <>
+inline constexpr NameTable<ProfileUnit, kProfileUnits> kNames<ProfileUnit> = {
+    {{ProfileUnit::patches, "patches"},
+     {ProfileUnit::encoder_linear, "encoder_linear"},
+     {ProfileUnit::encoder_attention, "encoder_attention"},
+     {ProfileUnit::connector, "connector"},
+     {ProfileUnit::embedding, "embedding"},
+     {ProfileUnit::llm_linear, "llm_linear"},
+     {ProfileUnit::llm_attention, "llm_attention"},
+     {ProfileUnit::head, "head"}}};
+
+constexpr bool is_attention(ProfileUnit unit) {
+  return unit == ProfileUnit::encoder_attention || unit == ProfileUnit::llm_attention;
+}
+
+/// One measured call of a unit. The encoder's units and the connector count tokens before they are merged.
+struct ProfilePoint {
+  std::int64_t tokens = 0;
+  std::int64_t length = 0;  ///< of each sequence; 0 for units without attention
+  double forward_s = 0;
+  double backward_input_s = 0;
+  double backward_weight_s = 0;
+  /// By how much the backward_input of a layer's linear part is longer where all of the layer is computed
+  /// again before it; none where that was not measured.
+  std::optional<double> recompute_s = {};
+
+  bool operator==(const ProfilePoint&) const = default;
+};
+
+/// The points of one unit rise in tokens, those of attention in length.
+using UnitPoints = std::vector<ProfilePoint>;
+
+/// Bytes per token of each part of a model. Layers have a number for each Recomputation: none, selective,
+/// full.
+struct BytesPerToken {
+  std::array<double, 3> encoder_layer{};
+  std::array<double, 3> llm_layer{};
+  double patches = 0;
+  double connector = 0;
+  double embedding = 0;
+  double head = 0;
+
+  bool operator==(const BytesPerToken&) const = default;
+};
+
+/// How the ranks of a tp group share a layer. Sequence parallelism takes two of them.
+struct TpMode {
+  int tp = 1;
+  bool sequence_parallel = false;
+
+  auto operator<=>(const TpMode&) const = default;
+};
+
+TpMode tp_mode(int tp, bool sequence_parallel);
+TpMode tp_mode(const Stage& stage);
+std::string to_string(const TpMode& mode);  ///< "tp 2 with sequence parallelism"
+
+/// What was measured under one TpMode. Bytes are those of one rank.
+struct TpProfile {
+  TpMode mode;
+  BytesPerToken activation;                     ///< that a forward keeps until the backward
+  BytesPerToken forward_buffers;                ///< beside it while the forward runs
+  BytesPerToken backward_buffers;               ///< while the backward runs, gradients among them
+  std::array<UnitPoints, kProfileUnits> units;  ///< by ProfileUnit; none is empty
+
+  const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
+  UnitPoints& of(ProfileUnit unit) { return units[static_cast<std::size_t>(unit)]; }
+  bool operator==(const TpProfile&) const = default;
+};
+
+/// A fitted line: start_s + amount * s_per_unit.
+struct ProfileLine {
+  double start_s = 0;
+  double s_per_unit = 0;
+
+  double at(double amount) const { return start_s + amount * s_per_unit; }
+  bool operator==(const ProfileLine&) const = default;
+};
+
+/// What the measuring was asked for.
+struct ProfileSettings {
+  std::uint64_t seed = 1;
+  double budget_s = 0;
+  std::int64_t most_tokens = 0;
+  int busy_ranks = 1;  ///< that ran units while they were measured
+
+  bool operator==(const ProfileSettings&) const = default;
+};
+
+/// All that was measured of one model on one device.
+struct ProfileTables {
+  std::string dflop_version;
+  std::string device;                     ///< as World::device_name()
+  std::string cpu;                        ///< model of the host's processor
+  std::string software;                   ///< driver and libraries, as World::software(); empty for none
+  std::string dtype;                      ///< "f32", "f64", "bf16"
+  std::int64_t value_bytes = kFp32Bytes;  ///< of an activation or weight
+  std::int64_t sum_bytes = kFp32Bytes;    ///< of a gradient or optimizer state
+  ModelSpec model;                        ///< as profiled_model() returns it
+  ProfileSettings settings;
+  std::vector<TpProfile> tp;              ///< rising in mode, at least one
+  ProfileLine optimizer;                  ///< per parameter
+  ProfileLine message;                    ///< per byte
+  std::map<int, ProfileLine> all_reduce;  ///< per byte, by number of ranks
+
+  bool operator==(const ProfileTables&) const = default;
+};
+
+/// Returns the model as a profile names it: name, sizes and layers, without the preprocessing rule, the
+/// longest sequence and what live runs do alike for all models.
+ModelSpec profiled_model(const ModelSpec& model);
+
+}  // namespace dflop

@@ -1,0 +1,63 @@
+// What names and ranges of a PyTorch-profiler trace say about the device activities: which communication they
+// are and how many bytes it moves, and which part of a training step they belong to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/units.hpp"
+#include "traces/profiler/events.hpp"
+#include "traces/profiler/kineto.hpp"
+
+namespace dflop {
+
+/// Returns the operation of a kernel of NCCL ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "AllReduce") or of
+/// DeepEP
+/// ("deep_ep::internode::dispatch<...>": "dispatch"); nothing for another kernel.
+std::optional<std::string> communication_name(std::string_view kernel);
+
+/// Returns the size of an element by one of the names that PyTorch uses for process groups ("BFloat16") and
+/// for operations
+/// ("c10::BFloat16", "long int"); nothing for an unknown one.
+std::optional<Bytes> kineto_element_size(std::string_view dtype);
+
+/// Returns the bytes of all inputs of an operation; nothing where a type or shape is not known.
+std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event);
+
+/// What a mark says.
+enum class KinetoMarkKind : std::uint8_t {
+  forward,      ///< an annotation
+  backward,     ///< autograd::engine, a backward operation, or an annotation
+  optimizer,    ///< Optimizer.step, or an annotation
+  recorded_op,  ///< an operation that autograd recorded, which only a forward pass has
+  collective,   ///< "nccl:..." around the launch of a collective
+};
+
+/// A mark is a range of time on a host thread that says something about the launches inside it.
+struct KinetoMark {
+  std::int64_t thread = 0;
+  Nanoseconds start{0};
+  Nanoseconds end{0};
+  KinetoMarkKind kind = KinetoMarkKind::forward;
+  std::int32_t annotation = -1;  ///< of a collective: index into the caller's list
+};
+
+/// What the ranges around a launch say.
+struct KinetoContext {
+  KinetoPhase phase = KinetoPhase::other;
+  std::int32_t collective = -1;  ///< annotation of the innermost collective
+};
+
+/// Returns the kind of a cpu_op or user_annotation; nothing for one that says nothing.
+std::optional<KinetoMarkKind> kineto_mark(const KinetoEvent& event);
+
+/// Returns the context of each launch, in the order of `launches`. A range inside another overrides it,
+/// except that a forward inside a backward is recomputation and stays backward. A launch outside all ranges
+/// on a thread that has only backward ranges is backward.
+std::vector<KinetoContext> kineto_contexts(const std::vector<KinetoLaunch>& launches,
+                                           std::vector<KinetoMark> marks);
+
+}  // namespace dflop
