@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/error.hpp"
 #include "traces/text/csv.hpp"
@@ -54,7 +53,7 @@ class Fields {
 
   std::int64_t integer(std::string_view column, std::int64_t most) const {
     std::int64_t value = 0;
-    if (!parses(column, value) || value < 1 || value > most) {
+    if (!parse_number(text(column), value) || value < 1 || value > most) {
       refuse(column, fmt::format("a whole number from 1 to {}", most));
     }
     return value;
@@ -67,7 +66,7 @@ class Fields {
   Seconds seconds(std::string_view column) const {
     double value = 0;
     // The comparison is written so that NaN fails it.
-    if (!parses(column, value) || !(value >= kLeastSeconds && value <= kMostSeconds)) {
+    if (!parse_number(text(column), value) || !(value >= kLeastSeconds && value <= kMostSeconds)) {
       refuse(column, fmt::format("seconds from {} to {}", kLeastSeconds, kMostSeconds));
     }
     return Seconds(value);
@@ -81,14 +80,6 @@ class Fields {
   }
 
  private:
-  template <typename Number>
-  bool parses(std::string_view column, Number& value) const {
-    const std::string_view field = text(column);
-    const char* end = field.data() + field.size();
-    const auto [stop, problem] = std::from_chars(field.data(), end, value);
-    return problem == std::errc() && stop == end;
-  }
-
   const std::string& file_;
   std::int64_t row_;
   const std::vector<std::string>& header_;

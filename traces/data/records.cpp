@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
@@ -52,18 +51,12 @@ std::string quoted(std::string_view found) {
   return fmt::format("'{}{}'", text, found.size() > kLongest ? "..." : "");
 }
 
-template <typename Number>
-bool read_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-/// "640x480".
+/// Reads a size as "640x480".
 bool read_size(std::string_view text, ImageSize& size) {
   const auto in_range = [](std::int32_t side) { return side >= 1 && side <= kMaxImageSide; };
   const std::size_t cross = text.find('x');
-  return cross != std::string_view::npos && read_number(text.substr(0, cross), size.width) &&
-         read_number(text.substr(cross + 1), size.height) && in_range(size.width) && in_range(size.height);
+  return cross != std::string_view::npos && parse_number(text.substr(0, cross), size.width) &&
+         parse_number(text.substr(cross + 1), size.height) && in_range(size.width) && in_range(size.height);
 }
 
 /// The fields of one row by column, read as what they should be.
@@ -80,7 +73,7 @@ class Row {
   std::optional<std::int64_t> integer(Column column, std::int64_t min, std::int64_t max) const {
     if (!has(column)) return std::nullopt;
     std::int64_t value = 0;
-    if (!read_number(text(column), value) || value < min || value > max) {
+    if (!parse_number(text(column), value) || value < min || value > max) {
       fail(column, fmt::format("a whole number from {} to {}", min, max));
     }
     return value;
@@ -90,7 +83,7 @@ class Row {
     if (!has(column)) return std::nullopt;
     double value = 0;
     // The comparison is written so that NaN fails it.
-    if (!read_number(text(column), value) || !(value >= min && value <= max)) {
+    if (!parse_number(text(column), value) || !(value >= min && value <= max)) {
       fail(column, fmt::format("a number from {} to {}", min, max));
     }
     return value;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -62,10 +61,9 @@ class Header {
 
 double read_number(std::string_view text, double most, bool whole, const std::string& place) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool number = error == std::errc() && end == text.data() + text.size();
   // Written so that NaN fails it.
-  if (number && value >= 0 && value <= most && !(whole && value != std::floor(value))) return value;
+  if (parse_number(text, value) && value >= 0 && value <= most && !(whole && value != std::floor(value)))
+    return value;
   throw Error(ErrorKind::input,
               fmt::format("expected a {}number from 0 to {:g}, found {}", whole ? "whole " : "", most,
                           in_quotes(text)),

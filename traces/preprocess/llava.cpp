@@ -1,6 +1,8 @@
 // LLaVA-OneVision (LLaVA-VL/LLaVA-NeXT @df179663ae8b, scripts/train/finetune_ov.sh: SigLIP-so400m/14 at 384
 // pixels, anyres_max_9 over (1x1)..(6x6), spatial_unpad, 32 frames at most) and the public DFLOP code's
-// variant of it (BDAI-Research/DFLOP @60e86d859041, dflop/data.py).
+// variant of it (BDAI-Research/DFLOP @60e86d859041, dflop/data.py). Beside them tiny-vlm, for models small
+// enough to be trained by tests and on small machines: LLaVA-OneVision's tiles and frames, so that samples
+// differ as much as real ones do, each of a few tokens.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -74,6 +76,28 @@ Encoding encode_video(const RecordShapes& shapes) {
   return {{tiles(frames)}, frames * kFrameTokens};
 }
 
+constexpr std::int64_t kTinyTilePatches = 16;  ///< 4x4
+constexpr std::int64_t kTinyTileTokens = 4;    ///< of the LLM: each of 2x2 patches
+constexpr std::int64_t kTinyTextTokens = 256;
+
+Encoding tiny_tiles(std::int64_t count) {
+  return {{{count, kTinyTilePatches, kTinyTilePatches * kTinyTilePatches}}, count * kTinyTileTokens};
+}
+
+/// One image: its grid, and the whole image as base tile.
+Encoding encode_tiny_image(const RecordShapes& shapes) {
+  return tiny_tiles(llava_grid(shapes.images().front().size).tiles() + 1);
+}
+
+/// Several images: one tile each, whatever its size.
+Encoding encode_tiny_images(const RecordShapes& shapes) {
+  return tiny_tiles(shapes.image_count());
+}
+
+Encoding encode_tiny_video(const RecordShapes& shapes) {
+  return tiny_tiles(llava_frames(shapes.video_timing()));
+}
+
 }  // namespace
 
 TileGrid llava_grid(ImageSize image) {
@@ -113,6 +137,12 @@ Rule llava_ov_rule() {
 
 Rule llava_ov_dflop_rule() {
   return {"llava-ov-dflop", {encode_text, encode_image_dflop, encode_images, encode_video, nullptr}};
+}
+
+Rule tiny_vlm_rule() {
+  return {"tiny-vlm",
+          {encode_text, encode_tiny_image, encode_tiny_images, encode_tiny_video, nullptr},
+          kTinyTextTokens};
 }
 
 }  // namespace dflop

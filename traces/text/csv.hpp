@@ -1,9 +1,11 @@
 // Splits CSV text (RFC 4180) into rows of fields without copying.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace dflop {
@@ -37,5 +39,13 @@ class CsvReader {
 
 /// Returns the value of a field, with doubled quotes made single. An unquoted field has none.
 std::string unquote(std::string_view field);
+
+/// Reads a field that is a number and nothing else; returns false for any other.
+template <typename Number>
+bool parse_number(std::string_view field, Number& number) {
+  const char* end = field.data() + field.size();
+  const auto [stop, problem] = std::from_chars(field.data(), end, number);
+  return problem == std::errc() && stop == end;
+}
 
 }  // namespace dflop
