@@ -35,7 +35,7 @@ Bytes CostModel::activation_of(Op op, const Stage& stage, const Work& work) cons
   return activation(stage, work);
 }
 
-ProgramCosts CostModel::price(const Program& program) const {
+ProgramCosts CostModel::price_sums(const Program& program) const {
   ProgramCosts costs;
   const std::size_t count = program.instructions.size();
   costs.instruction.assign(count, Nanoseconds(0));

@@ -27,6 +27,14 @@ struct ProgramCosts {
   Bytes workspace_of(std::size_t i) const { return workspace.empty() ? Bytes{} : workspace[i]; }
 };
 
+/// A PricedProgram is all that the simulator needs of an iteration: what runs, and what each part costs.
+struct PricedProgram {
+  Program program = {};
+  ProgramCosts costs = {};
+};
+
+struct Iteration;
+
 class CostModel {
  public:
   virtual ~CostModel() = default;
@@ -73,8 +81,28 @@ class CostModel {
   /// What one rank needs only while the instruction runs, beside all that is kept when it starts.
   virtual Bytes workspace(Op op, const Stage& stage, const Work& work) const = 0;
 
-  /// Prices every part of a program; the functions above, applied to each.
-  virtual ProgramCosts price(const Program& program) const;
+  /// Prices an iteration; see core/iteration/iteration.hpp. It is the only way for any cost model, as nothing
+  /// else knows which samples a microbatch holds.
+  friend ProgramCosts price(const CostModel& cost, const Iteration& iteration);
+
+ protected:
+  /// Prices every part of a program by the functions above, but for sample_excess(): a Program knows sums
+  /// alone.
+  virtual ProgramCosts price_sums(const Program& program) const;
+
+  /// Returns price_sums() of another model, for a model that changes its prices.
+  static ProgramCosts price_sums(const CostModel& other, const Program& program) {
+    return other.price_sums(program);
+  }
+};
+
+/// A SumCostModel sees sums of work alone, so that a bare Program, as that of a recording, can be priced
+/// without its samples.
+class SumCostModel : public CostModel {
+ public:
+  Seconds sample_excess(Op, const Stage&, const Sample&) const final { return Seconds(0); }
+
+  ProgramCosts price(const Program& program) const { return price_sums(program); }
 };
 
 }  // namespace dflop

@@ -24,7 +24,7 @@ struct Pause {
 struct Conditions {
   /// The links that messages and collectives share. Null: each takes what ProgramCosts says.
   const Network* network = nullptr;
-  std::vector<Pause> pauses;  ///< in order of start
+  std::vector<Pause> pauses = {};  ///< in order of start
   /// The cores on which groups take turns to compute, as CoreGate says; messages and collectives need none.
   /// 0: every rank has one.
   int cores = 0;

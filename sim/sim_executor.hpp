@@ -1,22 +1,31 @@
-// SimExecutor: the Executor that runs a Program in virtual time.
+// SimExecutor: the Executor that runs an Iteration in virtual time.
 #pragma once
 
-#include "core/cost_model.hpp"
+#include <utility>
+
 #include "core/iteration/executor.hpp"
+#include "sim/conditions.hpp"
 
 namespace dflop {
 
-/// Prices a Program with a cost model and simulates it. Keeps no state between runs.
+/// A SimExecutor simulates what it is given under conditions that are the same for all; see sim/engine.hpp.
+/// It keeps no state between runs.
 class SimExecutor final : public Executor {
  public:
-  /// `cost` must outlive the executor.
-  explicit SimExecutor(const CostModel& cost) : cost_(cost) {}
+  SimExecutor() = default;
+  /// `conditions.network` outlives the executor.
+  explicit SimExecutor(Conditions conditions) : conditions_(std::move(conditions)) {}
 
-  /// simulate(program, cost.price(program), detail); see sim/engine.hpp.
-  Timeline run(const Program& program, Detail detail) const override;
+  Timeline run(const Iteration& iteration, Detail detail) const override;
+
+  /// Runs an iteration with the costs of another model in place of its own.
+  Timeline run(const Iteration& iteration, const CostModel& cost, Detail detail) const;
+
+  /// Runs a program that need not be of a plan.
+  Timeline run(const PricedProgram& priced, Detail detail) const;
 
  private:
-  const CostModel& cost_;
+  Conditions conditions_;
 };
 
 }  // namespace dflop

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <thread>
 
 #include "backend/model/live_checks.hpp"
 #include "backend/rank_threads.hpp"
 #include "backend/run/live_timeline.hpp"
 #include "core/error.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop {
 
@@ -78,24 +78,25 @@ void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReade
 
 }  // namespace
 
-LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, const Program& layout, World& world,
-                           const LiveOptions& options)
-    : world_(world), stages_(layout.stages), first_groups_(first_groups(layout)) {
-  if (world.ranks() != layout.ranks()) {
-    throw Error(ErrorKind::input, "the plan is for " + std::to_string(layout.ranks()) +
+LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options)
+    : plan_(plan), model_(model), world_(world), seed_(options.seed) {
+  if (world.ranks() != plan.ranks()) {
+    throw Error(ErrorKind::input, "the plan is for " + std::to_string(plan.ranks()) +
                                       " ranks, this run has " + std::to_string(world.ranks()));
   }
   require_live(model);
+  const Program layout = lower_without_work(plan, model);
+  stages_ = layout.stages;
+  first_groups_ = first_groups(layout);
   try {
-    make_ranks(plan, model, layout, options);
+    make_ranks(layout, options.dtype);
   } catch (const std::exception& error) {
     world.abort(error.what());  // or the others would wait for this process's ranks
     throw;
   }
 }
 
-void LiveExecutor::make_ranks(const Plan& plan, const ModelSpec& model, const Program& layout,
-                              const LiveOptions& options) {
+void LiveExecutor::make_ranks(const Program& layout, DType dtype) {
   for (const int r : world_.local_ranks()) {
     auto rank = std::make_unique<Rank>();
     rank->rank = r;
@@ -108,11 +109,11 @@ void LiveExecutor::make_ranks(const Plan& plan, const ModelSpec& model, const Pr
     rank->communicator = world_.make_communicator(r);
     rank->turn = world_.make_turn(r, tp);
     rank->stream = rank->device->make_stream();
-    rank->kernels = rank->device->make_kernels(*rank->stream, options.dtype);
+    rank->kernels = rank->device->make_kernels(*rank->stream, dtype);
     rank->context =
         std::make_unique<RankContext>(RankContext{*rank->device, *rank->stream, *rank->kernels,
-                                                  *rank->communicator, tp, tp_rank, plan.sequence_parallel});
-    rank->live = std::make_unique<LiveRank>(plan, model, layout, rank->group, options.seed, *rank->context,
+                                                  *rank->communicator, tp, tp_rank, plan_.sequence_parallel});
+    rank->live = std::make_unique<LiveRank>(plan_, model_, layout, rank->group, seed_, *rank->context,
                                             rank->turn.get());
     ranks_.push_back(std::move(rank));
   }
@@ -135,13 +136,37 @@ void LiveExecutor::add_record(ByteWriter& writer, const Rank& rank, LiveRankResu
   writer.add(result.spans);
 }
 
-LiveResult LiveExecutor::run(const LiveStep& step) {
-  if (step.program.stages != stages_ || step.program.ranks() != world_.ranks()) {
+Timeline LiveExecutor::run(const Iteration& iteration, Detail detail) const {
+  StepOptions options;
+  options.optimizer.learning_rate = 0;
+  Timeline timeline = run_ranks(iteration, options).timeline;
+  if (detail == Detail::usage) {
+    timeline.spans.clear();
+    timeline.memory.clear();
+    timeline.works.clear();
+  }
+  return timeline;
+}
+
+LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) {
+  return run_ranks(iteration, options);
+}
+
+void LiveExecutor::require_own(const Iteration& iteration, const StepOptions& options) const {
+  const Program& program = iteration.program;
+  if (iteration.plan != plan_ || program.stages != stages_ || program.ranks() != world_.ranks()) {
     throw Error(ErrorKind::internal, "a step's program is of another plan than its executor");
   }
-  if (!step.delays.empty() && step.delays.size() != step.program.instructions.size()) {
+  if (!options.delays.empty() && options.delays.size() != program.instructions.size()) {
     throw Error(ErrorKind::internal, "a step's delays are not as many as its program's instructions");
   }
+}
+
+LiveResult LiveExecutor::run_ranks(const Iteration& iteration, const StepOptions& options) const {
+  require_own(iteration, options);
+  const std::lock_guard turn(turn_);
+  const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, seed_);
+  const LiveStep step{iteration.program, content, options};
   std::vector<LiveRankResult> results(ranks_.size());
   run_in_threads(ranks_.size(), {[&](std::size_t i) {
                                    ranks_[i]->device->enter_thread();

@@ -1,41 +1,50 @@
-// Runs the Programs of one plan on real devices: every rank of this process in a thread of its own.
+// LiveExecutor: the Executor that runs the iterations of one plan on real devices.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "backend/model/tensor_parts.hpp"
 #include "backend/run/live_rank.hpp"
 #include "backend/world.hpp"
-#include "core/timeline.hpp"
+#include "core/iteration/executor.hpp"
 
 namespace dflop {
 
 struct LiveOptions {
   DType dtype = DType::f32;
-  std::uint64_t seed = 1;  ///< of the parameters' first values
+  std::uint64_t seed = 1;  ///< of the parameters' first values and of what is in batches
 };
 
-/// Of all ranks, in the process that leads the world; nothing in its others.
+/// A LiveResult is what a step of all ranks came to, in the process that leads the world; nothing in its
+/// others.
 struct LiveResult {
   Timeline timeline;
   double loss = 0;  ///< mean over the trained tokens of the batch
 };
 
-class LiveExecutor {
+/// A LiveExecutor runs every rank of this process in a thread of its own, and holds the ranks' parameters.
+/// All processes of its world make the same calls in the same order. Batches have contents that are made up
+/// of the seed.
+class LiveExecutor final : public Executor {
  public:
-  /// `layout` is any Program of the plan: it has the groups and stages. Plan, model and world outlive it.
+  /// Plan, model and world outlive the executor.
   /// @throws Error (input) where the plan's ranks are not those of the world, or the model cannot be run as
   /// the plan says; OutOfMemory.
-  LiveExecutor(const Plan& plan, const ModelSpec& model, const Program& layout, World& world,
-               const LiveOptions& options);
-  ~LiveExecutor();
+  LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options);
+  ~LiveExecutor() override;
 
-  /// One iteration. @throws Error (internal) for a program of other stages or ranks than the layout's, else
-  /// what the first rank that failed has thrown; the run cannot be gone on with then.
-  LiveResult run(const LiveStep& step);
+  /// Runs a step of learning rate zero, which takes all its time and leaves the parameters as they are.
+  /// @throws as step()
+  Timeline run(const Iteration& iteration, Detail detail) const override;
+
+  /// Runs a training step. The timeline has its spans.
+  /// @throws Error (internal) for an iteration of another plan, else what the first rank that failed has
+  /// thrown; the run cannot be gone on with then.
+  LiveResult step(const Iteration& iteration, const StepOptions& options);
 
   /// Device memory that a rank of this process holds now: between two runs, what it keeps from one to the
   /// next. @throws Error (internal) for another process's rank.
@@ -51,16 +60,21 @@ class LiveExecutor {
  private:
   struct Rank;
 
-  void make_ranks(const Plan& plan, const ModelSpec& model, const Program& layout,
-                  const LiveOptions& options);
+  void make_ranks(const Program& layout, DType dtype);
+  void require_own(const Iteration& iteration, const StepOptions& options) const;
+  LiveResult run_ranks(const Iteration& iteration, const StepOptions& options) const;
   static void add_record(ByteWriter& writer, const Rank& rank, LiveRankResult result, Nanoseconds offset);
   LiveResult joined(const Program& program, const std::vector<std::string>& processes) const;
   void set(ParameterStore::Kind which, const WholeTensors& tensors);
 
+  const Plan& plan_;
+  const ModelSpec& model_;
   World& world_;
+  std::uint64_t seed_;
   std::vector<Stage> stages_;              // of the plan
   std::vector<std::size_t> first_groups_;  // by stage
   std::vector<std::unique_ptr<Rank>> ranks_;
+  mutable std::mutex turn_;  // of steps
 };
 
 }  // namespace dflop

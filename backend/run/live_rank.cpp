@@ -167,9 +167,9 @@ LiveRank::Note LiveRank::run_noted(const LiveStep& step, const Instruction& inst
 
 /// The instruction, one of the step's program, has been put into the stream.
 void LiveRank::delay(const LiveStep& step, const Instruction& instruction) const {
-  if (step.delays.empty()) return;
+  if (step.options.delays.empty()) return;
   const auto place = static_cast<std::size_t>(&instruction - step.program.instructions.data());
-  const Nanoseconds longer = step.delays[place];
+  const Nanoseconds longer = step.options.delays[place];
   if (longer <= Nanoseconds(0)) return;
   rank_.compute.synchronize();
   std::this_thread::sleep_for(std::chrono::nanoseconds(longer));
@@ -351,10 +351,10 @@ void LiveRank::end_turn() {
 }
 
 void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
-  if (!step.update) return;
+  if (!step.options.update) return;
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
-  store.step(rank_, step.optimizer);
+  store.step(rank_, step.options.optimizer);
   if (stage.shards == 1) return;
   const Collective* reduction = reduction_of(step.program, instructions(step.program), instruction.stage);
   end_turn();  // the others of its dp ranks may need it to come so far

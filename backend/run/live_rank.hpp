@@ -18,14 +18,19 @@
 
 namespace dflop {
 
-/// What all ranks have of one iteration.
-struct LiveStep {
-  const Program& program;
-  const BatchContent& content;
-  AdamWStep optimizer;
+/// StepOptions say how a training step is run, whatever its iteration.
+struct StepOptions {
+  AdamWStep optimizer = {};
   bool update = true;  ///< false: gradients are made, and parameters stay
   /// By which instructions of the program are made to take longer, for experiments; empty: none is.
   std::span<const Nanoseconds> delays = {};
+};
+
+/// A LiveStep is what all ranks have of one iteration.
+struct LiveStep {
+  const Program& program;
+  const BatchContent& content;
+  const StepOptions& options;
 };
 
 /// When an instruction ran, on the clock of events.

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/cost_model.hpp"
 #include "core/iteration/executor.hpp"
 #include "core/plan.hpp"
 
@@ -48,10 +47,7 @@ struct SearchOptions {
   int listed = 10;  ///< plans in PlanResult::best
 };
 
-struct PlanRequest {
-  const ModelSpec& model;
-  const ClusterSpec& cluster;
-  const CostModel& cost;
+struct PlanRequest : Problem {
   const Executor& executor;
   int gbs = 0;
   std::span<const Sample> profile;  ///< sampled items, for objectives that are means over the data

@@ -1,6 +1,7 @@
 #include "core/program/lowering.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.hpp"
 #include "core/program/encoder_share.hpp"
@@ -381,6 +382,12 @@ Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> 
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment) {
   return lower(plan, model, batch, assignment, plan_order(plan));
+}
+
+Program lower_without_work(const Plan& plan, const ModelSpec& model) {
+  Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(plan.bins())};
+  std::iota(assignment.bin.begin(), assignment.bin.end(), 0);
+  return lower(plan, model, std::vector<Sample>(plan.bins()), assignment);
 }
 
 }  // namespace dflop

@@ -47,4 +47,8 @@ Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> 
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment);
 
+/// Lowers a batch without work: the Program has the groups, stages and collectives that all Programs of the
+/// plan have.
+Program lower_without_work(const Plan& plan, const ModelSpec& model);
+
 }  // namespace dflop

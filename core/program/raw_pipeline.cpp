@@ -207,7 +207,7 @@ class Builder {
         microbatches_(shape_.microbatches),
         times_(Times(pipeline, true).take()) {}
 
-  PricedPipeline build() {
+  PricedProgram build() {
     Program& program = result_.program;
     program.microbatches = shape_.microbatches;
     program.stages.assign(shape_.stages(), Stage{});
@@ -321,7 +321,7 @@ class Builder {
   const int microbatches_;
   StepTimes times_;
   std::vector<std::int32_t> first_message_;  ///< per boundary and microbatch, its activation; -1: none
-  PricedPipeline result_;
+  PricedProgram result_;
 };
 
 /// The order of a valid pipeline.
@@ -353,12 +353,12 @@ PipelineOrder pipeline_order(const RawPipeline& pipeline) {
   return order_of(pipeline);
 }
 
-PricedPipeline make_program(const RawPipeline& pipeline) {
+PricedProgram make_program(const RawPipeline& pipeline) {
   return make_program(pipeline, pipeline_order(pipeline));
 }
 
-PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order,
-                            const std::string& where) {
+PricedProgram make_program(const RawPipeline& pipeline, const PipelineOrder& order,
+                           const std::string& where) {
   validate(pipeline, where);
   if (splits_backward(order) && !pipeline.backward_weight) {
     throw Error(ErrorKind::input, "expected this key for an order that splits backwards, found none",

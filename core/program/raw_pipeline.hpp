@@ -66,17 +66,11 @@ struct RawPipeline {
 /// bytes 2^60.
 void validate(const RawPipeline& pipeline, const std::string& where = "pipeline");
 
-/// A program and what it costs.
-struct PricedPipeline {
-  Program program;
-  ProgramCosts costs;
-};
-
 /// Makes the program: one group a rank, one message each way for each microbatch and boundary between stages
 /// of different ranks. A backward that the schedule does not split takes as long as both parts together.
 /// verify() accepts it.
 /// @throws Error (input) as validate().
-PricedPipeline make_program(const RawPipeline& pipeline);
+PricedProgram make_program(const RawPipeline& pipeline);
 
 /// The order that make_program() runs. @throws Error (input) as validate().
 PipelineOrder pipeline_order(const RawPipeline& pipeline);
@@ -84,7 +78,7 @@ PipelineOrder pipeline_order(const RawPipeline& pipeline);
 /// The same in an order of one's own, for the pipeline's shape but for its placement, which runs to its end.
 /// A backward that it splits needs a `backward_weight`. `where` is the pipeline's place for errors.
 /// @throws Error (input) as validate(), and where the weight parts are missing.
-PricedPipeline make_program(const RawPipeline& pipeline, const PipelineOrder& order,
-                            const std::string& where = "pipeline");
+PricedProgram make_program(const RawPipeline& pipeline, const PipelineOrder& order,
+                           const std::string& where = "pipeline");
 
 }  // namespace dflop

@@ -131,7 +131,7 @@ class Reorderer {
         weight_share_(reordering.weight_share),
         microbatches_(reordering.microbatches > 0 ? reordering.microbatches : program.microbatches) {}
 
-  PricedPipeline run() {
+  PricedProgram run() {
     const std::size_t ranks = count_ranks(old_);
     if (old_.microbatches == 0) throw Error(ErrorKind::input, "expected microbatches, found none", "program");
     if (order_.size() != ranks) {
@@ -311,7 +311,7 @@ class Reorderer {
   GroupBlocks blocks_;
   std::vector<std::int64_t> starts_;                      ///< of the step that is added
   std::vector<std::vector<std::int32_t>> message_place_;  ///< per repetition and old message
-  PricedPipeline new_;
+  PricedProgram new_;
 };
 
 /// Ranks and chunks of the last rank; those in front that have fewer stages are leading ones.
@@ -361,8 +361,8 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs, int micr
 
 }  // namespace
 
-PricedPipeline reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
-                       const Reordering& reordering) {
+PricedProgram reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
+                      const Reordering& reordering) {
   return Reorderer(program, costs, order, reordering).run();
 }
 

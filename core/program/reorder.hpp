@@ -34,8 +34,8 @@ struct Reordering {
 /// @throws Error (input) naming rank and step where the order does not fit the program: another number of
 /// ranks, a step twice, missing or unknown, or backwards to be split without a weight_share; or if verify()
 /// refuses the new program.
-PricedPipeline reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
-                       const Reordering& reordering = {});
+PricedProgram reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
+                      const Reordering& reordering = {});
 
 /// The order that the groups of each pipeline rank have, which must be the same for all groups of one rank.
 /// @throws Error (input) where it is not, or where ranks are not numbered from 0 on.

@@ -8,7 +8,7 @@ namespace dflop {
 
 /// An AnalyticCostModel takes a roofline for compute, latency and bandwidth for communication, and counts the
 /// bytes of memory. It has no state and is safe to use from several threads.
-class AnalyticCostModel final : public CostModel {
+class AnalyticCostModel final : public SumCostModel {
  public:
   AnalyticCostModel(ModelSpec model, ClusterSpec cluster);
 

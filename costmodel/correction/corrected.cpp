@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/program/encoder_share.hpp"
-
 namespace dflop {
 bool CorrectedCostModel::in_parts(Op op, const Stage& stage) const {
   const StageKind kind = kind_of(stage);
@@ -50,8 +48,8 @@ Seconds CorrectedCostModel::sample_excess(Op op, const Stage& stage, const Sampl
   return own + penalty * base_.compute(op, stage, correction_.reference(kind, learned));
 }
 
-ProgramCosts CorrectedCostModel::price(const Program& program) const {
-  ProgramCosts costs = base_.price(program);
+ProgramCosts CorrectedCostModel::price_sums(const Program& program) const {
+  ProgramCosts costs = CostModel::price_sums(base_, program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     const Stage& stage = program.stages[instruction.stage];
@@ -62,31 +60,6 @@ ProgramCosts CorrectedCostModel::price(const Program& program) const {
     }
     const double factor = level(instruction.op, stage);
     if (factor != 1) costs.instruction[i] = to_nanoseconds(factor * Seconds(costs.instruction[i]));
-  }
-  return costs;
-}
-
-ProgramCosts price_batch(const CostModel& cost, const Program& program, const Plan& plan,
-                         std::span<const Sample> batch, const Assignment& assignment) {
-  ProgramCosts costs = cost.price(program);
-  const SamplesOfBins bins = samples_of_bins(plan, assignment);
-  for (const Group& group : program.groups) {
-    for (std::int64_t i = group.begin; i < group.end; ++i) {
-      const Instruction& instruction = program.instructions[i];
-      if (!is_compute(instruction.op)) continue;
-      const Stage& stage = program.stages[instruction.stage];
-      const bool shared = kind_of(stage) == StageKind::encoder && plan.layout == Layout::disaggregated;
-      Seconds excess(0);
-      for (int d = 0; d < plan.llm.dp; ++d) {
-        if (!shared && d != group.dp_rank) continue;
-        for (const std::int32_t s : bins[instruction.microbatch * plan.llm.dp + d]) {
-          excess += cost.sample_excess(instruction.op, stage, batch[s]);
-        }
-      }
-      if (shared) excess /= plan.encoder.dp;
-      if (excess.count() == 0) continue;
-      costs.instruction[i] = to_nanoseconds(std::max(Seconds(costs.instruction[i]) + excess, Seconds(0)));
-    }
   }
   return costs;
 }

@@ -7,7 +7,7 @@
 
 namespace dflop {
 
-/// A cost model that is another one but for what it overrides.
+/// A CostModelOver is another cost model but for what it overrides.
 class CostModelOver : public CostModel {
  public:
   /// `base` must outlive it.
@@ -39,16 +39,19 @@ class CostModelOver : public CostModel {
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override {
     return base_.workspace(op, stage, work);
   }
-  ProgramCosts price(const Program& program) const override { return base_.price(program); }
 
  protected:
+  ProgramCosts price_sums(const Program& program) const override {
+    return CostModel::price_sums(base_, program);
+  }
+
   const CostModel& base_;
 };
 
-/// compute() and price() are the base's times the level of that kind of stage and op; sample_excess() adds
-/// the penalty of the sample's buckets to the base's. Backwards learned in two parts correct those in one,
-/// and the other way round. Without observations all are exactly the base's. Communication, optimizer and
-/// memory are the base's.
+/// A CorrectedCostModel computes as the base does, times the level of that kind of stage and op;
+/// sample_excess() adds the penalty of the sample's buckets to the base's. Backwards learned in two parts
+/// correct those in one, and the other way round. Without observations all are exactly the base's.
+/// Communication, optimizer and memory are the base's.
 class CorrectedCostModel final : public CostModelOver {
  public:
   /// Both must outlive the model, and it sees what the correction learns later.
@@ -58,9 +61,9 @@ class CorrectedCostModel final : public CostModelOver {
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
   std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override;
   Seconds sample_excess(Op op, const Stage& stage, const Sample& sample) const override;
-  ProgramCosts price(const Program& program) const override;
 
  private:
+  ProgramCosts price_sums(const Program& program) const override;
   /// Runs had the two parts of this backward.
   bool in_parts(Op op, const Stage& stage) const;
   /// The op whose correction stands for `op`: that of the whole backward, where runs had no parts.
@@ -69,11 +72,5 @@ class CorrectedCostModel final : public CostModelOver {
 
   const Correction& correction_;
 };
-
-/// price() of a program lowered from this plan, batch and assignment, and beside it the sample_excess() of
-/// the samples that each compute instruction holds. An encoder apart spreads that of a microbatch evenly over
-/// its dp ranks. No duration falls below zero.
-ProgramCosts price_batch(const CostModel& cost, const Program& program, const Plan& plan,
-                         std::span<const Sample> batch, const Assignment& assignment);
 
 }  // namespace dflop

@@ -18,7 +18,7 @@ namespace dflop {
 /// layers. What only one rank was busy with is not what it takes where many ranks share one processor.
 ///
 /// convex_floor() is none, since measured curves need not be convex, and sample_excess() zero.
-class ProfiledCostModel final : public CostModel {
+class ProfiledCostModel final : public SumCostModel {
  public:
   explicit ProfiledCostModel(ProfileTables profile);
 

@@ -10,9 +10,7 @@
 namespace dflop {
 
 /// A RecordedProgram is a program with the costs that its run shows.
-struct RecordedProgram {
-  Program program;
-  ProgramCosts costs;
+struct RecordedProgram : PricedProgram {
   /// Whether costs.activation and costs.workspace are what the recording shows. Else they are zero, because
   /// it has no memory points or they do not fit its instructions.
   bool memory = false;

@@ -296,13 +296,13 @@ void RecordedCostModel::price_instruction(const Program& program, const Group& g
   if (memory_ && compute_op) costs.activation[i] = price_activation(program, group, instruction);
 }
 
-ProgramCosts RecordedCostModel::price(const Program& program) const {
+ProgramCosts RecordedCostModel::price_sums(const Program& program) const {
   PricedParts ignored;
   return price(program, ignored);
 }
 
 ProgramCosts RecordedCostModel::price(const Program& program, PricedParts& parts) const {
-  ProgramCosts costs = CostModel::price(program);
+  ProgramCosts costs = CostModel::price_sums(program);
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
     const auto state = states_.find(place_of(group));

@@ -46,7 +46,7 @@ struct PricedParts {
 ///    since many small instructions, which are mostly overhead, say little about large ones.
 ///
 /// Bytes of memory go the same way where the recording has them; the fallback's are not scaled.
-class RecordedCostModel final : public CostModel {
+class RecordedCostModel final : public SumCostModel {
  public:
   /// `cluster`, where known, tells messages inside a node from those between nodes. `fallback` must outlive
   /// the model.
@@ -62,9 +62,9 @@ class RecordedCostModel final : public CostModel {
   /// activation() and what a backward_input adds to it, each from the recording where that has it.
   Bytes split_activation(const Stage& stage, const Work& work) const override;
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
-  ProgramCosts price(const Program& program) const override;
 
-  /// price(), and where the prices come from.
+  using SumCostModel::price;
+  /// Prices a program and adds up where the prices come from.
   ProgramCosts price(const Program& program, PricedParts& parts) const;
 
  private:
@@ -101,6 +101,7 @@ class RecordedCostModel final : public CostModel {
   static PartKey message_key(const Message& message, const Program& program);
   static PartKey collective_key(const Collective& collective, const Program& program);
 
+  ProgramCosts price_sums(const Program& program) const override;
   void learn_instructions(const RecordedProgram& recording);
   void learn_messages(const RecordedProgram& recording);
   void learn_collectives(const RecordedProgram& recording);

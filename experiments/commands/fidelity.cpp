@@ -8,7 +8,6 @@
 
 #include "backend/profile/profiler.hpp"
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
@@ -89,13 +88,11 @@ ProfileTables measure(const Request& request, const Plan& plan, const StopOnSign
 }
 
 /// @throws Error (input) naming the plan for which the profile is not.
-void check_profile(const Request& request, const ProfileTables& profile, const std::string& file,
-                   const Batch& batch) {
+void check_profile(const Request& request, const ProfileTables& profile, const std::string& file) {
   for (const NamedPlan& named : request.plans) {
-    const Program layout = lower(named.plan, request.target->model, batch, any_assignment(named.plan));
-    const std::unique_ptr<World> world = make_live_world(request.options.device, layout.ranks());
+    const std::unique_ptr<World> world = make_live_world(request.options.device, named.plan.ranks());
     try {
-      require_profile(profile, file, request.target->model, layout, *world, request.options.dtype,
+      require_profile(profile, file, request.target->model, named.plan, *world, request.options.dtype,
                       request.foreign_profile);
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
@@ -165,7 +162,7 @@ int run(const Values& values) {
   std::optional<ProfileTables> profile;
   if (profile_file) {
     profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
-    check_profile(request, *profile, *profile_file, BatchStream(batches).next());
+    check_profile(request, *profile, *profile_file);
   }
   std::vector<PlanFidelity> done;
   const auto report = [&] {

@@ -17,8 +17,6 @@
 #include "experiments/studies/stage_gpus.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
-#include "sim/engine.hpp"
-#include "sim/network/network.hpp"
 #include "traces/files/order.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
@@ -96,53 +94,39 @@ void print_result(Format format, const Evaluation& result, const std::optional<T
   }
 }
 
-/// Where and under which conditions programs run.
-struct Setting {
-  const WhatIf& what_if;
-  const Target& target;
-  const StageGpus& gpus;
+/// An order of the user's for all iterations, or none.
+using UserOrder = std::optional<PipelineOrder>;
 
-  ConditionedProgram condition(const Program& program) const {
-    const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
-      return cluster_network(program, target.cluster, bandwidth_factor);
-    };
-    ProgramCosts costs = target.cost.price(program);
-    gpus.reprice(program, costs);
-    return {what_if, program, std::move(costs), what_if.network.value_or(NetworkModel::latency_bandwidth),
-            make_network};
-  }
-};
+Iteration make(const Target& target, const Plan& plan, const ScheduledIteration& iteration,
+               const UserOrder& order) {
+  return make_iteration(target.problem(), plan, iteration.samples, iteration.assignment, order);
+}
 
 /// Explains the slowest iteration.
-Explanation explain_slowest(const Setting& setting, const Plan& plan, const ScheduleFile& schedule,
-                            const RunOptions& options, const Evaluation& result) {
-  const Target& target = setting.target;
+Explanation explain_slowest(const WhatIfExecutor& executor, const Target& target, const Plan& plan,
+                            const ScheduleFile& schedule, const UserOrder& order, const Evaluation& result) {
   const std::size_t slowest = slowest_iteration(result.timelines);
-  const ScheduledIteration& iteration = schedule.iterations[slowest];
-  const PipelineOrder order = iteration_order(plan, target, iteration, options);
-  const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
-  const ConditionedProgram conditioned = setting.condition(program);
-  Explanation explanation = explain(program, conditioned.costs(slowest), conditioned.conditions());
+  const Iteration iteration = make(target, plan, schedule.iterations[slowest], order);
+  const ConditionedProgram conditioned = executor.condition(iteration);
+  Explanation explanation = explain(iteration.program, conditioned.costs(slowest), conditioned.conditions());
   explanation.iteration = slowest;
   explanation.iterations = schedule.iterations.size();
   return explanation;
 }
 
-/// Returns the distribution of iteration times of `what_if.repeat` runs of all iterations.
-Table repeat(const Setting& setting, const Plan& plan, const ScheduleFile& schedule,
-             const RunOptions& options) {
-  const Target& target = setting.target;
-  std::list<Program> programs;  // that stay where they are
+/// Returns the distribution of iteration times of `runs` runs of all iterations.
+Table repeat(const WhatIfExecutor& executor, const Target& target, const Plan& plan,
+             const ScheduleFile& schedule, const UserOrder& order, int runs) {
+  std::list<Iteration> iterations;  // that stay where they are
   std::vector<std::unique_ptr<ConditionedProgram>> conditioned;
-  for (const ScheduledIteration& iteration : schedule.iterations) {
-    const PipelineOrder order = iteration_order(plan, target, iteration, options);
-    programs.push_back(lower(plan, target.model, iteration.samples, iteration.assignment, order));
-    conditioned.emplace_back(new ConditionedProgram(setting.condition(programs.back())));
+  for (const ScheduledIteration& scheduled : schedule.iterations) {
+    iterations.push_back(make(target, plan, scheduled, order));
+    conditioned.emplace_back(new ConditionedProgram(executor.condition(iterations.back())));
   }
   const auto run = [&](std::size_t i) {
     return time_to_end(conditioned[i % conditioned.size()]->run(i, Detail::usage));
   };
-  return distribution_table(run_all(setting.what_if.repeat * programs.size(), run));
+  return distribution_table(run_all(runs * iterations.size(), run));
 }
 
 void require_plan_options(const Values& values) {
@@ -178,22 +162,21 @@ int simulate_plan(const Values& values) {
   validate(plan, target.model, target.cluster, plan_path);
   validate(schedule, plan, schedule_path);
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
-  const Setting setting{what_if, target, gpus};
+  const WhatIfExecutor executor(
+      what_if, target.cluster,
+      [&](const Iteration& iteration, ProgramCosts& costs) { gpus.reprice(iteration, costs); });
   const int traced = outputs.need_spans() ? static_cast<int>(schedule.iterations.size()) : 0;
-  RunOptions options;
+  UserOrder order;
   if (const auto path = read_text(values, "order")) {
-    options.order = parse_order(read_text_file(*path), *path, plan_shape(plan));
+    order = parse_order(read_text_file(*path), *path, plan_shape(plan));
   }
-  options.runner = [&](std::size_t k, const Program& program, Detail detail) {
-    return setting.condition(program).run(k, detail);
-  };
-  Evaluation result = evaluate(plan, target, schedule, traced, options);
+  Evaluation result = evaluate(plan, target, schedule, traced, executor, order);
   result.mfu *= target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s /
                 gpus.peak_flop_per_s(result.timelines.front());
   const bool stalled = !result.timelines.back().stalls.empty();
   std::optional<Explanation> explanation;
   if (wants_explanation(values) && !stalled) {
-    explanation = explain_slowest(setting, plan, schedule, options, result);
+    explanation = explain_slowest(executor, target, plan, schedule, order, result);
   }
   outputs.write(result.timelines, result.order, explanation, [&](const Explanation& explained) {
     return plan_page(values, plan, result, gpus, explained);
@@ -203,7 +186,9 @@ int simulate_plan(const Values& values) {
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
   }
   std::optional<Table> distribution;
-  if (what_if.repeat > 1) distribution = repeat(setting, plan, schedule, options);
+  if (what_if.repeat > 1) {
+    distribution = repeat(executor, target, plan, schedule, order, what_if.repeat);
+  }
   print_result(format, result, distribution, printed(values, explanation));
   if (const auto problem = gpus.empty() ? out_of_memory(result.timelines, target.cluster)
                                         : gpus.out_of_memory(result.timelines)) {

@@ -76,7 +76,7 @@ void print_result(Format format, const RawPipeline& pipeline, const std::string&
 
 /// Puts a pipeline under a what-if. A shared link is shared unless another network is asked for.
 ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline,
-                             const PricedPipeline& priced) {
+                             const PricedProgram& priced) {
   const NetworkModel usual =
       pipeline.shared_link ? NetworkModel::contention : NetworkModel::latency_bandwidth;
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
@@ -118,7 +118,7 @@ int simulate_pipeline(const Values& values) {
   const PipelineOrder order = order_path
                                   ? parse_order(read_text_file(*order_path), *order_path, pipeline.shape)
                                   : pipeline_order(pipeline);
-  const PricedPipeline priced = make_program(pipeline, order, path);
+  const PricedProgram priced = make_program(pipeline, order, path);
   verify(priced.program);
   const Detail detail = outputs.need_spans() ? Detail::spans : Detail::usage;
   const ConditionedProgram conditioned = condition(what_if, pipeline, priced);

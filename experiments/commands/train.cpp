@@ -8,8 +8,6 @@
 
 #include "backend/process/process_world.hpp"
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
@@ -142,7 +140,7 @@ TrainRequest read_request(const Values& values) {
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
 /// to end after other processes have been told of a failure.
 int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
-             const Program& layout, std::optional<LiveExecutor>& executor) {
+             std::optional<LiveExecutor>& executor) {
   const Checkpoints& checkpoints = request.checkpoints;
   std::optional<FolderLock> own_folder;
   if (checkpoints.folder && world.leads()) {
@@ -153,11 +151,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
   TrainingOptions options;
   options.cores = world.cores();
-  options.profile = read_training_profile(read_text(values, "profile"), model, layout, world, request.dtype,
+  options.profile = read_training_profile(read_text(values, "profile"), model, job.plan, world, request.dtype,
                                           request.foreign_profile);
   read_correction(values, job, options);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
-  executor.emplace(job.plan, model, layout, world, LiveOptions{request.dtype, job.seed});
+  executor.emplace(job.plan, model, world, LiveOptions{request.dtype, job.seed});
   if (checkpoints.resume) {
     options.first_step = resume_training(*checkpoints.folder, identity, world, *executor) + 1;
   }
@@ -189,11 +187,10 @@ int run(const Values& values) {
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
   const TrainJob job = read_train_job(values);
-  const Program layout = lower(job.plan, job.target->model, job.batches().next(), any_assignment(job.plan));
-  const std::unique_ptr<World> world = make_live_world(device, layout.ranks());
+  const std::unique_ptr<World> world = make_live_world(device, job.plan.ranks());
   std::optional<LiveExecutor> executor;
   try {
-    return train_on(*world, values, request, job, layout, executor);
+    return train_on(*world, values, request, job, executor);
   } catch (const std::exception& error) {
     world->abort(error.what());
     throw;

@@ -4,14 +4,13 @@
 #include <map>
 #include <utility>
 
-#include "core/program/lowering.hpp"
 #include "core/support/median.hpp"
 #include "costmodel/recorded/program.hpp"
 #include "experiments/fidelity/measuring.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
 #include "experiments/training/profile.hpp"
-#include "sim/engine.hpp"
+#include "sim/sim_executor.hpp"
 
 namespace dflop {
 namespace {
@@ -94,9 +93,8 @@ struct LiveSteps {
 LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityOptions& options,
                    const std::function<void()>& on_step) {
   const ModelSpec& model = input.target->model;
-  const Program layout = lower(plan, model, BatchStream(input.batches).next(), any_assignment(plan));
-  const std::unique_ptr<World> world = make_live_world(options.device, layout.ranks());
-  LiveExecutor executor(plan, model, layout, *world, {options.dtype, options.seed});
+  const std::unique_ptr<World> world = make_live_world(options.device, plan.ranks());
+  LiveExecutor executor(plan, model, *world, {options.dtype, options.seed});
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, executor,
                         training_options(options));
   const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
@@ -129,18 +127,17 @@ PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, cons
   const HostLoad load;
   const LiveSteps live = run_live(named.plan, input, options, on_step);
   const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live.profiles));
-  Conditions conditions;
-  conditions.cores = options.device.cores;
+  const SimExecutor executor(Conditions{.cores = options.device.cores});
   PlanFidelity result{named, {}, {}, {}, load.others()};
   Operations operations;
   for (const Timeline& timeline : live.timelines) {
     const RecordedProgram recorded = recorded_program(timeline, "the recorded step", 0);
-    const ProgramCosts costs = cost.price(recorded.program);
-    const Timeline predicted = simulate(recorded.program, costs, Detail::usage, conditions);
-    const Timeline replayed = simulate(recorded.program, recorded.costs, Detail::usage, conditions);
+    const PricedProgram expected{recorded.program, cost.price(recorded.program)};
+    const Timeline predicted = executor.run(expected, Detail::usage);
+    const Timeline replayed = executor.run(recorded, Detail::usage);
     result.steps.push_back({timeline.makespan, predicted.makespan, replayed.makespan, idle_fraction(timeline),
                             idle_fraction(predicted), extrapolated_fraction(cost, recorded.program)});
-    add_step(operations, recorded.program, costs, recorded.costs);
+    add_step(operations, recorded.program, expected.costs, recorded.costs);
     add_ranks(result.ranks, predicted, timeline);
   }
   result.operations = values_of(operations);

@@ -12,9 +12,8 @@
 #include "core/program/lowering.hpp"
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
-#include "costmodel/schedule_tables.hpp"
-#include "sim/engine.hpp"
 #include "sim/perturbation.hpp"
+#include "sim/sim_executor.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -23,12 +22,6 @@ namespace {
 constexpr std::uint64_t kAnomalyStream = 0x616e6f6d;
 constexpr double kMostAbove = 1.05;  // of the fraction asked for
 constexpr std::uint64_t kJitterStream = 0x6a697474'00000000;
-
-/// A batch in microbatches, lowered.
-struct Scheduled {
-  Assignment assignment;
-  Program program;
-};
 
 /// Schedules and times iterations of one study.
 class Laboratory {
@@ -39,27 +32,24 @@ class Laboratory {
     parallel_for(uncorrected_.size(), [&](std::size_t k) { uncorrected_[k] = assign(k, study.target.cost); });
   }
 
-  Scheduled schedule(std::size_t k, const CostModel& cost) const { return lowered(k, assign(k, cost)); }
+  /// Returns iteration k in the microbatches that are best by a cost model.
+  Iteration schedule(std::size_t k, const CostModel& cost) const { return iteration(k, assign(k, cost)); }
 
-  Scheduled uncorrected(std::size_t k) const { return lowered(k, uncorrected_[k]); }
+  Iteration uncorrected(std::size_t k) const { return iteration(k, uncorrected_[k]); }
 
-  ProgramCosts price(std::size_t k, const Scheduled& scheduled, const CostModel& cost) const {
-    return price_batch(cost, scheduled.program, study_.plan, study_.batches[k], scheduled.assignment);
+  /// Returns what the iteration takes by a cost model, without jitter.
+  Seconds predict(const Iteration& iteration, const CostModel& cost) const {
+    return executor_.run(iteration, cost, Detail::usage).makespan;
   }
 
-  /// The iteration by a cost model, without jitter.
-  Seconds predict(std::size_t k, const Scheduled& scheduled, const CostModel& cost) const {
-    return simulate(scheduled.program, price(k, scheduled, cost), Detail::usage).makespan;
-  }
-
-  /// The iteration on the hardware.
-  Timeline run(std::size_t k, const Scheduled& scheduled, const CostModel& hardware, Detail detail) const {
-    ProgramCosts costs = price(k, scheduled, hardware);
+  /// Runs the iteration on the hardware.
+  Timeline run(Iteration iteration, const CostModel& hardware, Detail detail) const {
+    iteration.costs = price(hardware, iteration);
     if (study_.jitter > 0) {
-      Random random(study_.seed, kJitterStream + k);
-      add_jitter(costs, study_.jitter, random);
+      Random random(study_.seed, kJitterStream + iteration.number);
+      add_jitter(iteration.costs, study_.jitter, random);
     }
-    return simulate(scheduled.program, costs, detail);
+    return executor_.run(iteration, detail);
   }
 
   const CorrectionStudy& study() const { return study_; }
@@ -73,16 +63,15 @@ class Laboratory {
         .assignment;
   }
 
-  Scheduled lowered(std::size_t k, Assignment assignment) const {
-    const Target& target = study_.target;
-    const Batch& batch = study_.batches[k];
-    const PipelineOrder order =
-        order_for_batch(study_.plan, target.model, target.cluster, target.cost, batch, assignment);
-    Program program = lower(study_.plan, target.model, batch, assignment, order);
-    return {std::move(assignment), std::move(program)};
+  Iteration iteration(std::size_t k, Assignment assignment) const {
+    Iteration made =
+        make_iteration(study_.target.problem(), study_.plan, study_.batches[k], std::move(assignment));
+    made.number = k;
+    return made;
   }
 
   const CorrectionStudy& study_;
+  SimExecutor executor_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<Assignment> uncorrected_;  ///< programs of all iterations at once would be large
 };
@@ -102,8 +91,8 @@ CorrectionRun run_untracked(const Laboratory& lab, const AnomalousCostModel& slo
   for (std::size_t k = 0; k < lab.study().batches.size(); ++k) {
     const CostModel& hardware = hardware_at(lab, slow, anomaly, k);
     const bool same = !perfect || &hardware == &lab.study().target.cost;
-    const Timeline timeline = same ? lab.run(k, lab.uncorrected(k), hardware, Detail::usage)
-                                   : lab.run(k, lab.schedule(k, hardware), hardware, Detail::usage);
+    const Timeline timeline = same ? lab.run(lab.uncorrected(k), hardware, Detail::usage)
+                                   : lab.run(lab.schedule(k, hardware), hardware, Detail::usage);
     run.seconds.push_back(Seconds(timeline.makespan).count());
     run.tracked.push_back(false);
   }
@@ -131,12 +120,12 @@ class TrackedRun {
   void step(std::size_t k) {
     const CorrectionStudy& study = lab_.study();
     const CostModel& base = study.target.cost;
-    const Scheduled own = schedule(k, adaptive_.in_use());
+    const Iteration own = schedule(k, adaptive_.in_use());
     const Seconds predicted =
-        rule_ ? lab_.predict(k, own, CorrectedCostModel(base, adaptive_.in_use())) : Seconds(1);
+        rule_ ? lab_.predict(own, CorrectedCostModel(base, adaptive_.in_use())) : Seconds(1);
     const bool tracks = adaptive_.tracks();
     const Timeline timeline =
-        lab_.run(k, own, hardware_at(lab_, slow_, anomaly_, k), tracks ? Detail::spans : Detail::usage);
+        lab_.run(own, hardware_at(lab_, slow_, anomaly_, k), tracks ? Detail::spans : Detail::usage);
     Seconds actual = timeline.makespan;
     if (tracks) {
       actual /= 1 - study.tracking_cost;
@@ -147,17 +136,17 @@ class TrackedRun {
     adaptive_.observe(actual, predicted, adaptive_.compares() ? benefit(k, own) : 0.0);
   }
 
-  Scheduled schedule(std::size_t k, const Correction& correction) const {
+  Iteration schedule(std::size_t k, const Correction& correction) const {
     if (correction.fits().empty()) return lab_.uncorrected(k);
     return lab_.schedule(k, CorrectedCostModel(lab_.study().target.cost, correction));
   }
 
   /// What the corrections used now give against those that there would be without tracking, by the present
   /// state of knowledge.
-  double benefit(std::size_t k, const Scheduled& own) const {
+  double benefit(std::size_t k, const Iteration& own) const {
     const CorrectedCostModel corrected(lab_.study().target.cost, adaptive_.learned());
-    const Scheduled other = schedule(k, adaptive_.kept());
-    return 1 - lab_.predict(k, own, corrected) / lab_.predict(k, other, corrected);
+    const Iteration other = schedule(k, adaptive_.kept());
+    return 1 - lab_.predict(own, corrected) / lab_.predict(other, corrected);
   }
 
   const Laboratory& lab_;

@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
-#include "sim/engine.hpp"
 #include "sim/network/network.hpp"
+#include "sim/sim_executor.hpp"
 #include "traces/files/order.hpp"
 
 namespace dflop {
@@ -32,14 +30,12 @@ Timeline named_as(const Timeline& recording, Timeline timeline) {
   return timeline;
 }
 
-Timeline run(const PricedPipeline& priced, const Timeline& recording, Detail detail) {
-  Conditions conditions;
-  conditions.cores = recording.cores;
-  return named_as(recording, simulate(priced.program, priced.costs, detail, conditions));
+Timeline run(const PricedProgram& priced, const Timeline& recording, Detail detail) {
+  return named_as(recording, SimExecutor(Conditions{.cores = recording.cores}).run(priced, detail));
 }
 
-PricedPipeline apply(const ReplayChange& change, const PricedPipeline& before,
-                     const RecordedProgram& recorded, int iteration) {
+PricedProgram apply(const ReplayChange& change, const PricedProgram& before, const RecordedProgram& recorded,
+                    int iteration) {
   try {
     return change.apply(before, recorded, iteration);
   } catch (const Error& error) {
@@ -113,7 +109,7 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   return shape;
 }
 
-ConditionedProgram condition(const ReplayConditions& conditions, const PricedPipeline& priced, int cores) {
+ConditionedProgram condition(const ReplayConditions& conditions, const PricedProgram& priced, int cores) {
   const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
   const Program& program = priced.program;
   if (network == NetworkModel::contention && program.ranks() > conditions.cluster->gpus()) {
@@ -132,7 +128,7 @@ ConditionedProgram condition(const ReplayConditions& conditions, const PricedPip
 
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
                         const std::string& schedule_file, const Target& target, PricedParts& parts) {
-  return {name, [=, &target, &parts](const PricedPipeline&, const RecordedProgram& recorded, int iteration) {
+  return {name, [=, &target, &parts](const PricedProgram&, const RecordedProgram& recorded, int iteration) {
             if (static_cast<std::size_t>(iteration) >= schedule.iterations.size()) {
               throw Error(ErrorKind::input,
                           fmt::format("expected a schedule of iteration {}, found {} iterations", iteration,
@@ -140,10 +136,8 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
                           schedule_file);
             }
             const ScheduledIteration& scheduled = schedule.iterations[iteration];
-            PricedPipeline result;
-            result.program = lower(plan, target.model, scheduled.samples, scheduled.assignment,
-                                   iteration_order(plan, target, scheduled));
-            verify(result.program);
+            PricedProgram result =
+                make_iteration(target.problem(), plan, scheduled.samples, scheduled.assignment);
             PricedParts found;
             const RecordedCostModel cost(recorded, target.cost, target.cluster);
             result.costs = cost.price(result.program, found);
@@ -156,7 +150,7 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
 
 ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering) {
   return {order_name(schedule ? std::string(to_string(*schedule)) : "", reordering),
-          [=](const PricedPipeline& before, const RecordedProgram&, int) {
+          [=](const PricedProgram& before, const RecordedProgram&, int) {
             const auto kind = schedule ? schedule : schedule_of(before.program, before.costs);
             if (!kind) {
               throw Error(ErrorKind::input,
@@ -172,7 +166,7 @@ ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reorder
 
 ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering) {
   return {order_name("order " + file, reordering),
-          [=](const PricedPipeline& before, const RecordedProgram&, int) {
+          [=](const PricedProgram& before, const RecordedProgram&, int) {
             const StepOrder order = parse_order(json, file, order_shape(before.program, reordering)).ranks;
             if (splits_backward(order)) require_weight_share(file, before.program, reordering);
             return reorder(before.program, before.costs, order, reordering);
@@ -182,8 +176,8 @@ ReplayChange user_order(const std::string& file, const std::string& json, const 
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster) {
   return {fmt::format("latency x {}, bandwidth x {}", latency_scale, bandwidth_scale),
-          [=](const PricedPipeline& before, const RecordedProgram&, int) {
-            PricedPipeline result = before;
+          [=](const PricedProgram& before, const RecordedProgram&, int) {
+            PricedProgram result = before;
             rescale_links(result.program, result.costs, cluster, latency_scale, bandwidth_scale);
             return result;
           }};
@@ -200,7 +194,7 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   ReplayedIteration result;
   std::vector<ReplayRun>& runs = result.runs;
   runs.push_back({"recorded", recording, true});
-  PricedPipeline priced{recorded.program, recorded.costs};
+  PricedProgram priced = recorded;
   runs.push_back({"replayed", run(priced, recording, detail_of(0)), recorded.memory});
   for (std::size_t k = 0; k < changes.size(); ++k) {
     priced = apply(changes[k], priced, recorded, iteration);

@@ -18,7 +18,7 @@ namespace dflop {
 /// One change. It gets what the changes before it have made of the recording.
 struct ReplayChange {
   std::string name;  ///< of its row
-  std::function<PricedPipeline(const PricedPipeline& before, const RecordedProgram& recorded, int iteration)>
+  std::function<PricedProgram(const PricedProgram& before, const RecordedProgram& recorded, int iteration)>
       apply;
 };
 

@@ -40,11 +40,11 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
   }
 }
 
-void StageGpus::reprice(const Program& program, ProgramCosts& costs) const {
+void StageGpus::reprice(const Iteration& iteration, ProgramCosts& costs) const {
   for (const auto& [stage, other] : costs_) {
-    const ProgramCosts priced = other.cost.price(program);
-    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-      if (program.instructions[i].stage != stage) continue;
+    const ProgramCosts priced = price(other.cost, iteration);
+    for (std::size_t i = 0; i < iteration.program.instructions.size(); ++i) {
+      if (iteration.program.instructions[i].stage != stage) continue;
       costs.instruction[i] = priced.instruction[i];
       costs.activation[i] = priced.activation[i];
       costs.workspace[i] = priced.workspace[i];

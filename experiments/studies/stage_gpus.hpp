@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "core/iteration/iteration.hpp"
 #include "core/timeline.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "experiments/studies/options.hpp"
@@ -22,8 +23,8 @@ class StageGpus {
   /// as find_cluster().
   StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster, std::size_t stages);
 
-  /// Prices anew what these stages compute and hold; the rest stays as it is.
-  void reprice(const Program& program, ProgramCosts& costs) const;
+  /// Prices anew what these stages compute and hold in an iteration; the rest stays as it is.
+  void reprice(const Iteration& iteration, ProgramCosts& costs) const;
 
   /// Returns what to say of a rank of any stage that needs more memory than its GPU has; nothing where all
   /// fit.

@@ -10,16 +10,11 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
 #include "costmodel/analytic/flops.hpp"
-#include "costmodel/correction/corrected.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/batch_stream.hpp"
 #include "experiments/studies/memory_table.hpp"
-#include "sim/engine.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
@@ -89,12 +84,6 @@ ScheduleFile empty_schedule(const Plan& plan, const std::vector<Batch>& batches,
   return {choice.name, plan.model, static_cast<int>(batches.empty() ? 0 : batches[0].size()), seed, {}};
 }
 
-PipelineOrder iteration_order(const Plan& plan, const Target& target, std::span<const Sample> samples,
-                              const Assignment& assignment, const RunOptions& options) {
-  if (options.order) return *options.order;
-  return order_for_batch(plan, target.model, target.cluster, target.cost, samples, assignment);
-}
-
 /// Whether a run says what the schedule comes to. A scheduler that makes makespans small searches with
 /// durations that are affine in the work and may not be those of the cost model: what counts is the run.
 bool is_run(const ScheduledIteration& iteration) {
@@ -116,66 +105,23 @@ void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
   }
 }
 
-void measure_makespan(const Plan& plan, const Target& target, const CostModel& cost,
-                      ScheduledIteration& iteration) {
-  if (!is_run(iteration)) return;
-  const PipelineOrder order = iteration_order(plan, target, iteration.samples, iteration.assignment, {});
-  const Program program = lower(plan, target.model, iteration.samples, iteration.assignment, order);
-  const ProgramCosts costs = price_batch(cost, program, plan, iteration.samples, iteration.assignment);
-  set_makespan(iteration, simulate(program, costs, Detail::usage).makespan);
+/// Returns what the iteration takes by what the scheduler predicts with, in the target's order.
+Seconds predict(const Plan& plan, const Target& target, const SchedulerChoice& choice,
+                const ScheduledIteration& iteration) {
+  const Iteration made = make_iteration(target.problem(), plan, iteration.samples, iteration.assignment);
+  if (choice.cost == nullptr) return target.executor.run(made, Detail::usage).makespan;
+  return target.executor.run(made, *choice.cost, Detail::usage).makespan;
 }
 
-/// Passes on what another source gives, and keeps it; tells of events.
-class RecordedAssignments final : public AssignmentSource {
- public:
-  /// `cost` is what makespans are measured with; null: the caller does that. `seconds`, where given, receives
-  /// the time that the scheduler took for each.
-  RecordedAssignments(const Plan& plan, const Target& target, const CostModel* cost, AssignmentSource& source,
-                      ScheduleFile& file, std::vector<Seconds>* seconds = nullptr)
-      : plan_(plan), target_(target), cost_(cost), source_(source), file_(file), seconds_(seconds) {}
-
-  std::optional<ScheduledBatch> next() override {
-    std::optional<ScheduledBatch> batch = source_.next();
-    if (!batch) return batch;
-    file_.iterations.push_back({batch->result, *batch->samples});
-    if (cost_ != nullptr) measure_makespan(plan_, target_, *cost_, file_.iterations.back());
-    if (seconds_ != nullptr) seconds_->push_back(batch->scheduling);
-    for (const ScheduleEvent& event : batch->events) {
-      say("dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind), event.message);
-    }
-    return batch;
+/// Passes the scheduler's events on to the user, and gives the batch the form that files have.
+ScheduledIteration stored(const ScheduledBatch& batch) {
+  for (const ScheduleEvent& event : batch.events) {
+    say("dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind), event.message);
   }
+  return {batch.result, *batch.samples};
+}
 
- private:
-  const Plan& plan_;
-  const Target& target_;
-  const CostModel* cost_;
-  AssignmentSource& source_;
-  ScheduleFile& file_;
-  std::vector<Seconds>* seconds_;
-};
-
-/// Gives what a schedule holds.
-class StoredAssignments final : public AssignmentSource {
- public:
-  explicit StoredAssignments(const ScheduleFile& file) : file_(file) {}
-
-  std::optional<ScheduledBatch> next() override {
-    if (next_ == file_.iterations.size()) return std::nullopt;
-    const ScheduledIteration& stored = file_.iterations[next_];
-    ScheduledBatch batch;
-    batch.iteration = next_++;
-    batch.samples = borrowed(stored.samples);
-    batch.result = stored;
-    return batch;
-  }
-
- private:
-  const ScheduleFile& file_;
-  std::size_t next_ = 0;
-};
-
-Work total_work(const std::vector<Sample>& samples) {
+Work total_work(std::span<const Sample> samples) {
   Work work;
   for (const Sample& sample : samples) {
     work.encoder += sample.encoder();
@@ -184,55 +130,74 @@ Work total_work(const std::vector<Sample>& samples) {
   return work;
 }
 
-/// Runs what a source gives, `iterations` in all, up to the first that stalls. Nothing where one is
-/// infeasible.
-std::optional<Evaluation> run_iterations(const Plan& plan, const Target& target, AssignmentSource& source,
-                                         std::size_t iterations, int traced, const RunOptions& options) {
-  Evaluation result;
-  std::vector<Seconds> times;
-  double samples = 0;
-  double tokens = 0;
-  double flop = 0;
-  double idle_time = 0;
-  Progress progress("simulating");
-  while (const std::optional<ScheduledBatch> batch = source.next()) {
-    if (!batch->result.feasible()) return std::nullopt;
-    const std::size_t k = result.timelines.size();
-    const Assignment& assignment = batch->result.assignment;
-    PipelineOrder order = iteration_order(plan, target, *batch->samples, assignment, options);
-    const Program program = lower(plan, target.model, *batch->samples, assignment, order);
-    if (k == 0) result.order = std::move(order);
-    verify(program);
-    const Detail detail = static_cast<int>(k) < traced ? Detail::spans : Detail::usage;
-    Timeline timeline =
-        options.runner ? options.runner(k, program, detail) : target.executor.run(program, detail);
-    if (!timeline.stalls.empty()) {
-      result.timelines.push_back(std::move(timeline));
-      return result;
-    }
-    const Seconds time = timeline.makespan;
-    const Work work = total_work(*batch->samples);
-    times.push_back(time);
-    samples += static_cast<double>(batch->samples->size());
-    tokens += static_cast<double>(work.llm.tokens);
-    flop += model_flop(target.model, work.encoder, work.llm).count;
-    idle_time += idle_fraction(timeline) * time.count();
-    result.peak_memory = std::max(result.peak_memory, peak_memory(timeline));
-    result.timelines.push_back(std::move(timeline));
-    progress.update(static_cast<std::int64_t>(k) + 1, static_cast<std::int64_t>(iterations));
+/// An Evaluator runs the iterations of a plan one after the other and adds up what they come to.
+class Evaluator {
+ public:
+  /// Keeps spans of the first `traced` of `iterations`.
+  Evaluator(const Plan& plan, const Target& target, const Executor& executor, std::size_t iterations,
+            int traced)
+      : plan_(plan),
+        target_(target),
+        executor_(executor),
+        iterations_(iterations),
+        traced_(static_cast<std::size_t>(traced)) {}
+
+  /// Runs the next iteration, in the order of order_for_batch() or in one of the user's.
+  const Timeline& run(std::span<const Sample> samples, const Assignment& assignment,
+                      const std::optional<PipelineOrder>& order = {}) {
+    Iteration iteration = make_iteration(target_.problem(), plan_, samples, assignment, order);
+    iteration.number = result_.timelines.size();
+    const Detail detail = iteration.number < traced_ ? Detail::spans : Detail::usage;
+    result_.timelines.push_back(executor_.run(iteration, detail));
+    if (iteration.number == 0) result_.order = std::move(iteration.order);
+    const Timeline& timeline = result_.timelines.back();
+    if (timeline.stalls.empty()) add(samples, timeline);
+    return timeline;
   }
-  const Seconds total = std::accumulate(times.begin(), times.end(), Seconds(0));
-  if (total.count() <= 0) throw Error(ErrorKind::input, "the schedule has no iteration that takes time");
-  std::sort(times.begin(), times.end());
-  const auto count = static_cast<double>(times.size());
-  result.mean = total / count;
-  result.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
-  result.samples_per_s = samples / total.count();
-  result.llm_tokens_per_s = tokens / total.count();
-  result.mfu = flop / (total.count() * target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s);
-  result.idle_fraction = idle_time / total.count();
-  return result;
-}
+
+  /// Returns the sums and means; of a run that stalled there are none.
+  Evaluation take() {
+    if (!result_.timelines.empty() && !result_.timelines.back().stalls.empty()) return std::move(result_);
+    const Seconds total = std::accumulate(times_.begin(), times_.end(), Seconds(0));
+    if (total.count() <= 0) throw Error(ErrorKind::input, "the schedule has no iteration that takes time");
+    std::sort(times_.begin(), times_.end());
+    const auto count = static_cast<double>(times_.size());
+    const ClusterSpec& cluster = target_.cluster;
+    result_.mean = total / count;
+    result_.p95 = times_[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+    result_.samples_per_s = samples_ / total.count();
+    result_.llm_tokens_per_s = tokens_ / total.count();
+    result_.mfu = flop_ / (total.count() * cluster.gpus() * cluster.gpu.peak_flop_per_s);
+    result_.idle_fraction = idle_time_ / total.count();
+    return std::move(result_);
+  }
+
+ private:
+  void add(std::span<const Sample> samples, const Timeline& timeline) {
+    const Seconds time = timeline.makespan;
+    const Work work = total_work(samples);
+    times_.push_back(time);
+    samples_ += static_cast<double>(samples.size());
+    tokens_ += static_cast<double>(work.llm.tokens);
+    flop_ += model_flop(target_.model, work.encoder, work.llm).count;
+    idle_time_ += idle_fraction(timeline) * time.count();
+    result_.peak_memory = std::max(result_.peak_memory, peak_memory(timeline));
+    progress_.update(static_cast<std::int64_t>(times_.size()), static_cast<std::int64_t>(iterations_));
+  }
+
+  const Plan& plan_;
+  const Target& target_;
+  const Executor& executor_;
+  std::size_t iterations_;
+  std::size_t traced_;
+  Evaluation result_;
+  std::vector<Seconds> times_;
+  double samples_ = 0;
+  double tokens_ = 0;
+  double flop_ = 0;
+  double idle_time_ = 0;
+  Progress progress_{"simulating"};
+};
 
 }  // namespace
 
@@ -240,8 +205,7 @@ Target::Target(const std::string& model_name, const std::string& cluster_name, c
                const std::function<void(ClusterSpec&)>& change)
     : model(named_by(plan_file, "model", [&] { return find_model(model_name); })),
       cluster(changed(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); }), change)),
-      cost(model, cluster),
-      executor(cost) {}
+      cost(model, cluster) {}
 
 ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster) const {
   ScheduleLimits all = limits;
@@ -271,27 +235,28 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
   SchedulingService service(service_input(plan, target, batches, choice),
                             {.seed = seed, .limits = choice.limits_on(target.cluster)});
   ScheduleFile file = empty_schedule(plan, batches, choice, seed);
-  RecordedAssignments source(plan, target, &scheduling_cost(target, choice), service, file, seconds);
   Progress progress("scheduling");
-  while (source.next()) {
+  while (const std::optional<ScheduledBatch> batch = service.next()) {
+    ScheduledIteration& iteration = file.iterations.emplace_back(stored(*batch));
+    if (is_run(iteration)) set_makespan(iteration, predict(plan, target, choice, iteration));
+    if (seconds != nullptr) seconds->push_back(batch->scheduling);
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
                     static_cast<std::int64_t>(batches.size()));
-    if (!file.iterations.back().feasible()) break;
+    if (!iteration.feasible()) break;
   }
   return file;
 }
 
-PipelineOrder iteration_order(const Plan& plan, const Target& target, const ScheduledIteration& iteration,
-                              const RunOptions& options) {
-  return iteration_order(plan, target, iteration.samples, iteration.assignment, options);
-}
-
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
-                    const RunOptions& options) {
-  StoredAssignments source(schedule);
-  auto evaluation = run_iterations(plan, target, source, schedule.iterations.size(), traced, options);
-  if (!evaluation) throw Error(ErrorKind::input, "the schedule ends with an iteration that is infeasible");
-  return std::move(*evaluation);
+                    const Executor& executor, const std::optional<PipelineOrder>& order) {
+  Evaluator evaluator(plan, target, executor, schedule.iterations.size(), traced);
+  for (const ScheduledIteration& iteration : schedule.iterations) {
+    if (!iteration.feasible()) {
+      throw Error(ErrorKind::input, "the schedule ends with an iteration that is infeasible");
+    }
+    if (!evaluator.run(iteration.samples, iteration.assignment, order).stalls.empty()) break;
+  }
+  return evaluator.take();
 }
 
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
@@ -299,17 +264,16 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
   SchedulingService service(service_input(plan, target, batches, choice),
                             {.seed = seed, .limits = choice.limits_on(target.cluster)});
   ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
-  // Where the scheduler predicts with what iterations are run with, the run is the measurement.
-  RecordedAssignments source(plan, target, choice.cost, service, run.schedule);
-  RunOptions options;
-  if (choice.cost == nullptr) {
-    options.runner = [&](std::size_t k, const Program& program, Detail detail) {
-      Timeline timeline = target.executor.run(program, detail);
-      if (is_run(run.schedule.iterations[k])) set_makespan(run.schedule.iterations[k], timeline.makespan);
-      return timeline;
-    };
+  Evaluator evaluator(plan, target, target.executor, batches.size(), traced);
+  while (const std::optional<ScheduledBatch> batch = service.next()) {
+    ScheduledIteration& iteration = run.schedule.iterations.emplace_back(stored(*batch));
+    if (!iteration.feasible()) return run;
+    const Seconds makespan = evaluator.run(iteration.samples, iteration.assignment).makespan;
+    if (!is_run(iteration)) continue;
+    // Where the scheduler predicts with what iterations are run with, the run is the measurement.
+    set_makespan(iteration, choice.cost == nullptr ? makespan : predict(plan, target, choice, iteration));
   }
-  run.evaluation = run_iterations(plan, target, source, batches.size(), traced, options);
+  run.evaluation = evaluator.take();
   return run;
 }
 
@@ -359,13 +323,15 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search) {
   Progress progress("planning " + planner);
-  PlanRequest request{
-      target.model, target.cluster,
-      target.cost,  target.executor,
-      gbs,          samples,
-      batches,      seed,
-      options,      [&](std::int64_t done, std::int64_t total) { progress.update(done, total); },
-      search};
+  PlanRequest request{target.problem(),
+                      target.executor,
+                      gbs,
+                      samples,
+                      batches,
+                      seed,
+                      options,
+                      [&](std::int64_t done, std::int64_t total) { progress.update(done, total); },
+                      search};
   return make_planner(planner)->plan(request);
 }
 

@@ -33,7 +33,9 @@ struct Target {
   ModelSpec model;
   ClusterSpec cluster;
   AnalyticCostModel cost;
-  SimExecutor executor;
+  SimExecutor executor;  ///< without conditions
+
+  Problem problem() const { return {model, cluster, cost}; }
 };
 
 /// Loads and preprocesses a data set; `report` counts assumptions and left-out records on stderr.
@@ -77,22 +79,10 @@ struct Evaluation {
   PipelineOrder order;  ///< of the first iteration
 };
 
-/// Runs the program of one iteration.
-using IterationRunner = std::function<Timeline(std::size_t iteration, const Program&, Detail)>;
-
-struct RunOptions {
-  std::optional<PipelineOrder> order;  ///< none: that of order_for_batch()
-  IterationRunner runner;              ///< none: the target's executor
-};
-
-/// The order in which the ranks run one iteration.
-PipelineOrder iteration_order(const Plan& plan, const Target& target, const ScheduledIteration& iteration,
-                              const RunOptions& options = {});
-
-/// Lowers, verifies and runs every iteration of a schedule, `spans` of the first `traced` of them. Ends with
-/// the first iteration that stalls.
+/// Makes and runs every iteration of a schedule, in one order of the user's where it is given, and keeps
+/// spans of the first `traced` of them. Ends with the first iteration that stalls.
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
-                    const RunOptions& options = {});
+                    const Executor& executor, const std::optional<PipelineOrder>& order = {});
 
 /// A schedule and what it comes to; nothing where an iteration, the schedule's last, is infeasible.
 struct ScheduledRun {

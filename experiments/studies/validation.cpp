@@ -6,7 +6,7 @@
 
 #include "core/program/lowering.hpp"
 #include "costmodel/analytic/analytic.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 
 namespace dflop {
 namespace {
@@ -82,7 +82,7 @@ Program truth_program(const TruthCase& run) {
 
 Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster) {
   const AnalyticCostModel cost(run.model, nodes_for(program, cluster));
-  const Timeline timeline = SimExecutor(cost).run(program, Detail::usage);
+  const Timeline timeline = simulate(program, cost.price(program), Detail::usage);
   return {Seconds(timeline.makespan), peak_memory(timeline)};
 }
 

@@ -14,6 +14,7 @@
 #include "core/support/parallel.hpp"
 #include "experiments/cli/say.hpp"
 #include "sim/engine.hpp"
+#include "sim/network/network.hpp"
 #include "sim/perturbation.hpp"
 
 namespace dflop {
@@ -419,6 +420,17 @@ ProgramCosts ConditionedProgram::costs(std::uint64_t run) const {
 Timeline ConditionedProgram::run(std::uint64_t run, Detail detail) const {
   if (what_if_.run_changes.empty()) return simulate(program_, inputs_.costs, detail, inputs_.conditions);
   return simulate(program_, costs(run), detail, inputs_.conditions);
+}
+
+ConditionedProgram WhatIfExecutor::condition(const Iteration& iteration) const {
+  const Program& program = iteration.program;
+  const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
+    return cluster_network(program, cluster_, bandwidth_factor);
+  };
+  ProgramCosts costs = iteration.costs;
+  if (reprice_) reprice_(iteration, costs);
+  return {what_if_, program, std::move(costs), what_if_.network.value_or(NetworkModel::latency_bandwidth),
+          make_network};
 }
 
 void add_what_if_options(Options& options) {

@@ -73,6 +73,29 @@ class ConditionedProgram {
   std::optional<Network> network_;
 };
 
+/// A WhatIfExecutor simulates iterations of plans on a cluster under a what-if; Iteration::number is the run.
+class WhatIfExecutor final : public Executor {
+ public:
+  /// Changes what an iteration costs before the conditions do.
+  using Reprice = std::function<void(const Iteration&, ProgramCosts&)>;
+
+  /// What-if and cluster outlive it.
+  WhatIfExecutor(const WhatIf& what_if, const ClusterSpec& cluster, Reprice reprice = {})
+      : what_if_(what_if), cluster_(cluster), reprice_(std::move(reprice)) {}
+
+  /// Makes what all runs of an iteration share, which must outlive it. @throws as ConditionedProgram
+  ConditionedProgram condition(const Iteration& iteration) const;
+
+  Timeline run(const Iteration& iteration, Detail detail) const override {
+    return condition(iteration).run(iteration.number, detail);
+  }
+
+ private:
+  const WhatIf& what_if_;
+  const ClusterSpec& cluster_;
+  Reprice reprice_;
+};
+
 /// Adds the conditions of programs, from --network to --jitter, and --repeat and --seed.
 void add_what_if_options(Options& options);
 /// Adds the conditions of clusters, which plans have: --collectives and --leaf.

@@ -19,7 +19,6 @@
 #include "core/support/parallel.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
-#include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
 
 namespace dflop {
@@ -129,17 +128,7 @@ Evaluation simulate_cell(const SweepRow& cell, const Plan& plan, const ScheduleF
     sweep_cluster_change(cell)(cluster);
     what_if.apply(cluster);
   });
-  RunOptions options;
-  options.runner = [&](std::size_t k, const Program& program, Detail detail) {
-    const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
-      return cluster_network(program, target.cluster, bandwidth_factor);
-    };
-    const ConditionedProgram conditioned(what_if, program, target.cost.price(program),
-                                         what_if.network.value_or(NetworkModel::latency_bandwidth),
-                                         make_network);
-    return conditioned.run(k, detail);
-  };
-  return evaluate(plan, target, schedule, 0, options);
+  return evaluate(plan, target, schedule, 0, WhatIfExecutor(what_if, target.cluster));
 }
 
 void set_infeasible(SweepRow& cell, const std::string& reason) {

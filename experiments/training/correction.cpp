@@ -2,14 +2,11 @@
 
 #include <utility>
 
-#include "core/program/lowering.hpp"
+#include "core/iteration/batch_order.hpp"
 #include "core/support/batch_thread.hpp"
-#include "costmodel/schedule_tables.hpp"
-#include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
-
 namespace {
 
 /// A cost model corrected by what was known at one time, with all that it refers to.
@@ -37,23 +34,21 @@ TrainingCorrection::TrainingCorrection(std::shared_ptr<const CostModel> base, co
       scheduler_(scheduler),
       seed_(seed),
       adaptive_(rule, {.probe = 8}),
-      current_(base_) {
-  conditions_.cores = cores;
-}
+      executor_(Conditions{.cores = cores}),
+      current_(base_) {}
 
 std::shared_ptr<const CostModel> TrainingCorrection::current() const {
   const std::lock_guard lock(mutex_);
   return current_;
 }
 
-void TrainingCorrection::begin_step(const ScheduledBatch& batch, const Program& program) {
-  const Assignment& assignment = batch.result.assignment;
+void TrainingCorrection::begin_step(const ScheduledBatch& batch, const Iteration& iteration) {
   tracks_ = adaptive_.tracks();
-  predicted_ = simulate_step(*current(), program, *batch.samples, assignment);
+  predicted_ = executor_.run(iteration, *current(), Detail::usage).makespan;
   if (!adaptive_.compares()) return;
   const auto learned = corrected(base_, adaptive_.learned());
   const auto kept = corrected(base_, adaptive_.kept());
-  const Seconds own = simulate_step(*learned, program, *batch.samples, assignment);
+  const Seconds own = executor_.run(iteration, *learned, Detail::usage).makespan;
   const auto compare = [this, learned, kept, samples = batch.samples, k = batch.iteration, own] {
     become_batch_work();
     return benefit(*learned, *kept, *samples, k, own);
@@ -77,17 +72,11 @@ double TrainingCorrection::benefit(const CostModel& learned, const CostModel& ke
                                    ->schedule({samples, plan_, target_->model, kept, seed_, iteration,
                                                scheduler_.limits_on(target_->cluster)});
   if (!other.feasible()) return 0;
-  const PipelineOrder order =
-      order_for_batch(plan_, target_->model, target_->cluster, kept, samples, other.assignment);
-  const Program program = lower(plan_, target_->model, samples, other.assignment, order);
-  return 1 - own / simulate_step(learned, program, samples, other.assignment);
-}
-
-Seconds TrainingCorrection::simulate_step(const CostModel& cost, const Program& program,
-                                          std::span<const Sample> samples,
-                                          const Assignment& assignment) const {
-  const ProgramCosts costs = price_batch(cost, program, plan_, samples, assignment);
-  return simulate(program, costs, Detail::usage, conditions_).makespan;
+  PipelineOrder order = order_for_batch(plan_, target_->model, kept, samples, other.assignment,
+                                        target_->cluster.gpu.usable_memory());
+  const Iteration made = make_iteration({target_->model, target_->cluster, learned}, plan_, samples,
+                                        other.assignment, std::move(order));
+  return 1 - own / Seconds(executor_.run(made, Detail::usage).makespan);
 }
 
 }  // namespace dflop

@@ -7,13 +7,13 @@
 #include <optional>
 #include <span>
 
-#include "core/program.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/scheduler.hpp"
 #include "core/timeline.hpp"
 #include "costmodel/correction/adaptive.hpp"
 #include "costmodel/correction/corrected.hpp"
 #include "experiments/studies/study.hpp"
-#include "sim/conditions.hpp"
+#include "sim/sim_executor.hpp"
 
 namespace dflop {
 
@@ -31,9 +31,9 @@ class TrainingCorrection {
   /// What a schedule that is made now is made with. May be called from any thread.
   std::shared_ptr<const CostModel> current() const;
 
-  /// Before a step runs.
-  void begin_step(const ScheduledBatch& batch, const Program& program);
-  /// When it is over.
+  /// Is called before a step runs, with its iteration.
+  void begin_step(const ScheduledBatch& batch, const Iteration& iteration);
+  /// Is called when a step is over.
   void end_step(const ScheduledBatch& batch, const Timeline& timeline);
 
   /// Whether the last step was learned from, and what it was predicted to take.
@@ -44,8 +44,6 @@ class TrainingCorrection {
  private:
   double benefit(const CostModel& learned, const CostModel& kept, std::span<const Sample> samples,
                  std::uint64_t iteration, Seconds own) const;
-  Seconds simulate_step(const CostModel& cost, const Program& program, std::span<const Sample> samples,
-                        const Assignment& assignment) const;
 
   std::shared_ptr<const CostModel> base_;
   Plan plan_;
@@ -53,7 +51,7 @@ class TrainingCorrection {
   SchedulerChoice scheduler_;
   std::uint64_t seed_;
   AdaptiveCorrection adaptive_;
-  Conditions conditions_;
+  SimExecutor executor_;
   bool tracks_ = true;
   Seconds predicted_{0};
   std::future<double> benefit_;  ///< of the step that has begun

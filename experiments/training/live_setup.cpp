@@ -137,13 +137,4 @@ bool read_foreign_profile(const Values& values) {
   return foreign;
 }
 
-Assignment any_assignment(const Plan& plan) {
-  Assignment assignment{plan.microbatches, plan.llm.dp,
-                        std::vector<std::int32_t>(static_cast<std::size_t>(plan.gbs))};
-  for (std::size_t i = 0; i < assignment.bin.size(); ++i) {
-    assignment.bin[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(plan.bins()));
-  }
-  return assignment;
-}
-
 }  // namespace dflop

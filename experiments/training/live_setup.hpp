@@ -45,7 +45,4 @@ void require_trainable(const Plan& plan, const ModelSpec& model, const std::stri
 /// --foreign-profile, which belongs to --profile. @throws Error (usage)
 bool read_foreign_profile(const Values& values);
 
-/// Any assignment: groups and stages of a plan's Programs are the same under all.
-Assignment any_assignment(const Plan& plan);
-
 }  // namespace dflop

@@ -6,13 +6,10 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/training/profile.hpp"
 #include "experiments/training/shared_source.hpp"
-#include "sim/engine.hpp"
+#include "sim/sim_executor.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -71,38 +68,32 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   }
 }
 
-Seconds TrainingLoop::predict(const Program& program) const {
-  Conditions conditions;
-  conditions.cores = options_.cores;
-  return simulate(program, options_.profile->price(program), Detail::usage, conditions).makespan;
-}
-
-/// Empty where nothing is made slower.
-std::vector<Nanoseconds> TrainingLoop::delays(const Program& program, const ScheduledBatch& batch) const {
+/// Returns by how much each instruction is to be delayed; nothing where none is made slower.
+std::vector<Nanoseconds> TrainingLoop::delays(const Iteration& iteration) const {
   if (!options_.slower) return {};
-  const auto price = [&](const CostModel& cost) {
-    return price_batch(cost, program, plan_, *batch.samples, batch.result.assignment).instruction;
-  };
-  std::vector<Nanoseconds> longer = price(*options_.slower);
-  const std::vector<Nanoseconds> usual = price(*options_.profile);
+  std::vector<Nanoseconds> longer = price(*options_.slower, iteration).instruction;
+  const std::vector<Nanoseconds>& usual = iteration.costs.instruction;
   for (std::size_t i = 0; i < longer.size(); ++i) longer[i] -= usual[i];
   return longer;
 }
 
+Seconds TrainingLoop::predict(const Iteration& iteration) const {
+  Conditions conditions;
+  conditions.cores = options_.cores;
+  return SimExecutor(conditions).run(iteration, Detail::usage).makespan;
+}
+
 TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline) {
-  const Assignment& assignment = batch.result.assignment;
-  const PipelineOrder order = order_for_batch(plan_, target_->model, target_->cluster, *scheduling_cost(),
-                                              *batch.samples, assignment);
-  const Program program = lower(plan_, target_->model, *batch.samples, assignment, order);
-  verify(program);
-  require_same_program(world_, program);
-  const BatchContent content(plan_, target_->model, *batch.samples, assignment, options_.seed);
-  AdamWStep optimizer;
-  optimizer.learning_rate = options_.learning_rate;
-  optimizer.step = step;
-  const std::vector<Nanoseconds> longer = delays(program, batch);
-  if (correction_) correction_->begin_step(batch, program);
-  LiveResult result = executor_.run({program, content, optimizer, true, longer});
+  const Iteration iteration = make_iteration({target_->model, target_->cluster, *scheduling_cost()}, plan_,
+                                             *batch.samples, batch.result.assignment);
+  require_same_program(world_, iteration.program);
+  const std::vector<Nanoseconds> longer = delays(iteration);
+  StepOptions options;
+  options.optimizer.learning_rate = options_.learning_rate;
+  options.optimizer.step = step;
+  options.delays = longer;
+  if (correction_) correction_->begin_step(batch, iteration);
+  LiveResult result = executor_.step(iteration, options);
   if (correction_) correction_->end_step(batch, result.timeline);
   TrainingStep done;
   done.step = step;
@@ -110,8 +101,8 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   done.loss = result.loss;
   done.time = result.timeline.makespan;
   if (options_.profile) {
-    done.predicted = correction_ ? correction_->predicted() : predict(program);
-    done.extrapolated_fraction = extrapolated_fraction(*options_.profile, program);
+    done.predicted = correction_ ? correction_->predicted() : predict(iteration);
+    done.extrapolated_fraction = extrapolated_fraction(*options_.profile, iteration.program);
   }
   done.tracked = correction_ && correction_->tracked();
   for (const Sample& sample : *batch.samples) done.llm_tokens += sample.llm_tokens;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backend/run/live_executor.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/scheduler.hpp"
-#include "core/timeline.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/studies/batch_stream.hpp"
 #include "experiments/studies/study.hpp"
@@ -62,7 +62,7 @@ class TrainingLoop {
                const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
                const TrainingOptions& options);
 
-  /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::run().
+  /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::step().
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
   /// What correction has come to; null without.
@@ -72,8 +72,8 @@ class TrainingLoop {
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
 
   std::shared_ptr<const CostModel> scheduling_cost() const;
-  Seconds predict(const Program& program) const;
-  std::vector<Nanoseconds> delays(const Program& program, const ScheduledBatch& batch) const;
+  Seconds predict(const Iteration& iteration) const;
+  std::vector<Nanoseconds> delays(const Iteration& iteration) const;
 
   const Plan& plan_;
   std::shared_ptr<const Target> target_;

@@ -8,6 +8,7 @@
 #include "backend/cuda/partition.hpp"
 #include "backend/host/machine.hpp"
 #include "core/error.hpp"
+#include "core/program/lowering.hpp"
 #include "traces/files/measured.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -72,18 +73,18 @@ void require_measured(const ProfileTables& profile, const std::string& path, con
 }
 
 void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                     const Program& layout, const World& world, DType dtype, bool elsewhere) {
+                     const Plan& plan, const World& world, DType dtype, bool elsewhere) {
   require_measured(profile, path, model, world, dtype, elsewhere);
-  for (const Stage& stage : layout.stages) require_stage(stage, profile, path);
+  for (const Stage& stage : plan_stages(plan, model)) require_stage(stage, profile, path);
 }
 
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
-                                                               const ModelSpec& model, const Program& layout,
+                                                               const ModelSpec& model, const Plan& plan,
                                                                const World& world, DType dtype,
                                                                bool elsewhere) {
   if (!path) return nullptr;
   ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
-  require_profile(profile, *path, model, layout, world, dtype, elsewhere);
+  require_profile(profile, *path, model, plan, world, dtype, elsewhere);
   return std::make_shared<const ProfiledCostModel>(std::move(profile));
 }
 

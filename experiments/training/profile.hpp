@@ -17,14 +17,14 @@ namespace dflop {
 void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
                       const World& world, DType dtype, bool elsewhere);
 
-/// The same for live runs of a plan; `layout` has its stages.
+/// The same for live runs of a plan.
 /// @throws Error (input) as require_measured(), and for one without what the plan needs.
 void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                     const Program& layout, const World& world, DType dtype, bool elsewhere);
+                     const Plan& plan, const World& world, DType dtype, bool elsewhere);
 
 /// Nothing without a path. @throws Error (input) as require_profile()
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
-                                                               const ModelSpec& model, const Program& layout,
+                                                               const ModelSpec& model, const Plan& plan,
                                                                const World& world, DType dtype,
                                                                bool elsewhere);
 

@@ -10,9 +10,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/iteration/batch_order.hpp"
 #include "core/program/lowering.hpp"
 #include "costmodel/sample_costs.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "solver/bins/heuristics.hpp"
 
 namespace dflop {
@@ -139,9 +139,7 @@ constexpr std::int64_t kSomeBytes = 1 << 20;
 Program empty_program(Plan plan, const ModelSpec& model) {
   const bool by_ranks = traits(plan.schedule).in_rounds || plan.layout == Layout::colocated;
   plan.microbatches = by_ranks ? plan.llm.pp : 1;
-  Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(plan.bins())};
-  std::iota(assignment.bin.begin(), assignment.bin.end(), 0);
-  return lower(plan, model, std::vector<Sample>(plan.bins()), assignment);
+  return lower_without_work(plan, model);
 }
 
 /// A LeastLink is the least of the messages between two sets of groups.
@@ -503,15 +501,13 @@ class Builder {
 
 PipelineOrder order_of(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                        std::span<const Sample> samples, std::optional<Bytes> memory) {
-  PipelineOrder order = plan_order(plan);
-  if (!reads_tables(plan.schedule)) return order;
+  if (!reads_tables(plan.schedule)) return plan_order(plan);
   const SampleCosts costs = sample_costs(cost, plan, model, samples);
   const BinProblem problem{costs.encoder_s, costs.llm_s, plan.bins(), plan.llm.dp};
   Assignment assignment{plan.microbatches, plan.llm.dp, lpt(problem)};
   arrange_bins(problem, assignment.bin);
-  const Program program = lower(plan, model, samples, assignment, order);
   const Bytes usable = memory.value_or(Bytes{std::int64_t{1} << 60});
-  return plan_order(plan, schedule_tables(plan, program, cost.price(program), usable));
+  return order_for_batch(plan, model, cost, samples, assignment, usable);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
-#include "costmodel/schedule_tables.hpp"
 
 namespace dflop {
 namespace {
@@ -54,10 +53,8 @@ Bytes largest_model_state(const PlanRequest& request, const Plan& plan) {
 
 Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t iteration,
                        const Assignment& assignment) {
-  const Batch& batch = request.batches[iteration];
-  const PipelineOrder order =
-      order_for_batch(plan, request.model, request.cluster, request.cost, batch, assignment);
-  return request.executor.run(lower(plan, request.model, batch, assignment, order), Detail::usage);
+  return request.executor.run(make_iteration(request, plan, request.batches[iteration], assignment),
+                              Detail::usage);
 }
 
 void ClosestMiss::add(const Plan& plan, Bytes needed) {

@@ -34,7 +34,7 @@ Plan make_32_gpu_plan(const Target& target) {
 }
 
 /// What every bench here begins with, made once.
-struct Iteration {
+struct Setup {
   Target target{"llava-ov-llama3-8b", "a100-80g:4"};
   std::vector<Sample> samples = load_vision_mix(target.model);
   std::vector<Batch> batches = make_batches(samples, kGbs, 8, kSeed);
@@ -45,32 +45,39 @@ struct Iteration {
           .assignment;
   Program program = lower(plan, target.model, batches[0], assignment);
 
-  static const Iteration& get() {
-    static const Iteration iteration;
-    return iteration;
+  static const Setup& get() {
+    static const Setup setup;
+    return setup;
   }
 };
 
 void lower_program(benchmark::State& state) {
-  const Iteration& it = Iteration::get();
+  const Setup& it = Setup::get();
   for (auto _ : state) {
     benchmark::DoNotOptimize(lower(it.plan, it.target.model, it.batches[0], it.assignment));
   }
 }
 
 void verify_program(benchmark::State& state) {
-  for (auto _ : state) verify(Iteration::get().program);
+  for (auto _ : state) verify(Setup::get().program);
 }
 
 void price_program(benchmark::State& state) {
-  const Iteration& it = Iteration::get();
+  const Setup& it = Setup::get();
   for (auto _ : state) benchmark::DoNotOptimize(it.target.cost.price(it.program));
   const auto instructions = static_cast<std::int64_t>(it.program.instructions.size());
   state.SetItemsProcessed(state.iterations() * instructions);
 }
 
+void make_whole_iteration(benchmark::State& state) {
+  const Setup& it = Setup::get();
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(make_iteration(it.target.problem(), it.plan, it.batches[0], it.assignment));
+  }
+}
+
 void simulate_program(benchmark::State& state) {
-  const Iteration& it = Iteration::get();
+  const Setup& it = Setup::get();
   const ProgramCosts costs = it.target.cost.price(it.program);
   for (auto _ : state) benchmark::DoNotOptimize(simulate(it.program, costs, Detail::usage).makespan);
   const auto instructions = static_cast<std::int64_t>(it.program.instructions.size());
@@ -78,7 +85,7 @@ void simulate_program(benchmark::State& state) {
 }
 
 void plan_32_gpus(benchmark::State& state) {
-  const Iteration& it = Iteration::get();
+  const Setup& it = Setup::get();
   for (auto _ : state) {
     if (make_plan("dflop", it.target, it.samples, it.batches, kGbs, kSeed, PlanOptions{}).plan) continue;
     state.SkipWithError("no feasible plan");
@@ -89,6 +96,7 @@ void plan_32_gpus(benchmark::State& state) {
 BENCHMARK(lower_program)->Unit(benchmark::kMillisecond);
 BENCHMARK(verify_program)->Unit(benchmark::kMillisecond);
 BENCHMARK(price_program)->Unit(benchmark::kMillisecond);
+BENCHMARK(make_whole_iteration)->Unit(benchmark::kMillisecond);
 BENCHMARK(simulate_program)->Unit(benchmark::kMillisecond);
 BENCHMARK(plan_32_gpus)->Unit(benchmark::kMillisecond)->UseRealTime();
 

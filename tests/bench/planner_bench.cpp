@@ -26,11 +26,7 @@ struct Study {
       : target("llava-ov-llama3-8b", "a100-80g:" + std::to_string(nodes)),
         samples(load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", options())),
         batches(make_batches(samples, gbs, 8, kSeed)),
-        request{target.model, target.cluster,
-                target.cost,  target.executor,
-                gbs,          samples,
-                batches,      kSeed,
-                {},           {}} {}
+        request{target.problem(), target.executor, gbs, samples, batches, kSeed, {}, {}} {}
 
  private:
   PreprocessOptions options() const {

@@ -75,7 +75,7 @@ void simulate_bus(benchmark::State& state) {
   testing::Pipeline pipeline;
   pipeline.stages = static_cast<int>(state.range(0));
   pipeline.microbatches = static_cast<int>(state.range(1));
-  const testing::PricedProgram priced = testing::make_pipeline(pipeline);
+  const PricedProgram priced = testing::make_pipeline(pipeline);
   const Network bus = shared_link(priced.program, Nanoseconds(1000), 1e9, 1e9);
   Seconds makespan{0};
   for (auto _ : state) {

@@ -39,17 +39,8 @@ void plan_search(benchmark::State& state) {
 /// One bound, of plans with one of each kind of stage.
 void plan_bound(benchmark::State& state) {
   const Case c(4);
-  const PlanRequest request{c.target.model,
-                            c.target.cluster,
-                            c.target.cost,
-                            c.target.executor,
-                            kGbs,
-                            c.samples,
-                            c.batches,
-                            kSeed,
-                            {},
-                            {},
-                            {}};
+  const PlanRequest request{
+      c.target.problem(), c.target.executor, kGbs, c.samples, c.batches, kSeed, {}, {}, {}};
   const SearchBounds bounds(request);
   Plan plan;
   plan.gbs = kGbs;

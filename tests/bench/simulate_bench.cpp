@@ -9,7 +9,7 @@ namespace dflop {
 namespace {
 
 /// Arguments of every bench: stages, microbatches.
-testing::PricedProgram priced_pipeline(const benchmark::State& state) {
+PricedProgram priced_pipeline(const benchmark::State& state) {
   testing::Pipeline pipeline;
   pipeline.stages = static_cast<int>(state.range(0));
   pipeline.microbatches = static_cast<int>(state.range(1));
@@ -19,7 +19,7 @@ testing::PricedProgram priced_pipeline(const benchmark::State& state) {
 
 /// items_per_second counts instructions.
 void simulate_pipeline(benchmark::State& state, Detail detail) {
-  const testing::PricedProgram priced = priced_pipeline(state);
+  const PricedProgram priced = priced_pipeline(state);
   Seconds makespan{0};
   for (auto _ : state) {
     const Timeline timeline = simulate(priced.program, priced.costs, detail);
@@ -33,7 +33,7 @@ void simulate_pipeline(benchmark::State& state, Detail detail) {
 /// The same makespan and usage by longest paths in the graph of dependencies, as the tests check the engine:
 /// what a plain graph algorithm costs, to read the engine's time beside.
 void longest_path_reference(benchmark::State& state) {
-  const testing::PricedProgram priced = priced_pipeline(state);
+  const PricedProgram priced = priced_pipeline(state);
   Seconds makespan{0};
   for (auto _ : state) makespan = testing::make_reference(priced).makespan;
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(priced.program.instructions.size()));

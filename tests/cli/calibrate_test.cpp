@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/program/lowering.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "experiments/presets/presets.hpp"
@@ -118,7 +118,8 @@ TimelineFile recorded_on(const ClusterSpec& cluster, const ModelSpec& model, int
       batch[i].llm_tokens = 729 * tiles / 4 + static_cast<std::int64_t>(random.below(800));
       assignment.bin.push_back(i % plan.bins());
     }
-    file.iterations.push_back(SimExecutor(cost).run(lower(plan, model, batch, assignment), Detail::spans));
+    file.iterations.push_back(
+        SimExecutor().run(make_iteration({model, cluster, cost}, plan, batch, assignment), Detail::spans));
   }
   return file;
 }

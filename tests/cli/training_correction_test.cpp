@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "experiments/studies/correction_study.hpp"
-#include "sim/engine.hpp"
+#include "sim/sim_executor.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -50,15 +49,13 @@ struct SlowRun {
     return {k, std::make_shared<Batch>(batches[k]), make_scheduler(scheduler.name)->schedule(request), {}};
   }
 
-  Program lowered(const ScheduledBatch& batch) const {
-    const PipelineOrder order =
-        order_for_batch(plan, target->model, target->cluster, *base, *batch.samples, batch.result.assignment);
-    return lower(plan, target->model, *batch.samples, batch.result.assignment, order);
+  Iteration iteration(const ScheduledBatch& batch) const {
+    return make_iteration({target->model, target->cluster, *base}, plan, *batch.samples,
+                          batch.result.assignment);
   }
 
-  Timeline run(const ScheduledBatch& batch, const Program& program) const {
-    return simulate(program, price_batch(hardware, program, plan, *batch.samples, batch.result.assignment),
-                    Detail::spans);
+  Timeline run(const Iteration& iteration) const {
+    return SimExecutor().run(iteration, hardware, Detail::spans);
   }
 };
 
@@ -77,15 +74,15 @@ TEST(TrainingCorrection, LearnsWhatIsSlowAndSchedulesWithIt) {
   double last_error = 0;
   for (std::size_t k = 0; k < run.batches.size(); ++k) {
     const ScheduledBatch batch = run.schedule(k, *correction.current());
-    const Program program = run.lowered(batch);
-    correction.begin_step(batch, program);
-    const Timeline timeline = run.run(batch, program);
+    const Iteration iteration = run.iteration(batch);
+    correction.begin_step(batch, iteration);
+    const Timeline timeline = run.run(iteration);
     correction.end_step(batch, timeline);
     EXPECT_TRUE(correction.tracked());
     corrected.push_back(Seconds(timeline.makespan).count());
     last_error = correction.predicted() / Seconds(timeline.makespan) - 1;
     const ScheduledBatch same = run.schedule(k, *run.base);
-    plain.push_back(Seconds(run.run(same, run.lowered(same)).makespan).count());
+    plain.push_back(Seconds(run.run(run.iteration(same)).makespan).count());
   }
   // The hardware has no noise, so what is predicted comes near to it once the slow shapes have been seen; and
   // what is known of them is worth something.
@@ -99,11 +96,9 @@ TEST(TrainingCorrection, RestsWhereNothingIsSlow) {
   bool rested = false;
   for (std::size_t k = 0; k < run.batches.size(); ++k) {
     const ScheduledBatch batch = run.schedule(k, *correction.current());
-    const Program program = run.lowered(batch);
-    correction.begin_step(batch, program);
-    const Timeline timeline =
-        simulate(program, price_batch(*run.base, program, run.plan, *batch.samples, batch.result.assignment),
-                 Detail::spans);
+    const Iteration iteration = run.iteration(batch);
+    correction.begin_step(batch, iteration);
+    const Timeline timeline = SimExecutor().run(iteration, Detail::spans);
     correction.end_step(batch, timeline);
     rested = rested || !correction.tracked();
   }
@@ -121,9 +116,9 @@ TEST(TrainingCorrection, WhatWasCurrentStaysAsItWas) {
   const Seconds before = first->sample_excess(Op::forward, stage, sample);
   for (std::size_t k = 0; k < 3; ++k) {
     const ScheduledBatch batch = run.schedule(k, *correction.current());
-    const Program program = run.lowered(batch);
-    correction.begin_step(batch, program);
-    correction.end_step(batch, run.run(batch, program));
+    const Iteration iteration = run.iteration(batch);
+    correction.begin_step(batch, iteration);
+    correction.end_step(batch, run.run(iteration));
   }
   EXPECT_NE(correction.current(), first);
   EXPECT_EQ(first->sample_excess(Op::forward, stage, sample), before);

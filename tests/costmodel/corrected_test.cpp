@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "costmodel/sample_costs.hpp"
@@ -95,17 +95,17 @@ struct Setting {
   AnalyticCostModel base{model, fixtures::a100_cluster()};
   Plan plan = disaggregated_plan();
   std::vector<Sample> samples = some_samples(24);
-  Assignment assignment = in_turn(plan);
-  Program program = lower(plan, model, samples, assignment);
+  ClusterSpec cluster = fixtures::a100_cluster();
+  Iteration iteration = make_iteration({model, cluster, base}, plan, samples, in_turn(plan));
 
   /// A shuffled assignment each time, so that who shares a microbatch changes.
   void teach(Correction& correction, const CostModel& hardware, int iterations) {
     Random random(9);
     for (int k = 0; k < iterations; ++k) {
+      Assignment assignment = iteration.assignment;
       random.shuffle(std::span(assignment.bin));
-      program = lower(plan, model, samples, assignment);
-      const ProgramCosts costs = price_batch(hardware, program, plan, samples, assignment);
-      correction.learn(timeline_of(program, costs), base, plan, samples, assignment);
+      iteration = make_iteration({model, cluster, hardware}, plan, samples, assignment);
+      correction.learn(timeline_of(iteration.program, iteration.costs), base, plan, samples, assignment);
     }
   }
 };
@@ -114,8 +114,8 @@ TEST(CorrectedCostModel, WithoutObservationsIsTheBase) {
   Setting s;
   const Correction nothing;
   const CorrectedCostModel corrected(s.base, nothing);
-  const ProgramCosts a = s.base.price(s.program);
-  const ProgramCosts b = price_batch(corrected, s.program, s.plan, s.samples, s.assignment);
+  const ProgramCosts a = s.base.price(s.iteration.program);
+  const ProgramCosts b = price(corrected, s.iteration);
   EXPECT_EQ(a.instruction, b.instruction);
   EXPECT_EQ(a.message, b.message);
   EXPECT_EQ(a.collective, b.collective);
@@ -127,11 +127,11 @@ TEST(CorrectedCostModel, WithoutObservationsIsTheBase) {
   EXPECT_EQ(of_base.encoder_s, of_corrected.encoder_s);
   EXPECT_EQ(of_base.llm_s, of_corrected.llm_s);
   for (const Op op : {Op::forward, Op::backward, Op::backward_input, Op::backward_weight}) {
-    for (const Stage& stage : s.program.stages) {
-      EXPECT_EQ(corrected.compute(op, stage, s.program.works.back()),
-                s.base.compute(op, stage, s.program.works.back()));
-      EXPECT_EQ(corrected.convex_floor(op, stage, s.program.works.back()),
-                s.base.convex_floor(op, stage, s.program.works.back()));
+    for (const Stage& stage : s.iteration.program.stages) {
+      EXPECT_EQ(corrected.compute(op, stage, s.iteration.program.works.back()),
+                s.base.compute(op, stage, s.iteration.program.works.back()));
+      EXPECT_EQ(corrected.convex_floor(op, stage, s.iteration.program.works.back()),
+                s.base.convex_floor(op, stage, s.iteration.program.works.back()));
     }
   }
 }
@@ -188,7 +188,7 @@ TEST(CorrectedCostModel, LearnsAnEncoderThatItsRanksShare) {
 }
 
 TEST(CorrectedCostModel, PricesWhatABatchHolds) {
-  // price_batch() of hardware with a slow sample in a bin: 0.1 s more forward on both stages of its dp rank
+  // price() of hardware with a slow sample in a bin: 0.1 s more forward on both stages of its dp rank
   // and 0.2 s backward, elsewhere nothing.
   Setting s;
   const SlowSamples hardware(s.base, false, bucket_of(false, s.samples[7].llm()), 0.1);
@@ -196,8 +196,8 @@ TEST(CorrectedCostModel, PricesWhatABatchHolds) {
   for (const Sample& sample : s.samples) {
     slow += bucket_of(false, sample.llm()) == bucket_of(false, s.samples[7].llm()) ? 1 : 0;
   }
-  const ProgramCosts usual = s.base.price(s.program);
-  const ProgramCosts costs = price_batch(hardware, s.program, s.plan, s.samples, s.assignment);
+  const ProgramCosts usual = s.base.price(s.iteration.program);
+  const ProgramCosts costs = price(hardware, s.iteration);
   double more = 0;
   for (std::size_t i = 0; i < costs.instruction.size(); ++i) {
     more += Seconds(costs.instruction[i] - usual.instruction[i]).count();
@@ -232,11 +232,11 @@ TEST(CorrectedCostModel, PartsAndWholesOfBackwardsCorrectEachOther) {
 
 TEST(CorrectedCostModel, TimelinesOfAnotherPlanAreRefused) {
   Setting s;
-  Timeline timeline = timeline_of(s.program, s.base.price(s.program));
+  Timeline timeline = timeline_of(s.iteration.program, s.base.price(s.iteration.program));
   timeline.spans[0].microbatch = 99;
   Correction correction;
   try {
-    correction.learn(timeline, s.base, s.plan, s.samples, s.assignment);
+    correction.learn(timeline, s.base, s.plan, s.samples, s.iteration.assignment);
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::input);
@@ -244,7 +244,7 @@ TEST(CorrectedCostModel, TimelinesOfAnotherPlanAreRefused) {
               "correction: expected a timeline of the plan, found microbatch 99 on rank " +
                   std::to_string(timeline.spans[0].rank));
   }
-  correction.learn(Timeline{}, s.base, s.plan, s.samples, s.assignment);  // nothing to learn
+  correction.learn(Timeline{}, s.base, s.plan, s.samples, s.iteration.assignment);  // nothing to learn
   EXPECT_TRUE(correction.fits().empty());
 }
 

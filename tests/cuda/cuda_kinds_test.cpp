@@ -14,14 +14,23 @@
 #include "core/error.hpp"
 #include "core/support/clock.hpp"
 #include "core/support/random.hpp"
+#include "tests/backend/contract/executor.hpp"
 #include "tests/backend/contract/fixtures.hpp"
+#include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
 namespace {
 
+ExecutorKind cuda_executor() {
+  return {"cuda", true, [](const Plan& plan, const ModelSpec& model) -> std::unique_ptr<Executor> {
+            return std::make_unique<OwnWorldExecutor>(plan, model, make_cuda_world(plan.ranks()));
+          }};
+}
+
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, ::testing::Values(device_kind("cuda")), KindName{});
 INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorContract, ::testing::Values(communicator_kind("cuda")),
                          KindName{});
+INSTANTIATE_TEST_SUITE_P(Cuda, ExecutorContract, ::testing::Values(cuda_executor()), ExecutorName{});
 
 /// A buffer that goes away while its copy is still on its way is not used again before: what was copied is
 /// what was in it, each of many times, although the next buffer takes its place.

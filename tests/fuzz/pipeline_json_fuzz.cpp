@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return dflop::run_fuzz_target(data, size, [](std::string_view text) {
     const dflop::RawPipeline pipeline = dflop::parse_pipeline(text, "fuzz.json");
     if (std::int64_t{pipeline.shape.stages()} * pipeline.shape.microbatches > kMostCells) return;
-    const dflop::PricedPipeline priced = dflop::make_program(pipeline);
+    const dflop::PricedProgram priced = dflop::make_program(pipeline);
     try {
       dflop::verify(priced.program);
     } catch (const dflop::Error&) {

@@ -8,12 +8,6 @@
 
 namespace dflop::testing {
 
-/// A program and what it costs.
-struct PricedProgram {
-  Program program;
-  ProgramCosts costs;
-};
-
 /// `lists` per group; every group is its own stage. All tables of costs are zero.
 PricedProgram make_program(const std::vector<std::vector<Instruction>>& lists, std::vector<Message> messages,
                            std::vector<Collective> collectives);

@@ -11,7 +11,7 @@ namespace {
 
 /// 10 ns forward and 20 ns backward, whatever the work; links of latencies only: 1 ns inside a node and 5 ns
 /// between nodes.
-class LatencyCosts final : public CostModel {
+class LatencyCosts final : public SumCostModel {
  public:
   explicit LatencyCosts(ClusterSpec cluster) : cluster_(std::move(cluster)) {
     cluster_.intra_node = {Seconds(1e-9), 1e30};

@@ -6,9 +6,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/program/lowering.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/program/verify.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/random_plan.hpp"
@@ -18,7 +17,7 @@ namespace {
 
 /// One nanosecond a token and layer, both in the forward and in each part of a backward; as many bytes of
 /// activations as tokens. Messages take 5 ns.
-class TokenCosts final : public CostModel {
+class TokenCosts final : public SumCostModel {
  public:
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
     const auto tokens =
@@ -61,11 +60,11 @@ void for_each_case(const Check& check) {
         validate(c.plan, tiny_model(), cluster);
         c.batch = random_batch(random, c.plan.gbs);
         const Assignment assignment = random_assignment(random, c.plan, c.batch.size());
+        const ModelSpec model = tiny_model();
         const TokenCosts costs;
-        const PipelineOrder order =
-            order_for_batch(c.plan, tiny_model(), cluster, costs, c.batch, assignment);
-        c.program = lower(c.plan, tiny_model(), c.batch, assignment, order);
-        c.costs = costs.price(c.program);
+        const Iteration iteration = make_iteration({model, cluster, costs}, c.plan, c.batch, assignment);
+        c.program = iteration.program;
+        c.costs = iteration.costs;
         check(c);
         if (::testing::Test::HasFailure()) return;
       }

@@ -16,7 +16,7 @@ namespace {
 constexpr Nanoseconds kUnit{1'000'003};
 
 Timeline run(const RawPipeline& pipeline, Detail detail = Detail::usage) {
-  const PricedPipeline priced = make_program(pipeline);
+  const PricedProgram priced = make_program(pipeline);
   return simulate(priced.program, priced.costs, detail);
 }
 
@@ -132,7 +132,7 @@ TEST(RawPipeline, ZbVHasNoBubbleInsideAnyRankWithTheMemoryOfOneFOneB) {
 TEST(RawPipeline, EqualsTheLongestPathsWhateverTheDurations) {
   Random random(11);
   for_each_shape(5, 10, 3, [&](const PipelineShape& shape) {
-    const PricedPipeline priced = make_program(random_pipeline(random, shape));
+    const PricedProgram priced = make_program(random_pipeline(random, shape));
     const Timeline timeline = simulate(priced.program, priced.costs, Detail::spans);
     const Reference reference = make_reference({priced.program, priced.costs});
     EXPECT_EQ(timeline.makespan, reference.makespan);

@@ -233,7 +233,7 @@ TEST(RecordedProgramRuns, OfRawPipelinesComeOutTheSame) {
     if (pipeline.encoder) {
       for (Seconds& time : pipeline.encoder->forward.rows[0]) time += Nanoseconds(1);
     }
-    const PricedPipeline priced = make_program(pipeline);
+    const PricedProgram priced = make_program(pipeline);
     expect_same_again({priced.program, priced.costs});
   });
 }

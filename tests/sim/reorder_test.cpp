@@ -16,7 +16,7 @@
 namespace dflop::testing {
 namespace {
 
-void expect_equal(const PricedPipeline& found, const PricedPipeline& expected) {
+void expect_equal(const PricedProgram& found, const PricedProgram& expected) {
   EXPECT_EQ(found.program.instructions, expected.program.instructions);
   EXPECT_EQ(found.program.microbatches, expected.program.microbatches);
   EXPECT_EQ(found.costs.instruction, expected.costs.instruction);
@@ -31,7 +31,7 @@ TEST(Reorder, ToTheSameScheduleChangesNothing) {
   Random random(3);
   for_each_shape(4, 8, 3, [&](const PipelineShape& shape) {
     if (shape.spreads_encoder()) return;  // not an order of the same work
-    const PricedPipeline priced = make_program(random_pipeline(random, shape));
+    const PricedProgram priced = make_program(random_pipeline(random, shape));
     expect_equal(reorder(priced.program, priced.costs, step_order(priced.program)), priced);
     expect_equal(
         reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, shape.kind)),
@@ -52,7 +52,7 @@ TEST(Reorder, ToAnotherScheduleIsWhatThatScheduleWouldBe) {
       RawPipeline pipeline = random_pipeline(random, {PipelineSchedule::gpipe, p, 1, m});
       for (const PipelineSchedule from : kinds) {
         pipeline.shape.kind = from;
-        const PricedPipeline priced = make_program(pipeline);
+        const PricedProgram priced = make_program(pipeline);
         for (const PipelineSchedule to : kinds) {
           if (splits_backward(to) && !splits_backward(from)) continue;
           SCOPED_TRACE(std::string(to_string(from)) + " to " + std::string(to_string(to)));
@@ -71,7 +71,7 @@ TEST(Reorder, SplitsBackwardsByTheirWeightShare) {
   for (const PipelineSchedule kind : {PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
     RawPipeline pipeline = equal_pipeline({PipelineSchedule::one_f_one_b, 4, 1, 9}, Nanoseconds(50),
                                           Nanoseconds(60), Nanoseconds(40));
-    const PricedPipeline whole = make_program(pipeline);
+    const PricedProgram whole = make_program(pipeline);
     const Reordering split{0, 0.4};
     pipeline.shape.kind = kind;
     expect_equal(
@@ -89,9 +89,9 @@ TEST(Reorder, RepeatsAndDropsMicrobatches) {
        {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1}) {
     for (int more = 1; more <= 11; ++more) {
       RawPipeline pipeline = random_pipeline(random, {kind, 3, 1, 4});
-      const PricedPipeline priced = make_program(pipeline);
+      const PricedProgram priced = make_program(pipeline);
       const Reordering repeated{more, {}};
-      const PricedPipeline found =
+      const PricedProgram found =
           reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, kind, repeated),
                   repeated);
       const auto repeat = [&](auto& table) {
@@ -107,7 +107,7 @@ TEST(Reorder, RepeatsAndDropsMicrobatches) {
       repeat(*pipeline.activation);
       repeat(pipeline.message);
       pipeline.shape.microbatches = more;
-      const PricedPipeline expected = make_program(pipeline);
+      const PricedProgram expected = make_program(pipeline);
       // Messages are numbered in another order.
       const Timeline a = simulate(found.program, found.costs, Detail::usage);
       const Timeline b = simulate(expected.program, expected.costs, Detail::usage);
@@ -132,7 +132,7 @@ void turn_one_plans_schedule_into_the_other(Bytes gradient_bucket) {
   const Plan plan = plan_of(PipelineSchedule::one_f_one_b, gradient_bucket);
   const Assignment assignment = random_assignment(random, plan, batch.size());
   const auto priced = [&](PipelineSchedule schedule) {
-    PricedPipeline result;
+    PricedProgram result;
     result.program = lower(plan_of(schedule, gradient_bucket), tiny_model(), batch, assignment);
     result.costs.instruction.assign(result.program.instructions.size(), Nanoseconds(0));
     result.costs.activation.resize(result.program.instructions.size());
@@ -151,8 +151,8 @@ void turn_one_plans_schedule_into_the_other(Bytes gradient_bucket) {
     result.costs.model_state.resize(result.program.groups.size());
     return result;
   };
-  const PricedPipeline gpipe = priced(PipelineSchedule::gpipe);
-  const PricedPipeline one_f_one_b = priced(PipelineSchedule::one_f_one_b);
+  const PricedProgram gpipe = priced(PipelineSchedule::gpipe);
+  const PricedProgram one_f_one_b = priced(PipelineSchedule::one_f_one_b);
   expect_equal(reorder(gpipe.program, gpipe.costs,
                        scheduled_order(gpipe.program, gpipe.costs, PipelineSchedule::one_f_one_b)),
                one_f_one_b);
@@ -171,8 +171,8 @@ TEST(Reorder, TurnsOnePlansScheduleIntoTheOtherWithGradientBuckets) {
 }
 
 /// One rank: F0 B0 F1 start B1 wait step, in this order of microbatches.
-PricedPipeline with_background_reduction() {
-  PricedPipeline priced;
+PricedProgram with_background_reduction() {
+  PricedProgram priced;
   Program& program = priced.program;
   program.microbatches = 2;
   program.stages.resize(1);
@@ -192,14 +192,14 @@ PricedPipeline with_background_reduction() {
 }
 
 TEST(Reorder, KeepsTheReductionWithTheLastBackward) {
-  const PricedPipeline priced = with_background_reduction();
+  const PricedProgram priced = with_background_reduction();
   expect_equal(reorder(priced.program, priced.costs, step_order(priced.program)), priced);
   const StepOrder order = {{{Op::forward, 0, 1},
                             {Op::forward, 0, 0},
                             {Op::backward_input, 0, 1},
                             {Op::backward, 0, 0},
                             {Op::backward_weight, 0, 1}}};
-  const PricedPipeline found = reorder(priced.program, priced.costs, order, {0, 0.3});
+  const PricedProgram found = reorder(priced.program, priced.costs, order, {0, 0.3});
   const std::vector<Instruction> expected = {
       {Op::forward, 0, 1, 0},          {Op::forward, 0, 0, 0},           {Op::backward_input, 0, 1, 0},
       {Op::backward, 0, 0, 0},         {Op::all_reduce_start, 0, -1, 0}, {Op::backward_weight, 0, 1, 0},
@@ -212,7 +212,7 @@ TEST(Reorder, KeepsTheReductionWithTheLastBackward) {
 /// One rank: F0 keeps 100, its input part 60 more, its weight part frees 160.
 // Joined, the backward frees the 100 of its forward; split again, nothing says that there were more.
 TEST(Reorder, JoinsAndSplitsWhatIsKept) {
-  PricedPipeline split;
+  PricedProgram split;
   split.program.microbatches = 1;
   split.program.stages.resize(1);
   split.program.works.resize(1);
@@ -224,17 +224,17 @@ TEST(Reorder, JoinsAndSplitsWhatIsKept) {
   split.costs.workspace = {{5}, {70}, {20}};
   split.costs.model_state.resize(1);
   const StepOrder whole = {{{Op::forward, 0, 0}, {Op::backward, 0, 0}}};
-  const PricedPipeline joined = reorder(split.program, split.costs, whole);
+  const PricedProgram joined = reorder(split.program, split.costs, whole);
   EXPECT_EQ(joined.costs.activation, (std::vector<Bytes>{{100}, {100}}));
   EXPECT_EQ(joined.costs.workspace, (std::vector<Bytes>{{5}, {70}}));
   EXPECT_EQ(simulate(joined.program, joined.costs, Detail::usage).groups[0].peak_memory, Bytes{170});
-  const PricedPipeline again = reorder(joined.program, joined.costs, step_order(split.program), {0, 0.5});
+  const PricedProgram again = reorder(joined.program, joined.costs, step_order(split.program), {0, 0.5});
   EXPECT_EQ(again.costs.activation, (std::vector<Bytes>{{100}, {0}, {100}}));
   expect_equal(reorder(split.program, split.costs, step_order(split.program)), split);
 }
 
 TEST(Reorder, RefusesOrdersThatDoNotFit) {
-  const PricedPipeline priced = with_background_reduction();
+  const PricedProgram priced = with_background_reduction();
   const StepOrder good = step_order(priced.program);
   const auto refused = [&](const std::function<void(StepOrder&)>& spoil, const std::string& text) {
     StepOrder order = good;
@@ -260,7 +260,7 @@ TEST(Reorder, RefusesOrdersThatDoNotFit) {
 
 TEST(Reorder, RefusesSchedulesThatDoNotFit) {
   Random random(1);
-  const PricedPipeline priced = make_program(random_pipeline(random, {PipelineSchedule::zb_v, 2, 2, 3}));
+  const PricedProgram priced = make_program(random_pipeline(random, {PipelineSchedule::zb_v, 2, 2, 3}));
   const auto refused = [&](const Program& program, PipelineSchedule kind, const std::string& text) {
     try {
       scheduled_order(program, priced.costs, kind);

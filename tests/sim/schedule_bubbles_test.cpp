@@ -12,7 +12,7 @@ namespace dflop::testing {
 namespace {
 
 Timeline run(const RawPipeline& pipeline, const PipelineOrder& order) {
-  const PricedPipeline priced = make_program(pipeline, order);
+  const PricedProgram priced = make_program(pipeline, order);
   verify(priced.program);
   return simulate(priced.program, priced.costs, Detail::usage);
 }

@@ -23,16 +23,20 @@ class ConstantCost final : public CostModel {
 };
 
 // Priced by the cost model or by hand, the same pipeline gives the same Timeline.
-TEST(SimExecutor, SimulatesWithTheCostsOfItsModel) {
+TEST(SimExecutor, SimulatesWithTheCostsOfAModel) {
   Pipeline pipeline;
   pipeline.stages = 4;
   pipeline.microbatches = 9;
   pipeline.message = std::chrono::milliseconds(3);
   const PricedProgram priced = make_pipeline(pipeline);
   const ConstantCost cost;
-  const SimExecutor executor(cost);
+  const SimExecutor executor;
+  Iteration iteration;
+  iteration.program = priced.program;
   for (const Detail detail : {Detail::usage, Detail::spans}) {
-    EXPECT_EQ(executor.run(priced.program, detail), simulate(priced.program, priced.costs, detail));
+    const Timeline expected = simulate(priced.program, priced.costs, detail);
+    EXPECT_EQ(executor.run(priced, detail), expected);
+    EXPECT_EQ(executor.run(iteration, cost, detail), expected);
   }
 }
 

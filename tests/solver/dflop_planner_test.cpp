@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "solver/planners/dflop/published_objective.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -24,7 +23,7 @@ struct Case {
   ClusterSpec cluster = testing::small_cluster(2, 4, kGiB);
   testing::LinearCostModel cost;
   std::optional<AnalyticCostModel> roofline;  // in place of cost
-  SimExecutor executor{cost};
+  SimExecutor executor;
   int gbs = 12;
   std::vector<Sample> profile;
   std::vector<Batch> batches;
@@ -55,7 +54,7 @@ struct Case {
 
   const CostModel& costs() const { return roofline ? static_cast<const CostModel&>(*roofline) : cost; }
   PlanRequest request() const {
-    return {model, cluster, costs(), executor, gbs, profile, batches, 1, {}, {}};
+    return {{model, cluster, costs()}, executor, gbs, profile, batches, 1, {}, {}};
   }
 
   std::vector<ModulePlan> modules(int layers) const {
@@ -102,7 +101,8 @@ struct Case {
       for (std::size_t k = 0; k < batches.size(); ++k) {
         const Assignment assignment =
             scheduler->schedule({batches[k], plan, model, cost, 1, k, {}}).assignment;
-        const Timeline timeline = executor.run(lower(plan, model, batches[k], assignment), Detail::usage);
+        const Timeline timeline = executor.run(
+            make_iteration({model, cluster, costs()}, plan, batches[k], assignment), Detail::usage);
         if (peak_memory(timeline) > cluster.gpu.usable_memory()) return false;
       }
     }

@@ -79,7 +79,7 @@ TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
     const LoadPipeline pipeline =
         make_load_pipeline({shape, pipeline_steps(shape)}, 1, {{{}, false}, {{}, false}}, times,
                            std::vector<double>(shape.all_ranks(), 0.0));
-    const PricedPipeline priced = make_program(raw);
+    const PricedProgram priced = make_program(raw);
     const Timeline timeline = simulate(priced.program, priced.costs, Detail::usage);
     EXPECT_EQ(makespan(pipeline, loads), static_cast<double>(timeline.makespan.count())) << to_string(kind);
   }

@@ -67,8 +67,8 @@ void expect_from_below(const CostModel& cost, std::uint64_t seed) {
   const ModelSpec model = fixtures::small_model();
   const ClusterSpec cluster = testing::small_cluster(2, 4, 0);
   const std::vector<Sample> items = testing::random_batch(random, 60);
-  const SimExecutor executor(cost);
-  const PlanRequest request{model, cluster, cost, executor, 40, items, {}, 1, {}, {}};
+  const SimExecutor executor;
+  const PlanRequest request{{model, cluster, cost}, executor, 40, items, {}, 1, {}, {}};
   const PlanningItems planning(items, cost);
   for (const Module module : {Module::encoder, Module::llm}) {
     ModuleDurations durations(request, planning, module);
@@ -117,8 +117,8 @@ TEST(ModuleChoices, PipelinesOfOneKindHaveTheSameSlowestStages) {
   const ModelSpec model = testing::small_model(5, 6);
   const ClusterSpec cluster = testing::small_cluster(2, 4, 0);
   const testing::LinearCostModel cost;
-  const SimExecutor executor(cost);
-  const PlanRequest request{model, cluster, cost, executor, 40, {}, {}, 1, {}, {}};
+  const SimExecutor executor;
+  const PlanRequest request{{model, cluster, cost}, executor, 40, {}, {}, 1, {}, {}};
   const ModuleChoices llm = module_choices(request, Module::llm);
   // 6 layers over 1 to 6 stages have at most 6, 3, 2, 2, 2 and 1 in one; with the embedding before the first
   // and the head after the last. With 3 stages {2, 2, 2} both have two, with 4 {2, 2, 1, 1} and 5 the last

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "core/order/schedules.hpp"
-#include "core/program/lowering.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/fixtures.hpp"
 
@@ -32,7 +31,8 @@ TEST(PlanMemory, IsThatOfARun) {
   Random random(3);
   const ModelSpec model = testing::small_model(4, 6);
   const UnevenMemory cost;
-  const SimExecutor executor(cost);
+  const SimExecutor executor;
+  const ClusterSpec cluster = testing::small_cluster(2, 4, 0);
   const auto pick = [&](int most) { return static_cast<int>(1 + random.below(most)); };
   int plans = 0;
   for (int round = 0; round < 300; ++round) {
@@ -48,7 +48,8 @@ TEST(PlanMemory, IsThatOfARun) {
     plan.gbs = plan.bins() + pick(20);
     const Batch batch = testing::random_batch(random, plan.gbs);
     const Assignment assignment = random_assignment(batch.size(), plan, 1, round);
-    const Timeline timeline = executor.run(lower(plan, model, batch, assignment), Detail::usage);
+    const Timeline timeline =
+        executor.run(make_iteration({model, cluster, cost}, plan, batch, assignment), Detail::usage);
     EXPECT_EQ(peak_memory(plan, model, cost, batch, assignment), peak_memory(timeline)) << describe(plan);
     ++plans;
   }

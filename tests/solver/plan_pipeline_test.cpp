@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/program/lowering.hpp"
+#include "core/iteration/iteration.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "costmodel/correction/corrected.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "sim/engine.hpp"
 #include "solver/makespan/bound.hpp"
 #include "tests/core/fixtures.hpp"
@@ -64,11 +63,9 @@ void for_each_run(const CostModel& cost, const Check& check) {
         }
         const Assignment assignment = random_assignment(random, run.plan, run.batch.size());
         run.pipeline = plan_pipeline(run.plan, tiny_model(), cost, run.batch, cluster.gpu.usable_memory());
-        const PipelineOrder order =
-            order_for_batch(run.plan, tiny_model(), cluster, cost, run.batch, assignment);
-        const Program program = lower(run.plan, tiny_model(), run.batch, assignment, order);
-        const ProgramCosts costs = price_batch(cost, program, run.plan, run.batch, assignment);
-        const Timeline timeline = simulate(program, costs, Detail::usage);
+        const ModelSpec model = tiny_model();
+        const Iteration iteration = make_iteration({model, cluster, cost}, run.plan, run.batch, assignment);
+        const Timeline timeline = simulate(iteration.program, iteration.costs, Detail::usage);
         run.simulated_s = Seconds(timeline.makespan).count();
         run.loads = load_table(run.pipeline.pipeline, run.pipeline.features(), assignment.bin);
         run.floor_loads = load_table(run.pipeline.floor, run.pipeline.features(), assignment.bin);

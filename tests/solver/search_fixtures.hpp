@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program/lowering.hpp"
 #include "costmodel/analytic/analytic.hpp"
-#include "costmodel/schedule_tables.hpp"
 #include "solver/planners/search/space.hpp"
 #include "tests/solver/fixtures.hpp"
 #include "traces/data/records.hpp"
@@ -51,7 +49,7 @@ struct SmallSearch {
   ModelSpec model;
   ClusterSpec cluster;
   SearchCostModel cost;
-  SimExecutor executor{cost};
+  SimExecutor executor;
   int gbs;
   std::vector<Batch> batches;
   SearchOptions search;
@@ -70,7 +68,7 @@ struct SmallSearch {
   }
 
   PlanRequest request() const {
-    return {model, cluster, cost, executor, gbs, {}, batches, 1, {}, {}, search};
+    return {{model, cluster, cost}, executor, gbs, {}, batches, 1, {}, {}, search};
   }
 };
 
@@ -96,7 +94,6 @@ struct PresetSearch {
       : model(parse_model(preset("models/" + model_name), model_name)),
         cluster(nodes_of("a100-80g", nodes)),
         cost(model, cluster),
-        executor(cost),
         gbs(batch) {
     const std::string file = DFLOP_SOURCE_DIR "/traces/datasets/" + data + ".csv";
     PreprocessOptions options;
@@ -110,15 +107,13 @@ struct PresetSearch {
     }
   }
 
-  PlanRequest request() const { return {model, cluster, cost, executor, gbs, {}, batches, 1, {}, {}, {}}; }
+  PlanRequest request() const { return {{model, cluster, cost}, executor, gbs, {}, batches, 1, {}, {}, {}}; }
 };
 
-/// One iteration under an assignment, in the order that planners use.
+/// Runs one iteration under an assignment, in the order that planners use.
 inline Timeline run_plan(const PlanRequest& request, const Plan& plan, const Batch& batch,
                          const Assignment& assignment) {
-  const PipelineOrder order =
-      order_for_batch(plan, request.model, request.cluster, request.cost, batch, assignment);
-  return request.executor.run(lower(plan, request.model, batch, assignment, order), Detail::usage);
+  return request.executor.run(make_iteration(request, plan, batch, assignment), Detail::usage);
 }
 
 /// All plans of a space.

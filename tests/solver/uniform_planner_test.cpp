@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "core/program/lowering.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/fixtures.hpp"
@@ -22,7 +21,7 @@ struct Case {
   ModelSpec model;
   ClusterSpec cluster;
   testing::LinearCostModel cost;
-  SimExecutor executor{cost};
+  SimExecutor executor;
   int gbs;
   std::vector<Batch> batches;
   std::function<void(std::int64_t, std::int64_t)> progress = {};
@@ -36,7 +35,9 @@ struct Case {
     cost.pass_s = 1e-2 * static_cast<double>(random.below(5));
   }
 
-  PlanRequest request() const { return {model, cluster, cost, executor, gbs, {}, batches, 1, {}, progress}; }
+  PlanRequest request() const {
+    return {{model, cluster, cost}, executor, gbs, {}, batches, 1, {}, progress};
+  }
 
   struct Outcome {
     Seconds mean{0};
@@ -50,7 +51,8 @@ struct Case {
     Outcome outcome;
     for (std::size_t k = 0; k < batches.size(); ++k) {
       const Assignment assignment = scheduler->schedule({batches[k], plan, model, cost, 1, k, {}}).assignment;
-      const Timeline timeline = executor.run(lower(plan, model, batches[k], assignment), Detail::usage);
+      const Timeline timeline =
+          executor.run(make_iteration(request(), plan, batches[k], assignment), Detail::usage);
       if (peak_memory(timeline) > cluster.gpu.usable_memory()) outcome.fits = false;
       total += timeline.makespan;
     }

@@ -1,12 +1,26 @@
 // The host, put to the suites that every implementation must pass.
+#include "tests/backend/contract/executor.hpp"
 #include "tests/backend/contract/fixtures.hpp"
+#include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
 namespace {
 
+/// Ranks take turns on `cores`; 0: each computes when it likes.
+ExecutorKind host_executor(const std::string& name, int cores) {
+  return {name, true, [cores](const Plan& plan, const ModelSpec& model) -> std::unique_ptr<Executor> {
+            return std::make_unique<OwnWorldExecutor>(
+                plan, model,
+                std::make_unique<HostWorld>(plan.ranks(), HostWorldOptions{kLong, std::nullopt, cores}));
+          }};
+}
+
 INSTANTIATE_TEST_SUITE_P(Host, DeviceContract, ::testing::Values(device_kind("host")), KindName{});
 INSTANTIATE_TEST_SUITE_P(Host, CommunicatorContract, ::testing::Values(communicator_kind("host")),
                          KindName{});
+INSTANTIATE_TEST_SUITE_P(Host, ExecutorContract,
+                         ::testing::Values(host_executor("host", 0), host_executor("cores", 2)),
+                         ExecutorName{});
 
 }  // namespace
 }  // namespace dflop::testing

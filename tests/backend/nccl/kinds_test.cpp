@@ -1,10 +1,10 @@
-// The NCCL communicator, put to the suite that every communicator must pass, with NCCL and a device that are
-// made up on the host, and a rendezvous that is not.
-#include "tests/backend/async_device.hpp"
+// The NCCL communicator and runs of it, put to the suites that every communicator and executor must pass,
+// with NCCL and a device that are made up on the host, and a rendezvous that is not.
+#include "tests/backend/contract/executor.hpp"
 #include "tests/backend/contract/fixtures.hpp"
 #include "tests/backend/forwarding.hpp"
-#include "tests/backend/nccl/fake.hpp"
-#include "tests/backend/process/free_port.hpp"
+#include "tests/backend/nccl/fake_process.hpp"
+#include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
 namespace {
@@ -46,7 +46,36 @@ CommunicatorKind nccl_communicator() {
           }};
 }
 
+/// Makes the processes of a run for each iteration.
+class ProcessesExecutor final : public Executor {
+ public:
+  ProcessesExecutor(const Plan& plan, const ModelSpec& model) : plan_(plan), model_(model) {}
+  Timeline run(const Iteration& iteration, Detail detail) const override {
+    Timeline timeline;
+    const auto messages = run_processes(plan_.ranks(), [&](FakeProcess& process) {
+      const LiveExecutor executor(plan_, model_, process, {});
+      Timeline own = executor.run(iteration, detail);
+      if (process.leads()) timeline = std::move(own);
+    });
+    for (const std::string& message : messages) {
+      if (!message.empty()) throw Error(ErrorKind::internal, message);
+    }
+    return timeline;
+  }
+
+ private:
+  const Plan& plan_;
+  const ModelSpec& model_;
+};
+
+ExecutorKind nccl_executor() {
+  return {"nccl", true, [](const Plan& plan, const ModelSpec& model) -> std::unique_ptr<Executor> {
+            return std::make_unique<ProcessesExecutor>(plan, model);
+          }};
+}
+
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorContract, ::testing::Values(nccl_communicator()), KindName{});
+INSTANTIATE_TEST_SUITE_P(Nccl, ExecutorContract, ::testing::Values(nccl_executor()), ExecutorName{});
 
 }  // namespace
 }  // namespace dflop::testing

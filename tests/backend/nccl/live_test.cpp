@@ -2,53 +2,12 @@
 // and an NCCL that is made up. Loss, gradients, parameters and timelines are those of one process.
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "backend/process/process_world.hpp"
 #include "backend/run/routes.hpp"
-#include "tests/backend/async_device.hpp"
-#include "tests/backend/nccl/fake.hpp"
-#include "tests/backend/process/free_port.hpp"
+#include "tests/backend/nccl/fake_process.hpp"
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
 namespace {
-
-/// A process with one rank, on the host.
-class FakeProcess final : public ProcessWorld {
- public:
-  FakeProcess(int rank, int ranks, int port)
-      : ProcessWorld({"127.0.0.1", port, rank, ranks, Seconds{60}, Seconds{60}}) {}
-  std::string device_name() const override { return "host"; }
-  std::unique_ptr<Device> make_device(int rank) override { return std::make_unique<AsyncDevice>(rank, true); }
-  std::unique_ptr<Communicator> make_communicator(int rank) override {
-    return make_nccl_communicator(fake_nccl(), rendezvous(), fake_seam(rank));
-  }
-};
-
-using Body = std::function<void(FakeProcess&)>;
-
-/// The message of each process's exception; empty where there was none.
-std::vector<std::string> run_processes(int ranks, const Body& body) {
-  forget_fake_nccl_calls();
-  const int port = free_port();
-  std::vector<std::string> messages(static_cast<std::size_t>(ranks));
-  {
-    std::vector<std::jthread> threads;
-    for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] {
-        try {
-          FakeProcess process(r, ranks, port);
-          body(process);
-        } catch (const std::exception& error) {
-          messages[static_cast<std::size_t>(r)] = error.what();
-        }
-      });
-    }
-  }
-  EXPECT_EQ(fake_nccl_faults(), std::vector<std::string>{});
-  return messages;
-}
 
 void expect_same(const WholeTensors& found, const WholeTensors& expected) {
   ASSERT_EQ(found.size(), expected.size());
@@ -85,14 +44,13 @@ TEST(NcclLive, ProcessesTrainAsOne) {
     const auto moments = one.executor->read(ParameterStore::Kind::moment1);
 
     const auto messages = run_processes(one.program.ranks(), [&](FakeProcess& process) {
-      LiveExecutor executor(one.plan, one.model, one.program, process, {DType::f64, 7});
-      const BatchContent content(one.plan, one.model, samples, one.assignment, 3);
-      AdamWStep optimizer;
-      optimizer.step = 1;
-      executor.run({one.program, content, optimizer, true});
+      LiveExecutor executor(one.plan, one.model, process, {DType::f64, 7});
+      StepOptions options;
+      options.optimizer.step = 1;
+      executor.step(one.iteration(), options);
       halve(executor);
-      optimizer.step = 2;
-      const LiveResult result = executor.run({one.program, content, optimizer, true});
+      options.optimizer.step = 2;
+      const LiveResult result = executor.step(one.iteration(), options);
       const auto found_gradients = executor.read(ParameterStore::Kind::gradient);
       const auto found_weights = executor.read(ParameterStore::Kind::weight);
       const auto found_moments = executor.read(ParameterStore::Kind::moment1);
@@ -117,7 +75,7 @@ TEST(NcclLive, AFailureOfOneProcessIsToldToAll) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const LiveRun one(uniform_plan(1, 2, 1, 3), samples, DType::f64);
   const auto messages = run_processes(2, [&](FakeProcess& process) {
-    LiveExecutor executor(one.plan, one.model, one.program, process, {DType::f64, 7});
+    LiveExecutor executor(one.plan, one.model, process, {DType::f64, 7});
     if (process.leads()) {
       process.abort("the disk is full");
       return;

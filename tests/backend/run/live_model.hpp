@@ -1,4 +1,4 @@
-// A model small enough to differentiate by hand, batches for it, and runs of them.
+// Live runs of the plans of live_plans.hpp.
 #pragma once
 
 #include <cmath>
@@ -11,92 +11,23 @@
 #include "backend/host/world.hpp"
 #include "backend/run/live_executor.hpp"
 #include "core/program/lowering.hpp"
-#include "core/support/random.hpp"
+#include "tests/backend/run/live_plans.hpp"
 
 namespace dflop::testing {
 
-inline ModelSpec live_model() {
-  ModelSpec model;
-  model.name = "live";
-  model.encoder.name = "encoder";
-  model.encoder.layers = 3;
-  model.encoder.hidden = 16;
-  model.encoder.ffn = 24;
-  model.encoder.heads = 4;
-  model.encoder.kv_heads = 4;
-  model.encoder.head_dim = 4;
-  model.connector.widths = {16, 20, 24};
-  model.connector.merge = 1;
-  model.llm.name = "llm";
-  model.llm.layers = 4;
-  model.llm.hidden = 24;
-  model.llm.ffn = 32;
-  model.llm.heads = 4;
-  model.llm.kv_heads = 2;
-  model.llm.head_dim = 6;
-  model.llm.gated_mlp = true;
-  model.llm.causal = true;
-  model.llm.vocabulary = 64;
-  return model;
-}
-
-/// Every third sample is text alone.
-inline std::vector<Sample> live_samples(int count, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<Sample> samples;
-  for (int i = 0; i < count; ++i) {
-    Sample sample;
-    sample.id = "s" + std::to_string(i);
-    const auto text = static_cast<std::int64_t>(2 + random.below(12));
-    if (i % 3 != 2) {
-      const auto tiles = static_cast<std::int64_t>(1 + random.below(3));
-      sample.modality = Modality::image;
-      sample.encoder_sequences = {{tiles, 6, 36}};
-      sample.encoder_output_tokens = 4 * tiles;
-    }
-    sample.llm_tokens = sample.encoder_output_tokens + text;
-    samples.push_back(sample);
+/// An executor with the world that it runs in.
+class OwnWorldExecutor final : public Executor {
+ public:
+  OwnWorldExecutor(const Plan& plan, const ModelSpec& model, std::unique_ptr<World> world)
+      : world_(std::move(world)), executor_(plan, model, *world_, {}) {}
+  Timeline run(const Iteration& iteration, Detail detail) const override {
+    return executor_.run(iteration, detail);
   }
-  return samples;
-}
 
-/// Sample i in bin i mod bins.
-inline Assignment dealt(const Plan& plan, std::size_t samples) {
-  Assignment assignment{plan.microbatches, plan.llm.dp, {}};
-  for (std::size_t i = 0; i < samples; ++i) {
-    assignment.bin.push_back(static_cast<std::int32_t>(i % static_cast<std::size_t>(plan.bins())));
-  }
-  return assignment;
-}
-
-inline Plan uniform_plan(int tp, int pp, int dp, int microbatches) {
-  Plan plan;
-  plan.layout = Layout::uniform;
-  plan.encoder = {tp, pp, dp, split_layers(3, pp)};
-  plan.llm = {tp, pp, dp, split_layers(4, pp)};
-  for (int s = 0; s < pp; ++s) {  // the encoder on the first stages, the LLM on the last
-    if (pp > 1) plan.encoder.layers[static_cast<std::size_t>(s)] = s == 0 ? 3 : 0;
-    if (pp > 1) plan.llm.layers[static_cast<std::size_t>(s)] = 0;
-  }
-  if (pp > 1) plan.llm.layers.back() = 3;
-  if (pp > 1) plan.llm.layers[static_cast<std::size_t>(pp - 2)] += 1;
-  plan.microbatches = microbatches;
-  plan.recomputation = Recomputation::none;
-  plan.sequence_parallel = false;
-  return plan;
-}
-
-inline Plan disaggregated_plan(ModulePlan encoder, ModulePlan llm, int microbatches) {
-  Plan plan;
-  encoder.layers = split_layers(3, encoder.pp);
-  llm.layers = split_layers(4, llm.pp);
-  plan.encoder = encoder;
-  plan.llm = llm;
-  plan.microbatches = microbatches;
-  plan.recomputation = Recomputation::none;
-  plan.sequence_parallel = false;
-  return plan;
-}
+ private:
+  std::unique_ptr<World> world_;
+  LiveExecutor executor_;
+};
 
 /// A plan at work.
 struct LiveRun {
@@ -116,7 +47,7 @@ struct LiveRun {
     plan.gbs = static_cast<int>(batch.size());
     program = lower(plan, model, samples, assignment, order);
     world = std::make_unique<HostWorld>(program.ranks(), HostWorldOptions{Seconds(30), memory, cores});
-    executor = std::make_unique<LiveExecutor>(plan, model, program, *world, LiveOptions{dtype, 7});
+    executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7});
   }
   /// On another world, which is made for the plan's number of ranks.
   LiveRun(const Plan& p, const std::vector<Sample>& batch, DType dtype,
@@ -125,15 +56,24 @@ struct LiveRun {
     plan.gbs = static_cast<int>(batch.size());
     program = lower(plan, model, samples, assignment, plan_order(plan));
     world = make(program.ranks());
-    executor = std::make_unique<LiveExecutor>(plan, model, program, *world, LiveOptions{dtype, 7});
+    executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7});
   }
   LiveRun(const LiveRun&) = delete;
 
   LiveResult step(bool update, std::int64_t number = 1) {
-    const BatchContent content(plan, model, samples, assignment, 3);
-    AdamWStep optimizer;
-    optimizer.step = number;
-    return executor->run({program, content, optimizer, update});
+    StepOptions options;
+    options.optimizer.step = number;
+    options.update = update;
+    return executor->step(iteration(), options);
+  }
+
+  Iteration iteration() const {
+    Iteration made;
+    made.program = program;
+    made.plan = plan;
+    made.samples = samples;
+    made.assignment = assignment;
+    return made;
   }
 };
 

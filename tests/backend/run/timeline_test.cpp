@@ -55,13 +55,12 @@ std::vector<Span> spans_of(const Timeline& timeline, std::int32_t rank, Stream s
 
 TEST(LiveTimeline, AnInstructionTakesLongerByItsDelay) {
   LiveRun run(testing::uniform_plan(1, 2, 1, 2), testing::live_samples(4, 5), DType::f32);
-  const BatchContent content(run.plan, run.model, run.samples, run.assignment, 3);
   std::vector<Nanoseconds> delays(run.program.instructions.size(), Nanoseconds(0));
   const Nanoseconds longer = std::chrono::milliseconds(30);
   const auto slow = static_cast<std::size_t>(run.program.groups[1].begin) + 1;  // of the second rank
   ASSERT_EQ(run.program.instructions[slow].op, Op::forward);
   delays[slow] = longer;
-  const Timeline timeline = run.executor->run({run.program, content, {}, true, delays}).timeline;
+  const Timeline timeline = run.executor->step(run.iteration(), {{}, true, delays}).timeline;
   int as_long = 0;
   for (const Span& span : timeline.spans) {
     if (span.rank == 1 && span.op == Op::forward && span.duration >= longer) ++as_long;
@@ -70,7 +69,7 @@ TEST(LiveTimeline, AnInstructionTakesLongerByItsDelay) {
   EXPECT_GE(timeline.makespan, longer);
 
   delays.pop_back();
-  EXPECT_THROW(run.executor->run({run.program, content, {}, true, delays}), Error);
+  EXPECT_THROW(run.executor->step(run.iteration(), {{}, true, delays}), Error);
 }
 
 TEST(LiveTimeline, HasASpanOfEveryInstructionInItsOrder) {

@@ -18,11 +18,12 @@ namespace dflop {
 ScheduleTables schedule_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
                                Bytes usable_memory);
 
-/// The order that planners, simulations and comparisons run a plan in on this batch: plan_order() with the
-/// tables of a cost model and of the cluster's memory where the schedule reads them. The same arguments give
-/// the same order. The plan must be valid. @throws Error (input) as lower().
-PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
-                              const CostModel& cost, std::span<const Sample> batch,
-                              const Assignment& assignment);
+/// Returns the order in which planners, simulations and live runs run a plan on this batch: plan_order() with
+/// the tables of a cost model and of a GPU's usable memory where the schedule reads them. What single samples
+/// add to their microbatch (CostModel::sample_excess()) does not move it. The same arguments give the same
+/// order. The plan must be valid. @throws Error (input) as lower().
+PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                              std::span<const Sample> batch, const Assignment& assignment,
+                              Bytes usable_memory);
 
 }  // namespace dflop

@@ -1,7 +1,9 @@
-#include "costmodel/schedule_tables.hpp"
+#include "core/iteration/batch_order.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "core/iteration/iteration.hpp"
 #include "core/program/lowering.hpp"
 
 namespace dflop {
@@ -100,13 +102,14 @@ ScheduleTables schedule_tables(const Plan& plan, const Program& program, const P
   return {step_times(program, costs), limits(plan, program, costs, usable_memory)};
 }
 
-PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
-                              const CostModel& cost, std::span<const Sample> batch,
-                              const Assignment& assignment) {
+PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                              std::span<const Sample> batch, const Assignment& assignment,
+                              Bytes usable_memory) {
   PipelineOrder order = plan_order(plan);
   if (!reads_tables(plan.schedule)) return order;
-  const Program program = lower(plan, model, batch, assignment, order);
-  return plan_order(plan, schedule_tables(plan, program, cost.price(program), cluster.gpu.usable_memory()));
+  Iteration sums;  // without samples
+  sums.program = lower(plan, model, batch, assignment, order);
+  return plan_order(plan, schedule_tables(plan, sums.program, price(cost, sums), usable_memory));
 }
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-#include "costmodel/schedule_tables.hpp"
+#include "core/iteration/batch_order.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 /// One second a layer and LLM or encoder token, twice that backward; a byte a token kept; 10 bytes of state a
 /// layer; messages take 7 s.
-class TokenCosts final : public CostModel {
+class TokenCosts final : public SumCostModel {
  public:
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
     const auto tokens =
@@ -86,7 +86,9 @@ TEST(OrderForBatch, IsTheSameForTheSameBatchAndFollowsItsDurations) {
   const Assignment assignment{6, 1, {0, 1, 2, 3, 4, 5}};
   ClusterSpec cluster = testing::tiny_cluster();
   const auto order = [&] {
-    return order_for_batch(plan, testing::tiny_model(), cluster, TokenCosts(), batch, assignment).ranks;
+    return order_for_batch(plan, testing::tiny_model(), TokenCosts(), batch, assignment,
+                           cluster.gpu.usable_memory())
+        .ranks;
   };
   EXPECT_EQ(order(), order());
   EXPECT_NE(order(), plan_order(plan).ranks);

@@ -1,0 +1,20 @@
+// The simulator, put to the suite that every executor must pass.
+#include "sim/sim_executor.hpp"
+#include "tests/backend/contract/executor.hpp"
+
+namespace dflop::testing {
+namespace {
+
+ExecutorKind simulator(const std::string& name, const Conditions& conditions) {
+  return {name, false, [conditions](const Plan&, const ModelSpec&) -> std::unique_ptr<Executor> {
+            return std::make_unique<SimExecutor>(conditions);
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Simulator, ExecutorContract,
+                         ::testing::Values(simulator("plain", {}),
+                                           simulator("cores", Conditions{.cores = 2})),
+                         ExecutorName{});
+
+}  // namespace
+}  // namespace dflop::testing
