@@ -52,7 +52,7 @@ constexpr std::array<Room, 8> kRooms = {{
     {"experiments", "core traces kernels costmodel solver sim backend"},
 }};
 
-constexpr std::array<Wing, 51> kWings = {{
+constexpr std::array<Wing, 50> kWings = {{
     {"core", ".", ""},
     {"core", "support", "."},
     {"core", "measured", "."},
