@@ -1,4 +1,4 @@
-// Communication between the ranks of a run, whatever carries it.
+// This is communication between the ranks of a run, whatever carries it.
 #pragma once
 
 #include <cstddef>
@@ -103,8 +103,9 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 };
 
-// What every communicator checks of its callers:
+// Every communicator checks these of its callers.
 
+/// Refuses a wrong peer.
 /// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." where the peer is this rank or no rank of
 /// the run. `does` is "sends a letter to".
 void require_peer(const Communicator& communicator, int peer, const std::string& does);

@@ -1,4 +1,4 @@
-// Devices: memory, streams and events of one rank. The host is a device like any other.
+// A device gives one rank memory, streams and events. The host is a device like any other.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class Buffer {
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// Returns when the device came to it, on a clock that all ranks of the run share.
+  /// Returns when the device came to the event, on a clock that all ranks of the run share.
   /// @throws Error (internal) before it is recorded; waits until the device is there.
   virtual Nanoseconds time() = 0;
 };
@@ -36,10 +36,11 @@ class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
   virtual void record(DeviceEvent& event) = 0;
-  /// Lets what comes after wait until the device has come to the event. One that was never recorded is an
-  /// error.
+  /// Lets what comes after the call wait until the device has come to the event. One that was never recorded
+  /// is an error.
   virtual void wait(DeviceEvent& event) = 0;
-  /// Returns when all is done. @throws Error (internal) where the device reports a failure.
+  /// Returns when all work of the stream is done. @throws Error (internal) where the device reports a
+  /// failure.
   virtual void synchronize() = 0;
 
   /// Copies from the host. The source may be used again when the call returns.
@@ -56,7 +57,7 @@ class Device {
   /// Returns whether work is done when the call returns that puts it into a stream. Threads do not run ahead
   /// then, and who waits for another's work sleeps.
   virtual bool is_synchronous() const { return false; }
-  /// To be called in each thread before it works with the device, its streams or kernels.
+  /// Prepares a thread; it is called in each one before it works with the device, its streams or kernels.
   virtual void enter_thread() {}
   /// Returns what a cache keeps between kernels that a training step would not find there, so that
   /// measurements have to flush it; none where steps find it, too.

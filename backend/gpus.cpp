@@ -20,7 +20,7 @@ void check(cudaError_t status, const std::string& what) {
   }
 }
 
-/// One hardware queue for each stream as far as there are any; read when CUDA is first used.
+/// Asks for one hardware queue for each stream as far as there are any; it is read when CUDA is first used.
 void ask_for_queues() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): once, before CUDA's threads and those of ranks
   [[maybe_unused]] static const int asked = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

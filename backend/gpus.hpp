@@ -1,4 +1,5 @@
-// The GPUs of this machine. Builds without CUDA have the functions too, which then say so.
+// These functions tell the GPUs of this machine. Builds without CUDA have the functions too, which then say
+// so.
 #pragma once
 
 #include <string>
@@ -23,8 +24,8 @@ struct GpuInfo {
 /// unless that is set, or streams of different ranks would wait for each other. @throws as cuda_devices()
 int cuda_device_count();
 
-/// Returns one of them, which becomes the calling thread's current one. A process that asks takes some of its
-/// memory until it ends; the others are not touched.
+/// Returns one CUDA device, which becomes the calling thread's current one. A process that asks takes some of
+/// its memory until it ends; the others are not touched.
 /// @throws Error (no_device)
 GpuInfo cuda_device(int index);
 

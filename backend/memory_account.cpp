@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// "1.50 GiB", or "300 bytes" below a MiB.
+/// Returns "1.50 GiB", or "300 bytes" below a MiB.
 std::string in_words(Bytes bytes) {
   if (bytes.count < (std::int64_t{1} << 20)) return std::to_string(bytes.count) + " bytes";
   std::array<char, 32> text{};

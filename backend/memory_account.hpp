@@ -1,4 +1,4 @@
-// What a rank's buffers take of its memory, how much they may, and what is thrown where there is no more.
+// A MemoryAccount counts what a rank's buffers take of its memory and how much they may.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class MemoryAccount {
   /// `owner` is for messages: "rank 3 on host". Without a limit the rank may have what the machine gives.
   MemoryAccount(std::string owner, std::optional<Bytes> limit) : owner_(std::move(owner)), limit_(limit) {}
 
-  /// @throws OutOfMemory where the limit does not allow it.
+  /// Checks a request for so many bytes. @throws OutOfMemory where the limit does not allow it.
   void check(std::size_t bytes) const;
   void add(std::size_t bytes);
   void remove(std::size_t bytes);

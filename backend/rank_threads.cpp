@@ -12,7 +12,7 @@
 namespace dflop {
 namespace {
 
-/// The first failure that is not the echo of another's.
+/// Failures keep the first failure that is not the echo of another's.
 class Failures {
  public:
   explicit Failures(const RankWork& work) : work_(work) {}

@@ -1,4 +1,4 @@
-// One thread for each rank of this process.
+// Each rank of this process has a thread.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace dflop {
 struct RankWork {
   std::function<void(std::size_t rank)> prepare;
   std::function<void(std::size_t rank)> run;  ///< begins when all ranks have prepared, or have failed to
-  /// Is called in its thread where a rank fails by itself, not for what Aborted tells of another: to end the
-  /// others' waiting.
+  /// This is called in its thread where a rank fails by itself, not for what Aborted tells of another: to end
+  /// the others' waiting.
   std::function<void(std::size_t rank, const std::string& message)> on_failure;
 };
 

@@ -1,4 +1,4 @@
-// The ranks of a live run and what carries them: threads of the host, streams of one GPU, or a GPU each.
+// A World carries the ranks of a live run: threads of the host, streams of one GPU, or a GPU each.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class ComputeTurn {
   /// DeviceEvent::time(): that they come to it, as when its thread is woken, is its time and nobody else's.
   /// @throws as Communicator's calls.
   virtual Nanoseconds begin() = 0;
-  /// Ends the turn. To be called before anything of another tp group is waited for.
+  /// Ends the turn. It is called before anything of another tp group is waited for.
   virtual void end() = 0;
 };
 
@@ -34,7 +34,7 @@ class World {
  public:
   virtual ~World() = default;
   virtual std::string device_name() const = 0;  ///< "host", "NVIDIA H200"
-  /// Returns driver and libraries that its speed depends on, "CUDA driver 13.0, runtime 13.0"; empty for
+  /// Returns the driver and libraries that its speed depends on, "CUDA driver 13.0, runtime 13.0"; empty for
   /// none.
   virtual std::string software() const { return {}; }
   virtual int ranks() const = 0;
@@ -45,7 +45,7 @@ class World {
     return all;
   }
 
-  /// Each local rank's device and communicator are asked for once.
+  /// Makes a local rank's device. It and the communicator are asked for once.
   virtual std::unique_ptr<Device> make_device(int rank) = 0;
   virtual std::unique_ptr<Communicator> make_communicator(int rank) = 0;
 

@@ -1,4 +1,4 @@
-// Checkpoint: the state of a live training run, from which it goes on.
+// A Checkpoint is the state of a live training run, from which it goes on.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace dflop {
 
-/// What a tensor is to the optimizer: a weight, or Adam's running mean of its gradient or of the square of
-/// it.
+/// A TensorKind says what a tensor is to the optimizer: a weight, or Adam's running mean of its gradient or
+/// of the square of it.
 enum class TensorKind : std::uint8_t { weight, moment1, moment2 };
 
 template <>
 inline constexpr NameTable<TensorKind, 3> kNames<TensorKind> = {
     {{TensorKind::weight, "weight"}, {TensorKind::moment1, "moment1"}, {TensorKind::moment2, "moment2"}}};
 
-/// How a number is stored.
+/// An ElementType says how a number is stored.
 enum class ElementType : std::uint8_t { f32, f64 };
 
 template <>
 inline constexpr NameTable<ElementType, 2> kNames<ElementType> = {
     {{ElementType::f32, "f32"}, {ElementType::f64, "f64"}}};
 
-/// A whole tensor, gathered from the ranks that hold parts of it.
+/// A NamedTensor is a whole tensor, gathered from the ranks that hold parts of it.
 struct NamedTensor {
   std::string name;
   TensorKind kind = TensorKind::weight;

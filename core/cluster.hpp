@@ -1,4 +1,4 @@
-// ClusterSpec: GPUs, nodes and the links between them.
+// A ClusterSpec describes GPUs, nodes and the links between them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// One tier of links: a message of b bytes takes latency + b / bandwidth.
+/// A Link is one tier of links, on which a message of b bytes takes latency + b / bandwidth.
 struct Link {
   Seconds latency{0};
   double bandwidth_bytes_per_s = 0;  ///< one direction, one GPU, as achieved and not as printed on the box
@@ -18,7 +18,7 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// One GPU type. Efficiencies are fractions of the peak in the limit of large shapes;
+/// A GpuSpec describes one GPU type. Efficiencies are fractions of the peak in the limit of large shapes;
 /// costmodel/analytic/roofline.hpp says how they fall for small ones.
 struct GpuSpec {
   std::string name;
@@ -35,22 +35,23 @@ struct GpuSpec {
       0;                         ///< mean sequence length at which attention reaches half of its efficiency
   double memory_efficiency = 0;  ///< fraction of the memory bandwidth that streaming kernels reach
   Seconds kernel_overhead{0};    ///< fixed time of one layer's small kernels on the GPU, per pass
-  /// Time in which the host launches the kernels of one layer's forward pass. A pass takes no less, however
-  /// small its kernels.
+  /// The host takes this long to launch the kernels of one layer's forward pass. A pass takes no less,
+  /// however small its kernels.
   Seconds layer_launch{0};
 
   Bytes usable_memory() const { return memory - reserved_memory; }
   bool operator==(const GpuSpec&) const = default;
 };
 
-/// How gradient reductions over several nodes go; costmodel/analytic/collectives.hpp has the formulas.
+/// A CollectiveAlgorithm says how gradient reductions over several nodes go;
+/// costmodel/analytic/collectives.hpp has the formulas.
 enum class CollectiveAlgorithm : std::uint8_t { hierarchical, ring, tree, fastest };
 inline constexpr int kCollectiveAlgorithms = 4;
 
 std::string_view to_string(CollectiveAlgorithm algorithm);
 std::optional<CollectiveAlgorithm> collective_algorithm_from_string(std::string_view name);
 
-/// The switches between nodes. Without contention they take no time beyond that of inter_node.
+/// LeafSwitches are the switches between nodes. Without contention they add no time to that of inter_node.
 struct LeafSwitches {
   int nodes = 0;                ///< under one of them; 0: one switch for all nodes
   double oversubscription = 1;  ///< bandwidth of the cards below over that of the links above
@@ -67,11 +68,11 @@ struct ClusterSpec {
   Link inter_node;  ///< per GPU
   LeafSwitches leaf;
   CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
-  /// Of a message between pipeline stages, beside the link's latency: the host waits for it, and the GPU then
-  /// waits for the host.
+  /// A message between pipeline stages takes this long beside the link's latency: the host waits for it, and
+  /// the GPU then waits for the host.
   Seconds message_overhead{0};
-  /// Bytes per second that leave a node for all gradient rings together which have several ranks in it; 0
-  /// where they use every network card, that is gpus_per_node times the bandwidth of inter_node.
+  /// All gradient rings with several ranks in a node together send this much out of it; 0 where they use
+  /// every network card, that is gpus_per_node times the bandwidth of inter_node.
   double node_ring_bandwidth_bytes_per_s = 0;
 
   int gpus() const { return nodes * gpus_per_node; }

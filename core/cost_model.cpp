@@ -5,7 +5,7 @@
 namespace dflop {
 namespace {
 
-/// The stages that a group runs, each once.
+/// Returns the stages that a group runs, each once.
 std::vector<std::int32_t> stages_of(const Program& program, const Group& group) {
   std::vector<std::int32_t> stages = {group.stage};
   for (std::int64_t i = group.begin; i < group.end; ++i) {

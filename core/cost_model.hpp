@@ -1,4 +1,4 @@
-// CostModel: durations of compute and communication, bytes of memory. Implementations live in costmodel/.
+// A CostModel gives times of compute and communication, and bytes of memory; costmodel/ implements it.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,17 @@
 
 namespace dflop {
 
-/// What each part of one Program costs, as plain tables: the door between cost models and the simulator.
+/// ProgramCosts say what each part of one Program costs, as plain tables: the door between cost models and
+/// the simulator.
 struct ProgramCosts {
   std::vector<Nanoseconds> instruction;  ///< per instruction; zero for messages and collectives
   std::vector<Nanoseconds> message;      ///< per message: from the send to the arrival, uncontended
   std::vector<Nanoseconds> collective;   ///< per collective: from the last arrival to the end
   std::vector<ModelState> model_state;   ///< per group, each rank, of all stages that it runs
-  /// Per instruction, each rank: at a forward what it keeps for the backward of its microbatch and stage; at
-  /// a backward_input by how much more is kept after it, until the backward_weight (>= 0: what recomputation
-  /// has brought back); at a backward or backward_weight all that it frees, the sum of these. Zero elsewhere.
+  /// This table has, per instruction and for each rank: at a forward what it keeps for the backward of its
+  /// microbatch and stage; at a backward_input by how much more is kept after it, until the backward_weight
+  /// (>= 0: what recomputation has brought back); at a backward or backward_weight all that it frees, the sum
+  /// of these. Zero elsewhere.
   std::vector<Bytes> activation;
   std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs. Both may be
   /// empty, which is zero everywhere
@@ -39,46 +41,47 @@ class CostModel {
  public:
   virtual ~CostModel() = default;
 
-  /// Time of one compute instruction on one stage, tensor-parallel communication included. Zero for empty
-  /// work.
+  /// Returns the time of one compute instruction on one stage, tensor-parallel communication included. Zero
+  /// for empty work.
   virtual Seconds compute(Op op, const Stage& stage, const Work& work) const = 0;
 
-  /// A time that compute() is never below and that, as a function of the work's counts, is convex and does
-  /// not fall, as long as each module's work is either always or never empty. Bounds on what any schedule or
-  /// plan can reach rest on it. None where the model knows no such function.
+  /// Returns a time that compute() is never below and that, as a function of the work's counts, is convex and
+  /// does not fall, as long as each module's work is either always or never empty. Bounds on what any
+  /// assignment or plan can reach rest on it. None where the model knows no such function.
   virtual std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const;
 
-  /// By how much one sample lengthens compute() of the microbatch that it is in, beyond its share of the
-  /// work: the sums of a Work do not show which shapes are in them. Negative where it takes less. Of an
+  /// Returns by how much one sample lengthens compute() of the microbatch that it is in, beyond its share of
+  /// the work: the sums of a Work do not show which shapes are in them. Negative where it takes less. Of an
   /// encoder apart, the sum over the dp ranks that share the sample. Zero for models that see sums alone.
   virtual Seconds sample_excess(Op op, const Stage& stage, const Sample& sample) const;
 
-  /// Time from send to arrival of a message between two groups, with nothing else on the links.
+  /// Returns the time from send to arrival of a message between two groups, with nothing else on the links.
   virtual Seconds message(const Message& message, const Program& program) const = 0;
 
-  /// Time of a gradient reduction over groups of one stage, counted from the last arrival.
+  /// Returns the time of a gradient reduction over groups of one stage, counted from the last arrival.
   virtual Seconds all_reduce(const Collective& collective, const Program& program) const = 0;
 
-  /// Time of one optimizer step on one rank of a stage.
+  /// Returns the time of one optimizer step on one rank of a stage.
   virtual Seconds optimizer_step(const Stage& stage) const = 0;
 
-  /// Parameters, gradients and optimizer states on one rank of a stage.
+  /// Returns the bytes of parameters, gradients and optimizer states on one rank of a stage.
   virtual ModelState model_state(const Stage& stage) const = 0;
 
-  /// What one rank keeps of a microbatch from its forward to its backward.
+  /// Returns what one rank keeps of a microbatch from its forward to its backward.
   virtual Bytes activation(const Stage& stage, const Work& work) const = 0;
 
-  /// What one rank keeps of a microbatch between the parts of a split backward, at least activation(): what
-  /// the gradients of weights are made of, whatever the backward has computed again. Without recomputation,
-  /// the default, as much as activation(), as gradients take the place of what they are the gradients of (Qi
-  /// et al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that of B).
+  /// Returns what one rank keeps of a microbatch between the parts of a split backward, at least
+  /// activation(): what the gradients of weights are made of, whatever the backward has computed again.
+  /// Without recomputation, the default, as much as activation(), as gradients take the place of what they
+  /// are the gradients of (Qi et al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that
+  /// of B).
   virtual Bytes split_activation(const Stage& stage, const Work& work) const;
 
-  /// ProgramCosts::activation of a compute instruction: what it takes, or as a backward or backward_weight
-  /// frees.
+  /// Returns ProgramCosts::activation of a compute instruction: what it takes, or as a backward or
+  /// backward_weight frees.
   Bytes activation_of(Op op, const Stage& stage, const Work& work) const;
 
-  /// What one rank needs only while the instruction runs, beside all that is kept when it starts.
+  /// Returns what one rank needs only while the instruction runs, beside all that is kept when it starts.
   virtual Bytes workspace(Op op, const Stage& stage, const Work& work) const = 0;
 
   /// Prices an iteration; see core/iteration/iteration.hpp. It is the only way for any cost model, as nothing

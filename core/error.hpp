@@ -1,4 +1,4 @@
-// The one exception type. Infeasible plans, time limits and out-of-memory of a plan are values, not
+// Error is the one exception type. Infeasible plans, time limits and out-of-memory of a plan are values, not
 // exceptions.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace dflop {
 
-/// Why something failed; decides the exit code.
+/// An ErrorKind says why something failed, and decides the exit code.
 enum class ErrorKind {
   usage,      ///< the command line is wrong (exit 2)
   input,      ///< a file or value given by the user is wrong (exit 2)
@@ -16,7 +16,7 @@ enum class ErrorKind {
   internal,   ///< a broken promise of our own code (exit 1)
 };
 
-/// What went wrong, where, what was expected and what was found.
+/// An Error says what went wrong, where, what was expected and what was found.
 class Error : public std::runtime_error {
  public:
   /// `context` is the place, as "file:line", "file:row 7, column 'fps'" or "plan.json: key 'llm.tp'"; may be
@@ -31,7 +31,7 @@ class Error : public std::runtime_error {
   const std::string& message() const { return message_; }
   const std::string& context() const { return context_; }
 
-  /// The process exit code of docs/cli.md.
+  /// Returns the process exit code of docs/cli.md.
   int exit_code() const;
 
  private:

@@ -1,4 +1,4 @@
-// ModelSpec: the widths and layers of a modality encoder, its connector and an LLM.
+// A ModelSpec has the widths and layers of a modality encoder, its connector and an LLM.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace dflop {
 
-/// How attention is computed. The two without flash write the s² matrix to memory.
+/// An AttentionKernel says how attention is computed. The two without flash write the s² matrix to memory.
 enum class AttentionKernel : std::uint8_t {
   flash,          ///< one kernel (Dao 2022)
   fused_softmax,  ///< two products and one kernel for scale, mask and softmax (Megatron-LM, 2021)
   softmax,        ///< the same in single steps
 };
 
-/// One stack of equal transformer layers.
+/// A TransformerSpec is one stack of equal transformer layers.
 struct TransformerSpec {
   std::string name;
   int layers = 0;
@@ -34,31 +34,32 @@ struct TransformerSpec {
   bool fused_cross_entropy = true;  ///< the loss in few kernels instead of one for each step
   bool tied_embeddings = false;     ///< embedding and vocabulary head are one matrix
 
-  /// Query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the padding is
-  /// paid for.
+  /// Returns the query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the
+  /// padding is paid for.
   std::int64_t heads_per_rank(int tp) const { return round_up(heads, tp) / tp; }
-  /// KV heads on one tp rank: replicated where there are fewer than ranks, else padded as query heads are.
+  /// Returns the KV heads on one tp rank: they are replicated where there are fewer than ranks, else padded
+  /// as query heads are.
   std::int64_t kv_heads_per_rank(int tp) const { return kv_heads < tp ? 1 : round_up(kv_heads, tp) / tp; }
   std::int64_t ffn_per_rank(int tp) const { return round_up(ffn, tp) / tp; }
   std::int64_t vocabulary_per_rank(int tp) const { return round_up(vocabulary, tp) / tp; }
 
-  /// Matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases and norms
-  /// (below 0.1 %) are left out.
+  /// Returns the matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases
+  /// and norms (below 0.1 %) are left out.
   std::int64_t layer_parameters(int tp) const;
-  /// Embedding parameters on one tp rank; a vocabulary head of its own has as many.
+  /// Returns the embedding parameters on one tp rank; a vocabulary head of its own has as many.
   std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
 
   bool operator==(const TransformerSpec&) const = default;
 };
 
-/// The MLP between encoder and LLM. It runs on the last rank group that holds encoder layers.
+/// A ConnectorSpec is the MLP between encoder and LLM. It runs on the last rank group with encoder layers.
 struct ConnectorSpec {
-  /// Widths from input to output, as {4 * 1280, 4 * 1280, 3584}: one linear layer between each two.
+  /// The widths go from input to output, as {4 * 1280, 4 * 1280, 3584}: one linear layer is between each two.
   std::vector<int> widths;
-  /// Encoder tokens that become one connector token (2x2 merge: 4; average pooling by two: 2).
+  /// So many encoder tokens become one connector token (2x2 merge: 4; average pooling by two: 2).
   int merge = 1;
 
-  /// Parameters on one tp rank: the matrices are split alternately by column and by row.
+  /// Returns the parameters on one tp rank: the matrices are split alternately by column and by row.
   std::int64_t parameters(int tp) const;
 
   bool operator==(const ConnectorSpec&) const = default;

@@ -1,11 +1,11 @@
-// ModelState: the memory that training holds all the time.
+// A ModelState is the memory that training holds all the time.
 #pragma once
 
 #include "core/units.hpp"
 
 namespace dflop {
 
-/// Bytes on one rank.
+/// A ModelState has the bytes that one rank holds all the time.
 struct ModelState {
   Bytes parameters;
   Bytes gradients;

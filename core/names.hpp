@@ -1,4 +1,5 @@
-// Names of enums: a table beside each enum, from which to_string(), from_string() and lists of names follow.
+// This header gives enums names: each has a table beside it, from which to_string(), from_string() and lists
+// of names follow.
 #pragma once
 
 #include <array>
@@ -10,14 +11,14 @@
 
 namespace dflop {
 
-/// One value of an enum and what it is called in files, options and tables.
+/// A NamedValue is one value of an enum and what it is called in files, options and tables.
 template <typename Enum>
 struct NamedValue {
   Enum value;
   std::string_view name;
 };
 
-/// The names of an enum, in the order in which they are listed. The header of an enum specialises it:
+/// A NameTable has the names of an enum, in the order of listing. The enum's header specialises it:
 /// template <> inline constexpr NameTable<Colour, 2> kNames<Colour> = {{{Colour::red, "red"}, ...}};
 template <typename Enum, std::size_t N>
 using NameTable = std::array<NamedValue<Enum>, N>;
@@ -53,7 +54,7 @@ std::vector<Enum> all_of() {
   return values;
 }
 
-/// Returns what to_string() makes of each.
+/// Returns what to_string() makes of each value.
 template <typename Enum>
 std::vector<std::string_view> names_of(const std::vector<Enum>& values) {
   std::vector<std::string_view> names;
@@ -71,7 +72,7 @@ inline std::string listed(const std::vector<std::string_view>& names) {
   return text;
 }
 
-/// Returns the same for all values of an enum.
+/// Returns "a, b or c" for all values of an enum.
 template <Named Enum>
 std::string listed() {
   return listed(names_of(all_of<Enum>()));

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// The checks of one plan.
+/// A PlanCheck has the checks of one plan.
 class PlanCheck {
  public:
   PlanCheck(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster, const std::string& where)
@@ -40,10 +40,10 @@ class PlanCheck {
     if (value < 1) refuse(key, "expected at least 1, found " + std::to_string(value));
   }
 
-  /// Which schedule goes with which layout and chunks.
+  /// Checks which order goes with which layout and chunks.
   void check_schedule() const {
-    const std::string schedule(to_string(plan_.schedule));
-    const OrderTraits& order = traits(plan_.schedule);
+    const std::string schedule(to_string(plan_.order));
+    const OrderTraits& order = traits(plan_.order);
     if (!fits(order, plan_.layout)) {
       const auto colocated = orders_where([](const OrderTraits& o) { return fits(o, Layout::colocated); });
       refuse("schedule", listed(names_of(colocated)) + " is for a colocated plan and no other, found " +
@@ -65,7 +65,7 @@ class PlanCheck {
                                std::to_string(cluster_.gpus_per_node) + " GPUs, found " +
                                std::to_string(module.tp));
     }
-    // Also keeps products of a hostile file's sizes inside 64 bits.
+    // This also keeps products of a hostile file's sizes inside 64 bits.
     for (const auto& [key, value] : {std::pair{".pp", module.pp}, std::pair{".dp", module.dp}}) {
       if (value > cluster_.gpus()) {
         refuse(name + key, "expected at most " + cluster_size() + ", found " + std::to_string(value));
@@ -124,13 +124,13 @@ class PlanCheck {
   }
 
   void check_order() const {
-    if (!traits(plan_.schedule).in_rounds || plan_.microbatches % plan_.llm.pp == 0) return;
+    if (!traits(plan_.order).in_rounds || plan_.microbatches % plan_.llm.pp == 0) return;
     refuse("microbatches", "expected a multiple of llm.pp " + std::to_string(plan_.llm.pp) + " for " +
-                               std::string(to_string(plan_.schedule)) + ", found " +
+                               std::string(to_string(plan_.order)) + ", found " +
                                std::to_string(plan_.microbatches));
   }
 
-  /// A module that is too large alone is to blame; else it is both that do not fit together.
+  /// Checks the count of ranks. A module that is too large alone is to blame; else both do not fit together.
   void check_ranks() const {
     const auto ranks = [](const ModulePlan& m) { return std::int64_t{m.tp} * m.pp * m.dp; };
     const auto check = [&](const std::string& key, const std::string& who, std::int64_t needed) {
@@ -143,7 +143,8 @@ class PlanCheck {
     check("llm", "encoder and llm together need ", ranks(plan_.encoder) + ranks(plan_.llm));
   }
 
-  /// Tensor parallelism talks in every layer and is priced on the links inside a node.
+  /// Checks that tp groups are inside nodes: tensor parallelism talks in every layer and is priced on the
+  /// links inside a node.
   void check_placement() const {
     const std::vector<std::int32_t> ranks = first_ranks(plan_);
     const int encoders = plan_.layout == Layout::disaggregated ? plan_.encoder.pp * plan_.encoder.dp : 0;
@@ -167,7 +168,7 @@ class PlanCheck {
   const std::string& where_;
 };
 
-/// The pieces of RankOrder::replica_major.
+/// Returns the number of pieces of RankOrder::replica_major.
 int replica_pieces(const ModulePlan& encoder, const ModulePlan& llm) {
   const int common = std::gcd(encoder.dp, llm.dp);
   for (int pieces = common; pieces > 1; --pieces) {
@@ -221,7 +222,7 @@ std::string describe(const Plan& plan) {
     return "tp" + std::to_string(m.tp) + " pp" + std::to_string(m.pp) + " dp" + std::to_string(m.dp);
   };
   std::string tail = " mb" + std::to_string(plan.microbatches);
-  if (!traits(plan.schedule).is_usual) tail += " " + std::string(to_string(plan.schedule));
+  if (!traits(plan.order).is_usual) tail += " " + std::string(to_string(plan.order));
   if (plan.chunks > 1) tail += " x" + std::to_string(plan.chunks);
   if (plan.placement != RankOrder::stage_major) tail += " " + std::string(to_string(plan.placement));
   if (plan.layout != Layout::disaggregated) return shape(plan.llm) + tail;

@@ -1,4 +1,4 @@
-// Plan: how a model is cut over the ranks of a cluster, and Assignment: which sample goes where.
+// A Plan says how a model is cut over the ranks of a cluster, and an Assignment which sample goes where.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "core/cluster.hpp"
 #include "core/model.hpp"
 #include "core/names.hpp"
-#include "core/pipeline_orders.hpp"
+#include "core/order_kinds.hpp"
 
 namespace dflop {
 
@@ -18,8 +18,8 @@ enum class Layout : std::uint8_t {
   colocated,      ///< every tp group of the LLM also holds the whole encoder
 };
 
-/// How the pipelines' ranks are numbered, and so which of them share a node, as ranks fill one node after the
-/// other. tp is always innermost.
+/// A RankOrder says how the pipelines' ranks are numbered, and so which of them share a node, as ranks fill
+/// one node after the other. tp is always innermost.
 enum class RankOrder : std::uint8_t {
   /// The dp ranks of a stage follow each other: gradient reductions stay inside nodes as far as they can. In
   /// a disaggregated plan the encoder comes first.
@@ -31,7 +31,7 @@ enum class RankOrder : std::uint8_t {
   replica_major,
 };
 
-/// How much of a layer's activations is computed again in the backward pass.
+/// A Recomputation says how much of a layer's activations is computed again in the backward pass.
 enum class Recomputation : std::uint8_t { none, selective, full };
 
 template <>
@@ -45,12 +45,12 @@ template <>
 inline constexpr NameTable<Recomputation, 3> kNames<Recomputation> = {
     {{Recomputation::none, "none"}, {Recomputation::selective, "selective"}, {Recomputation::full, "full"}}};
 
-/// Whether plans of this layout can run in this order.
+/// Returns whether plans of this layout can run in this order.
 inline bool fits(const OrderTraits& order, Layout layout) {
   return order.spreads_encoder == (layout == Layout::colocated);
 }
 
-/// Parallelism of one module.
+/// A ModulePlan is the parallelism of one module.
 struct ModulePlan {
   int tp = 1;
   int pp = 1;
@@ -61,12 +61,12 @@ struct ModulePlan {
   bool operator==(const ModulePlan&) const = default;
 };
 
-/// Bytes of a gradient bucket at most.
+/// A gradient bucket has at most so many bytes.
 inline constexpr std::int64_t kMostGradientBucket = std::int64_t{1} << 50;
 
-/// What a user may ask of a plan and a planner then leaves as it is given, or chooses itself.
+/// PlanOptions are what a user may ask of a plan; a planner leaves them as they are given, or chooses itself.
 struct PlanOptions {
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  OrderKind order = OrderKind::one_f_one_b;
   int chunks = 1;  ///< stages of each pipeline rank; more than 1 only for planners of uniform plans
   Recomputation recomputation = Recomputation::full;
   /// Gradients are reduced in buckets of about so many bytes, each as soon as the stage's last backward has
@@ -79,9 +79,10 @@ struct PlanOptions {
   bool operator==(const PlanOptions&) const = default;
 };
 
-/// A complete training configuration. With Layout::uniform both modules have the same tp, pp and dp, and
-/// stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With Layout::colocated the
-/// encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp = llm.dp * llm.pp.
+/// A Plan is a complete training configuration. With Layout::uniform both modules have the same tp, pp and
+/// dp, and stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With
+/// Layout::colocated the encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp =
+/// llm.dp * llm.pp.
 ///
 /// Each pipeline rank of the LLM (uniform: of the pipeline) runs `chunks` stages, and the layers of that
 /// module have pp * chunks entries. An encoder with ranks of its own has one stage on each.
@@ -100,11 +101,10 @@ struct Plan : PlanOptions {
   bool operator==(const Plan&) const = default;
 };
 
-/// Splits `layers` over `stages` as evenly as whole layers allow, the larger parts first:
-/// 27 over 2 is {14, 13}.
+/// Splits `layers` as evenly over `stages` as whole layers allow, larger parts first: {14, 13} for 27 over 2.
 std::vector<int> split_layers(int layers, int stages);
 
-/// The first rank of every tp group: for each rank of the pipeline, encoder before LLM, its dp ranks.
+/// Returns the first rank of every tp group: for each rank of the pipeline, encoder before LLM, its dp ranks.
 std::vector<std::int32_t> first_ranks(const Plan& plan);
 
 /// Checks a plan against itself, its model and its cluster. `where` is the plan's place for errors, as the
@@ -113,12 +113,13 @@ std::vector<std::int32_t> first_ranks(const Plan& plan);
 void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
               const std::string& where = "plan");
 
-/// "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, uniform, "tp4 pp2 dp4 mb16"; schedules other than gpipe and 1f1b
-/// are named, as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks, and so is a placement that is not
+/// Returns "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, uniform, "tp4 pp2 dp4 mb16"; orders other than gpipe and
+/// 1f1b are named, as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks, and so is a placement that is not
 /// stage-major.
 std::string describe(const Plan& plan);
 
-/// Samples of one global batch to bins. bin = microbatch * dp + dp rank, dp being that of the LLM.
+/// An Assignment puts the samples of one global batch into bins. bin = microbatch * dp + dp rank, dp being
+/// that of the LLM.
 struct Assignment {
   int microbatches = 0;
   int dp = 0;
@@ -127,7 +128,7 @@ struct Assignment {
   bool operator==(const Assignment&) const = default;
 };
 
-/// `where` is the assignment's place for errors.
+/// Checks an assignment against its plan and batch. `where` is the assignment's place for errors.
 /// @throws Error (input) unless every sample has a bin of the plan and no bin is empty.
 void validate(const Assignment& assignment, const Plan& plan, std::size_t samples,
               const std::string& where = "assignment");

@@ -1,5 +1,5 @@
-// Program: what every tp group does, instruction by instruction. The simulator and the live backend run the
-// same one.
+// A Program says what every tp group does, instruction by instruction. The simulator and the live backend run
+// the same one.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace dflop {
 enum class Op : std::uint8_t {
   forward,
   backward,         ///< gradients of inputs and of weights in one
-  backward_input,   ///< gradients of inputs only (zero-bubble schedules)
+  backward_input,   ///< gradients of inputs only (zero-bubble orders)
   backward_weight,  ///< gradients of weights only; frees the activations
   send,             ///< asynchronous: the group goes on at once
   receive,          ///< the group waits until the message is there
@@ -53,12 +53,12 @@ constexpr bool is_receive(Op op) {
 constexpr bool is_collective(Op op) {
   return op == Op::all_reduce || op == Op::all_reduce_start || op == Op::all_reduce_wait;
 }
-/// Whether the group takes part in its collective from this instruction on.
+/// Returns whether the group takes part in its collective from this instruction on.
 constexpr bool enters_collective(Op op) {
   return op == Op::all_reduce || op == Op::all_reduce_start;
 }
 
-/// What a pipeline stage holds; everything that its cost depends on beside the work.
+/// A Stage says what a pipeline stage holds: everything that its cost depends on beside the work.
 struct Stage {
   int encoder_layers = 0;
   int llm_layers = 0;
@@ -74,7 +74,7 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// What one group computes for one microbatch.
+/// A Work is what one group computes for one microbatch.
 struct Work {
   Workload encoder;
   Workload llm;
@@ -82,7 +82,7 @@ struct Work {
   bool operator==(const Work&) const = default;
 };
 
-/// One message between two groups.
+/// A Message goes from one group to another.
 struct Message {
   std::int32_t source = 0;       ///< group
   std::int32_t destination = 0;  ///< group
@@ -92,28 +92,28 @@ struct Message {
                      ///< reshard
 };
 
-/// One collective over groups of one stage.
+/// A Collective runs over groups of one stage.
 struct Collective {
   std::vector<std::int32_t> groups;
   Bytes bytes;  ///< per rank
-  /// Where an all_reduce_start enters it: after this part of the compute instruction that comes next, as a
-  /// bucket of gradients is complete before its backward is. 0: at once.
+  /// An all_reduce_start enters it after this part of the compute instruction that comes next, as a bucket of
+  /// gradients is complete before its backward is. 0: at once.
   double ready = 0;
 };
 
-/// One instruction. 12 bytes: programs of large clusters hold tens of millions.
+/// An Instruction has 12 bytes, as programs of large clusters hold tens of millions.
 struct Instruction {
   Op op = Op::forward;
   std::uint16_t stage = 0;
   std::int32_t microbatch = -1;  ///< -1 where there is none
-  /// Index into works (compute), messages (send, receive) or collectives (all_reduce*); -1 for
+  /// This is an index into works (compute), messages (send, receive) or collectives (all_reduce*); -1 for
   /// optimizer_step.
   std::int32_t index = -1;
 
   bool operator==(const Instruction&) const = default;
 };
 
-/// The ranks of one tp group; they run in lockstep, the slowest sets the time.
+/// A Group is the ranks of one tp group; they run in lockstep, and the slowest sets the time.
 struct Group {
   std::int32_t first_rank = 0;
   std::int32_t ranks = 1;  ///< = tp
@@ -123,7 +123,7 @@ struct Group {
   std::int64_t end = 0;
 };
 
-/// Instruction lists of all groups, in flat arrays.
+/// A Program has the instruction lists of all groups, in flat arrays.
 struct Program {
   int microbatches = 0;
   std::vector<Stage> stages;
@@ -133,7 +133,7 @@ struct Program {
   std::vector<Message> messages;
   std::vector<Collective> collectives;
 
-  /// One more than the last rank of any group.
+  /// Returns one more than the last rank of any group.
   int ranks() const {
     int ranks = 0;
     for (const Group& group : groups) ranks = std::max(ranks, group.first_rank + group.ranks);

@@ -5,18 +5,18 @@
 namespace dflop {
 namespace {
 
-constexpr std::array<std::string_view, kModalities> kNames = {"text", "image", "multi_image", "video",
-                                                              "audio"};
+constexpr std::array<std::string_view, kModalities> kSampleNames = {"text", "image", "multi_image", "video",
+                                                                    "audio"};
 
 }  // namespace
 
 std::string_view to_string(Modality modality) {
-  return kNames[static_cast<std::size_t>(modality)];
+  return kSampleNames[static_cast<std::size_t>(modality)];
 }
 
 std::optional<Modality> modality_from_string(std::string_view name) {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Modality>(i);
+  for (std::size_t i = 0; i < kSampleNames.size(); ++i) {
+    if (kSampleNames[i] == name) return static_cast<Modality>(i);
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// Data: what a data set row says (Record) and what one model makes of it (Sample).
+// A Record is what a data set row says, and a Sample what one model makes of it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace dflop {
 enum class Modality : std::uint8_t { text, image, multi_image, video, audio };
 inline constexpr int kModalities = 5;
 
-/// "text", "image", "multi_image", "video", "audio".
+/// Returns "text", "image", "multi_image", "video" or "audio".
 std::string_view to_string(Modality modality);
 std::optional<Modality> modality_from_string(std::string_view name);
 
@@ -23,7 +23,7 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-/// One data set row: shapes only. An absent optional is a fact that the source does not give.
+/// A Record is one data set row: shapes only. An absent optional is a fact that the source does not give.
 struct Record {
   std::string id;
   Modality modality = Modality::text;
@@ -38,13 +38,13 @@ struct Record {
   std::int64_t row = 0;  ///< line in the file, the header being line 1
 };
 
-/// Work of one module, in the terms its cost depends on: linear layers see `tokens`, attention sees
-/// `attention_pairs`.
+/// A Workload is the work of one module, in the terms its cost depends on: linear layers see `tokens`,
+/// attention sees `attention_pairs`.
 struct Workload {
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
-  /// Sum of s² over sequences (averaged over the layers' attention windows, rounded); causal halving is not
-  /// in it.
+  /// This is the sum of s² over sequences (averaged over the layers' attention windows, rounded); causal
+  /// halving is not in it.
   std::int64_t attention_pairs = 0;
 
   bool operator==(const Workload&) const = default;
@@ -54,7 +54,7 @@ struct Workload {
 
 Workload operator+(Workload a, const Workload& b);
 
-/// `count` equal encoder sequences (tiles, frames, temporal slots, 30 s chunks).
+/// EncoderSequences are `count` equal encoder sequences (tiles, frames, temporal slots, 30 s chunks).
 struct EncoderSequences {
   std::int64_t count = 0;
   std::int64_t tokens = 0;           ///< of one sequence
@@ -63,14 +63,14 @@ struct EncoderSequences {
   bool operator==(const EncoderSequences&) const = default;
 };
 
-/// A Record after one model's preprocessing.
+/// A Sample is a Record after one model's preprocessing.
 struct Sample {
   std::string id;
   Modality modality = Modality::text;
   std::vector<EncoderSequences> encoder_sequences;
-  /// LLM tokens that come out of the encoder and connector (visual or audio tokens).
+  /// These LLM tokens come out of the encoder and connector (visual or audio tokens).
   std::int64_t encoder_output_tokens = 0;
-  /// encoder_output_tokens + text tokens, cut at the maximum length if there is one.
+  /// This is encoder_output_tokens + text tokens, cut at the maximum length if there is one.
   std::int64_t llm_tokens = 0;
 
   Workload encoder() const;

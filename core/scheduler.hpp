@@ -1,5 +1,5 @@
-// Scheduler: puts the samples of one global batch into microbatches. AssignmentSource: where a training loop
-// gets them from.
+// A Scheduler puts the samples of one global batch into microbatches. An AssignmentSource is where a training
+// loop gets them from.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,18 @@ std::optional<Objective> objective_from_string(std::string_view name);
 /// ScheduleLimits are what a schedule is to make small, what it must obey, and when the search for it ends.
 /// They are passed whole from the command line to the scheduler.
 struct ScheduleLimits {
-  /// What is to be small. None: the scheduler's own objective (solver/schedulers/methods.cpp).
+  /// This is to be small. None: the scheduler's own objective (solver/schedulers/methods.cpp).
   std::optional<Objective> objective = {};
-  /// LLM tokens of any bin at most.
+  /// No bin may have more LLM tokens.
   std::optional<std::int64_t> token_cap = {};
-  /// Usable memory of a GPU; microbatches in flight must not need more. None: not looked at.
+  /// Microbatches in flight must not need more than this usable memory of a GPU. None: it is not looked at.
   std::optional<Bytes> memory = {};
-  /// Wall-clock limit, in place of steps and nodes; without it the same request has the same result.
+  /// The search ends after this wall-clock time, in place of steps and nodes; without it the same request has
+  /// the same result.
   std::optional<Seconds> time_limit = {};
-  /// Steps of a search. None: what it thinks fit.
+  /// A search takes so many steps. None: as many as it thinks fit.
   std::optional<std::int64_t> steps = {};
-  /// Branch-and-bound nodes of an integer program. None: what it thinks fit.
+  /// An integer program takes so many branch-and-bound nodes. None: as many as it thinks fit.
   std::optional<std::int64_t> node_budget = {};
 };
 
@@ -63,9 +64,9 @@ struct ScheduleRequest {
   std::uint64_t seed = 0;
   std::uint64_t iteration = 0;
   ScheduleLimits limits = {};
-  /// Ends the search soon after it is asked to; the best found so far is returned.
+  /// The search ends soon after a stop is asked for here; the best found so far is returned.
   std::stop_token stop = {};
-  /// Called with each complete and better assignment, from the calling thread; may be empty.
+  /// The scheduler calls this, if set, with each complete and better assignment, from the calling thread.
   std::function<void(const ScheduleResult&)> improved = {};
 };
 
@@ -74,8 +75,8 @@ class Scheduler {
   virtual ~Scheduler() = default;
   virtual std::string_view name() const = 0;
 
-  /// Every sample in exactly one bin, no bin empty, all caps obeyed; or status infeasible. The same request
-  /// gives the same result unless it has a time limit or is stopped.
+  /// Returns every sample in exactly one bin, no bin empty, all caps obeyed; or status infeasible. The same
+  /// request gives the same result unless it has a time limit or is stopped.
   /// @throws Error (input) if there are fewer samples than bins.
   virtual ScheduleResult schedule(const ScheduleRequest& request) const = 0;
 };
@@ -112,7 +113,7 @@ class AssignmentSource {
  public:
   virtual ~AssignmentSource() = default;
 
-  /// The iterations one after the other, from the first; none after the last.
+  /// Returns the iterations one after the other, from the first; nothing after the last.
   /// @throws Error (input) where a batch cannot be scheduled at all, as with fewer samples than bins.
   virtual std::optional<ScheduledBatch> next() = 0;
 };

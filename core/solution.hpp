@@ -1,4 +1,4 @@
-// Solution: how good the answer of a search is, and how that is known.
+// A Solution says how good the answer of a search is, and how that is known.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ struct Solution {
   bool feasible() const { return status != ScheduleStatus::infeasible; }
   /// Returns whether the bound proves the value optimal.
   bool met() const { return meets_bound(value.count(), bound.count()); }
-  /// Returns (value - bound) / bound, proven; zero without a bound.
+  /// Returns (value - bound) / bound, which is proven; zero without a bound.
   double gap() const { return bound.count() > 0 ? (value - bound) / bound : 0.0; }
 };
 

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// The first group that runs each stage; a number of its own for one that nobody runs.
+/// Returns the first group that runs each stage; a number of its own for one that nobody runs.
 std::vector<std::size_t> first_group_of_stages(const Program& program) {
   std::vector<std::size_t> groups(program.stages.size());
   for (std::size_t s = 0; s < groups.size(); ++s) groups[s] = program.groups.size() + s;

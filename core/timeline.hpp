@@ -1,4 +1,4 @@
-// Timeline: what ran when. Simulated and live runs fill the same one.
+// A Timeline says what ran when. Simulated and live runs fill the same one.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// One of the concurrent queues of a rank.
+/// A Stream is one of the concurrent queues of a rank.
 enum class Stream : std::uint8_t { compute, send, receive, collective };
 inline constexpr int kStreams = 4;
 
@@ -22,8 +22,8 @@ inline constexpr NameTable<Stream, kStreams> kNames<Stream> = {{{Stream::compute
                                                                 {Stream::receive, "receive"},
                                                                 {Stream::collective, "collective"}}};
 
-/// One thing that a rank did. Spans of one stream of a rank do not overlap, except those of `send` and
-/// `receive`, where several messages may be in flight.
+/// A Span is one thing that a rank did. Spans of one stream of a rank do not overlap, except those of `send`
+/// and `receive`, where several messages may be in flight.
 struct Span {
   std::int32_t rank = 0;  ///< global; the first rank of its tp group, all of which do the same
   Stream stream = Stream::compute;
@@ -40,7 +40,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-/// Memory in use on each rank of a group from `time` on, beside the model state.
+/// A MemoryPoint is the memory in use on each rank of a group from `time` on, beside the model state.
 struct MemoryPoint {
   std::int32_t rank = 0;  ///< first rank of the group
   Nanoseconds time{0};
@@ -50,7 +50,7 @@ struct MemoryPoint {
   bool operator==(const MemoryPoint&) const = default;
 };
 
-/// How one group spent the run: busy + bubble + wait = makespan.
+/// GroupUsage says how one group spent the run: busy + bubble + wait = makespan.
 struct GroupUsage {
   std::int32_t first_rank = 0;
   std::int32_t ranks = 1;
@@ -69,7 +69,7 @@ struct GroupUsage {
   bool operator==(const GroupUsage&) const = default;
 };
 
-/// A group that did not come to its end, and where it stands.
+/// A Stall is a group that did not come to its end, and where it stands.
 struct Stall {
   std::int32_t rank = 0;  ///< first rank of the group
   Op op = Op::forward;
@@ -97,14 +97,14 @@ struct Timeline {
   bool operator==(const Timeline&) const = default;
 };
 
-/// Idle time (bubble + wait) as a fraction of the makespan, mean over ranks.
+/// Returns the idle time (bubble + wait) as a fraction of the makespan, mean over ranks.
 double idle_fraction(const Timeline& timeline);
 
-/// Largest memory of any rank.
+/// Returns the largest memory of any rank.
 Bytes peak_memory(const Timeline& timeline);
 
-/// "encoder 0", "llm 0" for a disaggregated program, "stage 0" where stages hold both or the program is
-/// uniform. The second stage of that kind on a rank is its chunk 1: "llm 0.1".
+/// Returns "encoder 0", "llm 0" for a disaggregated program, "stage 0" where stages hold both or the program
+/// is uniform. The second stage of that kind on a rank is its chunk 1: "llm 0.1".
 std::vector<std::string> stage_names(const Program& program);
 
 }  // namespace dflop

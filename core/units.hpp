@@ -1,4 +1,4 @@
-// Strong units: a number that carries a unit never meets a number with another one by accident.
+// These are strong units: a number that carries a unit never meets a number with another one by accident.
 #pragma once
 
 #include <chrono>
@@ -7,17 +7,16 @@
 
 namespace dflop {
 
-/// Cost-model time.
+/// Seconds are cost-model time.
 using Seconds = std::chrono::duration<double>;
 
-/// Simulator time: whole nanoseconds, so that equal means equal and no comparison needs an epsilon.
+/// Nanoseconds are simulator time: whole numbers, so that no comparison needs an epsilon.
 using Nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
-/// Rounds cost-model time to simulator time, half away from zero. The only place where this happens.
+/// Rounds cost-model time to simulator time, half away from zero. This is the only place where that happens.
 /// @throws Error (internal) for a negative, non-finite or too long (over 292 years) duration.
 Nanoseconds to_nanoseconds(Seconds duration);
 
-/// A whole number of bytes.
 struct Bytes {
   std::int64_t count = 0;
 
@@ -33,14 +32,15 @@ constexpr Bytes operator-(Bytes a, Bytes b) {
   return {a.count - b.count};
 }
 
-/// Bytes of one number, by the format in which it is stored. Programs and the analytic model count
-/// activations, weights and what is sent of both in bf16, and gradients summed over microbatches and
+/// These are the bytes of one number, by the format in which it is stored. Programs and the analytic model
+/// count activations, weights and what is sent of both in bf16, and gradients summed over microbatches and
 /// optimizer states in fp32.
 inline constexpr std::int64_t kBf16Bytes = 2;
 inline constexpr std::int64_t kFp32Bytes = 4;
 inline constexpr std::int64_t kFp64Bytes = 8;
 
-/// Floating-point operations. A double: 10^15 per iteration and more, exact counts are of no use.
+/// Flop counts floating-point operations, in a double: there are 10^15 per iteration and more, and exact
+/// counts are of no use.
 struct Flop {
   double count = 0;
 

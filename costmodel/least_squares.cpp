@@ -69,7 +69,7 @@ class Minimizer {
     Matrix result(residuals_.size(), static_cast<Eigen::Index>(point_.size()));
     for (std::size_t i = 0; i < point_.size(); ++i) {
       std::vector<double> moved = point_;
-      // Away from the bound that is nearer.
+      // The step goes away from the bound that is nearer.
       const bool up = problem_.upper[i] - point_[i] >= point_[i] - problem_.lower[i];
       const double difference = up ? kDifference : -kDifference;
       moved[i] += difference;
@@ -88,7 +88,7 @@ class Minimizer {
     }
   }
 
-  /// One accepted step; false where there is none left that is worth it.
+  /// Takes one accepted step; returns false where there is none left that is worth it.
   bool step() {
     Matrix derivatives = jacobian();
     Vector weighted = residuals_;

@@ -1,4 +1,4 @@
-// Bounded nonlinear least squares, for fitting a GPU type's parameters to measurements.
+// This file solves bounded nonlinear least squares, for fitting a GPU type's parameters to measurements.
 #pragma once
 
 #include <functional>
@@ -6,9 +6,9 @@
 
 namespace dflop {
 
-/// A problem: residuals, a point to start from, and bounds.
+/// A LeastSquares problem has residuals, a point to start from, and bounds.
 struct LeastSquares {
-  /// Residuals at a point; their number is the same at every point.
+  /// Returns the residuals at a point; their number is the same at every point.
   std::function<std::vector<double>(const std::vector<double>&)> residuals;
   std::vector<double> start;  ///< inside the bounds
   std::vector<double> lower;
@@ -19,7 +19,7 @@ struct LeastSquares {
   int most_steps = 200;
 };
 
-/// The point at which the search ended.
+/// A LeastSquaresFit is the point at which the search ended.
 struct LeastSquaresFit {
   std::vector<double> point;
   double cost = 0;  ///< half the sum

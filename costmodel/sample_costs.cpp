@@ -9,13 +9,14 @@ namespace {
 
 constexpr double kSmallestCost = 1e-9;
 
-/// The mean load of a bin, rounded up so that it is empty only if all are.
+/// Returns the mean load of a bin, rounded up so that it is empty only if all are.
 Workload mean_load(const Workload& total, std::int64_t bins) {
   return {round_up(total.sequences, bins) / bins, round_up(total.tokens, bins) / bins,
           round_up(total.attention_pairs, bins) / bins};
 }
 
-/// What one pipeline rank runs of a microbatch: its stages, and which part of the microbatches each sees.
+/// RankStages are what one pipeline rank runs of a microbatch: its stages, and which part of the microbatches
+/// each sees.
 struct RankStages {
   std::vector<Stage> stages;
   std::vector<double> parts;
@@ -35,7 +36,7 @@ struct RankStages {
     }
     return seconds;
   }
-  /// What the sample adds beyond its work.
+  /// Returns what the sample adds beyond its work.
   double excess(const CostModel& cost, const Sample& sample) const {
     double seconds = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -61,7 +62,7 @@ std::vector<RankStages> rank_stages(const Plan& plan, const ModelSpec& model) {
   return ranks;
 }
 
-/// What samples add to the mean load, on the rank where that load takes longest.
+/// A MarginalCost is what samples add to the mean load, on the rank where that load takes longest.
 class MarginalCost {
  public:
   /// Looks at those of `ranks` for which `holds` is true; there is at least one.

@@ -1,4 +1,4 @@
-// What each sample adds to the load of each module, for schedulers.
+// These are the costs that each sample adds to the load of each module, for schedulers.
 #pragma once
 
 #include <span>
@@ -8,21 +8,21 @@
 
 namespace dflop {
 
-/// Seconds per sample, forward and backward, on the slowest of the pipeline ranks that hold encoder layers
-/// and on the slowest of those that hold only LLM layers. A rank's load is the sum over its chunks. A rank of
-/// a uniform plan may hold both; its load is the sum of both, and so is what a sample adds to it; in a
-/// colocated plan the encoder's part counts 1 / pp, as a rank encodes one microbatch in pp. Where every rank
-/// holds encoder layers the two are the same.
+/// SampleCosts are seconds per sample, forward and backward, on the slowest of the pipeline ranks that hold
+/// encoder layers and on the slowest of those that hold only LLM layers. A rank's load is the sum over its
+/// chunks. A rank of a uniform plan may hold both; its load is the sum of both, and so is what a sample adds
+/// to it; in a colocated plan the encoder's part counts 1 / pp, as a rank encodes one microbatch in pp. Where
+/// every rank holds encoder layers the two are the same.
 struct SampleCosts {
   std::vector<double> encoder_s;  ///< zero for samples without work for that stage
   std::vector<double> llm_s;
 };
 
-/// The marginal cost of every sample: what it adds to a microbatch that already carries the mean load, the
-/// mean over plan.bins() for the LLM and over microbatches * encoder.dp for an encoder apart. Marginal and
-/// not alone, because the fixed overheads and the low efficiency of small shapes are paid once a microbatch:
-/// counted per sample they would make many small samples look heavier than they are together. What a cost
-/// model knows of a sample beyond its work (CostModel::sample_excess()) comes on top.
+/// Returns the marginal cost of every sample: what it adds to a microbatch that already carries the mean
+/// load, the mean over plan.bins() for the LLM and over microbatches * encoder.dp for an encoder apart.
+/// Marginal and not alone, because the fixed overheads and the low efficiency of small shapes are paid once a
+/// microbatch: counted per sample they would make many small samples look heavier than they are together.
+/// What a cost model knows of a sample beyond its work (CostModel::sample_excess()) comes on top.
 ///
 /// encoder_s is the published per-bin value: the duration on one encoder dp rank times llm.dp / encoder.dp,
 /// as a microbatch's encoder work is shared by all encoder ranks and a scheduler sees one bin for each LLM dp

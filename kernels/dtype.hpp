@@ -1,4 +1,4 @@
-// The precisions that operations compute in, and bfloat16 on the host.
+// Operations compute in these precisions, and bfloat16 exists on the host.
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@
 
 namespace dflop {
 
-/// The precision of activations and weights. Sums (statistics, gradients of weights, optimizer states, master
-/// weights) are f32, or f64 where activations are.
+/// A DType is the precision of activations and weights. Sums (statistics, gradients of weights, optimizer
+/// states, master weights) are f32, or f64 where activations are.
 enum class DType : std::uint8_t { f32, f64, bf16 };
 
 constexpr std::string_view to_string(DType dtype) {

@@ -1,4 +1,4 @@
-// The checks of what a caller hands to an operation, on whatever device. They cost nothing beside the
+// These checks are of what a caller hands to an operation, on whatever device. They cost nothing beside the
 // operation, and a wrong shape would otherwise read memory that is not there.
 #include "kernels/kernels.hpp"
 
@@ -20,13 +20,13 @@ std::string shape_text(std::int64_t rows, std::int64_t columns) {
 
 // Each function below throws Error(internal) unless what its name says holds.
 
-/// An argument as errors name it: "linear: weight".
+/// An Argument is named as in errors: "linear: weight".
 struct Argument {
   std::string_view operation;
   std::string_view name;
 };
 
-/// The matrix is rows x columns and has memory for them.
+/// Requires that the matrix is rows x columns and has memory for them.
 template <typename Kind, typename Data>
 void require_shape(Argument argument, const MatrixOf<Kind, Data>& matrix, std::int64_t rows,
                    std::int64_t columns) {
@@ -38,14 +38,14 @@ void require_shape(Argument argument, const MatrixOf<Kind, Data>& matrix, std::i
   if (matrix.size() > 0 && matrix.data == nullptr) fail_check(argument.operation, name + " has no memory");
 }
 
-/// There are `count` numbers.
+/// Requires that there are `count` numbers.
 void require_count(Argument argument, Indices indices, std::int64_t count) {
   if (std::ssize(indices.host) == count) return;
   fail_check(argument.operation, std::string(argument.name) + " has " + std::to_string(indices.host.size()) +
                                      " numbers, expected " + std::to_string(count));
 }
 
-/// Each number is in [0, bound).
+/// Requires that each number is in [0, bound).
 void require_below(Argument argument, Indices indices, std::int64_t bound) {
   for (const std::int32_t index : indices.host) {
     if (index >= 0 && index < bound) continue;
@@ -54,7 +54,7 @@ void require_below(Argument argument, Indices indices, std::int64_t bound) {
   }
 }
 
-/// There are `count` windows [begin[i], end[i]), each of one or more of `rows`.
+/// Requires that there are `count` windows [begin[i], end[i]), each of one or more of `rows`.
 void require_windows(std::string_view operation, Indices begin, Indices end, std::int64_t count,
                      std::int64_t rows) {
   require_count({operation, "begin"}, begin, count);
@@ -67,7 +67,7 @@ void require_windows(std::string_view operation, Indices begin, Indices end, std
   }
 }
 
-/// All heads are whole, and kv_heads divides heads.
+/// Requires that all heads are whole, and kv_heads divides heads.
 void require_heads(std::string_view operation, const AttentionShape& shape) {
   if (shape.heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0)
     return;
@@ -76,7 +76,8 @@ void require_heads(std::string_view operation, const AttentionShape& shape) {
                             ", expected all positive and whole groups of heads");
 }
 
-/// The offsets of sequences fill `rows`: 0 first, never falling, `rows` last; or there are none for no rows.
+/// Requires that the offsets of sequences fill `rows`: 0 first, never falling, `rows` last; or there are none
+/// for no rows.
 void require_offsets(std::string_view operation, Indices offsets, std::int64_t rows) {
   if (offsets.host.empty() && rows == 0) return;
   if (offsets.host.empty() || offsets.host.front() != 0 || offsets.host.back() != rows) {
@@ -89,12 +90,12 @@ void require_offsets(std::string_view operation, Indices offsets, std::int64_t r
   }
 }
 
-/// Logits have a class.
+/// Requires that logits have a class.
 void require_classes(std::string_view operation, ConstMatrix logits) {
   if (logits.columns < 1) fail_check(operation, "logits have no columns, expected one of each class");
 }
 
-/// Each row of x has its row of y and its `statistics` numbers.
+/// Requires that each row of x has its row of y and its `statistics` numbers.
 void require_norm(std::string_view operation, ConstMatrix y, ConstSums kept, ConstMatrix x, ConstMatrix gamma,
                   std::int64_t statistics) {
   require_shape({operation, "y"}, y, x.rows, x.columns);
@@ -103,7 +104,7 @@ void require_norm(std::string_view operation, ConstMatrix y, ConstSums kept, Con
   require_shape({operation, "gamma"}, gamma, 1, x.columns);
 }
 
-/// Each gradient of a norm that is asked for has its shape.
+/// Requires that each gradient of a norm that is asked for has its shape.
 void require_norm_gradients(std::string_view operation, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix x) {
   if (dx.data != nullptr) require_shape({operation, "dx"}, dx, x.rows, x.columns);
   if (dgamma.columns > 0) require_shape({operation, "dgamma"}, dgamma, 1, x.columns);
@@ -119,7 +120,7 @@ void require_attention(std::string_view operation, ConstMatrix out, ConstSums st
   require_offsets(operation, offsets, qkv.rows);
 }
 
-// One check for each operation of kernels.hpp.
+// There is one check for each operation of kernels/kernels.hpp.
 
 void check_linear(std::string_view operation, Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
   require_shape({operation, "weight"}, weight, y.columns, x.columns);

@@ -1,5 +1,5 @@
-// What a training step computes on one device, operation by operation. The host's functions are the reference
-// that others are checked against. README.md says how an operation is added.
+// Kernels compute a training step on one device, operation by operation. The host's functions are the
+// reference that others are checked against. kernels/README.md says how an operation is added.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace dflop {
 
-/// Attention over packed sequences: sequence i has the rows [offsets[i], offsets[i + 1]) of every matrix.
+/// An AttentionShape is that of attention over packed sequences: sequence i has the rows [offsets[i],
+/// offsets[i + 1]) of every matrix.
 struct AttentionShape {
   int heads = 1;     ///< query heads on this rank
   int kv_heads = 1;  ///< divides heads
   int head_dim = 1;
   bool causal = false;
 
-  /// Columns of the packed projection: queries of all heads, then keys, then values.
+  /// Returns the columns of the packed projection: queries of all heads, then keys, then values.
   std::int64_t qkv_columns() const { return std::int64_t{heads + 2 * kv_heads} * head_dim; }
   std::int64_t out_columns() const { return std::int64_t{heads} * head_dim; }
 };
@@ -41,7 +42,7 @@ class Kernels {
   virtual ~Kernels() = default;
   DType dtype() const { return dtype_; }
 
-  // Linear layers.
+  // These are linear layers.
 
   /// y[n, out] = x[n, in] * weight[out, in]^T + bias[1, out]. A bias without columns is none.
   Operation<void(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias)> linear;
@@ -50,7 +51,7 @@ class Kernels {
   /// dweight[out, in] += dy^T * x; dbias[1, out] += column sums of dy, unless it has no columns.
   Operation<void(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x)> linear_backward_weight;
 
-  // Norms.
+  // These are norms.
 
   /// y = (x - mean) * rstd * gamma + beta by rows, rstd = 1 / sqrt(variance + epsilon). statistics[n, 2]
   /// keeps mean and rstd. gamma, beta: [1, columns].
@@ -69,7 +70,7 @@ class Kernels {
                  ConstSums statistics)>
       rms_norm_backward;
 
-  // Activations.
+  // These are activations.
 
   /// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
   Operation<void(Matrix y, ConstMatrix x)> gelu;
@@ -80,7 +81,7 @@ class Kernels {
   /// dx[n, 2 f] is the gradient of swiglu at x, of dy[n, f].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> swiglu_backward;
 
-  // Attention.
+  // This is attention.
 
   /// Turns queries and keys of a packed projection in place: the pair (i, i + head_dim / 2) of each head by
   /// position * base^(-2 i / head_dim). `inverse` turns back, which is its gradient. One position a row.
@@ -96,7 +97,7 @@ class Kernels {
                  const AttentionShape& shape, Indices offsets)>
       attention_backward;
 
-  // Rows.
+  // These work on rows.
 
   /// y[i] = table[ids[i] - first] where that is one of the table's rows, else zeros: a vocabulary's part.
   Operation<void(Matrix y, ConstMatrix table, Indices ids, std::int64_t first)> embedding;
@@ -111,7 +112,7 @@ class Kernels {
   /// y[index[i]] += x[i]; an index may come again.
   Operation<void(InOutMatrix y, ConstMatrix x, Indices index)> scatter_add_rows;
 
-  // The loss: cross entropy over a vocabulary that several ranks share.
+  // This is the loss: cross entropy over a vocabulary that several ranks share.
 
   /// Takes each row of logits[n, v], the classes [first, first + v): parts[n, 3] = largest logit, sum of
   /// exp(logit - largest), and the target's logit, 0 where the target is another rank's. A negative target
@@ -125,7 +126,7 @@ class Kernels {
                  double weight)>
       cross_entropy_backward;
 
-  // On every value alone.
+  // These work on every value alone.
 
   /// y += x.
   Operation<void(InOutMatrix y, ConstMatrix x)> add;
@@ -138,9 +139,9 @@ class Kernels {
   Operation<void(Matrix y, ConstSums x)> round;
   /// y *= factor.
   Operation<void(Sums y, double factor)> scale;
-  /// Decoupled weight decay (Loshchilov and Hutter 2019): m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2,
-  /// master -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon) + decay master); weight = master,
-  /// rounded.
+  /// This is AdamW, with decoupled weight decay (Loshchilov and Hutter 2019): m = b1 m + (1 - b1) g, v = b2 v
+  /// + (1 - b2) g^2, master -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon) + decay master); weight
+  /// = master, rounded.
   Operation<void(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient, const AdamWStep& step)>
       adamw;
 

@@ -1,4 +1,4 @@
-// What operations take: matrices of values or sums in a device's memory, and lists of numbers.
+// Operations take these: matrices of values or sums in a device's memory, and lists of numbers.
 #pragma once
 
 #include <concepts>
@@ -19,7 +19,7 @@ struct MatrixOf {
 
   MatrixOf() = default;
   MatrixOf(Data* d, std::int64_t r, std::int64_t c) : data(d), rows(r), columns(c) {}
-  /// What may be written may be read.
+  /// A matrix that may be written may be read.
   template <typename From>
   requires(std::is_const_v<Data> && !std::is_const_v<From>) MatrixOf(const MatrixOf<Kind, From>& m)
       : data(m.data), rows(m.rows), columns(m.columns) {}  // NOLINT
@@ -27,10 +27,10 @@ struct MatrixOf {
   std::int64_t size() const { return rows * columns; }
 };
 
-/// Activations, weights and their gradients.
+/// A Matrix has activations, weights and their gradients.
 using Matrix = MatrixOf<struct ValueKind, void>;
 using ConstMatrix = MatrixOf<struct ValueKind, const void>;
-/// Statistics, gradients of weights, optimizer states and master weights.
+/// Sums are statistics, gradients of weights, optimizer states and master weights.
 using Sums = MatrixOf<struct SumKind, void>;
 using ConstSums = MatrixOf<struct SumKind, const void>;
 

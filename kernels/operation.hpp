@@ -1,12 +1,12 @@
-// One operation of a device's kernels: its name, the check of its arguments, and the function that computes
-// it.
+// An Operation is one of a device's kernels: its name, the check of its arguments, and the function that
+// computes it.
 #pragma once
 
 #include <string_view>
 
 namespace dflop {
 
-/// @throws Error(internal) that a device's kernels lack the operation.
+/// Fails. @throws Error(internal) that a device's kernels lack the operation.
 [[noreturn]] void fail_without_function(std::string_view operation);
 
 template <typename Signature>
@@ -24,6 +24,7 @@ class Operation<void(Args...)> {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
+  /// Checks the arguments and computes.
   /// @throws Error(internal) where shapes do not fit together, or an index lies outside its matrix.
   void operator()(Args... args) const {
     check_(name_, args...);
@@ -33,12 +34,12 @@ class Operation<void(Args...)> {
     function_(state_, args...);
   }
 
-  /// Lets function(args...) compute it.
+  /// Lets function(args...) compute the operation.
   template <auto function>
   void set() {
     function_ = [](void*, Args... args) { function(args...); };
   }
-  /// Lets function(state, args...) compute it. The state must outlive this.
+  /// Lets function(state, args...) compute the operation. The state must outlive this.
   template <auto function, typename State>
   void set(State& state) {
     state_ = const_cast<void*>(static_cast<const void*>(&state));
@@ -52,8 +53,8 @@ class Operation<void(Args...)> {
   std::string_view name_;
   Check check_;
   void* state_ = nullptr;
-  // A plain function, as what sets it may be compiled for AVX2: a std::function's code would be shared with
-  // what is compiled for every processor.
+  // This is a plain function, as what sets it may be compiled for AVX2: a std::function's code would be
+  // shared with what is compiled for every processor.
   void (*function_)(void* state, Args... args) = nullptr;
 };
 

@@ -1,6 +1,7 @@
-// Packed sequences cut into tiles of rows, so that one grid of blocks covers them all. A block finds its tile
-// from the offsets alone: sequence i, which begins at row o[i], has the numbers from o[i] / tile_rows + i on.
-// Those are enough for it, as ceil(n / t) <= floor((o + n) / t) - floor(o / t) + 1, and some stay unused.
+// Packed sequences are cut into tiles of rows, so that one grid of blocks covers them all. A block finds its
+// tile from the offsets alone: sequence i, which begins at row o[i], has the numbers from o[i] / tile_rows +
+// i on. Those are enough for it, as ceil(n / t) <= floor((o + n) / t) - floor(o / t) + 1, and some stay
+// unused.
 #pragma once
 
 #include <cstdint>

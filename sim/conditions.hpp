@@ -11,8 +11,8 @@
 
 namespace dflop {
 
-/// A Pause is a time in which a group computes nothing. What it has sent and what others do goes on.
-/// Pauses of one group may overlap, as those of two of its ranks do.
+/// A Pause is a time in which a group computes nothing. What it has sent and what others do goes on. Pauses
+/// of one group may overlap, as those of two of its ranks do.
 struct Pause {
   static constexpr Nanoseconds kForever{std::numeric_limits<std::int64_t>::max()};
 
@@ -22,11 +22,11 @@ struct Pause {
 };
 
 struct Conditions {
-  /// The links that messages and collectives share. Null: each takes what ProgramCosts says.
+  /// Messages and collectives share these links. Null: each takes what ProgramCosts says.
   const Network* network = nullptr;
   std::vector<Pause> pauses = {};  ///< in order of start
-  /// The cores on which groups take turns to compute, as CoreGate says; messages and collectives need none.
-  /// 0: every rank has one.
+  /// Groups take turns to compute on so many cores, as CoreGate says; messages and collectives need none. 0:
+  /// every rank has one.
   int cores = 0;
 };
 
@@ -37,16 +37,16 @@ struct ComputePiece {
   bool paused = false;
 };
 
-/// How a computation goes under the conditions of its group.
+/// A ComputeRun says how a computation goes under the conditions of its group.
 struct ComputeRun {
   Nanoseconds end{0};       ///< when it is done, or when the group fails
   Nanoseconds computed{0};  ///< without pauses
   bool fails = false;       ///< the group fails before it is done
 };
 
-/// Runs `amount` of compute of a group from `start` on: the one place that knows what pauses and failures do
-/// to compute. Appends the pieces of a run that does not fail to `pieces`, if given: in order, without gaps,
-/// at least one.
+/// Runs `amount` of compute of a group from `start` on. It is the one place that knows what pauses and
+/// failures do to compute. Appends the pieces of a run that does not fail to `pieces`, if given: in order,
+/// without gaps, at least one.
 inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, Nanoseconds start,
                               Nanoseconds amount, std::vector<ComputePiece>* pieces = nullptr) {
   Nanoseconds covered = start;  // by the pieces so far

@@ -19,11 +19,11 @@
 namespace dflop {
 namespace {
 
-// A message's arrival before it is known.
+// These stand for a message's arrival before it is known.
 constexpr Nanoseconds kNotPosted{-1};
 constexpr Nanoseconds kInFlight{-2};  ///< posted; only the network knows when it arrives
 
-/// So many instructions run on a rank during one memory access, about; so far ahead tables are fetched.
+/// About so many instructions run on a rank during one memory access, so tables are fetched so far ahead.
 constexpr std::int64_t kPrefetch = 16;
 
 /// GroupState is what changes about a group while it runs; its sums are kept in its GroupUsage.
@@ -125,7 +125,7 @@ class Engine {
   Timeline timeline_;
 };
 
-// The run, from beginning to end.
+// This part is the run, from beginning to end.
 
 Engine::Engine(const Program& program, const ProgramCosts& costs, Detail detail, const Conditions& conditions)
     : program_(program),
@@ -274,7 +274,7 @@ void Engine::check_memory_returned() const {
   }
 }
 
-// Instructions and compute.
+// This part runs instructions and compute.
 
 /// Runs the instructions of a group until one takes time.
 void Engine::advance(std::int32_t group) {
@@ -351,9 +351,9 @@ void Engine::raise_peak(std::int32_t group, Bytes buffers) {
   usage.peak_buffers = buffers;
 }
 
-// Cores, where they are fewer than ranks.
+// This part shares cores, where they are fewer than ranks.
 
-/// Nobody asks for cores where there is no limit, or where all ranks have one at once.
+/// Sets up the cores. Nobody asks for them where there is no limit, or where all ranks have one at once.
 void Engine::set_up_cores(int cores) {
   timeline_.cores = cores;
   if (cores == 0 || cores >= program_.ranks()) return;
@@ -399,7 +399,7 @@ void Engine::enter_with_compute(std::int32_t group) {
   }
 }
 
-// Messages and collectives.
+// This part runs messages and collectives.
 
 void Engine::post(std::int32_t group, const Instruction& instruction) {
   const Message& message = program_.messages[instruction.index];
@@ -413,7 +413,8 @@ void Engine::post(std::int32_t group, const Instruction& instruction) {
     flows_->start(instruction.index, now_);
     return;
   }
-  // As in start_compute(): one more stream a boundary and direction (64 x 4096: 60 ms without, 43 ms with).
+  // Tables are fetched ahead as in start_compute(): this is one more stream a boundary and direction (64 x
+  // 4096: 60 ms without, 43 ms with).
   __builtin_prefetch(&program_.messages[instruction.index] + kPrefetch);
   __builtin_prefetch(&costs_.message[instruction.index] + kPrefetch);
   __builtin_prefetch(&arrival_[instruction.index] + kPrefetch, 1);
@@ -574,7 +575,7 @@ void Engine::leave_links(std::int32_t group) {
   timeline_.groups[group].transfer += now_ - groups_[group].links_busy_since;
 }
 
-// What the timeline keeps.
+// This part fills the timeline.
 
 void Engine::record_span(std::int32_t group, Stream stream, std::int64_t position, Nanoseconds duration,
                          Bytes bytes) {
@@ -607,7 +608,7 @@ void Engine::record_memory(std::int32_t group, Bytes buffers) {
   state.recorded_buffers = buffers;
 }
 
-// Checks before a run.
+// This part checks the costs before a run.
 
 template <typename T>
 void require_size(const std::vector<T>& table, std::size_t expected, std::string_view what) {

@@ -1,4 +1,4 @@
-// SimExecutor: the Executor that runs an Iteration in virtual time.
+// A SimExecutor is the Executor that runs an Iteration in virtual time.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Items into the bins of a pipeline, for the largest load or for the makespan.
+// An AssignmentProblem puts items into the bins of a pipeline, for the largest load or for the makespan.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,13 @@ struct AssignmentProblem {
 /// SolveLimits say when a search for an assignment ends, what it draws from and whom it tells.
 struct SolveLimits {
   std::uint64_t seed = 0;
-  /// Work that a search may do, in its own steps; 0: what it thinks fit. The same result on every machine.
+  /// A search may do so much work, in its own steps, and has the same result on every machine. 0: what it
+  /// thinks fit.
   std::int64_t steps = 0;
-  /// Wall clock from the call on, in place of steps.
+  /// A search ends after this wall-clock time from the call on, in place of steps.
   std::optional<Seconds> time = {};
   std::stop_token stop = {};
-  /// Called with each better assignment that obeys the caps, and its objective; may be empty.
+  /// The search calls this, if set, with each better assignment that obeys the caps, and its objective.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
   std::uint64_t stream = 0;  ///< tells apart problems of one seed, as iterations
 };

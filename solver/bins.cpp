@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-/// Returns a lower bound on the largest load of one dimension. `weights` in falling order.
+/// Returns a lower bound on the largest load of one dimension. `weights` are in falling order.
 double bound_of(const std::vector<double>& weights, int bins) {
   double bound = weights.empty() ? 0.0 : weights.front();
   bound = std::max(bound, std::accumulate(weights.begin(), weights.end(), 0.0) / bins);

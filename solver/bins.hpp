@@ -1,6 +1,6 @@
-// The two-dimensional min-max partition problem under every scheduler: items with an encoder and an LLM time
-// go into bins, and the largest load of any bin in either dimension is to be small (DFLOP, section on the
-// online scheduler).
+// Under every scheduler is the two-dimensional min-max partition problem: items with an encoder and an LLM
+// time go into bins, and the largest load of any bin in either dimension is to be small (DFLOP, section on
+// the online scheduler).
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@ struct Cap {
 };
 
 /// A BinProblem has items and bins. Both spans have one finite, non-negative time per item, in seconds. bin =
-/// microbatch * dp
-/// + dp rank.
+/// microbatch * dp + dp rank.
 struct BinProblem {
   std::span<const double> encoder_s;
   std::span<const double> llm_s;

@@ -1,4 +1,4 @@
-// Vectors of sixteen floats, and functions on them that are compiled for several processors.
+// Lanes are vectors of sixteen floats; functions on them are compiled for several processors.
 #pragma once
 
 #include <cstdint>

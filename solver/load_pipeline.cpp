@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// Puts the steps of all ranks into one list and finds what each waits for.
+/// A StepList puts the steps of all ranks into one list and finds what each waits for.
 class StepList {
  public:
   StepList(const PipelineOrder& order, std::span<const StageLoadTimes> stages)
@@ -42,7 +42,7 @@ class StepList {
   }
 
   /// Adds a step, or returns false where what it waits for is not there yet.
-  bool add(int rank, const ScheduleStep& step) {
+  bool add(int rank, const OrderStep& step) {
     const int s = step.stage;
     const int j = step.microbatch;
     LoadStep out;

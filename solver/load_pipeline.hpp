@@ -1,20 +1,20 @@
-// A pipeline whose durations are affine in the loads of its microbatches: what the search for the smallest
-// makespan evaluates millions of times, and what its linear program bounds.
+// A LoadPipeline is a pipeline whose durations are affine in the loads of its microbatches: the search for
+// the smallest makespan evaluates it millions of times, and a linear program bounds it.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 
 namespace dflop {
 
 /// A Load is one sum over the items of a bin, or of a microbatch, that durations depend on.
 struct Load {
-  /// What an item adds: the sum over features of mix * feature. As long as there are features.
+  /// An item adds the sum over features of mix * feature. There is one entry for each feature.
   std::vector<double> mix;
-  /// Of the whole microbatch, all bins (an encoder that its dp ranks share), or of each bin for itself.
+  /// The sum is over all bins of a microbatch (an encoder that its dp ranks share); else over one bin.
   bool of_microbatch = false;
 };
 
@@ -63,7 +63,8 @@ struct StageLoadTimes {
   bool shared = false;        ///< one copy for all dp ranks; ranks hold either only such stages or none
 };
 
-/// Makes the steps of an order that runs to its end. `stages` in model order, `tail_s` per rank.
+/// Makes the steps of an order that runs to its end. `stages` are in model order, and `tail_s` has an entry
+/// for each rank.
 LoadPipeline make_load_pipeline(const PipelineOrder& order, int dp, std::vector<Load> loads,
                                 std::span<const StageLoadTimes> stages, std::vector<double> tail_s);
 
@@ -72,18 +73,18 @@ LoadPipeline make_load_pipeline(const PipelineOrder& order, int dp, std::vector<
 /// forward, the others llm_s of their bin, and `backward_ratio` times that backward (where backwards are
 /// split, half of it each). With encoder_dp = 0 each dp rank encodes its own samples. Messages and tails take
 /// no time.
-/// @throws Error (usage) for schedules whose order depends on durations, or which spread the encoder
+/// @throws Error (usage) for orders that depend on durations or spread the encoder
 LoadPipeline simple_load_pipeline(const PipelineShape& shape, int encoder_stages, int dp, int encoder_dp,
                                   double backward_ratio);
 
-/// Features have per feature one span with a value per item.
+/// Features have for each feature one span with a value per item.
 using Features = std::vector<std::span<const double>>;
 
 /// A LoadTable has the sums of every load: [load][bin], bin = microbatch * dp + dp rank; of a load of
 /// microbatches [load][microbatch].
 using LoadTable = std::vector<std::vector<double>>;
 
-/// Sums up what the items of an assignment come to. `bin` per item.
+/// Sums up what the items of an assignment come to. `bin` has an entry for each item.
 LoadTable load_table(const LoadPipeline& pipeline, const Features& features,
                      std::span<const std::int32_t> bin);
 

@@ -14,7 +14,8 @@
 namespace dflop {
 namespace {
 
-/// The memory and the streams of one rank. Memory is taken and given back in the order of the first stream.
+/// A CudaRank has the memory and the streams of one rank. Memory is taken and given back in the order of the
+/// first stream.
 class CudaRank {
  public:
   CudaRank(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options)
@@ -137,7 +138,7 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaBuffer>(rank_, bytes);
   }
 
-  /// The first one is that in which memory is taken and given back.
+  /// The first stream is that in which memory is taken and given back.
   std::unique_ptr<DeviceStream> make_stream() override {
     if (!std::exchange(first_given_, true)) {
       return std::make_unique<CudaStream>(rank_->shared_gpu(), rank_->first(), rank_);

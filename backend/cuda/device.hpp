@@ -1,4 +1,5 @@
-// A GPU as the device of a rank. The header needs no CUDA; what it declares is there only in builds with it.
+// This is a GPU as the device of a rank. The header needs no CUDA; what it declares is there only in builds
+// with it.
 #pragma once
 
 #include <memory>

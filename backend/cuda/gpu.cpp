@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-/// Of an anchor that still serves. In f32 milliseconds, differences of up to 4 s are told to a quarter of a
+/// An anchor serves up to this age. In f32 milliseconds, differences of up to 4 s are told to a quarter of a
 /// microsecond, which leaves streams 1 s to lag behind their threads.
 constexpr Nanoseconds kAnchorAge{2'000'000'000};    // then somebody makes a new one
 constexpr Nanoseconds kAnchorLimit{3'000'000'000};  // and the others go on with the old one until then
@@ -98,7 +98,8 @@ std::shared_ptr<const CudaGpu::Anchor> CudaGpu::latest_anchor() {
   return anchor_;
 }
 
-/// Making one waits for the GPU, so others do not wait for who makes it while the old one is good enough.
+/// Making an anchor waits for the GPU, so other threads do not wait for who makes it while the old one is
+/// good enough.
 std::shared_ptr<const CudaGpu::Anchor> CudaGpu::anchor() {
   std::shared_ptr<const Anchor> latest = latest_anchor();
   const Nanoseconds age = host_time() - latest->taken;

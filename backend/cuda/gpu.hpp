@@ -1,5 +1,5 @@
-// What the ranks on one GPU share: its memory pool, its events and their clock. For sources that are built
-// with the toolkit only.
+// The ranks on one GPU share its memory pool, its events and their clock. This header is for sources that are
+// built with the toolkit only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,13 +30,13 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   int index() const { return index_; }
   int multiprocessors() const { return multiprocessors_; }
   std::size_t cache_bytes() const { return cache_bytes_; }
-  /// Makes it the current device of the calling thread, as most calls of CUDA need.
+  /// Makes the GPU the current device of the calling thread, as most calls of CUDA need.
   void use() const;
 
   /// Returns memory that is there when `stream` comes to it; null where the GPU has no more, even after all
   /// streams have come to their end. Not for no bytes.
   void* allocate(std::size_t bytes, cudaStream_t stream);
-  /// Gives it back when `stream` comes to it.
+  /// Gives memory back when `stream` comes to it.
   static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
   Bytes free_memory() const;
   /// Returns what allocate() takes from: no second pool holds memory back that this one needs.
@@ -64,7 +64,7 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
     }
   };
 
-  /// Returns one that was taken in the last seconds. It lies before all that is recorded afterwards.
+  /// Returns an anchor that was taken in the last seconds. It lies before all that is recorded afterwards.
   std::shared_ptr<const Anchor> anchor();
   std::shared_ptr<const Anchor> latest_anchor();
   std::shared_ptr<Anchor> new_anchor();
@@ -93,10 +93,10 @@ class CudaEvent final : public DeviceEvent {
   ~CudaEvent() override;
 
   Nanoseconds time() override;
-  /// Returns whether the device has come to it. @throws Error (internal) where the device has failed.
+  /// Returns whether the device has come to the event. @throws Error (internal) where the device has failed.
   bool reached() const;
   void record(cudaStream_t stream);
-  /// Lets the stream wait for it. @throws Error (internal) before it is recorded.
+  /// Lets the stream wait for the event. @throws Error (internal) before it is recorded.
   void make_wait(cudaStream_t stream) const;
 
  private:

@@ -83,7 +83,7 @@ class GreenPartition final : public CudaPartition {
   }
 
  private:
-  /// Splits it into the smallest groups; those of one split can be put together again.
+  /// Splits the GPU into the smallest groups; those of one split can be put together again.
   std::vector<CUdevResource> split(const CUdevResource& all) const {
     const unsigned int smallest = all.sm.minSmPartitionSize;
     unsigned int count = 0;

@@ -1,5 +1,5 @@
-// Multiprocessors of one GPU dealt out to ranks (CUDA's green contexts), so that ranks do not take compute
-// from each other; caches and memory bandwidth stay shared. The header needs no CUDA.
+// Multiprocessors of one GPU are dealt out to ranks (CUDA's green contexts), so that ranks do not take
+// compute from each other; caches and memory bandwidth stay shared. The header needs no CUDA.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// Ends the device's name in a World of ranks that have a part each.
+/// This ends the device's name in a World of ranks that have a part each.
 inline constexpr std::string_view kPartitionName = " multiprocessors a rank";
 
 /// Returns how many of a GPU's groups of multiprocessors each of `ranks` gets: as many as the others.
@@ -31,7 +31,7 @@ class CudaPartition {
   virtual void* make_stream(int rank) = 0;
 };
 
-/// Makes parts of one size. In builds with CUDA only.
+/// Makes parts of one size. It is there in builds with CUDA only.
 /// @throws Error (no_device) where driver or toolkit have no green contexts (13.0 or newer have), Error
 /// (input) as groups_of_a_rank().
 std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks);

@@ -1,4 +1,4 @@
-// Places in a ring of memory, for what is given back in the order in which it was taken.
+// RingPlaces deals out places in a ring of memory, for what is given back in the order in which it was taken.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace dflop {
 /// RingPlaces deals out places in a ring.
 class RingPlaces {
  public:
-  /// `capacity` in bytes, a multiple of kAlignment.
+  /// `capacity` is in bytes, a multiple of kAlignment.
   explicit RingPlaces(std::size_t capacity) : capacity_(capacity) {}
 
   /// Returns the offset of so many bytes, which are at least one, in one piece; none where there is no room
@@ -35,7 +35,7 @@ class RingPlaces {
     return begin;
   }
 
-  /// Gives back the oldest of those that are taken, which are at least one.
+  /// Gives back the oldest place that is taken; there is one.
   void give_back_oldest() { taken_.pop_front(); }
   std::size_t taken() const { return taken_.size(); }
 

@@ -1,4 +1,4 @@
-// A stream of one rank on a GPU. For sources that are built with the toolkit only.
+// This is the stream of one rank on a GPU, for sources that are built with the toolkit only.
 #pragma once
 
 #include <cuda_runtime_api.h>

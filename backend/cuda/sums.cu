@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kVectorBytes = 16;
 
-/// How an element's values are added: as float, double, or float in bfloat16's place.
+/// Adding says how an element's values are added: as float, double, or float in bfloat16's place.
 template <typename Value>
 struct Adding {
   using Sum = Value;
@@ -28,7 +28,7 @@ struct Adding<__nv_bfloat16> {
   static __device__ __nv_bfloat16 narrow(Sum sum) { return __float2bfloat16_rn(sum); }
 };
 
-/// Of all ranks, at the first value that is added.
+/// Parts are pointers of all ranks, at the first value that is added.
 struct Parts {
   const void* inputs[kMostCudaSummands];
   void* outputs[kMostCudaSummands];
@@ -93,7 +93,7 @@ bool is_aligned(const Parts& parts) {
   return all % kVectorBytes == 0;
 }
 
-/// Whole vectors first where they are aligned, then the rest value by value.
+/// Adds whole vectors where they are aligned, then the rest value by value.
 template <typename Value>
 void add_values(const HostSum& sum, std::size_t begin, std::size_t end, cudaStream_t stream,
                 int multiprocessors) {

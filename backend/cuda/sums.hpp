@@ -1,4 +1,4 @@
-// Sums over the ranks of a collective on one GPU. The header needs no CUDA.
+// Sums over the ranks of a collective are taken here on one GPU. The header needs no CUDA.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace dflop {
 
-/// A sum has that many inputs and outputs at most.
+/// A sum has at most so many inputs and outputs.
 inline constexpr int kMostCudaSummands = 64;
 
 /// Does ThreadCommunicator::add_up() for memory of the current device, in order on `stream`, a cudaStream_t,

@@ -84,7 +84,8 @@ class CudaCommunicator final : public ThreadCommunicator {
     stream.record(*part.come);
   }
 
-  /// Its end is recorded even where it fails, or the others would fail for its absence and hide the reason.
+  /// The end of a share is recorded even where it fails, or the others would fail for its absence and hide
+  /// the reason.
   void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream) override {
     std::exception_ptr failure;
     try {
@@ -97,7 +98,7 @@ class CudaCommunicator final : public ThreadCommunicator {
     if (failure) std::rethrow_exception(failure);
   }
 
-  /// Then nobody reads or writes this rank's memory any more.
+  /// After this, nobody reads or writes this rank's memory any more.
   void finish(const HostCollective& collective, DeviceStream& stream) override {
     for (const auto& part : collective.parts) stream.wait(*part->done);
   }
@@ -112,7 +113,7 @@ class CudaCommunicator final : public ThreadCommunicator {
   std::shared_ptr<CudaGpu> gpu_;
 };
 
-/// "13.0" of 13000.
+/// Returns "13.0" for 13000.
 std::string version(cudaError_t (*ask)(int*)) {
   int number = 0;
   check_cuda(ask(&number), "CUDA's version");

@@ -1,4 +1,4 @@
-// A World of ranks that share one GPU: every rank is a thread with a stream of its own. The header needs no
+// Ranks share one GPU in this World: every rank is a thread with a stream of its own. The header needs no
 // CUDA; what it declares is there only in builds with it.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace dflop {
 struct CudaWorldOptions {
   Seconds timeout{60};               ///< that a rank's thread waits for another's
   std::optional<Bytes> memory = {};  ///< of each rank; none: what the GPU has
-  /// Each rank has as many multiprocessors, on which no other computes; else they share all of them.
+  /// Each rank has equally many multiprocessors, on which no other computes; else they share all of them.
   bool partition = false;
 };
 

@@ -1,4 +1,4 @@
-// Who of the host's ranks may compute, where they are more than the cores.
+// HostCores decide who of the host's ranks may compute, where they are more than the cores.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class HostCores {
  public:
   using Ranks = std::vector<std::int32_t>;
 
-  /// @pre cores >= 1
+  /// Makes free cores. @pre cores >= 1
   HostCores(int ranks, int cores);
 
   /// Makes the rank known, with its tp group, before it asks for anything.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-/// The host's memory, and what a rank's buffers take of it.
+/// HostMemory is the host's memory, and what a rank's buffers take of it.
 class HostMemory {
  public:
   explicit HostMemory(const HostDeviceOptions& options)

@@ -1,4 +1,4 @@
-// The host as a device: a rank is a thread.
+// The host is a device, too: a rank is a thread.
 #pragma once
 
 #include <memory>

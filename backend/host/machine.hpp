@@ -1,4 +1,4 @@
-// What this machine has for the rank threads of a run: its processors and its memory.
+// These functions tell what this machine has for the rank threads of a run: its processors and its memory.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class HostBudget {
  public:
   explicit HostBudget(Bytes all) : left_(all.count) {}
 
-  /// Returns whether there was so much; then it is the caller's.
+  /// Returns whether there was so much memory; then it is the caller's.
   bool take(std::size_t bytes);
   void give_back(std::size_t bytes) { left_ += static_cast<std::int64_t>(bytes); }
   Bytes left() const { return {left_}; }

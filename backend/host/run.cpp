@@ -21,7 +21,7 @@ std::string to_string(CollectiveKind kind) {
   return "?";
 }
 
-/// "all-reduce of gradients of stage 1 (12 f32)".
+/// Returns "all-reduce of gradients of stage 1 (12 f32)".
 std::string in_words(const HostCollectiveCall& call) {
   return to_string(call.kind) + " of " + call.what + " (" + std::to_string(call.count) + " " +
          std::string(to_string(call.element)) + ")";
@@ -31,7 +31,7 @@ bool same_operation(const HostCollectiveCall& a, const HostCollectiveCall& b) {
   return a.kind == b.kind && a.count == b.count && a.element == b.element;
 }
 
-/// "all-reduce of gradients of stage 1 (12 f32) with ranks 2, 5, which have not come".
+/// Returns "all-reduce of gradients of stage 1 (12 f32) with ranks 2, 5, which have not come".
 std::string missing_in(const HostCollective& collective) {
   std::string missing;
   for (std::size_t place = 0; place < collective.ranks.size(); ++place) {
@@ -126,7 +126,7 @@ std::shared_ptr<HostCollective> HostRun::enter(const RankGroup& group, std::size
   return collective;
 }
 
-/// The one of this group that some of its ranks wait in, or a new one.
+/// Returns the collective of this group that some of its ranks wait in, or a new one.
 std::shared_ptr<HostCollective> HostRun::open_collective(const RankGroup& group, int rank,
                                                          const HostCollectiveCall& call) {
   std::shared_ptr<HostCollective>& open = open_[group.ranks];
@@ -192,7 +192,7 @@ std::deque<HostMessage>& HostRun::mail(int source, int destination) {
   return mail_[static_cast<std::size_t>(source) * ranks_.size() + static_cast<std::size_t>(destination)];
 }
 
-/// What is ready when the run ends is taken all the same: others count on it.
+/// Waits until it is ready. What is ready when the run ends is taken all the same: others count on it.
 void HostRun::wait(Lock& lock, int rank, const std::function<std::string()>& waits_for,
                    const std::function<bool()>& ready) {
   RankState& own = state(rank);
@@ -215,7 +215,7 @@ void HostRun::check_running() const {
   if (end_reason_) throw Aborted(ErrorKind::internal, *end_reason_);
 }
 
-/// The first reason stays: what follows is its consequence.
+/// Ends the run. The first reason stays: what follows is its consequence.
 void HostRun::end_run(const std::string& reason) {
   if (end_reason_) return;
   end_reason_ = reason;
@@ -227,7 +227,7 @@ void HostRun::fail(const std::string& message) {
   throw Error(ErrorKind::internal, message);
 }
 
-/// Of a run in which `rank` has waited for too long.
+/// Returns the report of a run in which `rank` has waited for too long.
 std::string HostRun::report(int rank) const {
   std::string text = rank_name(rank) + " waited for longer than " + in_seconds(timeout_) + ":";
   for (std::size_t r = 0; r < ranks_.size(); ++r) {

@@ -1,5 +1,5 @@
-// What the rank threads of a run share: the mail between them, the collectives that they meet in, and what
-// each of them waits for.
+// The rank threads of a run share a HostRun: the mail between them, the collectives that they meet in, and
+// what each of them waits for.
 #pragma once
 
 #include <condition_variable>
@@ -34,8 +34,9 @@ enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatte
 struct HostPart {
   const void* input = nullptr;
   void* output = nullptr;
-  /// Where streams run behind their threads, tell when the input is there, and when this rank's share is
-  /// done, which is recorded before it leaves. None: both are as the thread comes to them.
+  /// This event tells, where streams run behind their threads, when the input is there; the next, when this
+  /// rank's share is done, which is recorded before the rank leaves. Null: both are as the thread comes to
+  /// them.
   std::shared_ptr<DeviceEvent> come;
   std::shared_ptr<DeviceEvent> done;
 };
@@ -72,7 +73,7 @@ class HostRun {
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
-  /// Say that a rank begins or ends. @throws Error (internal) for a rank that is not there or has begun
+  /// These say that a rank begins or ends. @throws Error (internal) for a rank that is not there or has begun
   /// before.
   void begin(int rank);
   void end(int rank);
@@ -92,7 +93,8 @@ class HostRun {
   /// throws: once all have come, all do their share, whatever becomes of the run.
   void leave(int rank, HostCollective& collective);
 
-  /// Give a rank its turns (ComputeTurn). join_turns() returns whether the rank has to take turns at all.
+  /// These give a rank its turns (ComputeTurn). join_turns() returns whether the rank has to take turns at
+  /// all.
   bool join_turns(int rank, const RankGroup& tp);
   Nanoseconds begin_turn(int rank);
   void end_turn(int rank);

@@ -1,4 +1,4 @@
-// Communication between ranks that are threads of one process, whatever device they compute on.
+// Ranks that are threads of one process communicate here, whatever device they compute on.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,7 @@ struct HostSum {
 /// collective out to them. How bytes are moved and added is the device's, in the classes that derive from it.
 class ThreadCommunicator : public Communicator {
  public:
+  /// Makes a rank's end.
   /// @throws Error (internal) where the rank has begun before.
   ThreadCommunicator(std::shared_ptr<HostRun> run, int rank);
   ~ThreadCommunicator() override;
@@ -47,7 +48,7 @@ class ThreadCommunicator : public Communicator {
  protected:
   /// Returns a copy of the data as it is when the stream comes to it.
   virtual HostMessage pack(const void* data, std::size_t bytes, DeviceStream& stream) = 0;
-  /// Gives the stream the copy when it is there.
+  /// Gives the stream a message's copy when it is there.
   virtual void unpack(void* data, HostMessage message, DeviceStream& stream) = 0;
 
   /// Sets the part's events before this rank comes to a collective.

@@ -1,4 +1,4 @@
-// The host's World: every rank is a thread of this process.
+// The host's World runs every rank as a thread of this process.
 #pragma once
 
 #include <memory>
@@ -35,6 +35,7 @@ struct HostWorldOptions {
 /// timeout. So whoever catches a rank's failure says why by abort() before its communicator goes.
 class HostWorld final : public World {
  public:
+  /// Makes a world of so many ranks.
   /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
   /// over a year.
   explicit HostWorld(int ranks, const HostWorldOptions& options = {});
@@ -42,11 +43,11 @@ class HostWorld final : public World {
   std::string device_name() const override { return "host"; }
   int ranks() const override { return ranks_; }
   std::unique_ptr<Device> make_device(int rank) override;
-  /// The rank has ended when its communicator is destroyed.
+  /// Makes a rank's communicator. The rank has ended when it is destroyed.
   /// @throws Error (internal) for a rank that is not there or has one already.
   std::unique_ptr<Communicator> make_communicator(int rank) override;
   int cores() const override { return options_.cores; }
-  /// To be asked for by all ranks of a tp group before any of them begins a turn.
+  /// Makes a rank's turns. They are asked for by all ranks of a tp group before any of them begins a turn.
   std::unique_ptr<ComputeTurn> make_turn(int rank, const RankGroup& tp) override;
 
  private:

@@ -53,7 +53,7 @@ Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const
   }
   tape.pool_begin = {};
   tape.pool_end = {};
-  // Not summed by the layer: shards are of rows before they are merged.
+  // The layer does not sum it: shards are of rows before they are merged.
   Tensor d_normed = tp_summand(rank_, tape.rows, tape.norm.x.columns());
   const ConstMatrix& gradient = tape.gradients.front();
   linears_.front().backward_input_part({d_normed.view().data, gradient.rows, merge_ * d_normed.columns()},

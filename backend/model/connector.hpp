@@ -1,4 +1,4 @@
-// The end of the encoder: its last norm, the connector's MLP, and the means that become tokens of the LLM.
+// The encoder ends here: its last norm, the connector's MLP, and the means that become tokens of the LLM.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What turns a stage's input into rows of its width: pixels of patches at the beginning of the encoder, and
-// ids of text and the encoder's tokens at that of the LLM.
+// Embeddings turn a stage's input into rows of its width: pixels of patches at the beginning of the encoder,
+// and ids of text and the encoder's tokens at that of the LLM.
 #pragma once
 
 #include "backend/model/linear.hpp"

@@ -1,4 +1,4 @@
-// The layers that all modules are made of: linear layers and norms.
+// All modules are made of these layers: linear layers and norms.
 #pragma once
 
 #include <string>

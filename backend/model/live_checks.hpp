@@ -1,4 +1,4 @@
-// Checks that find models and batches which cannot be computed live, before anything is made of them.
+// These checks find models and batches that cannot be computed live, before anything is made of them.
 #pragma once
 
 #include <span>

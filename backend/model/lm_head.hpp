@@ -1,4 +1,4 @@
-// The end of the LLM: its last norm, the head over the vocabulary, which is split over tp, and the loss.
+// The LLM ends here: its last norm, the head over the vocabulary, which is split over tp, and the loss.
 #pragma once
 
 #include "backend/model/linear.hpp"
@@ -25,7 +25,7 @@ class LmHead {
   void backward_weight(LmHeadTape& tape) const;
 
  private:
-  /// Returns of each row maximum, sum and target's logit over the whole vocabulary.
+  /// Returns, for each row, maximum, sum and target's logit over the whole vocabulary.
   SumTensor merged_parts(const Tensor& logits, Indices targets) const;
 
   const RankContext& rank_;

@@ -1,4 +1,4 @@
-// What the stages of a plan get of one global batch: pixels, tokens, and which row belongs where.
+// The stages of a plan get their part of one global batch: pixels, tokens, and which row belongs where.
 #pragma once
 
 #include <cstdint>
@@ -43,11 +43,12 @@ struct LlmInput : PackedRows {
 /// A BatchContent has one global batch under one assignment. What is given to it outlives it.
 class BatchContent {
  public:
+  /// Places the samples.
   /// @throws Error (input) as require_live().
   BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                const Assignment& assignment, std::uint64_t seed);
 
-  /// Return what a dp rank has in a microbatch; `pixels` says whether the encoder's are asked for.
+  /// These return what a dp rank has in a microbatch; `pixels` says whether the encoder's are asked for.
   EncoderInput encoder(int microbatch, int encoder_dp, bool pixels) const;
   LlmInput llm(int microbatch, int llm_dp) const;
 

@@ -1,4 +1,5 @@
-// Which tensors the layers of a model have, and which part of each a tp rank of a stage holds.
+// A parameter list says which tensors the layers of a model have, and which part of each a tp rank of a stage
+// holds.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct Parameter {
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
-  /// Says that it is whole on every tp rank, and its gradient a sum over the rows that a rank holds: with
-  /// sequence parallelism only the tp ranks' sum is the gradient.
+  /// Says that the parameter is whole on every tp rank, and its gradient a sum over the rows that a rank
+  /// holds: with sequence parallelism only the tp ranks' sum is the gradient.
   bool by_held_rows = false;
   std::int64_t offset = 0;  ///< of its first value in the flat arrays
 

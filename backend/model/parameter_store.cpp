@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest
 
-/// The sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
+/// Returns the sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
 double normal(Random& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += random.uniform();

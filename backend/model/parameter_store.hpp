@@ -1,4 +1,4 @@
-// The parameters of a stage in the memory of one rank: weights, gradients and the optimizer's states.
+// A rank keeps the parameters of a stage in its memory: weights, gradients and the optimizer's states.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class ParameterStore {
   /// Returns all gradients as one row.
   Sums gradients() { return gradients_; }
   void zero_gradients(const RankContext& rank);
-  /// Sums over tp, with sequence parallelism, those gradients of which each rank has the part of its rows. To
-  /// be called once, when all backwards are done.
+  /// Sums over tp, with sequence parallelism, those gradients of which each rank has the part of its rows. It
+  /// is called once, when all backwards are done.
   void sum_over_tp(const RankContext& rank);
 
   /// Does one step of the optimizer on this rank's shard.
@@ -49,7 +49,8 @@ class ParameterStore {
   Range held(const Parameter& parameter, Kind which) const;
   /// Returns whether this rank holds all values of its parameters, and not those of its shard alone.
   bool holds_all(Kind which) const { return shards_ == 1 || !is_sharded(which); }
-  /// Sets them. Weights are rounded from what is written, and their masters are not.
+  /// Sets the values of this rank's part of a tensor. Weights are rounded from what is written, and their
+  /// masters are not.
   void write(const RankContext& rank, const Parameter& parameter, Kind which,
              const std::vector<double>& values);
 

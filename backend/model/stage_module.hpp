@@ -1,4 +1,5 @@
-// A pipeline stage on one rank: what it holds of encoder, connector and LLM, forward and backward.
+// A StageModule is a pipeline stage on one rank: what it holds of encoder, connector and LLM, forward and
+// backward.
 #pragma once
 
 #include <memory>
@@ -40,8 +41,9 @@ class StageModule {
   const StagePlace& place() const { return place_; }
   ParameterStore& parameters() { return store_; }
 
-  /// Return what this rank has of a microbatch when it comes from the stage before, and goes to the stage
-  /// after this one: between encoder and LLM all rows, between stages of one of them those that it holds.
+  /// These return what this rank has of a microbatch when it comes from the stage before, and goes to the
+  /// stage after this one: between encoder and LLM all rows, between stages of one of them those that it
+  /// holds.
   std::int64_t input_columns() const;
   std::int64_t input_rows(const StageInput& input) const;
   std::int64_t output_columns() const;

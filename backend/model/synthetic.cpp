@@ -12,7 +12,7 @@
 namespace dflop {
 namespace {
 
-/// Random numbers of one part of a sample. The zero byte keeps "a" + "b" from being "ab".
+/// Returns random numbers for one part of a sample. The zero byte keeps "a" + "b" from being "ab".
 Random random_of(std::uint64_t seed, const Sample& sample, const std::string& part) {
   return Random(seed, stable_hash(sample.id + '\0' + part));
 }
@@ -28,8 +28,8 @@ std::int64_t sequence_tokens(const Sample& sample, std::int64_t sequence) {
                                        std::to_string(sequence));
 }
 
-/// Row class + 1 of the Walsh-Hadamard matrix of order 16, three times: rows are orthogonal, and none is
-/// constant.
+/// Returns row class + 1 of the Walsh-Hadamard matrix of order 16, three times: rows are orthogonal, and none
+/// is constant.
 float pattern(int image_class, int value) {
   const auto both = static_cast<unsigned>(image_class + 1) & static_cast<unsigned>(value % 16);
   return std::popcount(both) % 2 == 0 ? 1.0F : -1.0F;

@@ -1,4 +1,4 @@
-// What a sample contains, made up from its shape: images of a few classes, and text whose answers depend on
+// A sample's content is made up from its shape: images of a few classes, and text whose answers depend on
 // them, so that a model can learn to give them. Everything follows from the seed and the sample alone: any
 // rank makes its part by itself.
 #pragma once
@@ -31,7 +31,7 @@ std::vector<float> sequence_pixels(std::uint64_t seed, const Sample& sample, std
 /// vocabulary, as for 128 and 512.
 std::vector<std::int32_t> text_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary);
 
-/// The target of a position whose prediction is not trained.
+/// This is the target of a position whose prediction is not trained.
 inline constexpr std::int32_t kNoTarget = -1;
 
 /// Returns per LLM position of the sample (encoder tokens, then text), the id of the next token where that is

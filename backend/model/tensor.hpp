@@ -1,4 +1,4 @@
-// What one rank works with: its device and its end of the communicator, and memory in the shape of matrices.
+// One rank works with these: its device and its end of the communicator, and memory in the shape of matrices.
 #pragma once
 
 #include <memory>
@@ -85,7 +85,7 @@ void upload(const RankContext& rank, void* data, Element element, std::span<cons
 /// Copies values back as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, Element element, std::size_t count);
 
-/// Return the type of activations and weights, and that of sums, as collectives name them.
+/// These return the type of activations and weights, and that of sums, as collectives name them.
 Element element_of(DType dtype);
 Element sum_element_of(DType dtype);
 

@@ -5,7 +5,8 @@
 namespace dflop {
 namespace {
 
-/// Where the held values of a parameter stand in the whole tensor; calls visit(held index, whole index).
+/// Calls visit(held index, whole index) for each held value of a parameter: where it stands in the whole
+/// tensor.
 template <typename Visit>
 void for_each_value(const Parameter& parameter, const Visit& visit) {
   std::size_t held = 0;
@@ -18,7 +19,7 @@ void for_each_value(const Parameter& parameter, const Visit& visit) {
   }
 }
 
-/// Its place in the whole tensor.
+/// Reads a parameter's place in the whole tensor.
 Parameter read_parameter(ByteReader& reader) {
   Parameter parameter;
   parameter.name = reader.get_text();

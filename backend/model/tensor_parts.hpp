@@ -1,4 +1,4 @@
-// Whole tensors from the parts that ranks hold, in whatever process.
+// Whole tensors are put together from the parts that ranks hold, in whatever process.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ void merge_parts(const std::string& parts, WholeTensors& tensors);
 /// Returns a rank's part of a whole tensor. @throws Error (input) naming it where it has another shape.
 std::vector<double> part_of(const WholeTensor& whole, const Parameter& parameter);
 
-/// Return whole tensors as bytes, and read them back.
+/// These return whole tensors as bytes, and read them back.
 std::string to_bytes(const WholeTensors& tensors);
 WholeTensors whole_tensors(const std::string& bytes);
 

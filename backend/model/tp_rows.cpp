@@ -5,7 +5,7 @@
 namespace dflop {
 namespace {
 
-/// Of all ranks' shards together.
+/// Returns the rows of all ranks' shards together.
 std::int64_t padded_rows(const RankContext& rank, std::int64_t rows) {
   return has_shards(rank) ? rank.tp_size() * held_rows(rank, rows) : rows;
 }

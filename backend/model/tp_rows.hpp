@@ -1,6 +1,6 @@
-// Rows of activations between the regions of tensor parallelism: each rank has all of them or, with sequence
-// parallelism, its shard (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
-// Models", section 4.2.2). Shards are of equal length: the last ones end with rows of no token.
+// Rows of activations lie between the regions of tensor parallelism: each rank has all of them or, with
+// sequence parallelism, its shard (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+// Transformer Models", section 4.2.2). Shards are of equal length: the last ones end with rows of no token.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// Returns whether the ranks of its tp group have shards.
+/// Returns whether the ranks of this rank's tp group have shards.
 bool has_shards(const RankContext& rank);
 
 /// Returns how many rows a rank holds of `rows`: its shard's, rows of no token included, or all.

@@ -30,7 +30,7 @@ AllRows TransformerLayer::all_rows(const Tensor& held, std::int64_t rows) const 
   return {rank_, held, rows, "the rows of a layer"};
 }
 
-/// Computes all of the tape from its input, and the output where it is asked for.
+/// Computes all of the tape from its input, and the output where that is asked for.
 Tensor TransformerLayer::fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const {
   Kernels& kernels = rank_.kernels;
   norm1_.forward(tape.norm1);

@@ -1,4 +1,4 @@
-// Transformer layers with an explicit backward, each: norm, attention, norm, MLP, each half added to its
+// Transformer layers have an explicit backward; each is norm, attention, norm, MLP, each half added to its
 // input. LLM layers (gated_mlp) have RMS norms, SwiGLU and no biases; encoder layers have layer norms, GELU
 // and biases. Queries and keys are turned by their positions in both.
 #pragma once
@@ -39,7 +39,7 @@ struct LayerTape {
   NormTape norm2;  ///< of what attention and the input are together
   Tensor up;
   Tensor activated;
-  // Gradients, from the input part of a backward to its weight part:
+  // These are gradients, from the input part of a backward to its weight part.
   Tensor d_out;
   AllRows d_out_all;
   Tensor d_up;

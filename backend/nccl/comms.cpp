@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/error.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {
@@ -15,6 +16,18 @@ constexpr std::chrono::microseconds kPoll{20};
 constexpr std::chrono::milliseconds kTimeForTheReason{1000};
 
 }  // namespace
+
+NcclTable load_nccl() {
+  constexpr int kLeastVersion = NCCL_VERSION(2, 22, 0);
+  const SharedLibrary library({"libnccl.so.2"}, cuda_folders(), "communication between GPUs");
+  const NcclTable table(library);
+  int version = 0;
+  if (table.get_version(&version) != ncclSuccess || version < kLeastVersion) {
+    throw Error(ErrorKind::no_device, library.name() + " has version " + std::to_string(version) +
+                                          "; expected at least " + std::to_string(kLeastVersion));
+  }
+  return table;
+}
 
 NcclComms::NcclComms(const NcclTable& table, Rendezvous& rendezvous)
     : table_(table), rendezvous_(rendezvous) {}

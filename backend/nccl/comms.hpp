@@ -1,5 +1,5 @@
-// The functions of NCCL that are used, and its communicators of one rank: made together with other ranks,
-// used by one thread, and ended from any.
+// NcclComms has NCCL's communicators of one rank: made together with other ranks, used by one thread, and
+// ended from any.
 #pragma once
 
 #include <nccl.h>
@@ -38,13 +38,18 @@ struct NcclTable : FunctionTable {
   decltype(&ncclReduceScatter) reduce_scatter = function("ncclReduceScatter");
 };
 
+/// Looks up NCCL's functions.
+/// @throws Error (no_device) where the library is missing, or older than 2.22: those before abort the
+/// communicators of a group one after another.
+NcclTable load_nccl();
+
 /// NcclComms has a rank's communicators. None of NCCL's calls may wait for a rank that is gone, so
 /// communicators are non-blocking: a call that needs others is entered, and asked about until it is done or
 /// the run has ended. Once it has, for whatever reason, all of them are aborted, which ends their kernels,
 /// and every call throws as Rendezvous::check().
 class NcclComms {
  public:
-  /// Takes what outlives it.
+  /// Takes the table and the rendezvous, which outlive it.
   NcclComms(const NcclTable& table, Rendezvous& rendezvous);
   ~NcclComms();
   NcclComms(const NcclComms&) = delete;
@@ -61,7 +66,7 @@ class NcclComms {
 
   /// Returns what NCCL has found by itself, as a connection that broke. From any thread.
   std::optional<std::string> failure();
-  /// Aborts all, from any thread. Nothing can be made or entered afterwards.
+  /// Aborts all communicators, from any thread. Nothing can be made or entered afterwards.
   void abort_all();
 
  private:
@@ -74,8 +79,8 @@ class NcclComms {
   const NcclTable& table_;
   Rendezvous& rendezvous_;
   std::mutex mutex_;  // of the following, and held in every call of NCCL
-  /// At places that stay: NCCL writes a communicator to its place once more when it is made, by a thread of
-  /// its own, which ends with the communicator and not with the call that waits for it.
+  /// Communicators are at places that stay: NCCL writes a communicator to its place once more when it is
+  /// made, by a thread of its own, which ends with the communicator and not with the call that waits for it.
   std::deque<ncclComm_t> comms_;
   bool ended_ = false;
 };

@@ -37,7 +37,8 @@ std::string joined(const RankGroup& group) {
 
 using SharedEvent = std::shared_ptr<DeviceEvent>;
 
-/// Receives and collectives that the device has not come past, for the thread that watches over them.
+/// PendingWork has the receives and collectives that the device has not come past, for the thread that
+/// watches over them.
 class PendingWork {
  public:
   explicit PendingWork(const NcclSeam& seam) : seam_(seam) {}
@@ -48,7 +49,7 @@ class PendingWork {
     work_.push_back({std::move(what), std::move(come), std::move(done), {}});
   }
 
-  /// The first that the device is held up by; the time begins when that is first seen.
+  /// Returns the first work that the device is held up by; the time begins when that is first seen.
   std::optional<RankWait> waits_for() {
     const std::lock_guard lock(mutex_);
     for (Work& work : work_) {
@@ -236,7 +237,7 @@ void NcclCommunicator::collective(const std::string& what, const RankGroup& grou
   pending_.add(wait, last_, recorded(stream));
 }
 
-/// To be asked for while the communicator is there.
+/// Returns the last arrival, to be asked for while the communicator is there.
 Arrival NcclCommunicator::arrival() const {
   return [&rendezvous = rendezvous_, event = last_, what = last_what_] {
     rendezvous.check();

@@ -1,4 +1,4 @@
-// Communication between GPUs of different processes, through NCCL.
+// GPUs of different processes communicate here, through NCCL.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ namespace dflop {
 
 /// An NcclSeam is what the communicator needs of the rank's GPU.
 struct NcclSeam {
-  /// Makes views of it that have no stream and no memory in common: one that gives memory back may make its
-  /// streams wait for each other. The GPU is the calling threads' current one.
+  /// Makes views of the GPU that have no stream and no memory in common: one that gives memory back may make
+  /// its streams wait for each other. The GPU is the calling threads' current one.
   std::function<std::unique_ptr<Device>()> new_device;
   std::function<cudaStream_t(DeviceStream&)> native_stream;
   /// Returns whether the device has come to an event that was recorded; from any thread.

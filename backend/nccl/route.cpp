@@ -32,7 +32,7 @@ NcclRoute::NcclRoute(const NcclParts& parts, const RankRoute& route, bool is_sou
       stream_(parts.seam.new_device()->make_stream()),
       nothing_(parts.memory.take(1, *stream_)) {}
 
-/// One that is free, or a new one: waiting for one would be waiting for the receiver.
+/// Returns a copy that is free, or a new one: waiting for one would be waiting for the receiver.
 NcclRoute::Copy& NcclRoute::copy_of(std::size_t bytes, DeviceStream& stream) {
   for (std::size_t i = 0; i < copies_.size() && is_sent(copies_[i]); ++i) {
     if (copies_[i].buffer->bytes() < bytes) continue;

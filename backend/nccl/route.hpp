@@ -1,4 +1,5 @@
-// One direction between two ranks: a communicator of NCCL, a stream, and copies of what is being sent.
+// A route is one direction between two ranks: a communicator of NCCL, a stream, and copies of what is being
+// sent.
 #pragma once
 
 #include <deque>
@@ -48,7 +49,7 @@ class NcclRoute {
   bool all_sent() const;  ///< that was to be sent by now
 
  private:
-  /// A Copy is one of a message until it is sent, and for later ones after that.
+  /// A Copy holds a message until it is sent, and later ones after that.
   struct Copy {
     std::unique_ptr<Buffer> buffer;
     std::unique_ptr<DeviceEvent> copied;

@@ -13,21 +13,6 @@
 namespace dflop {
 namespace {
 
-/// Looks up NCCL's functions.
-/// @throws Error (no_device) where the library is missing, or older than 2.22: those before abort the
-/// communicators of a group one after another.
-NcclTable load_nccl() {
-  constexpr int kLeastVersion = NCCL_VERSION(2, 22, 0);
-  const SharedLibrary library({"libnccl.so.2"}, cuda_folders(), "communication between GPUs");
-  const NcclTable table(library);
-  int version = 0;
-  if (table.get_version(&version) != ncclSuccess || version < kLeastVersion) {
-    throw Error(ErrorKind::no_device, library.name() + " has version " + std::to_string(version) +
-                                          "; expected at least " + std::to_string(kLeastVersion));
-  }
-  return table;
-}
-
 /// Returns the index of a process's GPU. Launchers may let each process see its own alone.
 int gpu_of(const LaunchEnvironment& launch, int gpus) {
   if (gpus == 1) return 0;
@@ -51,7 +36,7 @@ class NcclWorld final : public ProcessWorld {
   }
 
   std::string device_name() const override { return gpu_->name(); }
-  /// Is not in profiles yet, which are measured within one process.
+  /// NCCL's version is not in profiles yet, which are measured within one process.
   std::string software() const override {
     int version = 0;
     if (table_.get_version(&version) != ncclSuccess) return "NCCL";

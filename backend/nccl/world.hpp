@@ -1,5 +1,5 @@
-// A World of processes that have a GPU each and communicate through NCCL. The header needs neither; what it
-// declares is there only in builds with both.
+// The processes of this World have a GPU each and communicate through NCCL. The header needs neither CUDA nor
+// NCCL; what it declares is there only in builds with both.
 #pragma once
 
 #include <memory>

@@ -37,7 +37,8 @@ std::string system_reason() {
   return std::strerror(errno);  // NOLINT(concurrency-mt-unsafe): glibc's is safe for known errors
 }
 
-/// Null where the name is not known; `problem` says why. No host: all addresses of this machine.
+/// Returns the addresses of a host; null where the name is not known, as `problem` says. No host: those of
+/// this machine.
 Addresses addresses_of(const char* host, int port, std::string& problem) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -74,7 +75,7 @@ void set(const Descriptor& socket, int level, int option, int value) {
   ::setsockopt(socket.number(), level, option, &value, sizeof value);  // what is not known does without
 }
 
-/// Not open where no address could be taken; errno is that of the last.
+/// Listens at the first address that can be taken. Not open where none can; errno is then that of the last.
 Descriptor listen_on(const addrinfo* addresses) {
   int problem = 0;
   for (const addrinfo* a = addresses; a != nullptr; a = a->ai_next) {
@@ -89,7 +90,7 @@ Descriptor listen_on(const addrinfo* addresses) {
   return {};
 }
 
-/// Waits for a connection that was begun. 0, or the system's error.
+/// Waits for a connection that was begun. Returns 0, or the system's error.
 int finish_connecting(const Descriptor& socket, Deadline deadline) {
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

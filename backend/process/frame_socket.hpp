@@ -1,4 +1,4 @@
-// Frames over TCP: what processes of a run tell each other, in pieces that arrive whole.
+// Processes of a run tell each other things in frames over TCP, which arrive whole.
 #pragma once
 
 #include <chrono>
@@ -88,14 +88,14 @@ Descriptor connect_to(const std::string& host, int port, Deadline deadline);
 /// Returns the next connection; closed where there is none now.
 Descriptor accept_from(const Descriptor& listener);
 
-/// Sends all of it; returns false where the other side is gone, or takes nothing for as long as the
+/// Sends all bytes; returns false where the other side is gone, or takes nothing for as long as the
 /// connection's limit.
 bool send_bytes(const Descriptor& to, std::string_view bytes);
 
 /// Ends a connection: neither side receives anything any more.
 void shut_down(const Descriptor& connection);
 
-/// Appends what is there; returns false at its end.
+/// Appends the bytes that have come; returns false at its end.
 bool receive_bytes(const Descriptor& from, FrameBuffer& into);
 
 /// Lets a connection notice within about half a minute that the other machine is lost, as long as nothing is

@@ -1,4 +1,4 @@
-// Which rank of a run this process is: what its launcher has put into the environment.
+// A process learns which rank of a run it is from what its launcher has put into the environment.
 #pragma once
 
 #include <functional>

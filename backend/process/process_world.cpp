@@ -26,7 +26,7 @@ Values read_values(const std::string& bytes) {
   return values;
 }
 
-/// What of a rank's values is another than rank 0's; nothing where all are the same.
+/// Says which of a rank's values differs from rank 0's; nothing where all are the same.
 std::string difference(const Values& first, const Values& other, std::size_t rank) {
   if (first.size() != other.size()) return "processes are of different versions";
   for (std::size_t i = 0; i < first.size(); ++i) {

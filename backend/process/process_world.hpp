@@ -1,4 +1,4 @@
-// A World whose ranks are processes, one each.
+// The ranks of a ProcessWorld are processes, one each.
 #pragma once
 
 #include <string>
@@ -38,7 +38,7 @@ class ProcessWorld : public World {
   Rendezvous rendezvous_;
 };
 
-/// Compares what all processes must have the same of, by name.
+/// Compares, by name, what must be the same in all processes.
 /// @throws Error (input) in all of them, naming the first that differs and whose it is.
 void require_agreement(World& world, const std::vector<std::pair<std::string, std::string>>& values);
 

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTickMs = 100;
+constexpr int kRendezvousTickMs = 100;
 constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
 constexpr std::chrono::seconds kGrace{5};  // for rank 0 to say how the run ended
 constexpr int kPings = 5;
@@ -60,12 +60,12 @@ Rendezvous::~Rendezvous() {
 void Rendezvous::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     pollfd polled{connection_.number(), POLLIN, 0};
-    if (::poll(&polled, 1, kTickMs) > 0 && !read()) return;
+    if (::poll(&polled, 1, kRendezvousTickMs) > 0 && !read()) return;
     check_wait();
   }
 }
 
-/// False where nothing more will come.
+/// Reads what has come; returns false where nothing more will come.
 bool Rendezvous::read() {
   std::string problem =
       "rank 0 is gone: its connection was closed without a reason; its process was ended, or "
@@ -149,7 +149,7 @@ void Rendezvous::send(const Frame& frame) {
   shut_down(connection_);  // part of it may be on its way, and nothing can follow; the thread hears of it
 }
 
-/// The first reason stays: what follows is its consequence.
+/// Ends the run. The first reason stays: what follows is its consequence.
 void Rendezvous::end_run(const std::string& reason, bool was_late) {
   {
     const Lock lock(mutex_);

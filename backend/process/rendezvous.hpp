@@ -1,5 +1,5 @@
-// Where the processes of a run meet: they pass each other values through rank 0, and the end of one is the
-// end of all.
+// The processes of a run meet in a rendezvous: they pass each other values through rank 0, and the end of one
+// is the end of all.
 #pragma once
 
 #include <condition_variable>
@@ -42,7 +42,7 @@ class Rendezvous {
   /// @throws Error (internal) naming the ranks that have not come in time, a port that is taken, or another
   /// run's ranks there; Error (usage) for a host whose name is not known.
   explicit Rendezvous(const RendezvousOptions& options);
-  /// Without leave() or abort() before, the others take it for a failure.
+  /// Ends the connection. Without leave() or abort() before, the others take it for a failure.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;

@@ -20,17 +20,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTickMs = 100;
+constexpr int kRendezvousServerTickMs = 100;
 constexpr std::chrono::seconds kAnswerTime{2};  // for what each rank waits for
 constexpr std::chrono::seconds kHelloTime{30};  // who is silent for longer keeps no descriptor
 constexpr std::uint64_t kMostHelloBytes = 4096;
-constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
+constexpr std::uint64_t kServerMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
 
 Deadline after(Seconds time) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
 }
 
-/// "rank ranks", of whoever has connected.
+/// Reads "rank ranks", of whoever has connected.
 bool read_hello(const std::string& key, int& rank, int& ranks) {
   const char* const end = key.data() + key.size();
   const auto [space, first] = std::from_chars(key.data(), end, rank);
@@ -69,7 +69,7 @@ void RendezvousServer::run(const std::stop_token& stop) {
 void RendezvousServer::wait() {
   std::vector<pollfd> polled = {{wake_read_.number(), POLLIN, 0}, {listener_.number(), POLLIN, 0}};
   for (const auto& peer : peers_) polled.push_back({peer->connection.number(), POLLIN, 0});
-  if (::poll(polled.data(), polled.size(), kTickMs) <= 0) return;
+  if (::poll(polled.data(), polled.size(), kRendezvousServerTickMs) <= 0) return;
   for (std::size_t i = 0; i + 2 < polled.size(); ++i) {
     if (polled[i + 2].revents != 0 && peers_[i]->connection.is_open()) read(*peers_[i]);
   }
@@ -88,7 +88,7 @@ void RendezvousServer::accept() {
 void RendezvousServer::read(Peer& peer) {
   try {
     const bool open = receive_bytes(peer.connection, peer.received);
-    while (auto frame = peer.received.next(peer.rank < 0 ? kMostHelloBytes : kMostBytes)) {
+    while (auto frame = peer.received.next(peer.rank < 0 ? kMostHelloBytes : kServerMostBytes)) {
       handle(peer, std::move(*frame));
       if (!peer.connection.is_open()) return;
     }
@@ -236,7 +236,7 @@ void RendezvousServer::check_times() {
   }
 }
 
-/// The first reason stays: what follows is its consequence.
+/// Ends the run. The first reason stays: what follows is its consequence.
 void RendezvousServer::end_run(const std::string& reason, const std::string& origin) {
   if (ended_) return;
   ended_ = Frame{FrameKind::ended, origin, 0, reason};
@@ -260,7 +260,7 @@ RendezvousServer::Peer* RendezvousServer::peer_of(int rank) {
   return nullptr;
 }
 
-/// "ranks 2, 3 have".
+/// Returns "ranks 2, 3 have".
 std::string RendezvousServer::missing() const {
   std::string ranks;
   int count = 0;

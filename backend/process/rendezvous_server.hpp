@@ -1,4 +1,4 @@
-// The meeting point of a run's processes, a thread of rank 0's.
+// A run's processes meet at this server, a thread of rank 0's.
 #pragma once
 
 #include <map>

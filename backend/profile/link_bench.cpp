@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<std::size_t, 6> kSizes = {1 << 10, 1 << 12, 1 << 14,
                                                1 << 16, 1 << 18, 1 << 20};  // bytes
-constexpr int kRepeats = 15;
+constexpr int kLinkRepeats = 15;
 constexpr int kWarmUps = 3;
 
 ProfileLine line_through(const std::vector<LinkSample>& samples) {
@@ -42,8 +42,8 @@ void let_others_fall_asleep(const LinkEnd& end) {
   }
 }
 
-/// Seconds from when rank 0, which the others wait for, begins step(rank) until the last rank has ended it:
-/// the median of some. `meet` brings all ranks together.
+/// A LateRankBench measures from when rank 0, which the others wait for, begins step(rank) until the last
+/// rank has ended it: the median of some. `meet` brings all ranks together.
 class LateRankBench {
  public:
   LateRankBench(const std::vector<LinkEnd>& ends, std::size_t ranks) : ends_(ends), times_(ranks) {}
@@ -53,7 +53,7 @@ class LateRankBench {
     const LinkEnd& end = ends_[rank];
     const std::unique_ptr<DeviceEvent> begin = end.device.make_event();
     const std::unique_ptr<DeviceEvent> done = end.device.make_event();
-    for (int i = 0; i < kWarmUps + kRepeats; ++i) {
+    for (int i = 0; i < kWarmUps + kLinkRepeats; ++i) {
       meet();
       end.stream.synchronize();
       if (rank == 0) {
@@ -69,10 +69,10 @@ class LateRankBench {
     }
   }
 
-  /// After all ranks have run.
+  /// Returns the median in seconds; it is called after all ranks have run.
   double duration() const {
     std::vector<double> durations;
-    for (std::size_t i = 0; i < kRepeats; ++i) {
+    for (std::size_t i = 0; i < kLinkRepeats; ++i) {
       Nanoseconds last{0};
       for (const auto& times : times_) last = std::max(last, times[i]);
       durations.push_back(Seconds(last - begins_[i]).count());

@@ -1,4 +1,4 @@
-// Measures messages and all-reduces between the ranks of this process.
+// This file measures messages and all-reduces between the ranks of this process.
 #pragma once
 
 #include <map>

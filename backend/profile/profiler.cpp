@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// What a rank of the measuring works with.
+/// A Rank is what a rank of the measuring works with.
 struct Rank {
   std::unique_ptr<Device> device;
   std::unique_ptr<Communicator> communicator;
@@ -22,7 +22,7 @@ struct Rank {
   std::unique_ptr<Kernels> kernels;
 };
 
-/// Seconds of one optimizer step by its parameters.
+/// Returns the seconds of one optimizer step by its parameters.
 ProfileLine measure_optimizer(const RankContext& rank) {
   constexpr int kRepeats = 9;
   std::vector<LinkSample> samples;
@@ -58,7 +58,7 @@ RankContext context_of(const Rank& rank, const RankGroup& tp = {{0}}, int tp_ran
   return {*rank.device, *rank.stream, *rank.kernels, *rank.communicator, tp, tp_rank, sequence_parallel};
 }
 
-/// The first ranks in groups of tp: as many groups as `busy` ranks fill, one at least.
+/// Returns the first ranks in groups of tp: as many groups as `busy` ranks fill, one at least.
 std::vector<RankContext> in_tp_groups(const std::vector<Rank>& ranks, const TpMode& mode, int busy) {
   const int tp = mode.tp;
   std::vector<RankContext> contexts;

@@ -1,4 +1,4 @@
-// Measures the profile of a model on the ranks of a live run.
+// This file measures the profile of a model on the ranks of a live run.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct ProfilerOptions {
   DType dtype = DType::f32;
   std::vector<TpMode> modes{{}};  ///< of the tables, rising; the budget is shared out
   int busy = 1;  ///< ranks that run units while they are measured, those that measure among them
-  /// Has tables of the same model, machine and settings, which are taken over, and sums of more ranks than
-  /// there are here. Null: none.
+  /// This has tables of the same model, machine and settings, which are taken over, and sums of more ranks
+  /// than there are here. Null: none.
   const ProfileTables* earlier = nullptr;
-  /// Is called with what there is, a whole profile of fewer modes, whenever the tables of one are measured
-  /// and others are still to be.
+  /// This is called with what there is, a whole profile of fewer modes, whenever the tables of one are
+  /// measured and others are still to be.
   std::function<void(const ProfileTables&)> on_tables = {};
 };
 

@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
 constexpr double kRopeBase = 10'000;
-// What a core's own caches hold, several times, and much of its share of the last level: between two passes
-// of a layer a step goes through tens of MB. On a machine with 1 MiB and a share of 16 MiB one rank's steps
-// were predicted 4.7 % too short with 4 MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of four
-// runs of `dflop fidelity --steps 24 --budget-s 8` with the grid's plan "one rank").
+// This is what a core's own caches hold, several times, and much of its share of the last level: between two
+// passes of a layer a step goes through tens of MB. On a machine with 1 MiB and a share of 16 MiB one rank's
+// steps were predicted 4.7 % too short with 4 MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of
+// four runs of `dflop fidelity --steps 24 --budget-s 8` with the grid's plan "one rank").
 constexpr std::int64_t kColdValues = std::int64_t{1} << 21;
 constexpr std::int64_t kFlushes = 4;  // caches that are written to flush one
 
@@ -146,8 +146,8 @@ void UnitBench::flush() {
 template <typename Work>
 double UnitBench::timed(const Work& work) {
   rank_.compute.synchronize();
-  // Before the clock starts, and while the host enters the work, so that the device finds it when it gets
-  // there.
+  // This is done before the clock starts, and while the host enters the work, so that the device finds it
+  // when it gets there.
   flush();
   rank_.compute.record(*begin_);
   work();

@@ -1,4 +1,4 @@
-// Runs single parts of a model on one rank, and says what each pass took and what it keeps.
+// A UnitBench runs single parts of a model on one rank, and says what each pass took and what it keeps.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ class UnitBench {
   /// Lets caches hold something else, as they do where a run comes to a pass: since the same layer was last
   /// at work the others of its rank have been. What a pass gets from the one before it is made afterwards.
   void forget();
-  /// Flushes the device's cache before a pass, where there is one.
+  /// Flushes the device's cache, where it has one, before a pass.
   void flush();
   Tensor random_tensor(std::int64_t rows, std::int64_t columns);
   /// Returns what the rank holds of so many rows between the regions of tensor parallelism.

@@ -25,7 +25,7 @@ constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of b
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
 
-/// A point and what its rounds took.
+/// Samples are a point and what its rounds took.
 struct Samples {
   ProfileUnit unit;
   std::int64_t tokens = 0;
@@ -52,7 +52,7 @@ struct Samples {
   }
 };
 
-/// All points, the smallest first.
+/// Returns all points, the smallest first.
 std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens) {
   std::vector<Samples> points;
   for (std::int64_t x = kFewestTokens; x <= most_tokens; x *= 2) {
@@ -66,7 +66,7 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
   return points;
 }
 
-/// One of the ranks that run units.
+/// A UnitProfiler is one of the ranks that run units.
 class UnitProfiler {
  public:
   UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank,
@@ -104,7 +104,7 @@ class UnitProfiler {
   }
 
  private:
-  /// What the first rank of the tp group says, once all of the group have come to ask.
+  /// Returns what the first rank of the tp group says, once all of the group have come to ask.
   bool agree(bool own) {
     if (rank_.tp_size() == 1) return own;
     const std::array<float, 1> said{rank_.tp_rank == 0 && own ? 1.0F : 0.0F};

@@ -1,4 +1,5 @@
-// Measures the units of a model in one mode of tensor parallelism, on one or more ranks at the same time.
+// This file measures the units of a model in one mode of tensor parallelism, on one or more ranks at the same
+// time.
 #pragma once
 
 #include <cstdint>

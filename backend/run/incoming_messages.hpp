@@ -1,4 +1,4 @@
-// In which order a rank takes the messages of an iteration.
+// IncomingMessages say in which order a rank takes the messages of an iteration.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace dflop {
 
-/// The messages to one group. A program orders those from a stage to a stage. Two groups may hold several
-/// stages each, though, and what goes between two ranks arrives as it was sent; so a rank may have to take
-/// messages that it needs later before the one that it needs now.
+/// IncomingMessages are the messages to one group. A program orders those from a stage to a stage. Two groups
+/// may hold several stages each, though, and what goes between two ranks arrives as it was sent; so a rank
+/// may have to take messages that it needs later before the one that it needs now.
 class IncomingMessages {
  public:
   struct Incoming {
@@ -20,14 +20,14 @@ class IncomingMessages {
     bool activations = false;  ///< of the stage's input; else the gradient of its output
   };
 
-  /// Of no program.
+  /// Makes the messages of no program.
   IncomingMessages() = default;
   IncomingMessages(const Program& program, std::size_t group);
 
   const Incoming& at(std::int32_t message) const { return incoming_.at(message); }
 
-  /// The messages to take now so that `message` is there, in their order and with it as the last; none where
-  /// an earlier call had it in its answer.
+  /// Returns the messages to take now so that `message` is there, in their order and with it as the last;
+  /// none where an earlier call had it in its answer.
   std::vector<std::int32_t> take_until(std::int32_t message);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// One rank of this process with all that is its own.
+/// A Rank is one rank of this process with all that is its own.
 struct LiveExecutor::Rank {
   int rank;
   std::size_t group;
@@ -46,7 +46,7 @@ void add_lockstep(std::vector<LiveSpan>& group, const std::vector<LiveSpan>& ran
   }
 }
 
-/// Per stage, the first group that holds it.
+/// Returns, per stage, the first group that holds it.
 std::vector<std::size_t> first_groups(const Program& layout) {
   std::vector<std::size_t> groups(layout.stages.size(), layout.groups.size());
   for (std::size_t g = layout.groups.size(); g-- > 0;) {
@@ -59,7 +59,7 @@ std::vector<std::size_t> first_groups(const Program& layout) {
   return groups;
 }
 
-/// The next rank's record, of a group of which the first rank does the same and came before it.
+/// Joins the next rank's record, of a group of which the first rank does the same and came before it.
 void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader, double& loss) {
   const auto group = reader.get<std::size_t>();
   const bool first = reader.get<int>() == 0;
@@ -121,7 +121,7 @@ void LiveExecutor::make_ranks(const Program& layout, DType dtype) {
 
 LiveExecutor::~LiveExecutor() = default;
 
-/// One rank's part of joined(), on the clock of the leading process.
+/// Writes one rank's part of joined(), on the clock of the leading process.
 void LiveExecutor::add_record(ByteWriter& writer, const Rank& rank, LiveRankResult result,
                               Nanoseconds offset) {
   for (LiveSpan& span : result.spans) {
@@ -184,7 +184,7 @@ LiveResult LiveExecutor::run_ranks(const Iteration& iteration, const StepOptions
   return joined(step.program, world_.gather(own.take()));
 }
 
-/// What the ranks of all processes have noted, in their order; nothing where these are not known.
+/// Returns what the ranks of all processes have noted, in their order; nothing where these are not known.
 LiveResult LiveExecutor::joined(const Program& program, const std::vector<std::string>& processes) const {
   LiveResult result;
   if (processes.empty()) return result;

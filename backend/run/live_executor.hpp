@@ -1,4 +1,4 @@
-// LiveExecutor: the Executor that runs the iterations of one plan on real devices.
+// The LiveExecutor is the Executor that runs the iterations of one plan on real devices.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,14 @@ struct LiveResult {
 /// of the seed.
 class LiveExecutor final : public Executor {
  public:
-  /// Plan, model and world outlive the executor.
+  /// Makes the ranks of this process. Plan, model and world outlive the executor.
   /// @throws Error (input) where the plan's ranks are not those of the world, or the model cannot be run as
   /// the plan says; OutOfMemory.
   LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options);
   ~LiveExecutor() override;
 
-  /// Runs a step of learning rate zero, which takes all its time and leaves the parameters as they are.
+  /// Runs a step of learning rate zero, which takes all its time. It leaves the weights as they are, where
+  /// gradients are finite, but moves the optimizer's moments.
   /// @throws as step()
   Timeline run(const Iteration& iteration, Detail detail) const override;
 
@@ -46,14 +47,14 @@ class LiveExecutor final : public Executor {
   /// thrown; the run cannot be gone on with then.
   LiveResult step(const Iteration& iteration, const StepOptions& options);
 
-  /// Device memory that a rank of this process holds now: between two runs, what it keeps from one to the
-  /// next. @throws Error (internal) for another process's rank.
+  /// Returns the device memory that a rank of this process holds now: between two runs, what it keeps from
+  /// one to the next. @throws Error (internal) for another process's rank.
   Bytes in_use(int rank) const;
 
-  /// Parameters, gradients or optimizer states of all ranks, put together from their parts, in the process
-  /// that leads the world; none in its others. All processes call it, as write().
+  /// Returns parameters, gradients or optimizer states of all ranks, put together from their parts, in the
+  /// process that leads the world; none in its others. All processes call it, as write().
   WholeTensors read(ParameterStore::Kind which);
-  /// Sets what all ranks hold of them, as the leading process gives them.
+  /// Sets the parameters, gradients or optimizer states of all ranks, as the leading process gives them.
   /// @throws Error (input) naming a tensor that is missing or has another shape.
   void write(ParameterStore::Kind which, const WholeTensors& tensors);
 

@@ -25,13 +25,13 @@ std::string place_of(const Instruction& instruction) {
          " on stage " + std::to_string(instruction.stage);
 }
 
-/// Of rows that stand in parts of these sizes, one after the other.
+/// Returns one part of rows that stand in parts of these sizes, one after the other.
 Range part_of(const std::vector<std::int64_t>& sizes, std::int32_t part) {
   const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + part, std::int64_t{0});
   return {begin, begin + sizes[static_cast<std::size_t>(part)]};
 }
 
-/// The collective in which a group reduces the gradients of a stage; none with one dp rank.
+/// Returns the collective in which a group reduces the gradients of a stage; none with one dp rank.
 const Collective* reduction_of(const Program& program, std::span<const Instruction> instructions, int stage) {
   for (const Instruction& i : instructions) {
     if ((i.op == Op::all_reduce || i.op == Op::all_reduce_wait) && i.stage == stage) {
@@ -127,7 +127,8 @@ void LiveRank::prepare(const LiveStep& step) {
   rank_.compute.synchronize();  // none of it goes into the first instruction
 }
 
-/// Nothing here waits for the device but what messages ask for; times are read when all is done.
+/// Runs the iteration. Nothing here waits for the device but what messages ask for; times
+/// are read when all is done.
 LiveRankResult LiveRank::run(const LiveStep& step) {
   std::vector<Note> notes;
   for (const Instruction& instruction : instructions(step.program)) {
@@ -165,7 +166,7 @@ LiveRank::Note LiveRank::run_noted(const LiveStep& step, const Instruction& inst
   return note;
 }
 
-/// The instruction, one of the step's program, has been put into the stream.
+/// Delays an instruction of the step's program that has been put into the stream.
 void LiveRank::delay(const LiveStep& step, const Instruction& instruction) const {
   if (step.options.delays.empty()) return;
   const auto place = static_cast<std::size_t>(&instruction - step.program.instructions.data());
@@ -175,7 +176,8 @@ void LiveRank::delay(const LiveStep& step, const Instruction& instruction) const
   std::this_thread::sleep_for(std::chrono::nanoseconds(longer));
 }
 
-/// Devices may round a later time below an earlier one, by less than a microsecond; spans do not.
+/// Reads the times of an instruction. Devices may round a later time below an earlier one, by less than a
+/// microsecond; spans do not.
 void LiveRank::read_times(Note& note, bool sends, Nanoseconds last_end) {
   LiveSpan& span = note.span;
   span.start = std::max(last_end, note.turn_began.value_or(note.start->time()));
@@ -216,7 +218,7 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& n
   }
 }
 
-/// What was made goes to the stage next to it where that is on this rank, else it stays for its sends.
+/// Hands what was made to the stage next to it where that is on this rank; else it stays for its sends.
 void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends,
                        bool activations) {
   const auto next = slots_.find({neighbour, instruction.microbatch});
@@ -249,13 +251,14 @@ void LiveRank::backward_weight(const Instruction& instruction) {
   count_weights(instruction.stage);
 }
 
-/// The last microbatch's completes the gradients on the rows of this rank; the other tp ranks have the rest.
+/// Counts backwards of a stage. The last microbatch's completes the gradients on the rows of this rank; the
+/// other tp ranks have the rest.
 void LiveRank::count_weights(int stage) {
   if (--weights_left_[stage] == 0) held(stage).module->parameters().sum_over_tp(rank_);
 }
 
-/// The rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM of
-/// different dp those that one of the ranks made for the other.
+/// Returns the rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM
+/// of different dp those that one of the ranks made for the other.
 Range LiveRank::rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                           bool activations) const {
   const StageModule& module = *held(stage).module;
@@ -313,7 +316,7 @@ void LiveRank::take(const LiveStep& step, std::int32_t index) {
   arrivals_[index] = rank_.communicator.arrival();
 }
 
-/// Those of this rank's place in each of a collective's groups.
+/// Returns the ranks of this rank's place in each of a collective's groups.
 RankGroup LiveRank::ranks_of(const Program& program, const Collective& collective) const {
   RankGroup group;
   for (const std::int32_t g : collective.groups) {

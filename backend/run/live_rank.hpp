@@ -1,4 +1,5 @@
-// One rank of a live run: it goes through its group's instructions of a Program and computes what they say.
+// A LiveRank is one rank of a live run: it goes through its group's instructions of a Program and computes
+// what they say.
 #pragma once
 
 #include <map>
@@ -22,7 +23,7 @@ namespace dflop {
 struct StepOptions {
   AdamWStep optimizer = {};
   bool update = true;  ///< false: gradients are made, and parameters stay
-  /// By which instructions of the program are made to take longer, for experiments; empty: none is.
+  /// These are added to the instructions of the program, for experiments; empty: none is delayed.
   std::span<const Nanoseconds> delays = {};
 };
 
@@ -33,7 +34,7 @@ struct LiveStep {
   const StepOptions& options;
 };
 
-/// When an instruction ran, on the clock of events.
+/// A LiveSpan says when an instruction ran, on the clock of events.
 struct LiveSpan {
   std::int32_t instruction = 0;  ///< its place in the group's list
   Nanoseconds start{0};
@@ -52,8 +53,8 @@ struct LiveRankResult {
 
 class LiveRank {
  public:
-  /// A rank of group `group` of a plan's programs, whose stages and groups `layout` has. It computes in its
-  /// turns, or, where `turn` is null, when it likes. What is referred to outlives it.
+  /// Makes a rank of group `group` of a plan's programs, whose stages and groups `layout` has. It computes in
+  /// its turns, or, where `turn` is null, when it likes. What is referred to outlives it.
   LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
            std::uint64_t seed, const RankContext& rank, ComputeTurn* turn = nullptr);
 
@@ -64,12 +65,12 @@ class LiveRank {
   /// of its own.
   LiveRankResult run(const LiveStep& step);
 
-  /// The stages that it holds, and their parameters.
+  /// Returns how many stages the rank holds.
   std::size_t stages() const { return stages_.size(); }
   int stage_index(std::size_t i) const { return stages_[i].stage; }
   StageModule& module(std::size_t i) { return *stages_[i].module; }
 
-  /// Bytes of parameters and gradients, and of optimizer states.
+  /// Returns the bytes of parameters and gradients, and of optimizer states.
   ModelState model_state() const;
 
  private:
@@ -79,7 +80,7 @@ class LiveRank {
     std::unique_ptr<StageModule> module;
   };
 
-  /// What is noted of an instruction while the device may not have come to it yet.
+  /// A Note has what is known of an instruction while the device may not have come to it yet.
   struct Note {
     LiveSpan span;                          ///< without its times
     std::optional<Nanoseconds> turn_began;  ///< where it had to wait for its turn
@@ -89,7 +90,7 @@ class LiveRank {
     std::unique_ptr<DeviceEvent> stepped;  ///< of optimizer steps that gather weights
   };
 
-  /// A microbatch on one of its stages.
+  /// A Slot is a microbatch on one of the rank's stages.
   struct Slot {
     StageInput input;
     Tensor in;
@@ -103,7 +104,7 @@ class LiveRank {
   };
   using Slots = std::map<std::pair<int, int>, Slot>;  // by stage and microbatch
 
-  /// Gradients of one stage are reduced in so many pieces.
+  /// Pieces say in how many pieces the gradients of one stage are reduced.
   struct Pieces {
     int count = 0;
     int done = 0;

@@ -6,7 +6,8 @@
 namespace dflop {
 namespace {
 
-/// As simulations have it: waiting for a collective that was started before is a kind of receiving.
+/// Returns an operation's stream as simulations have it: waiting for a collective that was started before is
+/// a kind of receiving.
 Stream stream_of(Op op) {
   if (is_send(op)) return Stream::send;
   if (is_receive(op) || op == Op::all_reduce_wait) return Stream::receive;
@@ -18,7 +19,7 @@ struct Interval {
   Nanoseconds end{0};
 };
 
-/// Time that at least one of them covers.
+/// Returns the time that at least one interval covers.
 Nanoseconds length_of_union(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -83,7 +84,7 @@ class LiveTimeline {
     });
   }
 
-  /// When messages and collectives were on their way. Sends are noted first: no message comes before.
+  /// Notes when messages and collectives were on their way. Sends are noted first: no message comes before.
   void find_transfers() {
     for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
       if (is_send(instruction.op)) message(instruction).begin = span.arrival - begin_;
@@ -118,7 +119,7 @@ class LiveTimeline {
 
   Interval interval_of(const LiveSpan& span) const { return {span.start - begin_, span.end - begin_}; }
 
-  /// The part of an instruction in which what it waits for is on its way.
+  /// Returns the part of an instruction in which what it waits for is on its way.
   Interval in_flight(std::size_t g, const Instruction& instruction, const LiveSpan& span) const {
     const Interval own = interval_of(span);
     if (is_receive(instruction.op)) {

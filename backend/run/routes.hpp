@@ -1,4 +1,4 @@
-// Which ranks send messages to which.
+// Routes say which ranks send messages to which.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace dflop {
 
-/// Rank `place` of a tp group of `senders` sends to these places of one of `receivers`: each of them hears a
-/// message once, and all senders have it.
+/// Returns the places of a tp group of `receivers` to which rank `place` of one of `senders` sends: each of
+/// them hears a message once, and all senders have it.
 std::vector<int> receivers_of(int place, int senders, int receivers);
 
-/// Of all ranks of a Program, each once, by source and then destination.
+/// Returns the routes of all ranks of a Program, each once, by source and then destination.
 std::vector<RankRoute> routes_of(const Program& program);
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// The devices that a live run can be on, by the names of --device, and how the World of each is made.
+// This table has the devices that a live run can be on, by the names of --device, and makes the World of
+// each.
 #pragma once
 
 #include <functional>
@@ -28,8 +29,8 @@ struct WorldKind {
   bool on_host = false;     ///< ranks compute on the host's cores, on which they can take turns (--cores)
   bool partitions = false;  ///< it can be divided among ranks (--partition)
   bool processes = false;   ///< each rank is a process that a launcher has started; else all are of this one
-  /// Finds out whether it is there. @throws Error (no_device), or (usage) without a launcher, saying what is
-  /// missing.
+  /// Finds out whether the device is there. @throws Error (no_device), or (usage) without a launcher, saying
+  /// what is missing.
   void (*require)();
   /// Makes the World of so many ranks. @throws as make_world()
   std::unique_ptr<World> (*make)(int ranks, const WorldOptions& options);

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// Means of durations, per stage and microbatch.
+/// Means has mean durations per stage and microbatch.
 class Means {
  public:
   explicit Means(std::size_t cells) : sum_(cells, Nanoseconds(0)), count_(cells, 0) {}
@@ -54,7 +54,7 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs) {
   return {forward.take(), backward.take(), weight.take(), message.take()};
 }
 
-/// What the microbatches of one group need at most.
+/// GroupMemory is what the microbatches of one group need at most.
 struct GroupMemory {
   Bytes encoder_activation;  ///< of the stages before the LLM's, in a colocated plan
   Bytes activation;
@@ -86,7 +86,7 @@ std::vector<int> limits(const Plan& plan, const Program& program, const ProgramC
     Bytes left = usable - costs.model_state[g].total() - memory.workspace;
     Bytes one = memory.activation;
     if (shape.spreads_encoder()) {
-      left -= times(memory.activation, traits(plan.schedule).surely_held(shape, rank));
+      left -= times(memory.activation, traits(plan.order).surely_held(shape, rank));
       one = memory.encoder_activation;
     }
     const std::int64_t held = std::max<std::int64_t>(1, left.count / std::max<std::int64_t>(1, one.count));
@@ -97,8 +97,8 @@ std::vector<int> limits(const Plan& plan, const Program& program, const ProgramC
 
 }  // namespace
 
-ScheduleTables schedule_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
-                               Bytes usable_memory) {
+OrderTables order_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
+                         Bytes usable_memory) {
   return {step_times(program, costs), limits(plan, program, costs, usable_memory)};
 }
 
@@ -106,10 +106,10 @@ PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const Co
                               std::span<const Sample> batch, const Assignment& assignment,
                               Bytes usable_memory) {
   PipelineOrder order = plan_order(plan);
-  if (!reads_tables(plan.schedule)) return order;
+  if (!reads_tables(plan.order)) return order;
   Iteration sums;  // without samples
   sums.program = lower(plan, model, batch, assignment, order);
-  return plan_order(plan, schedule_tables(plan, sums.program, price(cost, sums), usable_memory));
+  return plan_order(plan, order_tables(plan, sums.program, price(cost, sums), usable_memory));
 }
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Executor: runs an Iteration. The simulator does so in virtual time, the live backend on real devices.
+// An Executor runs an Iteration. The simulator does so in virtual time, the live backend on real devices.
 #pragma once
 
 #include "core/iteration/iteration.hpp"
@@ -6,7 +6,7 @@
 
 namespace dflop {
 
-/// How much of a run is kept.
+/// A Detail says how much of a run is kept.
 enum class Detail : std::uint8_t {
   usage,  ///< makespan and per-group usage
   spans,  ///< also every span and memory point
@@ -18,7 +18,7 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Runs one iteration. May be called from several threads at once; a live executor takes one after the
+  /// Runs one iteration. It may be called from several threads at once; a live executor takes one after the
   /// other.
   /// @throws Error (internal) if the program deadlocks, which a verified program does not, or, of a live
   /// executor, if it is of another plan than the executor's; what a device throws.

@@ -13,7 +13,8 @@
 namespace dflop {
 namespace {
 
-/// What the samples of an iteration add to the durations of its compute instructions, beyond sums of work.
+/// A SampleExcess is what the samples of an iteration add to the durations of its compute instructions,
+/// beyond sums of work.
 class SampleExcess {
  public:
   SampleExcess(const CostModel& cost, const Iteration& iteration)
@@ -22,7 +23,7 @@ class SampleExcess {
         bins_(samples_of_bins(iteration.plan, iteration.assignment)),
         of_ops_(kNames<Op>.size() * iteration.program.stages.size()) {}
 
-  /// Returns that of one instruction of a group.
+  /// Returns the excess of one instruction of a group.
   Seconds of(const Group& group, const Instruction& instruction) {
     const OfOp& op = of_op(instruction.op, instruction.stage);
     if (op.samples.empty()) return Seconds(0);
@@ -33,7 +34,7 @@ class SampleExcess {
   }
 
  private:
-  /// One op on one stage.
+  /// An OfOp has the excesses of one op on one stage.
   struct OfOp {
     bool known = false;
     bool shared = false;           ///< the dp ranks of an encoder apart share what all those of the LLM hold

@@ -1,4 +1,4 @@
-// Iteration: one training iteration of a plan, with all that an executor needs to run it.
+// An Iteration is one training iteration of a plan, with all that an executor needs to run it.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/cost_model.hpp"
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 
 namespace dflop {
 
@@ -26,7 +26,7 @@ struct Iteration : PricedProgram {
   std::span<const Sample> samples = {};  ///< the batch, which outlives the iteration
   Assignment assignment = {};            ///< the microbatch and dp rank of each sample
   PipelineOrder order = {};              ///< of the steps on each pipeline rank
-  /// Tells the iterations of one run apart, from 0 on: what is random in an executor is drawn by it.
+  /// This number tells the iterations of one run apart, from 0 on: random draws of an executor go by it.
   std::uint64_t number = 0;
 };
 

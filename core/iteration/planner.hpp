@@ -1,4 +1,4 @@
-// Planner: chooses a Plan for a model, a cluster and the data.
+// A Planner chooses a Plan for a model, a cluster and the data.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace dflop {
 
-/// The samples of one iteration.
+/// A Batch has the samples of one iteration.
 using Batch = std::vector<Sample>;
 
-/// Which number stands for a plan's iterations.
+/// A PlanObjective says which number stands for a plan's iterations.
 enum class PlanObjective : std::uint8_t {
   mean,
   p95,   ///< nearest rank
@@ -28,21 +28,21 @@ template <>
 inline constexpr NameTable<PlanObjective, 3> kNames<PlanObjective> = {
     {{PlanObjective::mean, "mean"}, {PlanObjective::p95, "p95"}, {PlanObjective::cvar, "cvar"}}};
 
-/// Seconds of a plan whose iterations took these.
+/// Returns the objective of a plan whose iterations took these durations.
 /// @pre there is at least one
 Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
 
-/// What planners that choose more than tp, pp, dp and microbatches may choose from, and how. Empty lists:
-/// everything that they know.
+/// SearchOptions say what planners that choose more than tp, pp, dp and microbatches may choose from, and
+/// how. An empty list stands for everything that they know.
 struct SearchOptions {
   std::vector<Layout> layouts;
-  std::vector<PipelineSchedule> schedules;
+  std::vector<OrderKind> orders;
   std::vector<Recomputation> recomputations;
   PlanObjective objective = PlanObjective::mean;
-  /// That makes the microbatches of the best plans in the end, within memory.
+  /// This scheduler makes the microbatches of the best plans in the end, within memory.
   std::string scheduler = "auto";
   std::int64_t budget = 0;  ///< instructions to simulate; 0: the planner's own
-  /// Ends the search; the result then depends on the machine.
+  /// The search ends after this time; its result then depends on the machine.
   std::optional<Seconds> time_limit = {};
   int listed = 10;  ///< plans in PlanResult::best
 };
@@ -54,13 +54,13 @@ struct PlanRequest : Problem {
   std::span<const Batch> batches;   ///< whole iterations, for candidates that are run
   std::uint64_t seed = 0;
   PlanOptions options;
-  /// Called now and then with done and total; may be empty. May be called from several threads, never at
-  /// once.
+  /// The planner calls this now and then with done and total, from several threads but never at once. It may
+  /// be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
   SearchOptions search = {};
 };
 
-/// Where the time of the mean rank goes; together they are the iteration.
+/// RankShares say where the time of the mean rank goes; together they are the iteration.
 struct RankShares {
   Seconds busy{0};
   Seconds imbalance{0};      ///< what the mean rank computes less than the busiest
@@ -68,7 +68,7 @@ struct RankShares {
   Seconds communication{0};  ///< idle while an awaited message or collective is in flight
 };
 
-/// One of the best plans that a search has run.
+/// A RankedPlan is one of the best plans that a search has run.
 struct RankedPlan {
   Plan plan;
   std::string scheduler;  ///< the one asked for, or "lpt" where its microbatches do not fit or are no better
@@ -83,13 +83,13 @@ struct PlanResult {
   Seconds objective{0};           ///< in the planner's own terms; see its header
   std::string infeasible_reason;  ///< which constraint fails, and by how much it is missed at best
   std::int64_t candidates = 0;    ///< configurations looked at
-  /// No plan of the planner's space that fits has a smaller objective, whatever the assignment of the
-  /// iterations' samples. None: the planner, or the cost model, proves nothing.
+  /// This is proven: no plan of the planner's space that fits has a smaller objective, whatever the
+  /// assignment of the iterations' samples. It is absent where the planner or the cost model proves nothing.
   std::optional<Seconds> bound = {};
   bool exhausted = true;              ///< false: a budget or time limit ended the search
   std::vector<RankedPlan> best = {};  ///< the plan and those that come next, best first
 
-  /// (objective - bound) / bound, proven; 0 without a bound.
+  /// Returns (objective - bound) / bound, which is proven; 0 without a bound.
   double gap() const { return bound && bound->count() > 0 ? (objective - *bound) / *bound : 0.0; }
 };
 
@@ -98,7 +98,7 @@ class Planner {
   virtual ~Planner() = default;
   virtual std::string_view name() const = 0;
 
-  /// The same request gives the same result, whatever the number of threads.
+  /// Returns the best plan that it finds. The result does not depend on the number of threads.
   virtual PlanResult plan(const PlanRequest& request) const = 0;
 };
 

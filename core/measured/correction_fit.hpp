@@ -1,4 +1,4 @@
-// CorrectionFit: what runs have taught about durations, as plain sums from which learning goes on.
+// A CorrectionFit is what runs have taught about durations, as plain sums from which learning goes on.
 // costmodel/correction/correction.hpp says how they are made and used.
 #pragma once
 
@@ -13,15 +13,16 @@
 
 namespace dflop {
 
-/// The modules that a stage holds.
+/// A StageKind says which modules a stage holds.
 enum class StageKind : std::uint8_t { encoder, llm, both };
 
 template <>
 inline constexpr NameTable<StageKind, 3> kNames<StageKind> = {
     {{StageKind::encoder, "encoder"}, {StageKind::llm, "llm"}, {StageKind::both, "both"}}};
 
-/// A bucket holds samples of one module that are alike. A sixteenth of an octave is 4.4 % wide: fine enough
-/// to tell one percent of real samples from the others, coarse enough that each iteration shows most buckets.
+/// A ShapeBucket holds samples of one module that are alike. A sixteenth of an octave is 4.4 % wide: fine
+/// enough to tell a percent of real samples from others, coarse enough that each iteration shows most
+/// buckets.
 struct ShapeBucket {
   bool encoder = false;  ///< else of the LLM
   int tokens = 0;        ///< floor(16 log2(tokens))
@@ -30,8 +31,8 @@ struct ShapeBucket {
   auto operator<=>(const ShapeBucket&) const = default;
 };
 
-/// The running least squares of one kind of stage and op. Column 0 is the level, which goes with the
-/// predicted time; column c + 1 counts the samples of buckets[c].
+/// A CorrectionFit is the running least squares of one kind of stage and op. Column 0 is the level, which
+/// goes with the predicted time; column c + 1 counts the samples of buckets[c].
 struct CorrectionFit {
   StageKind kind = StageKind::llm;
   Op op = Op::forward;

@@ -1,4 +1,4 @@
-// Profile tables: what the parts of one model took on one device, as measured.
+// ProfileTables say what the parts of one model took on one device, as measured.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 
 namespace dflop {
 
-/// The parts of a model that are measured one by one. A transformer layer has two of them: its linear part
-/// (norms, projections, MLP, additions) and its attention part (the attention itself and the turning of
-/// queries and keys).
+/// A ProfileUnit is a part of a model that is measured by itself. A transformer layer has two of them: its
+/// linear part (norms, projections, MLP, additions) and its attention part (the attention itself and the
+/// turning of queries and keys).
 enum class ProfileUnit : std::uint8_t {
   patches,
   encoder_linear,
@@ -46,25 +46,26 @@ constexpr bool is_attention(ProfileUnit unit) {
   return unit == ProfileUnit::encoder_attention || unit == ProfileUnit::llm_attention;
 }
 
-/// One measured call of a unit. The encoder's units and the connector count tokens before they are merged.
+/// A ProfilePoint is one measured call of a unit. The encoder's units and the connector count tokens before
+/// they are merged.
 struct ProfilePoint {
   std::int64_t tokens = 0;
   std::int64_t length = 0;  ///< of each sequence; 0 for units without attention
   double forward_s = 0;
   double backward_input_s = 0;
   double backward_weight_s = 0;
-  /// By how much the backward_input of a layer's linear part is longer where all of the layer is computed
-  /// again before it; none where that was not measured.
+  /// The backward_input of a layer's linear part is longer by this where all of the layer is computed again
+  /// before it. It is absent where that was not measured.
   std::optional<double> recompute_s = {};
 
   bool operator==(const ProfilePoint&) const = default;
 };
 
-/// The points of one unit rise in tokens, those of attention in length.
+/// UnitPoints are the points of one unit; they rise in tokens, those of attention in length.
 using UnitPoints = std::vector<ProfilePoint>;
 
-/// Bytes per token of each part of a model. Layers have a number for each Recomputation: none, selective,
-/// full.
+/// BytesPerToken has the bytes per token of each part of a model. Layers have a number for each
+/// Recomputation: none, selective, full.
 struct BytesPerToken {
   std::array<double, 3> encoder_layer{};
   std::array<double, 3> llm_layer{};
@@ -76,7 +77,7 @@ struct BytesPerToken {
   bool operator==(const BytesPerToken&) const = default;
 };
 
-/// How the ranks of a tp group share a layer. Sequence parallelism takes two of them.
+/// A TpMode says how the ranks of a tp group share a layer. Sequence parallelism takes at least two ranks.
 struct TpMode {
   int tp = 1;
   bool sequence_parallel = false;
@@ -88,7 +89,7 @@ TpMode tp_mode(int tp, bool sequence_parallel);
 TpMode tp_mode(const Stage& stage);
 std::string to_string(const TpMode& mode);  ///< "tp 2 with sequence parallelism"
 
-/// What was measured under one TpMode. Bytes are those of one rank.
+/// A TpProfile is what was measured under one TpMode. Bytes are those of one rank.
 struct TpProfile {
   TpMode mode;
   BytesPerToken activation;                     ///< that a forward keeps until the backward
@@ -101,7 +102,7 @@ struct TpProfile {
   bool operator==(const TpProfile&) const = default;
 };
 
-/// A fitted line: start_s + amount * s_per_unit.
+/// A ProfileLine is a fitted line: start_s + amount * s_per_unit.
 struct ProfileLine {
   double start_s = 0;
   double s_per_unit = 0;
@@ -110,7 +111,7 @@ struct ProfileLine {
   bool operator==(const ProfileLine&) const = default;
 };
 
-/// What the measuring was asked for.
+/// ProfileSettings are what the measuring was asked for.
 struct ProfileSettings {
   std::uint64_t seed = 1;
   double budget_s = 0;
@@ -120,7 +121,7 @@ struct ProfileSettings {
   bool operator==(const ProfileSettings&) const = default;
 };
 
-/// All that was measured of one model on one device.
+/// ProfileTables are all that was measured of one model on one device.
 struct ProfileTables {
   std::string dflop_version;
   std::string device;                     ///< as World::device_name()

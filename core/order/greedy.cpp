@@ -13,8 +13,7 @@ namespace {
 
 constexpr Nanoseconds kUnknown{std::numeric_limits<std::int64_t>::max()};
 
-/// A run in virtual time in which every rank takes the step that its rule says. The rule is that of the
-/// derived class.
+/// A GreedyRun is a run in virtual time in which every rank takes the step that a derived class says.
 class GreedyRun {
  public:
   GreedyRun(const PipelineShape& shape, const StepTimes& times)
@@ -28,7 +27,7 @@ class GreedyRun {
   }
   virtual ~GreedyRun() = default;
 
-  std::vector<std::vector<ScheduleStep>> run() {
+  std::vector<std::vector<OrderStep>> run() {
     for (int rank = 0; rank < shape_.ranks; ++rank) wake(Nanoseconds(0), rank);
     while (!wakes_.empty()) {
       const auto [now, rank] = wakes_.top();
@@ -39,17 +38,17 @@ class GreedyRun {
     return std::move(steps_);
   }
 
-  /// When the last step ends; after run().
+  /// Returns when the last step ends; it is known after run().
   Nanoseconds makespan() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
 
  protected:
-  /// What the free rank starts now, if anything; it is started.
-  virtual std::optional<ScheduleStep> take(int rank, Nanoseconds now) = 0;
+  /// Starts what the free rank can start now, and returns it; nothing if it cannot.
+  virtual std::optional<OrderStep> take(int rank, Nanoseconds now) = 0;
 
   bool forward_ready(int stage, int microbatch, Nanoseconds now) const {
     return forward_ready_[cell(stage, microbatch)] <= now;
   }
-  /// Whether the gradient is there; on the last stage, whether the forward has ended.
+  /// Returns whether the gradient is there; on the last stage, whether the forward has ended.
   bool backward_ready(int stage, int microbatch, Nanoseconds now) const {
     return backward_ready_[cell(stage, microbatch)] <= now;
   }
@@ -63,8 +62,8 @@ class GreedyRun {
 
   void wake(Nanoseconds time, int rank) { wakes_.push({time, rank}); }
 
-  /// Everything that follows from a start is known at once, its end among it.
-  void start(int rank, const ScheduleStep& step, Nanoseconds now) {
+  /// Starts a step. All that follows from its start is known at once, its end among it.
+  void start(int rank, const OrderStep& step, Nanoseconds now) {
     steps_[rank].push_back(step);
     const std::size_t at = cell(step.stage, step.microbatch);
     Nanoseconds end = now;
@@ -85,8 +84,8 @@ class GreedyRun {
     wake(end, rank);
   }
 
-  /// The result of a step that ends at `end` goes over boundary `boundary` to stage `to`.
-  void deliver(std::vector<Nanoseconds>& ready, const ScheduleStep& step, int to, int boundary,
+  /// Delivers the result of a step that ends at `end`: it goes over boundary `boundary` to stage `to`.
+  void deliver(std::vector<Nanoseconds>& ready, const OrderStep& step, int to, int boundary,
                Nanoseconds end) {
     const int rank = rank_of_stage(shape_, to, step.microbatch);
     const bool crosses = rank != rank_of_stage(shape_, step.stage, step.microbatch);
@@ -101,11 +100,11 @@ class GreedyRun {
   std::vector<Nanoseconds> forward_ready_;
   std::vector<Nanoseconds> backward_ready_;
   std::vector<Nanoseconds> free_at_;
-  std::vector<std::vector<ScheduleStep>> steps_;
+  std::vector<std::vector<OrderStep>> steps_;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
 };
 
-/// The first rule of zb_v_steps().
+/// A SplitRun has the first rule of zb_v_steps().
 class SplitRun final : public GreedyRun {
  public:
   SplitRun(const PipelineShape& shape, const StepTimes& times, int most_held)
@@ -116,14 +115,14 @@ class SplitRun final : public GreedyRun {
         held_(shape.ranks, 0) {}
 
  private:
-  /// The microbatches that a stage has started, which it takes in order.
+  /// A StageState counts the microbatches that a stage has started, which it takes in order.
   struct StageState {
     int forwards = 0;
     int inputs = 0;
     int weights = 0;
   };
 
-  /// Whether this stage of the rank may start its next forward, by its input and by memory.
+  /// Returns whether this stage of the rank may start its next forward, by its input and by memory.
   bool may_forward(int rank, std::size_t chunk, Nanoseconds now) const {
     const std::vector<int>& stages = stages_of_rank_[rank];
     const int j = stages_[stages[chunk]].forwards;
@@ -137,11 +136,11 @@ class SplitRun final : public GreedyRun {
     return j < stages_[stage].forwards && backward_ready(stage, j, now);
   }
 
-  std::optional<ScheduleStep> choose(int rank, Nanoseconds now) const {
+  std::optional<OrderStep> choose(int rank, Nanoseconds now) const {
     const std::vector<int>& stages = stages_of_rank_[rank];
-    std::optional<ScheduleStep> best;
+    std::optional<OrderStep> best;
     const auto offer = [&](Op op, int stage, int microbatch) {
-      if (!best || microbatch < best->microbatch) best = ScheduleStep{op, stage, microbatch};
+      if (!best || microbatch < best->microbatch) best = OrderStep{op, stage, microbatch};
     };
     for (const int s : stages) {
       if (may_backward(s, now)) offer(Op::backward_input, s, stages_[s].inputs);
@@ -157,8 +156,8 @@ class SplitRun final : public GreedyRun {
     return best;
   }
 
-  std::optional<ScheduleStep> take(int rank, Nanoseconds now) override {
-    const std::optional<ScheduleStep> step = choose(rank, now);
+  std::optional<OrderStep> take(int rank, Nanoseconds now) override {
+    const std::optional<OrderStep> step = choose(rank, now);
     if (!step) return step;
     StageState& stage = stages_[step->stage];
     if (step->op == Op::forward) {
@@ -179,15 +178,16 @@ class SplitRun final : public GreedyRun {
   std::vector<int> held_;  ///< per rank, chunks of microbatches
 };
 
-/// The steps of one operation on both chunks of a rank of zb-v, each chunk's microbatches in order.
+/// A TwoChunkOrder has the steps of one operation on both chunks of a rank of zb-v, each chunk's microbatches
+/// in order.
 struct TwoChunkOrder {
   Op op;
   std::vector<int> stages;
   int microbatches;
   std::vector<int> next = {0, 0};
-  std::vector<ScheduleStep> steps = {};
+  std::vector<OrderStep> steps = {};
 
-  /// The next microbatches of a chunk, as many as there are.
+  /// Adds the next microbatches of a chunk, as many as there are.
   void add(int chunk, int count = 1) {
     for (; count > 0 && next[chunk] < microbatches; --count) {
       steps.push_back({op, stages[chunk], next[chunk]++});
@@ -202,7 +202,7 @@ struct TwoChunkOrder {
   }
 };
 
-/// The second rule of zb_v_steps().
+/// A RhythmRun has the second rule of zb_v_steps().
 class RhythmRun final : public GreedyRun {
  public:
   RhythmRun(const PipelineShape& shape, const StepTimes& times) : GreedyRun(shape, times) {
@@ -226,8 +226,8 @@ class RhythmRun final : public GreedyRun {
 
  private:
   struct RankState {
-    std::vector<ScheduleStep> forwards;
-    std::vector<ScheduleStep> backwards;  ///< input parts; the weight parts follow in the same order
+    std::vector<OrderStep> forwards;
+    std::vector<OrderStep> backwards;  ///< input parts; the weight parts follow in the same order
     std::size_t next_forward = 0;
     std::size_t next_backward = 0;
     std::size_t next_weight = 0;
@@ -235,17 +235,17 @@ class RhythmRun final : public GreedyRun {
 
   bool may_forward(const RankState& rank, Nanoseconds now) const {
     if (rank.next_forward == rank.forwards.size()) return false;
-    const ScheduleStep& step = rank.forwards[rank.next_forward];
+    const OrderStep& step = rank.forwards[rank.next_forward];
     return forward_ready(step.stage, step.microbatch, now);
   }
 
   bool may_backward(const RankState& rank, Nanoseconds now) const {
     if (rank.next_backward == rank.backwards.size()) return false;
-    const ScheduleStep& step = rank.backwards[rank.next_backward];
+    const OrderStep& step = rank.backwards[rank.next_backward];
     return backward_ready(step.stage, step.microbatch, now);
   }
 
-  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
+  std::optional<OrderStep> take(int r, Nanoseconds now) override {
     RankState& rank = ranks_[r];
     const bool has_forward = may_forward(rank, now);
     const bool is_full = rank.next_forward - rank.next_weight == 2 * ranks_.size();
@@ -254,7 +254,7 @@ class RhythmRun final : public GreedyRun {
     const bool makes_room = has_forward && has_weight;
     if (!makes_room && may_backward(rank, now)) return rank.backwards[rank.next_backward++];
     if (!has_weight) return std::nullopt;
-    ScheduleStep step = rank.backwards[rank.next_weight++];
+    OrderStep step = rank.backwards[rank.next_weight++];
     step.op = Op::backward_weight;
     return step;
   }
@@ -262,13 +262,13 @@ class RhythmRun final : public GreedyRun {
   std::vector<RankState> ranks_;
 };
 
-/// The rules of bubble_steps().
+/// An EncoderRule is one of the rules of bubble_steps().
 enum class EncoderRule : std::uint8_t { in_idle_time, before_and_after };
 
 class BubbleRun final : public GreedyRun {
  public:
-  BubbleRun(const PipelineShape& shape, const ScheduleTables& tables,
-            const std::vector<std::vector<ScheduleStep>>& fixed, EncoderRule rule)
+  BubbleRun(const PipelineShape& shape, const OrderTables& tables,
+            const std::vector<std::vector<OrderStep>>& fixed, EncoderRule rule)
       : GreedyRun(shape, tables.times), fixed_(fixed), rule_(rule) {
     for (int rank = 0; rank < shape.ranks; ++rank) {
       const int limit = tables.most_held.empty() ? shape.microbatches : tables.most_held[rank];
@@ -298,18 +298,18 @@ class BubbleRun final : public GreedyRun {
            (rank.next_forward < shape_.microbatches && is_full(rank));
   }
 
-  bool may_go_on(const ScheduleStep& step, Nanoseconds now) const {
+  bool may_go_on(const OrderStep& step, Nanoseconds now) const {
     return step.op == Op::forward ? forward_ready(step.stage, step.microbatch, now)
                                   : backward_ready(step.stage, step.microbatch, now);
   }
 
-  ScheduleStep encode(Op op, int& next) const {
+  OrderStep encode(Op op, int& next) const {
     const int microbatch = next;
     next += shape_.ranks;
     return {op, 0, microbatch};
   }
 
-  std::optional<ScheduleStep> take(int r, Nanoseconds now) override {
+  std::optional<OrderStep> take(int r, Nanoseconds now) override {
     RankState& rank = ranks_[r];
     if (rule_ == EncoderRule::before_and_after && may_forward(rank)) {
       return encode(Op::forward, rank.next_forward);
@@ -321,27 +321,27 @@ class BubbleRun final : public GreedyRun {
     return std::nullopt;
   }
 
-  const std::vector<std::vector<ScheduleStep>>& fixed_;
+  const std::vector<std::vector<OrderStep>>& fixed_;
   const EncoderRule rule_;
   std::vector<RankState> ranks_;
 };
 
 }  // namespace
 
-std::vector<std::vector<ScheduleStep>> zb_v_steps(const PipelineShape& shape, const StepTimes& times) {
+std::vector<std::vector<OrderStep>> zb_v_steps(const PipelineShape& shape, const StepTimes& times) {
   SplitRun oldest_first(shape, times, 2 * shape.ranks);
   RhythmRun rhythm(shape, times);
-  std::vector<std::vector<ScheduleStep>> oldest_first_steps = oldest_first.run();
-  std::vector<std::vector<ScheduleStep>> steps = rhythm.run();
+  std::vector<std::vector<OrderStep>> oldest_first_steps = oldest_first.run();
+  std::vector<std::vector<OrderStep>> steps = rhythm.run();
   return rhythm.makespan() <= oldest_first.makespan() ? steps : oldest_first_steps;
 }
 
-std::vector<std::vector<ScheduleStep>> bubble_steps(const PipelineShape& shape, const ScheduleTables& tables,
-                                                    const std::vector<std::vector<ScheduleStep>>& fixed) {
+std::vector<std::vector<OrderStep>> bubble_steps(const PipelineShape& shape, const OrderTables& tables,
+                                                 const std::vector<std::vector<OrderStep>>& fixed) {
   BubbleRun filled(shape, tables, fixed, EncoderRule::in_idle_time);
   BubbleRun serial(shape, tables, fixed, EncoderRule::before_and_after);
-  std::vector<std::vector<ScheduleStep>> steps = filled.run();
-  std::vector<std::vector<ScheduleStep>> serial_steps = serial.run();
+  std::vector<std::vector<OrderStep>> steps = filled.run();
+  std::vector<std::vector<OrderStep>> serial_steps = serial.run();
   return filled.makespan() <= serial.makespan() ? steps : serial_steps;
 }
 

@@ -1,15 +1,16 @@
-// Orders that are those of a greedy run in virtual time.
+// These orders are those of a greedy run in virtual time.
 #pragma once
 
 #include <vector>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 
 namespace dflop {
 
-/// The steps of every rank of a zb-v shape without leading stages, in the order in which the shorter of two
-/// runs in virtual time starts them. In both a rank holds at most 2 ranks chunks of microbatches, from the
-/// start of their forward to the end of their weight part, and each stage takes its microbatches in order.
+/// Returns the steps of every rank of a zb-v shape without leading stages, in the order in which the shorter
+/// of two runs in virtual time starts them. In both a rank holds at most 2 ranks chunks of microbatches, from
+/// the start of their forward to the end of their weight part, and each stage takes its microbatches in
+/// order.
 ///
 /// Oldest first: a free rank starts the input part of a backward if one is ready, else a forward, else a
 /// weight part; the oldest microbatch first, and it waits only if it has none of them. A forward leaves room
@@ -30,13 +31,13 @@ namespace dflop {
 ///     too, go ahead to fill that, and weight parts, which now leave memory enough, wait for the end.
 /// It ends whatever the times: the rhythm without an end is a run of 3 units a turn that keeps all of these
 /// orders and limits, so they have no cycle, and neither have those among the first m microbatches.
-std::vector<std::vector<ScheduleStep>> zb_v_steps(const PipelineShape& shape, const StepTimes& times);
+std::vector<std::vector<OrderStep>> zb_v_steps(const PipelineShape& shape, const StepTimes& times);
 
-/// The steps of every rank of an encoder_in_bubbles shape, whose ranks run `fixed` (on stages 1 and up) in
-/// this order, and beside them their encoder microbatches where they would idle: a free rank starts its next
-/// fixed step if that is ready, else an encoder forward, for which the others wait, else an encoder backward;
-/// each in the order of microbatches. It holds at most tables.most_held encoder microbatches (at least 1),
-/// from the start of their forward to the end of their backward.
+/// Returns the steps of every rank of an encoder_in_bubbles shape, whose ranks run `fixed` (on stages 1 and
+/// up) in this order, and beside them their encoder microbatches where they would idle: a free rank starts
+/// its next fixed step if that is ready, else an encoder forward, for which the others wait, else an encoder
+/// backward; each in the order of microbatches. It holds at most tables.most_held encoder microbatches (at
+/// least 1), from the start of their forward to the end of their backward.
 ///
 /// What fills a hole may end after it, so that even this can be slower than no filling at all. Where it is,
 /// the order is that of all encoder forwards before `fixed` and all backwards after it, as far as the limits
@@ -44,7 +45,7 @@ std::vector<std::vector<ScheduleStep>> zb_v_steps(const PipelineShape& shape, co
 ///
 /// It always ends where `fixed` is 1f1b: the next gradient that stage 1 waits for needs the forwards of at
 /// most `ranks` microbatches that follow each other, which are one on each rank.
-std::vector<std::vector<ScheduleStep>> bubble_steps(const PipelineShape& shape, const ScheduleTables& tables,
-                                                    const std::vector<std::vector<ScheduleStep>>& fixed);
+std::vector<std::vector<OrderStep>> bubble_steps(const PipelineShape& shape, const OrderTables& tables,
+                                                 const std::vector<std::vector<OrderStep>>& fixed);
 
 }  // namespace dflop

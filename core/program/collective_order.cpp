@@ -24,7 +24,7 @@ std::vector<std::int32_t> CollectiveOrder::end(std::int32_t collective) {
   return startable;
 }
 
-/// One more participant has it next; whether all have.
+/// Notes that one more participant has the collective next, and returns whether all have.
 bool CollectiveOrder::comes_next(std::int32_t collective) {
   return ++ready_[collective] == program_.collectives[collective].groups.size();
 }

@@ -1,4 +1,4 @@
-// CollectiveOrder: when collectives may start.
+// A CollectiveOrder says when collectives may start.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,16 @@ class CollectiveOrder {
   /// `program` must outlive it.
   explicit CollectiveOrder(const Program& program);
 
-  /// Whether the collective may start now. `instruction` is that by which the group enters.
+  /// The group enters a collective. Returns whether that may start now. `instruction` is that by which the
+  /// group enters.
   bool enter(std::int32_t group, std::int32_t collective, std::int64_t instruction);
 
-  /// The instruction by which a participant entered the collective that it runs.
+  /// Returns the instruction by which a participant entered the collective that it runs.
   std::int64_t entry(std::int32_t group) const {
     return queues_[group].entered[queues_[group].first].instruction;
   }
 
-  /// A running collective has ended. Those that may start now, in the order of its participants.
+  /// A running collective has ended. Returns those that may start now, in the order of its participants.
   std::vector<std::int32_t> end(std::int32_t collective);
 
  private:

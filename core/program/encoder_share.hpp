@@ -1,4 +1,4 @@
-// Who encodes what: the encoder sequences of a microbatch over the encoder's dp ranks.
+// This header shares the encoder sequences of a microbatch over the encoder's dp ranks.
 #pragma once
 
 #include <algorithm>
@@ -11,32 +11,33 @@
 
 namespace dflop {
 
-/// Sample indices of each bin, in batch order.
+/// SamplesOfBins has the sample indices of each bin, in batch order.
 using SamplesOfBins = std::vector<std::vector<std::int32_t>>;
 
 SamplesOfBins samples_of_bins(const Plan& plan, const Assignment& assignment);
 
-/// One encoder sequence of a microbatch: where it is encoded, and what becomes of it.
+/// An EncoderPiece is one encoder sequence of a microbatch: where it is encoded, and what becomes of it.
 struct EncoderPiece {
   std::int32_t sample = 0;  ///< index in the batch
   std::int32_t llm_dp = 0;  ///< dp rank of the LLM that has the sample
-  /// dp rank that encodes it: of the encoder in a disaggregated plan, elsewhere llm_dp.
+  /// This dp rank encodes it: one of the encoder in a disaggregated plan, elsewhere llm_dp.
   std::int32_t encoder_dp = 0;
   std::int64_t sequence = 0;  ///< index in the sample's sequences, each of a group's `count` counted
   std::int64_t tokens = 0;    ///< of the sequence
   std::int64_t attention_pairs = 0;
-  /// The sample's LLM tokens [begin, end) that come out of the sequence. Pieces of a sample follow each other
-  /// from 0 to its encoder_output_tokens; one may have none.
+  /// The sample's LLM tokens [begin, end) come out of the sequence. Pieces of a sample follow each other from
+  /// 0 to its encoder_output_tokens; one may have none.
   std::int64_t output_begin = 0;
   std::int64_t output_end = 0;
 
   bool operator==(const EncoderPiece&) const = default;
 };
 
-/// Forward FLOP of one encoder sequence and layer, the weight by which sequences are shared over dp ranks.
+/// Returns the forward FLOP of one encoder sequence and layer, the weight by which sequences are shared over
+/// dp ranks.
 double sequence_weight(const TransformerSpec& encoder, const EncoderSequences& sequence);
 
-/// Sum of the weights of all sequences of microbatch `j`.
+/// Returns the sum of the weights of all sequences of microbatch `j`.
 double microbatch_weight(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
                          const SamplesOfBins& bins, int j);
 
@@ -53,7 +54,7 @@ void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, Enco
     piece.attention_pairs = group.attention_pairs;
     for (std::int64_t q = 0; q < group.count; ++q) {
       piece.encoder_dp = rank_of(weight);
-      // Differences of one rising sequence of whole numbers, so that the parts add up to the whole.
+      // These are differences of one rising sequence of whole numbers, so that the parts add up to the whole.
       tokens_after += group.tokens;
       piece.output_end = sample.encoder_output_tokens * tokens_after / sample_tokens;
       visit(static_cast<const EncoderPiece&>(piece));
@@ -89,8 +90,8 @@ void for_each_piece(const Plan& plan, const ModelSpec& model, std::span<const Sa
   }
 }
 
-/// How the encoder sequences of one microbatch are shared over the encoder's dp ranks: the sums of its
-/// pieces.
+/// An EncoderShare says how the encoder sequences of one microbatch are shared over the encoder's dp ranks:
+/// the sums of its pieces.
 struct EncoderShare {
   std::vector<Workload> work;               // per encoder dp rank
   std::vector<std::int64_t> output_tokens;  // [encoder dp rank * llm dp + llm dp rank]

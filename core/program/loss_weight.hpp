@@ -1,4 +1,4 @@
-// Weights that make the gradients of a scheduled batch those of the batch as it was drawn.
+// LossWeights make the gradients of a scheduled batch those of the batch as it was drawn.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace dflop {
 
-/// LLM tokens of a sample that do not come out of the encoder; none where the encoder's fill the whole of a
-/// cut sequence.
+/// Returns the LLM tokens of a sample that do not come out of the encoder; 0 where the encoder's fill the
+/// whole of a cut sequence.
 std::int64_t text_tokens(const Sample& sample);
 
-/// Tokens of a sample whose prediction is trained: those of the answer, which is the text but for its first
-/// half (rounded down, at least one token), the prompt. Samples do not say where their answers begin; so this
-/// is a convention. What comes out of the encoder is not predicted.
+/// Returns how many tokens of a sample have their prediction trained: those of the answer, which is the text
+/// but for its first half (rounded down, at least one token), the prompt. Samples do not say where their
+/// answers begin; so this is a convention. What comes out of the encoder is not predicted.
 std::int64_t loss_tokens(const Sample& sample);
 
 struct LossWeights {
@@ -24,8 +24,8 @@ struct LossWeights {
   std::vector<double> bin;  ///< per bin, factor of the mean loss over the bin's tokens: its share of them
 };
 
-/// How losses are to be weighted so that, summed over all bins (microbatches and dp ranks alike), they are
-/// the mean over all tokens of the global batch, whatever the assignment: with bin b of T_b tokens,
+/// Returns how losses are to be weighted so that, summed over all bins (microbatches and dp ranks alike),
+/// they are the mean over all tokens of the global batch, whatever the assignment: with bin b of T_b tokens,
 ///
 ///   1/T * sum over tokens of l  =  sum over b of (T_b / T) * (1/T_b * sum over tokens in b of l).
 ///

@@ -16,8 +16,8 @@ constexpr std::int64_t kMostBuckets = 1024;  // a stage; more say nothing and co
 
 constexpr std::int64_t kMostTokens = 100'000'000'000;  // bytes of activations stay inside 64 bits
 
-/// Bytes that go forward from one dp rank of a stage to one of the next for one microbatch; the gradients
-/// that come back are as many.
+/// A Flow is the bytes that go forward from one dp rank of a stage to one of the next for one microbatch; the
+/// gradients that come back are as many.
 struct Flow {
   int source = 0;       // dp rank
   int destination = 0;  // dp rank
@@ -25,7 +25,7 @@ struct Flow {
   Bytes port_bytes;
 };
 
-/// All flows over one stage boundary, those of microbatch j in [begin[j], begin[j + 1]).
+/// A Boundary has all flows over one stage boundary, those of microbatch j in [begin[j], begin[j + 1]).
 struct Boundary {
   bool reshard = false;
   std::vector<Flow> flows;  // of one microbatch by source and, as that rises, by destination too
@@ -37,8 +37,8 @@ struct Boundary {
     return {flows.data() + begin[microbatch], begin[microbatch + 1] - begin[microbatch]};
   }
 
-  /// Those of one microbatch whose `end` is dp rank `d`, which follow each other: pieces of a reshard are
-  /// contiguous.
+  /// Returns the flows of one microbatch whose `end` is dp rank `d`. They follow each other: pieces of a
+  /// reshard are contiguous.
   std::span<const Flow> of(int microbatch, int Flow::*end, int d) const {
     const std::span<const Flow> all = of(microbatch);
     const auto less = [&](const Flow& flow, int rank) { return flow.*end < rank; };
@@ -58,7 +58,7 @@ void set_port_bytes(std::span<Flow> flows, int sources, int destinations) {
   for (Flow& flow : flows) flow.port_bytes = std::max(out[flow.source], in[flow.destination]);
 }
 
-/// Everything of a plan and batch that the instruction lists are made of.
+/// A Lowering has all of a plan and batch that the instruction lists are made of.
 class Lowering {
  public:
   Lowering(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
@@ -101,14 +101,14 @@ class Lowering {
     return first + static_cast<std::size_t>(dp_rank) * plan_.microbatches + microbatch;
   }
 
-  /// The last of its stages: that of the LLM in a colocated plan, whose encoder has another dp.
+  /// Returns the dp of the rank's last stage: that of the LLM in a colocated plan, whose encoder has another.
   int dp_of_rank(std::size_t rank) const { return program_.stages[stages_of_ranks_[rank].back()].dp; }
 
   int rank_of(std::size_t stage, int microbatch) const {
     return rank_of_stage(order_.shape, static_cast<int>(stage), microbatch);
   }
 
-  /// Every LLM dp rank encodes what its samples need.
+  /// Adds the works of a plan in which every LLM dp rank encodes what its samples need.
   void add_own_works() {
     for (int d = 0; d < plan_.llm.dp; ++d) {
       for (int j = 0; j < plan_.microbatches; ++j) {
@@ -151,7 +151,7 @@ class Lowering {
     }
   }
 
-  /// What crosses from stage s to s + 1 inside a module, or inside a uniform plan.
+  /// Returns what crosses from stage s to s + 1 inside a module, or inside a uniform plan.
   Bytes straight_bytes(std::size_t s, std::size_t work) const {
     const std::int64_t per_element = kActivationBytes;
     if (program_.stages[s + 1].encoder_layers > 0) {
@@ -182,7 +182,7 @@ class Lowering {
     const std::vector<std::int32_t> first_rank = first_ranks(plan_);
     for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
       first_group_.push_back(static_cast<std::int32_t>(program_.groups.size()));
-      // The first of its stages, but that of the LLM in a colocated plan: every group holds the encoder.
+      // This is the first of its stages, but the LLM's in a colocated plan: every group holds the encoder.
       const int stage = stages_of_ranks_[r][order_.shape.spreads_encoder() ? 1 : 0];
       for (int d = 0; d < dp_of_rank(r); ++d) {
         program_.groups.push_back(
@@ -192,7 +192,7 @@ class Lowering {
     for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);
   }
 
-  /// The reductions of a stage's gradients over all groups that hold it, if there are several.
+  /// Adds the reductions of a stage's gradients over all groups that hold it, if there are several.
   void add_reductions(std::size_t s) {
     first_collective_.push_back(program_.collectives.size());
     if (program_.stages[s].dp == 1) return;
@@ -216,8 +216,8 @@ class Lowering {
     return std::clamp<std::int64_t>(bytes / bucket + (bytes % bucket > 0 ? 1 : 0), 1, kMostBuckets);
   }
 
-  /// Whether a stage's gradients are reduced while its last backward runs. Not those of an encoder that is
-  /// spread over ranks, some of which may have no backward of it.
+  /// Returns whether a stage's gradients are reduced while its last backward runs. That is not so for an
+  /// encoder that is spread over ranks, some of which may have no backward of it.
   bool overlaps(std::size_t s) const {
     return plan_.gradient_bucket.count > 0 && !(order_.shape.spreads_encoder() && s == 0);
   }
@@ -226,8 +226,8 @@ class Lowering {
     return s + 1 < first_collective_.size() ? first_collective_[s + 1] : program_.collectives.size();
   }
 
-  /// Per stage, the place in a rank's order of the step that completes its gradients.
-  std::vector<std::size_t> last_backwards(const std::vector<ScheduleStep>& steps) const {
+  /// Returns, per stage, the place in a rank's order of the step that completes its gradients.
+  std::vector<std::size_t> last_backwards(const std::vector<OrderStep>& steps) const {
     std::vector<std::size_t> last(program_.stages.size(), steps.size());
     for (std::size_t k = 0; k < steps.size(); ++k) {
       if (steps[k].op == Op::backward || steps[k].op == Op::backward_weight) last[steps[k].stage] = k;
@@ -261,7 +261,7 @@ class Lowering {
 
   /// Adds the messages of a step of dp rank `d` over boundary `s`, forward (activations) or backward
   /// (gradients).
-  void add_exchange(const ScheduleStep& step, int d, int s, bool activations) {
+  void add_exchange(const OrderStep& step, int d, int s, bool activations) {
     if (s < 0 || s >= static_cast<int>(boundaries_.size())) return;  // before the first or after the last
     const Boundary& boundary = boundaries_[s];
     const bool upstream = step.stage == s;
@@ -276,10 +276,10 @@ class Lowering {
 
   void add_instructions(std::size_t rank, Group& group) {
     group.begin = static_cast<std::int64_t>(program_.instructions.size());
-    const std::vector<ScheduleStep>& steps = order_.ranks[rank];
+    const std::vector<OrderStep>& steps = order_.ranks[rank];
     const std::vector<std::size_t> last = last_backwards(steps);
     for (std::size_t k = 0; k < steps.size(); ++k) {
-      const ScheduleStep& step = steps[k];
+      const OrderStep& step = steps[k];
       const bool forward = step.op == Op::forward;
       const bool exchanges = step.op != Op::backward_weight;
       if (exchanges) add_exchange(step, group.dp_rank, forward ? step.stage - 1 : step.stage, forward);
@@ -352,9 +352,9 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
 }
 
 PipelineShape plan_shape(const Plan& plan) {
-  PipelineShape shape{plan.schedule, plan.llm.pp, plan.chunks, plan.microbatches};
+  PipelineShape shape{plan.order, plan.llm.pp, plan.chunks, plan.microbatches};
   if (plan.layout != Layout::disaggregated) return shape;
-  if (has_chunks(plan.schedule)) {
+  if (has_chunks(plan.order)) {
     shape.leading = plan.encoder.pp;
   } else {
     shape.ranks += plan.encoder.pp;
@@ -362,7 +362,7 @@ PipelineShape plan_shape(const Plan& plan) {
   return shape;
 }
 
-PipelineOrder plan_order(const Plan& plan, const ScheduleTables& tables) {
+PipelineOrder plan_order(const Plan& plan, const OrderTables& tables) {
   const PipelineShape shape = plan_shape(plan);
   return {shape, pipeline_steps(shape, tables)};
 }

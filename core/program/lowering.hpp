@@ -1,27 +1,27 @@
-// Lowering: the stages and the order of a Plan, and the Program that it becomes with an Assignment.
+// Lowering finds the stages and the order of a Plan, and the Program that it becomes with an Assignment.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/program.hpp"
 
 namespace dflop {
 
-/// The stages of a plan in model order, encoder first. The plan must be valid; a uniform one may be of a
-/// model without encoder layers.
+/// Returns the stages of a plan in model order, encoder first. The plan must be valid; a uniform one may be
+/// of a model without encoder layers.
 std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
 
-/// Parameters of a stage on one of its ranks.
+/// Returns the parameters of a stage on one of its ranks.
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
 
-/// The pipeline of a plan, whose stages are those of plan_stages().
+/// Returns the pipeline of a plan, whose stages are those of plan_stages().
 PipelineShape plan_shape(const Plan& plan);
 
-/// The order of a plan's schedule. The plan must be valid.
-PipelineOrder plan_order(const Plan& plan, const ScheduleTables& tables = {});
+/// Returns the order of a plan's pipeline steps. The plan must be valid.
+PipelineOrder plan_order(const Plan& plan, const OrderTables& tables = {});
 
 /// Lowers a valid plan and assignment of one batch to a Program.
 ///
@@ -43,7 +43,7 @@ PipelineOrder plan_order(const Plan& plan, const ScheduleTables& tables = {});
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment, const PipelineOrder& order);
 
-/// The same in the order of plan_order() without tables.
+/// Lowers in the order of plan_order() without tables.
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment);
 

@@ -16,7 +16,7 @@ std::string found(std::size_t expected, const std::string& what, std::size_t siz
   return "expected " + std::to_string(expected) + " " + what + ", found " + std::to_string(size);
 }
 
-/// Refuses what is wrong with one pipeline, by key.
+/// A Validation refuses what is wrong with one pipeline, by key.
 class Validation {
  public:
   Validation(const RawPipeline& pipeline, const std::string& where) : pipeline_(pipeline), where_(where) {}
@@ -115,7 +115,7 @@ class Validation {
   static double number(Seconds value) { return value.count(); }
   static double number(Bytes value) { return static_cast<double>(value.count); }
 
-  /// Sum of a well-formed table of `rows` rows, broadcast.
+  /// Returns the sum of a well-formed table of `rows` rows, broadcast.
   template <typename Value>
   double sum(const std::string& key, const BroadcastTable<Value>& table, std::size_t rows) const {
     check_table(key, table, rows);
@@ -143,7 +143,7 @@ class Validation {
   const std::string& where_;
 };
 
-/// The durations of all steps of a pipeline. Where backwards are split, `backward` is the input part.
+/// Times has the durations of all steps of a pipeline. Of split backwards, `backward` is the input part.
 class Times {
  public:
   Times(const RawPipeline& pipeline, bool split) : pipeline_(pipeline), split_(split) {
@@ -192,8 +192,8 @@ class Times {
 };
 
 bool splits_backward(const PipelineOrder& order) {
-  const auto splits = [](const ScheduleStep& step) { return step.op == Op::backward_input; };
-  return std::any_of(order.ranks.begin(), order.ranks.end(), [&](const std::vector<ScheduleStep>& steps) {
+  const auto splits = [](const OrderStep& step) { return step.op == Op::backward_input; };
+  return std::any_of(order.ranks.begin(), order.ranks.end(), [&](const std::vector<OrderStep>& steps) {
     return std::any_of(steps.begin(), steps.end(), splits);
   });
 }
@@ -226,19 +226,19 @@ class Builder {
     return static_cast<std::size_t>(stage) * microbatches_ + microbatch;
   }
 
-  /// Bytes of the message that crosses boundary `boundary`.
+  /// Returns the bytes of the message that crosses boundary `boundary`.
   Bytes bytes_over(int boundary, int microbatch) const {
     if (!shape_.spreads_encoder()) return pipeline_.message.at(boundary, microbatch);
     return boundary == 0 ? pipeline_.encoder->message.at(0, microbatch)
                          : pipeline_.message.at(boundary - 1, microbatch);
   }
 
-  /// Room for all steps and, for each boundary and microbatch, two messages with a send and a receive each:
-  /// tables that grow by doubling would take twice the memory.
+  /// Reserves room for all steps and, for each boundary and microbatch, two messages with a send and a
+  /// receive each: tables that grow by doubling would take twice the memory.
   void reserve() {
     const std::size_t messages = 2 * cell(shape_.stages() - 1, 0);
     std::size_t instructions = 2 * messages;
-    for (const std::vector<ScheduleStep>& steps : order_.ranks) instructions += steps.size();
+    for (const std::vector<OrderStep>& steps : order_.ranks) instructions += steps.size();
     result_.program.messages.reserve(messages);
     result_.costs.message.reserve(messages);
     result_.program.instructions.reserve(instructions);
@@ -268,13 +268,13 @@ class Builder {
     group.first_rank = rank;
     group.stage = stage;
     group.begin = static_cast<std::int64_t>(result_.program.instructions.size());
-    for (const ScheduleStep& step : order_.ranks[rank]) add_step(step);
+    for (const OrderStep& step : order_.ranks[rank]) add_step(step);
     group.end = static_cast<std::int64_t>(result_.program.instructions.size());
     result_.program.groups.push_back(group);
     result_.costs.model_state.emplace_back();
   }
 
-  void add_step(const ScheduleStep& step) {
+  void add_step(const OrderStep& step) {
     const int below = step.stage - 1;
     if (step.op == Op::forward) add_exchange(Op::receive, step, below, 0);
     if (step.op == Op::backward || step.op == Op::backward_input) {
@@ -285,14 +285,15 @@ class Builder {
     if (step.op == Op::backward || step.op == Op::backward_input) add_exchange(Op::send, step, below, 1);
   }
 
-  /// `direction`: 0 for activations, 1 for gradients. Stages of one rank have no messages between them.
-  void add_exchange(Op op, const ScheduleStep& step, int boundary, int direction) {
+  /// Adds a send or a receive. `direction` is 0 for activations and 1 for gradients. Stages of one rank have
+  /// no messages between them.
+  void add_exchange(Op op, const OrderStep& step, int boundary, int direction) {
     if (boundary < 0 || boundary + 1 >= shape_.stages()) return;
     const std::int32_t first = first_message_[cell(boundary, step.microbatch)];
     if (first >= 0) add(op, step, first + direction, Nanoseconds(0), Bytes{});
   }
 
-  void add_compute(const ScheduleStep& step) {
+  void add_compute(const OrderStep& step) {
     const std::size_t at = cell(step.stage, step.microbatch);
     Nanoseconds duration(0);
     if (step.op == Op::forward) duration += times_.forward[at];
@@ -303,12 +304,12 @@ class Builder {
     add(step.op, step, 0, duration, step.op == Op::backward_input ? Bytes{} : activation(step));
   }
 
-  Bytes activation(const ScheduleStep& step) const {
+  Bytes activation(const OrderStep& step) const {
     const int row = step.stage - (shape_.spreads_encoder() ? 1 : 0);
     return pipeline_.activation && row >= 0 ? pipeline_.activation->at(row, step.microbatch) : Bytes{};
   }
 
-  void add(Op op, const ScheduleStep& step, std::int32_t index, Nanoseconds duration, Bytes activation) {
+  void add(Op op, const OrderStep& step, std::int32_t index, Nanoseconds duration, Bytes activation) {
     result_.program.instructions.push_back(
         {op, static_cast<std::uint16_t>(step.stage), step.microbatch, index});
     result_.costs.instruction.push_back(duration);
@@ -324,10 +325,10 @@ class Builder {
   PricedProgram result_;
 };
 
-/// The order of a valid pipeline.
+/// Returns the order of a valid pipeline.
 PipelineOrder order_of(const RawPipeline& pipeline) {
   const PipelineShape& shape = pipeline.shape;
-  ScheduleTables tables;
+  OrderTables tables;
   if (reads_tables(shape.kind)) {
     tables.times = Times(pipeline, splits_backward(shape.kind)).take();
     tables.most_held = pipeline.activation_limit;

@@ -24,7 +24,7 @@ struct Block {
   std::vector<std::int64_t> sends;
 };
 
-/// Op, stage and microbatch.
+/// A BlockKey is op, stage and microbatch.
 using BlockKey = std::tuple<Op, std::int32_t, std::int32_t>;
 
 struct GroupBlocks {
@@ -53,7 +53,8 @@ const Block* GroupBlocks::find(Op op, std::int32_t stage, std::int32_t microbatc
   return found == blocks.end() ? nullptr : &found->second;
 }
 
-/// A receive belongs to the next compute of its stage and microbatch, a send to the last.
+/// Takes a group's list apart into blocks. A receive belongs to the next compute of its stage and microbatch,
+/// a send to the last.
 /// @pre verify(program) accepts it
 /// @throws Error (input) naming the instruction where there is none, or its message names another microbatch.
 GroupBlocks take_apart(const Program& program, std::int32_t group) {
@@ -93,7 +94,7 @@ GroupBlocks take_apart(const Program& program, std::int32_t group) {
   return result;
 }
 
-std::string describe(const ScheduleStep& step) {
+std::string describe(const OrderStep& step) {
   return std::string(to_string(step.op)) + " of stage " + std::to_string(step.stage) + ", microbatch " +
          std::to_string(step.microbatch);
 }
@@ -102,7 +103,7 @@ std::string describe(const ScheduleStep& step) {
   throw Error(ErrorKind::input, message, "order: rank " + std::to_string(rank));
 }
 
-/// Pipeline ranks, from 0 on and each with a group.
+/// Counts the pipeline ranks, from 0 on and each with a group.
 std::size_t count_ranks(const Program& program) {
   std::set<std::int32_t> ranks;
   for (const Group& group : program.groups) ranks.insert(group.stage);
@@ -116,7 +117,7 @@ std::size_t count_ranks(const Program& program) {
   return ranks.size();
 }
 
-/// The weight part of a whole backward.
+/// Returns the time of the weight part of a whole backward.
 Nanoseconds weight_part(Nanoseconds backward, double weight_share) {
   return Nanoseconds(std::llround(static_cast<double>(backward.count()) * weight_share));
 }
@@ -159,7 +160,7 @@ class Reorderer {
   }
 
  private:
-  /// Those of the old program, then those of its repetition, and so on.
+  /// Copies the messages of the old program, then those of its repetition, and so on.
   void copy_messages() {
     const int old_count = old_.microbatches;
     new_.program.messages.clear();
@@ -176,15 +177,15 @@ class Reorderer {
     }
   }
 
-  const Block* find(Op op, const ScheduleStep& step) const {
+  const Block* find(Op op, const OrderStep& step) const {
     return blocks_.find(op, step.stage, step.microbatch % old_.microbatches);
   }
 
-  /// Each step of each of the group's stages once. That a microbatch has either a whole backward or both
-  /// parts of one, in their order, is left to verify().
+  /// Checks that each step of each of the group's stages is there once. That a microbatch has either a whole
+  /// backward or both parts of one, in their order, is left to verify().
   void check_steps() const {
     std::set<BlockKey> seen;
-    for (const ScheduleStep& step : order_[rank_]) {
+    for (const OrderStep& step : order_[rank_]) {
       const bool known = step.microbatch >= 0 && step.microbatch < microbatches_ && has_work(step);
       if (!known) refuse(rank_, "expected a step of this rank, found " + describe(step));
       if (!seen.emplace(step.op, step.stage, step.microbatch).second) {
@@ -194,13 +195,13 @@ class Reorderer {
     for (const auto& [op, stage, microbatch] : blocks_.order) {
       if (op != Op::forward) continue;
       for (int j = microbatch; j < microbatches_; j += old_.microbatches) {
-        const ScheduleStep step{op, stage, j};
+        const OrderStep step{op, stage, j};
         if (seen.count({op, stage, j}) == 0) refuse(rank_, "expected " + describe(step) + ", found none");
       }
     }
   }
 
-  bool has_work(const ScheduleStep& step) const {
+  bool has_work(const OrderStep& step) const {
     if (find(step.op, step) != nullptr) return true;
     if (step.op == Op::backward) {
       return find(Op::backward_input, step) != nullptr && find(Op::backward_weight, step) != nullptr;
@@ -215,7 +216,7 @@ class Reorderer {
   }
 
   void add_list() {
-    const std::vector<ScheduleStep>& steps = order_[rank_];
+    const std::vector<OrderStep>& steps = order_[rank_];
     std::vector<std::size_t> last_backward(old_.stages.size(), steps.size());
     for (std::size_t k = 0; k < steps.size(); ++k) {
       const bool weights = steps[k].op == Op::backward || steps[k].op == Op::backward_weight;
@@ -233,7 +234,7 @@ class Reorderer {
     for (const std::int64_t i : blocks_.tail) copy(i);
   }
 
-  void add_step(const ScheduleStep& step) {
+  void add_step(const OrderStep& step) {
     if (const Block* block = find(step.op, step)) {
       add_messages(block->receives, step);
       const std::int64_t i = block->compute;
@@ -246,10 +247,10 @@ class Reorderer {
     }
   }
 
-  /// Frees what the forward has kept: what the input part would keep for the weight part is never left over.
-  /// Its buffers are the larger of the parts': too much where recomputation brings several layers back, of
-  /// which a whole backward has one at a time.
-  void join(const Block& input, const Block& weight, const ScheduleStep& step) {
+  /// Joins the two parts of a backward. It frees what the forward has kept: what the input part would keep
+  /// for the weight part is never left over. Its buffers are the larger of the parts': too much where
+  /// recomputation brings several layers back, of which a whole backward has one at a time.
+  void join(const Block& input, const Block& weight, const OrderStep& step) {
     add_messages(input.receives, step);
     add_messages(weight.receives, step);
     add_compute(step, input.compute, costs_.instruction[input.compute] + costs_.instruction[weight.compute],
@@ -259,9 +260,9 @@ class Reorderer {
     add_messages(weight.sends, step);
   }
 
-  /// The input part keeps no more than there was before it, since a whole backward does not say what it
-  /// would. That is right without recomputation, and else too little.
-  void split(const Block& whole, const ScheduleStep& step) {
+  /// Splits a whole backward in two parts. The input part keeps no more than there was before it, since a
+  /// whole backward does not say what it would. That is right without recomputation, and else too little.
+  void split(const Block& whole, const OrderStep& step) {
     const std::int64_t i = whole.compute;
     const Nanoseconds weight = weight_part(costs_.instruction[i], *weight_share_);
     if (step.op == Op::backward_weight) {
@@ -272,7 +273,7 @@ class Reorderer {
     add_messages(whole.sends, step);
   }
 
-  void add_messages(const std::vector<std::int64_t>& messages, const ScheduleStep& step) {
+  void add_messages(const std::vector<std::int64_t>& messages, const OrderStep& step) {
     for (const std::int64_t i : messages) {
       Instruction instruction = old_.instructions[i];
       instruction.microbatch = step.microbatch;
@@ -281,8 +282,8 @@ class Reorderer {
     }
   }
 
-  /// After the starts that come into force while it runs: nothing may come between them and it.
-  void add_compute(const ScheduleStep& step, std::int64_t of, Nanoseconds duration, Bytes activation,
+  /// Adds compute after the starts that come into force while it runs: nothing may come between them and it.
+  void add_compute(const OrderStep& step, std::int64_t of, Nanoseconds duration, Bytes activation,
                    Bytes workspace) {
     for (const std::int64_t i : starts_) copy(i);
     Instruction instruction = old_.instructions[of];
@@ -314,19 +315,19 @@ class Reorderer {
   PricedProgram new_;
 };
 
-/// Ranks and chunks of the last rank; those in front that have fewer stages are leading ones.
+/// Sets ranks and chunks by the last rank; those in front that have fewer stages are leading ones.
 void set_ranks(PipelineShape& shape, const StepOrder& order, int stages) {
   const int ranks = static_cast<int>(order.size());
   std::set<std::int32_t> of_last;
   if (ranks > 0) {
-    for (const ScheduleStep& step : order.back()) of_last.insert(step.stage);
+    for (const OrderStep& step : order.back()) of_last.insert(step.stage);
   }
   shape.chunks = std::max(1, static_cast<int>(of_last.size()));
   if (shape.chunks > 1) shape.leading = std::max(0, (ranks * shape.chunks - stages) / (shape.chunks - 1));
   shape.ranks = ranks - shape.leading;
 }
 
-/// The times of all steps of a schedule that splits backwards.
+/// Returns the times of all steps of an order that splits backwards.
 StepTimes step_times(const Program& program, const ProgramCosts& costs, int microbatches,
                      std::optional<double> weight_share) {
   const std::size_t cells = program.stages.size() * microbatches;
@@ -371,7 +372,7 @@ StepOrder step_order(const Program& program) {
   std::vector<bool> known(order.size());
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const std::int32_t rank = program.groups[g].stage;
-    std::vector<ScheduleStep> steps;
+    std::vector<OrderStep> steps;
     for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
       const Instruction& instruction = program.instructions[i];
       if (!is_compute(instruction.op)) continue;
@@ -389,7 +390,7 @@ StepOrder step_order(const Program& program) {
   return order;
 }
 
-StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, PipelineSchedule kind,
+StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, OrderKind kind,
                           const Reordering& reordering) {
   const StepOrder present = step_order(program);
   PipelineShape shape;
@@ -404,7 +405,7 @@ StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, Pip
   validate(shape, "program");
   bool whole = false;
   for (std::size_t rank = 0; rank < present.size(); ++rank) {
-    for (const ScheduleStep& step : present[rank]) {
+    for (const OrderStep& step : present[rank]) {
       whole = whole || step.op == Op::backward;
       const int expected = rank_of_stage(shape, step.stage);
       if (expected == static_cast<int>(rank)) continue;
@@ -424,13 +425,13 @@ StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, Pip
   return pipeline_steps(shape, {step_times(program, costs, shape.microbatches, reordering.weight_share), {}});
 }
 
-std::optional<PipelineSchedule> schedule_of(const Program& program, const ProgramCosts& costs) {
+std::optional<OrderKind> schedule_of(const Program& program, const ProgramCosts& costs) {
   const StepOrder present = step_order(program);
-  for (const PipelineSchedule kind : plainest_first(all_pipeline_orders())) {
+  for (const OrderKind kind : plainest_first(all_order_kinds())) {
     try {
       if (scheduled_order(program, costs, kind) == present) return kind;
     } catch (const Error&) {
-      continue;  // a schedule that such a pipeline cannot have
+      continue;  // an order that such a pipeline cannot have
     }
   }
   return std::nullopt;

@@ -1,31 +1,31 @@
-// The same work in another order: what a Program would be under another pipeline schedule.
+// Reordering finds what a Program would be with the same work in another pipeline order.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "core/cost_model.hpp"
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/program/raw_pipeline.hpp"
 
 namespace dflop {
 
-/// Steps per pipeline rank: order[Group::stage] are those of a group.
-using StepOrder = std::vector<std::vector<ScheduleStep>>;
+/// A StepOrder has the steps of each pipeline rank: order[Group::stage] are those of a group.
+using StepOrder = std::vector<std::vector<OrderStep>>;
 
 struct Reordering {
-  /// Microbatches of the new program; 0: as many as the old one. Microbatch j does what microbatch j mod M of
-  /// the old one does, M being those that it has.
+  /// The new program has so many microbatches; 0: as many as the old one. Microbatch j does what microbatch j
+  /// mod M of the old one does, M being those that it has.
   int microbatches = 0;
-  /// The part of a whole backward, in [0, 1], that becomes a backward_weight where the order splits it.
+  /// This part of a whole backward, in [0, 1], becomes a backward_weight where the order splits it.
   std::optional<double> weight_share;
 };
 
-/// Every group's list in a new order of its compute. A list is taken apart into blocks: each compute
-/// instruction with the receives and sends of its stage and microbatch. The blocks follow one another as
-/// `order` says; then comes what is left (collectives, optimizer step), but an all_reduce_start is put right
-/// before the last backward of its stage, after that one's receives, if compute came after it. With the order
-/// that the program has it stays as it is, if its starts are there.
+/// Returns the program with every group's list in a new order of its compute. A list is taken apart into
+/// blocks: each compute instruction with the receives and sends of its stage and microbatch. The blocks
+/// follow one another as `order` says; then comes what is left (collectives, optimizer step), but an
+/// all_reduce_start is put right before the last backward of its stage, after that one's receives, if compute
+/// came after it. With the order that the program has it stays as it is, if its starts are there.
 ///
 /// Of a backward that is split, the sends go with the input part, and the weight part frees the activations;
 /// what the input part would keep beside them is not known, and counts as nothing. Split ones are joined
@@ -37,18 +37,19 @@ struct Reordering {
 PricedProgram reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
                       const Reordering& reordering = {});
 
-/// The order that the groups of each pipeline rank have, which must be the same for all groups of one rank.
+/// Returns the order that the groups of each pipeline rank have, which must be the same for all groups of one
+/// rank.
 /// @throws Error (input) where it is not, or where ranks are not numbered from 0 on.
 StepOrder step_order(const Program& program);
 
-/// The order of a schedule for the ranks and stages of a program, without limits on what a rank holds. zb-v
-/// follows the program's own durations, the longest over the groups of a rank.
-/// @throws Error (input) if the stages are not where the schedule puts them, it does not fit their number or
+/// Returns the order of a kind for the ranks and stages of a program, without limits on what a rank holds.
+/// zb-v follows the program's own durations, the longest over the groups of a rank.
+/// @throws Error (input) if the stages are not where the order puts them, it does not fit their number or
 /// that of microbatches, or backwards are to be split without a weight_share; for encoder-in-bubbles.
-StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, PipelineSchedule kind,
+StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, OrderKind kind,
                           const Reordering& reordering = {});
 
-/// The schedule whose order the program has; nothing if it is none of them.
-std::optional<PipelineSchedule> schedule_of(const Program& program, const ProgramCosts& costs);
+/// Returns the kind of order that the program has; nothing if it is none of them.
+std::optional<OrderKind> schedule_of(const Program& program, const ProgramCosts& costs);
 
 }  // namespace dflop

@@ -26,7 +26,7 @@ std::string place(const Program& program, std::size_t group, std::int64_t instru
   throw Error(ErrorKind::input, message, place(program, group, instruction));
 }
 
-/// Size of the table that an instruction's index points into; 0 for none.
+/// Returns the size of the table that an instruction's index points into; 0 for none.
 std::size_t table_size(const Program& program, Op op) {
   if (is_compute(op)) return program.works.size();
   if (is_send(op) || is_receive(op)) return program.messages.size();
@@ -77,8 +77,8 @@ void check_ranges(const Program& program) {
   }
 }
 
-/// Each message sent once by its source and received once by its destination, in the same order on each
-/// channel, which leads from one stage of a group to one stage of another.
+/// Checks that each message is sent once by its source and received once by its destination, in the same
+/// order on each channel, which leads from one stage of a group to one stage of another.
 void check_messages(const Program& program) {
   std::vector<std::int64_t> sent(program.messages.size(), -1);
   std::vector<std::int64_t> received(program.messages.size(), -1);
@@ -118,12 +118,12 @@ void check_messages(const Program& program) {
   }
 }
 
-/// The microbatches of one stage that one group has begun and completed.
+/// StagePasses are the microbatches of one stage that one group has begun and completed.
 class StagePasses {
  public:
   explicit StagePasses(std::size_t microbatches) : state_(microbatches, untouched) {}
 
-  /// False if the instruction is out of order.
+  /// Returns false if the instruction is out of order.
   bool advance(const Instruction& instruction) {
     State& now = state_[instruction.microbatch];
     const State expected = instruction.op == Op::forward           ? untouched
@@ -143,8 +143,8 @@ class StagePasses {
   std::vector<State> state_;
 };
 
-/// What a group begins it completes, forward and then backward (whole, or input before weight), and of the
-/// groups of one dp rank that run a stage exactly one does each microbatch.
+/// Checks that what a group begins it completes, forward and then backward (whole, or input before weight),
+/// and of the groups of one dp rank that run a stage exactly one does each microbatch.
 void check_compute_order(const Program& program) {
   const std::size_t microbatches = program.microbatches;
   std::map<std::pair<std::size_t, std::int32_t>, std::vector<bool>> done;  // per stage and dp rank
@@ -180,8 +180,8 @@ void check_compute_order(const Program& program) {
   }
 }
 
-/// Where an all_reduce_start comes into force during compute, that compute follows, and starts before the
-/// same one come into force in their order.
+/// Checks that where an all_reduce_start comes into force during compute, that compute follows, and starts
+/// before the same one come into force in their order.
 void check_late_entries(const Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     double latest = 0;
@@ -201,8 +201,8 @@ void check_late_entries(const Program& program) {
   }
 }
 
-/// Each participant enters its collective once, and nobody else does; who does not wait at once waits once
-/// later.
+/// Checks that each participant enters its collective once, and nobody else does; who does not wait at once
+/// waits once later.
 void check_collectives(const Program& program) {
   std::vector<std::vector<std::int32_t>> entered(program.collectives.size());
   std::vector<std::uint8_t> awaited(program.collectives.size());
@@ -232,7 +232,7 @@ void check_collectives(const Program& program) {
   }
 }
 
-/// Runs the program without time: every group as far as it gets, until nothing moves.
+/// A ProgressRun runs the program without time: every group as far as it gets, until nothing moves.
 class ProgressRun {
  public:
   explicit ProgressRun(const Program& program)
@@ -265,7 +265,7 @@ class ProgressRun {
     queued_[g] = 1;
   }
 
-  /// Whether the group gets past an instruction. If not, what it waits for wakes it.
+  /// Returns whether the group gets past an instruction. If not, what it waits for wakes it.
   bool pass(std::int32_t g, const Instruction& instruction) {
     if (is_send(instruction.op)) deliver(instruction.index);
     if (is_receive(instruction.op)) return sent_[instruction.index] != 0;

@@ -1,4 +1,4 @@
-// Threads that do batch work.
+// Threads that do batch work do not interrupt others when they are woken.
 #pragma once
 
 namespace dflop {

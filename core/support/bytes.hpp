@@ -1,5 +1,5 @@
-// Untyped memory: places in it, and values as bytes and back, as processes of one build on machines of one
-// kind tell them each other.
+// This header deals with untyped memory: places in it, and values as bytes and back, as processes of one
+// build on machines of one kind tell them each other.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The clock of everything that runs on the host, and durations measured with it.
+// Everything that runs on the host has one clock, with which durations are measured.
 #pragma once
 
 #include <array>

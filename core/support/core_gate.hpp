@@ -1,4 +1,4 @@
-// Cores that groups of ranks take turns on: of the host in a live run, of a simulated one.
+// Groups of ranks take turns on cores: those of the host in a live run, or of a simulated one.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace dflop {
 
-/// Hands out a number of cores, first come, first served. A group of R ranks gets R cores at once, or all
-/// there are where they are fewer: its ranks run in lockstep, so that one of them on a core of its own would
-/// only hold it idle. Nobody overtakes the first that waits, even where fewer cores would do for it; so every
-/// group has its turn.
+/// A CoreGate hands out a number of cores, first come, first served. A group of R ranks gets R cores at once,
+/// or all there are where they are fewer: its ranks run in lockstep, so that one of them on a core of its own
+/// would only hold it idle. Nobody overtakes the first that waits, even where fewer cores would do for it; so
+/// every group has its turn.
 class CoreGate {
  public:
   /// @pre cores >= 1
   explicit CoreGate(int cores) : cores_(cores), free_(cores) {}
 
-  /// The first is group 0, and so on. @pre ranks >= 1
+  /// Adds a group and returns its number, from 0 on. @pre ranks >= 1
   std::int32_t add_group(std::int32_t ranks);
 
   /// The group comes to the end of the queue. @pre it neither waits nor holds cores

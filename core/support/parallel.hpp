@@ -1,4 +1,4 @@
-// Loops over independent items on all cores.
+// parallel_for() loops over independent items on all cores.
 #pragma once
 
 #include <tbb/parallel_for.h>
@@ -13,8 +13,8 @@ namespace dflop {
 template <typename Body>
 void parallel_for(std::size_t count, const Body& body) {
   // TBB orders this already. Saying it once more in our own code lets the thread sanitizer see it, as
-  // Debian's TBB is built without; it costs nothing beside a body of microseconds. Static, so that looking at
-  // it reads nothing else.
+  // Debian's TBB is built without; it costs nothing beside a body of microseconds. It is static, so that
+  // looking at it reads nothing else.
   static std::atomic<std::size_t> ordered{0};
   ordered.fetch_add(1, std::memory_order_release);
   tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) {

@@ -3,7 +3,8 @@
 namespace dflop {
 namespace {
 
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): neighbouring seeds and streams become unrelated ones.
+/// Makes unrelated numbers of neighbouring seeds and streams, as the finaliser of SplitMix64 does (Steele,
+/// Lea, Flood 2014).
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -1,5 +1,5 @@
-// Seeded random numbers that are the same bytes on every compiler: the standard fixes std::mt19937_64 but not
-// the distributions, so those few that we need are written out.
+// Random draws seeded numbers that are the same bytes on every compiler: the standard fixes std::mt19937_64
+// but not the distributions, so those few that we need are written out.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class Random {
 
   std::uint64_t bits() { return engine_(); }
 
-  /// Uniform in [0, bound), without modulo bias. bound > 0.
+  /// Returns a number that is uniform in [0, bound), without modulo bias. @pre bound > 0
   std::uint64_t below(std::uint64_t bound);
 
-  /// Uniform in [0, 1).
+  /// Returns a number that is uniform in [0, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1.0p-53; }
 
-  /// Fisher-Yates.
+  /// Shuffles by the algorithm of Fisher and Yates.
   template <typename T>
   void shuffle(std::span<T> items) {
     for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);

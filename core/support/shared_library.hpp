@@ -1,4 +1,4 @@
-// Libraries that are loaded when they are first used: large ones of GPUs, that most runs do without.
+// A SharedLibrary is loaded when it is first used, as large ones of GPUs, that most runs do without.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ class SharedLibrary {
   SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
                 const std::string& purpose);
 
-  /// Returns the address of what has that name.
+  /// Returns the address of the function or variable of that name.
   /// @throws Error (no_device) where the library has none, as older versions may.
   void* symbol(const std::string& name) const;
   const std::string& name() const { return name_; }  ///< of that which was loaded

@@ -1,4 +1,4 @@
-// AnalyticCostModel: every cost from shapes and GPU data alone.
+// The AnalyticCostModel takes every cost from shapes and GPU data alone.
 #pragma once
 
 #include "core/cost_model.hpp"
@@ -12,20 +12,20 @@ class AnalyticCostModel final : public SumCostModel {
  public:
   AnalyticCostModel(ModelSpec model, ClusterSpec cluster);
 
-  /// Layers, connector, embedding and head of the stage by roofline, with recomputation and tensor-parallel
-  /// communication: per layer two all-reduces of tokens * hidden in bf16 forward and two backward, full
-  /// recomputation repeating the forward's (Narayanan et al. 2021); under sequence parallelism each is an
-  /// all-gather and a reduce-scatter of the same volume (Korthikanti et al. 2022; their extra all-gather for
-  /// the weight gradients overlaps with compute). One more: connector, forward (output) and backward (input);
-  /// embedding, forward; head, backward. Only layers are recomputed. backward = backward_input +
-  /// backward_weight, the weight part being the weights' own products.
-  /// No pass takes less than the host needs to launch its kernels: layer_launch for each layer's forward
-  /// pass, once more where it is recomputed, and as long for the backward pass, half of it for inputs and
-  /// half for weights. Kernels are queued, so that this is a floor of the pass and not of each kernel.
+  /// Prices layers, connector, embedding and head of the stage by roofline, with recomputation and
+  /// tensor-parallel communication: per layer two all-reduces of tokens * hidden in bf16 forward and two
+  /// backward, full recomputation repeating the forward's (Narayanan et al. 2021); under sequence parallelism
+  /// each is an all-gather and a reduce-scatter of the same volume (Korthikanti et al. 2022; their extra
+  /// all-gather for the weight gradients overlaps with compute). One more: connector, forward (output) and
+  /// backward (input); embedding, forward; head, backward. Only layers are recomputed. backward =
+  /// backward_input + backward_weight, the weight part being the weights' own products. No pass takes less
+  /// than the host needs to launch its kernels: layer_launch for each layer's forward pass, once more where
+  /// it is recomputed, and as long for the backward pass, half of it for inputs and half for weights. Kernels
+  /// are queued, so that this is a floor of the pass and not of each kernel.
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
-  /// compute() itself: sums and maxima of functions that are affine in the counts.
+  /// Returns compute() itself, which is made of sums and maxima of functions that are affine in the counts.
   std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
     return compute(op, stage, work);
   }
@@ -48,9 +48,9 @@ class AnalyticCostModel final : public SumCostModel {
   PassTimes llm_times(const Stage& stage, const Workload& work) const;
   PassTimes layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
                         const Workload& work) const;
-  /// What the host needs to launch the passes of all layers.
+  /// Returns what the host needs to launch the passes of all layers.
   PassTimes launch_times(const Stage& stage, const Work& work) const;
-  /// All-reduce of one bf16 tensor over the stage's tp ranks.
+  /// Returns the time of an all-reduce of one bf16 tensor over the stage's tp ranks.
   Seconds tensor_all_reduce(const Stage& stage, double tokens, int width) const;
 
   ModelSpec model_;

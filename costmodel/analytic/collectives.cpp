@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// Participants of a collective on the nodes.
+/// A Spread says how a collective's participants lie on the nodes.
 struct Spread {
   int participants = 0;
   int nodes = 0;
@@ -27,7 +27,7 @@ Spread spread_of(const ClusterSpec& cluster, const Collective& collective, const
           fullest->second};
 }
 
-/// Bytes through each port in a reduce-scatter or all-gather over n ranks.
+/// Returns the bytes through each port in a reduce-scatter or all-gather over n ranks.
 double half_ring_bytes(int n, double bytes) {
   return bytes * (n - 1) / n;
 }

@@ -1,4 +1,4 @@
-// How a gradient reduction goes over the links: what each participant's ports carry, phase by phase.
+// A gradient reduction goes over the links in phases: what each participant's ports carry, phase by phase.
 #pragma once
 
 #include <vector>

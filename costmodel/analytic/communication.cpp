@@ -7,7 +7,8 @@
 namespace dflop {
 namespace {
 
-/// Reduce-scatter or all-gather of `bytes` on each of `ranks` by a ring: half of an all-reduce.
+/// Returns the time of a reduce-scatter or all-gather of `bytes` on each of `ranks` by a ring: half of an
+/// all-reduce.
 Seconds ring_half(const Link& link, int ranks, double bytes) {
   const int steps = ranks - 1;
   return steps * (link.latency + Seconds(bytes / ranks / link.bandwidth_bytes_per_s));

@@ -1,4 +1,4 @@
-// Time of messages and collectives by latency and bandwidth: alpha + bytes / beta (Hockney 1994),
+// Messages and collectives take a time by latency and bandwidth: alpha + bytes / beta (Hockney 1994),
 // uncontended.
 #pragma once
 

@@ -1,4 +1,4 @@
-// FLOP of layers and models. A multiply and an add count as two.
+// These functions count the FLOP of layers and models. A multiply and an add count as two.
 //
 // Sources: Narayanan et al. 2021 (Megatron-LM, appendix) and Korthikanti et al. 2022 (appendix A) for the
 // layers; Chowdhery et al. 2022 (PaLM, appendix B) for which of them count towards MFU; Dao 2023
@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// 2 FLOP per weight and token (Narayanan et al. 2021).
+/// Returns 2 FLOP per weight and token (Narayanan et al. 2021).
 Flop linear_flop(double parameters, double tokens);
 
 /// Returns the FLOP of the attention core, forward, on one of `tp` ranks: QK^T and PV, each 2 * heads *

@@ -7,7 +7,7 @@
 namespace dflop {
 namespace {
 
-/// Bytes per token of one layer's tensors on one rank, in bf16.
+/// LayerBytes are bytes per token of one layer's tensors on one rank, in bf16.
 struct LayerBytes {
   std::int64_t hidden;  ///< one tensor between tp regions, whole
   std::int64_t query;   ///< Q, or the attention output
@@ -21,12 +21,12 @@ LayerBytes layer_bytes(const TransformerSpec& spec, int tp) {
           kBf16Bytes * (spec.gated_mlp ? 3 : 2) * spec.ffn_per_rank(tp)};
 }
 
-/// Tokens of which one rank holds the tensors between tp regions.
+/// Returns the tokens of which one rank holds the tensors between tp regions.
 std::int64_t resident_tokens(std::int64_t tokens, const Stage& stage) {
   return stage.sequence_parallel ? round_up(tokens, stage.tp) / stage.tp : tokens;
 }
 
-/// What one layer keeps; see activation_bytes.
+/// Returns what one layer keeps; see activation_bytes.
 std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens, Recomputation mode) {
   const LayerBytes b = layer_bytes(spec, stage.tp);
   const std::int64_t resident = resident_tokens(tokens, stage);
@@ -36,17 +36,17 @@ std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t 
   return resident * (4 * b.hidden + masks) + tokens * (b.query + outputs + 2 * b.kv + b.mlp);
 }
 
-/// The gathered input of a tp region, which sequence parallelism splits only between the regions.
+/// Returns the gathered input of a tp region, which sequence parallelism splits only between the regions.
 std::int64_t gathered(const Stage& stage, std::int64_t tensor_bytes) {
   return stage.sequence_parallel && stage.tp > 1 ? tensor_bytes : 0;
 }
 
-/// What recomputation drops of one layer.
+/// Returns what recomputation drops of one layer.
 std::int64_t layer_dropped(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
   return kept(spec, stage, tokens, Recomputation::none) - kept(spec, stage, tokens, stage.recomputation);
 }
 
-/// The most of `layers` layers, one after the other.
+/// Returns the most of `layers` layers, one after the other.
 std::int64_t layer_workspace(Op op, const TransformerSpec& spec, int layers, const Stage& stage,
                              std::int64_t tokens) {
   const LayerBytes b = layer_bytes(spec, stage.tp);
@@ -60,8 +60,8 @@ std::int64_t merged_tokens(const ConnectorSpec& spec, const Workload& encoder) {
   return round_up(encoder.tokens, spec.merge) / spec.merge;
 }
 
-/// Bytes of the connector's tensor at width i: between a product split by column and one split by row each
-/// rank has its part.
+/// Returns the bytes of the connector's tensor at width i: between a product split by column and one split by
+/// row each rank has its part.
 std::int64_t connector_tensor(const ConnectorSpec& spec, std::size_t i, const Stage& stage,
                               std::int64_t tokens) {
   const std::int64_t width = spec.widths[i];
@@ -77,7 +77,7 @@ std::int64_t connector_kept(const ConnectorSpec& spec, const Stage& stage, const
   return bytes;
 }
 
-/// Two neighbouring tensors, or their gradients, and a gathered input.
+/// Returns two neighbouring tensors, or their gradients, and a gathered input.
 std::int64_t connector_workspace(const ConnectorSpec& spec, const Stage& stage, const Workload& encoder) {
   const std::int64_t tokens = merged_tokens(spec, encoder);
   std::int64_t most = 0;
@@ -104,7 +104,7 @@ std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& sta
   return logits + whole + gradient + kBf16Bytes * spec.embedding_parameters(stage.tp);
 }
 
-/// bf16 weight gradients of one layer of each module that works on the stage.
+/// Returns the bf16 weight gradients of one layer of each module that works on the stage.
 std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
   std::int64_t bytes = 0;
   if (stage.encoder_layers > 0 && !work.encoder.empty())

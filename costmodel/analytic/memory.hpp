@@ -1,4 +1,4 @@
-// Bytes of memory on one rank of a stage.
+// These functions count the bytes of memory on one rank of a stage.
 #pragma once
 
 #include "core/cost_model.hpp"
@@ -50,7 +50,7 @@ Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const W
 ///
 /// Added to all: the bf16 weight gradients of one layer of each module on the stage. Transformer Engine keeps
 /// one such tensor for each shape of weight, beside the fp32 gradients that it accumulates into (2.8 and
-/// later, module/base.py: get_dummy_wgrad).
+/// later, get_dummy_wgrad of its module/base.py).
 Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work);
 
 }  // namespace dflop

@@ -12,12 +12,12 @@ constexpr double kAccumulateBytes = 2 * kFp32Bytes;  // a gradient, read and wri
 constexpr std::int64_t kHeadDimMultiple = 32;
 constexpr double kAttentionBackwardFlop = 2.5;
 
-/// (x + half) / x: how much longer a kernel takes than in the limit of large x.
+/// Returns (x + half) / x: how much longer a kernel takes than in the limit of large x.
 double slowdown(double x, double half) {
   return 1 + half / x;
 }
 
-/// Widths of one rank.
+/// Widths are those of one rank.
 struct Widths {
   double hidden;
   double query;
@@ -61,7 +61,7 @@ Seconds memory_time(const GpuSpec& gpu, double bytes) {
 PassTimes matrix_product(const GpuSpec& gpu, double tokens, double inputs, double outputs) {
   const double weights = inputs * outputs;
   const double activations = tokens * (inputs + outputs);
-  // tokens + half = tokens * slowdown(tokens, half)
+  // Here tokens + half = tokens * slowdown(tokens, half)
   const double saturated_flop = linear_flop(weights, tokens + gpu.gemm_half_tokens).count *
                                 slowdown(std::min(inputs, outputs), gpu.gemm_half_width);
   const Seconds arithmetic(saturated_flop / (gpu.peak_flop_per_s * gpu.gemm_efficiency));
@@ -73,7 +73,7 @@ PassTimes matrix_product(const GpuSpec& gpu, double tokens, double inputs, doubl
 
 namespace {
 
-/// Attention whose matrix goes through memory; see attention_core in the header.
+/// Times attention whose matrix goes through memory; see attention_core in the header.
 PassTimes materialised_attention(const GpuSpec& gpu, const TransformerSpec& spec, const Workload& work,
                                  int tp) {
   const double values =
@@ -95,7 +95,7 @@ PassTimes attention_core(const GpuSpec& gpu, const TransformerSpec& spec, const 
   const double pairs = static_cast<double>(work.attention_pairs);
   const double padding =
       static_cast<double>(round_up(spec.head_dim, kHeadDimMultiple)) / static_cast<double>(spec.head_dim);
-  // pairs * slowdown(pairs / tokens, half)
+  // This is pairs * slowdown(pairs / tokens, half)
   const double saturated_pairs = pairs + gpu.attention_half_tokens * tokens;
   const double flop_per_pair = attention_flop(spec, {1, 1, 1}, tp).count;
   const double ideal = flop_per_pair * saturated_pairs * padding * slowdown(w.query, gpu.gemm_half_width) /

@@ -1,6 +1,6 @@
-// Time of one layer on one tensor-parallel rank, by roofline (Williams et al. 2009): each kernel takes the
-// longer of its arithmetic and its memory traffic. Communication and recomputation are not in here; see
-// costmodel/analytic/analytic.hpp.
+// These functions give the time of one layer on one tensor-parallel rank, by roofline (Williams et al. 2009):
+// each kernel takes the longer of its arithmetic and its memory traffic. Communication and recomputation are
+// not in here; see costmodel/analytic/analytic.hpp.
 //
 // How efficiency falls for small shapes is a model, not a law: the fractions and half-points of GpuSpec are
 // per GPU type and meant to be calibrated against measurements.
@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// Times of one layer's passes. The backward pass is backward_input + backward_weight.
+/// PassTimes are the times of one layer's passes. The backward pass is backward_input + backward_weight.
 struct PassTimes {
   Seconds forward{0};
   Seconds backward_input{0};

@@ -12,10 +12,10 @@
 namespace dflop {
 namespace {
 
-constexpr int kFirstRatios = 4;         // before which a spread is not known
-constexpr double kLeastSpread = 0.005;  // of log ratios: smaller changes are not worth a switch
-constexpr double kMostLearned = 2;      // deviations, by which one iteration changes what is usual
-constexpr double kMostDeviations = 4;   // one slow iteration takes no quiet monitor to its limit
+constexpr int kFirstRatios = 4;                // before which a spread is not known
+constexpr double kLeastSpread = 0.005;         // of log ratios: smaller changes are not worth a switch
+constexpr double kMostLearned = 2;             // deviations, by which one iteration changes what is usual
+constexpr double kAdaptiveMostDeviations = 4;  // one slow iteration takes no quiet monitor to its limit
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw Error(ErrorKind::input, "correction switch: expected " + what);
@@ -100,7 +100,8 @@ void CorrectionSwitch::watch(double log_ratio) {
     const double known = watched_ - 1;
     const double spread =
         std::max(kLeastSpread, std::sqrt(squares_ / (known - 1))) * std::sqrt(1 + 1 / known);
-    const double z = std::clamp((log_ratio - mean_) / spread, -kMostDeviations, kMostDeviations);
+    const double z =
+        std::clamp((log_ratio - mean_) / spread, -kAdaptiveMostDeviations, kAdaptiveMostDeviations);
     rise_ = std::max(0.0, rise_ + z - options_.slack);
     fall_ = std::max(0.0, fall_ - z - options_.slack);
     if (std::max(rise_, fall_) > options_.limit) return enter(SwitchState::tracking);
@@ -126,7 +127,8 @@ void AdaptiveCorrection::learn(const Timeline& timeline, const CostModel& base, 
   changed_ = learned_.changes() != changes;
 }
 
-/// Under `published` nothing is kept, and what was learned before a rest is out of use: tracking begins anew.
+/// Ends an iteration. Under `published` nothing is kept, and what was learned before a rest is out of
+/// use: tracking begins anew.
 void AdaptiveCorrection::observe(Seconds actual, Seconds predicted, double benefit) {
   const bool changed = std::exchange(changed_, false);
   if (!rule_ || !switch_.observe({actual, predicted, benefit, changed})) return;

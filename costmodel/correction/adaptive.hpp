@@ -1,4 +1,5 @@
-// Adaptive Correction over the iterations of a run: when to learn, what is learned and what is in use.
+// Adaptive Correction decides over the iterations of a run: when to learn, what is learned and what is in
+// use.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,15 @@ enum class SwitchState : std::uint8_t {
 
 std::string_view to_string(SwitchState state);
 
-/// How a switch measures and watches.
+/// SwitchOptions say how a switch measures and watches.
 struct SwitchOptions {
   int measure = 4;      ///< iterations of each measuring state
   int window = 8;       ///< I: iterations over which the benefit is averaged
   double slack = 0.75;  ///< of the monitor, in standard deviations
   double limit = 6;
-  /// At rest one iteration in so many is tracked; 0: none. Iteration times show shapes that have become slow,
-  /// but hardly those that no longer are: a schedule that spares them wastes time as predicted.
+  /// While the switch rests, one iteration in so many is tracked; 0: none. Iteration times show shapes that
+  /// have become slow, but hardly those that no longer are: a schedule that spares them wastes time as
+  /// predicted.
   int probe = 0;
 };
 
@@ -38,10 +40,10 @@ struct SwitchOptions {
 struct SwitchInput {
   Seconds actual{0};     ///< as it took
   Seconds predicted{0};  ///< by the cost model that its schedule was made with
-  /// What corrections give, as a part of throughput: 1 - (time with them / time without). Read while
+  /// This is what corrections give, as a part of throughput: 1 - (time with them / time without). Read while
   /// tracking.
   double benefit = 0;
-  /// What was tracked showed that something known has changed. Read of probes.
+  /// This says that what was tracked showed that something known has changed. Read of probes.
   bool changed = false;
 };
 
@@ -62,6 +64,7 @@ struct SwitchInput {
 /// It only sees numbers: the same ones in the same order lead to the same states.
 class CorrectionSwitch {
  public:
+  /// Begins to learn.
   /// @throws Error (input) for counts below 1 (window, measure), a negative slack or a limit that is not
   /// positive.
   explicit CorrectionSwitch(SwitchOptions options = {});
@@ -71,9 +74,9 @@ class CorrectionSwitch {
   bool tracks() const;
   /// Tells whether C is known.
   bool measured() const { return iterations_ >= options_.window + 2 * std::int64_t{options_.measure}; }
-  /// C as measured, never below 0; 0 until it is.
+  /// Returns C as measured, never below 0; 0 until it is.
   double cost() const { return cost_; }
-  /// Mean benefit of the last whole window.
+  /// Returns the mean benefit of the last whole window.
   double benefit() const { return benefit_; }
   std::int64_t iterations() const { return iterations_; }
 
@@ -103,7 +106,8 @@ class CorrectionSwitch {
   double fall_ = 0;
 };
 
-/// What tracking is compared with to tell its benefit, and what is left of it while it rests.
+/// A SwitchRule says what tracking is compared with to tell its benefit, and what is left of it while it
+/// rests.
 enum class SwitchRule : std::uint8_t {
   published,  ///< with no correction; at rest there is none
   keep,  ///< with the last corrections that paid; at rest they stay in use, and probes look whether they hold
@@ -115,19 +119,20 @@ std::string_view to_string(SwitchRule rule);
 /// with spans and learn() from them; then observe().
 class AdaptiveCorrection {
  public:
-  /// Without a rule it always tracks. Probes are made under SwitchRule::keep only.
+  /// Makes one that follows `rule`; without a rule it always tracks. Probes are made under SwitchRule::keep
+  /// only.
   explicit AdaptiveCorrection(std::optional<SwitchRule> rule, SwitchOptions options = {});
 
   const Correction& in_use() const { return rests() ? kept_ : learned_; }
   const Correction& learned() const { return learned_; }
-  /// What there would be without tracking, with which its benefit is compared.
+  /// Returns what there would be without tracking, with which its benefit is compared.
   const Correction& kept() const { return kept_; }
 
   bool rests() const { return rule_ && switch_.state() == SwitchState::resting; }
   bool tracks() const { return !rule_ || switch_.tracks(); }
-  /// Whether observe() asks for the benefit of this iteration.
+  /// Tells whether observe() asks for the benefit of this iteration.
   bool compares() const { return rule_ && switch_.state() == SwitchState::tracking; }
-  /// The switch, which follows nothing without a rule.
+  /// Returns the switch, which follows nothing without a rule.
   const CorrectionSwitch& state() const { return switch_; }
 
   /// Learns from an iteration as Correction::learn() does.

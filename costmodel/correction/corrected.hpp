@@ -1,4 +1,4 @@
-// CorrectedCostModel: a cost model with what runs have taught about it.
+// A CorrectedCostModel is a cost model with what runs have taught about it.
 #pragma once
 
 #include "core/cost_model.hpp"
@@ -54,7 +54,7 @@ class CostModelOver : public CostModel {
 /// Communication, optimizer and memory are the base's.
 class CorrectedCostModel final : public CostModelOver {
  public:
-  /// Both must outlive the model, and it sees what the correction learns later.
+  /// Base and correction must outlive the model, and it sees what the correction learns later.
   CorrectedCostModel(const CostModel& base, const Correction& correction)
       : CostModelOver(base), correction_(correction) {}
 
@@ -64,9 +64,9 @@ class CorrectedCostModel final : public CostModelOver {
 
  private:
   ProgramCosts price_sums(const Program& program) const override;
-  /// Runs had the two parts of this backward.
+  /// Tells whether runs had the two parts of this backward.
   bool in_parts(Op op, const Stage& stage) const;
-  /// The op whose correction stands for `op`: that of the whole backward, where runs had no parts.
+  /// Returns the op whose correction stands for `op`: that of the whole backward, where runs had no parts.
   Op learned_op(Op op, const Stage& stage) const;
   double level(Op op, const Stage& stage) const;
 

@@ -18,15 +18,15 @@ namespace {
 using Vector = Eigen::VectorXd;
 using Matrix = Eigen::MatrixXd;
 
-constexpr double kLeastNoise = 0.005;     // relative; a simulator without jitter has none
-constexpr double kMostDeviations = 8;     // no single iteration takes a quiet detector to its limit
-constexpr double kNoiseMemory = 0.9;      // of the residuals' spread, an iteration later
-constexpr double kNormalSpread = 1.4826;  // standard deviations in the median of absolute residuals
-constexpr double kLeastLevel = 0.01;      // a duration stays one
-constexpr double kLeastKnown = 10;        // priors in what is known before it can change
+constexpr double kLeastNoise = 0.005;            // relative; a simulator without jitter has none
+constexpr double kCorrectionMostDeviations = 8;  // no single iteration takes a quiet detector to its limit
+constexpr double kNoiseMemory = 0.9;             // of the residuals' spread, an iteration later
+constexpr double kNormalSpread = 1.4826;         // standard deviations in the median of absolute residuals
+constexpr double kLeastLevel = 0.01;             // a duration stays one
+constexpr double kLeastKnown = 10;               // priors in what is known before it can change
 
-/// A row in terms of columns, divided by the larger of unit and prediction, so that its error is a relative
-/// one.
+/// An Equation is a row in terms of columns, divided by the larger of unit and prediction, so that its error
+/// is a relative one.
 struct Equation {
   std::vector<std::pair<Eigen::Index, double>> terms;
   double value = 0;
@@ -69,7 +69,7 @@ void store(const Matrix& matrix, CorrectionFit& fit) {
   }
 }
 
-/// Weighted sums of one iteration's equations.
+/// Sums are weighted sums of one iteration's equations.
 struct Sums {
   Matrix information;
   Vector moment;    ///< of values
@@ -91,9 +91,9 @@ Sums sums_of(const std::vector<Equation>& equations, const std::vector<double>& 
   return sums;
 }
 
-/// How far each coefficient, as this iteration alone would have it, is from what was known, in standard
-/// deviations of that difference, what shrinkage keeps back of the known one counted as another error. Zero
-/// where too little is known to have changed.
+/// Returns how far each coefficient, as this iteration alone would have it, is from what was known, in
+/// standard deviations of that difference, what shrinkage keeps back of the known one counted as another
+/// error. Zero where too little is known to have changed.
 Vector deviations(const Sums& sums, const Matrix& known, const Vector& solution, double prior,
                   double variance) {
   const auto size = known.rows();
@@ -124,7 +124,7 @@ std::int64_t forget_changed(CorrectionFit& fit, const Vector& off, const std::ve
     const auto column = static_cast<std::size_t>(c);
     double& rise = fit.rise[column];
     double& fall = fit.fall[column];
-    const double z = std::clamp(off(c), -kMostDeviations, kMostDeviations);
+    const double z = std::clamp(off(c), -kCorrectionMostDeviations, kCorrectionMostDeviations);
     rise = std::max(0.0, rise + z - options.slack);
     fall = std::max(0.0, fall - z - options.slack);
     if (std::max(rise, fall) <= options.limit) continue;
@@ -268,7 +268,7 @@ Work Correction::reference(StageKind kind, Op op) const {
   return fit == nullptr ? Work{} : fit->reference;
 }
 
-// From a timeline to rows.
+// These functions turn a timeline into rows.
 
 namespace {
 
@@ -281,7 +281,7 @@ Workload mean_of(const Workload& total, std::int64_t count) {
           round_up(total.attention_pairs, count) / count};
 }
 
-/// One microbatch on one dp rank, or on all ranks of an encoder apart.
+/// A Place is one microbatch on one dp rank, or on all ranks of an encoder apart.
 struct Place {
   StageKind kind;
   Op op;
@@ -297,7 +297,7 @@ struct Observed {
   std::set<std::uint16_t> stages;
 };
 
-/// Sums over the works of one kind of stage and op.
+/// A Total has sums over the works of one kind of stage and op.
 struct Total {
   Work work;
   std::int64_t count = 0;

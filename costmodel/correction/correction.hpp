@@ -1,5 +1,5 @@
-// Adaptive Correction: what the shapes of samples do to durations beyond what a cost model says, learned from
-// runs. docs/correction.md derives it.
+// Adaptive Correction learns from runs what the shapes of samples do to durations beyond what a cost model
+// says. docs/correction.md derives it.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ ShapeBucket bucket_of(bool encoder, const Workload& work);
 /// and that it has work for.
 std::vector<ShapeBucket> buckets_of(StageKind kind, const Sample& sample);
 
-/// A row is one microbatch on the stages of one kind: on all dp ranks of an encoder apart, which share it,
-/// else on one dp rank.
+/// A CorrectionRow is one microbatch on the stages of one kind: on all dp ranks of an encoder apart, which
+/// share it, else on one dp rank.
 struct CorrectionRow {
   StageKind kind = StageKind::llm;
   Op op = Op::forward;
@@ -79,7 +79,7 @@ class Correction {
   /// Returns the work whose duration is the unit of penalties, empty where nothing is known.
   Work reference(StageKind kind, Op op) const;
 
-  /// Coefficients that were forgotten because they had changed, since construction.
+  /// Returns how many coefficients were forgotten because they had changed, since construction.
   std::int64_t changes() const { return changes_; }
 
   const std::vector<CorrectionFit>& fits() const { return fits_; }

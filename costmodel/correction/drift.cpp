@@ -16,10 +16,10 @@ constexpr std::uint64_t kDriftStream = 0x6472696674;
 /// One draw in so many lies outside of a range: on either side half of them, or all on the only one.
 constexpr int kOneIn = 1000;
 constexpr int kLeastResamples = 2 * kOneIn - 1;
-/// A quarter of an octave: a sixteenth would leave most buckets of a batch empty.
+/// Buckets are a quarter of an octave wide: a sixteenth would leave most buckets of a batch empty.
 constexpr int kCoarser = 4;
 
-/// In the order of DriftAdvice::measures.
+/// Names are in the order of DriftAdvice::measures.
 enum Measure : std::size_t { kEncoder, kLlm, kRatio, kDistance, kMeasures };
 constexpr const char* kMeasureNames[kMeasures] = {"encoder_flop", "llm_flop", "flop_ratio", "shape_distance"};
 

@@ -1,4 +1,4 @@
-// ShapeDrift: whether the data are still those that a plan was made for.
+// ShapeDrift tells whether the data are still those that a plan was made for.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace dflop {
 
-/// One quantity of the recent samples against the planning profile's. It has drifted outside of [least,
-/// most], where 99.9 % of draws of as many samples from the profile are expected.
+/// A DriftMeasure compares one quantity of the recent samples with the planning profile's. It has drifted
+/// outside of [least, most], where 99.9 % of draws of as many samples from the profile are expected.
 struct DriftMeasure {
   std::string name;
   double profile = 0;
@@ -43,10 +43,11 @@ struct DriftOptions {
 /// buckets of both modules. Ranges by bootstrap (Efron 1979). Deterministic.
 class ShapeDrift {
  public:
+  /// Keeps the profile's quantities.
   /// @throws Error (input) for an empty profile or too few resamples
   ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options = {});
 
-  /// @throws Error (input) for no samples
+  /// Compares recent samples with the profile. @throws Error (input) for no samples
   DriftAdvice advise(std::span<const Sample> recent) const;
 
  private:

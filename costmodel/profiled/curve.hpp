@@ -1,4 +1,4 @@
-// ProfileCurve: a measured duration between and beyond its points.
+// A ProfileCurve gives a measured duration between and beyond its points.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,14 @@ namespace dflop {
 /// no piece is flat). Points that rise are met exactly.
 class ProfileCurve {
  public:
-  /// The rule for places below the first point.
+  /// Below is the rule for places below the first point.
   enum class Below {
     proportional,  ///< the line to the origin
     constant,      ///< the first value
   };
 
-  /// x are the places of the points, rising and positive; y the values there, not negative; as many of both,
-  /// at least one.
+  /// Joins the points: x are the places of the points, rising and positive; y the values there, not negative;
+  /// as many of both, at least one.
   /// @throws Error (internal) for another number of values than places, or none
   ProfileCurve(const std::vector<double>& x, const std::vector<double>& y, Below below);
 

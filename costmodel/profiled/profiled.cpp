@@ -14,12 +14,12 @@ namespace {
 constexpr double kProgramValueBytes = kBf16Bytes;  // of activations, as lower() counts them
 constexpr double kProgramSumBytes = kFp32Bytes;    // of gradients
 
-/// Whether a layer's part runs once more before its backward.
+/// Tells whether a layer's part runs once more before its backward.
 bool is_recomputed(Recomputation recomputation, bool attention) {
   return recomputation == Recomputation::full || (recomputation == Recomputation::selective && attention);
 }
 
-/// In how many parts the ranks of a tp group send a message.
+/// Returns in how many parts the ranks of a tp group send a message.
 int shards_of(const Message& message, const Program& program) {
   const auto stage_of = [&](std::int32_t group) -> const Stage& {
     return program.stages[static_cast<std::size_t>(program.groups[static_cast<std::size_t>(group)].stage)];
@@ -214,7 +214,7 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   const auto none = static_cast<std::size_t>(Recomputation::none);
   double most = 0;
   double held = 0;  // by the parts after the one that runs, beyond what the stage is said to keep
-  // From the last part to the first: while one runs, forward or backward, those after it keep nothing, or
+  // Parts go from the last to the first: while one runs, forward or backward, those after it keep nothing, or
   // where weights' gradients are left for later what they keep until then (`split`).
   const auto add = [&](int parts, double buffer, double keeps, double split, const Workload& tokens) {
     if (parts == 0) return;

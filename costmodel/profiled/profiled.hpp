@@ -1,4 +1,4 @@
-// ProfiledCostModel: costs of a model on a device from what its parts took there.
+// A ProfiledCostModel gives costs of a model on a device from what its parts took there.
 #pragma once
 
 #include <map>
@@ -46,8 +46,8 @@ class ProfiledCostModel final : public SumCostModel {
   /// Goes by the fitted line over the parameters whose states the rank owns.
   Seconds optimizer_step(const Stage& stage) const override;
 
-  /// The state is counted, not measured: weights, gradients, two moments, and master weights where sums are
-  /// more precise than weights.
+  /// Returns the state, which is counted, not measured: weights, gradients, two moments, and master weights
+  /// where sums are more precise than weights.
   ModelState model_state(const Stage& stage) const override;
   /// Returns what was measured in the stage's mode. @throws as compute()
   Bytes activation(const Stage& stage, const Work& work) const override;
@@ -86,7 +86,7 @@ class ProfiledCostModel final : public SumCostModel {
 
   static UnitCurves curves_of(ProfileUnit unit, const UnitPoints& points);
   const Tables& tables(const Stage& stage) const;
-  /// Calls visit(unit, x, times): the unit's curve at x counts so many times.
+  /// Calls visit(unit, x, times), where the unit's curve at x counts so many times.
   template <typename Visit>
   void for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const;
 

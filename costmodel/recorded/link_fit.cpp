@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// Transfers that share a line, and where their durations are.
+/// A LinkGroup has transfers that share a line, and where their durations are.
 struct LinkGroup {
   std::vector<LinkSample> samples;
   std::vector<Nanoseconds*> durations;

@@ -1,4 +1,4 @@
-// LinkFit: latency and bandwidth of messages from their recorded durations.
+// A LinkFit gives latency and bandwidth of messages from their recorded durations.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// A sample is one recorded transfer.
+/// A LinkSample is one recorded transfer.
 struct LinkSample {
   double bytes = 0;
   Seconds duration{0};

@@ -18,7 +18,7 @@ constexpr std::int64_t kNone = -1;
 /// Sums of times (36 years) and bytes stay inside 64 bits.
 constexpr double kMostSum = 0x1p60;
 
-/// The largest part of a duration that, rounded as the engine does, is at most `delay`.
+/// Returns the largest part of a duration that, rounded as the engine does, is at most `delay`.
 double latest_ready(Nanoseconds delay, Nanoseconds duration) {
   if (delay >= duration) return 1;
   if (delay < Nanoseconds(0)) return 0;
@@ -38,15 +38,15 @@ Nanoseconds end_of(const Span& span) {
   return span.start + span.duration;
 }
 
-/// Reads the points of one group in the order of its instructions.
+/// A MemoryWalk reads the points of one group in the order of its instructions.
 class MemoryWalk {
  public:
   MemoryWalk(const Points& points, ProgramCosts& costs) : points_(points), costs_(costs) {}
 
-  /// The point that every group begins with.
+  /// Reads the point that every group begins with.
   bool begin() { return expect(Nanoseconds(0), Bytes{}); }
 
-  /// `forward_follows`: at the instant at which this instruction ends.
+  /// Reads an instruction; `forward_follows` says that one begins at the instant at which it ends.
   bool run(std::int64_t i, const Instruction& instruction, const Span& span, bool forward_follows) {
     start(i, instruction, span);
     const Bytes before = activations_;
@@ -67,7 +67,7 @@ class MemoryWalk {
   bool at_end() const { return next_ == points_.size(); }
 
  private:
-  /// Whether the next point says this, which it then has.
+  /// Tells whether the next point says this, and takes the point then.
   bool expect(Nanoseconds time, Bytes activations) {
     if (at_end() || points_[next_]->time != time || points_[next_]->activations != activations ||
         points_[next_]->buffers != Bytes{}) {
@@ -77,8 +77,8 @@ class MemoryWalk {
     return true;
   }
 
-  /// By how much activations are higher at the end of an instruction, as the next point says. Where that
-  /// could be the start of a forward, it is, unless another one follows.
+  /// Returns by how much activations are higher at the end of an instruction, as the next point says. Where
+  /// that could be the start of a forward, it is, unless another one follows.
   Bytes rise_at(Nanoseconds end, bool may_be_forward) const {
     const auto is_at_end = [&](std::size_t point) {
       return point < points_.size() && points_[point]->time == end;
@@ -92,7 +92,8 @@ class MemoryWalk {
   void start(std::int64_t i, const Instruction& instruction, const Span& span) {
     if (at_end() || points_[next_]->time != span.start) return;
     const MemoryPoint& point = *points_[next_];
-    // What needs buffers for no time gives them back at once; else they are those of the next instruction.
+    // An instruction that needs buffers for no time gives them back at once; else they are those of the next
+    // instruction.
     const bool ends_here = next_ + 1 < points_.size() && points_[next_ + 1]->time == span.start;
     if (span.duration == Nanoseconds(0) && point.buffers != Bytes{} && !ends_here) return;
     const bool forward = instruction.op == Op::forward;
@@ -112,7 +113,7 @@ class MemoryWalk {
   std::map<std::pair<std::uint16_t, std::int32_t>, Bytes> kept_;
 };
 
-/// Of the instructions of a group that take time, in their order.
+/// Returns those of a group's instructions that take time, in their order.
 std::vector<std::int64_t> timed_instructions(const Program& program, const Group& group) {
   std::vector<std::int64_t> timed;
   for (std::int64_t i = group.begin; i < group.end; ++i) {
@@ -121,7 +122,7 @@ std::vector<std::int64_t> timed_instructions(const Program& program, const Group
   return timed;
 }
 
-/// Whether one of them, from the k-th on, is a forward that starts at this instant.
+/// Tells whether one of the timed instructions, from the k-th on, is a forward that starts at this instant.
 bool forward_starts(const Timeline& timeline, const Program& program,
                     const std::vector<std::int64_t>& span_of, const std::vector<std::int64_t>& timed,
                     std::size_t k, Nanoseconds instant) {
@@ -273,7 +274,7 @@ class Rebuild {
     }
   }
 
-  /// As many different positions from 0 on as the group has spans: no holes.
+  /// Checks that there are as many different positions from 0 on as the group has spans: no holes.
   void place_spans() {
     span_of_.assign(spans_.size(), kNone);
     for (std::size_t row = 0; row < spans_.size(); ++row) {
@@ -339,7 +340,7 @@ class Rebuild {
     program_.microbatches = std::max(program_.microbatches, microbatch + 1);
   }
 
-  /// The rows of one message's two ends.
+  /// Ends are the rows of one message's two ends.
   struct Ends {
     std::int64_t send = kNone;
     std::int64_t receive = kNone;
@@ -387,7 +388,7 @@ class Rebuild {
     }
   }
 
-  /// As lower() does for the messages of one reshard.
+  /// Sets port_bytes as lower() does for the messages of one reshard.
   void set_port_bytes() {
     using Port = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // group, other stage, microbatch
     std::map<Port, Bytes> out;
@@ -478,7 +479,7 @@ class Rebuild {
     }
   }
 
-  /// By the compute that follows a start and those beside it; 0 where none does.
+  /// Returns `ready` by the compute that follows a start and those beside it; 0 where none does.
   double ready_during_next(const Group& group, std::int64_t start) const {
     std::int64_t next = start;
     while (next < group.end && program_.instructions[next].op == Op::all_reduce_start) ++next;

@@ -1,4 +1,4 @@
-// RecordedProgram: the Program whose run a Timeline shows, and what its parts took.
+// A RecordedProgram is the Program whose run a Timeline shows, and what its parts took.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace dflop {
 
 /// A RecordedProgram is a program with the costs that its run shows.
 struct RecordedProgram : PricedProgram {
-  /// Whether costs.activation and costs.workspace are what the recording shows. Else they are zero, because
-  /// it has no memory points or they do not fit its instructions.
+  /// This says whether costs.activation and costs.workspace are what the recording shows. Else they are zero,
+  /// because it has no memory points or they do not fit its instructions.
   bool memory = false;
 };
 

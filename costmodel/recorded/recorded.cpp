@@ -13,7 +13,7 @@ constexpr int kEncoder = 1;
 constexpr int kLlm = 2;
 constexpr int kBoth = kEncoder + kLlm;
 
-/// 0: unknown.
+/// Returns which modules a stage holds; 0: unknown.
 int kind_of(const Stage& stage) {
   return (stage.encoder_layers > 0 ? kEncoder : 0) + (stage.llm_layers > 0 ? kLlm : 0);
 }
@@ -23,12 +23,12 @@ std::array<std::int64_t, 4> place_of(const Group& group, const Instruction& inst
           instruction.microbatch};
 }
 
-/// Of the group's model state.
+/// Returns the place of the group's model state.
 std::array<std::int64_t, 4> place_of(const Group& group) {
   return place_of(group, {Op::optimizer_step, static_cast<std::uint16_t>(group.stage), -1, -1});
 }
 
-/// The next unused duration of a key's parts, where it has one left.
+/// Takers give the next unused duration of a key's parts, where it has one left.
 class Takers {
  public:
   template <typename Parts, typename Key>
@@ -159,7 +159,7 @@ void RecordedCostModel::learn_ratio(Op op, int kind, Nanoseconds recorded, Secon
   ratios_[{kAny, kAny}].push_back(ratio);
 }
 
-/// The least ratio such that those up to it have half of the weight.
+/// Sets each ratio to the least one such that those up to it have half of the weight.
 void RecordedCostModel::settle_ratios() {
   for (auto& [key, values] : ratios_) {
     std::sort(values.begin(), values.end(),
@@ -174,7 +174,7 @@ void RecordedCostModel::settle_ratios() {
   ratios_.clear();
 }
 
-/// 1 where nothing recorded compares with the fallback's prices.
+/// Returns the ratio, which is 1 where nothing recorded compares with the fallback's prices.
 double RecordedCostModel::ratio(Op op, int kind) const {
   const int number = static_cast<int>(op);
   for (const RatioKey& key :
@@ -254,7 +254,7 @@ Bytes RecordedCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   return mean != nullptr ? mean->workspace : fallback_.workspace(op, stage, work);
 }
 
-/// The recorded instruction at the same place, if it has the same shape.
+/// Returns the recorded instruction at the same place, if it has the same shape.
 const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& program, const Group& group,
                                                               const Instruction& instruction) const {
   const auto same = instructions_.find(place_of(group, instruction));
@@ -264,7 +264,8 @@ const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& pro
   return same->second.shape == shape ? &same->second : nullptr;
 }
 
-/// What is freed is what forward and backward_input took, whether or not that which frees it was recorded.
+/// Prices an instruction's activations. What is freed is what forward and backward_input took, whether or not
+/// that which frees it was recorded.
 Bytes RecordedCostModel::price_activation(const Program& program, const Group& group,
                                           const Instruction& instruction) const {
   const auto taken_by = [&](Op op) {

@@ -1,4 +1,4 @@
-// RecordedCostModel: what a recorded run says about the costs of a program, its own or another.
+// The RecordedCostModel has what a recorded run says about the costs of a program, its own or another.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace dflop {
 
-/// Counts of parts by where their price came from.
+/// PriceSources count parts by where their price came from.
 struct PriceSources {
   std::int64_t exact = 0;     ///< recorded for this very part
   std::int64_t by_shape = 0;  ///< mean of recorded parts of the same shape; of messages, the fitted line
@@ -24,7 +24,7 @@ struct PriceSources {
   std::int64_t total() const { return exact + by_shape + scaled; }
 };
 
-/// The same for each kind of part.
+/// PricedParts have the PriceSources of each kind of part.
 struct PricedParts {
   PriceSources instructions;
   PriceSources messages;
@@ -48,8 +48,8 @@ struct PricedParts {
 /// Bytes of memory go the same way where the recording has them; the fallback's are not scaled.
 class RecordedCostModel final : public SumCostModel {
  public:
-  /// `cluster`, where known, tells messages inside a node from those between nodes. `fallback` must outlive
-  /// the model.
+  /// Prices from a recording. `cluster`, where known, tells messages inside a node from those between nodes.
+  /// `fallback` must outlive the model.
   RecordedCostModel(const RecordedProgram& recording, const CostModel& fallback,
                     std::optional<ClusterSpec> cluster = std::nullopt);
 
@@ -59,7 +59,7 @@ class RecordedCostModel final : public SumCostModel {
   Seconds optimizer_step(const Stage& stage) const override;
   ModelState model_state(const Stage& stage) const override;
   Bytes activation(const Stage& stage, const Work& work) const override;
-  /// activation() and what a backward_input adds to it, each from the recording where that has it.
+  /// Returns activation() and what a backward_input adds to it, each from the recording where that has it.
   Bytes split_activation(const Stage& stage, const Work& work) const override;
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
@@ -94,7 +94,7 @@ class RecordedCostModel final : public SumCostModel {
     double value = 0;
     double weight = 0;
   };
-  /// Parts of one key, in the order of the program.
+  /// Parts are the durations by key, in the order of the program.
   using Parts = std::map<PartKey, std::vector<Nanoseconds>>;
 
   static ShapeKey shape_key(Op op, const Stage& stage, const Work& work);

@@ -11,7 +11,8 @@ namespace dflop {
 /// Returns the text with <, >, &, ' and " as entities.
 std::string html_escaped(std::string_view text);
 
-/// Makes a page with style and title, which is also its first heading, around `body`. It refers to nothing outside.
+/// Makes a page with style and title, which is also its first heading, around `body`. It refers to nothing
+/// outside.
 std::string html_page(std::string_view title, std::string_view body);
 
 /// These are pixels. Pictures below each other with these have one time scale.

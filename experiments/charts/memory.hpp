@@ -1,4 +1,4 @@
-// Memory of one rank over time as a picture.
+// Memory of one rank over time is drawn as a picture.
 #pragma once
 
 #include <cstddef>

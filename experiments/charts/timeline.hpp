@@ -1,4 +1,4 @@
-// A timeline as a picture: one row per tp group, time to the right.
+// A timeline is drawn as a picture: one row per tp group, time to the right.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// A subcommand of `dflop`: its options are declared once and drive parsing, --help and docs/cli.md.
+// A Command is a subcommand of `dflop`: its options are declared once and drive parsing, --help and
+// docs/cli.md.
 #pragma once
 
 #include <string>

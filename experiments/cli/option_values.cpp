@@ -73,7 +73,7 @@ std::string value_text(const boost::any& value) {
   return boost::any_cast<std::string>(value);
 }
 
-/// As a shell reads it back.
+/// Quotes text so that a shell reads it back.
 std::string shell_quoted(const std::string& text) {
   constexpr std::string_view plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@";
@@ -83,7 +83,7 @@ std::string shell_quoted(const std::string& text) {
   return quoted + '\'';
 }
 
-/// "mine.json" of "mine.json:4".
+/// Returns "mine.json" of "mine.json:4".
 std::string without_nodes(const std::string& cluster) {
   const std::size_t colon = cluster.rfind(':');
   if (colon == std::string::npos) return cluster;
@@ -95,7 +95,7 @@ std::string without_nodes(const std::string& cluster) {
   throw Error(ErrorKind::output, "the directory could not be made: " + reason, directory);
 }
 
-/// A link to nowhere is there: no folder can be made in its place.
+/// Tells whether a path exists. A link to nowhere is there: no folder can be made in its place.
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path, ignored));

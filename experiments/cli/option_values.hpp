@@ -1,4 +1,4 @@
-// Options of commands: how they are declared, and how their values, and the files that they name, are read.
+// Options of commands are declared here, and their values and the files that they name are read.
 #pragma once
 
 #include <boost/program_options/variables_map.hpp>
@@ -63,11 +63,11 @@ using Values = boost::program_options::variables_map;
 /// @throws Error (usage) that says what is wrong
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 
-/// @throws Error (usage) "option '--gbs': expected ..., found '...'".
+/// Refuses a value. @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
                                const std::string& found);
 
-/// @throws Error (usage) unless `found` is one of `names`.
+/// Checks a value. @throws Error (usage) unless `found` is one of `names`.
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
                     const std::string& found);
 

@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kPeriod{100};
 
 std::atomic<bool> another_lives = false;
 
-/// ", 40 s left", at the pace so far.
+/// Returns ", 40 s left", at the pace so far.
 std::string time_left(std::chrono::duration<double> elapsed, std::int64_t done, std::int64_t total) {
   if (done <= 0 || done >= total) return "";
   const double seconds = elapsed.count() * static_cast<double>(total - done) / static_cast<double>(done);

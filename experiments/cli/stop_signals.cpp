@@ -6,7 +6,7 @@
 namespace dflop {
 namespace {
 
-// Whichever thread a signal comes to writes them, and others ask.
+// Whichever thread a signal comes to writes these, and others ask.
 std::atomic<int> stop_signal = 0;
 std::atomic<std::time_t> stop_second = 0;  // of the first; the clock's zero is when the machine started
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::time_t>::is_always_lock_free);
@@ -17,8 +17,8 @@ std::time_t monotonic_second() {
   return now.tv_sec;
 }
 
-/// The first signal asks for the end. Launchers send it to a process and to its group, so that it comes
-/// twice; only one that comes seconds later ends the process at once.
+/// Handles a signal. The first one asks for the end. Launchers send it to a process and to its group, so that
+/// it comes twice; only one that comes seconds later ends the process at once.
 void ask_for_end(int signal) {
   const std::time_t now = monotonic_second();
   std::time_t first = 0;

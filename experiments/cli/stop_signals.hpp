@@ -30,7 +30,7 @@ class StopOnSignals {
 
   /// Returns the first signal that came; 0 where none has.
   int signal() const;
-  /// @throws Stopped where one has come
+  /// Ends what is being measured. @throws Stopped where one has come
   void check() const;
 
  private:

@@ -73,7 +73,7 @@ std::string to_text(const Table& table, int width) {
   const auto add_line = [&](const auto& text_at, bool header) {
     std::string line;
     for (std::size_t c = 0; c < widths.size(); ++c) {
-      // Words to the left, numbers to the right; a column of words has a word in its first row.
+      // Words go to the left, numbers to the right; a column of words has a word in its first row.
       const bool words = header ? !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][c])
                                 : std::holds_alternative<std::string>(table.rows[0][c]);
       line += words ? fmt::format("{:<{}}  ", text_at(c), widths[c])

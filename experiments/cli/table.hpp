@@ -1,4 +1,4 @@
-// Results as a table for people, JSON and CSV for machines: one description, three renderings.
+// A Table has results for people as text and for machines as JSON and CSV: one description, three renderings.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// dflop calibrate: fits a GPU type's parameters to published measurements.
+// dflop calibrate fits a GPU type's parameters to published measurements.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -146,6 +146,7 @@ void print_result(Format format, const Calibration& result, const Json& fit) {
   }
 }
 
+/// Reads the data sets.
 /// @throws Error (usage) without any, or where a recording's model is not told
 std::vector<PreparedSet> read_sets(const Values& values) {
   std::vector<PreparedSet> sets;
@@ -163,7 +164,7 @@ std::vector<PreparedSet> read_sets(const Values& values) {
   return sets;
 }
 
-int run(const Values& values) {
+int run_calibrate(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const int folds = static_cast<int>(read_integer(values, "folds", 2, kMostFolds));
@@ -183,7 +184,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kCalibrateDescription =
     R"(Bounded least squares of log(predicted / measured), one set of parameters for all rows. Every error is
 also given held out: of rows left out of the fit (--folds), and of models of widths left out of it.
 A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
@@ -195,10 +196,10 @@ Command calibrate_command() {
   Command command{
       .name = "calibrate",
       .summary = "fit a GPU type's parameters to measurements, published or recorded",
-      .description = kDescription,
+      .description = kCalibrateDescription,
       .example =
           "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",
-      .run = run,
+      .run = run_calibrate,
   };
   add_truth_option(command.options, false);
   command.options.add({

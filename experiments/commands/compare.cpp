@@ -1,4 +1,4 @@
-// dflop compare: data-aware plans beside the best data-blind ones, on the same global batches.
+// dflop compare measures data-aware plans beside the best data-blind ones, on the same global batches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -127,7 +127,8 @@ std::optional<Training> read_training(const Values& values) {
   return training;
 }
 
-/// Planning is measured, so it is no part of the result, which is the same on every machine.
+/// Reports planning times. They are measured, so they are no part of the result, which every machine has
+/// alike.
 void report_planning(const std::vector<System>& systems, const std::optional<Training>& training) {
   for (const System& system : systems) {
     say("dflop: {}: planned in {:.2f} s, {} configurations", system.name, system.planning.count(),
@@ -139,7 +140,7 @@ void report_planning(const std::vector<System>& systems, const std::optional<Tra
   }
 }
 
-int run(const Values& values) {
+int run_compare(const Values& values) {
   const Format format = read_format(values);
   const std::optional<Training> training = read_training(values);
   const auto out = read_text(values, "out");
@@ -148,12 +149,12 @@ int run(const Values& values) {
   input.seed = read_seed(values);
   input.options = read_plan_options(values);
   input.search = read_search_options(values);
-  if (has_chunks(input.options.schedule)) {
+  if (has_chunks(input.options.order)) {
     throw Error(
         ErrorKind::usage,
         fmt::format("option '--pipeline-schedule': expected a schedule of one stage a rank, which all "
                     "systems can have, found '{}'",
-                    to_string(input.options.schedule)));
+                    to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);
   std::vector<System> systems = systems_to_compare(read_scheduler(values));
@@ -179,7 +180,7 @@ int run(const Values& values) {
   return any ? 0 : 3;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kCompareDescription =
     R"(Plans with each system, schedules the same global batches and simulates them:
   pytorch          one tp, pp, dp for all; encoder and LLM layers split evenly by count; random microbatches
   megatron         one tp, pp, dp for all; encoder on the first stage; random microbatches
@@ -197,11 +198,11 @@ Command compare_command() {
   Command command{
       .name = "compare",
       .summary = "data-aware plans beside the best data-blind ones",
-      .description = kDescription,
+      .description = kCompareDescription,
       .example =
           "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
           "--cluster a100-80g:4 --gbs 512 --iterations 8 --seed 1",
-      .run = run,
+      .run = run_compare,
   };
   add_data_options(command.options);
   add_target_options(command.options);

@@ -1,4 +1,4 @@
-// dflop correction: the study of Adaptive Correction.
+// dflop correction runs the study of Adaptive Correction.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 constexpr std::int64_t kMostStudied = 10'000;  // iterations
 constexpr double kMostLatency = 100;
 
-/// "0.01,0.03". @throws Error (usage)
+/// Reads "0.01,0.03". @throws Error (usage)
 std::vector<double> read_list(const Values& values, const std::string& name, double most) {
   const auto text = values[name].as<std::string>();
   std::vector<double> numbers;
@@ -150,7 +150,7 @@ void print_result(Format format, const std::vector<CorrectionCell>& cells,
   }
 }
 
-int run(const Values& values) {
+int run_correction(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto html = read_output(values, "html");
@@ -189,7 +189,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kCorrectionDescription =
     R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost model
 says: each lengthens every stage of its module by a part of the largest stage's duration. A row for each
 fraction of slow samples and latency. gain: throughput against schedules without correction; net: less
@@ -203,10 +203,10 @@ Command correction_command() {
   Command command{
       .name = "correction",
       .summary = "study Adaptive Correction: slow shapes, what it gains, when it switches itself off",
-      .description = kDescription,
+      .description = kCorrectionDescription,
       .example =
           "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --html correction.html",
-      .run = run,
+      .run = run_correction,
   };
   command.options.add({
       {"plan", text("FILE").required(), "from 'dflop plan'"},

@@ -1,4 +1,4 @@
-// dflop data: what one model makes of a data set.
+// dflop data describes what one model makes of a data set.
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -48,7 +48,7 @@ Table profile_table(const DataProfile& profile) {
   return table;
 }
 
-int run(const Values& values) {
+int run_data(const Values& values) {
   const ModelSpec model = find_model(values["model"].as<std::string>());
   const Format format = read_format(values);
   const auto samples_out = read_output(values, "samples-out");
@@ -84,7 +84,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kDataDescription =
     R"(Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens
 and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text tokens,
 before truncation unless --max-tokens is given.)";
@@ -95,9 +95,9 @@ Command data_command() {
   Command command{
       .name = "data",
       .summary = "what a model makes of a data set",
-      .description = kDescription,
+      .description = kDataDescription,
       .example = "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
-      .run = run,
+      .run = run_data,
   };
   add_data_options(command.options);
   command.options.add({

@@ -1,4 +1,4 @@
-// dflop fidelity: live runs of several plans beside their predictions.
+// dflop fidelity measures live runs of several plans beside their predictions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json",
                                                  "operations.csv"};
 
 constexpr std::int64_t kMostSteps = 10'000;
-constexpr double kMostBudgetS = 86'400;
+constexpr double kFidelityMostBudgetS = 86'400;
 
 /// A Request is all that the command line and the files that it names say.
 struct Request {
@@ -56,7 +56,7 @@ Request read_request(const Values& values) {
   options.device.cores = read_cores(values, options.device);
   options.seed = read_seed(values);
   request.foreign_profile = read_foreign_profile(values);
-  request.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
+  request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
   options.scheduler.name = "lpt";
   return request;
 }
@@ -87,6 +87,7 @@ ProfileTables measure(const Request& request, const Plan& plan, const StopOnSign
                          [&](std::int64_t, std::int64_t) { signals.check(); });
 }
 
+/// Checks the profile.
 /// @throws Error (input) naming the plan for which the profile is not.
 void check_profile(const Request& request, const ProfileTables& profile, const std::string& file) {
   for (const NamedPlan& named : request.plans) {
@@ -147,7 +148,7 @@ void print(const std::vector<PlanFidelity>& plans, Format format) {
   }
 }
 
-int run(const Values& values) {
+int run_fidelity(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_text(values, "out");
   const auto profile_file = read_text(values, "profile");
@@ -189,7 +190,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kFidelityDescription =
     R"(Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a profile of the
 same device through the simulator (error %), and from the step's own recorded durations through the simulator
 (engine error %), so that what the cost model and what the engine get wrong stand apart. Times are medians over the
@@ -202,10 +203,10 @@ Command fidelity_command() {
   Command command{
       .name = "fidelity",
       .summary = "live runs of several plans beside their predictions",
-      .description = kDescription,
+      .description = kFidelityDescription,
       .example =
           "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
-      .run = run,
+      .run = run_fidelity,
   };
   command.options.add({
       {"plans", text("FILE").required(),

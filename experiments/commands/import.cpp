@@ -1,4 +1,4 @@
-// dflop import: PyTorch-profiler traces as tables, findings and a timeline.
+// dflop import shows PyTorch-profiler traces as tables, findings and a timeline.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -197,14 +197,13 @@ void print_tables(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
 
 void print_json(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                 const std::vector<KinetoFinding>& findings) {
-  using Json = nlohmann::ordered_json;
-  Json out;
-  out["traces"] = Json::parse(to_json(clock_table(traces, ranks), -1));
-  out["steps"] = Json::parse(to_json(step_table(traces), -1));
-  out["streams"] = Json::parse(to_json(stream_table(traces), -1));
-  out["communication"] = Json::parse(to_json(group_table(traces, ranks), -1));
-  out["findings"] = Json::parse(to_json(finding_table(findings), -1));
-  out["examples"] = Json::parse(examples_json(findings));
+  nlohmann::ordered_json out;
+  out["traces"] = nlohmann::ordered_json::parse(to_json(clock_table(traces, ranks), -1));
+  out["steps"] = nlohmann::ordered_json::parse(to_json(step_table(traces), -1));
+  out["streams"] = nlohmann::ordered_json::parse(to_json(stream_table(traces), -1));
+  out["communication"] = nlohmann::ordered_json::parse(to_json(group_table(traces, ranks), -1));
+  out["findings"] = nlohmann::ordered_json::parse(to_json(finding_table(findings), -1));
+  out["examples"] = nlohmann::ordered_json::parse(examples_json(findings));
   fmt::print("{}\n", out.dump(2));
 }
 
@@ -238,7 +237,7 @@ std::optional<std::string> read_timeline_output(const Values& values,
   return out;
 }
 
-int run(const Values& values) {
+int run_import(const Values& values) {
   const Format format = read_format(values);
   const auto paths = values["kineto"].as<std::vector<std::string>>();
   const auto out = read_timeline_output(values, paths);
@@ -261,7 +260,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kImportDescription =
     R"(Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints each rank's clock beside
 the first file's; per rank and step the time on the device, from the first kernel of the step to that
 of the next: busy + idle = device; exposed is communication while no kernel computes; forward,
@@ -284,9 +283,9 @@ Command import_command() {
   Command command{
       .name = "import",
       .summary = "read PyTorch-profiler traces, check them and show where the time went",
-      .description = std::string(kDescription) + kinds,
+      .description = std::string(kImportDescription) + kinds,
       .example = "dflop import --kineto traces/kineto/rank0.json traces/kineto/rank1.json",
-      .run = run,
+      .run = run_import,
   };
   command.options.add({
       {"kineto", texts("FILE...").required(), "traces of different ranks of one run (.json, .json.gz)"},

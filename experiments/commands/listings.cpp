@@ -1,4 +1,4 @@
-// dflop models, dflop clusters, dflop devices, dflop manual: what there is.
+// dflop models, dflop clusters, dflop devices and dflop manual list what there is.
 #include <fmt/format.h>
 
 #include "backend/gpus.hpp"

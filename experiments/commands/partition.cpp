@@ -1,4 +1,4 @@
-// dflop partition: items with given costs into bins.
+// dflop partition puts items with given costs into bins.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace dflop {
 namespace {
 
 constexpr int kMostBins = 65'536;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
+constexpr std::int64_t kPartitionMostTokens = std::int64_t{1} << 50;
 
 /// A Partition has items and bins as the options say, and all that the problem refers to.
 struct Partition {
@@ -38,8 +38,9 @@ struct Partition {
   void read_pipeline(const Values& values, int encoder_dp);
 };
 
-/// The orders that the makespan bounds know: those of one stage on each rank, the same for all durations.
-std::vector<PipelineSchedule> partition_orders() {
+/// Returns the orders that the makespan bounds know: those of one stage on each rank, the same for all
+/// durations.
+std::vector<OrderKind> partition_orders() {
   return plainest_first(
       orders_where([](const OrderTraits& order) { return !order.reads_tables() && !order.has_chunks(); }));
 }
@@ -71,7 +72,7 @@ void Partition::read_bins(const Values& values, int encoder_dp) {
     throw Error(ErrorKind::usage, fmt::format("option '--bins': expected a multiple of --dp {}, found '{}'",
                                               bins.dp, bins.bins));
   }
-  // A bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
+  // This is a bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
   const double share = encoder_dp > 0 ? static_cast<double>(bins.dp) / encoder_dp : 1.0;
   for (const double time : items.encoder_s) encoder_s.push_back(time * share);
   bins.encoder_s = encoder_s;
@@ -88,15 +89,15 @@ void Partition::read_bins(const Values& values, int encoder_dp) {
   if (values.count("token-cap") == 0) return;
   if (items.tokens.empty())
     throw Error(ErrorKind::input, "column 'tokens' is missing, which --token-cap reads", file);
-  const std::int64_t cap = read_integer(values, "token-cap", 1, kMostTokens);
+  const std::int64_t cap = read_integer(values, "token-cap", 1, kPartitionMostTokens);
   bins.caps.push_back({"LLM tokens", items.tokens, static_cast<double>(cap)});
 }
 
 void Partition::read_pipeline(const Values& values, int encoder_dp) {
   constexpr int kMostStages = 256;
   const auto name = values["schedule"].as<std::string>();
-  const auto kind = pipeline_schedule_from_string(name);
-  const std::vector<PipelineSchedule> known = partition_orders();
+  const auto kind = order_kind_from_string(name);
+  const std::vector<OrderKind> known = partition_orders();
   if (!kind || std::find(known.begin(), known.end(), *kind) == known.end()) {
     refuse_value("schedule", listed(names_of(known)), name);
   }
@@ -159,7 +160,7 @@ void print_solution(const Partition& partition, std::string_view method, const A
   fmt::print("{}\n", json.dump());
 }
 
-int run(const Values& values) {
+int run_partition(const Values& values) {
   const Format format = read_format(values);
   const auto method = values["method"].as<std::string>();
   require_one_of("method", scheduler_names(), method);
@@ -176,7 +177,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kPartitionDescription =
     R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints for each item, in file
 order, its bin: bin b is microbatch b div D on LLM dp rank b mod D. Objectives: the largest load of any bin,
 encoder or LLM, where the encoder's is shared by the bins of a microbatch (bins) or each bin carries its own
@@ -195,11 +196,11 @@ Command partition_command() {
   Command command{
       .name = "partition",
       .summary = "put items of given costs into bins",
-      .description = kDescription,
+      .description = kPartitionDescription,
       .example =
           "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 "
           "--format json",
-      .run = run,
+      .run = run_partition,
   };
   command.options.add({
       {"costs", text("FILE").required(), "items (CSV)"},

@@ -1,4 +1,4 @@
-// dflop plan: chooses a plan.
+// dflop plan chooses a plan.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -156,7 +156,7 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   return search;
 }
 
-int run(const Values& values) {
+int run_plan(const Values& values) {
   const auto planner = values["planner"].as<std::string>();
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
@@ -195,7 +195,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kPlanDescription =
     R"(Prints the plan and its planner's objective: for dflop the published estimate of the mean iteration
 time, for the baselines (the best of all their uniform configurations) the simulated mean over the
 global batches with random microbatches. search chooses layout, parallelism, layers of each stage,
@@ -209,11 +209,11 @@ Command plan_command() {
   Command command{
       .name = "plan",
       .summary = "choose a plan for a model, a cluster and data",
-      .description = kDescription,
+      .description = kPlanDescription,
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
           "--gbs 512 --out plan.json",
-      .run = run,
+      .run = run_plan,
   };
   add_data_options(command.options);
   add_target_options(command.options);

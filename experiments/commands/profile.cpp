@@ -1,4 +1,4 @@
-// dflop profile: measures what the parts of a model take on a live device.
+// dflop profile measures what the parts of a model take on a live device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,8 +26,8 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kLeastTokens = 32;  // two points of each unit
-constexpr std::int64_t kMostTokens = 1 << 17;
-constexpr double kMostBudgetS = 86'400;
+constexpr std::int64_t kProfileMostTokens = 1 << 17;
+constexpr double kProfileMostBudgetS = 86'400;
 constexpr int kMostRanks = 64;
 
 /// Reads the modes of --tp, rising, each once.
@@ -43,7 +43,7 @@ std::vector<TpMode> read_modes(const Values& values) {
   return {modes.begin(), modes.end()};
 }
 
-/// @throws Error (usage) for a tp that the model's parts cannot be split over.
+/// Checks the modes. @throws Error (usage) for a tp that the model's parts cannot be split over.
 void require_modes(const ModelSpec& model, const std::vector<TpMode>& modes) {
   require_live(model);
   for (const TpMode& mode : modes) {
@@ -116,7 +116,7 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
   return earlier;
 }
 
-int run(const Values& values) {
+int run_profile(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   LiveDevice device = read_local_device(values);
@@ -124,8 +124,8 @@ int run(const Values& values) {
   ProfilerOptions options;
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
-  options.budget = Seconds(read_number(values, "budget-s", 0, kMostBudgetS));
-  options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kMostTokens);
+  options.budget = Seconds(read_number(values, "budget-s", 0, kProfileMostBudgetS));
+  options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens);
   options.modes = read_modes(values);
   options.busy = static_cast<int>(read_integer(values, "busy", 1, kMostRanks));
   const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
@@ -161,7 +161,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kProfileDescription =
     R"(Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention also on sequences
 of such lengths, and prints the means without outliers. The file has these tables, optimizer, memory, messages and all-reduces;
 'dflop train --profile' predicts with it. Parts are measured on one rank (tp 1) unless '--tp' and '--busy' say
@@ -173,9 +173,9 @@ Command profile_command() {
   Command command{
       .name = "profile",
       .summary = "measure what the parts of a model take on a live device",
-      .description = kDescription,
+      .description = kProfileDescription,
       .example = "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
-      .run = run,
+      .run = run_profile,
   };
   command.options.add({
       {"model", text("NAME|FILE").required(), "see 'dflop models'"},

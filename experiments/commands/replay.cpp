@@ -1,4 +1,4 @@
-// dflop replay: runs a recorded timeline again, as it was and under what-ifs.
+// dflop replay runs a recorded timeline again, as it was and under what-ifs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -218,11 +218,11 @@ std::optional<int> read_iteration(const Values& values, std::size_t recorded) {
   return iteration;
 }
 
-std::optional<PipelineSchedule> read_schedule_kind(const Values& values) {
+std::optional<OrderKind> read_schedule_kind(const Values& values) {
   const std::optional<std::string> name = read_text(values, "pipeline-schedule");
   if (!name) return std::nullopt;
-  if (const auto known = pipeline_schedule_from_string(*name)) return known;
-  refuse_value("pipeline-schedule", joined(names_of(all_pipeline_orders())), *name);
+  if (const auto known = order_kind_from_string(*name)) return known;
+  refuse_value("pipeline-schedule", joined(names_of(all_order_kinds())), *name);
 }
 
 void require_beside(const Values& values, const std::string& option, const std::string& other) {
@@ -239,11 +239,11 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
 
 constexpr double kMostScale = 1e6;
 
-/// Reads another schedule, an order of the user's, or another number of microbatches; nothing where none is
-/// asked for.
+/// Reads another order by name, an order of the user's, or another number of microbatches; nothing where none
+/// is asked for.
 std::optional<ReplayChange> read_order_change(const Values& values) {
   const std::optional<std::string> file = read_text(values, "order");
-  const std::optional<PipelineSchedule> schedule = read_schedule_kind(values);
+  const std::optional<OrderKind> schedule = read_schedule_kind(values);
   if (file && schedule) {
     throw Error(ErrorKind::usage, "option '--order': takes the place of '--pipeline-schedule', found both");
   }
@@ -313,7 +313,7 @@ void note_unknown_shapes(const Timeline& recording, const std::string& file) {
       file);
 }
 
-int run(const Values& values) {
+int run_replay(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
@@ -356,7 +356,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kReplayDescription =
     R"(Rebuilds the program that a timeline recorded, with the durations of its spans, and simulates it. Prints the
 recorded makespan, the replayed one with its error, and a row for each what-if, compared with the replay.
 What-ifs are applied on top of one another in this order: another plan, another order, other links, and
@@ -381,9 +381,9 @@ Command replay_command() {
   Command command{
       .name = "replay",
       .summary = "run a recorded timeline again, as it was or otherwise",
-      .description = kDescription,
+      .description = kReplayDescription,
       .example = "dflop replay --trace timeline.json --pipeline-schedule gpipe",
-      .run = run,
+      .run = run_replay,
   };
   command.options.add({
       {"trace", text("FILE").required(), "a timeline with spans (.json, .json.gz)"},

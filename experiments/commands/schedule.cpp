@@ -1,4 +1,4 @@
-// dflop schedule: puts the samples of global batches into microbatches.
+// dflop schedule puts the samples of global batches into microbatches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ Correction read_correction(const Values& values, const Plan& plan) {
   return Correction(std::move(file.fits));
 }
 
-int run(const Values& values) {
+int run_schedule(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   SchedulerChoice choice = read_scheduler(values);
@@ -113,7 +113,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kScheduleDescription =
     R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the plan.
 C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
 proven. Exit code 3 if no assignment obeys the caps.)";
@@ -124,9 +124,9 @@ Command schedule_command() {
   Command command{
       .name = "schedule",
       .summary = "put the samples of global batches into microbatches",
-      .description = kDescription,
+      .description = kScheduleDescription,
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
-      .run = run,
+      .run = run_schedule,
   };
   command.options.add({
       {"plan", text("FILE").required(), "from 'dflop plan'"},

@@ -1,4 +1,4 @@
-// dflop simulate: runs a plan and its schedule, or a pipeline without a model, in virtual time.
+// dflop simulate runs a plan and its schedule, or a pipeline without a model, in virtual time.
 #include <fmt/format.h>
 
 #include <list>
@@ -94,7 +94,7 @@ void print_result(Format format, const Evaluation& result, const std::optional<T
   }
 }
 
-/// An order of the user's for all iterations, or none.
+/// A UserOrder is an order of the user's for all iterations, or none.
 using UserOrder = std::optional<PipelineOrder>;
 
 Iteration make(const Target& target, const Plan& plan, const ScheduledIteration& iteration,
@@ -198,11 +198,11 @@ int simulate_plan(const Values& values) {
   return 0;
 }
 
-int run(const Values& values) {
+int run_simulate(const Values& values) {
   return values.count("pipeline") > 0 ? simulate_pipeline(values) : simulate_plan(values);
 }
 
-constexpr const char* kDescription =
+constexpr const char* kSimulateDescription =
     R"(Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how each tp
 group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the
 awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations
@@ -222,7 +222,7 @@ traces/pipelines, is JSON with these keys:
   schema, version       "dflop.pipeline", 1
   schedule              )";
 
-/// What follows the list of orders.
+/// This follows the list of orders.
 constexpr const char* kRest = R"(
   stages, microbatches  pipeline ranks; microbatches of an iteration
   chunks                stages of the model on each rank, for interleaved (zb-v always has 2)
@@ -273,10 +273,10 @@ Command simulate_command() {
   Command command{
       .name = "simulate",
       .summary = "run a plan and its schedule, or a raw pipeline, in virtual time",
-      .description = kDescription + listed(names_of(all_pipeline_orders())) + kRest,
+      .description = kSimulateDescription + listed(names_of(all_order_kinds())) + kRest,
       .example =
           "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
-      .run = run,
+      .run = run_simulate,
   };
   command.options.add({
       {"plan", text("FILE"), "from 'dflop plan'"},

@@ -1,4 +1,4 @@
-// What dflop simulate has for plans and for raw pipelines: the files that it writes.
+// dflop simulate writes these files, for plans and for raw pipelines.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/timeline.hpp"
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/options.hpp"
@@ -20,10 +20,10 @@ struct SimulateOutputs {
   std::optional<std::string> order;
   std::optional<std::string> page;
 
-  /// Tells whether one of them needs the spans of all iterations.
+  /// Tells whether one of the files needs the spans of all iterations.
   bool need_spans() const { return timeline || perfetto; }
 
-  /// Writes all or none. `make_page` makes the page of an explanation; a run that stalled has none.
+  /// Writes all files or none. `make_page` makes the page of an explanation; a run that stalled has none.
   /// @throws Error (output) naming the file
   void write(std::span<const Timeline> iterations, const PipelineOrder& steps,
              const std::optional<Explanation>& explanation,

@@ -18,7 +18,7 @@
 namespace dflop {
 namespace {
 
-/// Returns the summary of a run; `schedule` says what the order is from.
+/// Returns the summary of a run; `schedule` names its order.
 Table summary_table(const RawPipeline& pipeline, const std::string& schedule, const Timeline& timeline) {
   return {{{"schedule", "schedule"},
            {"microbatches", "microbatches"},

@@ -1,4 +1,4 @@
-// dflop sweep: runs all combinations of what-if values.
+// dflop sweep runs all combinations of what-if values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ Counts run_and_record(const std::vector<PlanGroup>& groups, SweepStore& store) {
   return counts;
 }
 
-int run(const Values& values) {
+int run_sweep(const Values& values) {
   const Format format = read_format(values);
   const Shard part = read_shard(values);
   const auto spec_path = values["spec"].as<std::string>();
@@ -108,7 +108,7 @@ int run(const Values& values) {
   return 1;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kSweepDescription =
     R"(Plans, schedules and simulates every combination of the values that a file lists, on all cores, and
 keeps each finished one, a cell, in an SQLite database. Run again with the same file, after whatever
 ended it, it runs what is missing; a longer file adds its cells. A cell's numbers are those of 'dflop
@@ -140,9 +140,9 @@ Command sweep_command() {
   Command command{
       .name = "sweep",
       .summary = "run a grid of what-if values",
-      .description = kDescription,
+      .description = kSweepDescription,
       .example = "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
-      .run = run,
+      .run = run_sweep,
   };
   command.options.add({
       {"spec", text("FILE").required(), "what to run"},

@@ -1,4 +1,4 @@
-// dflop sweep export and dflop sweep plot: the results of sweeps as tables and pictures.
+// dflop sweep export and dflop sweep plot show the results of sweeps as tables and pictures.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// dflop train: trains a model under a plan on a live device.
+// dflop train trains a model under a plan on a live device.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ class TrainingLine {
   std::chrono::steady_clock::time_point last_;
 };
 
-/// --steps counts those of the training here, not of a scheduler's search.
+/// Here --steps counts the steps of the training, not of a scheduler's search.
 SchedulerChoice read_step_scheduler(Values values) {
   values.erase("steps");
   return read_scheduler(values);
@@ -182,7 +182,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   return status;
 }
 
-int run(const Values& values) {
+int run_train(const Values& values) {
   const TrainRequest request = read_request(values);
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
@@ -197,7 +197,7 @@ int run(const Values& values) {
   }
 }
 
-constexpr const char* kDescription =
+constexpr const char* kTrainDescription =
     R"(Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the seed: answers follow
 from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
 SIGINT and SIGTERM end the run after the step that is under way.)";
@@ -208,9 +208,9 @@ Command train_command() {
   Command command{
       .name = "train",
       .summary = "train a model under a plan on a live device",
-      .description = kDescription,
+      .description = kTrainDescription,
       .example = "dflop train --model tiny-vlm --device host --steps 10",
-      .run = run,
+      .run = run_train,
   };
   command.options.add({
       {"plan", text("FILE"), "from 'dflop plan'"},

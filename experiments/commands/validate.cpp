@@ -1,4 +1,4 @@
-// dflop validate: predictions against published measurements.
+// dflop validate holds predictions against published measurements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -135,7 +135,7 @@ void print_result(Format format, const std::vector<Validated>& all) {
   }
 }
 
-int run(const Values& values) {
+int run_validate(const Values& values) {
   const Format format = read_format(values);
   const auto rows_out = read_output(values, "rows");
   const ClusterSpec cluster = find_cluster(values["cluster"].as<std::string>());
@@ -153,7 +153,7 @@ int run(const Values& values) {
   return 0;
 }
 
-constexpr const char* kDescription =
+constexpr const char* kValidateDescription =
     R"(Predicts the iteration time, and memory where it was measured, of every row and prints the absolute
 percentage errors of each file. The cluster says the GPU type; the rows say how many GPUs.)";
 
@@ -163,9 +163,9 @@ Command validate_command() {
   Command command{
       .name = "validate",
       .summary = "compare predictions with published measurements",
-      .description = kDescription,
+      .description = kValidateDescription,
       .example = "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
-      .run = run,
+      .run = run_validate,
   };
   add_truth_option(command.options, true);
   command.options.add({

@@ -64,7 +64,7 @@ ProfileLine median_line(const std::vector<ProfileTables>& profiles, const Line& 
 
 HostLoad::HostLoad() : begin_(read()) {}
 
-/// In clock ticks, as both /proc/stat (proc(5)) and times(2) count.
+/// Reads times in clock ticks, as both /proc/stat (proc(5)) and times(2) count.
 std::optional<HostLoad::Ticks> HostLoad::read() {
   std::ifstream stat("/proc/stat");
   std::string label;

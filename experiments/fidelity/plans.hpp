@@ -1,4 +1,4 @@
-// The plans of a grid, complete and checked.
+// The plans of a grid are completed and checked here.
 #pragma once
 
 #include <string>

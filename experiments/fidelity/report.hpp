@@ -1,4 +1,4 @@
-// What dflop fidelity prints, writes and draws.
+// This report is what dflop fidelity prints, writes and draws.
 #pragma once
 
 #include <string>

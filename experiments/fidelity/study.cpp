@@ -84,7 +84,7 @@ TrainingOptions training_options(const FidelityOptions& options) {
   return training;
 }
 
-/// What running a plan leaves.
+/// LiveSteps are what running a plan leaves.
 struct LiveSteps {
   std::vector<Timeline> timelines;  // of the steps that count
   std::vector<ProfileTables> profiles;

@@ -1,4 +1,5 @@
-// How far predictions are from live runs, and whose fault it is: the cost model's or the engine's.
+// This study tells how far predictions are from live runs, and whose fault it is: the cost model's or the
+// engine's.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace dflop {
 
-/// One step under one plan.
+/// A StepFidelity is one step under one plan.
 struct StepFidelity {
   Seconds measured{0};
   Seconds predicted{0};  ///< the profile's costs through the engine
@@ -28,7 +29,7 @@ struct StepFidelity {
   double extrapolated = 0;  ///< of compute instructions, beyond the profile's points
 };
 
-/// All instructions of one kind in the measured steps.
+/// An OperationFidelity has all instructions of one kind in the measured steps.
 struct OperationFidelity {
   std::string
       module;        ///< "encoder", "llm", "encoder+llm" by the layers of its stage; of messages the sender's
@@ -38,7 +39,7 @@ struct OperationFidelity {
   Seconds measured{0};
 };
 
-/// The ranks of one tp group.
+/// A RankFidelity has the ranks of one tp group.
 struct RankFidelity {
   std::int32_t first_rank = 0;
   Bytes predicted_peak;  ///< model state, activations and buffers
@@ -52,11 +53,11 @@ struct PlanFidelity {
   std::vector<RankFidelity> ranks;
   std::optional<double> others;  ///< part of the machine's processor time that other processes took
 
-  /// Medians over the steps.
+  /// These are medians over the steps.
   Seconds measured() const;
   Seconds predicted() const;
   Seconds replayed() const;
-  /// Of those: predicted / measured - 1, likewise replayed.
+  /// These compare the medians: predicted / measured - 1, likewise replayed.
   double error() const { return predicted() / measured() - 1; }
   double engine_error() const { return replayed() / measured() - 1; }
 };
@@ -70,16 +71,16 @@ struct FidelityOptions {
   SchedulerChoice scheduler;
 };
 
-/// So often a profile is measured between the steps of a plan, or as often as there are steps.
+/// A profile is measured so often between the steps of a plan, or as often as there are steps.
 inline constexpr int kProfilesOfAPlan = 6;
 
-/// Either `profile` or `measure`.
+/// A FidelityInput has either `profile` or `measure`.
 struct FidelityInput {
   std::shared_ptr<const Target> target;
   BatchStream batches;                     ///< one a step, warm-up included
   const ProfileTables* profile = nullptr;  ///< as require_profile() wants it
-  /// Measures one for a plan; called after steps that are spread over the run, as machines are not equally
-  /// fast at all times. The medians predict all steps.
+  /// Measures a profile for a plan; it is called after steps that are spread over the run, as machines are
+  /// not equally fast at all times. The medians predict all steps.
   std::function<ProfileTables(const Plan&)> measure = {};
 };
 
@@ -88,7 +89,7 @@ struct FidelityInput {
 PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
                         const std::function<void()>& on_step);
 
-/// The same kinds of all plans together.
+/// Adds up the operations of one kind over all plans.
 std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& plans);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Models and clusters by name (compiled in from experiments/presets/) or from the user's file.
+// Models and clusters are found by name (compiled in from experiments/presets/) or in the user's file.
 #pragma once
 
 #include <string>
@@ -22,11 +22,12 @@ const std::vector<Preset>& presets();
 /// Returns the names of one kind.
 std::vector<std::string> preset_names(std::string_view kind);
 
-/// `name` is a preset, or the path of a file (anything with a '/' or ending in ".json").
+/// Finds a model: `name` is a preset, or the path of a file (anything with a '/' or ending in ".json").
 /// @throws Error (input) for an unknown name, listing the known ones, or a file that is not a model.
 ModelSpec find_model(const std::string& name);
 
-/// `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), or a file's path with the same suffix.
+/// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), or a file's path with the same
+/// suffix.
 /// @throws Error (input) as find_model, and for a node count outside 1 to 4096.
 ClusterSpec find_cluster(const std::string& name);
 

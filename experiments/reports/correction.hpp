@@ -1,4 +1,4 @@
-// What the study of Adaptive Correction prints and draws.
+// This report is what the study of Adaptive Correction prints and draws.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The global batches of a run, made as they are asked for: a run of a million steps holds one at a time.
+// The global batches of a run are made as they are asked for: a run of a million steps holds one at a time.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ constexpr double kSmallMove = 0.99;
 
 constexpr double kLeastTime = 1e-7;
 constexpr double kMostTime = 1e-2;
-// Of times that a cluster leaves at zero. Launching is a floor: a first value that no pass reaches has no
-// slope.
+// A fit begins at this value for times that a cluster leaves at zero. Launching is a floor: a first value
+// that no pass reaches has no slope.
 constexpr double kFirstTime = 1e-3;
 
 double every_card(const ClusterSpec& cluster) {
@@ -195,6 +195,7 @@ PreparedSet prepare(TruthSet set) {
 
 namespace {
 
+/// Checks a recording's program.
 /// @throws Error (input) where the program is not of a training of the model, or does not say of what.
 void require_of_model(const Program& program, const ModelSpec& model, const std::string& where) {
   int layers = 0;

@@ -1,4 +1,5 @@
-// Fits a GPU type's parameters to measured iterations, and says how good the fit is on rows it has not seen.
+// Calibration fits a GPU type's parameters to measured iterations, and says how good the fit is on rows it
+// has not seen.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ struct PreparedSet {
 
 PreparedSet prepare(TruthSet set);
 
-/// The iterations of a recording, simulated or live, of a training of `model`: each is a row, measured by its
-/// makespan. A rank is taken to have had a GPU for itself. `path` is that of a timeline file.
+/// Prepares the iterations of a recording, simulated or live, of a training of `model`: each is a row,
+/// measured by its makespan. A rank is taken to have had a GPU for itself. `path` is that of a timeline file.
 /// @throws Error (input) as parse_timelines() and recorded_program(), for iterations that do not say what
 /// their stages are and compute, and for another number of LLM layers than the model's.
 PreparedSet prepare_recording(const std::string& path, const ModelSpec& model);
@@ -58,8 +59,8 @@ struct HeldOut {
   std::vector<std::vector<double>> errors;
 };
 
-/// `fold[set][row]` numbers the part that is left out together with the row. Fits once for each part, from
-/// the values of `cluster`. `progress` is told (parts done, parts).
+/// Predicts each row by a fit without it: `fold[set][row]` numbers the part that is left out together with
+/// the row. Fits once for each part, from the values of `cluster`. `progress` is told (parts done, parts).
 HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<std::vector<int>>& fold,
                        const ClusterSpec& cluster, const std::function<void(int, int)>& progress);
 

@@ -22,7 +22,7 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   system.evaluation = std::move(run.evaluation);
 }
 
-/// The system before `system` that has the same planner, or none.
+/// Returns the system before `system` that has the same planner, or none.
 const System* planned_before(const std::vector<System>& systems, const System& system) {
   for (const System& other : systems) {
     if (&other == &system) return nullptr;
@@ -38,14 +38,15 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
   return 0;
 }
 
-/// The search says with which scheduler its plan did best: its own within memory, or LPT.
+/// Returns the scheduler of the search, which says with which scheduler its plan did best: its own within
+/// memory, or LPT.
 SchedulerChoice searched_scheduler(const RankedPlan& best) {
   SchedulerChoice choice{best.scheduler};
   choice.respect_memory = best.scheduler != "lpt";
   return choice;
 }
 
-/// value / reference, or nothing where there is no reference.
+/// Returns value / reference, or nothing where there is no reference.
 Cell speedup(double value, double reference) {
   return reference > 0 ? Cell(value / reference) : Cell();
 }

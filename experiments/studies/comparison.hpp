@@ -1,4 +1,4 @@
-// Several systems on the same global batches: what `dflop compare` measures.
+// A comparison measures several systems on the same global batches, for `dflop compare`.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// One row of the comparison.
+/// A System is one row of the comparison.
 struct System {
   std::string name;
   std::string planner;
@@ -21,7 +21,7 @@ struct System {
   Seconds planning{0};                     ///< measured
 };
 
-/// The global batches that all systems get.
+/// A ComparisonInput has the global batches that all systems get.
 struct ComparisonInput {
   std::vector<Sample> samples;
   std::vector<Batch> batches;
@@ -31,20 +31,21 @@ struct ComparisonInput {
   SearchOptions search;  ///< of the system "search"
 };
 
-/// What a training run costs its owner.
+/// A Training says what a training run costs its owner.
 struct Training {
   double samples = 0;
   std::optional<double> gpu_hour_cost;
   std::optional<double> gpu_power_w;
 };
 
-/// The two baselines, the data-aware optimizer alone and with `scheduler`, and the joint search with its own.
+/// Returns the two baselines, the data-aware optimizer alone and with `scheduler`, and the joint search with
+/// its own.
 std::vector<System> systems_to_compare(const SchedulerChoice& scheduler);
 
 /// Plans, schedules and simulates every system; each planner runs once.
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input);
 
-/// Seconds of `samples` samples at a system's throughput.
+/// Returns the time of `samples` samples at a system's throughput.
 Seconds training_time(const System& system, const Training& training);
 
 Table comparison_table(const std::vector<System>& systems);
@@ -53,7 +54,7 @@ Table comparison_table(const std::vector<System>& systems);
 void add_training_columns(Table& table, const std::vector<System>& systems, const Training& training,
                           int gpus);
 
-/// A sentence for each system that does not fit.
+/// Returns a sentence for each system that does not fit.
 std::vector<std::string> infeasible_notes(const std::vector<System>& systems);
 
 }  // namespace dflop

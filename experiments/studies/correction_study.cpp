@@ -21,9 +21,9 @@ namespace {
 
 constexpr std::uint64_t kAnomalyStream = 0x616e6f6d;
 constexpr double kMostAbove = 1.05;  // of the fraction asked for
-constexpr std::uint64_t kJitterStream = 0x6a697474'00000000;
+constexpr std::uint64_t kCorrectionStudyJitterStream = 0x6a697474'00000000;
 
-/// Schedules and times iterations of one study.
+/// A Laboratory schedules and times iterations of one study.
 class Laboratory {
  public:
   explicit Laboratory(const CorrectionStudy& study) : study_(study) {
@@ -46,7 +46,7 @@ class Laboratory {
   Timeline run(Iteration iteration, const CostModel& hardware, Detail detail) const {
     iteration.costs = price(hardware, iteration);
     if (study_.jitter > 0) {
-      Random random(study_.seed, kJitterStream + iteration.number);
+      Random random(study_.seed, kCorrectionStudyJitterStream + iteration.number);
       add_jitter(iteration.costs, study_.jitter, random);
     }
     return executor_.run(iteration, detail);
@@ -76,7 +76,7 @@ class Laboratory {
   std::vector<Assignment> uncorrected_;  ///< programs of all iterations at once would be large
 };
 
-/// Base or slow, by iteration.
+/// Returns the hardware's costs in iteration k: base or slow.
 const CostModel& hardware_at(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
                              std::size_t k) {
   const auto iteration = static_cast<std::int64_t>(k);
@@ -84,7 +84,8 @@ const CostModel& hardware_at(const Laboratory& lab, const AnomalousCostModel& sl
   return lab.study().target.cost;
 }
 
-/// No tracking: schedules made with `cost`, or with the hardware's own costs where it is null.
+/// Runs iterations without tracking: schedules are made with `cost`, or with the hardware's own costs where
+/// it is null.
 CorrectionRun run_untracked(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
                             bool perfect) {
   CorrectionRun run;
@@ -99,7 +100,7 @@ CorrectionRun run_untracked(const Laboratory& lab, const AnomalousCostModel& slo
   return run;
 }
 
-/// Iterations with tracking, always or as the switch says.
+/// A TrackedRun runs iterations with tracking, always or as the switch says.
 class TrackedRun {
  public:
   TrackedRun(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
@@ -141,8 +142,8 @@ class TrackedRun {
     return lab_.schedule(k, CorrectedCostModel(lab_.study().target.cost, correction));
   }
 
-  /// What the corrections used now give against those that there would be without tracking, by the present
-  /// state of knowledge.
+  /// Returns what the corrections used now give against those that there would be without tracking, by the
+  /// present state of knowledge.
   double benefit(std::size_t k, const Iteration& own) const {
     const CorrectedCostModel corrected(lab_.study().target.cost, adaptive_.learned());
     const Iteration other = schedule(k, adaptive_.kept());
@@ -157,7 +158,7 @@ class TrackedRun {
   CorrectionRun run_;
 };
 
-/// The bucket of a sample's tokens in one module; -1 where it has none.
+/// Returns the bucket of a sample's tokens in one module; -1 where it has none.
 int slow_bucket(const Sample& sample, const Anomaly& anomaly) {
   const std::int64_t tokens = anomaly.encoder ? sample.encoder().tokens : sample.llm_tokens;
   if (tokens == 0) return -1;
@@ -180,7 +181,7 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
     const int bucket = slow_bucket(sample, anomaly);
     if (bucket >= 0) shares[bucket] += 1 / count;
   }
-  // A microbatch's mean part of a global batch.
+  // This is a microbatch's mean part of a global batch.
   const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
   const auto part = [&](const Workload& work, int bins) {
     const double factor = plan.gbs / count / bins;

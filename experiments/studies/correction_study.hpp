@@ -1,5 +1,5 @@
-// The published study of Adaptive Correction, in the simulator: some shapes of samples take longer than the
-// cost model says, and what correction makes of that.
+// This is the published study of Adaptive Correction, in the simulator: some shapes of samples take longer
+// than the cost model says, and what correction makes of that.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace dflop {
 
-/// Which samples are slow, and how much a slow one adds.
+/// An Anomaly says which samples are slow, and how much a slow one adds.
 struct Anomaly {
   double fraction = 0.01;  ///< of the samples, in whole shape buckets drawn at random
   double latency = 0.5;    ///< that each adds to each stage of its module, in durations of the largest stage
@@ -26,16 +26,18 @@ struct Anomaly {
   int end = INT32_MAX;     ///< first in which they no longer are
 };
 
-/// The "hardware": `base`, but that samples of some buckets take longer.
+/// An AnomalousCostModel is the "hardware": `base`, but that samples of some buckets take longer.
 class AnomalousCostModel final : public CostModelOver {
  public:
-  /// The duration of a stage is that of a forward and a backward of the mean microbatch of `samples`.
+  /// Makes the samples of an anomaly slow. The duration of a stage is that of a forward and a backward of the
+  /// mean microbatch of `samples`.
   AnomalousCostModel(const CostModel& base, const Plan& plan, const ModelSpec& model,
                      std::span<const Sample> samples, const Anomaly& anomaly, std::uint64_t seed);
 
   Seconds sample_excess(Op op, const Stage& stage, const Sample& sample) const override;
 
-  /// The part of the samples that is slow: at most 5 % more than asked for, unless the rarest bucket is.
+  /// Returns the part of the samples that is slow: at most 5 % more than asked for, unless the rarest bucket
+  /// is.
   double fraction() const { return fraction_; }
 
  private:
@@ -59,18 +61,18 @@ struct CorrectionStudy {
   SwitchOptions switching;      ///< probes only under SwitchRule::keep
 };
 
-/// One way of running all iterations.
+/// A CorrectionRun is one way of running all iterations.
 struct CorrectionRun {
   std::vector<double> seconds;  ///< per iteration, with what tracking costs
   std::vector<bool> tracked;    ///< per iteration, probes apart
-  /// C as measured, where it was; of a run that is always tracked, as set.
+  /// This is C as measured, where it was; of a run that is always tracked, as set.
   std::optional<double> cost;
   double benefit = 0;  ///< of the last window
   std::vector<CorrectionFit> learned;
 
-  /// "on 0, off 8, on 12, off 24": iterations at which tracking began or stopped.
+  /// Returns "on 0, off 8, on 12, off 24": iterations at which tracking began or stopped.
   std::string story() const;
-  /// The iteration since which it tracks or rests as at the end.
+  /// Returns the iteration since which it tracks or rests as at the end.
   std::int64_t since() const;
 };
 
@@ -84,7 +86,7 @@ struct CorrectionCell {
   CorrectionRun keep;       ///< switched, SwitchRule::keep
 };
 
-/// Throughput of iterations [begin, end) against that of `other`, minus 1.
+/// Returns the throughput of iterations [begin, end) against that of `other`, minus 1.
 double gain(const CorrectionRun& run, const CorrectionRun& other, std::size_t begin, std::size_t end);
 
 /// Runs each anomaly, on all cores. The same study gives the same cells.

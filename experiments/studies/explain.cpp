@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// PathColumn is a column of the path table.
+/// A PathColumn is a column of the path table.
 struct PathColumn {
   PathLinkKind kind = PathLinkKind::compute;
   Op op = Op::forward;  ///< of compute
@@ -43,7 +43,7 @@ std::size_t column_of(const PathShare& share) {
   return static_cast<std::size_t>(column - columns.begin());
 }
 
-/// PathRow is what a part of the path has of each column, and how many links.
+/// A PathRow is what a part of the path has of each column, and how many links.
 struct PathRow {
   std::vector<Nanoseconds> of = std::vector<Nanoseconds>(path_columns().size(), Nanoseconds(0));
   std::int64_t links = 0;

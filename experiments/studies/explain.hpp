@@ -21,7 +21,7 @@ namespace dflop {
 /// Adds --explain and --html.
 void add_explain_options(Options& options);
 
-/// Tells whether one of them was given.
+/// Tells whether --explain or --html was given.
 bool wants_explanation(const Values& values);
 
 struct Gain {

@@ -10,13 +10,13 @@
 
 namespace dflop {
 
-/// FullestRank is the group with the largest peak memory of any iteration; the earliest of equals.
+/// A FullestRank is the group with the largest peak memory of any iteration; the earliest of equals.
 struct FullestRank {
   std::size_t iteration = 0;
   std::size_t group = 0;
 };
 
-/// Finds it. @pre an iteration has a group
+/// Finds the fullest rank. @pre an iteration has a group
 FullestRank fullest_rank(std::span<const Timeline> iterations);
 
 /// Returns one row: who the fullest rank is, when its memory is fullest and what is live then.

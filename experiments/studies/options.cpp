@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostIterations = 100'000;
 
-/// "640x480".
+/// Reads "640x480".
 std::optional<ImageSize> parse_size(std::string_view text) {
   ImageSize size;
   const char* end = text.data() + text.size();
@@ -28,7 +28,7 @@ std::optional<ImageSize> parse_size(std::string_view text) {
   return size;
 }
 
-/// "640x360@30".
+/// Reads "640x360@30".
 std::optional<VideoAssumption> parse_video(std::string_view text) {
   const std::size_t at = text.find('@');
   if (at == std::string_view::npos) return std::nullopt;
@@ -54,13 +54,13 @@ std::vector<Modality> parse_modalities(const std::string& text) {
   return modalities;
 }
 
-int read_chunks(const Values& values, PipelineSchedule schedule) {
+int read_chunks(const Values& values, OrderKind order) {
   constexpr int kMostChunks = 1000;
   const bool given = values.count("chunks") > 0;
-  const int chunks = traits(schedule).chunks;
+  const int chunks = traits(order).chunks;
   if (chunks == OrderTraits::kAnyChunks) {
     if (!given) {
-      throw Error(ErrorKind::usage, fmt::format("option '--chunks': required with {}", to_string(schedule)));
+      throw Error(ErrorKind::usage, fmt::format("option '--chunks': required with {}", to_string(order)));
     }
     return static_cast<int>(read_integer(values, "chunks", 1, kMostChunks));
   }
@@ -68,7 +68,7 @@ int read_chunks(const Values& values, PipelineSchedule schedule) {
   return chunks;
 }
 
-/// The orders that all planners take, and those that only planners of uniform plans do.
+/// These are the orders that all planners take, and those that only planners of uniform plans do.
 std::vector<std::string_view> orders_of_all_planners() {
   return names_of(plainest_first(
       orders_where([](const OrderTraits& order) { return !order.spreads_encoder && !order.has_chunks(); })));
@@ -193,7 +193,7 @@ SearchOptions read_search_options(const Values& values) {
   if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   const PlanOptions fixed = read_plan_options(values);
-  if (!values["pipeline-schedule"].defaulted()) options.schedules = {fixed.schedule};
+  if (!values["pipeline-schedule"].defaulted()) options.orders = {fixed.order};
   if (!values["recompute"].defaulted()) options.recomputations = {fixed.recomputation};
   return options;
 }
@@ -233,14 +233,14 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 PlanOptions read_plan_options(const Values& values) {
   PlanOptions options;
   const auto schedule = values["pipeline-schedule"].as<std::string>();
-  const auto known_schedule = pipeline_schedule_from_string(schedule);
+  const auto known_schedule = order_kind_from_string(schedule);
   if (!known_schedule || traits(*known_schedule).spreads_encoder) {
     std::vector<std::string_view> known = orders_of_all_planners();
     const std::vector<std::string_view> others = orders_of_uniform_planners();
     known.insert(known.end(), others.begin(), others.end());
     refuse_value("pipeline-schedule", listed(known), schedule);
   }
-  options.schedule = *known_schedule;
+  options.order = *known_schedule;
   options.chunks = read_chunks(values, *known_schedule);
   options.recomputation = read_named<Recomputation>(values, "recompute");
   options.placement = read_named<RankOrder>(values, "placement");

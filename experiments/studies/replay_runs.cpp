@@ -20,7 +20,7 @@ void add(PriceSources& sum, const PriceSources& sources) {
   sum.scaled += sources.scaled;
 }
 
-/// A run in place of the recorded one: names and shapes of stages that the recording does not know stay
+/// Makes a run in place of the recorded one: names and shapes of stages that the recording does not know stay
 /// unknown.
 Timeline named_as(const Timeline& recording, Timeline timeline) {
   if (recording.stage_shapes.empty() && timeline.stages.size() == recording.stages.size()) {
@@ -54,15 +54,15 @@ bool has_whole_backwards(const Program& program) {
 }
 
 bool splits_backward(const StepOrder& order) {
-  for (const std::vector<ScheduleStep>& steps : order) {
-    for (const ScheduleStep& step : steps) {
+  for (const std::vector<OrderStep>& steps : order) {
+    for (const OrderStep& step : steps) {
       if (step.op == Op::backward_input || step.op == Op::backward_weight) return true;
     }
   }
   return false;
 }
 
-/// Of an order that splits backwards. `name`: what the order is of.
+/// Requires a weight share for an order that splits backwards. `name` is what the order is of.
 void require_weight_share(const std::string& name, const Program& program, const Reordering& reordering) {
   if (reordering.weight_share || !has_whole_backwards(program)) return;
   throw Error(
@@ -77,7 +77,7 @@ std::string order_name(std::string name, const Reordering& reordering) {
   return fmt::format("{}{}{} microbatches", name, name.empty() ? "" : ", ", reordering.microbatches);
 }
 
-/// Whether the rank of the first chunk's last stage has that of the second chunk's first one, too.
+/// Tells whether the rank of the first chunk's last stage has that of the second chunk's first one, too.
 bool turns_at_last_rank(const Program& program, int ranks) {
   for (const Group& group : program.groups) {
     if (group.stage != ranks - 1) continue;
@@ -88,7 +88,7 @@ bool turns_at_last_rank(const Program& program, int ranks) {
   return false;
 }
 
-/// The shape for which an order of the user's is read.
+/// Returns the shape for which an order of the user's is read.
 PipelineShape order_shape(const Program& program, const Reordering& reordering) {
   std::set<std::int32_t> ranks;
   for (const Group& group : program.groups) ranks.insert(group.stage);
@@ -103,7 +103,7 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   shape.chunks = static_cast<int>(program.stages.size() / ranks.size());
   shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
   if (shape.chunks > 1) {
-    shape.kind = PipelineSchedule::interleaved;
+    shape.kind = OrderKind::interleaved;
     shape.placement = turns_at_last_rank(program, shape.ranks) ? Placement::v : Placement::round_robin;
   }
   return shape;
@@ -148,7 +148,7 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
           }};
 }
 
-ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering) {
+ReplayChange other_order(std::optional<OrderKind> schedule, const Reordering& reordering) {
   return {order_name(schedule ? std::string(to_string(*schedule)) : "", reordering),
           [=](const PricedProgram& before, const RecordedProgram&, int) {
             const auto kind = schedule ? schedule : schedule_of(before.program, before.costs);

@@ -1,4 +1,4 @@
-// Runs of a recorded iteration: as it was, and under what-ifs.
+// A recorded iteration is run again here: as it was, and under what-ifs.
 #pragma once
 
 #include <functional>
@@ -15,27 +15,27 @@
 
 namespace dflop {
 
-/// One change. It gets what the changes before it have made of the recording.
+/// A ReplayChange is one change. It gets what the changes before it have made of the recording.
 struct ReplayChange {
   std::string name;  ///< of its row
   std::function<PricedProgram(const PricedProgram& before, const RecordedProgram& recorded, int iteration)>
       apply;
 };
 
-/// Another plan, priced by a RecordedCostModel. `target` is that of the plan and must outlive the result;
-/// `parts` receives where the prices come from, all iterations together.
+/// Runs another plan, priced by a RecordedCostModel. `target` is that of the plan and must outlive the
+/// result; `parts` receives where the prices come from, all iterations together.
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
                         const std::string& schedule_file, const Target& target, PricedParts& parts);
 
-/// The same work in the order of another schedule, or for another number of microbatches, or both. Without a
-/// schedule it is the one that the program has.
-ReplayChange other_order(std::optional<PipelineSchedule> schedule, const Reordering& reordering);
+/// Runs the same work in another order, or for another number of microbatches, or both. Without `schedule`
+/// the order is the one that the program has.
+ReplayChange other_order(std::optional<OrderKind> schedule, const Reordering& reordering);
 
-/// The same work in an order of the user's: the text of a file of schema "dflop.order", read for as many
+/// Runs the same work in an order of the user's: the text of a file of schema "dflop.order", read for as many
 /// pipeline ranks as the program has and an equal number of stages on each.
 ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering);
 
-/// Links of another latency and bandwidth; see rescale_links().
+/// Gives links another latency and bandwidth; see rescale_links().
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster);
 
@@ -45,7 +45,7 @@ struct ReplayRun {
   bool memory = true;  ///< whether the timeline's memory is more than the model state
 };
 
-/// What the program meets when all changes are made.
+/// ReplayConditions are what the program meets when all changes are made.
 struct ReplayConditions {
   std::string name;  ///< of its row; empty: nothing, and no row
   WhatIf what_if;
@@ -58,9 +58,9 @@ struct ReplayedIteration {
   std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, where there are several
 };
 
-/// The recording, its replay, each what-if on top of those before it, and then the conditions; all on the
-/// recording's cores, unless the conditions have others. Spans
-/// (`detail`) are kept of the last run alone. A run that stalls is not repeated.
+/// Runs the recording, its replay, each what-if on top of those before it, and then the conditions; all on
+/// the recording's cores, unless the conditions have others. Spans (`detail`) are kept of the last run alone.
+/// A run that stalls is not repeated.
 /// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
 /// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.
 ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,

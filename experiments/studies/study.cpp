@@ -41,7 +41,7 @@ void report_assumptions(const Preprocessed& data, const PreprocessOptions& optio
   }
 }
 
-/// find(), whose errors also say which key of a plan asked for it.
+/// Does find(), whose errors also say which key of a plan asked for it.
 template <typename Find>
 auto named_by(const std::string& plan_file, const std::string& key, Find find) {
   try {
@@ -57,19 +57,19 @@ ClusterSpec changed(ClusterSpec cluster, const std::function<void(ClusterSpec&)>
   return cluster;
 }
 
-/// A pointer to what somebody else owns.
+/// Returns a pointer to what somebody else owns.
 template <typename T>
 std::shared_ptr<const T> borrowed(const T& value) {
   return {std::shared_ptr<const T>(), &value};
 }
 
-/// What the scheduler predicts with.
+/// Returns what the scheduler predicts with.
 const CostModel& scheduling_cost(const Target& target, const SchedulerChoice& choice) {
   return choice.cost != nullptr ? *choice.cost : target.cost;
 }
 
-/// A service of these batches. Everything is borrowed: it is for deterministic services, whose threads end
-/// with them.
+/// Returns what a service of these batches needs. Everything is borrowed: it is for deterministic services,
+/// whose threads end with them.
 ServiceInput service_input(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                            const SchedulerChoice& choice) {
   const auto draw = [&batches](std::uint64_t k) {
@@ -84,7 +84,7 @@ ScheduleFile empty_schedule(const Plan& plan, const std::vector<Batch>& batches,
   return {choice.name, plan.model, static_cast<int>(batches.empty() ? 0 : batches[0].size()), seed, {}};
 }
 
-/// Whether a run says what the schedule comes to. A scheduler that makes makespans small searches with
+/// Tells whether a run says what the schedule comes to. A scheduler that makes makespans small searches with
 /// durations that are affine in the work and may not be those of the cost model: what counts is the run.
 bool is_run(const ScheduledIteration& iteration) {
   return iteration.objective == Objective::makespan && iteration.feasible();

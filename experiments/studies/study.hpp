@@ -1,6 +1,5 @@
-// The steps that commands are made of: data to batches, batches to schedules, schedules to measured
-// iterations. `compare` runs exactly these, so its numbers are those of `plan`, `schedule` and `simulate` run
-// one by one.
+// Commands are made of these steps: data to batches, batches to schedules, schedules to measured iterations.
+// `compare` runs exactly these, so its numbers are those of `plan`, `schedule` and `simulate` run one by one.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 #include "core/iteration/executor.hpp"
 #include "core/iteration/planner.hpp"
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "sim/sim_executor.hpp"
 #include "solver/service/scheduling_service.hpp"
@@ -21,11 +20,11 @@
 
 namespace dflop {
 
-/// A model on a cluster, with what it costs and what runs it.
+/// A Target is a model on a cluster, with what it costs and what runs it.
 struct Target {
-  /// `plan_file` is the file that names them, for errors; empty where the command line does.
+  /// Finds model and cluster. `plan_file` is the file that names them, for errors; empty where the command
+  /// line does. `change` is applied to the cluster before anything is made of it.
   /// @throws Error (input) as find_model() and find_cluster().
-  /// `change` is applied to the cluster before anything is made of it.
   Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "",
          const std::function<void(ClusterSpec&)>& change = {});
   Target(const Target&) = delete;  // the members refer to each other
@@ -43,8 +42,8 @@ struct Target {
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
                                  bool report = true);
 
-/// Global batches 0 to iterations - 1: consecutive pieces of a seeded shuffle of the samples, shuffled anew
-/// each time all of them are used up. Every system that is compared sees the same ones.
+/// Returns global batches 0 to iterations - 1: consecutive pieces of a seeded shuffle of the samples,
+/// shuffled anew each time all of them are used up. Every system that is compared sees the same ones.
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed);
 
@@ -53,7 +52,7 @@ struct SchedulerChoice {
   std::string name;
   ScheduleLimits limits = {};
   bool respect_memory = false;  ///< limits.memory is then that of the cluster
-  /// What the scheduler predicts with; must outlive the runs. Null: the target's.
+  /// The scheduler predicts with this, which must outlive the runs. Null: with the target's.
   const CostModel* cost = nullptr;
 
   /// Returns the limits with the memory of a GPU of the cluster where that is respected.
@@ -66,7 +65,7 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds = nullptr);
 
-/// What a plan and schedule come to.
+/// An Evaluation is what a plan and schedule come to.
 struct Evaluation {
   std::vector<Timeline> timelines;  ///< one per iteration
   Seconds mean{0};                  ///< of iteration time
@@ -79,34 +78,35 @@ struct Evaluation {
   PipelineOrder order;  ///< of the first iteration
 };
 
-/// Makes and runs every iteration of a schedule, in one order of the user's where it is given, and keeps
+/// Makes and runs every iteration of a schedule, in one order of the user's where that is given, and keeps
 /// spans of the first `traced` of them. Ends with the first iteration that stalls.
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const Executor& executor, const std::optional<PipelineOrder>& order = {});
 
-/// A schedule and what it comes to; nothing where an iteration, the schedule's last, is infeasible.
+/// A ScheduledRun is a schedule and what it comes to; nothing where an iteration, the schedule's last, is
+/// infeasible.
 struct ScheduledRun {
   ScheduleFile schedule;
   std::optional<Evaluation> evaluation;
 };
 
-/// schedule_batches(), then evaluate(), in less time: each batch is scheduled while the one before is
+/// Does schedule_batches() and then evaluate() in less time: each batch is scheduled while the one before is
 /// evaluated.
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced);
 
-/// What to say of a plan that needs more memory in one of its iterations than a GPU has: which rank, when and
-/// what is live then. Nothing where it fits.
+/// Returns what to say of a plan that needs more memory in one of its iterations than a GPU has: which rank,
+/// when and what is live then. Nothing where it fits.
 std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster);
 
-/// `file` is the schedule's place for errors.
+/// Checks a schedule. `file` is its place for errors.
 /// @throws Error (input) unless it is one of the plan's model, whose assignments fit the plan.
 void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
 
-/// How the scheduler came to its assignments, as "optimal 7, node_limit 1".
+/// Returns how the scheduler came to its assignments, as "optimal 7, node_limit 1".
 std::string status_counts(const ScheduleFile& schedule);
 
-/// Mean gap of the iterations that have a bound; zero where none has.
+/// Returns the mean gap of the iterations that have a bound; zero where none has.
 double mean_gap(const ScheduleFile& schedule);
 
 /// Plans with the named planner, with a progress bar.

@@ -1,4 +1,4 @@
-// Predictions of measured iterations, by the path that every plan takes: cost model, lower(), simulate().
+// Measured iterations are predicted by the path that every plan takes: cost model, lower(), simulate().
 #pragma once
 
 #include <vector>
@@ -67,13 +67,13 @@ struct ErrorSummary {
   double max = 0;
 };
 
-/// @pre errors are absolute and at least one.
+/// Summarizes errors. @pre they are absolute and at least one.
 ErrorSummary summarize(std::vector<double> errors);
 
 /// Returns |predicted / measured - 1| of each row's time.
 std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
-/// Returns the same of the largest peak of memory, of the rows where it was measured.
+/// Returns such errors of the largest peak of memory, for the rows where it was measured.
 std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
 }  // namespace dflop

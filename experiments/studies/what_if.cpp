@@ -25,9 +25,9 @@ constexpr int kMostCores = 1 << 20;
 constexpr double kMostFactor = 1e6;
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostJitter = 3;
-constexpr std::uint64_t kJitterStream = 0x6a697474'65720000;
+constexpr std::uint64_t kWhatIfJitterStream = 0x6a697474'65720000;
 
-/// SelectorText reads "rank=3:1.5:0.2" piece by piece.
+/// A SelectorText reads "rank=3:1.5:0.2" piece by piece.
 class SelectorText {
  public:
   SelectorText(const std::string& option, const std::string& form, const std::string& text)
@@ -132,7 +132,7 @@ std::vector<double> factors(const Program& program, const std::string& option,
   return of_group;
 }
 
-// How each condition is read, and what it does.
+// These functions say how each condition is read, and what it does.
 
 void read_network(const Values& values, const std::string& option, WhatIf& what_if) {
   const auto name = values[option].as<std::string>();
@@ -206,7 +206,7 @@ void read_jitter(const Values& values, const std::string& option, WhatIf& what_i
   const double sigma = read_number(values, option, 0, kMostJitter);
   if (sigma == 0) return;
   what_if.run_changes.emplace_back([=](ProgramCosts& costs, std::uint64_t seed, std::uint64_t run) {
-    Random random(seed, kJitterStream + run);
+    Random random(seed, kWhatIfJitterStream + run);
     add_jitter(costs, sigma, random);
   });
 }

@@ -22,19 +22,20 @@ enum class NetworkModel : std::uint8_t {
   contention,         ///< they share the links
 };
 
-/// What conditions make of a program before it runs.
+/// ConditionedInputs are what conditions make of a program before it runs.
 struct ConditionedInputs {
   ProgramCosts costs;
   Conditions conditions;
   std::vector<double> bandwidth_factor;  ///< per group: what part its links have of theirs; empty: all
 };
 
-/// A WhatIf holds what the conditions that a user asked for do, each as its row in what_if.cpp says.
+/// A WhatIf holds what the conditions that a user asked for do, each as its row in
+/// experiments/studies/what_if.cpp says.
 struct WhatIf {
   std::optional<NetworkModel> network;  ///< none: as the input says
   std::vector<std::function<void(ClusterSpec&)>> cluster_changes;
   std::vector<std::function<void(const Program&, ConditionedInputs&)>> program_changes;
-  /// Changes that differ from run to run of a seed.
+  /// These changes differ from run to run of a seed.
   std::vector<std::function<void(ProgramCosts&, std::uint64_t seed, std::uint64_t run)>> run_changes;
   int repeat = 1;
   std::uint64_t seed = 1;
@@ -50,8 +51,8 @@ using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_
 /// once.
 class ConditionedProgram {
  public:
-  /// `what_if` and `program` must outlive it. The program runs on `cores` where the what-if says nothing of
-  /// them.
+  /// Applies the conditions. `what_if` and `program` must outlive it. The program runs on `cores` where the
+  /// what-if says nothing of them.
   /// @throws Error (usage) naming the option whose rank or stage the program has not, or where durations are
   /// together too long.
   ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs, NetworkModel network,
@@ -79,7 +80,7 @@ class WhatIfExecutor final : public Executor {
   /// Changes what an iteration costs before the conditions do.
   using Reprice = std::function<void(const Iteration&, ProgramCosts&)>;
 
-  /// What-if and cluster outlive it.
+  /// Takes what-if and cluster, which outlive it.
   WhatIfExecutor(const WhatIf& what_if, const ClusterSpec& cluster, Reprice reprice = {})
       : what_if_(what_if), cluster_(cluster), reprice_(std::move(reprice)) {}
 
@@ -101,7 +102,7 @@ void add_what_if_options(Options& options);
 /// Adds the conditions of clusters, which plans have: --collectives and --leaf.
 void add_cluster_what_if_options(Options& options);
 
-/// Reads them. @throws Error (usage) naming the option, what was expected and what was found.
+/// Reads all conditions. @throws Error (usage) naming the option, what was expected and what was found.
 WhatIf read_what_if(const Values& values);
 
 /// Returns the conditions of programs that were asked for, as "slow rank=3:1.5, jitter 0.1"; empty: none.

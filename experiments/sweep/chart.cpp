@@ -82,7 +82,7 @@ std::string name_of(SweepX x) {
   return x == SweepX::flop_ratio ? "encoder FLOP / LLM FLOP" : "coefficient of variation of a sample's FLOP";
 }
 
-/// Seeds are one point, with the sums over its seeds.
+/// Seeds make one point, with the sums over them.
 struct Seeds {
   const SweepRow* first = nullptr;
   double x = 0;

@@ -1,4 +1,4 @@
-// Pictures of sweeps: a measure against nodes or against what the data is like, a line for each system.
+// Pictures of sweeps show a measure against nodes or against what the data is like, a line for each system.
 #pragma once
 
 #include <map>
@@ -37,8 +37,8 @@ struct SweepPicture {
 };
 
 /// Makes lines of cells with status ok, at least one: a panel for each combination of the axes that make
-/// neither the line (planner, scheduler, pipeline schedule) nor x (nodes, or model, data and modalities).
-/// Points are means over seeds.
+/// neither the line (planner, scheduler, pipeline order) nor x (nodes, or model, data and modalities). Points
+/// are means over seeds.
 SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure y);
 
 /// Draws an SVG that refers to nothing outside, all panels with the same scales.

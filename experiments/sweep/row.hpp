@@ -1,4 +1,4 @@
-// One cell of a sweep: the values of its axes, and what they came to.
+// A SweepRow is one cell of a sweep: the values of its axes, and what they came to.
 #pragma once
 
 #include <array>

@@ -40,7 +40,7 @@ using Samples = std::shared_ptr<const std::vector<Sample>>;
 /// sets.
 class SampleSets {
  public:
-  /// From any thread. @throws Error as load_samples()
+  /// Returns samples, from any thread. @throws Error as load_samples()
   Samples of(const SweepRow& cell) {
     const Key key{cell[Axis::data], cell[Axis::modalities], cell[Axis::model], cell[Axis::seed]};
     std::packaged_task<Samples()> load([&] {
@@ -56,7 +56,7 @@ class SampleSets {
   using Key = std::array<Cell, 4>;
   static constexpr std::size_t kMostKept = 8;
 
-  /// Whoever comes first loads; those that come meanwhile wait for it.
+  /// Whoever comes first loads; those that come meanwhile wait.
   std::pair<std::shared_future<Samples>, bool> find_or_add(const Key& key,
                                                            std::packaged_task<Samples()>& load) {
     const std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ class SampleSets {
   std::set<Key> noted_;
 };
 
-/// What the cells of a group share.
+/// A Planned has what the cells of a group share.
 struct Planned {
   Planned(const SweepRow& cell, const std::vector<Sample>& samples)
       : target(cell.text(Axis::model), cluster_name(cell), "", sweep_cluster_change(cell)),
@@ -214,8 +214,8 @@ void run_group(const PlanGroup& group, SampleSets& samples,
 void run_sweep(const std::vector<PlanGroup>& groups, const std::function<void(const SweepRow&)>& done) {
   SampleSets samples;
   parallel_for(groups.size(), [&](std::size_t g) {
-    // Isolated: a thread that waits for the others in a group's loops must not begin another group meanwhile,
-    // which would count as the first one's time and hold the memory of both.
+    // This is isolated: a thread that waits for the others in a group's loops must not begin another group
+    // meanwhile, which would count as the first one's time and hold the memory of both.
     tbb::this_task_arena::isolate([&] { run_group(groups[g], samples, done); });
   });
 }

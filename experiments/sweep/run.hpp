@@ -1,4 +1,5 @@
-// Runs cells of sweeps: each is what `dflop plan`, `dflop schedule` and `dflop simulate` give, one by one.
+// Cells of sweeps are run here: each is what `dflop plan`, `dflop schedule` and `dflop simulate` give, one by
+// one.
 #pragma once
 
 #include <functional>

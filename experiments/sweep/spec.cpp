@@ -27,7 +27,7 @@ constexpr double kLeastBandwidth = 1e-6;
 constexpr double kMostBandwidth = 1e6;
 constexpr const char* kAll = "all";          // modalities
 constexpr const char* kNone = "none";        // conditions
-constexpr const char* kDefault = "default";  // pipeline schedule and recomputation: as without the option
+constexpr const char* kDefault = "default";  // pipeline order and recomputation: as without the option
 
 /// Reads options as a command would.
 Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
@@ -40,7 +40,7 @@ Values parse_options(void (*add)(Options&), const std::vector<std::string>& argu
   }
 }
 
-/// Arguments as a shell would split them. @throws Error (input) for an escape that is none.
+/// Splits arguments as a shell would split them. @throws Error (input) for an escape that is none.
 std::vector<std::string> split_arguments(const std::string& text) {
   try {
     return po::split_unix(text);

@@ -1,4 +1,4 @@
-// What a sweep runs: a file of schema "dflop.sweep", version 1.
+// A SweepSpec says what a sweep runs: a file of schema "dflop.sweep", version 1.
 #pragma once
 
 #include <functional>
@@ -22,6 +22,7 @@ struct SweepSpec {
   std::map<std::string, std::string> inputs;
 };
 
+/// Reads a spec.
 /// @throws Error (input) naming the key: for an unknown one, an axis that is missing or has no value or one
 /// twice, a name that is not known, a value out of range, a file that is not there, no cell left or too many.
 SweepSpec parse_sweep_spec(std::string_view json, const std::string& file);
@@ -36,7 +37,7 @@ std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells);
 /// Returns part `index` of `count`, from 1; together they are all groups, each once.
 std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count);
 
-/// The options of `dflop plan` that a cell stands for. @throws Error
+/// Returns the options of `dflop plan` that a cell stands for. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);
 SearchOptions sweep_search_options(const SweepRow& cell);
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
@@ -44,7 +45,7 @@ PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec
 /// Scales the links of the cell's cluster.
 std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell);
 
-/// The conditions of `dflop simulate` that a cell stands for. @throws Error
+/// Returns the conditions of `dflop simulate` that a cell stands for. @throws Error
 WhatIf sweep_conditions(const SweepRow& cell);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// SQLite databases: files that stay whole when the process that writes them is killed.
+// SQLite databases are files that stay whole when the process that writes them is killed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class Database {
  public:
   enum class Mode : std::uint8_t { write, read };
 
-  /// `write` makes a file that is not there. A write waits up to a minute for those of other processes.
+  /// Opens a database: `write` makes a file that is not there. A write waits up to a minute for those of
+  /// other processes.
   Database(const std::string& file, Mode mode);
   ~Database();
   Database(const Database&) = delete;
@@ -43,17 +44,17 @@ class Database {
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;
 };
 
-/// A Statement is a compiled one with parameters ?1, ?2, ...
+/// A Statement is a compiled SQL statement with parameters ?1, ?2, ...
 class Statement {
  public:
-  /// `database` must outlive it.
+  /// Compiles SQL. `database` must outlive it.
   Statement(Database& database, const std::string& sql);
 
-  /// Parameters count from 1. Missing is NULL.
+  /// Sets a parameter. They count from 1; a missing value is NULL.
   void bind(int parameter, const Cell& value);
   /// Steps to the next row; false at the end, after which the statement can be run again.
   bool step();
-  /// Columns count from 0.
+  /// Returns a column of the row. They count from 0.
   Cell column(int index) const;
 
  private:
@@ -61,7 +62,7 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> handle_;
 };
 
-/// A Transaction is all writes until commit(), or none. It waits for transactions of other processes.
+/// A Transaction makes all writes until commit(), or none. It waits for transactions of other processes.
 class Transaction {
  public:
   explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }

@@ -1,4 +1,4 @@
-// Results of sweeps on disk: an SQLite database with one row for each finished cell.
+// Results of sweeps are kept on disk in an SQLite database with one row for each finished cell.
 #pragma once
 
 #include <mutex>

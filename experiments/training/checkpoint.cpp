@@ -47,7 +47,7 @@ struct FoundCheckpoint {
   Checkpoint checkpoint;
 };
 
-/// The newest of the run, of step 0 where there is none.
+/// Finds the newest checkpoint of the run, of step 0 where there is none.
 FoundCheckpoint read_newest(const std::string& folder, const RunIdentity& run) {
   const NewestCheckpoint newest = newest_checkpoint(folder);
   for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
@@ -68,7 +68,8 @@ FoundCheckpoint read_newest(const std::string& folder, const RunIdentity& run) {
   return {*newest.path, std::move(checkpoint)};
 }
 
-/// Called by all processes of the world, of which the leading one has the tensors.
+/// Sets the executor's state. It is called by all processes of the world, of which the leading one has the
+/// tensors.
 /// @throws Error (input) with the checkpoint's path
 void set_state(std::vector<NamedTensor>& all, const std::string& path, LiveExecutor& executor) {
   for (const auto& [kind, stored] : kKinds) {

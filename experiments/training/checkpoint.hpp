@@ -1,4 +1,4 @@
-// Training that goes on where it ended: the state of a run to and from its checkpoints.
+// Training goes on where it ended: the state of a run goes to its checkpoints and comes from them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// What makes a run that run, whatever plan it has at the moment.
+/// A RunIdentity is what makes a run that run, whatever plan it has at the moment.
 struct RunIdentity {
   std::string model;
   std::string model_spec;  ///< its sizes
@@ -23,14 +23,14 @@ struct RunIdentity {
   int gbs = 0;
 };
 
-/// Of all that makes batches: what samples are, in their order.
+/// Returns a fingerprint of all that makes batches: what samples are, in their order.
 std::string fingerprint(std::span<const Sample> samples);
 
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
                          const std::string& data_fingerprint, std::uint64_t seed, int gbs);
 
-/// Called by all processes of the world; its leading one writes the state after `step` into the run's folder,
-/// and removes all but the two newest.
+/// Writes the state after `step` into the run's folder; all processes of the world call it, and its leading
+/// one writes, and removes all but the two newest.
 /// @throws Error (output)
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor);

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// A cost model corrected by what was known at one time, with all that it refers to.
+/// A CorrectedAtOneTime is a cost model corrected by what was known at one time, with all that it refers to.
 struct CorrectedAtOneTime {
   std::shared_ptr<const CostModel> base;
   Correction correction;
@@ -64,7 +64,7 @@ void TrainingCorrection::end_step(const ScheduledBatch& batch, const Timeline& t
   current_ = std::move(next);
 }
 
-/// 1 - (time as scheduled) / (time scheduled with what is kept), both by what has been learned.
+/// Returns 1 - (time as scheduled) / (time scheduled with what is kept), both by what has been learned.
 double TrainingCorrection::benefit(const CostModel& learned, const CostModel& kept,
                                    std::span<const Sample> samples, std::uint64_t iteration,
                                    Seconds own) const {

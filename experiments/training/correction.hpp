@@ -1,4 +1,4 @@
-// Adaptive Correction of a training run: schedules are made with what its steps have taught.
+// Adaptive Correction of a training run makes schedules with what its steps have taught.
 #pragma once
 
 #include <future>
@@ -17,8 +17,8 @@
 
 namespace dflop {
 
-/// A step is learned from when it is over; the schedule of the next one has been made by then, so what it
-/// taught is in use from the one after that.
+/// A TrainingCorrection learns from steps. A step is learned from when it is over; the schedule of the next
+/// one has been made by then, so what it taught is in use from the one after that.
 class TrainingCorrection {
  public:
   /// Corrects `base` for a plan. Without a rule it always learns. The scheduler is run once more a step, in
@@ -28,15 +28,15 @@ class TrainingCorrection {
                      std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
                      std::uint64_t seed, std::optional<SwitchRule> rule, int cores = 0);
 
-  /// What a schedule that is made now is made with. May be called from any thread.
+  /// Returns what a schedule that is made now is made with. May be called from any thread.
   std::shared_ptr<const CostModel> current() const;
 
-  /// Is called before a step runs, with its iteration.
+  /// Begins a step before it runs, with its iteration.
   void begin_step(const ScheduledBatch& batch, const Iteration& iteration);
-  /// Is called when a step is over.
+  /// Ends a step when it is over.
   void end_step(const ScheduledBatch& batch, const Timeline& timeline);
 
-  /// Whether the last step was learned from, and what it was predicted to take.
+  /// These tell whether the last step was learned from, and what it was predicted to take.
   bool tracked() const { return tracks_; }
   Seconds predicted() const { return predicted_; }
   const AdaptiveCorrection& state() const { return adaptive_; }

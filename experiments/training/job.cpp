@@ -21,7 +21,7 @@ constexpr const char* kCorrectionRules = "off, always, published or keep";
 constexpr const char* kDefaultModel = "tiny-vlm";
 constexpr const char* kDefaultCluster = "a100-80g:1";
 
-/// One encoder and one LLM rank.
+/// Returns a plan of one encoder and one LLM rank.
 Plan default_plan(const std::string& model_name, const std::string& cluster, const ModelSpec& model,
                   int gbs) {
   Plan plan;
@@ -48,7 +48,7 @@ Plan read_plan(const Values& values) {
   return plan;
 }
 
-/// The plan and its target.
+/// Reads the plan and its target.
 TrainJob read_job(const Values& values) {
   TrainJob job;
   job.seed = read_seed(values);
@@ -76,7 +76,7 @@ void read_data(const Values& values, TrainJob& job) {
   job.data_fingerprint = fingerprint(*job.samples);
 }
 
-/// What the steps train on, up to the batch that completes a pass over the data set.
+/// Returns what the steps train on, up to the batch that completes a pass over the data set.
 Batch drawn_samples(const TrainJob& job) {
   const auto in_all = static_cast<std::int64_t>(job.samples->size());
   BatchStream batches = job.batches();
@@ -88,7 +88,7 @@ Batch drawn_samples(const TrainJob& job) {
   return drawn;
 }
 
-/// "FRACTION:LATENCY".
+/// Reads "FRACTION:LATENCY".
 std::optional<Anomaly> read_slow_shapes(const Values& values) {
   const std::optional<std::string> text = read_text(values, "slow-shapes");
   if (!text) return std::nullopt;

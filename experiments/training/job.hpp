@@ -1,4 +1,4 @@
-// What 'dflop train' is asked for.
+// A TrainJob is what 'dflop train' is asked for.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace dflop {
 
 constexpr std::int64_t kMostSteps = 1'000'000;
 
-/// What is trained on which batches.
+/// A TrainJob says what is trained on which batches.
 struct TrainJob {
   Plan plan;
   std::string where;  ///< the plan's file; "plan" without one
@@ -29,28 +29,28 @@ struct TrainJob {
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
 
-  /// Those of the steps, from the first on.
+  /// Returns the batches of the steps, from the first on.
   BatchStream batches() const { return {samples, plan.gbs, seed}; }
 };
 
-/// The plan is the file's or, without one, one encoder and one LLM rank.
+/// Reads the job. The plan is the file's or, without one, one encoder and one LLM rank.
 /// @throws Error (usage), (input) as find_model(), parse_plan(), validate() and load_samples()
 TrainJob read_train_job(const Values& values);
 
-/// Where the state of a run is kept, and how often.
+/// Checkpoints say where the state of a run is kept, and how often.
 struct Checkpoints {
   std::optional<std::string> folder;
   std::int64_t every = 0;  ///< steps; 0: only at the end
   bool resume = false;
 };
 
-/// @throws Error (usage)
+/// Reads --checkpoint and what belongs to it. @throws Error (usage)
 Checkpoints read_checkpoints(const Values& values);
 
-/// What correction and slow shapes add to the options, which have the profile. @throws Error (usage)
+/// Adds correction and slow shapes to the options, which have the profile. @throws Error (usage)
 void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options);
 
-/// What all processes of a run must have the same of, by name.
+/// Returns, by name, what must be the same in all processes of a run.
 std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
                                                                  const TrainingOptions& options,
                                                                  const Plan& plan,

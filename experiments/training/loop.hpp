@@ -1,4 +1,4 @@
-// The training loop: batches, schedules and Programs as everywhere, run on a live device.
+// The training loop takes batches, schedules and Programs as everywhere and runs them on a live device.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace dflop {
 
-/// What one step came to.
+/// A TrainingStep is what one step came to.
 struct TrainingStep {
   std::int64_t step = 0;  ///< from 1 on
   double loss = 0;        ///< mean over the trained tokens of the batch, before the update
@@ -40,22 +40,22 @@ struct TrainingOptions {
   std::uint64_t seed = 1;  ///< of batches, contents and schedules
   double learning_rate = 1e-3;
   int cores = 0;  ///< on which the executor's ranks take turns; see Conditions::cores
-  /// What steps are scheduled with, and predicted by simulating the program that is run. Null: scheduled with
-  /// the target's costs, and not predicted.
+  /// Steps are scheduled with this profile, and predicted by simulating the program that is run. Null: they
+  /// are scheduled with the target's costs, and not predicted.
   std::shared_ptr<const ProfiledCostModel> profile;
-  /// With a profile: corrects it by what steps take. Without a rule it always learns.
+  /// This corrects the profile, if there is one, by what steps take. Without a rule it always learns.
   bool correct = false;
   std::optional<SwitchRule> correction_rule;
-  /// With a profile, for experiments: instructions are delayed by what this one says they take longer than
-  /// the profile does.
+  /// This delays instructions, with a profile and for experiments: they are delayed by what this one says
+  /// they take longer than the profile does.
   std::shared_ptr<const CostModel> slower;
 };
 
-/// Trains step after step until the last one, or until `keep_going` says no after one. `batches` begins with
-/// that of step 1, also where the first step is a later one. The schedule of a step is made while the one
-/// before it runs; target and batches are owned with the scheduler, which may outlive the loop where it does
-/// not return in time. All processes of the world run the same loop; steps of all but the leading one have no
-/// loss, time and timeline.
+/// A TrainingLoop trains step after step until the last one, or until `keep_going` says no after one.
+/// `batches` begins with that of step 1, also where the first step is a later one. The schedule of a step is
+/// made while the one before it runs; target and batches are owned with the scheduler, which may outlive the
+/// loop where it does not return in time. All processes of the world run the same loop; steps of all but the
+/// leading one have no loss, time and timeline.
 class TrainingLoop {
  public:
   TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
@@ -65,7 +65,7 @@ class TrainingLoop {
   /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::step().
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
-  /// What correction has come to; null without.
+  /// Returns what correction has come to; null without.
   const TrainingCorrection* correction() const { return correction_.get(); }
 
  private:

@@ -25,7 +25,7 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
               path);
 }
 
-/// The command that measures tables of a mode beside those of a profile.
+/// Returns the command that measures tables of a mode beside those of a profile.
 std::string command_for(const TpMode& mode, const ProfileTables& profile, const std::string& path) {
   const ProfileSettings& settings = profile.settings;
   const bool partition = profile.device.ends_with(kPartitionName);

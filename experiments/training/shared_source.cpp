@@ -21,7 +21,7 @@ std::string to_bytes(const std::optional<ScheduledBatch>& batch) {
   return writer.take();
 }
 
-/// Of what each group does, with whom and with how much.
+/// Returns a fingerprint of what each group does, with whom and with how much.
 std::uint64_t hash_of(const Program& program) {
   static_assert(std::has_unique_object_representations_v<Work>);  // no bytes but those of its values
   ByteWriter writer;

@@ -1,4 +1,4 @@
-// One schedule for all processes of a run: the leading one makes it.
+// One schedule serves all processes of a run: the leading one makes it.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace dflop {
 
-/// What `source` gives in the leading process, in all: a scheduler with a time limit does not find the same
-/// twice. Events, bounds and times stay with the leading process.
+/// A SharedSource gives in all processes what `source` gives in the leading one: a scheduler with a time
+/// limit does not find the same twice. Events, bounds and times stay with the leading process.
 class SharedSource final : public AssignmentSource {
  public:
-  /// `source` is null in all processes but the leading one. `batches` are the same in all, and begin with
-  /// that of iteration 0.
+  /// Shares a source. `source` is null in all processes but the leading one. `batches` are the same in all,
+  /// and begin with that of iteration 0.
   SharedSource(World& world, AssignmentSource* source, BatchStream batches)
       : world_(world), source_(source), batches_(std::move(batches)) {}
 
@@ -29,8 +29,9 @@ class SharedSource final : public AssignmentSource {
   BatchStream batches_;
 };
 
-/// Processes make the Program of a schedule each for itself, in floating point and from data of their own;
-/// one that came to another would wait for messages that nobody sends. All processes call it.
+/// Checks that processes have the same program. Each makes that of a schedule for itself, in floating point
+/// and from data of their own; one that came to another would wait for messages that nobody sends. All
+/// processes call it.
 /// @throws Error (input) in a process whose program is not the leading one's.
 void require_same_program(World& world, const Program& program);
 

@@ -1,4 +1,4 @@
-// The formulas are those of host/activations.cpp.
+// The formulas are those of kernels/host/activations.cpp.
 #include <numbers>
 
 #include "kernels/cuda/themes.hpp"
@@ -7,7 +7,7 @@
 namespace dflop::cuda {
 namespace {
 
-// gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
+// The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
 constexpr float kLinear = static_cast<float>(2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
 constexpr float kCubic = kLinear * 0.044715f;
 

@@ -1,4 +1,4 @@
-// rope, and the choice between attention on tensor cores and on plain ones.
+// This file has rope, and chooses between attention on tensor cores and on plain ones.
 #include <cmath>
 
 #include "kernels/cuda/attention.hpp"
@@ -9,7 +9,7 @@
 namespace dflop::cuda {
 namespace {
 
-// rope: a block turns a few rows. First it computes the angles of their positions, which all heads share,
+// For rope a block turns a few rows. First it computes the angles of their positions, which all heads share,
 // then it turns the pairs.
 
 constexpr int kRopeThreads = 256;
@@ -85,9 +85,9 @@ void rope(const CudaTarget& target, Matrix qkv, const AttentionShape& shape, Ind
   });
 }
 
-// Backward on tensor cores: FlashAttention-2 (Dao 2023, algorithm 2) in two passes, so that no two blocks add
-// to one gradient and a run repeats to the bit. With p the probabilities, computed again from the statistics,
-// and ds = p * (dout v^T - delta), where delta = sum of dout * out:
+// The backward on tensor cores is FlashAttention-2 (Dao 2023, algorithm 2) in two passes, so that no two
+// blocks add to one gradient and a run repeats to the bit. With p the probabilities, computed again from the
+// statistics, and ds = p * (dout v^T - delta), where delta = sum of dout * out:
 //   queries: a block has some queries of a head and goes over keys; dq = scale * ds k.
 //   keys: a block has some keys of a key head and goes over the queries of its heads; dv = p^T dout,
 //   dk = scale * ds^T q. It computes p^T and ds^T at once, as what it adds up belongs to keys.

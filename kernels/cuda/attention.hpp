@@ -1,4 +1,4 @@
-// The two implementations of attention, on plain and on tensor cores, and what they know of the packed
+// Attention has two implementations, on plain and on tensor cores, which share what they know of the packed
 // projection.
 #pragma once
 
@@ -42,15 +42,15 @@ struct AttentionLayout {
   DFLOP_HOST_DEVICE int kv_head_of(int head) const { return head / (heads / kv_heads); }
 };
 
-// attention_plain.cu: any precision and width of heads, a warp per row.
+// kernels/cuda/attention_plain.cu has these: any precision and width of heads, a warp per row.
 
 void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                      ConstMatrix qkv);
 void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
 
-// attention_forward.cu, _queries.cu and _keys.cu: on tensor cores, in bf16, heads of up to 128 in eights, all
-// matrices aligned to 16 bytes.
+// attention_forward.cu, attention_queries.cu and attention_keys.cu beside this file have these: on tensor
+// cores, in bf16, heads of up to 128 in eights, all matrices aligned to 16 bytes.
 
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv);

@@ -1,5 +1,6 @@
-// FlashAttention-2 (Dao 2023, algorithm 1): a block has some queries of one head and goes over tiles of the
-// keys and values that they see, which are copied to shared memory while it computes with those before.
+// This is FlashAttention-2 (Dao 2023, algorithm 1): a block has some queries of one head and goes over tiles
+// of the keys and values that they see, which are copied to shared memory while it computes with those
+// before.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 

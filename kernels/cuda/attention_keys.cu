@@ -1,5 +1,5 @@
-// The pass over keys: a block has 128 keys of a key head and goes over the queries that see them, head after
-// head. Each of 8 warps has its own sums of the two gradients in registers, in one of two ways:
+// In the pass over keys a block has 128 keys of a key head and goes over the queries that see them, head
+// after head. Each of 8 warps has its own sums of the two gradients in registers, in one of two ways:
 //   alone: 16 keys, with all queries and all columns of the head;
 //   in pairs: 32 keys, of whose scores a warp computes those of half of the queries, and of whose sums it has
 //   half of the columns. For these it needs the other half's scores, which the two hand each other through
@@ -38,7 +38,7 @@ struct Shape {
   static_assert(together <= 2 && 16 * kWarps == kKeys && kKeys % queries == 0);
 };
 
-/// Scores of keys by queries become -inf where a query comes before the key. `key` and `query` are the first.
+/// Makes scores of keys by queries -inf where a query comes before the key. `key` and `query` are the first.
 template <int m, int n>
 __device__ void mask_queries(Fragments<m, n>& scores, int key, int query) {
 #pragma unroll
@@ -54,7 +54,7 @@ __device__ void mask_queries(Fragments<m, n>& scores, int key, int query) {
   }
 }
 
-/// Scores of keys by queries become probabilities; each column has its own log of the sum.
+/// Turns scores of keys by queries into probabilities; each column has its own log of the sum.
 template <int m, int n>
 __device__ void probabilities(Fragments<m, n>& scores, const float* log_sums, float scale) {
 #pragma unroll

@@ -1,5 +1,6 @@
-// For f32 and for widths of heads that tensor cores do not take: a warp per row and head. A lane takes the
-// scalar products with one of 32 rows at a time; then all lanes add those rows, each its own columns.
+// This attention serves f32 and widths of heads that tensor cores do not take: a warp per row and head. A
+// lane takes the scalar products with one of 32 rows at a time; then all lanes add those rows, each its own
+// columns.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/values.cuh"
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) statistics[warp.place() * layout.heads + warp.head] = largest + logf(total);
 }
 
-/// What the backward reads and writes.
+/// Gradients are what the backward reads and writes.
 template <typename T>
 struct Gradients {
   T* dqkv;

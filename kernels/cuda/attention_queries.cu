@@ -1,4 +1,4 @@
-// The pass over queries: a block has 128 queries of a head, of which each of 4 warps has 32, and goes over
+// In the pass over queries a block has 128 queries of a head, of which each of 4 warps has 32, and goes over
 // the keys that they see in 32s.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
@@ -37,7 +37,7 @@ __device__ QueryRows query_rows(const AttentionGradients& from, const SequenceTi
   return rows;
 }
 
-/// Slopes dout v^T become ds, given the scores of queries by keys, -inf where unseen.
+/// Turns slopes dout v^T into ds, given the scores of queries by keys, -inf where unseen.
 __device__ void query_slopes(Fragments<kRowTiles, kKeyTiles>& slopes,
                              const Fragments<kRowTiles, kKeyTiles>& scores, const QueryRows& rows,
                              float scale) {
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const bf16* rows = gradients.qkv + tile.begin * stride;
   const bf16* keys_of_head = rows + layout.key(layout.kv_head_of(head));
   const std::int64_t to_values = layout.value(0) - layout.key(0);
-  // Of the tile after this one keys and values are copied while this one is computed with.
+  // Keys and values of the tile after this one are copied while this one is computed with.
   const auto keys_of = [&](int key) { return douts.after(kQueries + key / kKeys % 2 * 2 * kKeys); };
   const auto copy = [&](int key) {
     const bf16* from = keys_of_head + std::int64_t{key} * stride;

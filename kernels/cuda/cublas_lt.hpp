@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that are used. The library has 540 MB and takes a tenth of a second to load, so
-// it is loaded by the first who multiplies on a GPU.
+// This table has the functions of cuBLASLt that are used. The library has 540 MB and takes a tenth of a
+// second to load, so it is loaded by the first who multiplies on a GPU.
 #pragma once
 
 #include <cublasLt.h>
@@ -29,7 +29,7 @@ struct CublasLt : FunctionTable {
   decltype(&cublasLtMatmul) multiply = function("cublasLtMatmul");
   decltype(&cublasLtGetStatusString) status_text = function("cublasLtGetStatusString");
 
-  /// @throws Error (no_device) that says where it was looked for.
+  /// Loads the library. @throws Error (no_device) that says where it was looked for.
   CublasLt()
       : FunctionTable(SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
                                     cuda_folders(), "matrix products on a GPU (cuBLASLt)")) {}
@@ -41,6 +41,7 @@ inline const CublasLt& cublas_lt() {
   return functions;
 }
 
+/// Checks a call of the library.
 /// @throws Error (internal) "<what>: <the library's reason>" where status is not success.
 inline void check_lt(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;

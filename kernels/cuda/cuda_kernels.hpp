@@ -1,5 +1,5 @@
-// Makes the operations of one rank on a GPU. The header needs no CUDA; what it declares is there only in
-// builds with it.
+// This file makes the operations of one rank on a GPU. The header needs no CUDA; what it declares is there
+// only in builds with it.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 namespace dflop {
 
 struct CudaKernelOptions {
-  /// A cudaStream_t that outlives the kernels, and whose device is the current one in every call.
+  /// This is a cudaStream_t that outlives the kernels, and whose device is the current one in every call.
   void* stream = nullptr;
   int multiprocessors = 0;  ///< that the stream may use; 0: all of the device
   void* pool = nullptr;     ///< cudaMemPool_t for memory within operations; outlives them. None: the device's

@@ -1,4 +1,4 @@
-// What is done to every value alone, but for the activations.
+// These operations work on every value alone; activations have their own file.
 #include <cmath>
 
 #include "kernels/cuda/themes.hpp"

@@ -1,5 +1,5 @@
-// This is what a GPU's operations share: where they run, how kernels are started, and memory between two
-// kernels of one operation.
+// A GPU's operations share these: where they run, how kernels are started, and memory between two kernels of
+// one operation.
 #pragma once
 
 #include <cuda_runtime.h>

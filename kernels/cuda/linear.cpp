@@ -250,7 +250,7 @@ void linear_backward_weight(Linear& layers, Sums dweight, Sums dbias, ConstMatri
   if (dy.rows == 0) return;
   constexpr const char* kOperation = "linear_backward_weight";
   layers.run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true});
-  // Not the library's epilogue, which overwrites, and takes dbias in bf16 only.
+  // The library's epilogue is not used: it overwrites, and takes dbias in bf16 only.
   if (dbias.columns > 0) add_column_sums(layers.target(), kOperation, dbias, dy);
 }
 

@@ -1,4 +1,4 @@
-// Cross entropy: a block has a row of logits.
+// For cross entropy a block has a row of logits.
 #include <cmath>
 
 #include "kernels/cuda/reduce.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// Columns of the parts.
+// These are the columns of the parts.
 constexpr int kLargest = 0;
 constexpr int kSum = 1;
 constexpr int kTarget = 2;

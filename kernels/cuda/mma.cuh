@@ -1,5 +1,5 @@
-// Tensor-core instructions of devices from compute capability 8.0 on, and copies to shared memory that run
-// beside them. Layouts of fragments: PTX ISA, "Matrix fragments for mma.m16n8k16".
+// These are tensor-core instructions of devices from compute capability 8.0 on, and copies to shared memory
+// that run beside them. Layouts of fragments: PTX ISA, "Matrix fragments for mma.m16n8k16".
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,4 +1,5 @@
-// layer_norm and rms_norm by the same kernels: `centred` ones are layer_norm's, where the mean is taken off.
+// layer_norm and rms_norm have the same kernels: `centred` ones are layer_norm's, where the mean is taken
+// off.
 #include <algorithm>
 
 #include "kernels/cuda/reduce.cuh"
@@ -8,7 +9,7 @@
 namespace dflop::cuda {
 namespace {
 
-// Forward: a block has a row, which it reads once from memory and again from the first-level cache.
+// In the forward a block has a row, which it reads once from memory and again from the first-level cache.
 
 constexpr int kForwardThreads = 256;
 
@@ -88,9 +89,9 @@ void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x
   norm<false>(target, "rms_norm", y, statistics, x, gamma, ConstMatrix(), epsilon);
 }
 
-// Backward: dx and the columns' sums in one pass over dy and x. A block goes over every kBlocks-th row; each
-// thread keeps the sums of its own columns in registers, and a second kernel adds those of the blocks. Where
-// rows are too wide for that, further passes sum the columns that are left.
+// The backward makes dx and the columns' sums in one pass over dy and x. A block goes over every kBlocks-th
+// row; each thread keeps the sums of its own columns in registers, and a second kernel adds those of the
+// blocks. Where rows are too wide for that, further passes sum the columns that are left.
 
 constexpr int kBackwardThreads = 512;
 constexpr std::int64_t kBlocks = 256;  ///< a fixed number, so that sums are the same on all devices

@@ -1,4 +1,4 @@
-// A product on plain cores, and sums of columns in two stages, always in the same order.
+// This file has a product on plain cores, and sums of columns in two stages, always in the same order.
 #include <algorithm>
 
 #include "kernels/cuda/reduce.cuh"

@@ -1,4 +1,4 @@
-// Sums and maxima over a warp or a block, in a fixed order.
+// Sums and maxima are taken here over a warp or a block, in a fixed order.
 #pragma once
 
 namespace dflop::cuda {

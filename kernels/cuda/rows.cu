@@ -1,5 +1,5 @@
-// Rows that are looked up, pooled, and added where they came from. Rows that come several times are added in
-// their order, by the block of the first of them: no atomic additions.
+// Rows are looked up, pooled, and added where they came from. Rows that come several times are added in their
+// order, by the block of the first of them: no atomic additions.
 #include <algorithm>
 #include <functional>
 

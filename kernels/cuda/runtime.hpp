@@ -1,5 +1,5 @@
-// Errors of the CUDA runtime, and where CUDA's libraries are. For sources that are built with the toolkit
-// only.
+// Errors of the CUDA runtime become Errors here, and CUDA's libraries are found. This header is for sources
+// that are built with the toolkit only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,6 +11,7 @@
 
 namespace dflop {
 
+/// Checks a call of the runtime.
 /// @throws Error (internal) "<what>: <CUDA's reason>" where status is not success.
 inline void check_cuda(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;

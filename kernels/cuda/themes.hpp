@@ -1,5 +1,5 @@
-// The operations of kernels.hpp on a GPU, of matrices in f32 or bf16 with sums in f32. A function of an
-// operation gets checked arguments, puts its work into the target's stream and returns.
+// These are the operations of kernels/kernels.hpp on a GPU, of matrices in f32 or bf16 with sums in f32. A
+// function of an operation gets checked arguments, puts its work into the target's stream and returns.
 //
 // No sum is taken by atomic additions: the same call gives the same bytes every time.
 //
@@ -26,7 +26,7 @@ void set_elementwise(Kernels& kernels, const CudaTarget& target);
 /// @throws Error (no_device) without cuBLASLt, Error (internal) where there is no memory.
 std::shared_ptr<void> set_linear(Kernels& kernels, const CudaTarget& target, int multiprocessors);
 
-// products.cu has what several themes use.
+// Several themes use what kernels/cuda/products.cu has.
 
 /// Strides are where one operand or the result of a product lies in memory: value (i, j) is at i * row + j *
 /// column.

@@ -1,4 +1,4 @@
-// Tiles of heads in shared memory, and their products on tensor cores.
+// Tiles of heads are in shared memory, and are multiplied on tensor cores.
 #pragma once
 
 #include "kernels/cuda/mma.cuh"

@@ -1,4 +1,4 @@
-// How kernels see values: loaded and stored 16 bytes at a time where rows allow it, computed with in f32.
+// Kernels load and store values 16 bytes at a time where rows allow it, and compute with them in f32.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -88,7 +88,7 @@ bool fit_vectors(std::int64_t columns, Pointers... pointers) {
 template <int width>
 struct Width {};
 
-/// f(Width<w>, first) handles the values [first, first + w).
+/// Calls f(Width<w>, first), which handles the values [first, first + w).
 template <int width, typename F>
 __global__ void each_value_kernel(std::int64_t size, F f) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

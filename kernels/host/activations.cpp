@@ -8,7 +8,7 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-// gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
+// The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
 constexpr double kLinear = 2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // 2 sqrt(2 / pi)
 constexpr double kCubic = kLinear * 0.044715;
 

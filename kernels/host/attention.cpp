@@ -1,5 +1,5 @@
-// Blocks of query rows against all keys that they see, so that scores need block x length values and not
-// length x length. The backward computes the probabilities again, from the statistics (Dao et al. 2022,
+// Blocks of query rows meet all keys that they see, so that scores need block x length values and not length
+// x length. The backward computes the probabilities again, from the statistics (Dao et al. 2022,
 // FlashAttention, equations of appendix B).
 #include <array>
 #include <cmath>

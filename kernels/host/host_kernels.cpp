@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-// operations.cpp, compiled for each.
+// kernels/host/operations.cpp defines these, compiled for each target.
 namespace portable {
 void set_operations(Kernels& kernels);
 }
@@ -32,7 +32,7 @@ class Widened {
   Argument argument_;
 };
 
-/// Of matrices it is a copy in f32. One without data stays so.
+/// A widened matrix is a copy in f32. One without data stays so.
 template <typename AnyMatrix>
 requires std::is_convertible_v<AnyMatrix, ConstMatrix>
 class Widened<AnyMatrix> {

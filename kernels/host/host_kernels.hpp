@@ -1,5 +1,5 @@
-// Makes the operations on the host: the reference for all other devices, and what trains small models on CPU
-// cores.
+// This file makes the operations on the host: the reference for all other devices, and what trains small
+// models on CPU cores.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-// Columns of the parts.
+// These are the columns of the parts.
 constexpr Index kLargest = 0;
 constexpr Index kSum = 1;
 constexpr Index kTarget = 2;

@@ -1,4 +1,5 @@
-// Matrices of kernels.hpp as Eigen sees them. Only the host's operations include this.
+// Eigen sees the matrices of kernels/matrix.hpp through these functions. Only the host's operations include
+// this.
 #pragma once
 
 #include "kernels/host/target.hpp"  // renames Eigen, so it comes first
@@ -37,7 +38,7 @@ auto view(const AnyMatrix& matrix) {
   }
 }
 
-/// Returns all its values as one array, for what is done to each alone.
+/// Returns all values of a matrix as one array, for what is done to each alone.
 template <typename T, typename AnyMatrix>
 auto flat(const AnyMatrix& matrix) {
   using Values = Eigen::Array<T, 1, Eigen::Dynamic>;
@@ -48,7 +49,7 @@ auto flat(const AnyMatrix& matrix) {
   }
 }
 
-/// A Chunk has its values on the stack.
+/// A chunk has so many values, which lie on the stack.
 constexpr Index kChunk = 256;
 template <typename T>
 using Chunk = Eigen::Array<T, 1, Eigen::Dynamic, Eigen::RowMajor, 1, kChunk>;

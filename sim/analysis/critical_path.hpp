@@ -41,12 +41,12 @@ struct PathLink {
 /// Returns the chain of instructions and transfers that leads from 0 to the makespan without a gap: the
 /// durations of its links sum to the makespan.
 ///
-/// Walks back from the group that ends last. An instruction begins when the one before it in its group ends;
-/// a receive that waited ends when its message arrives, and the path goes over the message to its send; a
-/// collective starts when its last participant enters it, or is done with the collective before it. Whole
-/// nanoseconds make these comparisons exact. Compute that waited for cores begins when another group's ends,
-/// and the path goes on there. Where several things end at one instant the path stays in its
-/// group, else it takes the first participant; of groups that end together it takes the first.
+/// The walk goes back from the group that ends last. An instruction begins when the one before it in its
+/// group ends; a receive that waited ends when its message arrives, and the path goes over the message to its
+/// send; a collective starts when its last participant enters it, or is done with the collective before it.
+/// Whole nanoseconds make these comparisons exact. Compute that waited for cores begins when another group's
+/// ends, and the path goes on there. Where several things end at one instant the path stays in its group,
+/// else it takes the first participant; of groups that end together it takes the first.
 ///
 /// `timeline` is that of simulate(program, costs, Detail::spans, conditions).
 /// @throws Error (internal) if it is not, or if the run stalled.

@@ -155,7 +155,7 @@ void Flows::fill() {
       const double rate = links_[l].spare / links_[l].weight;
       if (rate < share) share = rate, tightest = l;
     }
-    // Whoever reaches its own limit before that link is full; else those on the link.
+    // This settles whoever reaches its own limit before that link is full; else those on the link.
     const bool limited = settle_those([&](const Flow& flow) { return limit(flow) <= share; },
                                       [&](const Flow& flow) { return limit(flow); });
     if (limited) continue;

@@ -11,10 +11,10 @@
 
 namespace dflop {
 
-/// Runs the transfers of a Network with max-min fair rates (Bertsekas and Gallager 1992, section 6.5.2):
-/// rates are raised together until a link is full or a route's own limit is reached, which settles the
-/// transfers concerned; the others go on. With weights, a link of capacity C is full when the sum of weight *
-/// rate over its transfers is C.
+/// Flows runs the transfers of a Network with max-min fair rates (Bertsekas and Gallager 1992, section
+/// 6.5.2): rates are raised together until a link is full or a route's own limit is reached, which settles
+/// the transfers concerned; the others go on. With weights, a link of capacity C is full when the sum of
+/// weight * rate over its transfers is C.
 ///
 /// A transfer that comes or goes changes the rates only of those that it can reach over common links, and
 /// none at all where no link of its route is full; so a network without contention costs a few additions a

@@ -80,7 +80,7 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
       return fmt::format("{} has {:.10g} {}, the cap is {:.10g}",
                          item_name(problem, largest - cap.weight.begin()), *largest, cap.what, cap.most);
     }
-    // Windows that do not overlap, each at its cap, and what is left over at one more.
+    // These are windows that do not overlap, each at its cap, and what is left over at one more.
     const int microbatches = problem.microbatches();
     const int window = std::clamp(cap.window, 1, microbatches);
     const double windows = (microbatches + window - 1) / window;

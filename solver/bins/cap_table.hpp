@@ -1,4 +1,4 @@
-// What the bins of an assignment hold of each cap while it is being made or changed.
+// A CapTable says what the bins of an assignment hold of each cap while it is being made or changed.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace dflop {
 /// whole stay as they are where the cap is at most 2^22, others are rounded up to 2^-22 of the cap.
 class CapTable {
  public:
-  /// All bins empty. The problem must outlive the table.
+  /// All bins are empty at first. The problem must outlive the table.
   explicit CapTable(const BinProblem& problem);
 
   int caps() const { return static_cast<int>(caps_.size()); }

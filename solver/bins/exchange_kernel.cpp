@@ -24,7 +24,7 @@ float load_after(const ExchangeQuery& q, int i, int j) {
 
 }  // namespace
 
-// In a namespace with linkage, as the copies are found by name.
+// This is in a namespace with linkage, as the copies are found by name.
 DFLOP_VECTOR_CLONES float least_load_after(const ExchangeQuery& q) {
   Floats least = {};
   least += kFar;

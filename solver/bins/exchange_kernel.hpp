@@ -1,4 +1,4 @@
-// The inner loop of local search: which offer of one bin to exchange for which of another.
+// The inner loop of local search finds which offer of one bin to exchange for which of another.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@ namespace dflop {
 
 /// Offers are read so many at a time; their arrays are padded to a multiple of it.
 inline constexpr int kLanes = Lanes::count;
-/// Loads of a padding offer: an exchange for it is never the best.
+/// A padding offer has these loads, so that an exchange for it is never the best.
 inline constexpr float kFar = 1e30F;
-/// Caps that one exchange can obey.
+/// One exchange can obey so many caps.
 inline constexpr int kMostCaps = 24;
 
 /// Offers are parts of a bin that may leave it: items, pairs of items, nothing. They have loads, and the
@@ -45,8 +45,8 @@ struct Exchange {
   std::int32_t y = -1;
 };
 
-/// Finds the exchange with the smallest load below `best.load`, the first of equal ones; `best` unchanged if
-/// there is none. Only additions and comparisons of floats, so the same result on every processor.
+/// Finds the exchange with the smallest load below `best.load`, the first of equal ones; `best` is unchanged
+/// if there is none. It only adds and compares floats, so the result is the same on every processor.
 /// @return true if `best` is new.
 bool best_exchange(const ExchangeQuery& query, Exchange& best);
 

@@ -67,8 +67,8 @@ std::vector<std::int32_t> lpt(const BinProblem& problem) {
 
 namespace {
 
-/// A Partition has some of the items, spread over all bins; sets by falling sum. Bins without items are not
-/// stored: they come last, and all partitions together have no more sets than there are items.
+/// A Partition has some of the items, spread over all bins, as sets by falling sum. Bins without items are
+/// not stored: they come last, and all partitions together have no more sets than there are items.
 struct Partition {
   struct Set {
     double sum = 0;
@@ -83,7 +83,7 @@ struct Partition {
   }
 };
 
-/// Partitions of the largest spread come first, equal ones by their number.
+/// SmallerSpread puts partitions of the largest spread first, equal ones by their number.
 struct SmallerSpread {
   std::size_t bins;
 

@@ -1,4 +1,4 @@
-// Heuristics for bins: each makes a whole assignment in one pass.
+// Each heuristic for bins makes a whole assignment in one pass.
 #pragma once
 
 #include <cstddef>
@@ -43,16 +43,16 @@ class BinFilling {
   CapTable caps_;
 };
 
-/// Longest processing time first, in two dimensions: takes items by falling max(encoder, LLM) time and puts
-/// each into the bin that is BinFilling::least_loaded() with it.
+/// Assigns by longest processing time first, in two dimensions: takes items by falling max(encoder, LLM) time
+/// and puts each into the bin that is BinFilling::least_loaded() with it.
 /// @return the bin of each item; empty where an item found no bin with room. There must be at least as many
 /// items as bins unless bins may be empty.
 std::vector<std::int32_t> lpt(const BinProblem& problem);
 
-/// Karmarkar and Karp's largest differencing for `bins` sets (1982), as verl balances sequence lengths: on
-/// one dimension only, the LLM time. Encoder times and caps are not looked at. A bin that stays empty is
-/// given an item of the bin with most items, unless it may be empty. Memory grows with the items, not with
-/// the bins.
+/// Assigns by Karmarkar and Karp's largest differencing for `bins` sets (1982), as verl balances sequence
+/// lengths: on one dimension only, the LLM time. Encoder times and caps are not looked at. A bin that stays
+/// empty is given an item of the bin with most items, unless it may be empty. Memory grows with the items,
+/// not with the bins.
 /// @return the bin of each item.
 std::vector<std::int32_t> karmarkar_karp(const BinProblem& problem);
 

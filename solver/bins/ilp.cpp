@@ -46,8 +46,8 @@ Symmetry symmetry_of(const BinProblem& problem) {
   return whole ? Symmetry::microbatches : Symmetry::bins;
 }
 
-/// An IntegerProgram has loads in units of the simple bound, so that C is just above one. Items are
-/// numbered by falling size.
+/// An IntegerProgram has loads in units of the simple bound, so that C is just above one. Items are numbered
+/// by falling size.
 class IntegerProgram {
  public:
   IntegerProgram(const BinProblem& problem, double bound_s)
@@ -114,7 +114,7 @@ OsiClpSolverInterface IntegerProgram::solver() const {
   const int dp = problem_.dp;
   const int share = problem_.shared_encoder ? dp : 1;
   Rows rows;
-  // A row over bins first, first + step, ..., `count` of them, of `value(item)`.
+  // This adds a row over bins first, first + step, ..., `count` of them, of `value(item)`.
   const auto add_bins = [&](int first, int count, int step, const auto& value) {
     for (int k = 0; k < count; ++k) {
       for (int r = 0; r < items; ++r) rows.add(column_[r * bins + first + k * step], value(order_[r]));

@@ -1,4 +1,4 @@
-// The integer program of the published online scheduler, solved by COIN-OR CBC.
+// COIN-OR CBC solves the integer program of the published online scheduler.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace dflop {
 inline constexpr std::int64_t kNodeBudgetBinaries = 512;
 inline constexpr std::int64_t kTimeLimitBinaries = 32768;
 
-/// Branch-and-bound nodes of a call without steps.
+/// A call without steps takes so many branch-and-bound nodes.
 inline constexpr std::int64_t kDefaultNodes = 200;
 
 /// Minimises C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1 unless bins may be empty, all loads of

@@ -45,7 +45,7 @@ BinSearch::BinSearch(const BinProblem& problem, double unit_s, std::span<const s
 void BinSearch::set(std::span<const std::int32_t> bin) {
   count_.assign(problem_.bins, 0);
   for (const std::int32_t b : bin) ++count_[b];
-  // One more for the empty slot, and room to grow.
+  // A row has one more for the empty slot, and room to grow.
   capacity_ = std::max(capacity_, padded(*std::max_element(count_.begin(), count_.end()) + 1 + kLanes / 2));
   const std::size_t slots = static_cast<std::size_t>(problem_.bins) * capacity_;
   for (int d = 0; d < dimensions(); ++d) rows_[d].assign(slots, d < kCaps ? kFar : 0.0F);
@@ -123,7 +123,7 @@ void BinSearch::try_items(std::int32_t x, int block, std::int32_t y, Found& best
   const int first = block * kBlock;
   q.x = items_of(x, first, std::min(kBlock, count_[x] - first));
   q.y = items_of(y, 0, count_[y]);
-  // The empty slot: a bin may not give its last item away.
+  // The empty slot is offered, but a bin may not give its last item away.
   if (count_[x] > 1 || problem_.allow_empty) ++q.y.count;
   if (x / share_ == y / share_) q.x.encoder = q.y.encoder = zeros_.data();
   tries_ += static_cast<std::int64_t>(q.x.count) * padded(q.y.count) / kLanes;
@@ -191,7 +191,7 @@ bool BinSearch::try_pairs(std::int32_t x, std::int32_t y, float below) {
   const int gives_y = given(from_y, count_[y]);
   if (!problem_.allow_empty && (count_[x] - gives_x + gives_y < 1 || count_[y] - gives_y + gives_x < 1))
     return false;
-  // Higher slots first: a move fills its slot with the row's last item.
+  // Higher slots go first, as a move fills its slot with the row's last item.
   if (gives_x == 2 && gives_y == 2) swap_slots(x, from_x.second, y, from_y.second);
   if (gives_x == 2 && gives_y < 2) move_slot(x, from_x.second, y);
   if (gives_y == 2 && gives_x < 2) move_slot(y, from_y.second, x);
@@ -291,7 +291,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kDefaultSteps = 2'000'000;
-/// A load in float of so many bounds is the bound's to within rounding.
+/// A load in float that is at most so many bounds is the bound to within rounding.
 constexpr float kMet = 1 + 2e-7F;
 
 /// A SearchBudget says when a search is to end.

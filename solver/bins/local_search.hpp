@@ -1,4 +1,4 @@
-// Local search for the smallest largest load: exchanges with the fullest bin.
+// Local search makes the largest load small by exchanges with the fullest bin.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace dflop {
 /// move.
 class BinSearch {
  public:
-  /// `unit_s` = 1.0 in the search's loads. The problem must outlive the search.
+  /// One unit of the search's loads is `unit_s` seconds. The problem must outlive the search.
   BinSearch(const BinProblem& problem, double unit_s, std::span<const std::int32_t> bin,
             const Random& random);
 
@@ -36,8 +36,8 @@ class BinSearch {
   template <typename Stop>
   bool exchange_items(const Stop& stop);
 
-  /// Does the same with up to two items from each side, and the first bin that gives an exchange. `stop()` is
-  /// asked before each bin.
+  /// Takes load off the fullest bin with up to two items from each side, and the first bin that gives an
+  /// exchange. `stop()` is asked before each bin.
   template <typename Stop>
   bool exchange_pairs(const Stop& stop);
 
@@ -117,12 +117,12 @@ class BinSearch {
   PairOffers pairs_y_;
 };
 
-/// Starts from lpt() and takes load off the fullest bin, step by step: by the best exchange or move of single
-/// items with one of some bins, where none helps by exchanges of up to two items on each side, and where
-/// those do not help either from a few random swaps of the best assignment so far; until lower_bound() is met
-/// or `limits` end it. A step of `limits.steps` is one offer tried against sixteen others; without steps or
-/// time there are two million, some milliseconds. Never worse than lpt(). `improved` gets each better
-/// assignment.
+/// The search starts from lpt() and takes load off the fullest bin, step by step: by the best exchange or
+/// move of single items with one of some bins, where none helps by exchanges of up to two items on each side,
+/// and where those do not help either from a few random swaps of the best assignment so far; until
+/// lower_bound() is met or `limits` end it. A step of `limits.steps` is one offer tried against sixteen
+/// others; without steps or time there are two million, some milliseconds. Never worse than lpt(). `improved`
+/// gets each better assignment.
 /// @return no bins and status infeasible where no assignment was found that obeys the caps; that of
 /// obey_caps() and status fallback where there are more than kMostCaps caps
 /// (solver/bins/exchange_kernel.hpp).

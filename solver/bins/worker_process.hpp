@@ -1,4 +1,4 @@
-// Runs code that may crash or not return.
+// A worker process runs code that may crash or not return.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct WorkerResult {
 /// process can be ended from outside: it is killed `limit` after the call or soon after a stop is asked for,
 /// and neither a crash nor a corrupted heap reaches the caller. The child has a copy of the caller's memory
 /// but none of its threads, so `work` must not wait for any, print or write files; its output goes nowhere. A
-/// child that nevertheless waits is soon replaced by another, so `work` must be the same each time.
-/// More than kMostWorkerValues values count as died. What they are is not looked at.
+/// child that nevertheless waits is soon replaced by another, so `work` must be the same each time. More than
+/// kMostWorkerValues values count as died. What they are is not looked at.
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop);
 

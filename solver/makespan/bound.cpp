@@ -22,7 +22,7 @@ class LinearProgram {
   void add_row(std::span<const int> column, std::span<const double> value, double least, bool equal = false);
 
   /// Returns the value of each row in the dual after at most `most_iterations` of the dual simplex method;
-  /// optimal if it ended before. As good as the solver: who needs a proof checks it.
+  /// optimal if it ended before. They are as good as the solver: who needs a proof checks them.
   std::vector<double> duals(int most_iterations) const;
 
  private:
@@ -285,9 +285,9 @@ class MakespanProgram {
 ///                durations affine in what is in their microbatch, and
 ///                each shape's items in parts over all microbatches.
 ///
-/// Each item is taken as a mixture of two shapes, which may go apart. A dual
-/// solution is a flow of one unit from the end of the iteration back to its start, a weight on every path;
-/// MeanPipeline::bound() makes one of whatever the solver returned, at its end or before.
+/// Each item is taken as a mixture of two shapes, which may go apart. A dual solution is a flow of one unit
+/// from the end of the iteration back to its start, a weight on every path; MeanPipeline::bound() makes one
+/// of whatever the solver returned, at its end or before.
 PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, const ProgramLimits& limits) {
   const std::vector<PathBound> ranks = pipeline.rank_bounds();
   double unit_s = 0;

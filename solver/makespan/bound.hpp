@@ -1,4 +1,4 @@
-// Proven lower bounds on the makespan of a pipeline over all assignments of a batch's items.
+// MakespanBounds are proven lower bounds on the makespan of a pipeline over all assignments of a batch.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +26,11 @@ struct ProgramLimits {
 
 /// MakespanBounds are bounds for one pipeline and the items of any batch: they need no items of the same
 /// number or size, as a path through the steps is one for every batch. Features must not be negative, nor
-/// durations fall with loads. Safe to use from several threads at once.
+/// durations fall with loads. They are safe to use from several threads at once.
 class MakespanBounds {
  public:
-  /// `best` is linear_program, or simple for a pipeline whose order is but one of those that its schedule may
-  /// choose: then only what holds in every order is used; or none.
+  /// `best` is linear_program, or simple for a pipeline whose order is but one of those that durations may
+  /// lead to: then only what holds in every order is used; or none.
   explicit MakespanBounds(LoadPipeline pipeline, BoundKind best = BoundKind::linear_program);
 
   /// Solves the linear program over fractional items for this batch, and keeps its dual solution for bound():

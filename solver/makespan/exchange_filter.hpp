@@ -1,4 +1,5 @@
-// Which exchanges between bins may make the slowest replica faster, found by its critical path alone.
+// An ExchangeFilter finds which exchanges between bins may make the slowest replica faster, by its critical
+// path alone.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +9,24 @@
 
 namespace dflop {
 
-/// What some bin may give for what leaves another: every item, and nothing, for every bin. A critical path of
-/// a group says how its makespan changes at least with its loads, so exchanges are ruled out by a sum of
-/// products; it is done for 16 at a time, in float.
+/// An ExchangeFilter has what each bin may give for what leaves another: every item, and nothing. A critical
+/// path of a group says how its makespan changes at least with its loads, so exchanges are ruled out by a sum
+/// of products; it is done for 16 at a time, in float.
 class ExchangeFilter {
  public:
   explicit ExchangeFilter(const MakespanState& state);
 
-  /// Must be called after the critical path of a group changed.
+  /// Reads a group anew. It must be called after the critical path of the group changed.
   void refresh(int group);
 
-  /// Sixteen entries each.
+  /// Returns the number of chunks, each of sixteen entries.
   int chunks() const { return static_cast<int>(chunks_); }
 
-  /// What leaves a bin for others.
+  /// Takes what leaves a bin for others.
   void offer(std::int32_t from, const Parcel& out);
 
-  /// Exchanges of the offer for what is in one chunk after which, by the paths, no makespan of the two groups
-  /// need be `less_s` or more. They are added to `found` until that has `most`.
+  /// Adds exchanges to `found` until that has `most`: those of the offer for what is in one chunk after
+  /// which, by the paths, no makespan of the two groups need be `less_s` or more.
   void scan(int chunk, double less_s, std::size_t most, std::vector<BinExchange>& found) const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// Unrolls a pipeline into nodes, sorted by how many nodes come before each.
+/// A Builder unrolls a pipeline into nodes, sorted by how many nodes come before each.
 class MakespanKernel::Builder {
  public:
   Builder(MakespanKernel& kernel, const LoadPipeline& pipeline)
@@ -170,13 +170,13 @@ void MakespanKernel::place_ends() {
 
 namespace {
 
-/// A maximum that is smooth, and its derivative for the first.
+/// A SmoothMax is a maximum that is smooth, and its derivative for the first value.
 struct SmoothMax {
   double value;
   double slope;
 };
 
-/// `inverse_s` = 1 / (2 smoothing_s), and 0 without smoothing.
+/// Returns the smooth maximum. `inverse_s` is 1 / (2 smoothing_s), and 0 without smoothing.
 SmoothMax smooth_max(double a, double b, double smoothing_s, double inverse_s) {
   const double near = std::max(0.0, smoothing_s - std::abs(a - b));
   const double smaller = near * inverse_s;
@@ -232,7 +232,7 @@ void MakespanKernel::evaluate(std::span<const double> values, double smoothing_s
   }
 }
 
-/// The (smooth) maximum over all ranks, and its derivative for each one's end.
+/// Finds the (smooth) maximum over all ranks, and its derivative for each one's end.
 double MakespanKernel::weigh_lasts(std::span<const double> ends, double smoothing_s,
                                    std::span<double> weights) const {
   double latest = 0;

@@ -1,4 +1,5 @@
-// A LoadPipeline compiled for a search: makespans of many candidates at once, and from which loads one comes.
+// A MakespanKernel is a LoadPipeline compiled for a search: it finds the makespans of many candidates at
+// once, and from which loads one comes.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +13,16 @@
 
 namespace dflop {
 
-/// What the makespan is, and how it changes with the values: with no smoothing the columns of a longest path.
+/// A CriticalPath says what the makespan is, and how it changes with the values: with no smoothing by the
+/// columns of a longest path.
 struct CriticalPath {
   double makespan_s = 0;
   double smooth_s = 0;           ///< not below the makespan, the same without smoothing
   std::vector<double> gradient;  ///< of smooth_s, per column
 };
 
-/// A step, or what a shared one waits for on one of the dp ranks: end = max(end of previous, end of after +
-/// message) + duration. Ends and times are indices.
+/// A MakespanNode is a step, or what a shared one waits for on one of the dp ranks: end = max(end of
+/// previous, end of after + message) + duration. Ends and times are indices.
 struct MakespanNode {
   std::int32_t previous;
   std::int32_t after;
@@ -29,8 +31,8 @@ struct MakespanNode {
   std::int32_t end;
 };
 
-/// The replicas of a pipeline, evaluated one by one where nothing couples them, else all together. What is
-/// evaluated together is a group; its loads are a list of values, the columns.
+/// A MakespanKernel evaluates the replicas of a pipeline one by one where nothing couples them, else all
+/// together. What is evaluated together is a group; its loads are a list of values, the columns.
 class MakespanKernel {
  public:
   /// @throws Error (internal) if a shared rank computes something that is not the same for all dp ranks
@@ -39,20 +41,20 @@ class MakespanKernel {
   int dp() const { return dp_; }
   int microbatches() const { return microbatches_; }
   int loads() const { return loads_; }
-  /// The pipeline's dp, or 1 where a shared rank or a load of whole microbatches couples the replicas.
+  /// Returns the pipeline's dp, or 1 where a shared rank or a load of microbatches couples the replicas.
   int groups() const { return dp_ / width_; }
   int columns() const { return columns_; }
   int group(int bin) const { return width_ == 1 ? bin % dp_ : 0; }
-  /// Where a load of a bin is in its group; bins of a microbatch have a load of microbatches in common.
+  /// Returns where a load of a bin is in its group; bins of a microbatch share a load of microbatches.
   int column(int load, int bin) const { return columns_of(bin)[load]; }
   std::span<const std::int32_t> columns_of(int bin) const {
     return {columns_of_.data() + static_cast<std::size_t>(bin) * loads_, static_cast<std::size_t>(loads_)};
   }
 
-  /// The makespan of one group. With smoothing s > 0 each maximum of a and b is that, plus (s - |a - b|)^2 /
-  /// (4 s) where they are less than s apart: still convex and rising in both, but with a gradient that sees
-  /// all paths that are nearly critical. By convexity smooth_s at other values is at least smooth_s +
-  /// gradient * their difference.
+  /// Finds the makespan of one group. With smoothing s > 0 each maximum of a and b is that, plus (s - |a -
+  /// b|)^2 / (4 s) where they are less than s apart: still convex and rising in both, but with a gradient
+  /// that sees all paths that are nearly critical. By convexity smooth_s at other values is at least smooth_s
+  /// + gradient * their difference.
   void evaluate(std::span<const double> values, double smoothing_s, CriticalPath& path) const;
 
  private:
@@ -92,21 +94,21 @@ class MakespanKernel {
   std::vector<Last> lasts_;
 };
 
-/// Candidates that differ from one state of a group in a few columns.
+/// MakespanLanes are candidates that differ from one state of a group in a few columns.
 class MakespanLanes {
  public:
   explicit MakespanLanes(const MakespanKernel& kernel);
 
-  /// All lanes hold these values, or this one in one column.
+  /// Gives all lanes these values, or this one in one column.
   void set(std::span<const double> values);
   void set(int column, double value);
-  /// One lane holds what was set() in others of the same pipeline; reset() must not follow.
+  /// Gives one lane what was set() in others of the same pipeline; reset() must not follow.
   void set_lane(int lane, const MakespanLanes& other);
-  /// One lane differs from set() in one column, until the next reset().
+  /// Makes one lane differ from set() in one column, until the next reset().
   void change(int lane, int column, double value);
   /// Undoes all change()s.
   void reset();
-  /// The (smooth) makespans of all lanes, to within float rounding. The same bytes on every machine.
+  /// Returns the (smooth) makespans of all lanes, to within float rounding, with the same bytes everywhere.
   Lanes evaluate(double smoothing_s);
 
  private:

@@ -9,14 +9,14 @@
 namespace dflop {
 namespace {
 
-/// What rounding may add to a sum of products, as a part of it: thousands of roundings of 1e-16.
+/// Rounding may add this part to a sum of products: thousands of roundings of 1e-16.
 constexpr double kRounding = 1e-11;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 constexpr std::size_t kBlock = 256;  // items whose least costs are kept at once
 
-/// Whether each of `a` is at least that of `b`.
+/// Returns whether each of `a` is at least that of `b`.
 bool nowhere_below(std::span<const double> a, std::span<const double> b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) { return x >= y; });
 }

@@ -1,4 +1,4 @@
-// Paths through the steps of a pipeline, as lower bounds on its makespan.
+// Paths through the steps of a pipeline are lower bounds on its makespan.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace dflop {
 
-/// A lower bound on the makespan that is a sum over items: constant_s, and for each item the least of
-/// weight . features over the rows of `weight`, one row for each microbatch at first.
+/// A PathBound is a lower bound on the makespan that is a sum over items: constant_s, and for each item the
+/// least of weight . features over the rows of `weight`, one row for each microbatch at first.
 ///
 /// Any path of steps from the start of an iteration to its end is such a bound, and so is any weighted mean
 /// of paths: its length is affine in the microbatches' sums of features, and each item is in some microbatch.
@@ -33,19 +33,19 @@ struct PathBound {
   /// Drops rows that are nowhere below another one; no value changes.
   void reduce();
 
-  /// In seconds, less what rounding may have added. Features are not negative.
+  /// Returns the bound for these items in seconds, less what rounding may add. Features are not negative.
   double at(const Features& items) const;
 };
 
-/// Weights of all paths through a pipeline's steps, as a flow from its end back to its start.
+/// A PathFlow has the weights of all paths through a pipeline's steps, as a flow from end to start.
 struct PathFlow {
   std::vector<double> ends;   ///< per rank: the part of paths that end with its last step, in any unit
   std::vector<double> waits;  ///< per step: of the paths through it, the part that comes by its message
 };
 
-/// The pipeline of mean loads over dp ranks, which ends no later than the real one: ends of steps are made of
-/// maxima and sums, and a mean of maxima is at least the maximum of means, with a step that replicas share
-/// (which waits for the latest of them) as with one that each has.
+/// A MeanPipeline is the pipeline of mean loads over dp ranks, which ends no later than the real one: ends of
+/// steps are made of maxima and sums, and a mean of maxima is at least the maximum of means, with a step that
+/// replicas share (which waits for the latest of them) as with one that each has.
 class MeanPipeline {
  public:
   explicit MeanPipeline(const LoadPipeline& pipeline);
@@ -66,20 +66,21 @@ class MeanPipeline {
 
   const std::vector<Step>& steps() const { return steps_; }
   const std::vector<Time>& times() const { return times_; }
-  /// Its last step, -1: none.
+  /// Returns the last step of a rank; -1: none.
   std::int32_t last_step(int rank) const { return last_[rank]; }
   double tail_s(int rank) const { return tail_s_[rank]; }
   int microbatches() const { return microbatches_; }
   std::size_t features() const { return features_; }
   int ranks() const { return static_cast<int>(last_.size()); }
 
-  /// The mean of paths, a row for each microbatch. A bound whatever the numbers: those that are no weights
-  /// are made some, and the paths' durations are this pipeline's own.
+  /// Returns the mean of paths, a row for each microbatch. It is a bound whatever the numbers: those that are
+  /// no weights are made some, and the paths' durations are this pipeline's own.
   /// @pre as many ranks and steps as this pipeline has
   PathBound bound(const PathFlow& flow) const;
 
-  /// Work, fill and drain of each rank that has steps, as they are in any order of its steps, and the mean of
-  /// all ranks: the fill is what comes before any of its steps with empty microbatches, the drain likewise.
+  /// Returns the work, fill and drain of each rank that has steps, as they are in any order of its steps, and
+  /// the mean of all ranks: the fill is what comes before any of its steps with empty microbatches, the drain
+  /// likewise.
   std::vector<PathBound> rank_bounds() const;
 
  private:

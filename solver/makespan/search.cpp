@@ -15,14 +15,14 @@ namespace {
 
 /// A makespan counts as smaller from this part of it on, well above what is lost in float.
 constexpr double kLeast = 1e-6;
-/// So many parcels are offered for one batch of candidates at most, and candidates of one offer.
+/// At most so many parcels are offered for one batch of candidates, and so many candidates come of one offer.
 constexpr int kOffers = 32;
 constexpr std::size_t kOfOneOffer = 4;
-/// Batches without a better candidate before something else is tried.
+/// After so many batches without a better candidate something else is tried.
 constexpr int kPatience = 200;
-/// Exchanges of a kick at most.
+/// A kick has at most so many exchanges.
 constexpr int kKicks = 4;
-/// The widest smoothing, in parts of the makespan over the microbatches: about a microbatch's time on a
+/// The widest smoothing is this part of the makespan over the microbatches: about a microbatch's time on a
 /// stage. It falls with the square of what is left of this part of the budget, and ends at kNarrowest of the
 /// widest.
 constexpr double kWidest = 0.75;

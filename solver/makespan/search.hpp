@@ -1,4 +1,4 @@
-// Local search for the smallest makespan of a pipeline, and where it starts.
+// Local search makes the makespan of a pipeline small, from a start that is found here too.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace dflop {
 /// SearchControl says when a search ends and whom it tells.
 struct SearchControl {
   std::int64_t steps = 0;  ///< batches of candidates at most
-  /// Asked every few batches: which part of the budget is used, beside steps; it ends at 1. May be empty.
+  /// The search asks this every few batches: which part of the budget is used, beside steps. It ends at 1.
+  /// May be empty.
   std::function<double()> used = {};
   double enough_s = 0;  ///< no need to go below
-  /// Called with each better assignment.
+  /// The search calls this with each better assignment.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
 };
 
@@ -36,7 +37,7 @@ double makespan_search(const AssignmentProblem& problem, const MakespanKernel& k
                        const SearchControl& control, std::vector<std::int32_t>& bin);
 
 /// Finds an assignment on one replica that stands for all: like items are put together, as many as there are
-/// replicas or a multiple, and what they are on average is scheduled as one item; then each replica gets its
+/// replicas or a multiple, and what they are on average is assigned as one item; then each replica gets its
 /// part of them. Replicas so become alike, and the search is as much smaller as there are items in a cell.
 /// @return the bin of each item; empty where the parts do not obey the caps or leave a bin empty
 std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, Random& random,

@@ -1,5 +1,5 @@
-// An assignment while a search changes it: what is in each bin, its loads, and the critical path of every
-// group.
+// A MakespanState is an assignment while a search changes it: what is in each bin, its loads, and the
+// critical path of every group.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The makespan of a plan and batch as an assignment problem, for schedulers.
+// A PlanMakespan is the makespan of a plan and batch as an assignment problem, for schedulers.
 #pragma once
 
 #include <mutex>
@@ -12,7 +12,8 @@
 
 namespace dflop {
 
-/// KnownPaths are paths that bounded the makespan of plans before. Safe to use from several threads at once.
+/// KnownPaths are paths that bounded the makespan of plans before. They are safe to use from several threads
+/// at once.
 class KnownPaths {
  public:
   /// Returns the paths of a plan; none for one that is not known.

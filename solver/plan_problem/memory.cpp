@@ -17,9 +17,9 @@ constexpr double kBalanceSlack = 1.05;  // that a balanced schedule needs over t
 /// Returns the microbatches that each stage holds at most on one rank.
 std::vector<int> most_held(const PipelineOrder& order) {
   std::vector<int> most(order.shape.stages(), 0);
-  for (const std::vector<ScheduleStep>& steps : order.ranks) {
+  for (const std::vector<OrderStep>& steps : order.ranks) {
     std::vector<int> held(order.shape.stages(), 0);
-    for (const ScheduleStep& step : steps) {
+    for (const OrderStep& step : steps) {
       if (step.op == Op::forward) most[step.stage] = std::max(most[step.stage], ++held[step.stage]);
       if (step.op == Op::backward || step.op == Op::backward_weight) --held[step.stage];
     }
@@ -68,7 +68,7 @@ class MemoryCaps {
   bool encodes(int stage) const { return stages_[stage].encoder_layers > 0; }
   bool of_microbatch(int stage) const { return shared_ && encodes(stage); }
 
-  /// Caps tokens at 1.5 x their mean or the largest sample, and returns the cap.
+  /// Caps the tokens at 1.5 x their mean or the largest sample, and returns the cap.
   double add_tokens(const char* what, Workload (Sample::*work)() const, bool of_microbatch) {
     std::vector<double> tokens;
     for (const Sample& sample : request_.samples)
@@ -113,7 +113,7 @@ class MemoryCaps {
 
   /// Adds one cap for all stages of a rank: over as many microbatches as the fullest holds, each sample
   /// weighing with the part of them that a stage holds. With several stages that is only near, and a cap
-  /// below what the largest sample or a balanced schedule needs would refuse what may well fit.
+  /// below what the largest sample or a balanced assignment needs would refuse what may well fit.
   void add_rank(const std::vector<int>& of_rank) {
     double free = free_bytes(of_rank);
     std::vector<int> stages;
@@ -204,10 +204,10 @@ ModuleWorks works_of(int dp, int microbatches) {
 
 /// Returns the most that one group needs beside its model state.
 Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
-                    const std::vector<ScheduleStep>& steps, const std::vector<Work>& works) {
+                    const std::vector<OrderStep>& steps, const std::vector<Work>& works) {
   Bytes held;
   Bytes peak;
-  for (const ScheduleStep& step : steps) {
+  for (const OrderStep& step : steps) {
     const Stage& stage = stages[step.stage];
     const Work& work = works[step.microbatch];
     const Bytes kept = cost.activation_of(step.op, stage, work);
@@ -222,7 +222,7 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
 }  // namespace
 
 bool memory_needs_no_run(const Plan& plan) {
-  return plan.layout == Layout::disaggregated && !reads_tables(plan.schedule);
+  return plan.layout == Layout::disaggregated && !reads_tables(plan.order);
 }
 
 Bytes peak_memory(const Plan& plan, const ModelSpec& model, const CostModel& cost,

@@ -98,8 +98,8 @@ WorkCounts work_counts(const Work& work) {
 /// Finds a tangent plane of a duration that is convex in the counts that `work` has, and does not fall:
 /// nowhere above it, for works that have the same counts above zero. It touches at or near `work`, where the
 /// function is straight along every axis, as far as a difference reaches, and so differentiable; a plane
-/// through a kink with the differences along each axis need not lie below the function. Zero if no such point
-/// is found, as for a function that is curved everywhere.
+/// through a kink with the differences along each axis need not lie below the function. The plane is zero if
+/// no such point is found, as for a function that is curved everywhere.
 WorkTime tangent(const std::function<Seconds(const Work&)>& duration, const Work& work) {
   double scale = 1;
   for (int round = 0; round < kTries; ++round, scale *= kNextTry) {
@@ -137,7 +137,7 @@ constexpr std::int64_t kSomeBytes = 1 << 20;
 
 /// Makes a program of the plan's groups, stages and collectives, for a batch without work.
 Program empty_program(Plan plan, const ModelSpec& model) {
-  const bool by_ranks = traits(plan.schedule).in_rounds || plan.layout == Layout::colocated;
+  const bool by_ranks = traits(plan.order).in_rounds || plan.layout == Layout::colocated;
   plan.microbatches = by_ranks ? plan.llm.pp : 1;
   return lower_without_work(plan, model);
 }
@@ -168,7 +168,7 @@ class LeastLink {
 /// Returns the seconds from the last backward of a group to its end, if it is not kept waiting.
 double tail_of(const Plan& plan, const CostModel& cost, const Program& program, const Group& group) {
   // Where the order depends on durations, the last backward may be another stage's, with other buckets.
-  const bool last_is_known = !reads_tables(plan.schedule);
+  const bool last_is_known = !reads_tables(plan.order);
   const auto seconds = [](Seconds duration) { return Seconds(to_nanoseconds(duration)).count(); };
   double tail = 0;
   int last_stage = -1;
@@ -370,7 +370,7 @@ class Builder {
       step.message = {};
     }
     if (has_floor_) {
-      out.bound = reads_tables(plan_.schedule) ? BoundKind::simple : BoundKind::linear_program;
+      out.bound = reads_tables(plan_.order) ? BoundKind::simple : BoundKind::linear_program;
     }
     return out;
   }
@@ -389,7 +389,7 @@ class Builder {
   }
 
   void add_excesses(std::span<const Sample> samples) {
-    const std::vector<Op> ops = splits_backward(plan_.schedule)
+    const std::vector<Op> ops = splits_backward(plan_.order)
                                     ? std::vector{Op::forward, Op::backward_input, Op::backward_weight}
                                     : std::vector{Op::forward, Op::backward};
     for (std::size_t s = 0; s < stages_.size(); ++s) {
@@ -470,7 +470,7 @@ class Builder {
 
   StageLoadTimes stage_times(std::size_t s, Loads& loads, bool floor) {
     StageLoadTimes times;
-    const bool split = splits_backward(plan_.schedule);
+    const bool split = splits_backward(plan_.order);
     times.forward = compute_time(Op::forward, s, loads, floor);
     times.backward = compute_time(split ? Op::backward_input : Op::backward, s, loads, floor);
     if (split) times.backward_weight = compute_time(Op::backward_weight, s, loads, floor);
@@ -501,7 +501,7 @@ class Builder {
 
 PipelineOrder order_of(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                        std::span<const Sample> samples, std::optional<Bytes> memory) {
-  if (!reads_tables(plan.schedule)) return plan_order(plan);
+  if (!reads_tables(plan.order)) return plan_order(plan);
   const SampleCosts costs = sample_costs(cost, plan, model, samples);
   const BinProblem problem{costs.encoder_s, costs.llm_s, plan.bins(), plan.llm.dp};
   Assignment assignment{plan.microbatches, plan.llm.dp, lpt(problem)};

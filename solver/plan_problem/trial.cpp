@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-/// "91.3 GiB".
+/// Returns "91.3 GiB".
 std::string gib(Bytes bytes) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f GiB",

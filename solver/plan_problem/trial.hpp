@@ -1,4 +1,4 @@
-// What the planners share: trying a plan on whole iterations, and saying why none fits.
+// The planners share these functions, which try a plan on whole iterations and say why none fits.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace dflop {
 
-/// A plan with everything that the request fixes; the caller sets layout, modules and microbatches.
+/// Returns a plan with everything that the request fixes; the caller sets layout, modules and microbatches.
 Plan blank_plan(const PlanRequest& request, std::string_view planner);
 
-/// @throws Error (input) unless there is at least one batch and each has gbs samples.
+/// Checks a request's batches. @throws Error (input) unless there is one at least and each has gbs samples.
 void check_batches(const PlanRequest& request);
 
-/// The most model state that any rank holds: less memory than this never does.
+/// Returns the most model state that any rank holds: less memory than this never does.
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan);
 
 /// Runs one iteration of the request under an assignment of its samples.
 Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t iteration,
                        const Assignment& assignment);
 
-/// The plan that misses the memory by the least.
+/// A ClosestMiss is the plan that misses the memory by the least.
 class ClosestMiss {
  public:
   /// Keeps the plan if it needs less than those before; the first of equal ones stays.
   void add(const Plan& plan, Bytes needed);
 
-  /// "every configuration exceeds GPU memory; the closest (...) needs at least 91.3 GiB on one rank, 76.0 GiB
-  /// are usable". At least, because a trial ends at the first iteration that does not fit. Empty before the
-  /// first add().
+  /// Returns "every configuration exceeds GPU memory; the closest (...) needs at least 91.3 GiB on one rank,
+  /// 76.0 GiB are usable". It says "at least" because a trial ends at the first iteration that does not fit.
+  /// The text is empty before the first add().
   std::string reason(const ClusterSpec& cluster) const;
 
  private:
@@ -39,7 +39,7 @@ class ClosestMiss {
   Bytes needed_;
 };
 
-/// Reports progress to the request's callback from several threads, one at a time.
+/// A TrialProgress reports progress to the request's callback from several threads, one at a time.
 class TrialProgress {
  public:
   TrialProgress(const PlanRequest& request, std::int64_t total) : request_(request), total_(total) {}

@@ -1,4 +1,4 @@
-// The planners by name.
+// Planners are found by name.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct PlannerKind {
   std::unique_ptr<Planner> (*make)();
 };
 
-/// @throws Error (usage) for an unknown name.
+/// Returns the planner of a name. @throws Error (usage) for an unknown name.
 const PlannerKind& find_planner(std::string_view name);
 
 inline std::unique_ptr<Planner> make_planner(std::string_view name) {

@@ -52,7 +52,7 @@ struct AsyncSolver {
   bool ended = false;
 };
 
-/// Converts for waiting; years at most, which no clock overflows.
+/// Converts a duration for waiting; it is years at most, which no clock overflows.
 Clock::duration ticks(Seconds seconds) {
   constexpr Seconds kMost(1e8);
   seconds = std::min(seconds, kMost);
@@ -96,7 +96,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
   }
   ScheduleRequest request(const AsyncItem& item) const;
 
-  // The keeper's thread.
+  // The keeper's thread runs these.
   void keep();
   std::shared_ptr<AsyncItem> prepare(std::uint64_t iteration) const;
   ScheduleResult run_heuristic(const AsyncItem& item) const;
@@ -105,14 +105,14 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
   void start_solver();
   void replace_solver();
 
-  // A solver's thread.
+  // A solver's thread runs these.
   void solve(AsyncSolver& self);
   std::shared_ptr<AsyncItem> unclaimed() const;
   void run_scheduler(const AsyncSolver& self, AsyncItem& item);
   std::string offer(const AsyncSolver& self, AsyncItem& item, ScheduleResult found);
   void fail(const AsyncSolver& self, AsyncItem& item, const std::string& problem);
 
-  // The training loop's.
+  // The training loop's thread runs these.
   bool ready() const;
   void wait_until_feasible(Lock& lock);
 
@@ -188,7 +188,9 @@ std::shared_ptr<AsyncItem> SchedulingService::State::prepare(std::uint64_t itera
 }
 
 ScheduleResult SchedulingService::State::run_heuristic(const AsyncItem& item) const {
-  ScheduleResult result = heuristic_->schedule(request(item));
+  ScheduleRequest asked = request(item);
+  asked.limits.steps.reset();  // they are the scheduler's
+  ScheduleResult result = heuristic_->schedule(asked);
   if (result.feasible()) validate(result.assignment, input_.plan, item.samples->size());
   return result;
 }
@@ -336,8 +338,8 @@ bool SchedulingService::State::ready() const {
   return item.error || item.solved || (live() && item.best);
 }
 
-/// LPT may miss what the scheduler finds, and the training loop can do nothing without: it waits as long as
-/// for a scheduler that is to end.
+/// Waits until there is a feasible assignment. LPT may miss what the scheduler finds, and the training loop
+/// can do nothing without: it waits as long as for a scheduler that is to end.
 void SchedulingService::State::wait_until_feasible(Lock& lock) {
   if (queue_.empty()) return;
   const std::shared_ptr<AsyncItem> item = queue_.front();

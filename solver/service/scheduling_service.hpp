@@ -1,4 +1,4 @@
-// SchedulingService: the AssignmentSource that schedules the iterations to come while one is executed.
+// A SchedulingService is the AssignmentSource that schedules the iterations to come while one is executed.
 #pragma once
 
 #include <cstdint>
@@ -12,37 +12,37 @@
 namespace dflop {
 
 enum class ServiceMode : std::uint8_t {
-  /// next() waits until the scheduler is done: same seed, same bytes. For studies.
+  /// next() waits until the scheduler is done, as studies need: same seed, same bytes.
   deterministic,
-  /// next() takes what there is: LPT's assignment, or a better one that the scheduler has found by then. For
-  /// training.
+  /// next() takes what there is, as training needs: LPT's assignment, or a better one that the scheduler has
+  /// found by then.
   live,
 };
 
 /// A ServiceInput is what is scheduled and how. All of it is owned, as a scheduler that never returns may
 /// outlive the service.
 struct ServiceInput {
-  /// The samples of an iteration, null after the last. Called once for each, in order, from a thread of the
-  /// service, which waits for it to return.
+  /// This returns the samples of an iteration, null after the last. It is called once for each, in order,
+  /// from a thread of the service, which waits for it to return.
   std::function<std::shared_ptr<const std::vector<Sample>>(std::uint64_t iteration)> draw;
   std::shared_ptr<const Scheduler> scheduler;
   Plan plan;
   ModelSpec model;
   std::shared_ptr<const CostModel> cost;
-  /// What iteration `iteration` is scheduled with in the place of `cost`, asked for right after draw() and in
-  /// its thread; null: `cost`.
+  /// This returns what iteration `iteration` is scheduled with in the place of `cost`. It is asked for right
+  /// after draw() and in its thread; null: `cost`.
   std::function<std::shared_ptr<const CostModel>(std::uint64_t iteration)> cost_at = nullptr;
-  /// Quick and sure, for the assignment that is ready at once; null: "lpt".
+  /// This scheduler is quick and sure, for the assignment that is ready at once; null: "lpt".
   std::shared_ptr<const Scheduler> heuristic = nullptr;
 };
 
 struct ServiceOptions {
   ServiceMode mode = ServiceMode::deterministic;
-  /// Iterations that are drawn and scheduled ahead of the one that is executed, at most. At least 1.
+  /// At most so many iterations are drawn and scheduled ahead of the one that is executed; at least 1.
   int depth = 1;
   std::uint64_t seed = 0;
   ScheduleLimits limits = {};  ///< of every request
-  // In live mode:
+  // These are read in live mode alone.
   Seconds late_after{1e-3};   ///< a longer wait in next() is an event
   Seconds stall_after{0.25};  ///< a scheduler is left behind so long after it should have ended
   int most_stalled = 4;       ///< threads left behind; beyond that there is no scheduler but LPT
@@ -73,7 +73,7 @@ class SchedulingService final : public AssignmentSource {
   SchedulingService(const SchedulingService&) = delete;
   SchedulingService& operator=(const SchedulingService&) = delete;
 
-  /// For one thread at a time. Nothing after stop().
+  /// Returns the next iteration, to one thread at a time; nothing after stop().
   /// @throws what draw() threw, or Error (input) where LPT cannot schedule the batch either; the same again
   /// when it is called again.
   std::optional<ScheduledBatch> next() override;

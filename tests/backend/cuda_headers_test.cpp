@@ -8,7 +8,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace cuda_headers_test {
 
 using Place = std::optional<std::size_t>;
 
@@ -86,5 +86,5 @@ TEST(PartitionGroups, AreEven) {
   EXPECT_THROW(groups_of_a_rank(17, 16), Error);
 }
 
-}  // namespace
+}  // namespace cuda_headers_test
 }  // namespace dflop

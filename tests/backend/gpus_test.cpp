@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 
 namespace dflop {
-namespace {
+namespace gpus_test {
 
 /// Every machine either lists its devices or says why there is none.
 TEST(CudaDevices, AreListedOrTheirAbsenceIsExplained) {
@@ -35,5 +35,5 @@ TEST(CudaDevices, AHardwareQueueForEachStreamIsAskedFor) {
 }
 #endif
 
-}  // namespace
+}  // namespace gpus_test
 }  // namespace dflop

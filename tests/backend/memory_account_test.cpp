@@ -7,7 +7,7 @@
 #include "backend/device.hpp"
 
 namespace dflop {
-namespace {
+namespace memory_account_test {
 
 TEST(MemoryAccount, SaysWhatIsNeededAndLeft) {
   MemoryAccount account("rank 3 on a GPU", Bytes{1000});
@@ -50,5 +50,5 @@ TEST(MemoryAccount, KeepsTheMostSinceItWasReset) {
   EXPECT_EQ(account.most_in_use(), Bytes{15});
 }
 
-}  // namespace
+}  // namespace memory_account_test
 }  // namespace dflop

@@ -8,7 +8,7 @@
 #include "backend/rank_threads.hpp"
 
 namespace dflop {
-namespace {
+namespace rank_threads_test {
 
 constexpr std::size_t kRanks = 6;
 
@@ -61,5 +61,5 @@ TEST(RankThreads, DoNotWaitForOneThatFailedToPrepare) {
   EXPECT_EQ(ran, static_cast<int>(kRanks) - 1);
 }
 
-}  // namespace
+}  // namespace rank_threads_test
 }  // namespace dflop

@@ -16,7 +16,7 @@
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
-namespace {
+namespace bound_bench {
 
 constexpr std::uint64_t kSeed = 1;
 
@@ -39,8 +39,8 @@ struct HeavyItems {
 LoadPipeline bench_pipeline(const benchmark::State& state) {
   const int ranks = static_cast<int>(state.range(0));
   const int dp = static_cast<int>(state.range(2));
-  return simple_load_pipeline({PipelineSchedule::one_f_one_b, ranks, 1, static_cast<int>(state.range(1))},
-                              ranks / 4, dp, dp, 2.0);
+  return simple_load_pipeline({OrderKind::one_f_one_b, ranks, 1, static_cast<int>(state.range(1))}, ranks / 4,
+                              dp, dp, 2.0);
 }
 
 /// Arguments: pipeline ranks, microbatches, dp.
@@ -140,5 +140,5 @@ BENCHMARK(plan_pipeline_of_preset)
     ->DenseRange(0, static_cast<std::int64_t>(preset_names("models").size()) - 1)
     ->Unit(benchmark::kMicrosecond);
 
-}  // namespace
+}  // namespace bound_bench
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 namespace dflop {
-namespace {
+namespace compare_bench {
 
 void compare(benchmark::State& state) {
   const char* command = DFLOP_BINARY
@@ -20,5 +20,5 @@ void compare(benchmark::State& state) {
 
 BENCHMARK(compare)->Iterations(1)->Unit(benchmark::kSecond)->UseRealTime();
 
-}  // namespace
+}  // namespace compare_bench
 }  // namespace dflop

@@ -7,7 +7,7 @@
 #include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
-namespace {
+namespace data_bench {
 
 const std::string kVisionMix = DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv";
 
@@ -33,5 +33,5 @@ void load_and_preprocess(benchmark::State& state) {
 BENCHMARK(load)->Unit(benchmark::kMillisecond);
 BENCHMARK(load_and_preprocess)->Unit(benchmark::kMillisecond);
 
-}  // namespace
+}  // namespace data_bench
 }  // namespace dflop

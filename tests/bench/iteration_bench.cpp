@@ -8,7 +8,7 @@
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
-namespace {
+namespace iteration_bench {
 
 constexpr int kGbs = 512;
 constexpr std::uint64_t kSeed = 1;
@@ -100,5 +100,5 @@ BENCHMARK(make_whole_iteration)->Unit(benchmark::kMillisecond);
 BENCHMARK(simulate_program)->Unit(benchmark::kMillisecond);
 BENCHMARK(plan_32_gpus)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-}  // namespace
+}  // namespace iteration_bench
 }  // namespace dflop

@@ -12,7 +12,7 @@
 #include "kernels/host/host_kernels.hpp"
 
 namespace dflop {
-namespace {
+namespace kernels_bench {
 
 constexpr std::int64_t kRows = 1024;  ///< tokens of a microbatch
 constexpr std::int64_t kWidth = 512;
@@ -169,5 +169,5 @@ BENCHMARK_CAPTURE(kernels_rows, add, call_add)
     ->Arg(1)
     ->Unit(benchmark::kMillisecond);
 
-}  // namespace
+}  // namespace kernels_bench
 }  // namespace dflop

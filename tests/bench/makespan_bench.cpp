@@ -17,7 +17,7 @@
 #include "solver/schedulers/methods.hpp"
 
 namespace dflop {
-namespace {
+namespace makespan_bench {
 
 /// LLaVA-OneVision's samples: encoder time in proportion to tiles, LLM time to s + s^2 / 57220 for s tokens.
 const std::vector<Sample>& vision_mix() {
@@ -48,9 +48,8 @@ struct Case {
     const int encoders = ranks / 4;
     const int dp = static_cast<int>(arguments[3]);
     const int encoder_dp = static_cast<int>(arguments[6]);
-    PipelineShape shape{static_cast<PipelineSchedule>(arguments[5]), ranks, 1,
-                        static_cast<int>(arguments[2])};
-    if (shape.kind == PipelineSchedule::interleaved) {  // two chunks of the LLM on its ranks
+    PipelineShape shape{static_cast<OrderKind>(arguments[5]), ranks, 1, static_cast<int>(arguments[2])};
+    if (shape.kind == OrderKind::interleaved) {  // two chunks of the LLM on its ranks
       shape.ranks -= encoders;
       shape.chunks = 2;
       shape.leading = encoders;
@@ -81,7 +80,7 @@ struct Case {
 
 /// One thread's evaluations of candidates, 16 at a time.
 void makespan_lanes(benchmark::State& state) {
-  const PipelineShape shape{PipelineSchedule::one_f_one_b, static_cast<int>(state.range(0)), 1,
+  const PipelineShape shape{OrderKind::one_f_one_b, static_cast<int>(state.range(0)), 1,
                             static_cast<int>(state.range(1))};
   const MakespanKernel kernel(simple_load_pipeline(shape, shape.ranks / 4, 1, 0, 2.0));
   MakespanLanes lanes(kernel);
@@ -96,7 +95,7 @@ void makespan_lanes(benchmark::State& state) {
 
 /// The same one by one, with all steps and no gradient.
 void makespan_plain(benchmark::State& state) {
-  const PipelineShape shape{PipelineSchedule::one_f_one_b, static_cast<int>(state.range(0)), 1,
+  const PipelineShape shape{OrderKind::one_f_one_b, static_cast<int>(state.range(0)), 1,
                             static_cast<int>(state.range(1))};
   const LoadPipeline pipeline = simple_load_pipeline(shape, shape.ranks / 4, 1, 0, 2.0);
   const LoadTable loads(2, std::vector<double>(shape.microbatches, 1.0));
@@ -142,7 +141,7 @@ void makespan_own_count(benchmark::State& state) {
     best.fill(std::numeric_limits<double>::infinity());
     for (const std::int64_t microbatches : {4, 8, 12, 16, 24, 32, 48, 64}) {
       Case data({512, ranks, microbatches, kDp, state.range(1),
-                 static_cast<std::int64_t>(PipelineSchedule::one_f_one_b), 0});
+                 static_cast<std::int64_t>(OrderKind::one_f_one_b), 0});
       const double llm = std::accumulate(data.llm_s.begin(), data.llm_s.end(), 0.0);
       for (LoadStep& step : data.pipeline.steps) {
         step.duration.fixed_s = static_cast<double>(state.range(2)) / 100 * llm / (kReference * kDp);
@@ -171,7 +170,7 @@ void makespan_own_count(benchmark::State& state) {
 BENCHMARK(makespan_lanes)->ArgsProduct({{4}, {8}, {0, 1}})->ArgsProduct({{8, 16}, {16}, {0, 1}});
 BENCHMARK(makespan_plain)->Args({4, 8})->Args({8, 16})->Args({16, 16});
 
-constexpr auto k1f1b = static_cast<std::int64_t>(PipelineSchedule::one_f_one_b);
+constexpr auto k1f1b = static_cast<std::int64_t>(OrderKind::one_f_one_b);
 BENCHMARK(makespan_gap)
     ->ArgsProduct({{512, 2048}, {4, 8, 16}, {16}, {1, 4}, {30, 70, 100}, {k1f1b}, {0}})
     ->ArgsProduct({{2048}, {8, 16}, {32}, {4}, {30, 70, 100}, {k1f1b}, {0}})
@@ -183,5 +182,5 @@ BENCHMARK(makespan_own_count)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
 
-}  // namespace
+}  // namespace makespan_bench
 }  // namespace dflop

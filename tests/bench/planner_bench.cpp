@@ -11,7 +11,7 @@
 #include "solver/planners/dflop/published_objective.hpp"
 
 namespace dflop {
-namespace {
+namespace planner_bench {
 
 constexpr std::uint64_t kSeed = 1;
 
@@ -103,5 +103,5 @@ void sizes(benchmark::internal::Benchmark* bench) {
 BENCHMARK(plan_dflop)->Apply(sizes);
 BENCHMARK(plan_published)->Apply(sizes);
 
-}  // namespace
+}  // namespace planner_bench
 }  // namespace dflop

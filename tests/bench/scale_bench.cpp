@@ -11,7 +11,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop {
-namespace {
+namespace scale_bench {
 
 constexpr int kTp = 4;
 constexpr int kPp = 8;
@@ -94,5 +94,5 @@ BENCHMARK(simulate_cluster)
     ->Arg(16384)
     ->Unit(benchmark::kMillisecond);
 
-}  // namespace
+}  // namespace scale_bench
 }  // namespace dflop

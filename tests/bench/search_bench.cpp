@@ -5,7 +5,7 @@
 #include "solver/planners/search/bound.hpp"
 
 namespace dflop {
-namespace {
+namespace search_bench {
 
 constexpr int kGbs = 1024;
 constexpr std::uint64_t kSeed = 1;
@@ -53,5 +53,5 @@ void plan_bound(benchmark::State& state) {
 BENCHMARK(plan_search)->Arg(4)->Arg(128)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(plan_bound)->Unit(benchmark::kMicrosecond);
 
-}  // namespace
+}  // namespace search_bench
 }  // namespace dflop

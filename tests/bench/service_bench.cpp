@@ -12,7 +12,7 @@
 #include "solver/service/scheduling_service.hpp"
 
 namespace dflop {
-namespace {
+namespace service_bench {
 
 using Clock = std::chrono::steady_clock;
 
@@ -105,5 +105,5 @@ void arguments(benchmark::internal::Benchmark* bench) {
 BENCHMARK(service_next)->Apply(arguments)->Iterations(100);
 BENCHMARK(schedule_in_the_loop)->Apply(arguments)->Iterations(10);
 
-}  // namespace
+}  // namespace service_bench
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "tests/sim/reference.hpp"
 
 namespace dflop {
-namespace {
+namespace simulate_bench {
 
 /// Arguments of every bench: stages, microbatches.
 PricedProgram priced_pipeline(const benchmark::State& state) {
@@ -50,5 +50,5 @@ BENCHMARK_CAPTURE(simulate_pipeline, spans, Detail::spans)
     ->Args({64, 4096})
     ->Unit(benchmark::kMillisecond);
 
-}  // namespace
+}  // namespace simulate_bench
 }  // namespace dflop

@@ -14,7 +14,7 @@
 #include "solver/schedulers/methods.hpp"
 
 namespace dflop {
-namespace {
+namespace solver_bench {
 
 constexpr int kBatches = 8;
 constexpr int kDp = 4;
@@ -137,5 +137,5 @@ void lpt_bins(benchmark::State& state) {
 
 BENCHMARK(lpt_bins)->RangeMultiplier(2)->Range(512, 4096)->Unit(benchmark::kMicrosecond)->Complexity();
 
-}  // namespace
+}  // namespace solver_bench
 }  // namespace dflop

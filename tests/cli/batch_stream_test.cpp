@@ -9,7 +9,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace batch_stream_test {
 
 std::shared_ptr<const std::vector<Sample>> samples(std::size_t count) {
   std::vector<Sample> all(count);
@@ -73,5 +73,5 @@ TEST(BatchStream, ACopyGoesOnByItself) {
   EXPECT_NE(draw(other, 10), drawn) << "another seed";
 }
 
-}  // namespace
+}  // namespace batch_stream_test
 }  // namespace dflop

@@ -14,7 +14,7 @@
 #include "traces/files/timeline.hpp"
 
 namespace dflop {
-namespace {
+namespace calibrate_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -182,5 +182,5 @@ TEST(Calibrate, EstimatesAreCloseToSimulations) {
   }
 }
 
-}  // namespace
+}  // namespace calibrate_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace compare_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -169,5 +169,5 @@ TEST(Data, WritesOneRowPerSample) {
   EXPECT_EQ(testing::read_all(sandbox.path("s.csv")), header + "x,4,2916,2125764,1083,1172889\n");
 }
 
-}  // namespace
+}  // namespace compare_test
 }  // namespace dflop

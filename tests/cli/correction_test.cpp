@@ -10,7 +10,7 @@
 #include "traces/files/measured.hpp"
 
 namespace dflop {
-namespace {
+namespace correction_test {
 
 using nlohmann::json;
 using testing::read_all;
@@ -238,5 +238,5 @@ TEST_F(CorrectionCommand, RefusesBadOptions) {
   EXPECT_FALSE(box.has("learned.json"));
 }
 
-}  // namespace
+}  // namespace correction_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace errors_test {
 
 using testing::expect_error;
 using testing::RunResult;
@@ -173,5 +173,5 @@ TEST(Errors, UnwritableStandardOutput) {
   }
 }
 
-}  // namespace
+}  // namespace errors_test
 }  // namespace dflop

@@ -10,7 +10,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace explain_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -312,5 +312,5 @@ TEST(MemorySvg, StacksUsesAndMarksPeakAndLimit) {
   EXPECT_EQ(memory_svg(busy_memory(), 0, std::nullopt).find("usable"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace explain_test
 }  // namespace dflop

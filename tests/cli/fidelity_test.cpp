@@ -16,7 +16,7 @@
 #include "traces/files/measured.hpp"
 
 namespace dflop {
-namespace {
+namespace fidelity_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -237,5 +237,5 @@ TEST_F(Fidelity, RefusesAFolderThatCannotBeMade) {
   }
 }
 
-}  // namespace
+}  // namespace fidelity_test
 }  // namespace dflop

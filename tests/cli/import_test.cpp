@@ -7,7 +7,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace import_test {
 
 using nlohmann::json;
 using testing::expect_error;
@@ -114,5 +114,5 @@ TEST(Import, RefusesBadUsageAndInput) {
   EXPECT_FALSE(sandbox.has("t.json"));
 }
 
-}  // namespace
+}  // namespace import_test
 }  // namespace dflop

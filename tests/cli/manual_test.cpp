@@ -7,7 +7,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace manual_test {
 
 TEST(Manual, DocsCliIsWhatTheCommandPrints) {
   const std::string page = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/docs/cli.md");
@@ -53,5 +53,5 @@ TEST(Manual, EveryExampleWorksAsPrinted) {
   EXPECT_TRUE(sandbox.has("trace.json"));
 }
 
-}  // namespace
+}  // namespace manual_test
 }  // namespace dflop

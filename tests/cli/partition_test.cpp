@@ -9,7 +9,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace partition_test {
 
 using testing::RunResult;
 using testing::Sandbox;
@@ -126,5 +126,5 @@ TEST_F(PartitionTest, BadInputHasOneError) {
   EXPECT_EQ(partition(kFour, "--bins 5 --allow-empty").exit_code, 0);
 }
 
-}  // namespace
+}  // namespace partition_test
 }  // namespace dflop

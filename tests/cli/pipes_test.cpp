@@ -11,7 +11,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace pipes_test {
 
 using testing::RunResult;
 using testing::Sandbox;
@@ -99,5 +99,5 @@ TEST(Pipes, WithoutAnEndAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace pipes_test
 }  // namespace dflop

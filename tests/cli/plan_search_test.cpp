@@ -8,7 +8,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace plan_search_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -110,5 +110,5 @@ TEST_F(PlanSearch, PlanObjectiveIsOverIterations) {
   testing::expect_error(search("--plan-objective median"), {"--plan-objective", "cvar", "'median'"});
 }
 
-}  // namespace
+}  // namespace plan_search_test
 }  // namespace dflop

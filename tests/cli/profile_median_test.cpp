@@ -6,7 +6,7 @@
 #include "tests/traces/profile_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace profile_median_test {
 
 /// All times are those of the known profile times 1, 5 and 2; the middle one counts, whatever the order.
 TEST(MedianProfile, IsPointByPoint) {
@@ -42,5 +42,5 @@ TEST(MedianProfile, HasThePointsThatAllHave) {
   EXPECT_EQ(result.tp[0].of(ProfileUnit::patches).size(), 3U);
 }
 
-}  // namespace
+}  // namespace profile_median_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 #include "traces/files/measured.hpp"
 
 namespace dflop {
-namespace {
+namespace profile_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -213,5 +213,5 @@ TEST_F(Profile, TheCommandThatAddsTablesWorks) {
   EXPECT_EQ(tables_in(sandbox.path("p.json")).all_reduce.rbegin()->first, 4);
 }
 
-}  // namespace
+}  // namespace profile_test
 }  // namespace dflop

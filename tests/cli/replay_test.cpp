@@ -6,7 +6,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace replay_test {
 
 using nlohmann::json;
 using testing::expect_error;
@@ -216,5 +216,5 @@ TEST(Replay, AsksForAScheduleWhereTheRecordedOrderIsUnknown) {
   EXPECT_EQ(sandbox.run("replay --trace t.json --microbatches 3 --pipeline-schedule 1f1b").exit_code, 0);
 }
 
-}  // namespace
+}  // namespace replay_test
 }  // namespace dflop

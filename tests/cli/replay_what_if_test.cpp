@@ -8,7 +8,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace replay_what_if_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -271,5 +271,5 @@ TEST_F(ReplayWhatIf, SaysWhatItNeedsInPlaceOfAnImportedTimeline) {
                       "'dflop import' has not"});
 }
 
-}  // namespace
+}  // namespace replay_what_if_test
 }  // namespace dflop

@@ -10,7 +10,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace schedule_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -126,5 +126,5 @@ TEST_F(ScheduleTest, TellsEachReasonOnceWithItsFirstIteration) {
       << result.err;
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace dflop

@@ -10,7 +10,7 @@
 #include "tests/backend/process/free_port.hpp"
 
 namespace dflop {
-namespace {
+namespace shared_source_test {
 
 constexpr int kProcesses = 3;
 
@@ -140,5 +140,5 @@ TEST(SharedSource, AProcessWithAnotherProgramIsNamed) {
   }
 }
 
-}  // namespace
+}  // namespace shared_source_test
 }  // namespace dflop

@@ -7,7 +7,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace simulate_pipeline_test {
 
 using nlohmann::json;
 using testing::expect_error;
@@ -127,5 +127,5 @@ TEST(SimulatePipeline, RefusesBadUsageAndInput) {
   EXPECT_FALSE(sandbox.has("t.json"));
 }
 
-}  // namespace
+}  // namespace simulate_pipeline_test
 }  // namespace dflop

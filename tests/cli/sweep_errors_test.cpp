@@ -7,7 +7,7 @@
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {
-namespace {
+namespace sweep_errors_test {
 
 using nlohmann::json;
 using testing::expect_error;
@@ -174,5 +174,5 @@ TEST_F(SweepErrors, WhereFilesContradictEachOther) {
   EXPECT_EQ(rows("b.sqlite a.sqlite")[0]["reason"], "of b");
 }
 
-}  // namespace
+}  // namespace sweep_errors_test
 }  // namespace dflop

@@ -16,7 +16,7 @@
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {
-namespace {
+namespace sweep_kill_test {
 
 using nlohmann::json;
 
@@ -121,5 +121,5 @@ TEST_F(SweepKill, NorWhenInterrupted) {
   expect_nothing_lost(SIGINT);
 }
 
-}  // namespace
+}  // namespace sweep_kill_test
 }  // namespace dflop

@@ -7,7 +7,7 @@
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {
-namespace {
+namespace sweep_svg_test {
 
 SweepRow row(std::int64_t nodes, std::int64_t seed, const std::string& planner, double samples_per_s) {
   SweepRow cell;
@@ -122,5 +122,5 @@ TEST_F(SweepPlot, DrawsWhatRan) {
   EXPECT_EQ(count_tags(testing::read_all(sandbox_.path("a.svg")), "circle"), points / 2);
 }
 
-}  // namespace
+}  // namespace sweep_svg_test
 }  // namespace dflop

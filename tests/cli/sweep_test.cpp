@@ -9,7 +9,7 @@
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {
-namespace {
+namespace sweep_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -241,5 +241,5 @@ TEST_F(SweepCells, ReadBackFromCsvAsFromJson) {
   EXPECT_EQ(rows("a.sqlite", "--where seed=2").size(), 1U);
 }
 
-}  // namespace
+}  // namespace sweep_test
 }  // namespace dflop

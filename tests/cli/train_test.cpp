@@ -20,7 +20,7 @@
 #include "traces/files/plan.hpp"
 
 namespace dflop {
-namespace {
+namespace train_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -348,5 +348,5 @@ TEST_F(Train, AProcessThatALauncherHasStartedNeedsItsGpu) {
   }
 }
 
-}  // namespace
+}  // namespace train_test
 }  // namespace dflop

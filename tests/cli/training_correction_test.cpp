@@ -9,7 +9,7 @@
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
-namespace {
+namespace training_correction_test {
 
 Plan two_llm_ranks(const ModelSpec& model) {
   Plan plan;
@@ -124,5 +124,5 @@ TEST(TrainingCorrection, WhatWasCurrentStaysAsItWas) {
   EXPECT_EQ(first->sample_excess(Op::forward, stage, sample), before);
 }
 
-}  // namespace
+}  // namespace training_correction_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "tests/cli/run.hpp"
 
 namespace dflop {
-namespace {
+namespace what_if_test {
 
 using nlohmann::json;
 using testing::RunResult;
@@ -190,5 +190,5 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --collectives star").exit_code, 2);
 }
 
-}  // namespace
+}  // namespace what_if_test
 }  // namespace dflop

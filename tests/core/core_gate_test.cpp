@@ -6,7 +6,7 @@
 #include <initializer_list>
 
 namespace dflop {
-namespace {
+namespace core_gate_test {
 
 CoreGate make_gate(int cores, std::initializer_list<std::int32_t> ranks) {
   CoreGate gate(cores);
@@ -50,5 +50,5 @@ TEST(CoreGate, GivesALargeGroupAllThereAre) {
   EXPECT_EQ(gate.admit(), 1);
 }
 
-}  // namespace
+}  // namespace core_gate_test
 }  // namespace dflop

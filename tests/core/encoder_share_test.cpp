@@ -8,7 +8,7 @@
 #include "tests/core/random_plan.hpp"
 
 namespace dflop {
-namespace {
+namespace encoder_share_test {
 
 using testing::disaggregated_plan;
 using testing::random_assignment;
@@ -85,9 +85,7 @@ struct Case {
   Case(Random& random, int round) {
     const auto layout = static_cast<Layout>(round % 3);
     plan = random_plan(
-        random,
-        layout == Layout::colocated ? PipelineSchedule::encoder_in_bubbles : PipelineSchedule::one_f_one_b,
-        layout);
+        random, layout == Layout::colocated ? OrderKind::encoder_in_bubbles : OrderKind::one_f_one_b, layout);
     batch = random_batch(random, plan.gbs);
     assignment = random_assignment(random, plan, batch.size());
   }
@@ -159,5 +157,5 @@ TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
   }
 }
 
-}  // namespace
+}  // namespace encoder_share_test
 }  // namespace dflop

@@ -9,7 +9,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace loss_weight_test {
 
 using Gradient = std::array<double, 3>;
 
@@ -204,5 +204,5 @@ TEST(LossWeights, RefuseWhatDoesNotFit) {
   expect_refused({1, -2}, {1, 2, {0, 1}}, "loss weights: sample 1: expected tokens from 0 on, found -2");
 }
 
-}  // namespace
+}  // namespace loss_weight_test
 }  // namespace dflop

@@ -1,5 +1,5 @@
 #include "core/program/lowering.hpp"
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/program/verify.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace lowering_test {
 
 using testing::disaggregated_plan;
 using testing::random_assignment;
@@ -22,17 +22,17 @@ using testing::tiny_model;
 TEST(StageSchedule, OneFOneBWarmsUpByTheStagesBehindIt) {
   // Stage 1 of 4 has two stages after it: forwards 0 and 1 first, then one forward and one backward in turn,
   // and the two backwards that are left.
-  const std::vector<ScheduleStep> expected = {{Op::forward, 1, 0},  {Op::forward, 1, 1}, {Op::forward, 1, 2},
-                                              {Op::backward, 1, 0}, {Op::forward, 1, 3}, {Op::backward, 1, 1},
-                                              {Op::backward, 1, 2}, {Op::backward, 1, 3}};
-  EXPECT_EQ(pipeline_steps({PipelineSchedule::one_f_one_b, 4, 1, 4})[1], expected);
+  const std::vector<OrderStep> expected = {{Op::forward, 1, 0},  {Op::forward, 1, 1}, {Op::forward, 1, 2},
+                                           {Op::backward, 1, 0}, {Op::forward, 1, 3}, {Op::backward, 1, 1},
+                                           {Op::backward, 1, 2}, {Op::backward, 1, 3}};
+  EXPECT_EQ(pipeline_steps({OrderKind::one_f_one_b, 4, 1, 4})[1], expected);
 }
 
 TEST(StageSchedule, WarmUpEndsWithTheMicrobatches) {
-  const std::vector<ScheduleStep> expected = {
+  const std::vector<OrderStep> expected = {
       {Op::forward, 0, 0}, {Op::forward, 0, 1}, {Op::backward, 0, 0}, {Op::backward, 0, 1}};
-  EXPECT_EQ(pipeline_steps({PipelineSchedule::one_f_one_b, 8, 1, 2})[0], expected);
-  EXPECT_EQ(pipeline_steps({PipelineSchedule::gpipe, 8, 1, 2})[0], expected);
+  EXPECT_EQ(pipeline_steps({OrderKind::one_f_one_b, 8, 1, 2})[0], expected);
+  EXPECT_EQ(pipeline_steps({OrderKind::gpipe, 8, 1, 2})[0], expected);
 }
 
 TEST(PlanStages, FlagsSitWhereEncoderEndsAndLlmBeginsAndEnds) {
@@ -148,7 +148,7 @@ TEST(Lower, RandomPlansVerifyAndLoseNothing) {
         disaggregated_plan({pick(4), pick(3), pick(4), {}}, {pick(4), pick(4), pick(4), {}}, pick(6), 0);
     plan.encoder.layers = split_layers(4, plan.encoder.pp);
     plan.llm.layers = split_layers(6, plan.llm.pp);
-    if (random.below(2) == 0) plan.schedule = PipelineSchedule::gpipe;
+    if (random.below(2) == 0) plan.order = OrderKind::gpipe;
     if (random.below(2) == 0) plan.placement = RankOrder::replica_major;
     if (random.below(3) == 0) {
       plan.layout = Layout::uniform;
@@ -276,5 +276,5 @@ TEST(Lowering, AModelWithoutEncoderHasTextOnlyStages) {
   EXPECT_EQ(stage_parameters(stages[1], model), stage_parameters(stages[0], model));
 }
 
-}  // namespace
+}  // namespace lowering_test
 }  // namespace dflop

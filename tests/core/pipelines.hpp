@@ -15,7 +15,7 @@ namespace dflop::testing {
 template <typename Check>
 void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, const Check& check) {
   for (const OrderTraits& order : pipeline_orders()) {
-    const PipelineSchedule kind = order.kind;
+    const OrderKind kind = order.kind;
     const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
     for (int p = 1; p <= most_ranks; ++p) {
       for (int m = order.in_rounds ? p : 1; m <= most_microbatches; m += order.in_rounds ? p : 1) {
@@ -31,8 +31,8 @@ void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, cons
 }
 
 /// Draws one of the orders for which `holds` is true.
-inline PipelineSchedule draw_order(Random& random, bool (*holds)(const OrderTraits&)) {
-  const std::vector<PipelineSchedule> orders = orders_where(holds);
+inline OrderKind draw_order(Random& random, bool (*holds)(const OrderTraits&)) {
+  const std::vector<OrderKind> orders = orders_where(holds);
   return orders[random.below(orders.size())];
 }
 

@@ -9,7 +9,7 @@
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace placement_test {
 
 using testing::disaggregated_plan;
 using Ranks = std::vector<std::int32_t>;
@@ -89,7 +89,7 @@ Plan random_plan(Random& random) {
   const auto kind = random.below(3);
   if (kind == 1) {
     plan.layout = Layout::colocated;
-    plan.schedule = PipelineSchedule::encoder_in_bubbles;
+    plan.order = OrderKind::encoder_in_bubbles;
     plan.encoder = {plan.llm.tp, 1, plan.llm.dp * plan.llm.pp, {4}};
   } else if (kind == 2) {
     plan.layout = Layout::disaggregated;
@@ -151,5 +151,5 @@ TEST(Placement, IsNamedWhereItIsNotTheDefault) {
   EXPECT_EQ(describe(plan), "tp4 pp2 dp3 mb1 replica-major");
 }
 
-}  // namespace
+}  // namespace placement_test
 }  // namespace dflop

@@ -9,7 +9,7 @@
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace plan_test {
 
 TEST(SplitLayers, IsEvenWithTheLargerPartsFirst) {
   EXPECT_EQ(split_layers(27, 2), (std::vector<int>{14, 13}));
@@ -55,11 +55,11 @@ TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
 TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
   const ModelSpec model = testing::tiny_model();
   Plan chunked = testing::disaggregated_plan({2, 1, 2, {4}}, {1, 2, 2, {1, 1, 1, 3}}, 4, 16);
-  chunked.schedule = PipelineSchedule::interleaved;
+  chunked.order = OrderKind::interleaved;
   chunked.chunks = 2;
   Plan colocated = testing::disaggregated_plan({2, 1, 6, {4}}, {2, 3, 2, {2, 2, 2}}, 4, 16);
   colocated.layout = Layout::colocated;
-  colocated.schedule = PipelineSchedule::encoder_in_bubbles;
+  colocated.order = OrderKind::encoder_in_bubbles;
   for (const Plan& good : {chunked, colocated}) validate(good, model, testing::tiny_cluster());
   EXPECT_EQ(colocated.ranks(), 12);  // those of the LLM
   EXPECT_EQ(describe(colocated), "tp2 pp3 dp2 mb4 encoder-in-bubbles");
@@ -78,9 +78,9 @@ TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
   };
   refused(chunked, "chunks", "expected at least 1, found 0", [](Plan& p) { p.chunks = 0; });
   refused(chunked, "chunks", "expected 1 for 1f1b, found 2",
-          [](Plan& p) { p.schedule = PipelineSchedule::one_f_one_b; });
+          [](Plan& p) { p.order = OrderKind::one_f_one_b; });
   refused(chunked, "chunks", "expected 2 for zb-v, found 3", [](Plan& p) {
-    p.schedule = PipelineSchedule::zb_v;
+    p.order = OrderKind::zb_v;
     p.chunks = 3;
   });
   refused(chunked, "llm.layers", "each of 6 stages, found 4", [](Plan& p) { p.chunks = 3; });
@@ -88,9 +88,9 @@ TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
   refused(chunked, "microbatches", "a multiple of llm.pp 2 for interleaved, found 5",
           [](Plan& p) { p.microbatches = 5; });
   refused(chunked, "schedule", "found encoder-in-bubbles for a disaggregated one",
-          [](Plan& p) { p.schedule = PipelineSchedule::encoder_in_bubbles; });
+          [](Plan& p) { p.order = OrderKind::encoder_in_bubbles; });
   refused(colocated, "schedule", "found zb-h1 for a colocated one",
-          [](Plan& p) { p.schedule = PipelineSchedule::zb_h1; });
+          [](Plan& p) { p.order = OrderKind::zb_h1; });
   refused(colocated, "encoder.tp", "the tp of llm, which is 2", [](Plan& p) { p.encoder.tp = 1; });
   refused(colocated, "encoder.pp", "one stage", [](Plan& p) { p.encoder = {2, 2, 6, {2, 2}}; });
   refused(colocated, "encoder.dp", "dp x pp of llm, which is 6", [](Plan& p) { p.encoder.dp = 2; });
@@ -150,8 +150,8 @@ TEST(Plan, UniformEncoderLayersComeFirst) {
 }
 
 TEST(Names, RoundTrip) {
-  for (const PipelineSchedule schedule : all_pipeline_orders()) {
-    EXPECT_EQ(pipeline_schedule_from_string(to_string(schedule)), schedule);
+  for (const OrderKind order : all_order_kinds()) {
+    EXPECT_EQ(order_kind_from_string(to_string(order)), order);
   }
   for (const auto r : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
     EXPECT_EQ(from_string<Recomputation>(to_string(r)), r);
@@ -162,7 +162,7 @@ TEST(Names, RoundTrip) {
   for (const auto layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
     EXPECT_EQ(from_string<Layout>(to_string(layout)), layout);
   }
-  EXPECT_EQ(pipeline_schedule_from_string("2f2b"), std::nullopt);
+  EXPECT_EQ(order_kind_from_string("2f2b"), std::nullopt);
   EXPECT_EQ(listed({}), "");
   EXPECT_EQ(listed({"a"}), "a");
   EXPECT_EQ(listed({"a", "b", "c"}), "a, b or c");
@@ -172,5 +172,5 @@ TEST(Names, RoundTrip) {
   EXPECT_EQ(modality_from_string("picture"), std::nullopt);
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace dflop

@@ -21,19 +21,19 @@ inline std::vector<int> random_split(Random& random, int layers, int stages) {
 }
 
 /// Of the model of 4 encoder and 6 LLM layers.
-inline Plan random_plan(Random& random, PipelineSchedule schedule, Layout layout) {
+inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   Plan plan;
   plan.layout = layout;
-  plan.schedule = schedule;
+  plan.order = order;
   plan.placement = static_cast<RankOrder>(random.below(kNames<RankOrder>.size()));
-  const OrderTraits& order = traits(schedule);
-  const bool chunked = order.has_chunks();
+  const OrderTraits& kind = traits(order);
+  const bool chunked = kind.has_chunks();
   plan.llm.tp = pick(random, 2);
   plan.llm.pp = pick(random, chunked ? 3 : 5);
   plan.llm.dp = pick(random, 3);
-  plan.chunks = order.chunks == OrderTraits::kAnyChunks ? pick(random, 6 / plan.llm.pp) : order.chunks;
+  plan.chunks = kind.chunks == OrderTraits::kAnyChunks ? pick(random, 6 / plan.llm.pp) : kind.chunks;
   plan.microbatches = pick(random, 9);
-  if (order.in_rounds) plan.microbatches = plan.llm.pp * pick(random, 3);
+  if (kind.in_rounds) plan.microbatches = plan.llm.pp * pick(random, 3);
   const int stages = plan.llm.pp * plan.chunks;
   plan.llm.layers = random_split(random, 6, stages);
   if (layout == Layout::disaggregated) {

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 
 namespace dflop {
-namespace {
+namespace shared_library_test {
 
 std::string message_of(const std::function<void()>& call) {
   try {
@@ -36,7 +36,7 @@ struct Roots : FunctionTable {
 TEST(FunctionTable, FindsItsFunctionsByTheirNames) {
   const Roots roots(SharedLibrary({"libm.so.6"}, {}, "roots"));
   EXPECT_EQ(roots.square(9), 3);
-  EXPECT_EQ(roots.cube(27), 3);
+  EXPECT_DOUBLE_EQ(roots.cube(27), 3);
   EXPECT_EQ(Roots().square, nullptr);  // without a library
 }
 
@@ -53,5 +53,5 @@ TEST(SharedLibrary, SaysWhichFunctionItHasNot) {
   EXPECT_NE(message.find("libm.so.6 has no 'no_such_function'"), std::string::npos) << message;
 }
 
-}  // namespace
+}  // namespace shared_library_test
 }  // namespace dflop

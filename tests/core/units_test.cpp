@@ -11,7 +11,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace units_test {
 
 TEST(Units, NanosecondsAreRoundedOnce) {
   EXPECT_EQ(to_nanoseconds(Seconds(1.5e-9)).count(), 2);  // half away from zero
@@ -84,5 +84,5 @@ TEST(Error, ExitCodesAreThoseOfTheManual) {
   EXPECT_STREQ(Error(ErrorKind::input, "expected 1", "a.csv:row 3").what(), "a.csv:row 3: expected 1");
 }
 
-}  // namespace
+}  // namespace units_test
 }  // namespace dflop

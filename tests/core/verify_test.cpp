@@ -12,7 +12,7 @@
 #include "tests/core/pipelines.hpp"
 
 namespace dflop {
-namespace {
+namespace verify_test {
 
 /// A valid program of two encoder and two LLM groups to break in one place.
 Program valid_program() {
@@ -101,7 +101,7 @@ TEST(Verify, FindsBrokenLateEntries) {
 TEST(Verify, AcceptsAStageThatGroupsShareByMicrobatch) {
   Plan plan = testing::disaggregated_plan({1, 1, 2, {4}}, {1, 2, 1, {3, 3}}, 3, 6);
   plan.layout = Layout::colocated;
-  plan.schedule = PipelineSchedule::encoder_in_bubbles;
+  plan.order = OrderKind::encoder_in_bubbles;
   Random random(3);
   const Batch batch = testing::random_batch(random, 6);
   const Program good = lower(plan, testing::tiny_model(), batch, testing::random_assignment(random, plan, 6));
@@ -174,8 +174,8 @@ TEST(Verify, FindsMessagesThatOvertakeOnAChannel) {
 TEST(Verify, ChannelsLeadFromStageToStage) {
   // Rank 0 holds stages 0 and 3, rank 1 stages 1 and 2. Activations 0 -> 1 and gradients 3 -> 2 go the same
   // way between the ranks and may overtake each other; activations of microbatches 0 and 1 may not.
-  const RawPipeline pipeline = testing::equal_pipeline({PipelineSchedule::zb_v, 2, 2, 4}, Nanoseconds(10),
-                                                       Nanoseconds(10), Nanoseconds(10));
+  const RawPipeline pipeline =
+      testing::equal_pipeline({OrderKind::zb_v, 2, 2, 4}, Nanoseconds(10), Nanoseconds(10), Nanoseconds(10));
   Program program = make_program(pipeline).program;
   verify(program);
   std::vector<std::size_t> activations;
@@ -202,5 +202,5 @@ TEST(Verify, AcceptsSplitBackward) {
   EXPECT_THROW(verify(program), Error);  // weight before input
 }
 
-}  // namespace
+}  // namespace verify_test
 }  // namespace dflop

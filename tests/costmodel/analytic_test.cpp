@@ -10,7 +10,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace analytic_test {
 
 using fixtures::a100;
 using fixtures::a100_cluster;
@@ -239,5 +239,5 @@ TEST(Analytic, APassTakesNoLessThanItsLaunches) {
   EXPECT_EQ(AnalyticCostModel(spec, cluster).compute(Op::forward, stage, {}).count(), 0);
 }
 
-}  // namespace
+}  // namespace analytic_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace batch_order_test {
 
 /// One second a layer and LLM or encoder token, twice that backward; a byte a token kept; 10 bytes of state a
 /// layer; messages take 7 s.
@@ -33,18 +33,18 @@ Sample sample_of(std::int64_t encoder_tokens, std::int64_t llm_tokens) {
   return {"s", Modality::image, {{1, encoder_tokens, 1}}, 1, llm_tokens};
 }
 
-ScheduleTables tables_of(const Plan& plan, const Batch& batch, const Assignment& assignment, Bytes memory) {
+OrderTables tables_of(const Plan& plan, const Batch& batch, const Assignment& assignment, Bytes memory) {
   const Program program = lower(plan, testing::tiny_model(), batch, assignment);
-  return schedule_tables(plan, program, TokenCosts().price(program), memory);
+  return order_tables(plan, program, TokenCosts().price(program), memory);
 }
 
 // One encoder stage of 4 layers, LLM stages of 2 and 4 layers and dp 2. Microbatch 0 has LLM tokens 10 and 30
 // on the two dp ranks, microbatch 1 20 and 20; encoder tokens 3 + 5 and 1 + 1.
-TEST(ScheduleTables, AverageOverDpRanks) {
+TEST(OrderTables, AverageOverDpRanks) {
   Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 2, {2, 4}}, 2, 4);
-  plan.schedule = PipelineSchedule::eager_1f1b;
+  plan.order = OrderKind::eager_1f1b;
   const Batch batch = {sample_of(3, 10), sample_of(5, 30), sample_of(1, 20), sample_of(1, 20)};
-  const ScheduleTables tables = tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{125});
+  const OrderTables tables = tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{125});
   const auto seconds = [](std::vector<int> values) {
     std::vector<Nanoseconds> times;
     for (const int value : values) times.push_back(std::chrono::seconds(value));
@@ -63,10 +63,10 @@ TEST(ScheduleTables, AverageOverDpRanks) {
 // 2 groups with the whole encoder (40 bytes) and LLM stages of 2 and 4 layers (20 and 40). 6 microbatches of
 // 4 encoder and 10 LLM tokens. Rank 0: 105 - 60 - 5 = 40, of which 1F1B takes 2 x 10: 20 / 4 = 5 encoder
 // microbatches. Rank 1: 105 - 80 - 5 - 10 = 10: 2.
-TEST(ScheduleTables, GiveTheEncoderInBubblesWhatTheLlmLeaves) {
+TEST(OrderTables, GiveTheEncoderInBubblesWhatTheLlmLeaves) {
   Plan plan;
   plan.layout = Layout::colocated;
-  plan.schedule = PipelineSchedule::encoder_in_bubbles;
+  plan.order = OrderKind::encoder_in_bubbles;
   plan.encoder = {1, 1, 2, {4}};
   plan.llm = {1, 2, 1, {2, 4}};
   plan.microbatches = 6;
@@ -79,7 +79,7 @@ TEST(ScheduleTables, GiveTheEncoderInBubblesWhatTheLlmLeaves) {
 // zb-v depends on the durations of its batch; interleaved does not.
 TEST(OrderForBatch, IsTheSameForTheSameBatchAndFollowsItsDurations) {
   Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {1, 1, 1, 3}}, 6, 6);
-  plan.schedule = PipelineSchedule::zb_v;
+  plan.order = OrderKind::zb_v;
   plan.chunks = 2;
   Random random(4);
   const Batch batch = testing::random_batch(random, 6);
@@ -92,13 +92,13 @@ TEST(OrderForBatch, IsTheSameForTheSameBatchAndFollowsItsDurations) {
   };
   EXPECT_EQ(order(), order());
   EXPECT_NE(order(), plan_order(plan).ranks);
-  plan.schedule = PipelineSchedule::interleaved;
+  plan.order = OrderKind::interleaved;
   EXPECT_EQ(order(), plan_order(plan).ranks);
 }
 
 TEST(Price, StateOfAGroupIsThatOfAllItsStages) {
   Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {1, 2, 1, 2}}, 2, 2);
-  plan.schedule = PipelineSchedule::interleaved;
+  plan.order = OrderKind::interleaved;
   plan.chunks = 2;
   const Batch batch(2, sample_of(4, 10));
   const Program program = lower(plan, testing::tiny_model(), batch, {2, 1, {0, 1}});
@@ -109,5 +109,5 @@ TEST(Price, StateOfAGroupIsThatOfAllItsStages) {
   EXPECT_EQ(costs.model_state[2].total(), Bytes{20 + 20});
 }
 
-}  // namespace
+}  // namespace batch_order_test
 }  // namespace dflop

@@ -8,7 +8,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace communication_test {
 
 using fixtures::small_cluster;
 
@@ -143,5 +143,5 @@ TEST(Communication, HierarchyIsNeverSlowerThanARingOverTheSlowLink) {
   }
 }
 
-}  // namespace
+}  // namespace communication_test
 }  // namespace dflop

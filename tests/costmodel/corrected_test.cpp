@@ -10,7 +10,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace corrected_test {
 
 Sample sample_of(std::int64_t tiles, std::int64_t llm_tokens) {
   Sample sample;
@@ -248,5 +248,5 @@ TEST(CorrectedCostModel, TimelinesOfAnotherPlanAreRefused) {
   EXPECT_TRUE(correction.fits().empty());
 }
 
-}  // namespace
+}  // namespace corrected_test
 }  // namespace dflop

@@ -8,7 +8,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace correction_drift_test {
 
 /// Images of 1 to 9 tiles and texts of 100 to 1099 tokens; `images` of ten samples have an image.
 std::vector<Sample> draw(Random& random, int count, std::uint64_t images) {
@@ -164,5 +164,5 @@ TEST(ShapeDrift, SameSeedSameNumbers) {
   }
 }
 
-}  // namespace
+}  // namespace correction_drift_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace correction_switch_test {
 
 constexpr SwitchOptions kShort{.measure = 2, .window = 3};
 
@@ -190,5 +190,5 @@ TEST(CorrectionSwitch, RefusesWhatIsNoTime) {
   EXPECT_THROW(CorrectionSwitch({.probe = -1}), Error);
 }
 
-}  // namespace
+}  // namespace correction_switch_test
 }  // namespace dflop

@@ -12,7 +12,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace correction_test {
 
 constexpr StageKind kKind = StageKind::llm;
 constexpr Op kOp = Op::forward;
@@ -258,5 +258,5 @@ TEST(ShapeBucket, SixteenthsOfAnOctaveAndHalvesOfTheLength) {
   EXPECT_EQ(buckets_of(StageKind::llm, text), (std::vector<ShapeBucket>{{false, 159, 19}}));
 }
 
-}  // namespace
+}  // namespace correction_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace flops_test {
 
 using fixtures::llama3_8b;
 using fixtures::small_model;
@@ -88,5 +88,5 @@ TEST(Flops, FlopOfSumIsSumOfFlop) {
   }
 }
 
-}  // namespace
+}  // namespace flops_test
 }  // namespace dflop

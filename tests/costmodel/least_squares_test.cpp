@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 
 namespace dflop {
-namespace {
+namespace least_squares_test {
 
 /// exp(a t) + b at t = 0, 0.1, ... 1 for a = -1.3 and b = 0.4.
 LeastSquares decay() {
@@ -73,5 +73,5 @@ TEST(LeastSquares, RefusesAStartOutOfBounds) {
   EXPECT_THROW(minimize(problem), Error);
 }
 
-}  // namespace
+}  // namespace least_squares_test
 }  // namespace dflop

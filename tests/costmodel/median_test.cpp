@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace dflop {
-namespace {
+namespace median_test {
 
 TEST(Median, IsBetweenTheTwoInTheMiddle) {
   EXPECT_EQ(median({3}), 3);
@@ -31,5 +31,5 @@ TEST(MeanWithoutOutliers, HasWhereFewOrAllAreEqual) {
   EXPECT_EQ(mean_without_outliers({3, 3, 3, 9}), 3);
 }
 
-}  // namespace
+}  // namespace median_test
 }  // namespace dflop

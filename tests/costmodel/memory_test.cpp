@@ -7,7 +7,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace memory_test {
 
 using fixtures::small_model;
 
@@ -220,5 +220,5 @@ TEST(Memory, NoWorkNeedsNoMemory) {
   EXPECT_EQ(workspace_bytes(Op::backward, stage, small_model(), {}).count, 0);
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace dflop

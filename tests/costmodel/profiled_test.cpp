@@ -11,7 +11,7 @@
 #include "tests/traces/profile_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace profiled_test {
 
 using Below = ProfileCurve::Below;
 using fixtures::known_profile;
@@ -282,5 +282,5 @@ TEST(ProfiledCostModel, CountsWhatStaysWhileASplitBackwardRuns) {
   EXPECT_EQ(cost.workspace(Op::backward_input, stage, kWork).count, 50'000 + 2 * 36'000);
 }
 
-}  // namespace
+}  // namespace profiled_test
 }  // namespace dflop

@@ -10,7 +10,7 @@
 #include "core/program/verify.hpp"
 
 namespace dflop {
-namespace {
+namespace recorded_program_test {
 
 constexpr std::int64_t kReceive = 3;  // its row in recording()
 
@@ -187,5 +187,5 @@ TEST(RecordedProgram, RefusesWhatIsNoRun) {
   refused([](T& t) { t.spans[7].message = 1; }, "spans", "index 1 is out of range");
 }
 
-}  // namespace
+}  // namespace recorded_program_test
 }  // namespace dflop

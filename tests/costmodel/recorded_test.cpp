@@ -6,7 +6,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace recorded_test {
 
 /// A forward takes 1 s per LLM token and 3 s per encoder token, every other compute twice as long; a message
 /// or collective 1 s a byte, an optimizer step 5 s.
@@ -264,5 +264,5 @@ TEST(RescaleLinks, ChangesLatencyAndBandwidthApart) {
   EXPECT_EQ(rescaled(1, 1).message, recording().costs.message);
 }
 
-}  // namespace
+}  // namespace recorded_test
 }  // namespace dflop

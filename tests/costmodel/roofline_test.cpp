@@ -7,7 +7,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace roofline_test {
 
 using fixtures::a100;
 using fixtures::llama3_8b;
@@ -188,5 +188,5 @@ TEST(Roofline, AttentionWithoutFlashMovesItsMatrix) {
   EXPECT_DOUBLE_EQ(dropped.backward_input.count(), 14.56 + 5.2);
 }
 
-}  // namespace
+}  // namespace roofline_test
 }  // namespace dflop

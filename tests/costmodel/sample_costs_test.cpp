@@ -7,7 +7,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace sample_costs_test {
 
 /// forward = layers * (fixed + rate * tokens), backward twice that.
 class LinearCost final : public CostModel {
@@ -95,13 +95,13 @@ TEST(SampleCosts, OneStageHasOneLoad) {
 TEST(SampleCosts, RankCarriesAllItsChunks) {
   // LLM layers 1, 2, 3, 1 on ranks 0, 1, 0, 1: rank 0 carries 4. Sample 0 adds 3 * 4 * 0.5 * 50 = 300.
   Plan plan = disaggregated_plan();
-  plan.schedule = PipelineSchedule::interleaved;
+  plan.order = OrderKind::interleaved;
   plan.chunks = 2;
   plan.llm.layers = {1, 2, 3, 1};
   const SampleCosts costs = sample_costs(LinearCost(7, 0.5), plan, fixtures::small_model(), kSamples);
   EXPECT_NEAR(costs.llm_s[0], 300, 1e-9);
   EXPECT_NEAR(costs.encoder_s[0], 180, 1e-9);  // as without chunks
-  plan.schedule = PipelineSchedule::zb_v;      // ranks 0, 1, 1, 0: rank 1 carries 5
+  plan.order = OrderKind::zb_v;                // ranks 0, 1, 1, 0: rank 1 carries 5
   EXPECT_NEAR(sample_costs(LinearCost(7, 0.5), plan, fixtures::small_model(), kSamples).llm_s[0], 375, 1e-9);
 }
 
@@ -109,7 +109,7 @@ TEST(SampleCosts, ColocatedRankEncodesOneMicrobatchInPp) {
   // Encoder of 2 layers beside LLM layers 1 and 2: sample 0 adds 3 * 2 * 0.5 * 30 / 2 = 45 and 150.
   Plan plan = disaggregated_plan();
   plan.layout = Layout::colocated;
-  plan.schedule = PipelineSchedule::encoder_in_bubbles;
+  plan.order = OrderKind::encoder_in_bubbles;
   plan.encoder = {1, 1, 8, {2}};
   const SampleCosts costs = sample_costs(LinearCost(7, 0.5), plan, fixtures::small_model(), kSamples);
   EXPECT_NEAR(costs.llm_s[0], 195, 1e-9);
@@ -169,5 +169,5 @@ TEST(SampleCosts, BinCostsExceedTheirSamplesByTheFixedPartOnly) {
   EXPECT_LT(bin, added / 8 * 1.1);
 }
 
-}  // namespace
+}  // namespace sample_costs_test
 }  // namespace dflop

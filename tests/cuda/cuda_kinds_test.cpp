@@ -19,7 +19,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace cuda_kinds_test {
 
 ExecutorKind cuda_executor() {
   return {"cuda", true, [](const Plan& plan, const ModelSpec& model) -> std::unique_ptr<Executor> {
@@ -220,5 +220,5 @@ TEST(CudaWorld, RanksOnPartsOfTheGpu) {
   }
 }
 
-}  // namespace
+}  // namespace cuda_kinds_test
 }  // namespace dflop::testing

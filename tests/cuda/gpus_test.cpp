@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace dflop {
-namespace {
+namespace gpus_test {
 
 TEST(CudaDevices, SayWhatTheyAre) {
   for (const GpuInfo& device : cuda_devices()) {
@@ -15,5 +15,5 @@ TEST(CudaDevices, SayWhatTheyAre) {
   }
 }
 
-}  // namespace
+}  // namespace gpus_test
 }  // namespace dflop

@@ -2,7 +2,7 @@
 #include "tests/cuda/on_both.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace kernels_attention_test {
 
 class CudaAttention : public CudaKernelTest {
  protected:
@@ -106,5 +106,5 @@ TEST_P(CudaAttention, SmallSharedMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Precision, CudaAttention, ::testing::Values(DType::f32, DType::bf16), dtype_name);
 
-}  // namespace
+}  // namespace kernels_attention_test
 }  // namespace dflop::testing

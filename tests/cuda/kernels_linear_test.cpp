@@ -2,7 +2,7 @@
 #include "tests/cuda/on_both.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace kernels_linear_test {
 
 class CudaLinear : public CudaKernelTest {
  protected:
@@ -76,5 +76,5 @@ TEST(CudaKernels, ChecksArguments) {
   }
 }
 
-}  // namespace
+}  // namespace kernels_linear_test
 }  // namespace dflop::testing

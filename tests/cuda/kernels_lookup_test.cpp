@@ -2,7 +2,7 @@
 #include "tests/cuda/on_both.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace kernels_lookup_test {
 
 class CudaLookup : public CudaKernelTest {};
 
@@ -93,5 +93,5 @@ TEST_P(CudaLookup, CrossEntropyOfOneRankAndOfTwo) {
 
 INSTANTIATE_TEST_SUITE_P(Precision, CudaLookup, ::testing::Values(DType::f32, DType::bf16), dtype_name);
 
-}  // namespace
+}  // namespace kernels_lookup_test
 }  // namespace dflop::testing

@@ -2,7 +2,7 @@
 #include "tests/cuda/on_both.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace kernels_rows_test {
 
 class CudaRows : public CudaKernelTest {
  protected:
@@ -155,5 +155,5 @@ TEST_P(CudaRows, Pools) {
 
 INSTANTIATE_TEST_SUITE_P(Precision, CudaRows, ::testing::Values(DType::f32, DType::bf16), dtype_name);
 
-}  // namespace
+}  // namespace kernels_rows_test
 }  // namespace dflop::testing

@@ -8,9 +8,10 @@
 #include "backend/cuda/world.hpp"
 #include "backend/profile/profiler.hpp"
 #include "tests/backend/run/live_model.hpp"
+#include "traces/files/measured.hpp"
 
 namespace dflop {
-namespace {
+namespace live_cuda_test {
 
 using testing::disaggregated_plan;
 using testing::live_samples;
@@ -35,7 +36,7 @@ std::vector<NamedPlan> plans() {
   Plan full = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
   full.recomputation = Recomputation::full;
   Plan zero_bubble = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
-  zero_bubble.schedule = PipelineSchedule::zb_h1;
+  zero_bubble.order = OrderKind::zb_h1;
   Plan shards = disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 2);
   shards.sequence_parallel = true;
   return {{"one_rank", uniform_plan(1, 1, 1, 1)},
@@ -171,5 +172,5 @@ TEST(LiveCudaProfile, MeasuresAllUnits) {
   }
 }
 
-}  // namespace
+}  // namespace live_cuda_test
 }  // namespace dflop

@@ -29,11 +29,11 @@ void read_order(std::string_view text, const PipelineShape& shape) {
 }  // namespace dflop
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using dflop::PipelineSchedule;
-  const dflop::PipelineShape shapes[] = {{PipelineSchedule::one_f_one_b, 2, 1, 3},
-                                         {PipelineSchedule::interleaved, 2, 2, 2},
-                                         {PipelineSchedule::interleaved, 1, 2, 2, 1},
-                                         {PipelineSchedule::encoder_in_bubbles, 2, 1, 3}};
+  using dflop::OrderKind;
+  const dflop::PipelineShape shapes[] = {{OrderKind::one_f_one_b, 2, 1, 3},
+                                         {OrderKind::interleaved, 2, 2, 2},
+                                         {OrderKind::interleaved, 1, 2, 2, 1},
+                                         {OrderKind::encoder_in_bubbles, 2, 1, 3}};
   for (const dflop::PipelineShape& shape : shapes) {
     dflop::run_fuzz_target(data, size, [&](std::string_view text) { dflop::read_order(text, shape); });
   }

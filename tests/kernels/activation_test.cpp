@@ -7,7 +7,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace activation_test {
 
 /// Rows and columns of the output; 300 columns are more than a chunk.
 class Activation : public ::testing::TestWithParam<std::tuple<int, int>> {
@@ -91,5 +91,5 @@ TEST(ActivationLimits, AreReachedWithoutOverflow) {
   expect_limits<double>();
 }
 
-}  // namespace
+}  // namespace activation_test
 }  // namespace dflop::testing

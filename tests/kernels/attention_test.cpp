@@ -8,7 +8,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace attention_test {
 
 /// Heads and the lengths of the sequences.
 struct Case {
@@ -156,5 +156,5 @@ TEST(AttentionProperty, LargeScoresDoNotOverflow) {
   for (const double x : expected.out.data) EXPECT_TRUE(std::isfinite(x));
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace dflop::testing

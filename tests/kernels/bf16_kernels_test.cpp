@@ -10,7 +10,7 @@
 #include "kernels/dtype.hpp"
 
 namespace dflop {
-namespace {
+namespace bf16_kernels_test {
 
 std::vector<BFloat16> rounded(const std::vector<float>& values) {
   std::vector<BFloat16> all;
@@ -79,5 +79,5 @@ TEST(Bf16Kernels, LeaveOutWhatHasNoData) {
   EXPECT_EQ(dgamma[1], 12.0F);
 }
 
-}  // namespace
+}  // namespace bf16_kernels_test
 }  // namespace dflop

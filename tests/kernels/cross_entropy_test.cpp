@@ -7,7 +7,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace cross_entropy_test {
 
 struct Result {
   double loss = 0.0;
@@ -176,5 +176,5 @@ TEST(CrossEntropy, RowsWithoutTargetAreNotTrained) {
   }
 }
 
-}  // namespace
+}  // namespace cross_entropy_test
 }  // namespace dflop::testing

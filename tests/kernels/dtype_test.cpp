@@ -5,7 +5,7 @@
 #include <limits>
 
 namespace dflop {
-namespace {
+namespace dtype_test {
 
 TEST(DType, HasASizeAndSumsOfAtLeastFourBytes) {
   EXPECT_EQ(bytes_of(DType::bf16), 2U);
@@ -43,5 +43,5 @@ TEST(BFloat16, EveryValueComesBack) {
   }
 }
 
-}  // namespace
+}  // namespace dtype_test
 }  // namespace dflop

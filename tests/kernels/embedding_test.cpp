@@ -3,7 +3,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace embedding_test {
 
 // The rank holds classes 10, 11 and 12.
 TEST(Embedding, GivesTheRanksRowsAndZerosForOthers) {
@@ -47,5 +47,5 @@ TEST(Embedding, SumOverPartsOfTheVocabularyIsTheWhole) {
   }
 }
 
-}  // namespace
+}  // namespace embedding_test
 }  // namespace dflop::testing

@@ -10,7 +10,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace host_kernels_test {
 
 TEST(HostKernels, AreMadeForEveryPrecision) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
@@ -221,5 +221,5 @@ TEST(HostKernels, RefuseHeadsAndSequencesThatDoNotFit) {
   });
 }
 
-}  // namespace
+}  // namespace host_kernels_test
 }  // namespace dflop::testing

@@ -5,7 +5,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace linear_test {
 
 /// Rows, inputs and outputs.
 class Linear : public ::testing::TestWithParam<std::tuple<int, int, int>> {
@@ -67,5 +67,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
                          ::testing::Values(std::tuple(0, 3, 2), std::tuple(1, 5, 3), std::tuple(7, 1, 1),
                                            std::tuple(6, 4, 9), std::tuple(33, 17, 12)));
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace dflop::testing

@@ -6,7 +6,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace norm_test {
 
 constexpr double kEpsilon = 1e-2;  // large enough to matter
 
@@ -118,5 +118,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Norm,
                          ::testing::Values(std::tuple(0, 4), std::tuple(1, 1), std::tuple(1, 6),
                                            std::tuple(5, 3), std::tuple(4, 33)));
 
-}  // namespace
+}  // namespace norm_test
 }  // namespace dflop::testing

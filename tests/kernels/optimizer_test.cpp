@@ -3,7 +3,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace optimizer_test {
 
 struct State {
   Reals weight;
@@ -53,5 +53,5 @@ TEST(AdamW, StepsEachValueAlone) {
   }
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace dflop::testing

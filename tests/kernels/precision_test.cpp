@@ -8,7 +8,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace precision_test {
 
 using Outputs = std::vector<std::vector<double>>;
 constexpr double kRelative = 2e-6;  // some ten roundings of 2^-24 each
@@ -199,5 +199,5 @@ TEST(Precision, AdamW) {
   expect_precision(adamw_outputs<float>, adamw_outputs<double>);
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace dflop::testing

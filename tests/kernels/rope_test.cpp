@@ -5,7 +5,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace rope_test {
 
 constexpr double kBase = 100.0;
 
@@ -71,5 +71,5 @@ TEST(Rope, ScoresDependOnTheDistanceOnly) {
   EXPECT_GT(std::abs(score(12, 5) - score(12, 6)), 1e-6);
 }
 
-}  // namespace
+}  // namespace rope_test
 }  // namespace dflop::testing

@@ -3,7 +3,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace rows_test {
 
 const Reals kThree(3, 2, {1, 2, 3, 4, 5, 6});
 
@@ -73,5 +73,5 @@ TEST(Rows, AddZeroRoundAndScale) {
   EXPECT_EQ(y.data, std::vector<double>(6, 0.0));
 }
 
-}  // namespace
+}  // namespace rows_test
 }  // namespace dflop::testing

@@ -8,7 +8,7 @@
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace sequence_tiles_test {
 
 /// Offsets of up to 8 sequences of up to 300 rows, some of them empty.
 Ints random_offsets(Random& random) {
@@ -55,5 +55,5 @@ TEST(SequenceTiles, CanComeFromTheEnd) {
   EXPECT_EQ(firsts, (Ints{96, 64, 32, 0}));
 }
 
-}  // namespace
+}  // namespace sequence_tiles_test
 }  // namespace dflop::testing

@@ -10,7 +10,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace conditions_test {
 
 constexpr Nanoseconds milliseconds(std::int64_t count) {
   return Nanoseconds(count * 1'000'000);
@@ -142,5 +142,5 @@ TEST(Failures, AfterTheEndGoUnnoticed) {
   EXPECT_FALSE(run({{1, milliseconds(72), Pause::kForever}}).stalls.empty());
 }
 
-}  // namespace
+}  // namespace conditions_test
 }  // namespace dflop::testing

@@ -12,7 +12,7 @@
 #include "tests/sim/reference.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace cores_test {
 
 constexpr Instruction kForward{Op::forward, 0, 0, 0};
 constexpr Instruction kNextForward{Op::forward, 0, 1, 0};
@@ -196,5 +196,5 @@ TEST_F(CoresOfRandomPrograms, RunTheSameTwice) {
   });
 }
 
-}  // namespace
+}  // namespace cores_test
 }  // namespace dflop::testing

@@ -9,7 +9,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace critical_path_test {
 
 constexpr Instruction kForward{Op::forward, 0, 0, 0};
 constexpr Instruction kBackward{Op::backward, 0, 0, 0};
@@ -219,5 +219,5 @@ TEST(CriticalPath, RefusesATimelineThatIsNotTheRunsOwn) {
   refuses(priced.costs, simulate(priced.program, priced.costs, Detail::spans, conditions));
 }
 
-}  // namespace
+}  // namespace critical_path_test
 }  // namespace dflop::testing

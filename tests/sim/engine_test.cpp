@@ -12,7 +12,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace engine_test {
 
 constexpr Instruction kForward{Op::forward, 0, 0, 0};
 constexpr Instruction kBackward{Op::backward, 0, 0, 0};
@@ -209,5 +209,5 @@ TEST(EventQueue, KeepsTheOrderAmongManyEvents) {
   EXPECT_TRUE(queue.empty());
 }
 
-}  // namespace
+}  // namespace engine_test
 }  // namespace dflop::testing

@@ -14,7 +14,7 @@
 #include "tests/sim/random_program.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace flows_test {
 
 constexpr double kGigabyte = 1e9;  // bytes a second: a byte takes a nanosecond
 
@@ -297,5 +297,5 @@ TEST(SharedNetwork, AgreesWithSimGridOnABus) {
   EXPECT_NEAR(makespan_on_a_bus(16, 512), 18.640594, 0.008 * 18.640594);
 }
 
-}  // namespace
+}  // namespace flows_test
 }  // namespace dflop::testing

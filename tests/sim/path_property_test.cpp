@@ -10,7 +10,7 @@
 #include "tests/sim/random_program.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace path_property_test {
 
 constexpr int kPrograms = 300;
 
@@ -156,5 +156,5 @@ TEST_F(RandomPaths, OfWhatIsFreeAreNeverLonger) {
   });
 }
 
-}  // namespace
+}  // namespace path_property_test
 }  // namespace dflop::testing

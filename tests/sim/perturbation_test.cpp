@@ -8,7 +8,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace perturbation_test {
 
 PricedProgram two_stages() {
   Pipeline pipeline;
@@ -81,5 +81,5 @@ TEST(Perturbation, JitterFollowsItsSeed) {
   EXPECT_NE(drawn(1), drawn(2));
 }
 
-}  // namespace
+}  // namespace perturbation_test
 }  // namespace dflop::testing

@@ -9,7 +9,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace pipeline_test {
 
 using std::chrono::milliseconds;
 
@@ -19,7 +19,7 @@ Timeline run(const Pipeline& pipeline, Detail detail = Detail::usage) {
   return simulate(priced.program, priced.costs, detail);
 }
 
-class EqualStages : public ::testing::TestWithParam<PipelineSchedule> {};
+class EqualStages : public ::testing::TestWithParam<OrderKind> {};
 
 // The last stage begins after (p - 1) tf, works m (tf + tb) without a pause, and its last gradient needs (p -
 // 1) tb to reach stage 0: (m + p - 1)(tf + tb). All of a stage's idle time, (p - 1)(tf + tb), is bubble.
@@ -29,7 +29,7 @@ TEST_P(EqualStages, WithoutCommunicationMeetTheClosedForm) {
       Pipeline pipeline;
       pipeline.stages = p;
       pipeline.microbatches = m;
-      pipeline.schedule = GetParam();
+      pipeline.order = GetParam();
       pipeline.forward = Nanoseconds(1'000'003);
       pipeline.backward = Nanoseconds(2'000'029);
       const Timeline timeline = run(pipeline);
@@ -54,10 +54,10 @@ TEST_P(EqualStages, HoldTheActivationsOfTheirSchedule) {
     Pipeline pipeline;
     pipeline.stages = p;
     pipeline.microbatches = m;
-    pipeline.schedule = GetParam();
+    pipeline.order = GetParam();
     const Timeline timeline = run(pipeline);
     for (int s = 0; s < p; ++s) {
-      const int held = GetParam() == PipelineSchedule::gpipe ? m : std::min(m, p - s);
+      const int held = GetParam() == OrderKind::gpipe ? m : std::min(m, p - s);
       // 1,000 bytes of model state, 100 per microbatch, 10 of workspace.
       EXPECT_EQ(timeline.groups[s].peak_memory, (Bytes{1'000 + 100 * held + 10}))
           << "stage " << s << " of " << m;
@@ -67,8 +67,7 @@ TEST_P(EqualStages, HoldTheActivationsOfTheirSchedule) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, EqualStages,
-                         ::testing::Values(PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe));
+INSTANTIATE_TEST_SUITE_P(Schedules, EqualStages, ::testing::Values(OrderKind::one_f_one_b, OrderKind::gpipe));
 
 // 1 MB at 1 GB/s + 1 us = 1.001 ms per message. SimGrid 3.32, ATLAHS and ASTRA-sim agree on both makespans.
 TEST(PipelineWithCommunication, MeetsTheMakespansOfOtherSimulators) {
@@ -182,5 +181,5 @@ TEST(PipelineWithCommunication, NamesItsStagesAndSource) {
   EXPECT_TRUE(timeline.memory.empty());
 }
 
-}  // namespace
+}  // namespace pipeline_test
 }  // namespace dflop::testing

@@ -1,5 +1,5 @@
 #include "tests/sim/pipelines.hpp"
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 
 #include <cstddef>
 #include <utility>
@@ -20,7 +20,7 @@ class PipelineBuilder {
     program.stages.assign(pipeline_.stages, Stage{});
     program.works.assign(1, Work{});
     add_messages();
-    const auto steps = pipeline_steps({pipeline_.schedule, pipeline_.stages, 1, pipeline_.microbatches});
+    const auto steps = pipeline_steps({pipeline_.order, pipeline_.stages, 1, pipeline_.microbatches});
     for (int stage = 0; stage < pipeline_.stages; ++stage) add_group(stage, steps[stage]);
     return std::move(result_);
   }
@@ -44,12 +44,12 @@ class PipelineBuilder {
     }
   }
 
-  void add_group(int stage, const std::vector<ScheduleStep>& steps) {
+  void add_group(int stage, const std::vector<OrderStep>& steps) {
     Group group;
     group.first_rank = stage;
     group.stage = stage;
     group.begin = static_cast<std::int64_t>(result_.program.instructions.size());
-    for (const ScheduleStep& step : steps) {
+    for (const OrderStep& step : steps) {
       const bool backward = step.op == Op::backward;
       const int from = backward ? stage : stage - 1;  // boundary that the input comes over
       const int to = backward ? stage - 1 : stage;
@@ -63,7 +63,7 @@ class PipelineBuilder {
     result_.costs.model_state.push_back({pipeline_.model_state, {}, {}});
   }
 
-  void add(Op op, int stage, const ScheduleStep& step, std::int32_t index) {
+  void add(Op op, int stage, const OrderStep& step, std::int32_t index) {
     result_.program.instructions.push_back({op, static_cast<std::uint16_t>(stage), step.microbatch, index});
     const bool compute = is_compute(op);
     const Nanoseconds duration = op == Op::forward ? pipeline_.forward : pipeline_.backward;

@@ -15,7 +15,7 @@ PricedProgram make_program(const std::vector<std::vector<Instruction>>& lists, s
 struct Pipeline {
   int stages = 1;
   int microbatches = 1;
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  OrderKind order = OrderKind::one_f_one_b;
   Nanoseconds forward{10'000'000};
   Nanoseconds backward{20'000'000};
   Nanoseconds message{0};

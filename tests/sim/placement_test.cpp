@@ -7,7 +7,7 @@
 #include "tests/core/fixtures.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace placement_test {
 
 /// 10 ns forward and 20 ns backward, whatever the work; links of latencies only: 1 ns inside a node and 5 ns
 /// between nodes.
@@ -62,5 +62,5 @@ TEST(Placement, OfAUniformPlanChangesMessagesAndReductions) {
   EXPECT_EQ(makespan(RankOrder::replica_major), 90 + 2 * 1 + 70);
 }
 
-}  // namespace
+}  // namespace placement_test
 }  // namespace dflop::testing

@@ -11,7 +11,7 @@
 #include "tests/sim/reference.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace property_test {
 
 constexpr int kPrograms = 500;
 
@@ -163,5 +163,5 @@ TEST_F(RandomPrograms, NeverEndEarlierWithASlowerInstruction) {
   });
 }
 
-}  // namespace
+}  // namespace property_test
 }  // namespace dflop::testing

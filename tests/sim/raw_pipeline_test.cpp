@@ -11,7 +11,7 @@
 #include "tests/sim/reference.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace raw_pipeline_test {
 
 constexpr Nanoseconds kUnit{1'000'003};
 
@@ -21,8 +21,8 @@ Timeline run(const RawPipeline& pipeline, Detail detail = Detail::usage) {
 }
 
 /// A pipeline of this kind whose whole forward, input part and weight part of a rank take one unit each.
-Timeline run_units(PipelineSchedule kind, int ranks, int microbatches, Detail detail = Detail::usage) {
-  const int chunks = kind == PipelineSchedule::zb_v ? 2 : 1;
+Timeline run_units(OrderKind kind, int ranks, int microbatches, Detail detail = Detail::usage) {
+  const int chunks = kind == OrderKind::zb_v ? 2 : 1;
   const Nanoseconds step = 2 * kUnit / chunks;  // even, so that halves are whole
   return run(equal_pipeline({kind, ranks, chunks, microbatches}, step, step, step), detail);
 }
@@ -42,7 +42,7 @@ void for_each_size(const Check& check) {
 // (p - 1) tb to reach stage 0: (m + p - 1)(tf + tb), where tb is both parts of a backward.
 TEST(RawPipeline, GpipeAndOneFOneBMeetTheClosedForm) {
   for_each_size([](int p, int m) {
-    for (const PipelineSchedule kind : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b}) {
+    for (const OrderKind kind : {OrderKind::gpipe, OrderKind::one_f_one_b}) {
       const Timeline timeline =
           run(equal_pipeline({kind, p, 1, m}, Nanoseconds(101), Nanoseconds(97), Nanoseconds(55)));
       EXPECT_EQ(timeline.makespan, (m + p - 1) * Nanoseconds(101 + 97 + 55));
@@ -58,8 +58,8 @@ TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
     for (int v = 1; v <= 4; ++v) {
       for (int m = p; m <= 24; m += p) {
         const Nanoseconds both(101 + 97);
-        const Timeline timeline = run(equal_pipeline({PipelineSchedule::interleaved, p, v, m},
-                                                     Nanoseconds(101), Nanoseconds(97), Nanoseconds(0)));
+        const Timeline timeline = run(equal_pipeline({OrderKind::interleaved, p, v, m}, Nanoseconds(101),
+                                                     Nanoseconds(97), Nanoseconds(0)));
         for (const GroupUsage& usage : timeline.groups) {
           EXPECT_EQ(usage.busy, v * m * both);
           EXPECT_EQ(usage.bubble, (p - 1) * both) << "p " << p << " v " << v << " m " << m;
@@ -76,8 +76,8 @@ TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
 // It needs p microbatches to fill them.
 TEST(RawPipeline, ZbH1HasAThirdOfTheBubbleOfOneFOneB) {
   for_each_size([](int p, int m) {
-    const Timeline whole = run_units(PipelineSchedule::one_f_one_b, p, m);
-    const Timeline split = run_units(PipelineSchedule::zb_h1, p, m);
+    const Timeline whole = run_units(OrderKind::one_f_one_b, p, m);
+    const Timeline split = run_units(OrderKind::zb_h1, p, m);
     EXPECT_LE(split.makespan, whole.makespan);
     if (m < p) return;
     for (int r = 0; r < p; ++r) {
@@ -105,8 +105,8 @@ Nanoseconds span_of_rank(const Timeline& timeline, int rank) {
 // the last rank begins after p - 1: 3m + p - 1, that of ZB-H1. With fewer microbatches it is ZB-H1.
 TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
   for_each_size([](int p, int m) {
-    const Timeline timeline = run_units(PipelineSchedule::zb_h2, p, m, Detail::spans);
-    EXPECT_EQ(timeline.makespan, run_units(PipelineSchedule::zb_h1, p, m).makespan);
+    const Timeline timeline = run_units(OrderKind::zb_h2, p, m, Detail::spans);
+    EXPECT_EQ(timeline.makespan, run_units(OrderKind::zb_h1, p, m).makespan);
     if (m < 2 * p - 1) return;
     for (int r = 0; r < p; ++r) EXPECT_EQ(span_of_rank(timeline, r), timeline.groups[r].busy);
     EXPECT_EQ(timeline.makespan, (3 * m + p - 1) * 2 * kUnit);
@@ -119,8 +119,8 @@ TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
 // no rank pauses between its first and its last step, and the makespan is the shortest possible.
 TEST(RawPipeline, ZbVHasNoBubbleInsideAnyRankWithTheMemoryOfOneFOneB) {
   for_each_size([](int p, int m) {
-    const Timeline timeline = run_units(PipelineSchedule::zb_v, p, m, Detail::spans);
-    EXPECT_LE(timeline.makespan, run_units(PipelineSchedule::zb_h1, p, m).makespan);
+    const Timeline timeline = run_units(OrderKind::zb_v, p, m, Detail::spans);
+    EXPECT_LE(timeline.makespan, run_units(OrderKind::zb_h1, p, m).makespan);
     EXPECT_LE(peak_memory(timeline), Bytes{std::min(2 * p, 2 * m)});
     EXPECT_GE(timeline.makespan, (6 * m + p - 1) * kUnit);
     if (m < 2 * p - 1) return;
@@ -165,8 +165,8 @@ TEST(RawPipeline, IsBusyAsLongAsItsTablesSay) {
 // 2 stages, 1 microbatch of F 10 and B 20: 10 + message + 10 + 20 + message + 20. 5 bytes at 1 byte a
 // nanosecond after 3 ns of latency: 8.
 TEST(RawPipeline, MessagesTakeLatencyAndBandwidth) {
-  RawPipeline pipeline = equal_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 1}, Nanoseconds(10),
-                                        Nanoseconds(15), Nanoseconds(5));
+  RawPipeline pipeline =
+      equal_pipeline({OrderKind::one_f_one_b, 2, 1, 1}, Nanoseconds(10), Nanoseconds(15), Nanoseconds(5));
   EXPECT_EQ(run(pipeline).makespan, Nanoseconds(60));
   pipeline.message = same(Bytes{5});
   pipeline.link = RawLink{Seconds(Nanoseconds(3)), 1e9};
@@ -179,12 +179,12 @@ TEST(RawPipeline, MessagesTakeLatencyAndBandwidth) {
 // Stages p - 1 and p of ZB-V are on one rank: only the other 2p - 2 boundaries have messages.
 TEST(RawPipeline, StagesOfOneRankSendNothing) {
   const RawPipeline pipeline =
-      equal_pipeline({PipelineSchedule::zb_v, 3, 2, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
+      equal_pipeline({OrderKind::zb_v, 3, 2, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
   EXPECT_EQ(make_program(pipeline).program.messages.size(), 2u * 4 * 4);
-  const RawPipeline alone = equal_pipeline({PipelineSchedule::interleaved, 1, 3, 4}, Nanoseconds(1),
-                                           Nanoseconds(1), Nanoseconds(1));
+  const RawPipeline alone =
+      equal_pipeline({OrderKind::interleaved, 1, 3, 4}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
   EXPECT_TRUE(make_program(alone).program.messages.empty());
 }
 
-}  // namespace
+}  // namespace raw_pipeline_test
 }  // namespace dflop::testing

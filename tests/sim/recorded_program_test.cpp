@@ -16,7 +16,7 @@
 #include "tests/sim/random_program.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace recorded_program_test {
 
 Timeline replay(const RecordedProgram& recorded) {
   return simulate(recorded.program, recorded.costs, Detail::spans);
@@ -266,14 +266,14 @@ TEST(RecordedProgramRuns, OfPlansComeOutTheSame) {
   for (int round = 0; round < 10; ++round) {
     Plan plan = disaggregated_plan({1, 2, 2, {2, 2}}, {2, 3, 2, {2, 2, 2}}, 4, 24);
     expect_same_plan_again(random, plan);
-    plan.schedule = PipelineSchedule::zb_h1;  // whose input parts keep what full recomputation has dropped
+    plan.order = OrderKind::zb_h1;  // whose input parts keep what full recomputation has dropped
     for (const Recomputation mode : {Recomputation::full, Recomputation::none}) {
       plan.recomputation = mode;
       expect_same_plan_again(random, plan);
     }
     Plan uniform = disaggregated_plan({2, 2, 3, {4, 0}}, {2, 2, 3, {2, 4}}, 3, 20);
     uniform.layout = Layout::uniform;
-    uniform.schedule = PipelineSchedule::gpipe;
+    uniform.order = OrderKind::gpipe;
     uniform.placement = RankOrder::replica_major;
     expect_same_plan_again(random, uniform);
   }
@@ -291,7 +291,7 @@ TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
   const Program one_f_one_b = lower(plan, model, batch, assignment);
   const RecordedProgram recorded =
       recorded_program(simulate(one_f_one_b, cost.price(one_f_one_b), Detail::spans));
-  plan.schedule = PipelineSchedule::gpipe;
+  plan.order = OrderKind::gpipe;
   const Program gpipe = lower(plan, model, batch, assignment);
   PricedParts parts;
   const ProgramCosts prices = RecordedCostModel(recorded, cost).price(gpipe, parts);
@@ -303,7 +303,7 @@ TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
   EXPECT_EQ(prices.activation, expected.activation);
   EXPECT_EQ(prices.workspace, expected.workspace);
   // Split backwards were not recorded: what they keep is what the fallback says of them.
-  plan.schedule = PipelineSchedule::zb_h1;
+  plan.order = OrderKind::zb_h1;
   const Program split = lower(plan, model, batch, assignment);
   EXPECT_EQ(RecordedCostModel(recorded, cost).price(split).activation, cost.price(split).activation);
   for (const PriceSources& sources : {parts.instructions, parts.messages, parts.collectives}) {
@@ -348,5 +348,5 @@ TEST(RecordedProgramRuns, PriceAnotherPlanAsTheirCostModelDoes) {
   EXPECT_GT(parts.messages.by_shape, 0);
 }
 
-}  // namespace
+}  // namespace recorded_program_test
 }  // namespace dflop::testing

@@ -8,7 +8,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace relaxations_test {
 
 using Kind = Relaxation::Kind;
 using std::chrono::milliseconds;
@@ -100,5 +100,5 @@ TEST(Relaxations, FreeTransfersOfASharedNetwork) {
   EXPECT_EQ(makespan(Kind::free_communication), Nanoseconds(7));
 }
 
-}  // namespace
+}  // namespace relaxations_test
 }  // namespace dflop::testing

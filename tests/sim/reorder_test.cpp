@@ -14,7 +14,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace reorder_test {
 
 void expect_equal(const PricedProgram& found, const PricedProgram& expected) {
   EXPECT_EQ(found.program.instructions, expected.program.instructions);
@@ -45,15 +45,14 @@ TEST(Reorder, ToTheSameScheduleChangesNothing) {
 // Whole backwards of a raw pipeline take as long as both parts together.
 TEST(Reorder, ToAnotherScheduleIsWhatThatScheduleWouldBe) {
   Random random(4);
-  const PipelineSchedule kinds[] = {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b,
-                                    PipelineSchedule::zb_h1, PipelineSchedule::zb_h2};
+  const OrderKind kinds[] = {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::zb_h1, OrderKind::zb_h2};
   for (int p = 1; p <= 4; ++p) {
     for (int m = 1; m <= 8; ++m) {
-      RawPipeline pipeline = random_pipeline(random, {PipelineSchedule::gpipe, p, 1, m});
-      for (const PipelineSchedule from : kinds) {
+      RawPipeline pipeline = random_pipeline(random, {OrderKind::gpipe, p, 1, m});
+      for (const OrderKind from : kinds) {
         pipeline.shape.kind = from;
         const PricedProgram priced = make_program(pipeline);
-        for (const PipelineSchedule to : kinds) {
+        for (const OrderKind to : kinds) {
           if (splits_backward(to) && !splits_backward(from)) continue;
           SCOPED_TRACE(std::string(to_string(from)) + " to " + std::string(to_string(to)));
           pipeline.shape.kind = to;
@@ -68,9 +67,9 @@ TEST(Reorder, ToAnotherScheduleIsWhatThatScheduleWouldBe) {
 
 // Input parts of 60 and weight parts of 40 ns: 0.4 of each whole backward.
 TEST(Reorder, SplitsBackwardsByTheirWeightShare) {
-  for (const PipelineSchedule kind : {PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
-    RawPipeline pipeline = equal_pipeline({PipelineSchedule::one_f_one_b, 4, 1, 9}, Nanoseconds(50),
-                                          Nanoseconds(60), Nanoseconds(40));
+  for (const OrderKind kind : {OrderKind::zb_h1, OrderKind::zb_h2}) {
+    RawPipeline pipeline =
+        equal_pipeline({OrderKind::one_f_one_b, 4, 1, 9}, Nanoseconds(50), Nanoseconds(60), Nanoseconds(40));
     const PricedProgram whole = make_program(pipeline);
     const Reordering split{0, 0.4};
     pipeline.shape.kind = kind;
@@ -85,8 +84,7 @@ TEST(Reorder, SplitsBackwardsByTheirWeightShare) {
 
 TEST(Reorder, RepeatsAndDropsMicrobatches) {
   Random random(6);
-  for (const PipelineSchedule kind :
-       {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1}) {
+  for (const OrderKind kind : {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::zb_h1}) {
     for (int more = 1; more <= 11; ++more) {
       RawPipeline pipeline = random_pipeline(random, {kind, 3, 1, 4});
       const PricedProgram priced = make_program(pipeline);
@@ -119,9 +117,9 @@ TEST(Reorder, RepeatsAndDropsMicrobatches) {
 }
 
 /// Encoder and LLM with reshard, reductions and optimizer steps.
-Plan plan_of(PipelineSchedule schedule, Bytes gradient_bucket) {
+Plan plan_of(OrderKind order, Bytes gradient_bucket) {
   Plan plan = disaggregated_plan({1, 2, 2, {2, 2}}, {2, 2, 3, {3, 3}}, 5, 40);
-  plan.schedule = schedule;
+  plan.order = order;
   plan.gradient_bucket = gradient_bucket;
   return plan;
 }
@@ -129,11 +127,11 @@ Plan plan_of(PipelineSchedule schedule, Bytes gradient_bucket) {
 void turn_one_plans_schedule_into_the_other(Bytes gradient_bucket) {
   Random random(7);
   const Batch batch = random_batch(random, 40);
-  const Plan plan = plan_of(PipelineSchedule::one_f_one_b, gradient_bucket);
+  const Plan plan = plan_of(OrderKind::one_f_one_b, gradient_bucket);
   const Assignment assignment = random_assignment(random, plan, batch.size());
-  const auto priced = [&](PipelineSchedule schedule) {
+  const auto priced = [&](OrderKind order) {
     PricedProgram result;
-    result.program = lower(plan_of(schedule, gradient_bucket), tiny_model(), batch, assignment);
+    result.program = lower(plan_of(order, gradient_bucket), tiny_model(), batch, assignment);
     result.costs.instruction.assign(result.program.instructions.size(), Nanoseconds(0));
     result.costs.activation.resize(result.program.instructions.size());
     result.costs.workspace.resize(result.program.instructions.size());
@@ -151,13 +149,13 @@ void turn_one_plans_schedule_into_the_other(Bytes gradient_bucket) {
     result.costs.model_state.resize(result.program.groups.size());
     return result;
   };
-  const PricedProgram gpipe = priced(PipelineSchedule::gpipe);
-  const PricedProgram one_f_one_b = priced(PipelineSchedule::one_f_one_b);
+  const PricedProgram gpipe = priced(OrderKind::gpipe);
+  const PricedProgram one_f_one_b = priced(OrderKind::one_f_one_b);
   expect_equal(reorder(gpipe.program, gpipe.costs,
-                       scheduled_order(gpipe.program, gpipe.costs, PipelineSchedule::one_f_one_b)),
+                       scheduled_order(gpipe.program, gpipe.costs, OrderKind::one_f_one_b)),
                one_f_one_b);
   expect_equal(reorder(one_f_one_b.program, one_f_one_b.costs,
-                       scheduled_order(one_f_one_b.program, one_f_one_b.costs, PipelineSchedule::gpipe)),
+                       scheduled_order(one_f_one_b.program, one_f_one_b.costs, OrderKind::gpipe)),
                gpipe);
 }
 
@@ -260,8 +258,8 @@ TEST(Reorder, RefusesOrdersThatDoNotFit) {
 
 TEST(Reorder, RefusesSchedulesThatDoNotFit) {
   Random random(1);
-  const PricedProgram priced = make_program(random_pipeline(random, {PipelineSchedule::zb_v, 2, 2, 3}));
-  const auto refused = [&](const Program& program, PipelineSchedule kind, const std::string& text) {
+  const PricedProgram priced = make_program(random_pipeline(random, {OrderKind::zb_v, 2, 2, 3}));
+  const auto refused = [&](const Program& program, OrderKind kind, const std::string& text) {
     try {
       scheduled_order(program, priced.costs, kind);
       ADD_FAILURE() << "expected an error with '" << text << "'";
@@ -269,17 +267,17 @@ TEST(Reorder, RefusesSchedulesThatDoNotFit) {
       EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
     }
   };
-  refused(priced.program, PipelineSchedule::gpipe, "expected 1 for gpipe, found 2");
-  refused(priced.program, PipelineSchedule::interleaved, "multiple of the 2 stages");
+  refused(priced.program, OrderKind::gpipe, "expected 1 for gpipe, found 2");
+  refused(priced.program, OrderKind::interleaved, "multiple of the 2 stages");
   Program other = priced.program;
   other.groups[0].stage = 2;
-  refused(other, PipelineSchedule::zb_v, "found 2 ranks with groups");
+  refused(other, OrderKind::zb_v, "found 2 ranks with groups");
   other.groups[0].stage = 1;
   other.groups[1].stage = 0;
-  refused(other, PipelineSchedule::zb_v, "expected stage 1 on pipeline rank 1 for zb-v, found it on 0");
+  refused(other, OrderKind::zb_v, "expected stage 1 on pipeline rank 1 for zb-v, found it on 0");
   other.groups[0].stage = 0;
-  refused(other, PipelineSchedule::zb_v, "the order of the other groups of pipeline rank 0");
+  refused(other, OrderKind::zb_v, "the order of the other groups of pipeline rank 0");
 }
 
-}  // namespace
+}  // namespace reorder_test
 }  // namespace dflop::testing

@@ -6,7 +6,7 @@
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace sim_executor_test {
 
 /// Forward 10 ms, every other compute 20 ms, messages 3 ms; memory as in Pipeline.
 class ConstantCost final : public CostModel {
@@ -40,5 +40,5 @@ TEST(SimExecutor, SimulatesWithTheCostsOfAModel) {
   }
 }
 
-}  // namespace
+}  // namespace sim_executor_test
 }  // namespace dflop::testing

@@ -3,7 +3,7 @@
 #include "tests/backend/contract/executor.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace simulator_kinds_test {
 
 ExecutorKind simulator(const std::string& name, const Conditions& conditions) {
   return {name, false, [conditions](const Plan&, const ModelSpec&) -> std::unique_ptr<Executor> {
@@ -16,5 +16,5 @@ INSTANTIATE_TEST_SUITE_P(Simulator, ExecutorContract,
                                            simulator("cores", Conditions{.cores = 2})),
                          ExecutorName{});
 
-}  // namespace
+}  // namespace simulator_kinds_test
 }  // namespace dflop::testing

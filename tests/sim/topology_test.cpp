@@ -11,7 +11,7 @@
 #include "sim/network/flows.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace topology_test {
 
 /// 1 GB/s inside a node with 10 ns, 0.25 GB/s between nodes with 40 ns: bytes take 1 or 4 ns.
 ClusterSpec cluster(int nodes, int gpus_per_node) {
@@ -147,5 +147,5 @@ TEST(ClusterNetwork, AlgorithmsByHand) {
   EXPECT_EQ(time(CollectiveAlgorithm::fastest), 3100);
 }
 
-}  // namespace
+}  // namespace topology_test
 }  // namespace dflop::testing

@@ -12,7 +12,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace assignment_solvers_test {
 
 using testing::RandomItems;
 
@@ -135,8 +135,8 @@ TEST(AssignmentSolvers, LieBetweenBoundAndBruteForceForTheMakespan) {
     const BinProblem& bins = data.problem;
     const int encoder_dp = bins.shared_encoder ? 1 + static_cast<int>(random.below(2)) : 0;
     const LoadPipeline pipeline = simple_load_pipeline(
-        {PipelineSchedule::one_f_one_b, 2 + static_cast<int>(random.below(2)), 1, bins.microbatches()}, 1,
-        bins.dp, encoder_dp, 2.0);
+        {OrderKind::one_f_one_b, 2 + static_cast<int>(random.below(2)), 1, bins.microbatches()}, 1, bins.dp,
+        encoder_dp, 2.0);
     const AssignmentProblem problem{bins, &pipeline, {bins.encoder_s, bins.llm_s}};
     const double best = optimum(problem);
     for (const Method& method : methods()) {
@@ -181,8 +181,7 @@ struct OrdinaryBatch {
       encoder_s.push_back(llm_s.back() * random.uniform() / 2);
     }
     bins = {encoder_s, llm_s, 16, 2};
-    pipeline =
-        simple_load_pipeline({PipelineSchedule::one_f_one_b, 3, 1, bins.microbatches()}, 1, bins.dp, 0, 2.0);
+    pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 3, 1, bins.microbatches()}, 1, bins.dp, 0, 2.0);
   }
   OrdinaryBatch(const OrdinaryBatch&) = delete;
 
@@ -262,7 +261,7 @@ int count_reports(const Method& method, const AssignmentProblem& problem) {
 TEST(AssignmentSolvers, ReportOnlyBetterAssignments) {
   const LargeProblem data(5);
   const BinProblem& bins = data.problem.bins;
-  const PipelineShape shape{PipelineSchedule::one_f_one_b, 3, 1, bins.microbatches()};
+  const PipelineShape shape{OrderKind::one_f_one_b, 3, 1, bins.microbatches()};
   const LoadPipeline pipeline = simple_load_pipeline(shape, 1, bins.dp, 1, 2.0);
   const AssignmentProblem makespan{bins, &pipeline, {bins.encoder_s, bins.llm_s}};
   for (const Method& method : methods()) {
@@ -326,7 +325,7 @@ TEST(AssignmentSolvers, ABoundAboveTheMakespanProvesNothing) {
   const RandomItems items(random, 8, false);
   const BinProblem bins{items.encoder_s, items.llm_s, 4};
   const auto pipeline = [&](double backward) {
-    return simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 4}, 1, 1, 0, backward);
+    return simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 4}, 1, 1, 0, backward);
   };
   const LoadPipeline searched = pipeline(2);
   MakespanBounds bounds(pipeline(20));
@@ -366,5 +365,5 @@ TEST(AssignmentSolvers, RefuseFewerItemsThanBins) {
   }
 }
 
-}  // namespace
+}  // namespace assignment_solvers_test
 }  // namespace dflop

@@ -5,7 +5,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace bins_test {
 
 TEST(Bins, LargestLoadIsTheLargestOfBothDimensions) {
   const std::vector<double> encoder = {1, 2, 4};
@@ -76,5 +76,5 @@ TEST(Bins, OrderIsByTheLargerTimeAndStable) {
   EXPECT_EQ(by_falling_size({encoder, llm, 2}), (std::vector<std::int32_t>{1, 0, 2, 3}));
 }
 
-}  // namespace
+}  // namespace bins_test
 }  // namespace dflop

@@ -8,7 +8,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace cap_table_test {
 
 struct CappedItems {
   std::vector<double> time;
@@ -102,5 +102,5 @@ TEST(CapTable, SaysWhatIsPlainlyImpossible) {
   EXPECT_NE(impossible_cap(problem), std::nullopt);
 }
 
-}  // namespace
+}  // namespace cap_table_test
 }  // namespace dflop

@@ -13,7 +13,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace dflop_planner_test {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
@@ -31,8 +31,8 @@ struct Case {
   Case(std::uint64_t seed, int profiled, int samples = 12) : gbs(samples) {
     Random random(seed);
     model.llm.layers += static_cast<int>(seed % 2);
-    profile = testing::random_batch(random, profiled);
-    for (int i = 0; i < 2; ++i) batches.push_back(testing::random_batch(random, gbs));
+    profile = testing::small_random_batch(random, profiled);
+    for (int i = 0; i < 2; ++i) batches.push_back(testing::small_random_batch(random, gbs));
     cost.token_s = 1e-4 * (1 + static_cast<double>(random.below(9)));
     cost.embedding_layers = static_cast<int>(random.below(4));
     cost.head_layers = static_cast<int>(random.below(4));
@@ -194,7 +194,7 @@ TEST(DflopPlanner, TakesMoreMicrobatchesWhereFewerDoNotFit) {
 TEST(DflopPlanner, CarriesTheOptions) {
   const Case c(1, 20);
   PlanRequest request = c.request();
-  request.options.schedule = PipelineSchedule::gpipe;
+  request.options.order = OrderKind::gpipe;
   request.options.recomputation = Recomputation::selective;
   request.options.zero1 = false;
   request.options.sequence_parallel = false;
@@ -205,7 +205,7 @@ TEST(DflopPlanner, CarriesTheOptions) {
   EXPECT_EQ(result.plan->model, "small");
   EXPECT_EQ(result.plan->cluster, "small");
   EXPECT_EQ(result.plan->gbs, 12);
-  EXPECT_EQ(result.plan->schedule, PipelineSchedule::gpipe);
+  EXPECT_EQ(result.plan->order, OrderKind::gpipe);
   EXPECT_EQ(result.plan->recomputation, Recomputation::selective);
   EXPECT_EQ(result.plan->gradient_bucket, Bytes{1'000});
   EXPECT_FALSE(result.plan->zero1);
@@ -224,7 +224,7 @@ TEST(DflopPlanner, GivesTheSamePlanOnOneThread) {
 TEST(DflopPlanner, RefusesSchedulesOfSeveralChunks) {
   const Case c(3, 20);
   PlanRequest request = c.request();
-  request.options.schedule = PipelineSchedule::zb_v;
+  request.options.order = OrderKind::zb_v;
   request.options.chunks = 2;
   try {
     DflopPlanner().plan(request);
@@ -294,5 +294,5 @@ TEST(DflopPlanner, ItemsAreAtMost256FromLargeToSmall) {
   EXPECT_EQ(planning_items(std::span(profile).first(100)).size(), 100u);
 }
 
-}  // namespace
+}  // namespace dflop_planner_test
 }  // namespace dflop

@@ -8,7 +8,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace exchange_kernel_test {
 
 struct RandomOffers {
   std::vector<float> encoder;
@@ -71,5 +71,5 @@ TEST(ExchangeKernel, FindsTheBestOfAll) {
   EXPECT_LT(found, 2000);
 }
 
-}  // namespace
+}  // namespace exchange_kernel_test
 }  // namespace dflop

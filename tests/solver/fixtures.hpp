@@ -78,7 +78,7 @@ inline Sample small_sample(std::int64_t tiles, std::int64_t llm_tokens) {
   return sample;
 }
 
-inline Batch random_batch(Random& random, int samples) {
+inline Batch small_random_batch(Random& random, int samples) {
   Batch batch;
   for (int i = 0; i < samples; ++i) {
     const std::int64_t tiles = static_cast<std::int64_t>(random.below(8));

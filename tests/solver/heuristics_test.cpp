@@ -11,7 +11,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace heuristics_test {
 
 TEST(Lpt, WorkedExample) {
   const std::vector<double> encoder = {0, 6, 2, 3};
@@ -166,5 +166,5 @@ TEST(ArrangeBins, OnlyRenames) {
   }
 }
 
-}  // namespace
+}  // namespace heuristics_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace ilp_test {
 
 const SolveLimits kManyNodes{0, 1'000'000};
 
@@ -181,5 +181,5 @@ TEST(Ilp, SeveralThreadsGetTheAnswersOfOne) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-}  // namespace
+}  // namespace ilp_test
 }  // namespace dflop

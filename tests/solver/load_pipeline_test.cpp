@@ -11,19 +11,19 @@
 #include "tests/core/pipelines.hpp"
 
 namespace dflop {
-namespace {
+namespace load_pipeline_test {
 
 // 1F1B of equal microbatches (Narayanan et al. 2021): (M + p - 1) (forward + backward), here (6 + 3 - 1) (1 +
 // 2).
 TEST(LoadPipeline, EqualMicrobatchesTakeTheClosedForm) {
-  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 3, 1, 6}, 1, 1, 1, 2.0);
+  const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 3, 1, 6}, 1, 1, 1, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {std::vector<double>(6, 1.0), std::vector<double>(6, 1.0)}), 24.0);
 }
 
 // One encoder chain for two dp ranks, two encoder ranks, one LLM stage, one microbatch. Encoder load 2 + 4
 // over two ranks takes 3 forward and 6 backward; LLM rank 1 is the slower with 5 and 10: 3 + 5 + 10 + 6.
 TEST(LoadPipeline, SharedEncoderWaitsForEveryDpRank) {
-  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 1}, 1, 2, 2, 2.0);
+  const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 1}, 1, 2, 2, 2.0);
   const std::vector<double> encoder_s = {2, 4};
   const std::vector<double> llm_s = {1, 5};
   const std::vector<std::int32_t> bin = {0, 1};
@@ -35,7 +35,7 @@ TEST(LoadPipeline, SharedEncoderWaitsForEveryDpRank) {
 // With an encoder in each replica the makespan is that of the slowest: rank 0 takes (2 + 1) * 3, rank 1 (4 +
 // 5) * 3.
 TEST(LoadPipeline, ReplicasAreIndependent) {
-  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 1}, 1, 2, 0, 2.0);
+  const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 1}, 1, 2, 0, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{2, 4}, {1, 5}}), 27.0);
 }
 
@@ -43,7 +43,7 @@ TEST(LoadPipeline, ReplicasAreIndependent) {
 TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {
-    const PipelineSchedule kind = testing::draw_order(random, testing::reads_no_tables);
+    const OrderKind kind = testing::draw_order(random, testing::reads_no_tables);
     PipelineShape shape{kind, 1 + static_cast<int>(random.below(5)), 1,
                         1 + static_cast<int>(random.below(9))};
     if (traits(kind).has_chunks()) shape.chunks = 1 + static_cast<int>(random.below(3));
@@ -85,5 +85,5 @@ TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
   }
 }
 
-}  // namespace
+}  // namespace load_pipeline_test
 }  // namespace dflop

@@ -8,7 +8,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace local_search_test {
 
 /// Heavy-tailed items as those of multimodal data: tiles of one encoder time, LLM times that grow with them.
 struct HeavyTail {
@@ -187,5 +187,5 @@ TEST(BinSearch, AStopEndsALargeExchangeEarly) {
   EXPECT_EQ(search.tries(), 320'256);
 }
 
-}  // namespace
+}  // namespace local_search_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 #include "tests/core/pipelines.hpp"
 
 namespace dflop {
-namespace {
+namespace makespan_bound_test {
 
 int pick(Random& random, int most) {
   return static_cast<int>(1 + random.below(static_cast<std::uint64_t>(most)));
@@ -83,7 +83,7 @@ Case random_case(Random& random) {
 // microbatch takes 6 l1, and the last backward follows: T >= 6 l1 + 2 l2 = 60 - 4 l2. Both are 44 for l2 = 4,
 // which the pipeline runs in 44; and 4/5 of the one and 1/5 of the other are 44 for any l2.
 TEST(MakespanBound, IsTheValueOfTheLinearProgram) {
-  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0);
+  const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0);
   MakespanBounds bounds(pipeline);
   const std::vector<double> encoder_s(100, 0.0);
   const std::vector<double> llm_s(100, 0.1);
@@ -98,7 +98,7 @@ TEST(MakespanBound, IsTheValueOfTheLinearProgram) {
 // One item of 4 in a pipeline of two ranks takes 4 + 4 + 8 + 8 wherever it goes, more than all work of a
 // rank.
 TEST(MakespanBound, HoldsTheWayOfTheLargestItem) {
-  const LoadPipeline pipeline = simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 8}, 0, 1, 0, 2.0);
+  const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 8}, 0, 1, 0, 2.0);
   const std::vector<double> encoder_s(9, 0.0);
   std::vector<double> llm_s(9, 0.1);
   llm_s[5] = 4;
@@ -164,7 +164,7 @@ TEST(MakespanBound, NeedsNoTrustInTheSolver) {
 }
 
 TEST(MakespanBound, PassesOverPathsOfAnotherPipeline) {
-  MakespanBounds bounds(simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0));
+  MakespanBounds bounds(simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0));
   bounds.use({{1, 1, 1}, std::vector<double>(8, 0.5)});
   bounds.use({{1, 1}, std::vector<double>(9, 0.5)});
   EXPECT_TRUE(bounds.flows().empty());
@@ -172,7 +172,7 @@ TEST(MakespanBound, PassesOverPathsOfAnotherPipeline) {
 
 TEST(MakespanBound, IsNoneWithoutAFloor) {
   const std::vector<double> values(4, 1.0);
-  MakespanBounds bounds(simple_load_pipeline({PipelineSchedule::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0),
+  MakespanBounds bounds(simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0),
                         BoundKind::none);
   bounds.prepare({values, values});
   EXPECT_EQ(bounds.bound({values, values}).kind, BoundKind::none);
@@ -201,5 +201,5 @@ TEST(MakespanBound, CanBeSharedByThreads) {
   EXPECT_EQ(std::accumulate(wrong.begin(), wrong.end(), 0), 0);
 }
 
-}  // namespace
+}  // namespace makespan_bound_test
 }  // namespace dflop

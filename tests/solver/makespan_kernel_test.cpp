@@ -8,7 +8,7 @@
 #include "makespan_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace makespan_kernel_test {
 
 using testing::group_values;
 using testing::random_load_pipeline;
@@ -117,10 +117,10 @@ TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
 }
 
 TEST(MakespanKernel, OnlyWhatSharesSomethingIsOneGroup) {
-  const PipelineShape shape{PipelineSchedule::one_f_one_b, 3, 1, 4};
+  const PipelineShape shape{OrderKind::one_f_one_b, 3, 1, 4};
   EXPECT_EQ(MakespanKernel(simple_load_pipeline(shape, 1, 3, 0, 2.0)).groups(), 3);
   EXPECT_EQ(MakespanKernel(simple_load_pipeline(shape, 1, 3, 2, 2.0)).groups(), 1);
 }
 
-}  // namespace
+}  // namespace makespan_kernel_test
 }  // namespace dflop

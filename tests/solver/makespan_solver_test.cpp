@@ -14,7 +14,7 @@
 #include "solver/makespan/search.hpp"
 
 namespace dflop {
-namespace {
+namespace makespan_solver_test {
 
 using testing::random_load_pipeline;
 
@@ -140,14 +140,14 @@ TEST(MakespanSolver, LiesBetweenBoundAndBruteForceUnderCaps) {
 }
 
 /// 1F1B with an encoder stage of four.
-LoadPipeline simple(PipelineSchedule kind, int dp, int encoder_dp, int microbatches) {
+LoadPipeline simple(OrderKind kind, int dp, int encoder_dp, int microbatches) {
   return simple_load_pipeline({kind, 4, 1, microbatches}, 1, dp, encoder_dp, 2.0);
 }
 
 TEST(MakespanSolver, IsBetterThanBalancedBinsForEverySchedule) {
   Random random(3);
-  for (const auto kind : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b,
-                          PipelineSchedule::interleaved, PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
+  for (const auto kind : {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::interleaved, OrderKind::zb_h1,
+                          OrderKind::zb_h2}) {
     for (const int encoder_dp : {0, 2}) {
       const RandomMakespan data(random, simple(kind, 2, encoder_dp, 8), 128, true);
       const AssignmentSolution bins = find_method("local-search").solve(data.problem, {1, 2000});
@@ -162,7 +162,7 @@ TEST(MakespanSolver, IsBetterThanBalancedBinsForEverySchedule) {
 
 TEST(MakespanSolver, TheSameInEightThreads) {
   Random random(4);
-  const RandomMakespan data(random, simple(PipelineSchedule::one_f_one_b, 3, 0, 8), 200, true);
+  const RandomMakespan data(random, simple(OrderKind::one_f_one_b, 3, 0, 8), 200, true);
   const Method& method = find_method("auto");
   const AssignmentSolution alone = method.solve(data.problem, {7, 1000});
   std::vector<AssignmentSolution> solutions(8);
@@ -177,7 +177,7 @@ TEST(MakespanSolver, TheSameInEightThreads) {
 
 TEST(MakespanSolver, ReportsEachBetterAssignmentAndStops) {
   Random random(5);
-  const RandomMakespan data(random, simple(PipelineSchedule::one_f_one_b, 2, 0, 8), 100, true);
+  const RandomMakespan data(random, simple(OrderKind::one_f_one_b, 2, 0, 8), 100, true);
   double last = std::numeric_limits<double>::infinity();
   int reports = 0;
   std::stop_source stop;
@@ -199,7 +199,7 @@ TEST(MakespanSolver, ReportsEachBetterAssignmentAndStops) {
 
 TEST(MakespanSolver, ACapBelowAnItemIsInfeasible) {
   Random random(6);
-  RandomMakespan data(random, simple(PipelineSchedule::one_f_one_b, 1, 0, 4), 20, true);
+  RandomMakespan data(random, simple(OrderKind::one_f_one_b, 1, 0, 4), 20, true);
   data.tokens[17] = 1000;
   const AssignmentSolution solution = find_method("makespan").solve(data.problem, {});
   EXPECT_EQ(solution.status, ScheduleStatus::infeasible);
@@ -209,7 +209,7 @@ TEST(MakespanSolver, ACapBelowAnItemIsInfeasible) {
 // Four items in two pairs of like ones, for two replicas of two microbatches: a pair is a cell, and each
 // replica gets one of it.
 TEST(MeanReplicaStart, DealsLikeItemsToTheReplicas) {
-  const LoadPipeline pipeline = simple(PipelineSchedule::one_f_one_b, 2, 0, 2);
+  const LoadPipeline pipeline = simple(OrderKind::one_f_one_b, 2, 0, 2);
   const std::vector<double> encoder_s = {1, 5, 1, 5};
   const std::vector<double> llm_s = {1, 5, 1, 5};
   const AssignmentProblem problem{{encoder_s, llm_s, 4, 2}, &pipeline, {encoder_s, llm_s}};
@@ -225,7 +225,7 @@ TEST(MeanReplicaStart, DealsLikeItemsToTheReplicas) {
 // One microbatch, two replicas: 64 items make cells of four. The largest is in a cell with three small ones,
 // and its replica gets one of these as well, so that both have 32.
 TEST(MeanReplicaStart, DealsAsManyOfACellToEachReplica) {
-  const LoadPipeline pipeline = simple(PipelineSchedule::one_f_one_b, 2, 0, 1);
+  const LoadPipeline pipeline = simple(OrderKind::one_f_one_b, 2, 0, 1);
   const std::vector<double> encoder_s(64, 0.0);
   std::vector<double> llm_s(64, 1.0);
   llm_s[5] = 10;
@@ -269,5 +269,5 @@ TEST(ExchangeFilter, RulesOutNothingThatHelps) {
   EXPECT_GT(left_out, 1000);
 }
 
-}  // namespace
+}  // namespace makespan_solver_test
 }  // namespace dflop

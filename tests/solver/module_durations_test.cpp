@@ -11,7 +11,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace module_durations_test {
 
 TEST(ShareGrid, HasEightStepsAnOctave) {
   std::vector<std::int64_t> values;
@@ -31,7 +31,8 @@ TEST(ShareGrid, FindsTheFirstThatIsNotLess) {
 TEST(ItemBundles, SharesAreNoMoreThanTheMeanOfTheirItems) {
   Random random(6);
   for (int round = 0; round < 200; ++round) {
-    const std::vector<Sample> items = testing::random_batch(random, 1 + static_cast<int>(random.below(40)));
+    const std::vector<Sample> items =
+        testing::small_random_batch(random, 1 + static_cast<int>(random.below(40)));
     const int gbs = 1 + static_cast<int>(random.below(500));
     const std::int64_t shares = 1 + static_cast<std::int64_t>(random.below(5000));
     for (const BundleBy by : {BundleBy::mean, BundleBy::least}) {
@@ -66,7 +67,7 @@ void expect_from_below(const CostModel& cost, std::uint64_t seed) {
   Random random(seed);
   const ModelSpec model = fixtures::small_model();
   const ClusterSpec cluster = testing::small_cluster(2, 4, 0);
-  const std::vector<Sample> items = testing::random_batch(random, 60);
+  const std::vector<Sample> items = testing::small_random_batch(random, 60);
   const SimExecutor executor;
   const PlanRequest request{{model, cluster, cost}, executor, 40, items, {}, 1, {}, {}};
   const PlanningItems planning(items, cost);
@@ -136,5 +137,5 @@ TEST(ModuleChoices, PipelinesOfOneKindHaveTheSameSlowestStages) {
   EXPECT_EQ(llm.kinds[kind(1, 4)].size(), 2u);
 }
 
-}  // namespace
+}  // namespace module_durations_test
 }  // namespace dflop

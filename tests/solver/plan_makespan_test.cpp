@@ -13,7 +13,7 @@
 #include "tests/solver/threads.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace plan_makespan_test {
 
 struct Batches {
   ClusterSpec cluster = tiny_cluster();
@@ -117,5 +117,5 @@ TEST(PlanMakespan, ThreadsShareKnownPaths) {
   }
 }
 
-}  // namespace
+}  // namespace plan_makespan_test
 }  // namespace dflop::testing

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace plan_memory_test {
 
 /// Memory of which no two parts are alike: stages with embedding or head hold more, and every op needs its
 /// own.
@@ -39,14 +39,14 @@ TEST(PlanMemory, IsThatOfARun) {
     Plan plan = testing::disaggregated_plan(model, 0, pick(4), pick(4), pick(6));
     plan.encoder = {1, pick(3), plan.encoder.dp, {}};
     plan.llm = {2, pick(3), plan.llm.dp, {}};
-    plan.schedule = pipeline_orders()[random.below(pipeline_orders().size())].kind;
-    plan.chunks = traits(plan.schedule).has_chunks() ? 2 : 1;
-    if (traits(plan.schedule).in_rounds) plan.microbatches *= plan.llm.pp;
+    plan.order = pipeline_orders()[random.below(pipeline_orders().size())].kind;
+    plan.chunks = traits(plan.order).has_chunks() ? 2 : 1;
+    if (traits(plan.order).in_rounds) plan.microbatches *= plan.llm.pp;
     if (!memory_needs_no_run(plan)) continue;
     plan.encoder.layers = split_layers(4, plan.encoder.pp);
     plan.llm.layers = split_layers(6, plan.llm.pp * plan.chunks);
     plan.gbs = plan.bins() + pick(20);
-    const Batch batch = testing::random_batch(random, plan.gbs);
+    const Batch batch = testing::small_random_batch(random, plan.gbs);
     const Assignment assignment = random_assignment(batch.size(), plan, 1, round);
     const Timeline timeline =
         executor.run(make_iteration({model, cluster, cost}, plan, batch, assignment), Detail::usage);
@@ -59,12 +59,12 @@ TEST(PlanMemory, IsThatOfARun) {
 TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
   Plan plan;
   EXPECT_TRUE(memory_needs_no_run(plan));
-  plan.schedule = PipelineSchedule::eager_1f1b;
+  plan.order = OrderKind::eager_1f1b;
   EXPECT_FALSE(memory_needs_no_run(plan));
-  plan.schedule = PipelineSchedule::one_f_one_b;
+  plan.order = OrderKind::one_f_one_b;
   plan.layout = Layout::uniform;
   EXPECT_FALSE(memory_needs_no_run(plan));
 }
 
-}  // namespace
+}  // namespace plan_memory_test
 }  // namespace dflop

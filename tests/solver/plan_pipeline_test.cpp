@@ -15,7 +15,7 @@
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace plan_pipeline_test {
 
 /// A GPU on which the tiny model's passes take some microseconds, of which launches are a part, as messages
 /// are.
@@ -45,13 +45,13 @@ template <typename Check>
 void for_each_run(const CostModel& cost, const Check& check) {
   Random random(7);
   const ClusterSpec cluster = slow_cluster();
-  for (const PipelineSchedule schedule : all_pipeline_orders()) {
+  for (const OrderKind order : all_order_kinds()) {
     for (const Layout layout : all_of<Layout>()) {
-      if (!fits(traits(schedule), layout)) continue;
+      if (!fits(traits(order), layout)) continue;
       for (int round = 0; round < 60; ++round) {
-        SCOPED_TRACE(std::string(to_string(schedule)) + " " + std::string(to_string(layout)) + " " +
+        SCOPED_TRACE(std::string(to_string(order)) + " " + std::string(to_string(layout)) + " " +
                      std::to_string(round));
-        SimulatedPlan run{random_plan(random, schedule, layout), {}, {}, 0, {}, {}};
+        SimulatedPlan run{random_plan(random, order, layout), {}, {}, 0, {}, {}};
         if (round % 3 == 0) run.plan.encoder.dp = layout == Layout::disaggregated ? 1 : run.plan.encoder.dp;
         run.batch = random_batch(random, run.plan.gbs);
         if (round % 2 == 0) {
@@ -87,8 +87,8 @@ TEST(PlanPipeline, FloorIsNeverAboveTheSimulation) {
   int runs = 0;
   for_each_run([&](const SimulatedPlan& run) {
     EXPECT_EQ(run.pipeline.bound,
-              reads_tables(run.plan.schedule) ? BoundKind::simple : BoundKind::linear_program);
-    if (reads_tables(run.plan.schedule)) return;
+              reads_tables(run.plan.order) ? BoundKind::simple : BoundKind::linear_program);
+    if (reads_tables(run.plan.order)) return;
     const double floor = makespan(run.pipeline.floor, run.floor_loads);
     EXPECT_LE(floor, run.simulated_s);
     part += floor / run.simulated_s;
@@ -152,7 +152,7 @@ TEST(PlanPipeline, IsNearTheSimulationOfSamplesThatTakeLonger) {
     const double predicted = makespan(run.pipeline.pipeline, run.loads);
     const double floor = makespan(run.pipeline.floor, run.floor_loads);
     EXPECT_GE(predicted, 0.999 * floor);
-    if (!reads_tables(run.plan.schedule)) {
+    if (!reads_tables(run.plan.order)) {
       EXPECT_LE(floor, run.simulated_s);
     }
     error += std::abs(predicted - run.simulated_s) / run.simulated_s;
@@ -255,5 +255,5 @@ TEST(PlanPipeline, HasNoBoundWhereSamplesMayTakeLessThanTheirWork) {
   EXPECT_EQ(kind(1e-6), BoundKind::linear_program);
 }
 
-}  // namespace
+}  // namespace plan_pipeline_test
 }  // namespace dflop::testing

@@ -5,7 +5,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace published_objective_test {
 
 TEST(PublishedObjective, SharesAreRounded) {
   // 5 copies cut in 2: 2.5 copies of 3, 10 and 7 are 7.5, 25 and 17.5.
@@ -38,5 +38,5 @@ TEST(PublishedObjective, WorkedByHand) {
   EXPECT_NEAR(published_objective(plan, model, cost, items).count(), (5.76 + 9.6 + 19.2) / 3, 1e-12);
 }
 
-}  // namespace
+}  // namespace published_objective_test
 }  // namespace dflop

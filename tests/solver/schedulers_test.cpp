@@ -9,7 +9,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace schedulers_test {
 
 using testing::LinearCostModel;
 
@@ -58,7 +58,7 @@ TEST(Schedulers, PutEverySampleInOneBinAndFillAll) {
       const int gbs = llm_dp * microbatches + static_cast<int>(random.below(20));
       const Plan plan = testing::disaggregated_plan(model, gbs, 1 + static_cast<int>(random.below(2)), llm_dp,
                                                     microbatches);
-      const Batch batch = testing::random_batch(random, gbs);
+      const Batch batch = testing::small_random_batch(random, gbs);
       const ScheduleRequest request{
           batch, plan, model, cost, 5, static_cast<std::uint64_t>(round), {.node_budget = 20}};
       const ScheduleResult result = scheduler->schedule(request);
@@ -208,11 +208,11 @@ TEST(RandomScheduler, DependsOnSeedAndIterationButNotOnTheSamples) {
   EXPECT_NE(random_assignment(40, plan, 1, 0), random_assignment(40, plan, 2, 0));
   Random random(1);
   for (int round = 0; round < 3; ++round) {
-    const Batch batch = testing::random_batch(random, 40);
+    const Batch batch = testing::small_random_batch(random, 40);
     const ScheduleResult result = make_scheduler("random")->schedule({batch, plan, model, cost, 1, 7, {}});
     EXPECT_EQ(result.assignment, random_assignment(40, plan, 1, 7));
   }
 }
 
-}  // namespace
+}  // namespace schedulers_test
 }  // namespace dflop

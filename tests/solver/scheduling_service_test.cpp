@@ -10,7 +10,7 @@
 #include "tests/solver/service_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace scheduling_service_test {
 
 using testing::deterministic;
 using testing::direct;
@@ -368,5 +368,5 @@ TEST(SchedulingService, NeedsADepth) {
   EXPECT_THROW(SchedulingService(service_input(make_scheduler("lpt")), deterministic(0)), Error);
 }
 
-}  // namespace
+}  // namespace scheduling_service_test
 }  // namespace dflop

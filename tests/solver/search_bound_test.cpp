@@ -10,7 +10,7 @@
 #include "tests/solver/search_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace search_bound_test {
 
 using testing::PresetSearch;
 using testing::SmallSearch;
@@ -129,5 +129,5 @@ TEST(SearchBounds, HoldForEveryAssignment) {
   EXPECT_GT(tightest, 0.98) << "a bound of zero would also hold";
 }
 
-}  // namespace
+}  // namespace search_bound_test
 }  // namespace dflop

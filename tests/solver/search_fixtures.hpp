@@ -60,7 +60,7 @@ struct SmallSearch {
         cluster(small_cluster(nodes, gpus_per_node, std::int64_t{1} << 30)),
         gbs(batch) {
     Random random(seed);
-    for (int i = 0; i < iterations; ++i) batches.push_back(random_batch(random, gbs));
+    for (int i = 0; i < iterations; ++i) batches.push_back(small_random_batch(random, gbs));
     cost.linear.pass_s = 1e-2 * static_cast<double>(random.below(5));
     cost.linear.head_layers = static_cast<int>(random.below(3));
     cost.reduction_s = 1e-2 * static_cast<double>(random.below(20));

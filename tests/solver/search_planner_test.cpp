@@ -12,7 +12,7 @@
 #include "tests/solver/search_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace search_planner_test {
 
 using testing::PresetSearch;
 using testing::SmallSearch;
@@ -182,5 +182,5 @@ TEST(SearchPlanner, RefusesBatchesOfAnotherSizeAndUnknownSchedulers) {
   EXPECT_THROW(SearchPlanner().plan(c.request()), Error);
 }
 
-}  // namespace
+}  // namespace search_planner_test
 }  // namespace dflop

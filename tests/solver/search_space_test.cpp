@@ -11,7 +11,7 @@
 #include "tests/solver/search_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace search_space_test {
 
 using testing::SmallSearch;
 
@@ -62,7 +62,7 @@ TEST(SearchSpace, LaterPiecesAreTheLargerOnes) {
 TEST(SearchSpace, PlansAreValidDifferentAndUseAllGpus) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     SmallSearch c(3, 5, 2, 4, 12, 1, seed);
-    if (seed == 1) c.search.schedules = {PipelineSchedule::gpipe, PipelineSchedule::interleaved};
+    if (seed == 1) c.search.orders = {OrderKind::gpipe, OrderKind::interleaved};
     const PlanRequest request = c.request();
     const SearchSpace space(request);
     std::vector<Plan> plans = testing::all_plans(space);
@@ -71,7 +71,7 @@ TEST(SearchSpace, PlansAreValidDifferentAndUseAllGpus) {
     for (const Plan& plan : plans) {
       EXPECT_NO_THROW(validate(plan, c.model, c.cluster)) << describe(plan);
       EXPECT_EQ(plan.ranks(), 8) << describe(plan);
-      schedules.insert(std::string(to_string(plan.schedule)));
+      schedules.insert(std::string(to_string(plan.order)));
     }
     // gpipe only where it is asked for; with schedules given, encoder-in-bubbles is not among them
     EXPECT_EQ(schedules.size(), seed == 1 ? 2u : 7u);
@@ -116,5 +116,5 @@ TEST(SearchSpace, BalancedSplitsCountTheHead) {
   EXPECT_EQ(plan->llm.layers, (std::vector<int>{4, 2}));
 }
 
-}  // namespace
+}  // namespace search_space_test
 }  // namespace dflop

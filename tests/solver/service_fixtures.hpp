@@ -39,7 +39,7 @@ inline Plan service_plan() {
 /// The batch of an iteration; the same whenever it is asked for.
 inline std::shared_ptr<const Batch> service_batch(std::uint64_t iteration, int samples = 9) {
   Random random(99, iteration);
-  return std::make_shared<const Batch>(random_batch(random, samples));
+  return std::make_shared<const Batch>(small_random_batch(random, samples));
 }
 
 /// `iterations` of them; without end if negative.

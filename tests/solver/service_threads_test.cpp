@@ -10,7 +10,7 @@
 #include "tests/solver/threads.hpp"
 
 namespace dflop {
-namespace {
+namespace service_threads_test {
 
 using testing::deterministic;
 using testing::direct;
@@ -207,5 +207,5 @@ TEST(ServicesInThreads, SchedulersPastTheirTimeLimitAreLeftBehindBeforeAnyoneAsk
   wedged->gate.count_down();
 }
 
-}  // namespace
+}  // namespace service_threads_test
 }  // namespace dflop

@@ -12,7 +12,7 @@
 #include "tests/solver/threads.hpp"
 
 namespace dflop {
-namespace {
+namespace solvers_in_threads_test {
 
 using testing::has_child;
 using testing::in_threads;
@@ -31,7 +31,7 @@ struct SharedProblem {
 
   SharedProblem(Random& random, bool makespan)
       : items(random, 9, false),
-        pipeline(simple_load_pipeline({PipelineSchedule::one_f_one_b, 3, 1, 2}, 1, 2, 1, 2.0)),
+        pipeline(simple_load_pipeline({OrderKind::one_f_one_b, 3, 1, 2}, 1, 2, 1, 2.0)),
         bounds(pipeline) {
     problem.bins = {items.encoder_s, items.llm_s, 4, 2, true};
     if (!makespan) return;
@@ -157,5 +157,5 @@ TEST(SolversInThreads, ShareTheBoundsOfAPipeline) {
     EXPECT_EQ(bounds.bound(problem->features).seconds, one_by_one.bound(problem->features).seconds);
 }
 
-}  // namespace
+}  // namespace solvers_in_threads_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace uniform_planner_test {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr UniformSplit kSplits[] = {UniformSplit::by_count, UniformSplit::encoder_first};
@@ -31,7 +31,7 @@ struct Case {
         cluster(testing::small_cluster(nodes, gpus_per_node, kGiB)),
         gbs(batch) {
     Random random(seed);
-    for (int i = 0; i < 3; ++i) batches.push_back(testing::random_batch(random, gbs));
+    for (int i = 0; i < 3; ++i) batches.push_back(testing::small_random_batch(random, gbs));
     cost.pass_s = 1e-2 * static_cast<double>(random.below(5));
   }
 
@@ -148,10 +148,10 @@ TEST(UniformPlanner, GivesTheSamePlanOnOneThread) {
 // 8 GPUs, 4 + 8 layers: pp and chunks share the layers, and interleaved ranks take whole rounds of
 // microbatches.
 TEST(UniformPlanner, CutsRanksIntoChunks) {
-  for (const PipelineSchedule schedule : {PipelineSchedule::interleaved, PipelineSchedule::zb_v}) {
+  for (const OrderKind order : {OrderKind::interleaved, OrderKind::zb_v}) {
     const Case c(4, 8, 2, 4, 16);
     PlanRequest request = c.request();
-    request.options.schedule = schedule;
+    request.options.order = order;
     request.options.chunks = 2;
     for (const UniformSplit split : kSplits) {
       const std::vector<Plan> candidates = uniform_candidates(request, split);
@@ -164,7 +164,7 @@ TEST(UniformPlanner, CutsRanksIntoChunks) {
       EXPECT_EQ(depths, (std::set<int>{1, 2, 4})) << "8 ranks of 2 chunks are more than 12 layers";
       const PlanResult result = UniformPlanner(split).plan(request);
       ASSERT_TRUE(result.plan);
-      EXPECT_EQ(result.plan->schedule, schedule);
+      EXPECT_EQ(result.plan->order, order);
     }
   }
 }
@@ -232,5 +232,5 @@ TEST(Planners, AreMadeByName) {
   }
 }
 
-}  // namespace
+}  // namespace uniform_planner_test
 }  // namespace dflop

@@ -16,7 +16,7 @@
 #include "tests/solver/threads.hpp"
 
 namespace dflop {
-namespace {
+namespace worker_process_test {
 
 using testing::in_threads;
 using testing::kThreads;
@@ -180,5 +180,5 @@ TEST(WorkerProcess, LeavesNoProcessAndNoOpenFile) {
   EXPECT_FALSE(testing::has_child());
 }
 
-}  // namespace
+}  // namespace worker_process_test
 }  // namespace dflop

@@ -12,7 +12,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace checkpoint_file_test {
 
 class CheckpointFileOnDisk : public CheckpointTest {};
 
@@ -317,5 +317,5 @@ TEST_F(CheckpointFileOnDisk, WhatCannotBeWrittenNamesPathAndReason) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-}  // namespace
+}  // namespace checkpoint_file_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace checkpoint_folder_test {
 
 namespace fs = std::filesystem;
 
@@ -202,5 +202,5 @@ TEST_F(CheckpointFolder, AKilledWriterLeavesOnlyCompleteCheckpoints) {
   EXPECT_LE(left.size(), 2U);
 }
 
-}  // namespace
+}  // namespace checkpoint_folder_test
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace correction_file_test {
 
 CorrectionFile example() {
   CorrectionFit fit;
@@ -110,5 +110,5 @@ TEST(CorrectionFile, OneFitOfAKindAndOp) {
                  {"llm backward", "twice"});
 }
 
-}  // namespace
+}  // namespace correction_file_test
 }  // namespace dflop

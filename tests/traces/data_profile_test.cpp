@@ -10,7 +10,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace {
+namespace data_profile_test {
 
 TEST(DataProfile, QuantilesInterpolate) {
   // 0, 10, .., 100 in any order: the quantile q is 100 q, and 99 % lies 0.9 of the way from 90 to 100.
@@ -107,5 +107,5 @@ TEST(DataProfile, SeriesOfSamples) {
   EXPECT_THROW(profile_data(samples, std::vector<double>{1}), Error);
 }
 
-}  // namespace
+}  // namespace data_profile_test
 }  // namespace dflop

@@ -8,7 +8,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace folder_lock_test {
 
 class FolderLockTest : public CheckpointTest {};
 
@@ -51,5 +51,5 @@ TEST_F(FolderLockTest, AFolderThatTakesNoFileIsAnError) {
   EXPECT_EQ(error.context(), path("no such folder/.lock"));
 }
 
-}  // namespace
+}  // namespace folder_lock_test
 }  // namespace dflop

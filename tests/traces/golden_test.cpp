@@ -11,7 +11,7 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace golden_test {
 
 using Row = std::map<std::string, std::string, std::less<>>;
 
@@ -171,5 +171,5 @@ TEST(Golden, Audio) {
   EXPECT_EQ(clips, 21);
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace grid_file_test {
 
 constexpr std::string_view kExample = R"({
   "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 8,
@@ -35,7 +35,7 @@ TEST(GridFile, ReadsShortFormsAndFiles) {
   EXPECT_EQ(one.layout, Layout::uniform);
   EXPECT_EQ(one.encoder, one.llm);
   EXPECT_EQ(one.llm, (ModulePlan{2, 1, 1, {}}));
-  EXPECT_EQ(one.schedule, PipelineSchedule::one_f_one_b);
+  EXPECT_EQ(one.order, OrderKind::one_f_one_b);
   EXPECT_EQ(one.recomputation, Recomputation::none);
   EXPECT_TRUE(one.zero1);
   EXPECT_TRUE(one.sequence_parallel);
@@ -46,7 +46,7 @@ TEST(GridFile, ReadsShortFormsAndFiles) {
   EXPECT_EQ(two.llm, (ModulePlan{1, 2, 2, {}}));
   EXPECT_EQ(two.microbatches, 4);
   EXPECT_EQ(two.gbs, 8);
-  EXPECT_EQ(two.schedule, PipelineSchedule::zb_h1);
+  EXPECT_EQ(two.order, OrderKind::zb_h1);
   EXPECT_EQ(two.recomputation, Recomputation::selective);
   EXPECT_FALSE(two.zero1);
   EXPECT_FALSE(two.sequence_parallel);
@@ -91,10 +91,10 @@ TEST(GridFile, TheBundledGridCoversWhatTheHostRuns) {
   EXPECT_TRUE(has([](const Plan& p) { return p.llm.dp == 2; }));
   EXPECT_TRUE(has([](const Plan& p) { return p.llm.tp == 2; }));
   EXPECT_TRUE(has([](const Plan& p) { return p.recomputation == Recomputation::full; }));
-  EXPECT_TRUE(has([](const Plan& p) { return p.schedule == PipelineSchedule::gpipe; }));
-  EXPECT_TRUE(has([](const Plan& p) { return p.schedule == PipelineSchedule::zb_h1; }));
+  EXPECT_TRUE(has([](const Plan& p) { return p.order == OrderKind::gpipe; }));
+  EXPECT_TRUE(has([](const Plan& p) { return p.order == OrderKind::zb_h1; }));
   for (const GridPlan& plan : grid.plans) EXPECT_LE(plan.plan.ranks(), 4) << plan.name;
 }
 
-}  // namespace
+}  // namespace grid_file_test
 }  // namespace dflop

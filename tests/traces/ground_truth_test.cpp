@@ -5,7 +5,7 @@
 #include "core/error.hpp"
 
 namespace dflop {
-namespace {
+namespace ground_truth_test {
 
 constexpr const char* kGpt = "gpus,global_batch,micro_batch,hidden,heads,layers,seq,tp,dp,pp,iteration_s\n";
 constexpr const char* kLlama =
@@ -103,5 +103,5 @@ TEST(GroundTruth, RefusesRowsThatDoNotAddUp) {
                "t.csv:row 2, column 'peak_allocated_bytes_min_rank': expected at most");
 }
 
-}  // namespace
+}  // namespace ground_truth_test
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace gzip_test {
 
 std::string random_bytes(std::size_t size, std::uint64_t seed, std::uint64_t values) {
   Random random(seed);
@@ -57,5 +57,5 @@ TEST(Gzip, ABombIsRefused) {
   EXPECT_EQ(gunzip_if_needed(packed, "f.gz", 2'000'000).size(), 2'000'000U);
 }
 
-}  // namespace
+}  // namespace gzip_test
 }  // namespace dflop

@@ -3,7 +3,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace items_file_test {
 
 TEST(ItemsFile, ColumnsMayBeInAnyOrder) {
   const ItemList items = parse_items("llm_s,id,encoder_s\n1.5,a,0\n2e-3,\"b\"\"c\",4\n", "i.csv");
@@ -35,5 +35,5 @@ TEST(ItemsFile, BadInputNamesItsPlace) {
   refused(header + ",1,1,1\n", "i.csv:row 3, column 'id'", {"an empty field"});
 }
 
-}  // namespace
+}  // namespace items_file_test
 }  // namespace dflop

@@ -3,7 +3,7 @@
 #include "tests/traces/kineto_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace kineto_check_test {
 
 using Kind = KinetoFindingKind;
 
@@ -152,5 +152,5 @@ TEST(KinetoCheck, EveryKindIsExplained) {
   }
 }
 
-}  // namespace
+}  // namespace kineto_check_test
 }  // namespace dflop

@@ -3,7 +3,7 @@
 #include "tests/traces/kineto_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace kineto_phase_test {
 
 /// Phase of a kernel launched on thread 1 at 50 us, with these events around.
 KinetoPhase phase_within(KinetoText text) {
@@ -69,5 +69,5 @@ TEST(KinetoPhase, ALaunchOnAThreadOfTheAutogradEngineIsBackward) {
             KinetoPhase::other);
 }
 
-}  // namespace
+}  // namespace kineto_phase_test
 }  // namespace dflop

@@ -3,7 +3,7 @@
 #include "tests/traces/kineto_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace kineto_ranks_test {
 
 using ns = Nanoseconds;
 
@@ -125,5 +125,5 @@ TEST(KinetoRanks, WithoutSequenceNumbersKernelsThatOverlapAreJoinedByTheirEnds) 
   EXPECT_EQ(ranks.clocks[1].offset, ns(1'000));  // ends at 350 and 351
 }
 
-}  // namespace
+}  // namespace kineto_ranks_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace kineto_test {
 
 using ns = Nanoseconds;
 
@@ -220,5 +220,5 @@ TEST(KinetoCollective, KernelsOfCommunicationByName) {
   EXPECT_EQ(communication_name("void gemm_nccl_like(int)"), std::nullopt);
 }
 
-}  // namespace
+}  // namespace kineto_test
 }  // namespace dflop

@@ -5,7 +5,7 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace kineto_usage_test {
 
 using ns = Nanoseconds;
 
@@ -198,5 +198,5 @@ TEST(KinetoTimeline, ContradictionsAreRefused) {
   expect_refused([&] { convert({KinetoText().launch(1, "10").trace("d.json")}); }, "d.json", {"a step"});
 }
 
-}  // namespace
+}  // namespace kineto_usage_test
 }  // namespace dflop

@@ -7,10 +7,10 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace order_file_test {
 
-constexpr PipelineShape kShape{PipelineSchedule::one_f_one_b, 2, 1, 2};
-constexpr PipelineShape kChunked{PipelineSchedule::interleaved, 2, 2, 2};
+constexpr PipelineShape kShape{OrderKind::one_f_one_b, 2, 1, 2};
+constexpr PipelineShape kChunked{OrderKind::interleaved, 2, 2, 2};
 
 std::string file_of(const std::string& ranks, const std::string& more = "") {
   return R"({"schema": "dflop.order", "version": 1, )" + more + "\"ranks\": " + ranks + "}";
@@ -20,7 +20,7 @@ std::string file_of(const std::string& ranks, const std::string& more = "") {
 const std::string kGood = file_of(R"([["F0", "F1", "B0", "B1"], ["F0", "B0", "F1", "B1"]])");
 
 TEST(OrderFile, HasADocumentedForm) {
-  const PipelineShape shape{PipelineSchedule::zb_v, 2, 2, 1};
+  const PipelineShape shape{OrderKind::zb_v, 2, 2, 1};
   const PipelineOrder order{shape, pipeline_steps(shape)};
   // Stages 0 and 3 are on rank 0, 1 and 2 on rank 1; weight parts in the order of the input parts.
   EXPECT_EQ(to_json(order), R"({
@@ -55,8 +55,8 @@ TEST(OrderFile, MayPlaceChunksInItsOwnWay) {
                                        ["F0","F1","F0.1","F1.1","B0.1","B0","B1.1","B1"]])",
                                    R"("placement": "v", )");
   const PipelineOrder order = parse_order(text, "o.json", kChunked);
-  EXPECT_EQ(order.ranks[0][2], (ScheduleStep{Op::forward, 3, 0}));
-  EXPECT_EQ(order.ranks[1][2], (ScheduleStep{Op::forward, 2, 0}));
+  EXPECT_EQ(order.ranks[0][2], (OrderStep{Op::forward, 3, 0}));
+  EXPECT_EQ(order.ranks[1][2], (OrderStep{Op::forward, 2, 0}));
   const RawPipeline pipeline =
       testing::equal_pipeline(kChunked, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1));
   EXPECT_NO_THROW(verify(make_program(pipeline, order).program));
@@ -64,7 +64,7 @@ TEST(OrderFile, MayPlaceChunksInItsOwnWay) {
 
 TEST(OrderFile, ExampleIsTheOneFOneBOfTheExamplePipeline) {
   const std::string path = std::string(DFLOP_SOURCE_DIR) + "/traces/pipelines/1f1b-order.json";
-  const PipelineShape shape{PipelineSchedule::one_f_one_b, 4, 1, 8};
+  const PipelineShape shape{OrderKind::one_f_one_b, 4, 1, 8};
   EXPECT_EQ(parse_order(read_text_file(path), path, shape).ranks, pipeline_steps(shape));
 }
 
@@ -81,8 +81,7 @@ TEST(OrderFile, RefusesStepsThatAreNone) {
   }
   refused(kShape, replaced(kGood, "\"F1\"", "1"), "ranks[0][1]", {"found 1"});
   refused(kChunked, file_of(R"([["F0.2"], []])"), "ranks[0][0]", {".1 to .1"});
-  refused({PipelineSchedule::encoder_in_bubbles, 2, 1, 2}, file_of(R"([["F0.1"], []])"), "ranks[0][0]",
-          {".e"});
+  refused({OrderKind::encoder_in_bubbles, 2, 1, 2}, file_of(R"([["F0.1"], []])"), "ranks[0][0]", {".e"});
 }
 
 TEST(OrderFile, RefusesStepsOutOfPlace) {
@@ -96,8 +95,8 @@ TEST(OrderFile, RefusesStepsOutOfPlace) {
           {"W0 beside B0", "(I, W)"});
   refused(kShape, swapped("\"B0\", \"B1\"", "\"I0\", \"B0\", \"B1\""), "ranks[0][3]", {"B0 beside I0"});
   refused(kShape, file_of("[[], [\"F0\"]]"), "ranks[0]", {"expected F0, found none"});
-  refused({PipelineSchedule::encoder_in_bubbles, 2, 1, 2}, file_of(R"([["F0.e", "F1.e"], []])"),
-          "ranks[0][1]", {"F1.e belongs to rank 1"});
+  refused({OrderKind::encoder_in_bubbles, 2, 1, 2}, file_of(R"([["F0.e", "F1.e"], []])"), "ranks[0][1]",
+          {"F1.e belongs to rank 1"});
 }
 
 TEST(OrderFile, RefusesWrongRanksAndKeys) {
@@ -121,5 +120,5 @@ TEST(OrderFile, NamesTheStepAtWhichAnOrderStalls) {
           "ranks[0][0]", {"deadlock: F0.1 waits for F0 of rank 1"});
 }
 
-}  // namespace
+}  // namespace order_file_test
 }  // namespace dflop

@@ -13,7 +13,7 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace output_file_test {
 
 namespace fs = std::filesystem;
 
@@ -227,5 +227,5 @@ TEST_F(OutputFile, AFileThatGrowsTooLargeIsAnErrorAndNoSignal) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
-}  // namespace
+}  // namespace output_file_test
 }  // namespace dflop

@@ -12,7 +12,7 @@
 #include "tests/traces/timeline_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace perfetto_test {
 
 using Json = nlohmann::json;
 
@@ -215,5 +215,5 @@ TEST(Perfetto, ARankWithoutGroupIsAnInternalError) {
   EXPECT_EQ(error_of([&] { to_perfetto(std::vector{timeline}); }).kind(), ErrorKind::internal);
 }
 
-}  // namespace
+}  // namespace perfetto_test
 }  // namespace dflop

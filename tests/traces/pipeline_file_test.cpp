@@ -6,7 +6,7 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace pipeline_file_test {
 
 constexpr Seconds kNan{std::numeric_limits<double>::quiet_NaN()};
 
@@ -32,7 +32,7 @@ std::string changed(std::string_view from, std::string_view to) {
 
 TEST(PipelineFile, BroadcastsNumbersToRowsAndRowsToMicrobatches) {
   const RawPipeline pipeline = parse_pipeline(kExample, "p.json");
-  EXPECT_EQ(pipeline.shape.kind, PipelineSchedule::interleaved);
+  EXPECT_EQ(pipeline.shape.kind, OrderKind::interleaved);
   EXPECT_EQ(pipeline.shape.ranks, 2);
   EXPECT_EQ(pipeline.shape.chunks, 2);
   EXPECT_EQ(pipeline.shape.microbatches, 2);
@@ -51,11 +51,11 @@ TEST(PipelineFile, BroadcastsNumbersToRowsAndRowsToMicrobatches) {
 TEST(PipelineFile, KnowsEverySchedule) {
   const struct {
     std::string_view name;
-    PipelineSchedule kind;
+    OrderKind kind;
     int chunks;
-  } schedules[] = {{"gpipe", PipelineSchedule::gpipe, 1}, {"1f1b", PipelineSchedule::one_f_one_b, 1},
-                   {"zb-h1", PipelineSchedule::zb_h1, 1}, {"zb-h2", PipelineSchedule::zb_h2, 1},
-                   {"zb-v", PipelineSchedule::zb_v, 2},   {"eager-1f1b", PipelineSchedule::eager_1f1b, 1}};
+  } schedules[] = {{"gpipe", OrderKind::gpipe, 1}, {"1f1b", OrderKind::one_f_one_b, 1},
+                   {"zb-h1", OrderKind::zb_h1, 1}, {"zb-h2", OrderKind::zb_h2, 1},
+                   {"zb-v", OrderKind::zb_v, 2},   {"eager-1f1b", OrderKind::eager_1f1b, 1}};
   for (const auto& schedule : schedules) {
     const std::string text =
         R"({"schema":"dflop.pipeline","version":1,"stages":3,"microbatches":2,"forward_s":1,"backward_s":1,
@@ -202,5 +202,5 @@ TEST(RawPipelineValidation, RefusesWhatIsNoNumberAndRaggedTables) {
   refuse("chunks", [](RawPipeline& p) { p.shape.chunks = 0; });
 }
 
-}  // namespace
+}  // namespace pipeline_file_test
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace plan_file_test {
 
 Plan example() {
   Plan plan;
@@ -50,7 +50,7 @@ TEST(PlanFile, HasADocumentedForm) {
 
 TEST(PlanFile, WritesChunksWhereThereAreSeveral) {
   Plan plan = example();
-  plan.schedule = PipelineSchedule::interleaved;
+  plan.order = OrderKind::interleaved;
   plan.chunks = 2;
   plan.llm.layers = {8, 8, 8, 8};
   const std::string text = to_json(plan);
@@ -92,7 +92,7 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.llm = random_module(random, plan.chunks);
     plan.microbatches = 1 + static_cast<int>(random.below(64));
     plan.gbs = plan.bins() + static_cast<int>(random.below(64));
-    plan.schedule = pipeline_orders()[random.below(pipeline_orders().size())].kind;
+    plan.order = pipeline_orders()[random.below(pipeline_orders().size())].kind;
     plan.recomputation = static_cast<Recomputation>(random.below(3));
     plan.placement = static_cast<RankOrder>(random.below(kNames<RankOrder>.size()));
     plan.zero1 = random.below(2) == 1;
@@ -128,5 +128,5 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
   refused("dflop.plan", "dflop.schedule", "schema", {"\"dflop.plan\"", "\"dflop.schedule\""});
 }
 
-}  // namespace
+}  // namespace plan_file_test
 }  // namespace dflop

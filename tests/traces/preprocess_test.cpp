@@ -12,7 +12,7 @@
 #include "traces/preprocess/rules.hpp"
 
 namespace dflop {
-namespace {
+namespace preprocess_test {
 
 Record make_record(Modality modality) {
   Record record;
@@ -394,5 +394,5 @@ TEST(Preprocess, AssumptionsOnTheBundledTable) {
   EXPECT_EQ(qwen.video_fps, 1306);
 }
 
-}  // namespace
+}  // namespace preprocess_test
 }  // namespace dflop

@@ -10,7 +10,7 @@
 #include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
-namespace {
+namespace preprocess_tiny_test {
 
 Record record_of(Modality modality, std::vector<ImageSize> images, std::int64_t text_tokens) {
   Record record;
@@ -99,5 +99,5 @@ TEST(PreprocessTiny, MakesTheTilesOfLlavaOnTheBundledTable) {
   EXPECT_LE(longest, 404);
 }
 
-}  // namespace
+}  // namespace preprocess_tiny_test
 }  // namespace dflop

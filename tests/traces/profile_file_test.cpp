@@ -4,7 +4,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace profile_file_test {
 
 DataProfile example() {
   Random random(2);
@@ -47,5 +47,5 @@ TEST(ProfileFile, ContradictionsAreRefused) {
   refused("\"audio\": 0", "\"audio\": -1", "samples_by_modality.audio", {"found -1"});
 }
 
-}  // namespace
+}  // namespace profile_file_test
 }  // namespace dflop

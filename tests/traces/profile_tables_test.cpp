@@ -5,7 +5,7 @@
 #include "tests/traces/profile_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace profile_tables_test {
 
 TEST(ProfileTables, ReadBackAsTheSame) {
   ProfileTables profile = fixtures::known_profile();
@@ -126,5 +126,5 @@ TEST(ProfileTables, ATableHasPoints) {
                  {"at least one"});
 }
 
-}  // namespace
+}  // namespace profile_tables_test
 }  // namespace dflop

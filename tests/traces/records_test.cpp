@@ -11,7 +11,7 @@
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
-namespace {
+namespace records_test {
 
 constexpr const char* kHeader =
     "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,n_texts,"
@@ -279,5 +279,5 @@ TEST(Records, BundledTablesLoad) {
   EXPECT_EQ(omni, (std::array<int, kModalities>{3260, 6000, 1180, 2800, 2760}));
 }
 
-}  // namespace
+}  // namespace records_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
-namespace {
+namespace schedule_file_test {
 
 Sample random_sample(Random& random) {
   Sample sample;
@@ -84,18 +84,15 @@ TEST(ScheduleFileFormat, RandomSchedulesReadBackAsTheyWere) {
 ScheduleFile small_schedule() {
   const Sample image{"a", Modality::image, {{5, 729, 531441}}, 3000, 3100};
   const Sample text{"b", Modality::text, {}, 0, 50};
-  return {"ilp",
-          "m",
-          3,
-          7,
-          {{{image, text, image},
-            {2, 1, {0, 1, 1}},
-            Seconds(1.5),
-            Seconds(1.2),
-            ScheduleStatus::optimal,
-            Objective::bins,
-            BoundKind::integer_program,
-            ""}}};
+  ScheduledIteration iteration;
+  iteration.samples = {image, text, image};
+  iteration.assignment = {2, 1, {0, 1, 1}};
+  iteration.value = Seconds(1.5);
+  iteration.bound = Seconds(1.2);
+  iteration.bound_kind = BoundKind::integer_program;
+  iteration.status = ScheduleStatus::optimal;
+  iteration.objective = Objective::bins;
+  return {"ilp", "m", 3, 7, {iteration}};
 }
 
 TEST(ScheduleFileFormat, EverySampleIsWrittenOnce) {
@@ -207,5 +204,5 @@ TEST(ScheduleFileFormat, AnIterationsSumsStayInside64Bits) {
   expect_refused([&] { parse_schedule(text, "s.json"); }, "s.json: key 'iterations[0]'", {"in an iteration"});
 }
 
-}  // namespace
+}  // namespace schedule_file_test
 }  // namespace dflop

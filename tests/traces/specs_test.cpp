@@ -10,7 +10,7 @@
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace specs_test {
 
 namespace fs = std::filesystem;
 
@@ -197,5 +197,5 @@ TEST(ClusterFile, NumbersFarFromRealOnesAreRefused) {
                  {"to 1000000000000000"});
 }
 
-}  // namespace
+}  // namespace specs_test
 }  // namespace dflop

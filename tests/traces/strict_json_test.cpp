@@ -9,7 +9,7 @@
 #include "traces/text/json_writer.hpp"
 
 namespace dflop {
-namespace {
+namespace strict_json_test {
 
 /// Expects that `use` of the parsed root is refused.
 template <typename Use>
@@ -163,5 +163,5 @@ TEST(JsonWriter, IndentsObjectsAndKeepsRowsOnOneLine) {
   EXPECT_EQ(writer.finish(), "{\n  \"a\": true,\n  \"b\": {\n    \"c\": [1,-2]\n  },\n  \"d\": []\n}\n");
 }
 
-}  // namespace
+}  // namespace strict_json_test
 }  // namespace dflop

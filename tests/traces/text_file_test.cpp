@@ -11,7 +11,7 @@
 #include "traces/text/output_file.hpp"
 
 namespace dflop {
-namespace {
+namespace text_file_test {
 
 TEST(TextFile, AnEndlessFileIsRefused) {
   expect_refused([] { read_text_file("/dev/zero", 1'000'000); }, "/dev/zero",
@@ -51,5 +51,5 @@ TEST(TextFile, TheLimitItselfIsAllowedAndGzipUnpacked) {
   expect_refused([&] { read_text_file(plain, 4); }, plain, {"at most 4 bytes"});
 }
 
-}  // namespace
+}  // namespace text_file_test
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include "tests/traces/timeline_fixtures.hpp"
 
 namespace dflop {
-namespace {
+namespace timeline_file_test {
 
 TEST(TimelineFileFormat, ReadsBackAsItWas) {
   Random random(11);
@@ -84,5 +84,5 @@ TEST(TimelineFileFormat, OneIterationIsExpectedWhereOneIsAskedFor) {
                  {"1 to 4096", "an array of 0"});
 }
 
-}  // namespace
+}  // namespace timeline_file_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-// Far above real runs, and so low that products of a few of them stay inside 64 bits.
+// These limits are far above real runs, and so low that products of a few of them stay inside 64 bits.
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kMostBatch = 1 << 20;
 constexpr std::int64_t kMostWidth = 1 << 20;
@@ -33,7 +33,7 @@ const std::vector<std::string> kLlamaColumns = {"model",
                                                 "peak_allocated_bytes_max_rank",
                                                 "peak_allocated_bytes_min_rank"};
 
-/// One row's fields by the names of the header.
+/// Fields are one row's by the names of the header.
 class Fields {
  public:
   Fields(const std::string& file, std::int64_t row, const std::vector<std::string>& header,
@@ -140,7 +140,7 @@ TruthRow read_llama(const Fields& fields, std::int64_t row) {
   return truth;
 }
 
-/// The kind whose columns these are, in any order.
+/// Returns the kind whose columns these are, in any order.
 TruthKind kind_of(const std::vector<std::string>& header, const std::string& file) {
   if (std::is_permutation(header.begin(), header.end(), kGptColumns.begin(), kGptColumns.end())) {
     return TruthKind::megatron_gpt;

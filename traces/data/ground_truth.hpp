@@ -1,4 +1,4 @@
-// Training iterations that others measured and published, to compare predictions with.
+// Others measured and published these training iterations, to compare predictions with.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace dflop {
 
-/// A row comes from one of two kinds of files, which the header tells apart.
+/// A TruthKind is one of the two kinds of files, which the header tells apart.
 enum class TruthKind : std::uint8_t {
   megatron_gpt,  ///< any GPT widths, no memory
   llama,         ///< a named Llama-3 model cut to some layers, with memory
 };
 
-/// One measured iteration.
+/// A TruthRow is one measured iteration.
 struct TruthRow {
   std::int64_t row = 0;  ///< line in the file, the header being line 1
   std::string model;     ///< "llama3-70b"; empty for megatron_gpt

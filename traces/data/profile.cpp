@@ -17,14 +17,15 @@ namespace {
 
 constexpr int kMaxBins = 20;
 
-/// Exponent of the largest power of two that is at most `value` > 0.
+/// Returns the exponent of the largest power of two that is at most `value` > 0.
 int exponent_of(double value) {
   int exponent = 0;
   std::frexp(value, &exponent);
   return exponent - 1;
 }
 
-/// Edges from the power of two at or below `smallest` to the first one above `largest`, both positive.
+/// Returns edges from the power of two at or below `smallest` to the first one above `largest`, both
+/// positive.
 std::vector<double> make_edges(double smallest, double largest) {
   const int first = exponent_of(smallest);
   const int octaves = exponent_of(largest) - first + 1;
@@ -122,7 +123,7 @@ constexpr std::string_view kSchema = "dflop.data_profile";
 constexpr int kVersion = 1;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;
 
-/// In rising order, the mean apart.
+/// Quantiles are in rising order, the mean apart.
 constexpr std::pair<std::string_view, double Series::*> kQuantiles[] = {
     {"min", &Series::min}, {"p10", &Series::p10}, {"p25", &Series::p25},
     {"p50", &Series::p50}, {"p75", &Series::p75}, {"p90", &Series::p90},

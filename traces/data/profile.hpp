@@ -1,4 +1,4 @@
-// DataProfile: how the shapes of a data set are spread, as one model sees them.
+// A DataProfile says how the shapes of a data set are spread, as one model sees them.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 
 namespace dflop {
 
-/// A histogram: counts[i] values lie in [edges[i], edges[i + 1]). Edges are powers of two, with
-/// 1, 1.25, 1.5, 1.75 or 1, 1.5 times a power in between for narrow ranges and only every k-th power for wide
-/// ones: 20 bins at most, and one more, [0, first power), if a value is below the first power.
+/// A Histogram counts values: counts[i] of them lie in [edges[i], edges[i + 1]). Edges are powers of two,
+/// with 1, 1.25, 1.5, 1.75 or 1, 1.5 times a power in between for narrow ranges and only every k-th power for
+/// wide ones: 20 bins at most, and one more, [0, first power), if a value is below the first power.
 struct Histogram {
   std::vector<double> edges;
   std::vector<std::int64_t> counts;
@@ -54,14 +54,14 @@ DataProfile profile_data(std::span<const Sample> samples, std::span<const double
 /// Returns a file of schema "dflop.data_profile", version 1. `data` and `model` name what was profiled.
 std::string to_json(const DataProfile& profile, const std::string& data, const std::string& model);
 
-/// What such a file holds.
+/// A DataProfileFile is what such a file holds.
 struct DataProfileFile {
   std::string data;
   std::string model;
   DataProfile profile;
 };
 
-/// Reads such a file.
+/// Reads a data profile.
 /// @throws Error (input) naming the key, also where counts do not add up or quantiles do not rise.
 DataProfileFile parse_data_profile(std::string_view json, const std::string& file);
 

@@ -41,7 +41,7 @@ std::string_view name_of(Column column) {
   return kColumns[static_cast<std::size_t>(column)];
 }
 
-/// What was found, fit for one line of an error message.
+/// Returns what was found, fit for one line of an error message.
 std::string quoted(std::string_view found) {
   constexpr std::size_t kLongest = 60;
   if (found.empty()) return "an empty field";
@@ -59,7 +59,7 @@ bool read_size(std::string_view text, ImageSize& size) {
          parse_number(text.substr(cross + 1), size.height) && in_range(size.width) && in_range(size.height);
 }
 
-/// The fields of one row by column, read as what they should be.
+/// A Row has the fields of one row by column, read as what they should be.
 class Row {
  public:
   Row(const std::string& file, std::int64_t row, const FieldOfColumn& field_of,

@@ -1,4 +1,4 @@
-// Reads data set tables: one Record a row. traces/datasets/SOURCES.md describes the columns.
+// This file reads data set tables: one Record a row. traces/datasets/SOURCES.md describes the columns.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace dflop {
 
-/// Largest values that a table may hold. They keep every product and square made from a Record inside
-/// 64 bits.
+/// These are the largest values that a table may hold. They keep every product and square made from a Record
+/// inside 64 bits.
 inline constexpr std::int32_t kMaxImageSide = 1'000'000;  ///< pixels
 inline constexpr std::int64_t kMaxImages = 10'000;        ///< a row
 inline constexpr std::int64_t kMaxFrames = 1'000'000'000;

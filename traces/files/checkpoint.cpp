@@ -35,10 +35,10 @@ static_assert(std::endian::native == std::endian::little, "files are the memory 
 
 constexpr std::string_view kMagic = "DFLOPCKP";
 constexpr std::uint32_t kLayout = 1;
-constexpr std::string_view kSchema = "dflop.checkpoint";
-constexpr int kVersion = 1;
+constexpr std::string_view kCheckpointSchema = "dflop.checkpoint";
+constexpr int kCheckpointVersion = 1;
 
-/// How a file begins.
+/// A Preamble is how a file begins.
 struct Preamble {
   std::array<char, 8> magic{};
   std::uint32_t layout = kLayout;
@@ -65,14 +65,14 @@ std::uint32_t crc_of(Preamble preamble, std::string_view header) {
   return crc_of(header, crc_of({reinterpret_cast<const char*>(&preamble), sizeof preamble}));
 }
 
-// Writing
+// These functions write checkpoints.
 
 [[noreturn]] void refuse_tensor(const NamedTensor& tensor, const std::string& message) {
   throw Error(ErrorKind::internal, message,
               fmt::format("{} '{}' of a checkpoint", to_string(tensor.kind), tensor.name));
 }
 
-/// @throws Error (internal) if this is no float.
+/// Returns the value as a float. @throws Error (internal) if this is no float.
 float to_float(const NamedTensor& tensor, double value) {
   const bool in_range = !(std::isfinite(value) && std::abs(value) > std::numeric_limits<float>::max());
   const float single = in_range ? static_cast<float>(value) : 0.0F;
@@ -110,7 +110,7 @@ void check_writable(const Checkpoint& checkpoint) {
     const std::size_t size = tensor.values.size();
     const auto rows = static_cast<std::uint64_t>(tensor.rows);
     const auto columns = static_cast<std::uint64_t>(tensor.columns);
-    // Division, as the product of any two numbers may overflow.
+    // This is a division, as the product of any two numbers may overflow.
     if (tensor.rows < 1 || tensor.columns < 1 || size % rows != 0 || size / rows != columns) {
       refuse_tensor(tensor,
                     fmt::format("expected {} x {} values, found {}", tensor.rows, tensor.columns, size));
@@ -139,8 +139,8 @@ void write_tensors(JsonWriter& writer, const std::vector<NamedTensor>& tensors) 
 
 std::string write_header(const Checkpoint& checkpoint) {
   JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  writer.field("schema", kCheckpointSchema);
+  writer.field("version", kCheckpointVersion);
   writer.field("model", checkpoint.model);
   writer.field("model_spec", checkpoint.model_spec);
   writer.field("step", checkpoint.step);
@@ -169,9 +169,10 @@ void sync_to_disk(const std::string& path, const std::string& place) {
   }
 }
 
-// Reading
+// These functions read checkpoints.
 
-/// `begin` is the file's first bytes, at least those of a preamble if it has them, and `size` its length.
+/// Reads how a file begins: `begin` is the file's first bytes, at least those of a preamble if it has them,
+/// and `size` its length.
 Preamble read_preamble(std::string_view begin, std::uint64_t size, const std::string& file) {
   if (begin.substr(0, kMagic.size()) != kMagic.substr(0, begin.size())) {
     refuse(file,
@@ -199,7 +200,7 @@ Preamble read_preamble(std::string_view begin, std::uint64_t size, const std::st
   return preamble;
 }
 
-/// Bytes of a tensor, of which `left` are there.
+/// Returns the bytes of a tensor, of which `left` are there.
 std::size_t size_of(const JsonValue& json, const NamedTensor& tensor, std::size_t left) {
   const auto rows = static_cast<std::size_t>(tensor.rows);
   const auto columns = static_cast<std::size_t>(tensor.columns);
@@ -228,7 +229,7 @@ std::vector<double> read_values(std::string_view raw, ElementType element) {
   return values;
 }
 
-/// The tensor at the beginning of `data`, `offset` bytes behind the first; takes it off.
+/// Reads the tensor at the beginning of `data`, `offset` bytes behind the first; takes it off.
 NamedTensor read_tensor(const JsonValue& json, std::string_view& data, std::size_t offset) {
   json.require_keys({"name", "kind", "element", "rows", "columns", "offset_bytes", "crc32"});
   NamedTensor tensor;
@@ -288,7 +289,8 @@ std::string to_bytes(const Checkpoint& checkpoint) {
   bytes.reserve(preamble.file_bytes);
   bytes.append(reinterpret_cast<const char*>(&preamble), sizeof preamble);
   bytes += header;
-  // Converted once more rather than kept since their CRC was taken: memory is scarcer than time here.
+  // Values are converted once more rather than kept since their CRC was taken: memory is scarcer than time
+  // here.
   for (const NamedTensor& tensor : checkpoint.tensors) bytes += raw_values(tensor);
   return bytes;
 }
@@ -300,7 +302,7 @@ Checkpoint parse_checkpoint(std::string_view bytes, const std::string& file) {
     refuse(file, "damaged: the header has another CRC-32 than when written");
   }
   const JsonDocument document(header, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kCheckpointSchema, kCheckpointVersion);
   root.require_keys({"schema", "version", "model", "model_spec", "step", "seed", "dtype", "gbs", "scheduler",
                      "data_file", "data_fingerprint", "samples_drawn", "plan", "tensors"});
   Checkpoint checkpoint;
@@ -338,7 +340,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   if (!in) refuse(path, std::string("cannot be opened: ") + std::strerror(errno));
   std::string bytes(std::min<std::uint64_t>(size, sizeof(Preamble)), '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  // Before the rest is read: another kind of file may be of any size.
+  // This is checked before the rest is read: another kind of file may be of any size.
   read_preamble({bytes.data(), static_cast<std::size_t>(in.gcount())}, size, path);
   bytes.resize(size);
   in.read(bytes.data() + sizeof(Preamble), static_cast<std::streamsize>(size - sizeof(Preamble)));
@@ -348,7 +350,7 @@ Checkpoint read_checkpoint(const std::string& path) {
 
 namespace {
 
-/// The step of a file name that checkpoint_path() gives.
+/// Returns the step of a file name that checkpoint_path() gives.
 std::optional<std::int64_t> step_of(const std::string& name) {
   constexpr std::string_view kPrefix = "step-";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -385,7 +387,7 @@ CheckpointFiles list_existing(const std::string& folder) {
   return files;
 }
 
-/// @throws Error (input)
+/// Lists the checkpoints of a folder. @throws Error (input)
 CheckpointFiles list_checkpoints(const std::string& folder) {
   try {
     return fs::exists(folder) ? list_existing(folder) : CheckpointFiles();

@@ -1,4 +1,4 @@
-// Checkpoints of live training on disk: the state of a run in one file, and the folder of its last few.
+// Checkpoints of live training are on disk: the state of a run in one file, and the folder of its last few.
 //
 // A file of one checkpoint is, little endian and without gaps:
 //
@@ -48,7 +48,7 @@ Checkpoint read_checkpoint(const std::string& path);
 /// regular file, nor a link to one, is no checkpoint.
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
 
-/// The newest checkpoint of a folder.
+/// A NewestCheckpoint is the newest checkpoint of a folder.
 struct NewestCheckpoint {
   std::optional<std::string> path;  ///< none if there is no checkpoint that can be read, or no folder
   std::vector<std::string> notes;   ///< of each newer one that was passed over: its path and why

@@ -13,13 +13,13 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.correction";
-constexpr int kVersion = 1;
+constexpr std::string_view kCorrectionSchema = "dflop.correction";
+constexpr int kCorrectionVersion = 1;
 constexpr std::size_t kMostBuckets = 4096;
 constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // whole numbers that a double holds
 constexpr int kMostLog = 2048;                              // of 16 log2 of any 64-bit number
 constexpr double kMostSum = 1e15;                           // far beyond any run; sums of it stay finite
-constexpr double kRounding = 1e-6;                          // of the largest sum
+constexpr double kCorrectionRounding = 1e-6;                // of the largest sum
 constexpr double kLeastSum = 1e-12;
 
 void write_workload(JsonWriter& writer, std::string_view key, const Workload& work) {
@@ -57,7 +57,7 @@ void write_fit(JsonWriter& writer, const CorrectionFit& fit) {
   writer.end_object();
 }
 
-/// `size` numbers in [least, kMostSum].
+/// Reads `size` numbers in [least, kMostSum].
 std::vector<double> read_numbers(const JsonValue& json, std::size_t size, double least) {
   const std::vector<JsonValue> elements = json.elements();
   if (elements.size() != size) json.refuse_type(fmt::format("{} numbers", size));
@@ -91,7 +91,7 @@ std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
   return buckets;
 }
 
-/// Sums of squares have no negative eigenvalue, but for rounding.
+/// Checks a matrix: sums of squares have no negative eigenvalue, but for rounding.
 void require_semidefinite(const JsonValue& json, const CorrectionFit& fit) {
   const auto size = static_cast<Eigen::Index>(fit.columns());
   Eigen::MatrixXd lower = Eigen::MatrixXd::Zero(size, size);
@@ -99,7 +99,7 @@ void require_semidefinite(const JsonValue& json, const CorrectionFit& fit) {
   for (Eigen::Index i = 0; i < size; ++i) {
     for (Eigen::Index j = 0; j <= i; ++j) lower(i, j) = fit.information[next++];
   }
-  lower.diagonal().array() += kRounding * lower.diagonal().maxCoeff() + kLeastSum;
+  lower.diagonal().array() += kCorrectionRounding * lower.diagonal().maxCoeff() + kLeastSum;
   if (!Eigen::LDLT<Eigen::MatrixXd>(lower).isPositive()) {
     json.refuse("expected a positive semidefinite matrix, found one with a negative eigenvalue");
   }
@@ -135,8 +135,8 @@ CorrectionFit read_fit(const JsonValue& json) {
 
 std::string to_json(const CorrectionFile& correction) {
   JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  writer.field("schema", kCorrectionSchema);
+  writer.field("version", kCorrectionVersion);
   writer.field("model", correction.model);
   writer.field("cluster", correction.cluster);
   writer.begin_array("fits");
@@ -147,7 +147,7 @@ std::string to_json(const CorrectionFile& correction) {
 
 CorrectionFile parse_correction(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kCorrectionSchema, kCorrectionVersion);
   root.require_keys({"schema", "version", "model", "cluster", "fits"});
   CorrectionFile correction{root.at("model").string(), root.at("cluster").string(), {}};
   for (const JsonValue& element : root.at("fits").elements()) {

@@ -9,23 +9,23 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.grid";
-constexpr int kVersion = 1;
+constexpr std::string_view kGridSchema = "dflop.grid";
+constexpr int kGridVersion = 1;
 // Products of these stay inside an int.
-constexpr int kMostRanks = 1 << 10;
-constexpr int kMostMicrobatches = 1 << 16;
-constexpr int kMostGbs = 1 << 24;
+constexpr int kGridMostRanks = 1 << 10;
+constexpr int kGridMostMicrobatches = 1 << 16;
+constexpr int kGridMostGbs = 1 << 24;
 
 ModulePlan read_module(const JsonValue& json) {
   json.require_keys({"tp", "pp", "dp"});
   ModulePlan module;
-  module.tp = json.at("tp").integer(1, kMostRanks);
-  module.pp = json.at("pp").integer(1, kMostRanks);
-  module.dp = json.at("dp").integer(1, kMostRanks);
+  module.tp = json.at("tp").integer(1, kGridMostRanks);
+  module.pp = json.at("pp").integer(1, kGridMostRanks);
+  module.dp = json.at("dp").integer(1, kGridMostRanks);
   return module;
 }
 
-/// `grid` says what all plans have in common.
+/// Reads a plan in short form; `grid` says what all plans have in common.
 Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   json.require_keys({"name", "llm", "microbatches"},
                     {"encoder", "schedule", "recomputation", "zero1", "sequence_parallel"});
@@ -37,7 +37,7 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   plan.layout = json.has("encoder") ? Layout::disaggregated : Layout::uniform;
   plan.llm = read_module(json.at("llm"));
   plan.encoder = json.has("encoder") ? read_module(json.at("encoder")) : plan.llm;
-  plan.microbatches = json.at("microbatches").integer(1, kMostMicrobatches);
+  plan.microbatches = json.at("microbatches").integer(1, kGridMostMicrobatches);
   if (plan.bins() > grid.gbs) {
     json.at("microbatches")
         .refuse(fmt::format("expected a sample for each of {} microbatches x dp {}, found a gbs of {}",
@@ -47,7 +47,7 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
     const auto fits_here = [](const OrderTraits& order) {  // a short form has no chunks
       return !order.has_chunks() && (fits(order, Layout::disaggregated) || fits(order, Layout::uniform));
     };
-    plan.schedule = json.at("schedule").choice(orders_where(fits_here));
+    plan.order = json.at("schedule").choice(orders_where(fits_here));
   }
   plan.recomputation = Recomputation::none;
   if (json.has("recomputation")) {
@@ -80,12 +80,12 @@ GridPlan read_plan(const JsonValue& json, const PlanGrid& grid) {
 
 PlanGrid parse_plan_grid(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kGridSchema, kGridVersion);
   root.require_keys({"schema", "version", "model", "cluster", "gbs", "plans"});
   PlanGrid grid;
   grid.model = root.at("model").string();
   grid.cluster = root.at("cluster").string();
-  grid.gbs = root.at("gbs").integer(1, kMostGbs);
+  grid.gbs = root.at("gbs").integer(1, kGridMostGbs);
   for (const JsonValue& element : root.at("plans").elements()) {
     element.require_object();
     grid.plans.push_back(read_plan(element, grid));

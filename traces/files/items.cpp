@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> kColumns = {"id", "encoder_s", "llm_s"
 constexpr std::size_t kRequired = 3;
 constexpr std::size_t kTokens = 3;
 
-/// What was found, fit for one line.
+/// Returns what was found, fit for one line.
 std::string in_quotes(std::string_view found) {
   if (found.empty()) return "an empty field";
   std::string text(found.substr(0, 60));
@@ -28,7 +28,7 @@ std::string in_quotes(std::string_view found) {
   return "'" + text + "'";
 }
 
-/// Where each column is in a row.
+/// A Header says where each column is in a row.
 class Header {
  public:
   Header(const std::vector<std::string_view>& fields, const std::string& place) : width_(fields.size()) {
@@ -61,7 +61,7 @@ class Header {
 
 double read_number(std::string_view text, double most, bool whole, const std::string& place) {
   double value = 0;
-  // Written so that NaN fails it.
+  // The comparison is written so that NaN fails it.
   if (parse_number(text, value) && value >= 0 && value <= most && !(whole && value != std::floor(value)))
     return value;
   throw Error(ErrorKind::input,

@@ -1,4 +1,4 @@
-// Items of a partition problem as CSV: columns id, encoder_s, llm_s and, if it is there, tokens.
+// Items of a partition problem are CSV with columns id, encoder_s, llm_s and, if it is there, tokens.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct ItemList {
   std::vector<double> tokens;  ///< empty without the column
 };
 
-/// Longest time of an item, in seconds, and most tokens.
+/// These are the longest time of an item, in seconds, and most tokens.
 inline constexpr double kLongestItem = 1e9;
 inline constexpr double kMostItemTokens = 1e12;
 

@@ -1,4 +1,4 @@
-// What was measured or learned on disk: profile tables and corrections.
+// Files keep what was measured or learned: profile tables and corrections.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ std::string to_json(const ProfileTables& profile);
 /// @throws Error (input) naming the key, what was expected and found; also for points that do not rise.
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file);
 
-/// What Adaptive Correction has learned of one model on one cluster.
+/// A CorrectionFile has what Adaptive Correction has learned of one model on one cluster.
 struct CorrectionFile {
   std::string model;
   std::string cluster;

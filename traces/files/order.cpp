@@ -8,10 +8,10 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.order";
-constexpr int kVersion = 1;
+constexpr std::string_view kOrderSchema = "dflop.order";
+constexpr int kOrderVersion = 1;
 
-/// "F, B, I or W with a microbatch from 0 to 7, as F0; on later chunks with .1 to .1".
+/// Returns "F, B, I or W with a microbatch from 0 to 7, as F0; on later chunks with .1 to .1".
 std::string expected_step(const PipelineShape& shape) {
   std::string text =
       fmt::format("F, B, I or W with a microbatch from 0 to {}, as F0", shape.microbatches - 1);
@@ -20,10 +20,10 @@ std::string expected_step(const PipelineShape& shape) {
   return text;
 }
 
-std::vector<ScheduleStep> read_steps(const JsonValue& json, const PipelineShape& shape, int rank) {
-  std::vector<ScheduleStep> steps;
+std::vector<OrderStep> read_steps(const JsonValue& json, const PipelineShape& shape, int rank) {
+  std::vector<OrderStep> steps;
   for (const JsonValue& item : json.elements()) {
-    const std::optional<ScheduleStep> step = step_from_name(shape, rank, item.string());
+    const std::optional<OrderStep> step = step_from_name(shape, rank, item.string());
     if (!step) item.refuse_type(expected_step(shape));
     steps.push_back(*step);
   }
@@ -34,12 +34,12 @@ std::vector<ScheduleStep> read_steps(const JsonValue& json, const PipelineShape&
 
 std::string to_json(const PipelineOrder& order) {
   JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  writer.field("schema", kOrderSchema);
+  writer.field("version", kOrderVersion);
   if (order.shape.chunks > 1) writer.field("placement", to_string(order.shape.chunk_placement()));
   writer.begin_array("ranks");
-  for (const std::vector<ScheduleStep>& steps : order.ranks) {
-    writer.row({}, steps, [&](const ScheduleStep& step) { return step_name(order.shape, step); });
+  for (const std::vector<OrderStep>& steps : order.ranks) {
+    writer.row({}, steps, [&](const OrderStep& step) { return step_name(order.shape, step); });
   }
   writer.end_array();
   return writer.finish();
@@ -47,7 +47,7 @@ std::string to_json(const PipelineOrder& order) {
 
 PipelineOrder parse_order(std::string_view json, const std::string& file, const PipelineShape& shape) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kOrderSchema, kOrderVersion);
   root.require_keys({"schema", "version", "ranks"}, {"placement"});
   PipelineOrder order{shape, {}};
   if (root.has("placement")) {

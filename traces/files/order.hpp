@@ -1,16 +1,16 @@
-// Orders of pipeline steps on disk: schema "dflop.order", version 1.
+// Files keep orders of pipeline steps: schema "dflop.order", version 1.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include "core/order/order.hpp"
+#include "core/order/order_check.hpp"
 
 namespace dflop {
 
-/// {"schema": "dflop.order", "version": 1, "placement": "round-robin" or "v", "ranks": [["F0", "B0"], ...]}:
-/// a list of steps for each pipeline rank, named as by step_name(). The placement stands where ranks have
-/// several chunks.
+/// Returns {"schema": "dflop.order", "version": 1, "placement": "round-robin" or "v", "ranks": [["F0", "B0"],
+/// ...]}: a list of steps for each pipeline rank, named as by step_name(). The placement stands where ranks
+/// have several chunks.
 std::string to_json(const PipelineOrder& order);
 
 /// Reads an order for a pipeline of this shape, and checks it. Without the key "placement" it is the shape's.

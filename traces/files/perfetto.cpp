@@ -18,7 +18,7 @@
 namespace dflop {
 namespace {
 
-/// Nanoseconds in the microseconds of the format, exactly.
+/// Microseconds are nanoseconds in the microseconds of the format, exactly.
 struct Microseconds {
   std::int64_t nanoseconds;
 };
@@ -40,7 +40,8 @@ struct fmt::formatter<dflop::Microseconds> {
 namespace dflop {
 namespace {
 
-/// Where a span is drawn: one of the parallel lanes of its stream, so that slices of one track never overlap.
+/// A Slice says where a span is drawn: one of the parallel lanes of its stream, so that slices of one track
+/// never overlap.
 struct Slice {
   int lane = 0;
   std::int64_t start = 0;
@@ -56,8 +57,8 @@ std::string_view display_name(Op op) {
   return to_string(op);
 }
 
-/// One iteration while it is written.
-struct Iteration {
+/// A TracedIteration is one iteration while it is written.
+struct TracedIteration {
   const Timeline& timeline;
   std::int64_t number;
   std::int64_t offset;                                           ///< ns: where it begins
@@ -112,7 +113,7 @@ class TraceWriter {
     add(FMT_COMPILE("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":["));
   }
 
-  void write(const Iteration& iteration) {
+  void write(const TracedIteration& iteration) {
     for (std::size_t i = 0; i < iteration.slices.size(); ++i) write_span(iteration, i);
     write_flows(iteration);
     for (const MemoryPoint& point : iteration.timeline.memory) write_memory(iteration, point);
@@ -168,7 +169,7 @@ class TraceWriter {
     return place->second;
   }
 
-  void write_span(const Iteration& iteration, std::size_t index) {
+  void write_span(const TracedIteration& iteration, std::size_t index) {
     const Span& span = iteration.timeline.spans[index];
     const Slice& slice = iteration.slices[index];
     const GroupUsage& group = *iteration.group_of.at(span.rank);
@@ -188,9 +189,9 @@ class TraceWriter {
     }
   }
 
-  /// After all slices: viewers order events of one time as they stand in the file, and an arrow ends in a
-  /// slice.
-  void write_flows(const Iteration& iteration) {
+  /// Writes arrows after all slices: viewers order events of one time as they stand in the file, and an arrow
+  /// ends in a slice.
+  void write_flows(const TracedIteration& iteration) {
     const std::vector<Span>& spans = iteration.timeline.spans;
     std::map<std::int32_t, std::size_t> sends;
     for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -204,7 +205,7 @@ class TraceWriter {
   }
 
   /// Every drawn rank of both groups has at least one arrow; the smaller group's ranks have several.
-  void write_flow(const Iteration& iteration, std::size_t send, std::size_t receive) {
+  void write_flow(const TracedIteration& iteration, std::size_t send, std::size_t receive) {
     const int sources = drawn_ranks(*iteration.group_of.at(iteration.timeline.spans[send].rank));
     const int destinations = drawn_ranks(*iteration.group_of.at(iteration.timeline.spans[receive].rank));
     const std::int64_t arrows = std::max(sources, destinations);
@@ -212,13 +213,14 @@ class TraceWriter {
       ++flows_;
       write_flow_end(iteration, send, static_cast<int>(k * sources / arrows), iteration.slices[send].start,
                      "\"ph\":\"s\"");
-      // One nanosecond before the receive ends, which is inside its slice and not before the send.
+      // The arrow ends one nanosecond before the receive ends, which is inside its slice and not before the
+      // send.
       write_flow_end(iteration, receive, static_cast<int>(k * destinations / arrows),
                      iteration.slices[receive].end - 1, "\"ph\":\"f\",\"bp\":\"e\"");
     }
   }
 
-  void write_flow_end(const Iteration& iteration, std::size_t index, int rank, std::int64_t time,
+  void write_flow_end(const TracedIteration& iteration, std::size_t index, int rank, std::int64_t time,
                       std::string_view phase) {
     const Span& span = iteration.timeline.spans[index];
     const GroupUsage& group = *iteration.group_of.at(span.rank);
@@ -230,8 +232,8 @@ class TraceWriter {
         Microseconds{iteration.offset + time});
   }
 
-  /// One counter with a series for each use of the memory, drawn on top of each other.
-  void write_memory(const Iteration& iteration, const MemoryPoint& point) {
+  /// Writes one counter with a series for each use of the memory, drawn on top of each other.
+  void write_memory(const TracedIteration& iteration, const MemoryPoint& point) {
     const GroupUsage& group = *iteration.group_of.at(point.rank);
     const ModelState& state = group.model_state;
     for (int r = 0; r < drawn_ranks(group); ++r) {
@@ -279,14 +281,14 @@ class TraceWriter {
   std::map<std::tuple<int, int, Stream, int>, int> tracks_;  ///< {process, rank, stream, lane} -> thread id
 };
 
-Iteration place(const Timeline& timeline, std::int64_t number, std::int64_t offset) {
-  Iteration iteration{timeline, number, offset, {}, place_messages(timeline)};
+TracedIteration place(const Timeline& timeline, std::int64_t number, std::int64_t offset) {
+  TracedIteration iteration{timeline, number, offset, {}, place_messages(timeline)};
   for (const GroupUsage& group : timeline.groups) iteration.group_of[group.first_rank] = &group;
   assign_lanes(timeline, iteration.slices);
   return iteration;
 }
 
-/// Events if all ranks are drawn; two for each end of a message.
+/// Returns the number of events if all ranks are drawn; two for each end of a message.
 std::int64_t count_events(std::span<const Timeline> iterations) {
   std::int64_t events = 0;
   for (const Timeline& timeline : iterations) {
@@ -298,7 +300,7 @@ std::int64_t count_events(std::span<const Timeline> iterations) {
   return events;
 }
 
-void check_ranks(const Iteration& iteration) {
+void check_ranks(const TracedIteration& iteration) {
   const auto check = [&](std::int32_t rank) {
     if (iteration.group_of.count(rank) > 0) return;
     throw Error(ErrorKind::internal, "timeline: expected rank " + std::to_string(rank) + " to begin a group");
@@ -315,7 +317,7 @@ std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_
   std::int64_t offset = 0;
   std::int64_t number = 0;
   for (const Timeline& timeline : iterations) {
-    const Iteration iteration = place(timeline, number++, offset);
+    const TracedIteration iteration = place(timeline, number++, offset);
     check_ranks(iteration);
     writer.write(iteration);
     for (const PathSlice& slice : critical_path) {

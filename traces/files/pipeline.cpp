@@ -7,8 +7,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.pipeline";
-constexpr int kVersion = 1;
+constexpr std::string_view kPipelineSchema = "dflop.pipeline";
+constexpr int kPipelineVersion = 1;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
 Seconds read_cell(const JsonValue& json, Seconds) {
@@ -30,7 +30,8 @@ std::vector<Value> read_row(const JsonValue& json, int microbatches) {
   return row;
 }
 
-/// Stricter than BroadcastTable: an array has all its rows, and a row that is an array all its microbatches.
+/// Reads a table more strictly than BroadcastTable: an array has all its rows, and a row that is an array all
+/// its microbatches.
 template <typename Value>
 BroadcastTable<Value> read_table(const JsonValue& json, int rows, std::string_view of, int microbatches) {
   if (!json.is_array()) return {{{read_cell(json, Value{})}}};
@@ -43,7 +44,7 @@ BroadcastTable<Value> read_table(const JsonValue& json, int rows, std::string_vi
   return table;
 }
 
-RawLink read_link(const JsonValue& json) {
+RawLink pipeline_read_link(const JsonValue& json) {
   json.require_keys({"latency_s", "bandwidth_bytes_per_s"});
   RawLink link;
   link.latency = Seconds(json.at("latency_s").non_negative());
@@ -55,7 +56,7 @@ RawLink read_link(const JsonValue& json) {
 
 PipelineShape read_shape(const JsonValue& root) {
   PipelineShape shape;
-  shape.kind = root.at("schedule").choice(all_pipeline_orders());
+  shape.kind = root.at("schedule").choice(all_order_kinds());
   shape.ranks = root.at("stages").integer(1, kMostRawStages);
   shape.microbatches = root.at("microbatches").integer(1, kMostRawCells);
   const OrderTraits& order = traits(shape.kind);
@@ -77,7 +78,7 @@ RawEncoder read_encoder(const JsonValue& root, int microbatches) {
   return encoder;
 }
 
-/// One limit for all ranks, or one for each.
+/// Reads one limit for all ranks, or one for each.
 std::vector<int> read_limits(const JsonValue& json, int ranks) {
   if (!json.is_array()) return {json.integer(1, kMostRawCells)};
   std::vector<int> limits;
@@ -89,7 +90,7 @@ std::vector<int> read_limits(const JsonValue& json, int ranks) {
   return limits;
 }
 
-/// The keys that are of some schedules only.
+/// Reads the keys that are of some orders only.
 void read_schedule_keys(const JsonValue& root, RawPipeline& pipeline) {
   const PipelineShape& shape = pipeline.shape;
   const auto refuse_for_others = [&](std::string_view key, bool known) {
@@ -111,7 +112,7 @@ void read_schedule_keys(const JsonValue& root, RawPipeline& pipeline) {
 
 RawPipeline parse_pipeline(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kPipelineSchema, kPipelineVersion);
   root.require_keys({"schema", "version", "schedule", "stages", "microbatches", "forward_s", "backward_s"},
                     {"backward_weight_s", "chunks", "activation_bytes", "p2p_bytes", "link", "shared_link",
                      "activation_limit", "encoder_forward_s", "encoder_backward_s", "encoder_bytes"});
@@ -133,8 +134,8 @@ RawPipeline parse_pipeline(std::string_view json, const std::string& file) {
     pipeline.message = read_table<Bytes>(root.at("p2p_bytes"), stages - 1, "boundaries", microbatches);
   }
   read_schedule_keys(root, pipeline);
-  if (root.has("link")) pipeline.link = read_link(root.at("link"));
-  if (root.has("shared_link")) pipeline.shared_link = read_link(root.at("shared_link"));
+  if (root.has("link")) pipeline.link = pipeline_read_link(root.at("link"));
+  if (root.has("shared_link")) pipeline.shared_link = pipeline_read_link(root.at("shared_link"));
   validate(pipeline, file);
   return pipeline;
 }

@@ -1,4 +1,4 @@
-// Pipelines without a model on disk: schema "dflop.pipeline", version 1.
+// Files describe pipelines without a model: schema "dflop.pipeline", version 1.
 #pragma once
 
 #include <string>

@@ -8,13 +8,13 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.plan";
-constexpr int kVersion = 1;
+constexpr std::string_view kPlanSchema = "dflop.plan";
+constexpr int kPlanVersion = 1;
 // The products that Plan makes of these stay inside an int.
-constexpr int kMostRanks = 1 << 20;
-constexpr int kMostMicrobatches = 1 << 20;
-constexpr int kMostGbs = 1 << 24;
-constexpr int kMostLayers = 10'000;
+constexpr int kPlanMostRanks = 1 << 20;
+constexpr int kPlanMostMicrobatches = 1 << 20;
+constexpr int kPlanMostGbs = 1 << 24;
+constexpr int kPlanMostLayers = 10'000;
 
 void write_module(JsonWriter& writer, std::string_view key, const ModulePlan& module) {
   writer.begin_object(key);
@@ -25,18 +25,18 @@ void write_module(JsonWriter& writer, std::string_view key, const ModulePlan& mo
   writer.end_object();
 }
 
-/// `chunks`: stages of each pipeline rank.
+/// Reads a module; `chunks` is the stages of each pipeline rank.
 ModulePlan read_module(const JsonValue& json, int chunks) {
   json.require_keys({"tp", "pp", "dp", "layers"});
   ModulePlan module;
-  module.tp = json.at("tp").integer(1, kMostRanks);
-  module.pp = json.at("pp").integer(1, kMostRanks);
-  module.dp = json.at("dp").integer(1, kMostRanks);
+  module.tp = json.at("tp").integer(1, kPlanMostRanks);
+  module.pp = json.at("pp").integer(1, kPlanMostRanks);
+  module.dp = json.at("dp").integer(1, kPlanMostRanks);
   const std::int64_t ranks = std::int64_t{module.tp} * module.pp * module.dp;
-  if (ranks > kMostRanks) {
-    json.refuse(fmt::format("expected tp x pp x dp of at most {}, found {}", kMostRanks, ranks));
+  if (ranks > kPlanMostRanks) {
+    json.refuse(fmt::format("expected tp x pp x dp of at most {}, found {}", kPlanMostRanks, ranks));
   }
-  for (const std::int64_t layers : json.at("layers").integers(0, kMostLayers)) {
+  for (const std::int64_t layers : json.at("layers").integers(0, kPlanMostLayers)) {
     module.layers.push_back(static_cast<int>(layers));
   }
   const std::int64_t stages = std::int64_t{module.pp} * chunks;
@@ -50,8 +50,8 @@ ModulePlan read_module(const JsonValue& json, int chunks) {
 
 std::string to_json(const Plan& plan) {
   JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  writer.field("schema", kPlanSchema);
+  writer.field("version", kPlanVersion);
   writer.field("planner", plan.planner);
   writer.field("model", plan.model);
   writer.field("cluster", plan.cluster);
@@ -60,7 +60,7 @@ std::string to_json(const Plan& plan) {
   write_module(writer, "encoder", plan.encoder);
   write_module(writer, "llm", plan.llm);
   writer.field("microbatches", plan.microbatches);
-  writer.field("schedule", to_string(plan.schedule));
+  writer.field("schedule", to_string(plan.order));
   if (plan.chunks != 1) writer.field("chunks", plan.chunks);
   writer.field("recomputation", to_string(plan.recomputation));
   if (plan.gradient_bucket.count > 0) writer.field("gradient_bucket_bytes", plan.gradient_bucket.count);
@@ -72,7 +72,7 @@ std::string to_json(const Plan& plan) {
 
 Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kPlanSchema, kPlanVersion);
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
                      "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
                     {"chunks", "gradient_bucket_bytes", "placement"});
@@ -80,18 +80,18 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
   plan.cluster = root.at("cluster").string();
-  plan.gbs = root.at("gbs").integer(1, kMostGbs);
+  plan.gbs = root.at("gbs").integer(1, kPlanMostGbs);
   plan.layout = root.at("layout").choice<Layout>();
-  if (root.has("chunks")) plan.chunks = root.at("chunks").integer(1, kMostLayers);
+  if (root.has("chunks")) plan.chunks = root.at("chunks").integer(1, kPlanMostLayers);
   plan.encoder = read_module(root.at("encoder"), plan.layout == Layout::uniform ? plan.chunks : 1);
   plan.llm = read_module(root.at("llm"), plan.chunks);
-  plan.microbatches = root.at("microbatches").integer(1, kMostMicrobatches);
+  plan.microbatches = root.at("microbatches").integer(1, kPlanMostMicrobatches);
   const std::int64_t bins = std::int64_t{plan.microbatches} * plan.llm.dp;
   if (plan.gbs < bins) {
     root.at("gbs").refuse_type(fmt::format("at least {} samples, one for each of {} microbatches x dp {}",
                                            bins, plan.microbatches, plan.llm.dp));
   }
-  plan.schedule = root.at("schedule").choice(all_pipeline_orders());
+  plan.order = root.at("schedule").choice(all_order_kinds());
   plan.recomputation = root.at("recomputation").choice<Recomputation>();
   if (root.has("gradient_bucket_bytes")) {
     plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMostGradientBucket)};

@@ -1,4 +1,4 @@
-// Plans on disk: schema "dflop.plan", version 1. Keys that came later (chunks, gradient_bucket_bytes,
+// Files keep plans: schema "dflop.plan", version 1. Keys that came later (chunks, gradient_bucket_bytes,
 // placement) are written only where they differ from their defaults, so that older files and programs stay
 // good for all plans that they can express.
 #pragma once

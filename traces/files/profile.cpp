@@ -10,10 +10,10 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.profile";
-constexpr int kVersion = 2;
+constexpr std::string_view kProfileSchema = "dflop.profile";
+constexpr int kProfileVersion = 2;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
-constexpr int kMostRanks = 1 << 20;
+constexpr int kProfileMostRanks = 1 << 20;
 constexpr int kMostSize = 1 << 26;
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostPerUnit = 1e-3;  // seconds a byte or parameter
@@ -109,7 +109,7 @@ void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& p
   writer.end_object();
 }
 
-/// Numbers in [0, most], as many as there are points.
+/// Reads numbers in [0, most], as many as there are points.
 std::vector<double> read_row(const JsonValue& json, std::size_t size, double most) {
   const std::vector<JsonValue> elements = json.elements();
   if (elements.size() != size) json.refuse_type(fmt::format("{} numbers", size));
@@ -118,7 +118,7 @@ std::vector<double> read_row(const JsonValue& json, std::size_t size, double mos
   return numbers;
 }
 
-/// Numbers that rise from one to the next.
+/// Requires numbers that rise from one to the next.
 void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numbers) {
   for (std::size_t i = 1; i < numbers.size(); ++i) {
     if (numbers[i] > numbers[i - 1]) continue;
@@ -174,7 +174,7 @@ BytesPerToken read_bytes(const JsonValue& json) {
 }
 
 TpMode read_mode(const JsonValue& json, const std::vector<TpProfile>& before) {
-  TpMode mode{json.at("tp").integer(1, kMostRanks), false};
+  TpMode mode{json.at("tp").integer(1, kProfileMostRanks), false};
   if (json.has("sequence_parallel")) mode.sequence_parallel = json.at("sequence_parallel").boolean();
   if (mode.sequence_parallel && mode.tp == 1)
     json.at("tp").refuse_type("2 at least, for sequence parallelism");
@@ -185,7 +185,7 @@ TpMode read_mode(const JsonValue& json, const std::vector<TpProfile>& before) {
   return mode;
 }
 
-/// `activation`: what version 1 has beside the tables.
+/// Reads the tables of one mode; `activation` is what version 1 has beside the tables.
 TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
                   const std::optional<BytesPerToken>& activation) {
   TpProfile profile;
@@ -214,7 +214,7 @@ std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
   for (const JsonValue& element : json.elements()) {
     element.require_keys({"ranks", "start_s", "s_per_byte"});
     const int least = lines.empty() ? 2 : lines.rbegin()->first + 1;
-    const int ranks = element.at("ranks").integer(least, kMostRanks);
+    const int ranks = element.at("ranks").integer(least, kProfileMostRanks);
     lines[ranks] = read_line(element, "s_per_byte");
   }
   return lines;
@@ -224,8 +224,8 @@ std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
 
 std::string to_json(const ProfileTables& profile) {
   JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  writer.field("schema", kProfileSchema);
+  writer.field("version", kProfileVersion);
   writer.field("dflop_version", profile.dflop_version);
   writer.field("device", profile.device);
   writer.field("cpu", profile.cpu);
@@ -273,12 +273,12 @@ std::string to_json(const ProfileTables& profile) {
 
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kProfileSchema, kProfileVersion);
   const std::vector<std::string_view> required = {
       "schema",    "version", "dflop_version", "device", "cpu",       "dtype",   "value_bytes",
       "sum_bytes", "model",   "settings",      "tables", "optimizer", "message", "all_reduce"};
   std::optional<BytesPerToken> activation;
-  if (root.at("version").integer(1, kVersion) == 1) {
+  if (root.at("version").integer(1, kProfileVersion) == 1) {
     root.require_keys(required, {"software", kActivation});
     activation = read_bytes(root.at(kActivation));
   } else {
@@ -295,10 +295,10 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
   profile.model = read_model(root.at("model"));
   const JsonValue settings = root.at("settings");
   settings.require_keys({"seed", "budget_s", "most_tokens"}, {"busy_ranks"});
-  profile.settings = {settings.at("seed").unsigned_integer(),
-                      settings.at("budget_s").number_in(0, kMostSeconds),
-                      settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens),
-                      settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kMostRanks) : 1};
+  profile.settings = {
+      settings.at("seed").unsigned_integer(), settings.at("budget_s").number_in(0, kMostSeconds),
+      settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens),
+      settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kProfileMostRanks) : 1};
   for (const JsonValue& element : root.at("tables").elements()) {
     profile.tp.push_back(read_tp(element, profile.tp, activation));
   }

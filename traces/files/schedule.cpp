@@ -11,19 +11,20 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.schedule";
-constexpr int kVersion = 2;
+constexpr std::string_view kScheduleSchema = "dflop.schedule";
+constexpr int kScheduleVersion = 2;
 
-constexpr int kMostGbs = 1 << 24;
+constexpr int kScheduleMostGbs = 1 << 24;
 constexpr std::int64_t kMostSequences = 1'000'000;
 constexpr std::int64_t kMostSequenceTokens = 1'000'000;
 constexpr std::int64_t kMostEncoderTokens = 1'000'000'000;  // of one sample
 constexpr std::int64_t kMostLlmTokens = std::int64_t{1} << 30;
-/// By so much, relatively, a bound may pass the optimum that it proves.
-constexpr double kRounding = 1e-9;
+/// A bound may pass the optimum that it proves by so much, relatively.
+constexpr double kScheduleRounding = 1e-9;
 /// Sums of tokens and attention pairs over an iteration stay inside 64 bits.
 constexpr double kMostWork = 4e18;
-/// Of all iterations together: a small file can name one large sample again and again.
+/// Samples of all iterations have at most so many bytes: a small file can name one large sample again and
+/// again.
 constexpr std::size_t kMostSampleBytes = std::size_t{4} << 30;
 
 std::string sample_line(const Sample& sample) {
@@ -44,7 +45,7 @@ std::string sample_line(const Sample& sample) {
   return line += '}';
 }
 
-/// Distinct samples by the line that describes them.
+/// A SampleTable has the distinct samples by the line that describes them.
 struct SampleTable {
   std::vector<std::string> lines;
   std::unordered_map<std::string, std::size_t> index;
@@ -80,7 +81,7 @@ std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
   return groups;
 }
 
-/// What no preprocessing makes, and what a schedule would be meaningless with.
+/// Refuses what no preprocessing makes, and what a schedule would be meaningless with.
 void check_sample(const JsonValue& json, const Sample& sample) {
   if (sample.modality == Modality::text && !sample.encoder_sequences.empty()) {
     json.at("encoder_sequences").refuse_type("none in a text sample");
@@ -109,7 +110,8 @@ Sample read_sample(const JsonValue& json) {
   return sample;
 }
 
-/// Work of a whole iteration must fit the 64-bit sums that schedules and simulations make of it.
+/// Checks the sums: work of a whole iteration must fit the 64-bit sums that schedules and simulations make of
+/// it.
 void check_size(const JsonValue& json, const std::vector<Sample>& samples) {
   double encoder_work = 0;
   double llm_work = 0;
@@ -170,7 +172,7 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
                                                ScheduleStatus::fallback});
   iteration.value = Seconds(json.at("c_max_s").non_negative());
   iteration.bound = Seconds(json.at("bound_s").non_negative());
-  if (iteration.bound > iteration.value * (1 + kRounding)) {
+  if (iteration.bound > iteration.value * (1 + kScheduleRounding)) {
     json.at("bound_s").refuse_type(fmt::format("at most c_max_s = {}", iteration.value.count()));
   }
   iteration.assignment = read_assignment(json, gbs);
@@ -198,8 +200,8 @@ std::string to_json(const ScheduleFile& schedule) {
     for (const Sample& sample : schedule.iterations[i].samples) indices[i].push_back(table.add(sample));
   }
   JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  writer.field("schema", kScheduleSchema);
+  writer.field("version", kScheduleVersion);
   writer.field("scheduler", schedule.scheduler);
   writer.field("model", schedule.model);
   writer.field("gbs", schedule.gbs);
@@ -228,13 +230,13 @@ std::string to_json(const ScheduleFile& schedule) {
 
 ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
-  const auto version = root.at("version").integer<std::int64_t>(1, kVersion);
+  const JsonValue root = document.root(kScheduleSchema, kScheduleVersion);
+  const auto version = root.at("version").integer<std::int64_t>(1, kScheduleVersion);
   root.require_keys({"schema", "version", "scheduler", "model", "gbs", "seed", "samples", "iterations"});
   ScheduleFile schedule;
   schedule.scheduler = root.at("scheduler").string();
   schedule.model = root.at("model").string();
-  schedule.gbs = root.at("gbs").integer(1, kMostGbs);
+  schedule.gbs = root.at("gbs").integer(1, kScheduleMostGbs);
   schedule.seed = root.at("seed").unsigned_integer();
   std::vector<Sample> table;
   for (const JsonValue& sample : root.at("samples").elements()) table.push_back(read_sample(sample));

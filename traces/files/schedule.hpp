@@ -1,5 +1,5 @@
-// Schedules of several iterations on disk, with the samples they place: schema "dflop.schedule", version 2.
-// Version 1, which had neither objective nor kind of bound, is read as the published form with a simple
+// Files keep schedules of several iterations, with the samples they place: schema "dflop.schedule", version
+// 2. Version 1, which had neither objective nor kind of bound, is read as the published form with a simple
 // bound.
 #pragma once
 
@@ -29,6 +29,7 @@ struct ScheduleFile {
 /// simulation needs.
 std::string to_json(const ScheduleFile& schedule);
 
+/// Reads a schedule.
 /// @throws Error (input) naming the key, also where the file contradicts itself: an iteration of another size
 /// than gbs, an index or a bin out of range, an empty bin, a bound above c_max, more attention pairs than
 /// tokens allow, encoder outputs without encoder work or beyond the LLM's tokens.

@@ -8,19 +8,20 @@
 namespace dflop {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kSpecsVersion = 1;
 
-// Far above real models and GPUs, and so low that products of a few of them stay inside 64 bits.
-constexpr int kMostLayers = 10'000;
+// These limits are far above real models and GPUs, and so low that products of a few of them stay inside 64
+// bits.
+constexpr int kSpecsMostLayers = 10'000;
 constexpr int kMostWidth = 1 << 20;
 constexpr int kMostHeads = 1 << 14;
 constexpr int kMostVocabulary = 1 << 26;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 22;
+constexpr std::int64_t kSpecsMostTokens = std::int64_t{1} << 22;
 constexpr std::int64_t kMostMemory = 1'000'000'000'000'000;
 constexpr int kMostGpusPerNode = 1024;
 
-// Six orders of magnitude around real GPUs: quotients of the largest work and the smallest rates are years,
-// neither infinite nor NaN.
+// These limits are six orders of magnitude around real GPUs: quotients of the largest work and the smallest
+// rates are years, neither infinite nor NaN.
 constexpr double kLeastFlopPerS = 1e9;
 constexpr double kMostFlopPerS = 1e18;
 constexpr double kLeastBytesPerS = 1e6;
@@ -31,13 +32,13 @@ constexpr double kMostOversubscription = 1000;
 constexpr double kMostHalf = 1e6;
 constexpr double kMostLatencyS = 1;
 
-/// `least_vocabulary` is 0 for an encoder, which has neither embedding nor vocabulary head.
+/// Reads a module; `least_vocabulary` is 0 for an encoder, which has neither embedding nor vocabulary head.
 TransformerSpec read_transformer(const JsonValue& json, int least_vocabulary) {
   json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
                      "causal", "vocabulary"});
   TransformerSpec spec;
   spec.name = json.at("name").string();
-  spec.layers = json.at("layers").integer(1, kMostLayers);
+  spec.layers = json.at("layers").integer(1, kSpecsMostLayers);
   spec.hidden = json.at("hidden").integer(1, kMostWidth);
   spec.ffn = json.at("ffn").integer(1, kMostWidth);
   spec.heads = json.at("heads").integer(1, kMostHeads);
@@ -110,7 +111,7 @@ GpuSpec read_gpu(const JsonValue& json) {
   return gpu;
 }
 
-Link read_link(const JsonValue& json) {
+Link specs_read_link(const JsonValue& json) {
   json.require_keys({"latency_s", "bandwidth_bytes_per_s"});
   return {read_latency(json.at("latency_s")), read_bandwidth(json.at("bandwidth_bytes_per_s"))};
 }
@@ -130,14 +131,14 @@ void check_source(const JsonValue& root) {
 
 ModelSpec parse_model(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root("dflop.model", kVersion);
+  const JsonValue root = document.root("dflop.model", kSpecsVersion);
   root.require_keys({"schema", "version", "name", "preprocess", "max_tokens", "encoder", "connector", "llm"},
                     {"source"});
   check_source(root);
   ModelSpec model;
   model.name = root.at("name").string();
   model.preprocess = root.at("preprocess").string();
-  model.max_tokens = root.at("max_tokens").integer<std::int64_t>(1, kMostTokens);
+  model.max_tokens = root.at("max_tokens").integer<std::int64_t>(1, kSpecsMostTokens);
   model.encoder = read_transformer(root.at("encoder"), 0);
   model.llm = read_transformer(root.at("llm"), 1);
   model.connector = read_connector(root.at("connector"), model.encoder, model.llm);
@@ -146,7 +147,7 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
 
 ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root("dflop.cluster", kVersion);
+  const JsonValue root = document.root("dflop.cluster", kSpecsVersion);
   root.require_keys(
       {"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
       {"source", "leaf", "collectives", "message_overhead_s", "node_ring_bandwidth_bytes_per_s", "fit"});
@@ -155,8 +156,8 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   cluster.name = root.at("name").string();
   cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMostGpusPerNode);
   cluster.gpu = read_gpu(root.at("gpu"));
-  cluster.intra_node = read_link(root.at("intra_node"));
-  cluster.inter_node = read_link(root.at("inter_node"));
+  cluster.intra_node = specs_read_link(root.at("intra_node"));
+  cluster.inter_node = specs_read_link(root.at("inter_node"));
   if (root.has("leaf")) cluster.leaf = read_leaf(root.at("leaf"));
   if (root.has("collectives")) {
     cluster.collectives = root.at("collectives")
@@ -174,7 +175,7 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
 std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit) {
   JsonWriter writer;
   writer.field("schema", std::string_view("dflop.cluster"));
-  writer.field("version", kVersion);
+  writer.field("version", kSpecsVersion);
   writer.field("name", cluster.name);
   writer.field("source", source);
   writer.field("gpus_per_node", cluster.gpus_per_node);

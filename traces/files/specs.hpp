@@ -1,4 +1,4 @@
-// ModelSpec and ClusterSpec from JSON, as in experiments/presets.
+// ModelSpec and ClusterSpec are read from JSON, as in experiments/presets.
 #pragma once
 
 #include <string>

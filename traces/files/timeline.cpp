@@ -17,22 +17,22 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kSchema = "dflop.timeline";
-constexpr int kVersion = 2;
+constexpr std::string_view kTimelineSchema = "dflop.timeline";
+constexpr int kTimelineVersion = 2;
 constexpr std::int64_t kMostStages = std::numeric_limits<std::uint16_t>::max();
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int32_t kMostCores = 1 << 20;
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();
-/// 13 days; so low that sums over an iteration's ranks or over iterations stay inside 64 bits.
+/// This is 13 days, so low that sums over an iteration's ranks or over iterations stay inside 64 bits.
 constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 50;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+constexpr std::int64_t kTimelineMostBytes = std::int64_t{1} << 60;
 constexpr std::size_t kMostIterations = 4096;
 
-/// The rows of one table while its columns are read: all columns have as many entries as the first.
+/// Rows are those of one table while its columns are read: all columns have as many entries as the first.
 template <typename Row>
 class Rows {
  public:
-  /// The rows, for a column of `count` entries. @throws Error (input) where the columns before it have
+  /// Returns the rows for a column of `count` entries. @throws Error (input) where the columns before it have
   /// another number.
   std::vector<Row>& of(const JsonValue& column, std::size_t count) {
     if (!sized_) rows_.resize(count);
@@ -83,7 +83,7 @@ Value from_number(std::int64_t number) {
 template <typename Row, typename Value>
 Row row_of(Value Row::*member);  // never defined: only its type is asked for
 
-/// What the members lead to: `row.first.second`.
+/// Returns what the members lead to: `row.first.second`.
 template <auto First, auto... Rest>
 auto& member_of(auto& row) {
   if constexpr (sizeof...(Rest) == 0) {
@@ -93,8 +93,8 @@ auto& member_of(auto& row) {
   }
 }
 
-/// A column of whole numbers in [least, most]. The members lead from a row to its value, as Span::rank or
-/// Work::encoder and Workload::tokens.
+/// Makes a column of whole numbers in [least, most]. The members lead from a row to its value, as Span::rank
+/// or Work::encoder and Workload::tokens.
 template <auto First, auto... Rest>
 auto whole(std::string_view key, std::int64_t least, std::int64_t most) {
   using Row = decltype(row_of(First));
@@ -113,8 +113,8 @@ auto whole(std::string_view key, std::int64_t least, std::int64_t most) {
                      }};
 }
 
-/// A column of indices into the file's list of names, which stand for `values`: older and newer programs may
-/// number them differently.
+/// Makes a column of indices into the file's list of names, which stand for `values`: older and newer
+/// programs may number them differently.
 template <auto Member, typename Enum>
 auto named(std::string_view key, const std::vector<Enum>& values) {
   using Row = decltype(row_of(Member));
@@ -129,7 +129,7 @@ auto named(std::string_view key, const std::vector<Enum>& values) {
                      }};
 }
 
-/// A column of what `write` makes of a member and `read` makes the member of.
+/// Makes a column of what `write` makes of a member and `read` makes the member of.
 template <auto Member, typename Write, typename Read>
 auto each(std::string_view key, Write write, Read read) {
   using Row = decltype(row_of(Member));
@@ -144,19 +144,19 @@ auto each(std::string_view key, Write write, Read read) {
                      }};
 }
 
-/// A column of true and false.
+/// Makes a column of true and false.
 template <auto Member>
 auto flag(std::string_view key) {
   return each<Member>(key, std::identity(), [](const JsonValue& value) { return value.boolean(); });
 }
 
-/// The names of a file, as values in its order.
+/// FileNames are the names of a file, as values in its order.
 struct FileNames {
   std::vector<Stream> streams;
   std::vector<Op> ops;
 };
 
-/// What the values of one iteration's tables are held against when they are read.
+/// Limits are what the values of one iteration's tables are held against when they are read.
 struct Limits {
   const FileNames& names;
   std::int64_t stages = 0;
@@ -175,13 +175,13 @@ Columns<GroupUsage> group_columns(const Limits& of) {
           whole<&Row::bubble>("bubble_ns", 0, most_time),
           whole<&Row::wait>("wait_ns", 0, most_time),
           whole<&Row::transfer>("transfer_ns", 0, most_time),
-          whole<&Row::model_state, &ModelState::parameters>("parameter_bytes", 0, kMostBytes),
-          whole<&Row::model_state, &ModelState::gradients>("gradient_bytes", 0, kMostBytes),
-          whole<&Row::model_state, &ModelState::optimizer>("optimizer_bytes", 0, kMostBytes),
-          whole<&Row::peak_memory>("peak_memory_bytes", 0, kMostBytes),
+          whole<&Row::model_state, &ModelState::parameters>("parameter_bytes", 0, kTimelineMostBytes),
+          whole<&Row::model_state, &ModelState::gradients>("gradient_bytes", 0, kTimelineMostBytes),
+          whole<&Row::model_state, &ModelState::optimizer>("optimizer_bytes", 0, kTimelineMostBytes),
+          whole<&Row::peak_memory>("peak_memory_bytes", 0, kTimelineMostBytes),
           whole<&Row::peak_time>("peak_time_ns", 0, most_time),
-          whole<&Row::peak_activations>("peak_activation_bytes", 0, kMostBytes),
-          whole<&Row::peak_buffers>("peak_buffer_bytes", 0, kMostBytes)};
+          whole<&Row::peak_activations>("peak_activation_bytes", 0, kTimelineMostBytes),
+          whole<&Row::peak_buffers>("peak_buffer_bytes", 0, kTimelineMostBytes)};
 }
 
 Columns<Span> span_columns(const Limits& of) {
@@ -192,7 +192,7 @@ Columns<Span> span_columns(const Limits& of) {
           whole<&Span::microbatch>("microbatch", -1, kMostIndex),
           whole<&Span::start>("start_ns", 0, kMostNanoseconds),
           whole<&Span::duration>("duration_ns", 0, kMostNanoseconds),
-          whole<&Span::bytes>("bytes", 0, kMostBytes),
+          whole<&Span::bytes>("bytes", 0, kTimelineMostBytes),
           whole<&Span::message>("message", -1, kMostIndex),
           whole<&Span::position>("position", -1, kMostIndex),
           whole<&Span::work>("work", -1, of.works - 1)};
@@ -201,8 +201,8 @@ Columns<Span> span_columns(const Limits& of) {
 Columns<MemoryPoint> memory_columns() {
   return {whole<&MemoryPoint::rank>("rank", 0, kMostRanks),
           whole<&MemoryPoint::time>("time_ns", 0, kMostNanoseconds),
-          whole<&MemoryPoint::activations>("activation_bytes", 0, kMostBytes),
-          whole<&MemoryPoint::buffers>("buffer_bytes", 0, kMostBytes)};
+          whole<&MemoryPoint::activations>("activation_bytes", 0, kTimelineMostBytes),
+          whole<&MemoryPoint::buffers>("buffer_bytes", 0, kTimelineMostBytes)};
 }
 
 Columns<Stage> stage_columns() {
@@ -221,12 +221,12 @@ Columns<Stage> stage_columns() {
 }
 
 Columns<Work> work_columns() {
-  return {whole<&Work::encoder, &Workload::sequences>("encoder_sequences", 0, kMostBytes),
-          whole<&Work::encoder, &Workload::tokens>("encoder_tokens", 0, kMostBytes),
-          whole<&Work::encoder, &Workload::attention_pairs>("encoder_attention_pairs", 0, kMostBytes),
-          whole<&Work::llm, &Workload::sequences>("llm_sequences", 0, kMostBytes),
-          whole<&Work::llm, &Workload::tokens>("llm_tokens", 0, kMostBytes),
-          whole<&Work::llm, &Workload::attention_pairs>("llm_attention_pairs", 0, kMostBytes)};
+  return {whole<&Work::encoder, &Workload::sequences>("encoder_sequences", 0, kTimelineMostBytes),
+          whole<&Work::encoder, &Workload::tokens>("encoder_tokens", 0, kTimelineMostBytes),
+          whole<&Work::encoder, &Workload::attention_pairs>("encoder_attention_pairs", 0, kTimelineMostBytes),
+          whole<&Work::llm, &Workload::sequences>("llm_sequences", 0, kTimelineMostBytes),
+          whole<&Work::llm, &Workload::tokens>("llm_tokens", 0, kTimelineMostBytes),
+          whole<&Work::llm, &Workload::attention_pairs>("llm_attention_pairs", 0, kTimelineMostBytes)};
 }
 
 Columns<Stall> stall_columns(const Limits& of) {
@@ -277,8 +277,8 @@ std::string write_file(const Timeline* timelines, std::size_t count) {
   const auto name = [](auto value) { return to_string(value); };
   const FileNames names{all_of<Stream>(), all_of<Op>()};
   JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  writer.field("schema", kTimelineSchema);
+  writer.field("version", kTimelineVersion);
   writer.row("streams", names.streams, name);
   writer.row("ops", names.ops, name);
   writer.begin_array("iterations");
@@ -287,7 +287,7 @@ std::string write_file(const Timeline* timelines, std::size_t count) {
   return writer.finish();
 }
 
-/// The values of a file's list of names.
+/// Returns the values of a file's list of names.
 template <typename Enum>
 std::vector<Enum> read_names(const JsonValue& json) {
   std::vector<Enum> values;
@@ -295,8 +295,8 @@ std::vector<Enum> read_names(const JsonValue& json) {
   return values;
 }
 
-/// Each rank is in one group at most. Groups come in any order: which ranks are neighbours is a plan's
-/// choice.
+/// Checks groups: each rank is in one group at most. Groups come in any order: which ranks are neighbours is
+/// a plan's choice.
 void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) {
   std::map<std::int64_t, std::int64_t> end_of;  // by first rank
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -311,7 +311,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
   }
 }
 
-/// There are none, or one for each stage.
+/// Reads shapes: there are none, or one for each stage.
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages) {
   std::vector<Stage> rows = read_table(json, stage_columns());
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
@@ -320,7 +320,7 @@ std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages)
   return rows;
 }
 
-/// Every row's rank must be the first of a group.
+/// Checks rows: every row's rank must be the first of a group.
 template <typename Row>
 void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
                  const std::unordered_set<std::int32_t>& first_ranks) {
@@ -331,7 +331,7 @@ void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
   }
 }
 
-/// Version 1 knew no cores: there the key is as unknown as any other.
+/// Checks the keys. Version 1 knew no cores: there the key is as unknown as any other.
 void require_timeline_keys(const JsonValue& json, std::int64_t version) {
   const auto require = [&](std::initializer_list<std::string_view> optional) {
     json.require_keys(
@@ -383,10 +383,10 @@ std::string to_json(const Timeline& timeline) {
 
 TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  const JsonValue root = document.root(kSchema, kVersion);
+  const JsonValue root = document.root(kTimelineSchema, kTimelineVersion);
   root.require_keys({"schema", "version", "streams", "ops", "iterations"});
   const FileNames names{read_names<Stream>(root.at("streams")), read_names<Op>(root.at("ops"))};
-  const auto version = root.at("version").integer<std::int64_t>(1, kVersion);
+  const auto version = root.at("version").integer<std::int64_t>(1, kTimelineVersion);
   const JsonValue iterations = root.at("iterations");
   TimelineFile timelines;
   for (const JsonValue& iteration : iterations.elements()) {

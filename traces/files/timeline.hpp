@@ -1,4 +1,4 @@
-// Timelines on disk: files of schema "dflop.timeline", which are read again, and Chrome trace events for
+// Timelines are kept in files of schema "dflop.timeline", which are read again, and Chrome trace events for
 // ui.perfetto.dev and chrome://tracing.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// The iterations of one file, in their order.
+/// A TimelineFile has the iterations of one file, in their order.
 struct TimelineFile {
   std::vector<Timeline> iterations;
 };
@@ -37,7 +37,7 @@ Timeline parse_timeline(std::string_view json, const std::string& file);
 /// others doing the same at the same time.
 inline constexpr std::int64_t kMostTraceEvents = 2'000'000;
 
-/// A piece of the critical path of an iteration. Pieces of one iteration do not overlap.
+/// A PathSlice is a piece of the critical path of an iteration. Pieces of one iteration do not overlap.
 struct PathSlice {
   std::int64_t iteration = 0;  ///< index
   std::string name;

@@ -1,5 +1,6 @@
-// InternVL 2.5 (OpenGVLab/InternVL @2410d1dbf208: internvl_chat/internvl/train/dataset.py and
-// internvl_chat_finetune.py with max_dynamic_patch 12, use_thumbnail, 8 to 32 frames).
+// These are the rules of InternVL 2.5 (OpenGVLab/InternVL @2410d1dbf208:
+// internvl_chat/internvl/train/dataset.py and internvl_chat_finetune.py with max_dynamic_patch 12,
+// use_thumbnail, 8 to 32 frames).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,24 +10,24 @@
 namespace dflop {
 namespace {
 
-constexpr double kTilePixels = 448;
+constexpr double kInternvlTilePixels = 448;
 constexpr std::int64_t kTilePositions = 1025;  ///< (448 / 14)² patches and the class token
 constexpr std::int64_t kTileTokens = 256;      ///< after pixel shuffle by two
 constexpr std::int64_t kMaxTiles = 12;
 constexpr std::int64_t kMinFrames = 8;
 constexpr std::int64_t kMaxFrames = 32;
 
-Encoding tiles(std::int64_t count) {
+Encoding internvl_tiles(std::int64_t count) {
   return {{{count, kTilePositions, kTilePositions * kTilePositions}}, count * kTileTokens};
 }
 
-/// All grids of up to 12 tiles, the smaller first.
+/// Returns all grids of up to 12 internvl_tiles, the smaller first.
 const std::vector<TileGrid>& grids() {
   static const std::vector<TileGrid> all = [] {
     std::vector<TileGrid> grids;
-    for (std::int64_t tiles = 1; tiles <= kMaxTiles; ++tiles) {
-      for (std::int64_t columns = 1; columns <= tiles; ++columns) {
-        if (tiles % columns == 0) grids.push_back({columns, tiles / columns});
+    for (std::int64_t internvl_tiles = 1; internvl_tiles <= kMaxTiles; ++internvl_tiles) {
+      for (std::int64_t columns = 1; columns <= internvl_tiles; ++columns) {
+        if (internvl_tiles % columns == 0) grids.push_back({columns, internvl_tiles / columns});
       }
     }
     return grids;
@@ -34,23 +35,23 @@ const std::vector<TileGrid>& grids() {
   return all;
 }
 
-/// Images share the 12 tiles; one that is cut gets a thumbnail on top. Where each may have one tile only, its
-/// size does not matter and is not asked for.
-Encoding encode_images(const RecordShapes& shapes) {
+/// Encodes images, which share the 12 internvl_tiles; one that is cut gets a thumbnail on top. Where each may
+/// have one tile only, its size does not matter and is not asked for.
+Encoding internvl_encode_images(const RecordShapes& shapes) {
   const std::int64_t max_tiles = std::max<std::int64_t>(1, kMaxTiles / shapes.image_count());
-  if (max_tiles == 1) return tiles(shapes.image_count());
+  if (max_tiles == 1) return internvl_tiles(shapes.image_count());
   std::int64_t count = 0;
   for (const ImageRun& run : shapes.images()) {
     const std::int64_t cut = internvl_grid(run.size, max_tiles).tiles();
     count += run.count * (cut == 1 ? 1 : cut + 1);
   }
-  return tiles(count);
+  return internvl_tiles(count);
 }
 
-/// A uniform number of frames, whatever the video's length: a short one repeats its last frame.
-Encoding encode_video(const RecordShapes& shapes) {
+/// Draws a uniform number of frames, whatever the video's length: a short one repeats its last frame.
+Encoding internvl_encode_video(const RecordShapes& shapes) {
   const std::uint64_t choices = kMaxFrames - kMinFrames + 1;
-  return tiles(kMinFrames + static_cast<std::int64_t>(shapes.random().below(choices)));
+  return internvl_tiles(kMinFrames + static_cast<std::int64_t>(shapes.random().below(choices)));
 }
 
 }  // namespace
@@ -64,7 +65,8 @@ TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles) {
     if (grid.tiles() > max_tiles) break;
     const double difference =
         std::abs(aspect - static_cast<double>(grid.columns) / static_cast<double>(grid.rows));
-    const bool large = area > 0.5 * kTilePixels * kTilePixels * static_cast<double>(grid.tiles());
+    const bool large =
+        area > 0.5 * kInternvlTilePixels * kInternvlTilePixels * static_cast<double>(grid.tiles());
     if (difference < best_difference || (difference == best_difference && large)) {
       best = grid;
       best_difference = difference;
@@ -74,7 +76,8 @@ TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles) {
 }
 
 Rule internvl_rule() {
-  return {"internvl2.5", {encode_text, encode_images, encode_images, encode_video, nullptr}};
+  return {"internvl2.5",
+          {encode_text, internvl_encode_images, internvl_encode_images, internvl_encode_video, nullptr}};
 }
 
 }  // namespace dflop

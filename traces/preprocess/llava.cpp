@@ -1,8 +1,8 @@
-// LLaVA-OneVision (LLaVA-VL/LLaVA-NeXT @df179663ae8b, scripts/train/finetune_ov.sh: SigLIP-so400m/14 at 384
-// pixels, anyres_max_9 over (1x1)..(6x6), spatial_unpad, 32 frames at most) and the public DFLOP code's
-// variant of it (BDAI-Research/DFLOP @60e86d859041, dflop/data.py). Beside them tiny-vlm, for models small
-// enough to be trained by tests and on small machines: LLaVA-OneVision's tiles and frames, so that samples
-// differ as much as real ones do, each of a few tokens.
+// These are the rules of LLaVA-OneVision (LLaVA-VL/LLaVA-NeXT @df179663ae8b, scripts/train/finetune_ov.sh:
+// SigLIP-so400m/14 at 384 pixels, anyres_max_9 over (1x1)..(6x6), spatial_unpad, 32 frames at most) and the
+// public DFLOP code's variant of it (BDAI-Research/DFLOP @60e86d859041, dflop/data.py). Beside them tiny-vlm,
+// for models small enough to be trained by tests and on small machines: LLaVA-OneVision's llava_tiles and
+// frames, so that samples differ as much as real ones do, each of a few tokens.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,23 +14,24 @@ namespace {
 
 constexpr std::int64_t kTilePixels = 384;
 constexpr std::int64_t kTileSide = 27;  ///< patches: floor(384 / 14)
-constexpr std::int64_t kTileTokens = kTileSide * kTileSide;
+constexpr std::int64_t kLlavaTileTokens = kTileSide * kTileSide;
 constexpr std::int64_t kMaxGridSide = 6;
 constexpr std::int64_t kMaxGridTiles = 9;  ///< of anyres_max_9: larger grids of tokens are scaled down to it
-constexpr std::int64_t kMaxFrames = 32;
+constexpr std::int64_t kLlavaMaxFrames = 32;
 constexpr std::int64_t kFrameTokens = 210;  ///< 14 * 15: pooled to ceil(27 / 2) a side, with a newline a row
 
-EncoderSequences tiles(std::int64_t count) {
-  return {count, kTileTokens, kTileTokens * kTileTokens};
+EncoderSequences llava_tiles(std::int64_t count) {
+  return {count, kLlavaTileTokens, kLlavaTileTokens * kLlavaTileTokens};
 }
 
-/// Python's `int(a // b)` of floats: exact where the quotient rounds to a whole number.
+/// Returns Python's `int(a // b)` of floats: exact where the quotient rounds to a whole number.
 std::int64_t floor_divide(double a, double b) {
   return std::llround((a - std::fmod(a, b)) / b);
 }
 
-/// LLM tokens of the grid of tiles (llava/model/llava_arch.py, unpad_image and anyres_max): the padding of
-/// the image is cut off, the rest scaled down to nine tiles' tokens, and each row ends in a newline token.
+/// Returns the LLM tokens of the grid of llava_tiles (llava/model/llava_arch.py, unpad_image and anyres_max):
+/// the padding of the image is cut off, the rest scaled down to nine llava_tiles' tokens, and each row ends
+/// in a newline token.
 std::int64_t grid_tokens(ImageSize image, TileGrid grid) {
   const double width = image.width;
   const double height = image.height;
@@ -43,7 +44,7 @@ std::int64_t grid_tokens(ImageSize image, TileGrid grid) {
   } else {
     columns -= (columns - static_cast<std::int64_t>(width * (high / height))) / 2 * 2;
   }
-  const double scale = std::sqrt(static_cast<double>(rows * columns) / (kMaxGridTiles * kTileTokens));
+  const double scale = std::sqrt(static_cast<double>(rows * columns) / (kMaxGridTiles * kLlavaTileTokens));
   if (scale > 1.1) {
     rows = floor_divide(static_cast<double>(rows), scale);
     columns = floor_divide(static_cast<double>(columns), scale);
@@ -51,29 +52,29 @@ std::int64_t grid_tokens(ImageSize image, TileGrid grid) {
   return rows * (columns + 1);
 }
 
-/// One image: its grid and the whole image as base tile, which gives `base_tokens` to the LLM.
+/// Encodes one image: its grid and the whole image as base tile, which gives `base_tokens` to the LLM.
 Encoding encode_image(const RecordShapes& shapes, std::int64_t base_tokens) {
   const ImageSize image = shapes.images().front().size;
   const TileGrid grid = llava_grid(image);
-  return {{tiles(grid.tiles() + 1)}, base_tokens + grid_tokens(image, grid)};
+  return {{llava_tiles(grid.tiles() + 1)}, base_tokens + grid_tokens(image, grid)};
 }
 
 Encoding encode_image_upstream(const RecordShapes& shapes) {
-  return encode_image(shapes, kTileTokens);
+  return encode_image(shapes, kLlavaTileTokens);
 }
 
 Encoding encode_image_dflop(const RecordShapes& shapes) {
   return encode_image(shapes, 0);
 }
 
-/// Several images: each padded to a square and one tile, with one newline, whatever its size.
-Encoding encode_images(const RecordShapes& shapes) {
-  return {{tiles(shapes.image_count())}, shapes.image_count() * (kTileTokens + 1)};
+/// Encodes several images: each padded to a square and one tile, with one newline, whatever its size.
+Encoding llava_encode_images(const RecordShapes& shapes) {
+  return {{llava_tiles(shapes.image_count())}, shapes.image_count() * (kLlavaTileTokens + 1)};
 }
 
-Encoding encode_video(const RecordShapes& shapes) {
+Encoding llava_encode_video(const RecordShapes& shapes) {
   const std::int64_t frames = llava_frames(shapes.video_timing());
-  return {{tiles(frames)}, frames * kFrameTokens};
+  return {{llava_tiles(frames)}, frames * kFrameTokens};
 }
 
 constexpr std::int64_t kTinyTilePatches = 16;  ///< 4x4
@@ -84,12 +85,12 @@ Encoding tiny_tiles(std::int64_t count) {
   return {{{count, kTinyTilePatches, kTinyTilePatches * kTinyTilePatches}}, count * kTinyTileTokens};
 }
 
-/// One image: its grid, and the whole image as base tile.
+/// Encodes one image: its grid, and the whole image as base tile.
 Encoding encode_tiny_image(const RecordShapes& shapes) {
   return tiny_tiles(llava_grid(shapes.images().front().size).tiles() + 1);
 }
 
-/// Several images: one tile each, whatever its size.
+/// Encodes several images: one tile each, whatever its size.
 Encoding encode_tiny_images(const RecordShapes& shapes) {
   return tiny_tiles(shapes.image_count());
 }
@@ -126,17 +127,18 @@ TileGrid llava_grid(ImageSize image) {
 }
 
 std::int64_t llava_frames(VideoTiming video) {
-  // Python's round, half to even. Videos below half a frame a second keep every frame.
+  // This is Python's round, half to even. Videos below half a frame a second keep every frame.
   const std::int64_t step = std::max<std::int64_t>(1, std::llrint(video.fps));
-  return std::min((video.frames + step - 1) / step, kMaxFrames);
+  return std::min((video.frames + step - 1) / step, kLlavaMaxFrames);
 }
 
 Rule llava_ov_rule() {
-  return {"llava-ov", {encode_text, encode_image_upstream, encode_images, encode_video, nullptr}};
+  return {"llava-ov", {encode_text, encode_image_upstream, llava_encode_images, llava_encode_video, nullptr}};
 }
 
 Rule llava_ov_dflop_rule() {
-  return {"llava-ov-dflop", {encode_text, encode_image_dflop, encode_images, encode_video, nullptr}};
+  return {"llava-ov-dflop",
+          {encode_text, encode_image_dflop, llava_encode_images, llava_encode_video, nullptr}};
 }
 
 Rule tiny_vlm_rule() {

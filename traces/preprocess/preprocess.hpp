@@ -1,4 +1,4 @@
-// Preprocessing: what one model family makes of a data set's records.
+// Preprocessing is what one model family makes of a data set's records.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// Stands in for what a table does not say of a video.
+/// A VideoAssumption stands in for what a table does not say of a video.
 struct VideoAssumption {
   ImageSize size{640, 360};
   double fps = 30;
@@ -24,12 +24,12 @@ struct PreprocessOptions {
   ImageSize assume_image{640, 480};
   VideoAssumption assume_video;
   bool strict = false;  ///< where an assumption would be used, fail
-  /// Modalities to keep; nullopt keeps all, and a record of one that the rule lacks is then an error.
+  /// These modalities are kept; nullopt keeps all, and a record of one that the rule lacks is then an error.
   std::optional<std::vector<Modality>> modalities;
   std::uint64_t seed = 1;  ///< of the rules that draw numbers (internvl2.5: frames of a video)
 };
 
-/// Records whose result rests on an assumption.
+/// Assumptions count records whose result rests on an assumption.
 struct Assumptions {
   std::int64_t image_sizes = 0;
   std::int64_t video_sizes = 0;
@@ -54,17 +54,17 @@ struct Preprocessed {
 Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions& options,
                         std::string_view file);
 
+/// Returns the names of all rules.
 /// llava-ov: LLaVA-OneVision, base tile and grid (anyres_max_9); a video has at most 32 frames, each with row
 /// ends. llava-ov-dflop: the public DFLOP code, which encodes the base tile but does not hand it to the LLM.
-/// internvl2.5: up to 12 tiles and a thumbnail; a video has 8 to 32 frames, drawn uniformly.
-/// qwen2-vl: the Hugging Face pixel limits, full attention; videos sampled and limited as qwen-vl-utils does.
-/// qwen2.5-vl: the qwen-vl-utils limits, windowed attention in 28 of 32 layers.
-/// qwen2-audio: chunks of 30 s, each 1,500 encoder positions.
-/// tiny-vlm: LLaVA-OneVision's tiles and frames, but 16 patches and 4 LLM tokens each, and at most 256 text
-/// tokens; for the models of tests and of runs on small machines.
+/// internvl2.5: up to 12 tiles and a thumbnail; a video has 8 to 32 frames, drawn uniformly. qwen2-vl: the
+/// Hugging Face pixel limits, full attention; videos sampled and limited as qwen-vl-utils does. qwen2.5-vl:
+/// the qwen-vl-utils limits, windowed attention in 28 of 32 layers. qwen2-audio: chunks of 30 s, each 1,500
+/// encoder positions. tiny-vlm: LLaVA-OneVision's tiles and frames, but 16 patches and 4 LLM tokens each, and
+/// at most 256 text tokens; for the models of tests and of runs on small machines.
 std::vector<std::string_view> preprocess_rules();
 
-/// Modalities that a rule takes, text first.
+/// Returns the modalities that a rule takes, text first.
 /// @throws Error (input) for an unknown rule.
 std::vector<Modality> rule_modalities(std::string_view rule);
 

@@ -1,7 +1,7 @@
-// Qwen2-VL and Qwen2.5-VL (QwenLM/Qwen2.5-VL @f0af2996e843 qwen-vl-utils/src/qwen_vl_utils/vision_process.py;
-// transformers image_processing_qwen2_vl.py, modeling_qwen2_5_vl.py), and Qwen2-Audio (transformers
-// processing_qwen2_audio.py, modeling_qwen2_audio.py) over Whisper's front end (openai/whisper @c0d2f624c09d
-// whisper/audio.py).
+// These are the rules of Qwen2-VL and Qwen2.5-VL (QwenLM/Qwen2.5-VL @f0af2996e843
+// qwen-vl-utils/src/qwen_vl_utils/vision_process.py; transformers image_processing_qwen2_vl.py,
+// modeling_qwen2_5_vl.py), and Qwen2-Audio (transformers processing_qwen2_audio.py, modeling_qwen2_audio.py)
+// over Whisper's front end (openai/whisper @c0d2f624c09d whisper/audio.py).
 #include <algorithm>
 #include <cmath>
 
@@ -32,21 +32,22 @@ constexpr std::int64_t kMaxSampledFrames = 768;
 
 using AttentionPairs = std::int64_t (*)(std::int64_t merged_columns, std::int64_t merged_rows);
 
-/// Every layer attends over the whole slot: (4 patches per merged token)².
+/// Returns the pairs where every layer attends over the whole slot: (4 patches per merged token)².
 std::int64_t full_pairs(std::int64_t columns, std::int64_t rows) {
   const std::int64_t patches = 4 * columns * rows;
   return patches * patches;
 }
 
-/// Sum of the squares of the window sides that `side` merged tokens are cut into: fours and a rest.
+/// Returns the sum of the squares of the window sides that `side` merged tokens are cut into: fours and a
+/// rest.
 std::int64_t window_squares(std::int64_t side) {
   return side / 4 * 16 + (side % 4) * (side % 4);
 }
 
-/// Mean over 32 layers of which 28 attend inside windows of 4x4 merged tokens, border windows being smaller
-/// (get_window_index, window_size 112, fullatt_block_indexes 7, 15, 23, 31). A window of w x h merged tokens
-/// has 4wh patches, so the sum of squares is 16 (sum of w²) (sum of h²). Both squares are multiples of 16:
-/// the mean is whole.
+/// Returns the mean over 32 layers of which 28 attend inside windows of 4x4 merged tokens, border windows
+/// being smaller (get_window_index, window_size 112, fullatt_block_indexes 7, 15, 23, 31). A window of w x h
+/// merged tokens has 4wh patches, so the sum of squares is 16 (sum of w²) (sum of h²). Both squares are
+/// multiples of 16: the mean is whole.
 std::int64_t windowed_pairs(std::int64_t columns, std::int64_t rows) {
   const std::int64_t windowed = 16 * window_squares(columns) * window_squares(rows);
   return (28 * windowed + 4 * full_pairs(columns, rows)) / 32;
@@ -68,7 +69,7 @@ void check_ratio(const RecordShapes& shapes, std::string_view column, ImageSize 
   }
 }
 
-Encoding encode_images(const RecordShapes& shapes, PixelLimits limits, AttentionPairs pairs) {
+Encoding qwen_encode_images(const RecordShapes& shapes, PixelLimits limits, AttentionPairs pairs) {
   Encoding encoding;
   for (const ImageRun& run : shapes.images()) {
     check_ratio(shapes, "images", run.size);
@@ -77,8 +78,8 @@ Encoding encode_images(const RecordShapes& shapes, PixelLimits limits, Attention
   return encoding;
 }
 
-/// Both models: frames sampled and limited by qwen-vl-utils, two to a temporal slot.
-Encoding encode_video(const RecordShapes& shapes, AttentionPairs pairs) {
+/// Encodes videos for both models: frames sampled and limited by qwen-vl-utils, two to a temporal slot.
+Encoding qwen_encode_video(const RecordShapes& shapes, AttentionPairs pairs) {
   const std::int64_t frames = qwen_sampled_frames(shapes.video_timing());
   if (frames < kFramesPerSlot) shapes.fail("video_frames", "expected a video of at least 2 frames, found 1");
   const ImageSize size = shapes.video_size();
@@ -91,23 +92,24 @@ Encoding encode_video(const RecordShapes& shapes, AttentionPairs pairs) {
 }
 
 Encoding encode_images_qwen2(const RecordShapes& shapes) {
-  return encode_images(shapes, kHuggingFace, full_pairs);
+  return qwen_encode_images(shapes, kHuggingFace, full_pairs);
 }
 
 Encoding encode_images_qwen25(const RecordShapes& shapes) {
-  return encode_images(shapes, kQwenUtils, windowed_pairs);
+  return qwen_encode_images(shapes, kQwenUtils, windowed_pairs);
 }
 
 Encoding encode_video_qwen2(const RecordShapes& shapes) {
-  return encode_video(shapes, full_pairs);
+  return qwen_encode_video(shapes, full_pairs);
 }
 
 Encoding encode_video_qwen25(const RecordShapes& shapes) {
-  return encode_video(shapes, windowed_pairs);
+  return qwen_encode_video(shapes, windowed_pairs);
 }
 
 std::int32_t to_pixels(double multiples) {
-  // At least one token a side: a long, thin video frame that must shrink would lose a whole side otherwise.
+  // Each side has at least one token: a long, thin video frame that must shrink would lose a whole side
+  // otherwise.
   return static_cast<std::int32_t>(std::max(multiples, 1.0) * kMergedPixels);
 }
 
@@ -116,13 +118,13 @@ constexpr std::int64_t kHop = 160;               ///< samples of one mel frame
 constexpr std::int64_t kChunkSamples = 480'000;  ///< 30 s, what the encoder takes at once
 constexpr std::int64_t kChunkPositions = 1'500;  ///< whether the chunk is full or not
 
-/// LLM tokens of a chunk. Of L mel frames the stride-2 convolution leaves (L - 1) / 2 + 1 and the pooling by
-/// two half of those, rounded down: (L + 1) / 4 in all.
+/// Returns the LLM tokens of a chunk. Of L mel frames the stride-2 convolution leaves (L - 1) / 2 + 1 and the
+/// pooling by two half of those, rounded down: (L + 1) / 4 in all.
 std::int64_t chunk_tokens(std::int64_t samples) {
   return (samples / kHop + 1) / 4;
 }
 
-/// Counted in samples, because 2.07 s * 100 frames a second is 206.99... in floating point.
+/// Frames are counted in samples, because 2.07 s * 100 frames a second is 206.99... in floating point.
 Encoding encode_audio(const RecordShapes& shapes) {
   const std::int64_t samples = std::llround(shapes.audio_s() * kSamplesPerSecond);
   const std::int64_t full_chunks = samples / kChunkSamples;

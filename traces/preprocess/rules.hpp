@@ -1,4 +1,4 @@
-// Inside of preprocess(): the rules of the model families and what they see of a record.
+// The rules of the model families, and what they see of a record, are the inside of preprocess().
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// `count` images of one size, next to each other in a record.
+/// An ImageRun is `count` images of one size, next to each other in a record.
 struct ImageRun {
   ImageSize size;
   std::int64_t count = 0;
@@ -24,8 +24,8 @@ struct VideoTiming {
   double fps = 0;
 };
 
-/// The shapes of one record with its gaps filled. A gap costs an assumption, or an error under strict, only
-/// when a rule asks for the value; a rule asks at most once.
+/// RecordShapes are the shapes of one record with its gaps filled. A gap costs an assumption, or an error
+/// under strict, only when a rule asks for the value; a rule asks at most once.
 class RecordShapes {
  public:
   RecordShapes(const Record& record, const PreprocessOptions& options, std::string_view file,
@@ -38,7 +38,8 @@ class RecordShapes {
   VideoTiming video_timing() const;
   double audio_s() const { return *record_.audio_s; }
 
-  /// Random numbers that depend on the seed and the record's id alone, so that the order of records is free.
+  /// Returns random numbers that depend on the seed and the record's id alone, so that the order of records
+  /// is free.
   Random random() const;
 
   [[noreturn]] void fail(std::string_view column, std::string_view message) const;
@@ -52,7 +53,7 @@ class RecordShapes {
   Assumptions& assumptions_;
 };
 
-/// What the encoder gets of a record, and the tokens that it hands to the LLM.
+/// An Encoding is what the encoder gets of a record, and the tokens that it hands to the LLM.
 struct Encoding {
   std::vector<EncoderSequences> sequences;
   std::int64_t output_tokens = 0;
@@ -78,7 +79,7 @@ Rule qwen25_vl_rule();
 Rule qwen2_audio_rule();
 Rule tiny_vlm_rule();
 
-/// Tiles that an image is cut into, without base tile or thumbnail.
+/// A TileGrid has the tiles that an image is cut into, without base tile or thumbnail.
 struct TileGrid {
   std::int64_t columns = 0;
   std::int64_t rows = 0;
@@ -86,24 +87,24 @@ struct TileGrid {
   std::int64_t tiles() const { return columns * rows; }
 };
 
-/// Grid of up to 6x6 tiles of 384 pixels (LLaVA-NeXT llava/mm_utils.py, select_best_resolution): the largest
-/// effective resolution, then the least waste, then the first.
+/// Returns the grid of up to 6x6 tiles of 384 pixels (LLaVA-NeXT llava/mm_utils.py, select_best_resolution):
+/// the largest effective resolution, then the least waste, then the first.
 TileGrid llava_grid(ImageSize image);
 
-/// Frames that LLaVA-OneVision takes of a video: one a second, or 32 spread evenly if that would be more
-/// (llava/utils.py, process_video_with_decord).
+/// Returns the frames that LLaVA-OneVision takes of a video: one a second, or 32 spread evenly if that would
+/// be more (llava/utils.py, process_video_with_decord).
 std::int64_t llava_frames(VideoTiming video);
 
-/// Grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio (InternVL
-/// internvl_chat/internvl/train/dataset.py, find_closest_aspect_ratio).
+/// Returns the grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio
+/// (InternVL internvl_chat/internvl/train/dataset.py, find_closest_aspect_ratio).
 TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles);
 
-/// Multiples of 28 pixels near the image's size with an area between the limits (QwenLM/Qwen2.5-VL
+/// Returns multiples of 28 pixels near the image's size with an area between the limits (QwenLM/Qwen2.5-VL
 /// qwen-vl-utils, smart_resize).
 ImageSize qwen_resize(ImageSize image, double min_pixels, double max_pixels);
 
-/// Frames that are sampled from a video, an even number (qwen-vl-utils, smart_nframes: 2 a second, 4 to 768).
-/// Below 2 where the video has a single frame.
+/// Returns the frames that are sampled from a video, an even number (qwen-vl-utils, smart_nframes: 2 a
+/// second, 4 to 768). Below 2 where the video has a single frame.
 std::int64_t qwen_sampled_frames(VideoTiming video);
 
 }  // namespace dflop

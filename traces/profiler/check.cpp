@@ -31,12 +31,12 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
 }};
 
-/// "1234.567 us".
+/// Returns "1234.567 us".
 std::string us(Nanoseconds time) {
   return fmt::format("{:.3f} us", static_cast<double>(time.count()) * 1e-3);
 }
 
-/// Finds in one trace; its findings are put in order by the caller.
+/// A TraceChecker looks at one trace; its findings are put in order by the caller.
 class TraceChecker {
  public:
   TraceChecker(const KinetoTrace& trace, std::vector<KinetoFinding>& findings)
@@ -149,8 +149,8 @@ class TraceChecker {
   std::vector<KinetoFinding>& findings_;
 };
 
-/// Ranks of the exchange's group that are given and have no end of it, by their files. A group that is not
-/// recorded may hold any rank, so there only an exchange with a single end is doubtful.
+/// Returns the ranks of the exchange's group that are given and have no end of it, by their files. A group
+/// that is not recorded may hold any rank, so there only an exchange with a single end is doubtful.
 std::string missing_ends(const std::vector<KinetoTrace>& traces, const KinetoExchange& exchange,
                          const KinetoCollective& c) {
   std::string missing;

@@ -1,4 +1,4 @@
-// What is wrong or doubtful in PyTorch-profiler traces.
+// These checks find what is wrong or doubtful in PyTorch-profiler traces.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// What may be wrong with a trace.
+/// A KinetoFindingKind is what may be wrong with a trace.
 enum class KinetoFindingKind : std::uint8_t {
   acausal,             ///< an activity starts before the call that launched it
   overlap,             ///< two activities of one stream run at the same time
@@ -30,7 +30,7 @@ std::string_view to_string(KinetoFindingKind kind);
 /// Returns one line for the manual that says what the kind means.
 std::string_view explanation(KinetoFindingKind kind);
 
-/// A finding is one thing that is wrong or doubtful, and where.
+/// A KinetoFinding is one thing that is wrong or doubtful, and where.
 struct KinetoFinding {
   KinetoFindingKind kind = KinetoFindingKind::acausal;
   std::size_t event = 0;  ///< index in traceEvents of the file

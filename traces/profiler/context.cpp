@@ -58,8 +58,6 @@ std::string until(std::string_view text, std::string_view stops) {
   return std::string(text.substr(0, std::min(text.find_first_of(stops), text.size())));
 }
 
-using Kind = KinetoMarkKind;
-
 bool starts_with(std::string_view text, std::string_view beginning) {
   return text.substr(0, beginning.size()) == beginning;
 }
@@ -68,21 +66,22 @@ bool ends_with(std::string_view text, std::string_view ending) {
   return text.size() >= ending.size() && text.substr(text.size() - ending.size()) == ending;
 }
 
-/// By words in its name, in any case; or by the endings (F), (B) and, for weight gradients, (W).
-std::optional<Kind> annotation_kind(const std::string& name) {
-  if (starts_with(name, "nccl:")) return Kind::collective;
+/// Finds the kind by words in the name, in any case; or by the endings (F), (B) and, for weight gradients,
+/// (W).
+std::optional<KinetoMarkKind> annotation_kind(const std::string& name) {
+  if (starts_with(name, "nccl:")) return KinetoMarkKind::collective;
   if (starts_with(name, "ProfilerStep#")) return std::nullopt;
   std::string lower = name;
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const bool forward = lower.find("forward") != std::string::npos || ends_with(name, "(F)");
   const bool backward =
       lower.find("backward") != std::string::npos || ends_with(name, "(B)") || ends_with(name, "(W)");
-  if (forward != backward) return forward ? Kind::forward : Kind::backward;
-  if (!forward && lower.find("optimizer") != std::string::npos) return Kind::optimizer;
+  if (forward != backward) return forward ? KinetoMarkKind::forward : KinetoMarkKind::backward;
+  if (!forward && lower.find("optimizer") != std::string::npos) return KinetoMarkKind::optimizer;
   return std::nullopt;
 }
 
-/// What a range and those around it say, given what those around it say.
+/// Nested is what a range and those around it say together.
 struct Nested {
   std::optional<KinetoPhase> phase;
   std::int32_t collective = -1;
@@ -90,31 +89,31 @@ struct Nested {
 
 Nested enter(Nested around, const KinetoMark& mark) {
   switch (mark.kind) {
-    case Kind::forward:
+    case KinetoMarkKind::forward:
       if (around.phase != KinetoPhase::backward) around.phase = KinetoPhase::forward;
       break;
-    case Kind::backward:
+    case KinetoMarkKind::backward:
       around.phase = KinetoPhase::backward;
       break;
-    case Kind::optimizer:
+    case KinetoMarkKind::optimizer:
       around.phase = KinetoPhase::optimizer;
       break;
-    case Kind::recorded_op:
+    case KinetoMarkKind::recorded_op:
       if (!around.phase) around.phase = KinetoPhase::forward;
       break;
-    case Kind::collective:
+    case KinetoMarkKind::collective:
       around.collective = mark.annotation;
   }
   return around;
 }
 
-/// Threads with backward ranges and no others: those of the autograd engine.
+/// Returns the threads with backward ranges and no others: those of the autograd engine.
 std::unordered_map<std::int64_t, bool> backward_threads(const std::vector<KinetoMark>& marks) {
   std::unordered_map<std::int64_t, bool> only_backward;
   for (const KinetoMark& mark : marks) {
-    if (mark.kind == Kind::collective) continue;
+    if (mark.kind == KinetoMarkKind::collective) continue;
     bool& only = only_backward.try_emplace(mark.thread, true).first->second;
-    only = only && mark.kind == Kind::backward;
+    only = only && mark.kind == KinetoMarkKind::backward;
   }
   return only_backward;
 }
@@ -154,11 +153,11 @@ std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event) {
 
 std::optional<KinetoMarkKind> kineto_mark(const KinetoEvent& event) {
   // Old versions record Optimizer.step as an operation, new ones as an annotation.
-  if (starts_with(event.name, "Optimizer.step")) return Kind::optimizer;
+  if (starts_with(event.name, "Optimizer.step")) return KinetoMarkKind::optimizer;
   if (event.category == KinetoCategory::annotation) return annotation_kind(event.name);
-  if (starts_with(event.name, "autograd::engine::")) return Kind::backward;
+  if (starts_with(event.name, "autograd::engine::")) return KinetoMarkKind::backward;
   if (!event.autograd_sequence || *event.autograd_sequence < 0) return std::nullopt;
-  return event.forward_thread.value_or(0) == 0 ? Kind::recorded_op : Kind::backward;
+  return event.forward_thread.value_or(0) == 0 ? KinetoMarkKind::recorded_op : KinetoMarkKind::backward;
 }
 
 std::vector<KinetoContext> kineto_contexts(const std::vector<KinetoLaunch>& launches,

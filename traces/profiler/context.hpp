@@ -1,5 +1,5 @@
-// What names and ranges of a PyTorch-profiler trace say about the device activities: which communication they
-// are and how many bytes it moves, and which part of a training step they belong to.
+// Names and ranges of a PyTorch-profiler trace say of the device activities which communication they are and
+// how many bytes it moves, and which part of a training step they belong to.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ std::optional<Bytes> kineto_element_size(std::string_view dtype);
 /// Returns the bytes of all inputs of an operation; nothing where a type or shape is not known.
 std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event);
 
-/// What a mark says.
+/// A KinetoMarkKind is what a mark says.
 enum class KinetoMarkKind : std::uint8_t {
   forward,      ///< an annotation
   backward,     ///< autograd::engine, a backward operation, or an annotation
@@ -36,7 +36,7 @@ enum class KinetoMarkKind : std::uint8_t {
   collective,   ///< "nccl:..." around the launch of a collective
 };
 
-/// A mark is a range of time on a host thread that says something about the launches inside it.
+/// A KinetoMark is a range of time on a host thread that says something about the launches inside it.
 struct KinetoMark {
   std::int64_t thread = 0;
   Nanoseconds start{0};
@@ -45,7 +45,7 @@ struct KinetoMark {
   std::int32_t annotation = -1;  ///< of a collective: index into the caller's list
 };
 
-/// What the ranges around a launch say.
+/// A KinetoContext is what the ranges around a launch say.
 struct KinetoContext {
   KinetoPhase phase = KinetoPhase::other;
   std::int32_t collective = -1;  ///< annotation of the innermost collective

@@ -20,14 +20,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::int64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
-/// Absolute times until the year 2096; so low that a base and a time can be added.
+/// Absolute times go until the year 2096, so low that a base and a time can be added.
 constexpr std::int64_t kMostTime = 4'000'000'000'000'000'000;
 constexpr std::int64_t kMostDuration = std::int64_t{1} << 50;  // 13 days
 constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::size_t kLongestQuote = 60;
 
-/// Keys of an event, then keys of its "args".
+/// These are the keys of an event, then keys of its "args".
 enum class Field : std::uint8_t {
   ph,
   cat,
@@ -106,14 +106,14 @@ KinetoCategory category_of(std::string_view name) {
   return KinetoCategory::other;
 }
 
-/// The beginning of a text, not cut inside a UTF-8 character, whose later bytes are 10xxxxxx.
+/// Returns the beginning of a text, not cut inside a UTF-8 character, whose later bytes are 10xxxxxx.
 std::string quoted(const std::string& text, char quote) {
   std::size_t length = std::min(text.size(), kLongestQuote);
   while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
   return fmt::format("{}{}{}{}", quote, text.substr(0, length), length < text.size() ? "..." : "", quote);
 }
 
-/// Microseconds as decimal digits to whole nanoseconds, exactly; nothing for what is out of range.
+/// Reads microseconds as decimal digits to whole nanoseconds, exactly; nothing for what is out of range.
 std::optional<std::int64_t> nanoseconds_of(std::string_view digits) {
   const std::size_t dot = digits.find('.');
   if (dot == std::string_view::npos || digits.find_first_of("eE") != std::string_view::npos) {
@@ -135,21 +135,22 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view digits) {
   return whole * 1000 + (digits.front() == '-' ? -fraction : fraction);
 }
 
-/// Collects the fields of one event, in any order, and checks them when it is complete. One object serves all
-/// events of a file, so that its memory is used again.
+/// An EventFields collects the fields of one event, in any order, and checks them when it is complete. One
+/// object serves all events of a file, so that its memory is used again.
 class EventFields {
  public:
   explicit EventFields(const std::string& file) : file_(file) {}
 
   void clear(std::size_t index);
   void set_whole(Field field, std::int64_t number);
-  /// `digits` is the number as it stands in the file: a double would lose nanoseconds of absolute times.
+  /// Takes a number; `digits` is the number as it stands in the file: a double would lose nanoseconds of
+  /// absolute times.
   void set_real(Field field, std::string_view digits);
   void set_text(Field field, const std::string& text);
-  /// What is neither number nor text.
+  /// Takes what is neither number nor text.
   void set_other(Field field);
 
-  /// Arrays, of which three fields are used.
+  /// These take arrays, of which three fields are used.
   void begin_list(Field field);
   void begin_inner_list();
   void list_number(std::int64_t number);
@@ -157,16 +158,16 @@ class EventFields {
   void list_other();
   void end_inner_list();
 
-  /// Whether the event is of use: complete, or the instant that ends the record.
+  /// Tells whether the event is of use: complete, or the instant that ends the record.
   bool is_used() const;
 
-  /// @throws Error (input) as read_kineto_events().
+  /// Returns the event. @throws Error (input) as read_kineto_events().
   const KinetoEvent& finish();
 
-  /// Whether a time of any event so far has decimals.
+  /// Tells whether a time of any event so far has decimals.
   bool fractions() const { return fractions_; }
 
-  /// "file: traceEvents[3] 'name'".
+  /// Returns "file: traceEvents[3] 'name'".
   std::string place() const;
 
  private:
@@ -416,8 +417,9 @@ void EventFields::read_group_ranks() {
   std::sort(event_.group_ranks.begin(), event_.group_ranks.end());
 }
 
-/// Follows the parser through the document: {header..., "traceEvents": [{event..., "args": {...}}, ...]}, or
-/// the array of events alone. The callbacks are those of nlohmann's SAX interface; true means: go on.
+/// An EventParser follows the parser through the document: {header..., "traceEvents": [{event..., "args":
+/// {...}}, ...]}, or the array of events alone. The callbacks are those of nlohmann's SAX interface; true
+/// means: go on.
 class EventParser {
  public:
   EventParser(const std::string& file, const std::function<void(const KinetoEvent&)>& take)
@@ -545,7 +547,8 @@ class EventParser {
  private:
   bool in_events() const { return events_depth_ > 0; }
   int level() const { return depth_ - events_depth_; }
-  /// Whether the next value belongs to the event itself or to its args, and not to something inside them.
+  /// Tells whether the next value belongs to the event itself or to its args, and not to something inside
+  /// them.
   bool direct() const { return level() == 1 || (level() == 2 && in_args_); }
 
   bool whole(std::int64_t number) {
@@ -600,7 +603,7 @@ class EventParser {
     return true;
   }
 
-  /// The value that begins is no whole number.
+  /// Refuses a value of the header that is no whole number.
   void refuse_header_value() {
     if (depth_ > 2) return;
     const std::string name = header_name();

@@ -1,4 +1,5 @@
-// The events of a PyTorch-profiler trace, one after the other, without holding the JSON document.
+// This file reads the events of a PyTorch-profiler trace, one after the other, without holding the JSON
+// document.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ enum class KinetoCategory : std::uint8_t {
   other,
 };
 
-/// An event is a complete one ("ph": "X"), or the instant "Record Window End". What an event does not have is
-/// empty. Times are as in the file, in nanoseconds.
+/// A KinetoEvent is a complete one ("ph": "X"), or the instant "Record Window End". What an event does not
+/// have is empty. Times are as in the file, in nanoseconds.
 struct KinetoEvent {
   std::size_t index = 0;  ///< in traceEvents
   KinetoCategory category = KinetoCategory::other;
@@ -53,7 +54,7 @@ struct KinetoEvent {
   std::vector<std::string> input_types;
 };
 
-/// The header is what stands beside the events of a file.
+/// A KinetoHeader is what stands beside the events of a file.
 struct KinetoHeader {
   std::optional<std::int64_t> rank;  ///< distributedInfo.rank
   std::optional<std::int64_t> world_size;

@@ -19,7 +19,7 @@ namespace {
 constexpr Nanoseconds kLongestTrace{std::int64_t{1} << 50};  // 13 days, as a timeline's
 constexpr std::int64_t kLatestTime = 4'000'000'000'000'000'000;
 
-/// N of "ProfilerStep#N".
+/// Returns N of "ProfilerStep#N".
 std::optional<std::int64_t> step_number(std::string_view name) {
   constexpr std::string_view prefix = "ProfilerStep#";
   if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
@@ -29,7 +29,8 @@ std::optional<std::int64_t> step_number(std::string_view name) {
   return problem == std::errc() && stop == end && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-/// Calls of the CUDA runtime and driver that put work on a stream. A graph's kernels share its correlation.
+/// Tells whether a call of CUDA's runtime or driver puts work on a stream. A graph's kernels share its
+/// correlation.
 bool starts_work(std::string_view call) {
   for (const std::string_view word : {"Launch", "Memcpy", "Memset"}) {
     if (call.find(word) != std::string_view::npos) return true;
@@ -43,7 +44,7 @@ std::optional<Bytes> bytes_of(std::optional<std::int64_t> elements, const std::s
   return Bytes{*elements * size->count};
 }
 
-/// Takes the events in the order of the file and makes a trace of them at the end.
+/// A TraceBuilder takes the events in the order of the file and makes a trace of them at the end.
 class TraceBuilder {
  public:
   explicit TraceBuilder(const std::string& file) { trace_.file = file; }
@@ -200,7 +201,8 @@ class TraceBuilder {
     }
   }
 
-  /// Old traces describe a collective only by the annotation around its launch.
+  /// Describes a collective by an annotation: old traces describe a collective only by the annotation around
+  /// its launch.
   void describe(std::int32_t collective, std::int32_t annotation) {
     if (collective < 0 || annotation < 0 || described_[collective]) return;
     KinetoCollective& described = trace_.collectives[collective];

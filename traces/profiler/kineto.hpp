@@ -1,4 +1,4 @@
-// PyTorch-profiler (Kineto) traces: what one rank's GPU did, and from where it was launched.
+// PyTorch-profiler (Kineto) traces say what one rank's GPU did, and from where it was launched.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace dflop {
 
-/// Part of a training step to which a kernel belongs, found from its launch; docs/replay.md says how.
+/// A KinetoPhase is the part of a training step to which a kernel belongs, found from its launch;
+/// docs/replay.md says how.
 enum class KinetoPhase : std::uint8_t { forward, backward, optimizer, other };
 
 std::string_view to_string(KinetoPhase phase);
@@ -23,7 +24,7 @@ enum class KinetoWork : std::uint8_t {
   copy,           ///< memcpy and memset
 };
 
-/// A step is the annotation ProfilerStep#N on the host.
+/// A KinetoStep is the annotation ProfilerStep#N on the host.
 struct KinetoStep {
   std::int64_t number = 0;
   Nanoseconds start{0};
@@ -31,7 +32,7 @@ struct KinetoStep {
   std::size_t event = 0;  ///< index in traceEvents
 };
 
-/// A launch is a call of the CUDA runtime or driver that has a correlation.
+/// A KinetoLaunch is a call of the CUDA runtime or driver that has a correlation.
 struct KinetoLaunch {
   std::int64_t correlation = 0;
   std::int64_t thread = 0;
@@ -42,7 +43,7 @@ struct KinetoLaunch {
   std::size_t event = 0;
 };
 
-/// An activity is a kernel, copy or memset on the device.
+/// A KinetoActivity is a kernel, copy or memset on the device.
 struct KinetoActivity {
   std::int64_t device = 0;
   std::int64_t stream = 0;
@@ -60,8 +61,8 @@ struct KinetoActivity {
   Nanoseconds end() const { return start + duration; }
 };
 
-/// A collective is what is known of a communication kernel's collective or message. What the trace does not
-/// say is empty.
+/// A KinetoCollective is what is known of a communication kernel's collective or message. What the trace does
+/// not say is empty.
 struct KinetoCollective {
   std::size_t activity = 0;  ///< index into KinetoTrace::activities
   std::string name;          ///< as PyTorch names it ("allreduce", "send"), else from the kernel's name
@@ -80,7 +81,7 @@ struct KinetoCollective {
   std::optional<Bytes> bytes() const;
 };
 
-/// A trace is what one rank did. Times count from its earliest event.
+/// A KinetoTrace is what one rank did. Times count from its earliest event.
 struct KinetoTrace {
   std::string file;
   std::optional<std::int32_t> rank;

@@ -12,13 +12,13 @@ namespace {
 
 using End = KinetoExchange::End;
 
-/// What tells a process group from others.
+/// Returns what tells a process group from others.
 std::string group_key(const KinetoCollective& c) {
   return fmt::format("{}|{}|{}", c.group, c.group_size, fmt::join(c.ranks, ","));
 }
 
-/// What an exchange is called on all its ranks, or nothing where the trace does not say. `rank` is the
-/// trace's own.
+/// Returns what an exchange is called on all its ranks, or nothing where the trace does not say. `rank` is
+/// the trace's own.
 std::optional<std::string> exchange_key(const KinetoTrace& trace, const KinetoCollective& c) {
   if (c.source || c.destination) {
     if (!trace.rank) return std::nullopt;
@@ -83,7 +83,7 @@ Nanoseconds median(std::vector<Nanoseconds> values) {
   return *middle;
 }
 
-/// Differences of the ends of `trace` from those of aligned ranks, at most one for each exchange.
+/// Returns the differences of the ends of `trace` from those of aligned ranks, at most one for each exchange.
 std::vector<Nanoseconds> end_differences(const std::vector<KinetoTrace>& traces,
                                          const std::vector<KinetoExchange>& exchanges,
                                          const std::vector<KinetoClock>& clocks,

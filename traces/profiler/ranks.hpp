@@ -1,4 +1,4 @@
-// Traces of several ranks of one run beside each other: clocks, and the waiting inside communication.
+// Traces of several ranks of one run are put beside each other: clocks, and the waiting inside communication.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// An exchange is one collective or message on the ranks that have it.
+/// A KinetoExchange is one collective or message on the ranks that have it.
 struct KinetoExchange {
   struct End {
     std::size_t trace = 0;
@@ -21,14 +21,15 @@ struct KinetoExchange {
   bool recorded = false;  ///< joined by what the traces say; else by name and time
 };
 
-/// A clock says how far one rank is ahead of the first rank.
+/// A KinetoClock says how far one rank is ahead of the first rank.
 struct KinetoClock {
   Nanoseconds offset{0};
   Nanoseconds spread{0};    ///< median distance of the end differences from their median
   std::size_t matches = 0;  ///< exchanges that the estimate rests on; 0: nothing is known, the offset is 0
 };
 
-/// Communication kernels wait inside for the other ranks: the last to come shows how long the transfer takes.
+/// A KinetoShare is one rank's part. Communication kernels wait inside for the other ranks: the last to come
+/// shows how long the transfer takes.
 struct KinetoShare {
   std::optional<Nanoseconds> transfer;  ///< the shortest kernel of the exchange; nothing where it has one end
   std::size_t exchange = 0;

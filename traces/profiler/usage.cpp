@@ -13,8 +13,8 @@
 namespace dflop {
 namespace {
 
-/// Grows by intervals that come in the order of their starts; its length is the time that at least one
-/// covers.
+/// A Union grows by intervals that come in the order of their starts; its length is the time that at least
+/// one covers.
 class Union {
  public:
   void add(Nanoseconds begin, Nanoseconds end) {
@@ -165,7 +165,7 @@ std::vector<KinetoGroupUsage> group_usage(const KinetoTrace& trace, const std::v
 
 namespace {
 
-/// The stream with the most compute time.
+/// Returns the stream with the most compute time.
 KinetoStreamUsage compute_stream(const KinetoTrace& trace) {
   const std::vector<KinetoStreamUsage> streams = stream_usage(trace);
   const auto most = std::max_element(streams.begin(), streams.end(),
@@ -173,7 +173,7 @@ KinetoStreamUsage compute_stream(const KinetoTrace& trace) {
   return most == streams.end() ? KinetoStreamUsage{} : *most;
 }
 
-/// What an activity is in a timeline, apart from its times; nothing for one that has no place there.
+/// Returns what an activity is in a timeline, apart from its times; nothing for one that has no place there.
 std::optional<Span> span_of(const KinetoTrace& trace, const KinetoActivity& activity,
                             const KinetoStreamUsage& compute) {
   Span span;
@@ -194,14 +194,14 @@ std::optional<Span> span_of(const KinetoTrace& trace, const KinetoActivity& acti
   return span;
 }
 
-/// The spans of one rank in one step.
+/// StepSpans make the spans of one rank in one step.
 class StepSpans {
  public:
   StepSpans(const KinetoTrace& trace, const std::vector<KinetoShare>& shares, const KinetoRanks& ranks,
             const KinetoWindow& window)
       : trace_(trace), shares_(shares), ranks_(ranks), window_(window), compute_(compute_stream(trace)) {}
 
-  /// `shift` takes a time of the trace to one of the step.
+  /// Appends the spans; `shift` takes a time of the trace to one of the step.
   void append(std::vector<Span>& spans, Nanoseconds shift) {
     const std::size_t first = spans.size();
     for (const KinetoActivity& activity : trace_.activities) {
@@ -270,13 +270,13 @@ class StepSpans {
   std::map<Op, std::int32_t> runs_;
 };
 
-/// One rank's part of a step.
+/// A Part is one rank's part of a step.
 struct Part {
   std::size_t trace = 0;
   KinetoStepUsage usage;
 };
 
-/// The parts of each step number, in the order of ranks.
+/// Returns the parts of each step number, in the order of ranks.
 std::map<std::int64_t, std::vector<Part>> parts_by_step(const std::vector<KinetoTrace>& traces,
                                                         const std::vector<std::size_t>& order) {
   std::map<std::int64_t, std::vector<Part>> parts;
@@ -326,7 +326,7 @@ Timeline timeline_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   return timeline;
 }
 
-/// Indices of the traces in the order of ranks.
+/// Returns the indices of the traces in the order of ranks.
 std::vector<std::size_t> rank_order(const std::vector<KinetoTrace>& traces) {
   std::vector<std::size_t> order(traces.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -1,5 +1,5 @@
-// How the ranks of PyTorch-profiler traces spent their steps: usage by step, stream and process group, and
-// the steps as timelines.
+// These tables say how the ranks of PyTorch-profiler traces spent their steps: usage by step, stream and
+// process group, and the steps as timelines.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace dflop {
 
-/// A window is the part of a trace's device time that belongs to a step: from the first activity that the
-/// step launched to the first of the next step, or to the end of its own last one. Without steps, one window
-/// over all.
+/// A KinetoWindow is the part of a trace's device time that belongs to a step: from the first activity that
+/// the step launched to the first of the next step, or to the end of its own last one. Without steps, one
+/// window over all.
 struct KinetoWindow {
   std::int32_t step = -1;  ///< index into KinetoTrace::steps; -1 without steps
   Nanoseconds begin{0};
@@ -25,7 +25,8 @@ struct KinetoWindow {
 /// Returns one window per step that launched something, in order; they do not overlap.
 std::vector<KinetoWindow> device_windows(const KinetoTrace& trace);
 
-/// How one step was spent: times in which at least one activity of the kind runs. busy + idle = end - begin.
+/// A KinetoStepUsage says how one step was spent: times in which at least one activity of the kind runs. busy
+/// + idle = end - begin.
 struct KinetoStepUsage {
   KinetoWindow window;
   std::optional<Nanoseconds> host;  ///< ProfilerStep#N's own duration
@@ -42,7 +43,7 @@ struct KinetoStepUsage {
 /// Returns a row per window, in order.
 std::vector<KinetoStepUsage> step_usage(const KinetoTrace& trace);
 
-/// What ran on one stream of a device.
+/// A KinetoStreamUsage is what ran on one stream of a device.
 struct KinetoStreamUsage {
   std::int64_t device = 0;
   std::int64_t stream = 0;
@@ -56,7 +57,7 @@ struct KinetoStreamUsage {
 /// Returns a row per stream, by device, then stream.
 std::vector<KinetoStreamUsage> stream_usage(const KinetoTrace& trace);
 
-/// All of one operation in one process group on one rank.
+/// A KinetoGroupUsage has all of one operation in one process group on one rank.
 struct KinetoGroupUsage {
   std::string group;  ///< process group name; empty: not known
   std::string name;

@@ -1,4 +1,4 @@
-// Splits CSV text (RFC 4180) into rows of fields without copying.
+// A CsvReader splits CSV text (RFC 4180) into rows of fields without copying.
 #pragma once
 
 #include <charconv>
@@ -13,7 +13,8 @@ namespace dflop {
 /// A CsvReader hands out the rows of a text one after the other.
 class CsvReader {
  public:
-  /// `text` must outlive the reader and the fields that it hands out; `file` is named in errors.
+  /// Begins at the first row. `text` must outlive the reader and the fields that it hands out; `file` is
+  /// named in errors.
   CsvReader(std::string_view text, std::string file);
 
   /// Reads the next row into `fields`; false at the end of the text. A quoted field comes without its outer
@@ -21,7 +22,7 @@ class CsvReader {
   /// @throws Error (input) for a quote that is never closed or stands inside a field, and for a lone CR.
   bool next(std::vector<std::string_view>& fields);
 
-  /// Line on which the last row begins; the first line is 1.
+  /// Returns the line on which the last row begins; the first line is 1.
   std::int64_t row() const { return row_; }
 
  private:

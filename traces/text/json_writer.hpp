@@ -1,4 +1,4 @@
-// JsonWriter: indented JSON text, with long arrays of numbers on one line each.
+// A JsonWriter makes indented JSON text, with long arrays of numbers on one line each.
 #pragma once
 
 #include <charconv>

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
   throw Error(ErrorKind::output, "cannot write: " + reason, path);
 }
 
-/// A path that a signal handler can read: no heap, no locks.
+/// A PendingPath is a path that a signal handler can read: no heap, no locks.
 struct PendingPath {
   enum State : int { free, reserved, set };
 
@@ -39,7 +39,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 
 std::array<PendingPath, 256> pending_paths;
 
-/// Nothing if the table is full or the path too long: then a signal leaves the file behind.
+/// Notes a path; null if the table is full or the path too long: then a signal leaves the file behind.
 PendingPath* remember_path(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (PendingPath& pending : pending_paths) {
@@ -67,13 +67,14 @@ void write_all(std::FILE* out, std::string_view bytes, const std::string& path) 
   if (std::fclose(out) != 0 || !written) refuse_output(path, std::strerror(written ? errno : write_errno));
 }
 
-/// The file that a path names, which need not exist yet. A circle of links is refused by fs::status before.
+/// Returns the file that a path names, which need not exist yet. A circle of links is refused by fs::status
+/// before.
 fs::path follow_links(fs::path path) {
   while (fs::is_symlink(path)) path = path.parent_path() / fs::read_symlink(path);
   return path;
 }
 
-/// @throws Error (output) for a folder, fs::filesystem_error
+/// Tells what a path is. @throws Error (output) for a folder, fs::filesystem_error
 bool is_pipe_or_device(const std::string& path) {
   const fs::file_status status = fs::status(path);
   if (fs::is_directory(status)) refuse_output(path, "it is a directory");
@@ -82,10 +83,11 @@ bool is_pipe_or_device(const std::string& path) {
 
 }  // namespace
 
-/// The complete new content of a file under another name. Goes unless it takes the final name.
+/// A TemporaryFile is the complete new content of a file under another name. It goes unless it takes the
+/// final name.
 class StagedOutputs::TemporaryFile {
  public:
-  /// @throws Error (output), fs::filesystem_error
+  /// Writes the file. @throws Error (output), fs::filesystem_error
   TemporaryFile(const std::string& path, std::string_view bytes)
       : path_(path),
         target_(follow_links(path).string()),
@@ -152,7 +154,7 @@ void StagedOutputs::add(const std::string& path, std::string_view bytes) {
 }
 
 void StagedOutputs::commit() {
-  // First what fails more often: a full device, a pipe that nobody reads any more.
+  // What fails more often comes first: a full device, a pipe that nobody reads any more.
   for (const Stream& stream : streams_) {
     write_all(std::fopen(stream.path.c_str(), "wb"), stream.bytes, stream.path);
   }
@@ -168,7 +170,8 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 }
 
 void check_output(const std::string& path) {
-  // Only trying says it: permissions of /proc, of a full or a network's file system do not.
+  // Only trying says whether a file can be made: permissions of /proc, of a full or a network's file system
+  // do not.
   StagedOutputs().add(path, "");
 }
 

@@ -1,4 +1,4 @@
-// Outputs that are either complete or not there, and folders in which one process at a time writes.
+// Outputs are either complete or not there, and one process at a time writes in a folder.
 #pragma once
 
 #include <memory>

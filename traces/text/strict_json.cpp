@@ -19,7 +19,7 @@ constexpr std::size_t kLongestQuote = 60;
 
 std::string shorten(std::string text, std::size_t longest) {
   if (text.size() <= longest) return text;
-  // Not in the middle of a UTF-8 character, whose later bytes are 10xxxxxx.
+  // The cut is not in the middle of a UTF-8 character, whose later bytes are 10xxxxxx.
   while (longest > 0 && (static_cast<unsigned char>(text[longest]) & 0xC0) == 0x80) --longest;
   return text.substr(0, longest) + "...";
 }
@@ -44,8 +44,8 @@ std::optional<std::int64_t> whole_number(const Json& json) {
   return number == nullptr ? std::nullopt : std::optional(*number);
 }
 
-/// Parser callback that refuses an object with the same key twice; the parser itself would keep the last one.
-/// Knows the key that is being read, which the parser does not tell.
+/// A KeyWatch is a parser callback that refuses an object with the same key twice; the parser itself
+/// would keep the last one. Knows the key that is being read, which the parser does not tell.
 class KeyWatch {
  public:
   explicit KeyWatch(const std::string& file) : file_(file) {}
@@ -57,7 +57,7 @@ class KeyWatch {
     return true;
   }
 
-  /// "file: key 'llm.layers'" of the value being read, without indices of arrays.
+  /// Returns "file: key 'llm.layers'" of the value being read, without indices of arrays.
   std::string place() const {
     std::string path;
     for (const Object& outer : objects_) path = member_path(path, outer.current);
@@ -96,7 +96,7 @@ class KeyWatch {
 }
 
 [[noreturn]] void refuse_range(const Json::out_of_range& error, const std::string& place) {
-  // "[json.exception.out_of_range.406] number overflow parsing '1e999'"
+  // The message is "[json.exception.out_of_range.406] number overflow parsing '1e999'"
   const std::string what = error.what();
   const std::size_t quote = what.find('\'');
   std::string number = what.substr(quote == std::string::npos ? 0 : quote + 1);
@@ -145,7 +145,7 @@ void JsonValue::require_keys(const std::vector<std::string_view>& required,
     JsonValue(value, *file_, member_path(path_, key))
         .refuse(fmt::format("unknown key, expected one of {}", fmt::join(known, ", ")));
   }
-  // After the unknown ones: a misspelt key is both, and its own name is what to look for.
+  // Missing keys come after the unknown ones: a misspelt key is both, and its own name is what to look for.
   for (const std::string_view key : required) at(key);
 }
 

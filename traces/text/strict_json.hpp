@@ -1,5 +1,5 @@
-// Strict reading of JSON: every surprise is an Error that names the file, the key, what was expected and
-// what was found.
+// JSON is read strictly: every surprise is an Error that names the file, the key, what was expected and what
+// was found.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,7 @@ class JsonValue {
   Enum choice(std::initializer_list<Enum> choices) const {
     return choice(std::vector<Enum>(choices));
   }
-  /// One of all values of an enum.
+  /// Returns one of all values of an enum.
   template <Named Enum>
   Enum choice() const {
     return choice(all_of<Enum>());
@@ -72,7 +72,7 @@ class JsonValue {
   /// Returns the index of this string in `names`.
   std::size_t choice_index(const std::vector<std::string_view>& names) const;
 
-  /// @throws Error (input) with this value's place.
+  /// Refuses the value. @throws Error (input) with this value's place.
   [[noreturn]] void refuse(const std::string& message) const;
   /// Refuses with "expected ..., found ...", the latter from the value itself.
   [[noreturn]] void refuse_type(const std::string& expected) const;
@@ -89,6 +89,7 @@ class JsonValue {
 /// A JsonDocument is a parsed text.
 class JsonDocument {
  public:
+  /// Parses a text.
   /// @throws Error (input) with "file:line:column" for a syntax error (a document that ends early among
   /// them), or the key that stands twice in an object or whose number no double can hold.
   JsonDocument(std::string_view text, std::string file);

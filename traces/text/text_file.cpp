@@ -23,7 +23,7 @@ constexpr int kGzipWindow = 15 + 16;  // the largest window; + 16 asks zlib for 
   throw Error(ErrorKind::input, "expected a complete gzip file, found " + found, file);
 }
 
-/// Bytes of [begin, end) as zlib counts them, at most what its counter holds.
+/// Returns the bytes of [begin, end) as zlib counts them, at most what its counter holds.
 uInt next_piece(std::size_t left) {
   return static_cast<uInt>(std::min<std::size_t>(left, std::numeric_limits<uInt>::max() / 2));
 }
@@ -36,7 +36,7 @@ struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-/// "4 GiB", or "1000 bytes".
+/// Returns "4 GiB", or "1000 bytes".
 std::string size_name(std::int64_t bytes) {
   constexpr std::int64_t kMiB = std::int64_t{1} << 20;
   if (bytes % kMiB != 0) return std::to_string(bytes) + " bytes";
@@ -48,8 +48,8 @@ std::string size_name(std::int64_t bytes) {
   throw Error(ErrorKind::input, "expected at most " + size_name(longest) + ", found more", path);
 }
 
-/// How much may be read of an open file. @throws Error (input) for a directory, and where it is known to have
-/// more.
+/// Returns how much may be read of an open file. @throws Error (input) for a directory, and where it is known
+/// to have more.
 std::int64_t most_to_read(std::FILE* file, std::int64_t longest, const std::string& path) {
   struct stat status {};
   if (::fstat(::fileno(file), &status) != 0) return longest;  // reading it says why

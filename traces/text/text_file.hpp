@@ -1,4 +1,4 @@
-// Whole text files in memory: reading them, and gzip, packed and unpacked.
+// Whole text files are read into memory here, and packed and unpacked as gzip.
 #pragma once
 
 #include <cstdint>

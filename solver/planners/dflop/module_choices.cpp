@@ -26,7 +26,7 @@ std::vector<Stage> possibly_slowest(const std::vector<Stage>& stages) {
   return kept;
 }
 
-/// Different stages of a pipeline, each once.
+/// Returns the different stages of a pipeline, each once.
 std::vector<Stage> different(const std::vector<Stage>& stages) {
   std::vector<Stage> kept;
   for (const Stage& stage : stages) {
@@ -35,7 +35,7 @@ std::vector<Stage> different(const std::vector<Stage>& stages) {
   return kept;
 }
 
-/// The most model state of any of the stages under so many dp ranks.
+/// Returns the most model state of any of the stages under so many dp ranks.
 Bytes most_model_state(const CostModel& cost, std::vector<Stage> stages, int dp) {
   Bytes most;
   for (Stage& stage : stages) {
@@ -45,7 +45,7 @@ Bytes most_model_state(const CostModel& cost, std::vector<Stage> stages, int dp)
   return most;
 }
 
-/// The place of a kind of pipeline, which is added where it is new.
+/// Returns the place of a kind of pipeline, which is added where it is new.
 int kind_of(std::vector<std::vector<Stage>>& kinds, const std::vector<Stage>& stages) {
   const auto known = std::find(kinds.begin(), kinds.end(), stages);
   if (known != kinds.end()) return static_cast<int>(known - kinds.begin());
@@ -53,7 +53,7 @@ int kind_of(std::vector<std::vector<Stage>>& kinds, const std::vector<Stage>& st
   return static_cast<int>(kinds.size()) - 1;
 }
 
-/// The stages of one module with dp 1; the other one is a single stage that is not looked at.
+/// Returns the stages of one module with dp 1; the other one is a single stage that is not looked at.
 std::vector<Stage> module_stages(const PlanRequest& request, Module module, int tp, int pp) {
   const int encoder_layers = request.model.encoder.layers;
   const int llm_layers = request.model.llm.layers;

@@ -160,7 +160,7 @@ DurationTable ModuleDurations::table(const std::vector<Bundle>& bundles) {
 CoarseDurations ModuleDurations::coarse_durations(const std::vector<Bundle>& bundles) const {
   std::vector<std::int64_t> most_shares(all_.kinds.size(), 0);
   for (const ModuleChoice& choice : all_.choices) {
-    // As many microbatches as the LLM's dp leaves samples for; beside an encoder it may be 1.
+    // There are as many microbatches as the LLM's dp leaves samples for; beside an encoder it may be 1.
     const int most = module_ == Module::encoder ? request_.gbs : request_.gbs / choice.dp;
     std::int64_t& shares = most_shares[pipeline(choice).kind];
     shares = std::max(shares, std::int64_t{most} * choice.dp);

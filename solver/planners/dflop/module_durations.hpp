@@ -1,5 +1,4 @@
-// What a planner knows of the microbatch durations of one module: coarsely all of it at once, exactly what it
-// asks for.
+// A planner knows the microbatch durations of a module coarsely all at once, and exactly where it asks.
 #pragma once
 
 #include <bit>
@@ -16,34 +15,34 @@
 
 namespace dflop {
 
-/// Items and, for each module, the work that stands for each of them in a lower bound.
+/// A Bundle has items and, for each module, the work that stands for each of them in a lower bound.
 struct Bundle {
   int items = 1;
   Workload encoder;
   Workload llm;
 };
 
-/// What stands for the items of a bundle: the mean of their work where costs are convex in it, else the least
-/// of each count.
+/// A BundleBy says what stands for the items of a bundle: the mean of their work where costs are convex in
+/// it, else the least of each count.
 enum class BundleBy : std::uint8_t { mean, least };
 
-/// One bundle for each item.
+/// Returns one bundle for each item.
 std::vector<Bundle> single_items(std::span<const Sample> items);
 
-/// The items that have work for the same modules, each such set halved `halvings` times at the median of
-/// their tokens: of the encoder, then of the LLM, and so on.
+/// Bundles the items that have work for the same modules, each such set halved `halvings` times at the median
+/// of their tokens: of the encoder, then of the LLM, and so on.
 std::vector<Bundle> bundle_items(std::span<const Sample> items, int halvings, BundleBy by);
 
-/// Work that is in no count more than the mean (BundleBy::mean) or the least (BundleBy::least) of
+/// Returns work that is in no count more than the mean (BundleBy::mean) or the least (BundleBy::least) of
 /// share_of_batch() over the items of a bundle; share_of_batch() itself for a bundle of one.
 Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t shares);
 
-/// Whole numbers of at most four bits, followed by zeros: 1, 2, ..., 16, 18, 20, ..., 32, 36, ...
+/// The grid has numbers of at most four bits, followed by zeros: 1, 2, ..., 16, 18, 20, ..., 32, 36, ...
 namespace share_grid {
 
 inline constexpr int kSteps = 8;  // an octave
 
-/// Place of the first number of the grid that is at least `shares`; 0 for 0.
+/// Returns the place of the first number of the grid that is at least `shares`; 0 for 0.
 constexpr int index_at_least(std::int64_t shares) {
   if (shares <= kSteps) return static_cast<int>(shares);
   const int zeros = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(shares - 1))) - 4;
@@ -59,18 +58,18 @@ constexpr std::int64_t value(int index) {
 
 }  // namespace share_grid
 
-/// Of one module: for every kind of its pipelines the sum over items of the duration of a microbatch, at most
-/// that of any number of shares up to the next of the grid. A table, filled at once.
+/// CoarseDurations have, for every kind of a module's pipelines, the sum over items of the duration of a
+/// microbatch, at most that of any number of shares up to the next of the grid. The table is filled at once.
 class CoarseDurations {
  public:
-  /// The sum over items at a number of shares; does not rise with shares. Called from several threads at
-  /// once.
+  /// A Sum returns the sum over items at a number of shares; it does not rise with shares. It is called from
+  /// several threads at once.
   using Sum = std::function<double(int kind, std::int64_t shares)>;
 
-  /// `most_shares`: per kind.
+  /// `most_shares` has an entry for each kind.
   CoarseDurations(const std::vector<std::int64_t>& most_shares, const Sum& sum);
 
-  /// No more than the sum at any number of shares up to this one.
+  /// Returns no more than the sum at any number of shares up to this one.
   double sum(int kind, std::int64_t shares) const {
     return seconds_[kind][share_grid::index_at_least(shares)];
   }
@@ -79,7 +78,7 @@ class CoarseDurations {
   std::vector<std::vector<double>> seconds_;  // [kind][index on the grid]
 };
 
-/// Work that stands for each of so many items.
+/// A RepeatedLoad is work that stands for each of so many items.
 struct RepeatedLoad {
   int items = 1;
   Workload work;
@@ -87,12 +86,13 @@ struct RepeatedLoad {
   bool operator==(const RepeatedLoad&) const = default;
 };
 
-/// Durations of microbatches that are filled with copies of one load, for every kind of pipeline of a module
-/// and every number of shares (microbatches * dp) that the global batch is cut into. Equal loads have one
-/// entry.
+/// A DurationTable has the durations of microbatches that are filled with copies of one load, for every kind
+/// of pipeline of a module and every number of shares (microbatches * dp) that the global batch is cut into.
+/// Equal loads have one entry.
 class DurationTable {
  public:
-  /// The duration of one load on one kind of pipeline. Called from several threads at once.
+  /// A Duration returns the duration of one load on one kind of pipeline. It is called from several threads
+  /// at once.
   using Duration = std::function<double(int kind, std::int64_t shares, const RepeatedLoad& load)>;
 
   struct Row {
@@ -119,7 +119,7 @@ class DurationTable {
   std::vector<Row*> unfilled_;
 };
 
-/// The planning items at three resolutions.
+/// PlanningItems are the planning items at three resolutions.
 struct PlanningItems {
   BundleBy by = BundleBy::mean;  ///< what stands for several items
   std::vector<Bundle> coarse;
@@ -139,13 +139,13 @@ class ModuleDurations {
   const ModuleChoices& all() const { return all_; }
   const ModulePipeline& pipeline(const ModuleChoice& choice) const { return all_.pipelines[choice.pipeline]; }
 
-  /// No more than the sum over items of the duration of a microbatch, in seconds, where a global batch is cut
-  /// into so many microbatches or fewer.
+  /// Returns no more than the sum over items of the duration of a microbatch, in seconds, where a global
+  /// batch is cut into so many microbatches or fewer.
   double coarse_sum(const ModuleChoice& choice, int microbatches) const {
     return coarse_.sum(pipeline(choice).kind, std::int64_t{microbatches} * choice.dp);
   }
 
-  /// Durations per bundle and per item, by kind of pipeline and shares.
+  /// These are the durations per bundle and per item, by kind of pipeline and shares.
   DurationTable& bundles() { return bundles_; }
   DurationTable& single() { return single_; }
 

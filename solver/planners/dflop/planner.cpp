@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
@@ -24,7 +24,7 @@ constexpr std::size_t kMostItems = 256;
 constexpr std::size_t kPricedAtOnce = 64;      // enough to keep the threads busy
 constexpr double kWithoutRounding = 1 - 1e-9;  // times a bound: its rounding errors are below that
 
-/// Encoder and LLM that use all GPUs together.
+/// A Pair is an encoder and an LLM that use all GPUs together.
 struct Pair {
   std::int32_t encoder = 0;  // choice
   std::int32_t llm = 0;      // choice
@@ -32,7 +32,7 @@ struct Pair {
   bool most_tried = false;   // whether the most microbatches have been tried for memory
 };
 
-/// How closely a candidate has been looked at.
+/// A View says how closely a candidate has been looked at.
 enum class View : std::uint8_t {
   modules,  // each module by itself with its best number of microbatches
   pair,     // coarse sums of both, with their best number of microbatches
@@ -41,8 +41,8 @@ enum class View : std::uint8_t {
   items,    // one number of microbatches, all items: the objective itself
 };
 
-/// Configurations that differ in the number of microbatches only, and a number of seconds below which none of
-/// their objectives is.
+/// A Candidate has configurations that differ in the number of microbatches only, and a number of seconds
+/// below which none of their objectives is.
 struct Candidate {
   double bound_s = 0;
   std::int32_t pair = 0;
@@ -67,9 +67,9 @@ void for_each_range(int most, const Visit& visit) {
   }
 }
 
-/// Best-first branch and bound over pairs and numbers of microbatches. The candidate with the smallest bound
-/// is looked at more closely or cut in two; the first that is one configuration with all items has the
-/// smallest objective.
+/// A DflopSearch is a best-first branch and bound over pairs and numbers of microbatches. The candidate with
+/// the smallest bound is looked at more closely or cut in two; the first that is one configuration with all
+/// items has the smallest objective.
 class DflopSearch {
  public:
   explicit DflopSearch(const PlanRequest& request)
@@ -82,7 +82,7 @@ class DflopSearch {
   PlanResult run();
 
  private:
-  /// A candidate whose bound waits for durations.
+  /// A Task is a candidate whose bound waits for durations.
   struct Task {
     Candidate candidate;
     const DurationTable::Row* encoder;
@@ -90,7 +90,7 @@ class DflopSearch {
   };
 
   void add_pairs();
-  /// Per choice of a module, a bound of all pairs with it.
+  /// Returns, per choice of a module, a bound of all pairs with it.
   std::vector<double> bounds_alone(const ModuleDurations& module) const;
   /// Takes the most promising candidates, up to the first that is decided, and looks at them more closely.
   /// Returns how many pairs were looked at for the first time.
@@ -106,7 +106,7 @@ class DflopSearch {
   }
 
   bool accept(const Candidate& candidate);
-  /// Peak memory of a plan in iteration trial / 2, with random microbatches if even and LPT's if odd.
+  /// Returns the peak memory of a plan in iteration trial / 2, with random microbatches if even, else LPT's.
   Bytes memory_of_trial(const Plan& plan, std::size_t trial) const;
   /// Tries a plan on all iterations, with random and with LPT microbatches.
   bool fits(const Plan& plan);
@@ -114,7 +114,7 @@ class DflopSearch {
   const ModuleChoice& encoder(const Pair& pair) const { return encoder_.all().choices[pair.encoder]; }
   const ModuleChoice& llm(const Pair& pair) const { return llm_.all().choices[pair.llm]; }
   int most_microbatches(const Pair& pair) const { return request_.gbs / llm(pair).dp; }
-  /// Pipeline steps of so many microbatches.
+  /// Returns the pipeline steps of so many microbatches.
   int steps(const Pair& pair, int microbatches) const {
     return microbatches + encoder_.pipeline(encoder(pair)).pp + llm_.pipeline(llm(pair)).pp - 1;
   }
@@ -178,7 +178,7 @@ std::vector<double> DflopSearch::bounds_alone(const ModuleDurations& module) con
   return bounds;
 }
 
-/// The fewest microbatches make the fewest steps, the most make the shortest ones.
+/// Bounds a range of microbatches coarsely: the fewest make the fewest steps, the most the shortest.
 double DflopSearch::coarse_bound(const Pair& pair, int fewest, int most) const {
   const double sum = std::max(encoder_.coarse_sum(encoder(pair), most), llm_.coarse_sum(llm(pair), most));
   return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
@@ -250,7 +250,7 @@ std::int64_t DflopSearch::refine() {
   return news;
 }
 
-/// With all items this is the objective, and is summed up as published_objective() does.
+/// Bounds a task. With all items the bound is the objective, and is summed up as published_objective() does.
 double DflopSearch::bound(const Task& task) {
   const bool exact = task.candidate.view == View::items;
   const std::vector<Bundle>& bundles = exact ? items_.single : items_.bundles;
@@ -289,8 +289,8 @@ Bytes DflopSearch::memory_of_trial(const Plan& plan, std::size_t trial) const {
   return peak_memory(run_iteration(request_, plan, iteration, assignment));
 }
 
-/// First the trial that ruled out the plan before, as plans that do not fit mostly fail at the same one; then
-/// the others at once.
+/// Tries first the trial that ruled out the plan before, as plans that do not fit mostly fail at the same
+/// one; then the others at once.
 bool DflopSearch::fits(const Plan& plan) {
   const Bytes usable = request_.cluster.gpu.usable_memory();
   std::vector<Bytes> needed(2 * request_.batches.size());
@@ -307,7 +307,7 @@ bool DflopSearch::fits(const Plan& plan) {
   return false;
 }
 
-/// Whether a decided candidate fits the memory; if not, learns which others need not be tried.
+/// Returns whether a decided candidate fits the memory; if not, learns which others need not be tried.
 bool DflopSearch::accept(const Candidate& candidate) {
   Pair& pair = pairs_[candidate.pair];
   if (candidate.most < pair.fewest) return false;
@@ -363,9 +363,9 @@ std::vector<Sample> planning_items(std::span<const Sample> profile) {
 
 PlanResult DflopPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
-  if (has_chunks(request.options.schedule)) {
+  if (has_chunks(request.options.order)) {
     throw Error(ErrorKind::usage, "the dflop planner makes one stage a pipeline rank, found the schedule " +
-                                      std::string(to_string(request.options.schedule)) +
+                                      std::string(to_string(request.options.order)) +
                                       ", which is of several");
   }
   if (request.profile.empty()) throw Error(ErrorKind::input, "planning needs at least one profiled sample");

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/program/lowering.hpp"
 
 namespace dflop {
@@ -41,8 +41,8 @@ Work total_work(const Batch& batch) {
   return total;
 }
 
-/// The iterations that an objective cannot leave out, heaviest first: for any set of so many, the objective
-/// is at least the mean of their durations (p95: the least).
+/// Returns the iterations that an objective cannot leave out, heaviest first: for any set of so many, the
+/// objective is at least the mean of their durations (p95: the least).
 std::vector<const Batch*> counted_batches(const PlanRequest& request) {
   std::vector<std::pair<std::int64_t, const Batch*>> falling;
   for (const Batch& batch : request.batches) falling.emplace_back(-total_work(batch).llm.tokens, &batch);
@@ -58,10 +58,10 @@ std::vector<const Batch*> counted_batches(const PlanRequest& request) {
   return batches;
 }
 
-/// The part of the pipeline's filling and draining in which a rank idles.
+/// Returns the part of the pipeline's filling and draining in which a rank idles.
 double idle_part(const Plan& plan) {
   const double of_chunks = 1.0 / plan.chunks;
-  return splits_backward(plan.schedule) ? 0.6 * of_chunks : of_chunks;
+  return splits_backward(plan.order) ? 0.6 * of_chunks : of_chunks;
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ double SearchBounds::floor_of(Op op, const Stage& stage, const Work& work) const
   return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();
 }
 
-/// The way of a batch's largest sample forward and backward through all stages, whatever their number.
+/// Returns the time of a batch's largest sample forward and backward through all stages, however many.
 double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputation) const {
   const Stage stage = whole_stage(kind, tp, 1, recomputation);
   double sum = 0;
@@ -143,14 +143,14 @@ double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputatio
   return sum / static_cast<double>(batch_.largest_of_each.size());
 }
 
-/// The mean microbatch of a stage.
+/// Returns the mean microbatch of a stage.
 Work SearchBounds::mean_work(const Stage& stage, const Plan& plan) const {
   const Work work = divided(batch_.most_work, std::int64_t{plan.microbatches} * stage.dp);
   return {stage.encoder_layers > 0 ? work.encoder : Workload{}, stage.llm_layers > 0 ? work.llm : Workload{}};
 }
 
-/// What a rank of a stage holds of its `held` heaviest microbatches, which schedulers put side by side: the
-/// largest samples are dealt to microbatches of otherwise mean size.
+/// Returns what a rank of a stage holds of its `held` heaviest microbatches, which schedulers put side by
+/// side: the largest samples are dealt to microbatches of otherwise mean size.
 Work SearchBounds::held_work(const Stage& stage, int microbatches, int llm_dp, int held) const {
   const Work mean = divided(batch_.most_work, std::int64_t{microbatches} * stage.dp);
   const std::int64_t ranks = stage.llm_layers == 0 ? stage.dp : 1;  // that share a microbatch
@@ -178,15 +178,15 @@ Bytes SearchBounds::mean_activation(const Stage& stage, const Plan& plan) const 
   return request_.cost.activation(stage, mean_work(stage, plan));
 }
 
-/// Forward and backward of one microbatch at the least.
+/// Returns the time of forward and backward of one microbatch at the least.
 double SearchBounds::passes(const Stage& stage, const Work& work, bool split) const {
   const auto floor = [&](Op op) { return floor_of(op, stage, work); };
   if (split) return floor(Op::forward) + floor(Op::backward_input) + floor(Op::backward_weight);
   return floor(Op::forward) + floor(Op::backward);
 }
 
-/// All microbatches of an iteration on all dp ranks of a stage at the least. `bins` of them have a sample; of
-/// a shared encoder's any number may be empty.
+/// Returns the time of all microbatches of an iteration on all dp ranks of a stage at the least. `bins` of
+/// them have a sample; of a shared encoder's any number may be empty.
 double SearchBounds::total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const {
   const Workload tiny{1, 1, 1};
   const bool has_encoder = stage.encoder_layers > 0;
@@ -222,7 +222,7 @@ Stage SearchBounds::whole_stage(Kind kind, int tp, int dp, Recomputation recompu
   return stage;
 }
 
-/// total_of() all layers, whatever the schedule does with backwards.
+/// Returns total_of() all layers, whatever the order does with backwards.
 double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins) {
   const bool shared = kind == Kind::encoder;
   const std::uint64_t key =
@@ -238,7 +238,7 @@ double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation
   return entry->second;
 }
 
-/// largest_chain(), worked out once.
+/// Returns largest_chain(), worked out once.
 double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation) {
   const std::uint64_t key = (static_cast<std::uint64_t>(tp) << 2 | static_cast<std::uint64_t>(recomputation))
                                 << 2 |
@@ -248,8 +248,8 @@ double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation)
   return entry->second;
 }
 
-/// The mean rank's part of the model state and of a microbatch of mean size, or of the largest sample, which
-/// some rank needs, and of as many as its first rank holds.
+/// Sets the memory to the mean rank's part of the model state and of a microbatch of mean size, or of the
+/// largest sample, which some rank needs, and of as many as its first rank holds.
 void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module,
                                     Recomputation recomputation, int microbatches, int llm_dp,
                                     int held) const {
@@ -298,8 +298,8 @@ PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation reco
   return floor;
 }
 
-/// Per stage, its gradient reduction, which begins after its last backward; nothing where it is in buckets,
-/// of which most are hidden.
+/// Returns, per stage, its gradient reduction, which begins after its last backward; nothing where it is in
+/// buckets, of which most are hidden.
 std::vector<double> SearchBounds::reductions(const Plan& plan, const std::vector<Stage>& stages) const {
   std::vector<double> seconds(stages.size(), 0.0);
   if (plan.gradient_bucket.count > 0) return seconds;
@@ -326,7 +326,7 @@ std::vector<double> SearchBounds::reductions(const Plan& plan, const std::vector
 Bytes SearchBounds::memory_of(const Plan& plan, const std::vector<Stage>& stages) const {
   const PipelineShape shape = plan_shape(plan);
   const std::vector<std::vector<int>> ranks = stages_of_ranks(shape);
-  const Op backward = splits_backward(plan.schedule) ? Op::backward_input : Op::backward;
+  const Op backward = splits_backward(plan.order) ? Op::backward_input : Op::backward;
   const CostModel& cost = request_.cost;
   Bytes most;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -340,7 +340,7 @@ Bytes SearchBounds::memory_of(const Plan& plan, const std::vector<Stage>& stages
       const bool has_llm = stage.llm_layers > 0;
       const Work all{has_encoder ? batch_.most_work.encoder : Workload{},
                      has_llm ? batch_.most_work.llm : Workload{}};
-      const int held = traits(plan.schedule).surely_held(shape, static_cast<int>(r));
+      const int held = traits(plan.order).surely_held(shape, static_cast<int>(r));
       const int windows = (plan.microbatches + held - 1) / held;
       Bytes window{cost.activation(stage, all).count / (std::int64_t{windows} * stage.dp)};
       if (has_llm) window += cost.workspace(backward, stage, {{}, batch_.smallest});
@@ -355,7 +355,7 @@ Bytes SearchBounds::memory_of(const Plan& plan, const std::vector<Stage>& stages
   return most;
 }
 
-/// Prices one plan. Times in seconds; of stages, those of the mean dp rank.
+/// A PlanPrice prices one plan. Times are in seconds; those of stages are of the mean dp rank.
 class SearchBounds::PlanPrice {
  public:
   PlanPrice(const SearchBounds& bounds, const Plan& plan)
@@ -364,7 +364,7 @@ class SearchBounds::PlanPrice {
         stages_(plan_stages(plan, bounds.request_.model)),
         shape_(plan_shape(plan)),
         ranks_(stages_of_ranks(shape_)),
-        split_(splits_backward(plan.schedule)) {
+        split_(splits_backward(plan.order)) {
     for (std::size_t s = 0; s < stages_.size(); ++s) price_stage(s);
     price_ends();
   }
@@ -400,7 +400,7 @@ class SearchBounds::PlanPrice {
 };
 
 void SearchBounds::PlanPrice::price_stage(std::size_t s) {
-  // Stages that do the same are priced once.
+  // Stages that do the same work are priced once.
   const auto same = std::find(stages_.begin(), stages_.begin() + static_cast<std::ptrdiff_t>(s), stages_[s]);
   const auto known = static_cast<std::size_t>(same - stages_.begin());
   if (known < s) {
@@ -430,7 +430,7 @@ void SearchBounds::PlanPrice::price_ends() {
   }
 }
 
-/// Before the first step and after the last one of a rank.
+/// Returns the time before the first step and after the last one of a rank.
 double SearchBounds::PlanPrice::outside(int rank) const {
   double least = std::numeric_limits<double>::max();
   for (const int s : ranks_[rank]) {
@@ -468,7 +468,8 @@ double SearchBounds::PlanPrice::bound() const {
   return std::max(0.0, bound - kRounding * (3.0 * plan_.microbatches * plan_.chunks + 8 * stages + 8));
 }
 
-/// Equal microbatches that fill and drain the pipeline, beside the way of the largest sample.
+/// Returns the time of equal microbatches that fill and drain the pipeline, and what the largest sample takes
+/// beyond that.
 double SearchBounds::PlanPrice::estimate() const {
   const double chain = std::accumulate(expected_.begin(), expected_.end(), 0.0) / plan_.microbatches;
   const Kind kind = plan_.layout == Layout::uniform ? Kind::both : Kind::llm;
@@ -484,7 +485,7 @@ double SearchBounds::PlanPrice::estimate() const {
       left -= bounds_.request_.cost.model_state(stages_[s]).total();
       one = std::max(one, bounds_.mean_activation(stages_[s], plan_));
     }
-    if (traits(plan_.schedule).reads_limits && !shape_.spreads_encoder()) {
+    if (traits(plan_.order).reads_limits && !shape_.spreads_encoder()) {
       const auto held = static_cast<double>(std::max<std::int64_t>(1, left.count / one.count));
       const auto deep = static_cast<double>(std::min<std::size_t>(ranks_.size() - r, plan_.microbatches));
       busy *= std::max(1.0, deep / held);
@@ -496,7 +497,7 @@ double SearchBounds::PlanPrice::estimate() const {
   return estimate;
 }
 
-/// What the fullest rank needs if microbatches are equal but for those of the largest samples.
+/// Returns what the fullest rank needs if microbatches are equal but for those of the largest samples.
 Bytes SearchBounds::PlanPrice::expected_memory() const {
   const Op backward = split_ ? Op::backward_input : Op::backward;
   Bytes most;
@@ -505,7 +506,7 @@ Bytes SearchBounds::PlanPrice::expected_memory() const {
     Bytes activations;
     Bytes workspace;
     const auto stages = static_cast<int>(ranks_[r].size());
-    const int held = (traits(plan_.schedule).most_held(shape_, static_cast<int>(r)) + stages - 1) / stages;
+    const int held = (traits(plan_.order).most_held(shape_, static_cast<int>(r)) + stages - 1) / stages;
     for (const int s : ranks_[r]) {
       state += bounds_.request_.cost.model_state(stages_[s]).total();
       const auto work = [&](int microbatches) {

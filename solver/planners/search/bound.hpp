@@ -1,4 +1,4 @@
-// What no assignment of samples to microbatches can go below, in time and in memory.
+// SearchBounds say what no assignment of samples to microbatches can go below, in time and in memory.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// What is known of a plan before it is run.
+/// A PlanFloor is what is known of a plan before it is run.
 struct PlanFloor {
   double bound_s = 0;     ///< no assignment makes the objective smaller
   double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
@@ -19,7 +19,7 @@ struct PlanFloor {
   Bytes expected_memory;  ///< the same with microbatches that are equal but for those of the largest samples
 };
 
-/// Bounds on the objective of a request.
+/// SearchBounds are bounds on the objective of a request.
 ///
 /// They rest on convexity (CostModel::convex_floor): the work of a batch is what it is, and N microbatches of
 /// a stage take least when they are equal, N times f(work / N) together (Jensen's inequality); a rank is busy
@@ -38,15 +38,15 @@ class SearchBounds {
  public:
   explicit SearchBounds(const PlanRequest& request);
 
-  /// Whether the cost model knows bounds; without them all are zero.
+  /// Returns whether the cost model knows bounds; without them all are zero.
   bool known() const { return known_; }
 
-  /// The same of all plans of a shape with this recomputation and count of microbatches, with any layer
-  /// split, schedule and placement; reductions and optimizer steps are left out. Not safe to call from
-  /// several threads.
+  /// Returns the floor of all plans of a shape with this recomputation and count of microbatches, with any
+  /// layer split, order and placement; reductions and optimizer steps are left out. It is not safe to call
+  /// from several threads.
   PlanFloor shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches);
 
-  /// Safe to call from several threads.
+  /// Returns the floor of one plan. It is safe to call from several threads.
   PlanFloor plan_floor(const Plan& plan) const;
 
  private:
@@ -56,7 +56,7 @@ class SearchBounds {
 
   static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
 
-  /// What the iterations that a bound hangs on have in common.
+  /// A FloorBatch is what the iterations that a bound hangs on have in common.
   struct FloorBatch {
     Work work;                          // of an iteration
     Work most_work;                     // of the heaviest

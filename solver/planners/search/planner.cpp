@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/planners/dflop/planner.hpp"
@@ -27,15 +27,15 @@ constexpr std::int64_t kLeastBudget = 3'000'000;
 constexpr std::int64_t kMostBudget = 60'000'000;
 constexpr std::size_t kOpenedAtOnce = 64;    // families, between runs
 constexpr std::size_t kRunAtOnce = 32;       // plans, enough to keep the threads busy
-constexpr std::size_t kRunForProof = 8;      // of these
+constexpr std::size_t kRunForProof = 8;      // of kRunAtOnce, those with the smallest bounds
 constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
 constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
-constexpr std::int64_t kFinalSteps = 320;    // of its search
-constexpr int kPatience = 5;                 // times the budget, where nothing fits yet
+constexpr std::int64_t kFinalSteps = 320;    // steps of that scheduler
+constexpr int kPatience = 5;                 // limits are so many times wider where nothing fits yet
 
-/// The first iterations of a request under one plan and scheduler.
+/// A PlanScore has the first iterations of a request under one plan and scheduler.
 struct PlanScore {
   std::vector<Seconds> iterations;
   bool fits = true;  ///< else the run ended with the first iteration that needs too much memory
@@ -89,16 +89,16 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
   }
 }
 
-/// About how many instructions extend_score() simulates for one iteration.
+/// Returns about how many instructions extend_score() simulates for one iteration.
 std::int64_t instructions_of(const Plan& plan) {
   constexpr int kEachStep = 6;  // forward, backward and their messages
   const int encoder_groups = plan.layout == Layout::disaggregated ? plan.encoder.pp * plan.encoder.dp : 0;
   const std::int64_t steps =
       std::int64_t{plan.microbatches} * (encoder_groups + plan.llm.pp * plan.llm.dp * plan.chunks);
-  return steps * kEachStep * (reads_tables(plan.schedule) ? 2 : 1);
+  return steps * kEachStep * (reads_tables(plan.order) ? 2 : 1);
 }
 
-/// A single plan.
+/// A Leaf is a single plan.
 struct Leaf {
   Plan plan;
   std::size_t family = 0;
@@ -111,7 +111,7 @@ struct Leaf {
   double first_s() const { return score.iterations.front().count(); }
 };
 
-/// By how much plans of a kind were slower, or larger, than expected.
+/// A Ratio says by how much plans of a kind were slower, or larger, than expected.
 struct Ratio {
   double sum = 1;
   double count = 1;
@@ -123,11 +123,11 @@ struct Ratio {
   double mean() const { return sum / count; }
 };
 
-/// Plans that are alike in how far from what is expected they are.
-using PlanKind = std::tuple<Layout, PipelineSchedule, Recomputation>;
+/// Plans of one kind are alike in how far from what is expected they are.
+using PlanKind = std::tuple<Layout, OrderKind, Recomputation>;
 
 PlanKind kind_of(const Plan& plan) {
-  return {plan.layout, plan.schedule, plan.recomputation};
+  return {plan.layout, plan.order, plan.recomputation};
 }
 
 struct Experience {
@@ -135,7 +135,7 @@ struct Experience {
   Ratio memory;
 };
 
-/// A time limit takes the place of a budget that was not asked for.
+/// Returns the budget. A time limit takes the place of a budget that was not asked for.
 std::int64_t budget_of(const PlanRequest& request) {
   if (request.search.budget > 0) return request.search.budget;
   if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
@@ -190,12 +190,13 @@ class PlanSearch {
   double incumbent_s_ = std::numeric_limits<double>::max();
 };
 
-/// The published planner's choice, where there is one: the search is never worse, and knows a plan that fits.
+/// Adds the published planner's choice, where there is one: the search is never worse, and has a plan that
+/// fits.
 void PlanSearch::add_published() {
   const bool allowed =
       request_.search.layouts.empty() ||
       std::count(request_.search.layouts.begin(), request_.search.layouts.end(), Layout::disaggregated) > 0;
-  if (!allowed || request_.profile.empty() || has_chunks(request_.options.schedule)) return;
+  if (!allowed || request_.profile.empty() || has_chunks(request_.options.order)) return;
   PlanRequest quiet = request_;
   quiet.progress = {};
   std::optional<Plan> plan = DflopPlanner().plan(quiet).plan;
@@ -260,7 +261,7 @@ void PlanSearch::add_leaves(const std::vector<std::size_t>& families, bool plain
   for (const std::size_t f : families) (plainest ? families_[f].begun : families_[f].whole) = true;
 }
 
-/// Those not yet whole whose plainest plan did best.
+/// Returns the families not yet whole whose plainest plan did best.
 std::vector<std::size_t> PlanSearch::best_families() const {
   std::vector<std::pair<double, std::size_t>> rising;
   for (const Leaf& leaf : leaves_) {
@@ -274,7 +275,7 @@ std::vector<std::size_t> PlanSearch::best_families() const {
   return best;
 }
 
-/// What a plan may well take, by what was seen of its kind.
+/// Returns what a plan may well take, by what was seen of its kind.
 double PlanSearch::promise(const Leaf& leaf) const {
   const auto found = experience_.find(kind_of(leaf.plan));
   const Experience seen = found == experience_.end() ? Experience{} : found->second;
@@ -283,7 +284,7 @@ double PlanSearch::promise(const Leaf& leaf) const {
   return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
 }
 
-/// Those of the most promise and those with the smallest bounds.
+/// Returns the plans of the most promise and those with the smallest bounds.
 std::vector<std::size_t> PlanSearch::next_to_run() const {
   std::vector<std::size_t> waiting;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
@@ -356,7 +357,7 @@ void PlanSearch::run_all_iterations() {
   }
 }
 
-/// The smallest bound of a plan that has been run and fits: looking into larger ones proves nothing more.
+/// Returns the smallest bound of a plan that has been run and fits: larger ones prove nothing more.
 double PlanSearch::known_bound() const {
   double bound = std::numeric_limits<double>::max();
   for (const Leaf& leaf : leaves_) {
@@ -365,7 +366,7 @@ double PlanSearch::known_bound() const {
   return bound;
 }
 
-/// The smallest bound of what is not known not to fit.
+/// Returns the smallest bound of what is not known not to fit.
 double PlanSearch::open_bound() const {
   double bound = std::min(incumbent_s_, families_.open_bound());
   for (const Leaf& leaf : leaves_) {
@@ -374,7 +375,7 @@ double PlanSearch::open_bound() const {
   return bound;
 }
 
-/// Until a plan is found that fits, limits are so many times wider.
+/// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider.
 bool PlanSearch::ended() const {
   const int wider = incumbent_s_ < std::numeric_limits<double>::max() ? 1 : kPatience;
   if (spent_ / wider >= budget_) return true;
@@ -392,7 +393,8 @@ RankedPlan PlanSearch::ranked(const Leaf& leaf, const PlanScore& score, const Sc
   return ranked;
 }
 
-/// A plan that was run under LPT; `scheduled`: under the scheduler asked for, where that is better and fits.
+/// Returns a plan as it was run under LPT; `scheduled`: under the scheduler asked for, where that is better
+/// and fits.
 RankedPlan PlanSearch::finished(const Leaf& leaf, bool scheduled) const {
   RankedPlan best = ranked(leaf, leaf.score, *lpt_);
   if (!scheduled || scheduler_->name() == lpt_->name()) return best;

@@ -1,16 +1,17 @@
-// The joint planner: layout, parallelism, layers, microbatches, pipeline schedule and recomputation at once.
+// SearchPlanner is the joint planner: it chooses layout, parallelism, layers, microbatches, pipeline order
+// and recomputation at once.
 #pragma once
 
 #include "core/iteration/planner.hpp"
 
 namespace dflop {
 
-/// Prices all shapes, recomputations and counts of microbatches of solver/planners/search/space.hpp by the
-/// bounds and estimates of solver/planners/search/bound.hpp. Of those with the smallest estimate the plainest
-/// plan is made and run on the first iteration with LPT microbatches; the best of these get all schedules,
-/// layer splits and placements, and the best plans run all iterations. Meanwhile those with the smallest
-/// bound are looked into for the proof. The best in the end are scheduled by SearchOptions::scheduler within
-/// memory, and count with what that gains over LPT.
+/// A SearchPlanner prices all shapes, recomputations and counts of microbatches of
+/// solver/planners/search/space.hpp by the bounds and estimates of solver/planners/search/bound.hpp. Of those
+/// with the smallest estimate the plainest plan is made and run on the first iteration with LPT microbatches;
+/// the best of these get all orders, layer splits and placements, and the best plans run all iterations.
+/// Meanwhile those with the smallest bound are looked into for the proof. The best in the end are scheduled
+/// by SearchOptions::scheduler within memory, and count with what that gains over LPT.
 ///
 /// The plan of solver/planners/dflop/planner.hpp is run first, though its count of microbatches may be none
 /// of the space.

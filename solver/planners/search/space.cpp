@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "solver/plan_problem/trial.hpp"
 
 namespace dflop {
@@ -17,7 +17,7 @@ bool allowed(const std::vector<T>& list, T value) {
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
-/// Counts of the last pieces that hold `limit` at most, from the end; nothing if more pieces were needed.
+/// Returns the counts of the last pieces that hold `limit` at most, from the end; nothing if that takes more.
 std::optional<std::vector<int>> fill_from_end(const std::vector<double>& items, int parts, double limit) {
   std::vector<int> counts(parts, 0);
   int left = static_cast<int>(items.size());
@@ -37,8 +37,8 @@ Workload part_of(const Workload& total, std::int64_t bins) {
           round_up(total.attention_pairs, bins) / bins};
 }
 
-/// Seconds that each layer adds to its stage, encoder layers first; those that come with connector, embedding
-/// or head carry them.
+/// Returns the seconds that each layer adds to its stage, encoder layers first; those that come with
+/// connector, embedding or head carry them.
 std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, const Work& work,
                                   bool with_encoder, bool with_llm) {
   Stage stage;
@@ -74,7 +74,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   return items;
 }
 
-/// Of each piece, how many items come before `boundary`.
+/// Returns, for each piece, how many items come before `boundary`.
 std::vector<int> before(const std::vector<int>& counts, int boundary) {
   std::vector<int> result;
   for (const int count : counts) {
@@ -110,9 +110,11 @@ SearchSpace::SearchSpace(const PlanRequest& request) : request_(request) {
   for (const Recomputation r : all_of<Recomputation>()) {
     if (allowed(request.search.recomputations, r)) recomputations_.push_back(r);
   }
-  for (const PipelineSchedule schedule : plainest_first(all_pipeline_orders())) {
-    if (has(schedule)) orders_.push_back(&traits(schedule));
+  for (const OrderKind order : plainest_first(all_order_kinds())) {
+    if (has(order)) orders_.push_back(&traits(order));
   }
+  std::stable_partition(orders_.begin(), orders_.end(),
+                        [](const OrderTraits* order) { return order->is_searched; });
   std::stable_partition(orders_.begin(), orders_.end(),
                         [](const OrderTraits* order) { return !order->has_chunks(); });
   const auto is_colocated = [](const OrderTraits* order) { return fits(*order, Layout::colocated); };
@@ -126,9 +128,9 @@ bool SearchSpace::has(Layout layout) const {
   return allowed(request_.search.layouts, layout);
 }
 
-bool SearchSpace::has(PipelineSchedule schedule) const {
-  if (!traits(schedule).is_searched && request_.search.schedules.empty()) return false;
-  return allowed(request_.search.schedules, schedule);
+bool SearchSpace::has(OrderKind order) const {
+  if (!traits(order).is_searched && request_.search.orders.empty()) return false;
+  return allowed(request_.search.orders, order);
 }
 
 void SearchSpace::add_disaggregated() {
@@ -188,12 +190,12 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   const bool one_rank = shape.layout == Layout::uniform && shape.llm.pp == 1;
   // Where a tp group fills a node all placements are alike.
   const bool fills_nodes = std::min(shape.encoder.tp, shape.llm.tp) == request_.cluster.gpus_per_node;
-  const auto add = [&](PipelineSchedule schedule, int chunks) {
+  const auto add = [&](OrderKind order, int chunks) {
     for (const LayerSplit split : {LayerSplit::balanced, LayerSplit::even}) {
       for (const RankOrder placement : {RankOrder::stage_major, RankOrder::replica_major}) {
         const bool plain = split == LayerSplit::balanced && placement == RankOrder::stage_major;
         if (fills_nodes && placement != RankOrder::stage_major) continue;
-        if (plain || !one_rank) variants.push_back({schedule, chunks, split, placement});
+        if (plain || !one_rank) variants.push_back({order, chunks, split, placement});
       }
     }
   };
@@ -201,8 +203,7 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   for (const OrderTraits* order : orders_) {
     if (one_rank && !variants.empty()) break;  // they are all the same
     if (!fits(*order, shape.layout)) continue;
-    const PipelineSchedule acts_as =
-        order->acts_as == nullptr ? order->kind : order->acts_as(ranks, microbatches);
+    const OrderKind acts_as = order->acts_as == nullptr ? order->kind : order->acts_as(ranks, microbatches);
     if (acts_as != order->kind && has(acts_as)) continue;
     if (order->has_chunks() && shape.llm.pp == 1) continue;
     if (order->in_rounds && microbatches % shape.llm.pp != 0) continue;
@@ -247,7 +248,7 @@ std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation re
   plan.encoder = shape.encoder;
   plan.llm = shape.llm;
   plan.microbatches = microbatches;
-  plan.schedule = variant.schedule;
+  plan.order = variant.order;
   plan.chunks = variant.chunks;
   plan.placement = variant.placement;
   plan.recomputation = recomputation;

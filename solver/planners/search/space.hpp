@@ -1,4 +1,4 @@
-// The plans among which the planner "search" looks for the best.
+// A SearchSpace has the plans among which the planner "search" looks for the best.
 #pragma once
 
 #include <cstdint>
@@ -9,36 +9,36 @@
 
 namespace dflop {
 
-/// Which GPUs a plan gives to what. Uniform: both modules are the same; colocated: the encoder has the LLM's
-/// tp, pp 1 and dp llm.dp * llm.pp.
+/// A SearchShape says which GPUs a plan gives to what. Uniform: both modules are the same; colocated: the
+/// encoder has the LLM's tp, pp 1 and dp llm.dp * llm.pp.
 struct SearchShape {
   Layout layout = Layout::disaggregated;
   ModulePlan encoder;  ///< without layers
   ModulePlan llm;      ///< without layers
 };
 
-/// Where a plan's layers go.
+/// A LayerSplit says where a plan's layers go.
 enum class LayerSplit : std::uint8_t {
   balanced,  ///< the slowest stage is as fast as whole layers allow, with connector, embedding and head
              ///< counted; earlier stages, which hold more microbatches, are the lighter ones
   even,      ///< equal counts; a uniform plan's over encoder and LLM layers together
 };
 
-/// What is left to choose of a shape with recomputation and microbatches.
+/// A SearchVariant is what is left to choose of a shape with recomputation and microbatches.
 struct SearchVariant {
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  OrderKind order = OrderKind::one_f_one_b;
   int chunks = 1;
   LayerSplit split = LayerSplit::balanced;
   RankOrder placement = RankOrder::stage_major;
 };
 
-/// Every combination of
+/// A SearchSpace has every combination of
 ///   layout          disaggregated, uniform, colocated (with pp 2 or more)
 ///   tp              the divisors of a node's GPUs, for each module its own where they are apart
 ///   pp, dp          any that use all GPUs, with a layer of its own for each stage and dp <= gbs for the LLM
 ///   microbatches    1 to 8, then 10, 12, 14, 16, 20, ..., four an octave, up to a sample for each bin; for
 ///                   interleaved those that are multiples of pp
-///   schedule        1f1b alone where the pipeline is one rank, else also zb-h1, zb-h2, eager-1f1b and, with
+///   order           1f1b alone where the pipeline is one rank, else also zb-h1, zb-h2, eager-1f1b and, with
 ///                   two chunks for an LLM (or uniform) pipeline of at least two ranks, interleaved and zb-v;
 ///                   gpipe only where it is asked for; encoder-in-bubbles for colocated plans alone
 ///   layers          the two splits of LayerSplit
@@ -51,25 +51,25 @@ class SearchSpace {
  public:
   explicit SearchSpace(const PlanRequest& request);
 
-  /// In the order of layout, encoder's tp, pp, dp, LLM's tp, pp.
+  /// Returns the shapes in the order of layout, encoder's tp, pp, dp, LLM's tp, pp.
   const std::vector<SearchShape>& shapes() const { return shapes_; }
-  /// None first: what takes least time.
+  /// Returns the recomputations; none is first, as it takes least time.
   const std::vector<Recomputation>& recomputations() const { return recomputations_; }
-  /// Rising.
+  /// Returns the counts of microbatches, rising.
   std::vector<int> microbatches(const SearchShape& shape) const;
-  /// The plainest first.
+  /// Returns the variants, the plainest first.
   std::vector<SearchVariant> variants(const SearchShape& shape, int microbatches) const;
-  /// The plan, or nothing where an even split is the balanced one, or layers are too few.
+  /// Returns the plan, or nothing where an even split is the balanced one, or layers are too few.
   std::optional<Plan> plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
                            const SearchVariant& variant) const;
-  /// Combinations.
+  /// Returns the number of combinations.
   std::int64_t size() const;
 
  private:
   void add_disaggregated();
   void add_uniform(Layout layout);
   bool has(Layout layout) const;
-  bool has(PipelineSchedule schedule) const;
+  bool has(OrderKind order) const;
   void set_layers(Plan& plan, LayerSplit split) const;
 
   const PlanRequest& request_;

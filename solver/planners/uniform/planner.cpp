@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// Layers of encoder and LLM on every stage.
+/// A Split has the layers of encoder and LLM on every stage.
 struct Split {
   std::vector<int> encoder;
   std::vector<int> llm;
@@ -53,8 +53,8 @@ std::vector<Split> split_encoder_first(const ModelSpec& model, int stages) {
   return splits;
 }
 
-/// Of the counts with the same whole number of samples per microbatch, the largest; where dp divides the
-/// batch only those that leave no rest.
+/// Returns, of the counts with the same whole number of samples per microbatch, the largest; where dp divides
+/// the batch only those that leave no rest.
 std::vector<int> microbatch_counts(int gbs, int dp) {
   const int samples = gbs / dp;
   std::vector<int> counts;
@@ -65,7 +65,7 @@ std::vector<int> microbatch_counts(int gbs, int dp) {
   return counts;
 }
 
-/// How one candidate did.
+/// A Trial says how one candidate did.
 struct Trial {
   Nanoseconds total{0};  // of the iterations run
   std::size_t iterations = 0;
@@ -73,7 +73,7 @@ struct Trial {
   bool fits = true;
 };
 
-/// Runs the candidates, in parallel; what it finds does not depend on who runs first.
+/// A UniformSearch runs the candidates, in parallel; what it finds does not depend on who runs first.
 class UniformSearch {
  public:
   UniformSearch(const PlanRequest& request, std::vector<Plan> candidates)
@@ -97,7 +97,7 @@ class UniformSearch {
   std::vector<Plan> candidates_;
   std::vector<Trial> trials_;
   TrialProgress progress_;
-  /// Of the best candidate that has run all iterations, in nanoseconds.
+  /// This is the total of the best candidate that has run all iterations, in nanoseconds.
   std::atomic<std::int64_t> best_total_ = std::numeric_limits<std::int64_t>::max();
 };
 
@@ -122,7 +122,7 @@ void UniformSearch::run_first_iterations() {
   });
 }
 
-/// The promising ones first, so that the others are given up early.
+/// Runs the promising ones first, so that the others are given up early.
 void UniformSearch::run_all_iterations() {
   std::vector<std::size_t> order(candidates_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -185,7 +185,7 @@ std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit sp
         plan.encoder = {tp, pp, dp, layers.encoder};
         plan.llm = {tp, pp, dp, layers.llm};
         for (const int microbatches : microbatch_counts(request.gbs, dp)) {
-          if (traits(plan.schedule).in_rounds && microbatches % pp != 0) continue;
+          if (traits(plan.order).in_rounds && microbatches % pp != 0) continue;
           plan.microbatches = microbatches;
           candidates.push_back(plan);
         }

@@ -1,11 +1,11 @@
-// The baselines: one tp, pp and dp for the whole model, each at its best.
+// The baselines have one tp, pp and dp for the whole model, each at its best.
 #pragma once
 
 #include "core/iteration/planner.hpp"
 
 namespace dflop {
 
-/// How a uniform pipeline is cut into stages.
+/// A UniformSplit says how a uniform pipeline is cut into stages.
 enum class UniformSplit : std::uint8_t {
   /// "pytorch": encoder and LLM layers are one list, cut into stages of equal counts.
   by_count,
@@ -15,13 +15,13 @@ enum class UniformSplit : std::uint8_t {
   encoder_first,
 };
 
-/// Searches all uniform configurations: every tp that divides the GPUs of a node, every pp and dp with tp *
-/// pp * dp = all GPUs, every count of microbatches that gives all of them equally many samples. Where dp does
-/// not divide the global batch the counts of samples differ by one, and of the counts of microbatches with
-/// the same samples per microbatch the largest is tried; interleaved schedules take multiples of pp only.
-/// With several chunks a rank the layers are cut into pp * chunks stages. Each candidate runs all iterations
-/// of the request with the microbatches of random_assignment(); one is feasible if no rank's peak memory
-/// exceeds the GPU's in any iteration.
+/// A UniformPlanner searches all uniform configurations: every tp that divides the GPUs of a node, every pp
+/// and dp with tp * pp * dp = all GPUs, every count of microbatches that gives all of them equally many
+/// samples. Where dp does not divide the global batch the counts of samples differ by one, and of the counts
+/// of microbatches with the same samples per microbatch the largest is tried; interleaved orders take
+/// multiples of pp only. With several chunks a rank the layers are cut into pp * chunks stages. Each
+/// candidate runs all iterations of the request with the microbatches of random_assignment(); one is feasible
+/// if no rank's peak memory exceeds the GPU's in any iteration.
 ///
 /// The plan is the first of those with the smallest mean makespan, which is PlanResult::objective. Candidates
 /// are given up only when their makespans so far already sum to more than all of the best one's.
@@ -38,7 +38,7 @@ class UniformPlanner final : public Planner {
   UniformSplit split_;
 };
 
-/// All candidates of a split, in the order of tp, pp, split, microbatches.
+/// Returns all candidates of a split, in the order of tp, pp, split, microbatches.
 std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit split);
 
 }  // namespace dflop

@@ -9,7 +9,7 @@
 #include "tests/backend/contract/fixtures.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace collective_test {
 
 constexpr Element kElements[] = {Element::f32, Element::f64, Element::bf16};
 
@@ -282,5 +282,5 @@ TEST_P(CommunicatorContract, AThousandMixedOperationsOfEachOfEightRanksAreNotLos
   for (const int count : taken) EXPECT_GT(count, 900);
 }
 
-}  // namespace
+}  // namespace collective_test
 }  // namespace dflop::testing

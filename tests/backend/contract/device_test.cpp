@@ -7,7 +7,7 @@
 #include "tests/backend/contract/fixtures.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace contract_device_test {
 
 ErrorKind kind_of_error(const std::function<void()>& call) {
   try {
@@ -170,5 +170,5 @@ TEST_P(DeviceContract, TimesDoNotGoBack) {
   }
 }
 
-}  // namespace
+}  // namespace contract_device_test
 }  // namespace dflop::testing

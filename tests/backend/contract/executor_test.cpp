@@ -10,7 +10,7 @@
 #include "tests/backend/run/live_plans.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace executor_test {
 
 /// Costs of a program's parts that are simple and not zero, for executors that need some.
 class SimpleCosts final : public SumCostModel {
@@ -48,7 +48,7 @@ struct Case {
 /// the last backward runs.
 std::vector<Plan> plans() {
   Plan split = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
-  split.schedule = PipelineSchedule::zb_h1;
+  split.order = OrderKind::zb_h1;
   Plan buckets = uniform_plan(1, 2, 2, 3);
   buckets.gradient_bucket = Bytes{4'000};
   return {uniform_plan(1, 1, 1, 2), uniform_plan(2, 1, 2, 2),
@@ -203,5 +203,5 @@ TEST_P(ExecutorContract, AnExecutorOfOnePlanRefusesAnother) {
   }
 }
 
-}  // namespace
+}  // namespace executor_test
 }  // namespace dflop::testing

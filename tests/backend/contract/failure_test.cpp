@@ -8,7 +8,7 @@
 #include "tests/backend/contract/fixtures.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace failure_test {
 
 const RankGroup kThree{{0, 1, 2}};
 
@@ -96,5 +96,5 @@ TEST_P(CommunicatorContract, ARankThatWaitsTooLongEndsTheRunForAll) {
   }
 }
 
-}  // namespace
+}  // namespace failure_test
 }  // namespace dflop::testing

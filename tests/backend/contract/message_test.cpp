@@ -3,7 +3,7 @@
 #include "tests/backend/contract/fixtures.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace message_test {
 
 struct Letter {
   int source = 0;
@@ -126,5 +126,5 @@ TEST_P(CommunicatorContract, TellsWhenTheLastMessageWasThere) {
   });
 }
 
-}  // namespace
+}  // namespace message_test
 }  // namespace dflop::testing

@@ -18,7 +18,7 @@
 #include "tests/backend/run/live_random.hpp"
 
 namespace dflop {
-namespace {
+namespace cores_test {
 
 using testing::LiveRun;
 using testing::RandomCase;
@@ -226,11 +226,10 @@ TEST(HostTurns, EndWithTheRun) {
 /// Calls check(case, the number of its ranks) for random plans of several layouts.
 void for_each_case(const std::function<void(const RandomCase&, int ranks)>& check) {
   Random random(93);
-  const std::pair<PipelineSchedule, Layout> families[] = {
-      {PipelineSchedule::one_f_one_b, Layout::uniform},
-      {PipelineSchedule::one_f_one_b, Layout::disaggregated},
-      {PipelineSchedule::zb_v, Layout::disaggregated},
-      {PipelineSchedule::encoder_in_bubbles, Layout::colocated}};
+  const std::pair<OrderKind, Layout> families[] = {{OrderKind::one_f_one_b, Layout::uniform},
+                                                   {OrderKind::one_f_one_b, Layout::disaggregated},
+                                                   {OrderKind::zb_v, Layout::disaggregated},
+                                                   {OrderKind::encoder_in_bubbles, Layout::colocated}};
   for (const auto& [schedule, layout] : families) {
     for (int i = 0; i < 5; ++i) {
       const RandomCase c = testing::random_case(random, schedule, layout);
@@ -284,5 +283,5 @@ TEST(LiveTurns, AreSeenInTheTimeline) {
   });
 }
 
-}  // namespace
+}  // namespace cores_test
 }  // namespace dflop

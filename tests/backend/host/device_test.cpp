@@ -13,7 +13,7 @@
 #include "core/error.hpp"
 
 namespace dflop {
-namespace {
+namespace host_device_test {
 
 TEST(HostDevice, SaysWhichRankHasNoRoom) {
   const auto device = make_host_device({3, Bytes{std::int64_t{1} << 30}});
@@ -121,5 +121,5 @@ TEST(HostWorld, RanksStayOnProcessors) {
 }
 #endif
 
-}  // namespace
+}  // namespace host_device_test
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace host_kinds_test {
 
 /// Ranks take turns on `cores`; 0: each computes when it likes.
 ExecutorKind host_executor(const std::string& name, int cores) {
@@ -22,5 +22,5 @@ INSTANTIATE_TEST_SUITE_P(Host, ExecutorContract,
                          ::testing::Values(host_executor("host", 0), host_executor("cores", 2)),
                          ExecutorName{});
 
-}  // namespace
+}  // namespace host_kinds_test
 }  // namespace dflop::testing

@@ -10,7 +10,7 @@
 #include "backend/host/device.hpp"
 
 namespace dflop {
-namespace {
+namespace machine_test {
 
 TEST(HostBudget, GivesWhatItHasAndNoMore) {
   HostBudget budget(Bytes{100});
@@ -61,5 +61,5 @@ TEST(HostBudget, ASystemThatSaysWhatItHasHasSome) {
   EXPECT_GT(available.value_or(Bytes{1}).count, 0);
 }
 
-}  // namespace
+}  // namespace machine_test
 }  // namespace dflop

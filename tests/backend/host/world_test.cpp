@@ -18,7 +18,7 @@
 #include "kernels/dtype.hpp"
 
 namespace dflop {
-namespace {
+namespace world_test {
 
 constexpr Seconds kLong{60};
 
@@ -254,5 +254,5 @@ TEST(HostWorld, RefusesARunWithoutRanksOrTime) {
   EXPECT_THROW(HostWorld(1, {Seconds(std::numeric_limits<double>::infinity())}), Error);
 }
 
-}  // namespace
+}  // namespace world_test
 }  // namespace dflop

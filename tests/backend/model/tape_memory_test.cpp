@@ -10,7 +10,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
-namespace {
+namespace tape_memory_test {
 
 constexpr std::int64_t kRows = 7;
 constexpr std::int64_t kBytes = 8;  // of a value and of a sum, f64
@@ -143,5 +143,5 @@ TEST(TapeMemory, OfEndsBetweenThePartsIsWhatWeightsRead) {
   });
 }
 
-}  // namespace
+}  // namespace tape_memory_test
 }  // namespace dflop

@@ -9,7 +9,7 @@
 #include "backend/rank_threads.hpp"
 
 namespace dflop {
-namespace {
+namespace tp_rows_test {
 
 constexpr int kRanks = 3;
 constexpr std::int64_t kColumns = 2;
@@ -84,5 +84,5 @@ TEST(TpRows, WithoutShardsAllHaveAll) {
   }
 }
 
-}  // namespace
+}  // namespace tp_rows_test
 }  // namespace dflop

@@ -11,7 +11,7 @@
 #include "tests/backend/process/free_port.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace communicator_test {
 
 using Strings = std::vector<std::string>;
 
@@ -211,5 +211,5 @@ TEST(NcclCommunicator, TheRealLibraryHasWhatIsAskedForOrSaysWhatIsMissing) {
   }
 }
 
-}  // namespace
+}  // namespace communicator_test
 }  // namespace dflop::testing

@@ -7,7 +7,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace nccl_kinds_test {
 
 /// What a rank's communicator needs, in a base so that it is there before the communicator and after it.
 struct NcclRendezvous {
@@ -77,5 +77,5 @@ ExecutorKind nccl_executor() {
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorContract, ::testing::Values(nccl_communicator()), KindName{});
 INSTANTIATE_TEST_SUITE_P(Nccl, ExecutorContract, ::testing::Values(nccl_executor()), ExecutorName{});
 
-}  // namespace
+}  // namespace nccl_kinds_test
 }  // namespace dflop::testing

@@ -7,7 +7,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace live_test {
 
 void expect_same(const WholeTensors& found, const WholeTensors& expected) {
   ASSERT_EQ(found.size(), expected.size());
@@ -119,5 +119,5 @@ TEST(Routes, EachReceiverHearsOneSender) {
   EXPECT_EQ(routes_of(program), (std::vector<RankRoute>{{0, 2}, {0, 4}, {1, 3}, {2, 0}, {3, 1}}));
 }
 
-}  // namespace
+}  // namespace live_test
 }  // namespace dflop::testing

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 
 namespace dflop {
-namespace {
+namespace launch_environment_test {
 
 using Variables = std::map<std::string, std::string>;
 
@@ -110,5 +110,5 @@ TEST(LaunchEnvironment, NumbersAreWholeAndInRange) {
   EXPECT_NE(refusal(with(kTorchrun, "RANK", "16")).find("from 0 to 15, found '16'"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace launch_environment_test
 }  // namespace dflop

@@ -12,7 +12,7 @@
 #include "tests/backend/process/rendezvous_ranks.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace rendezvous_ends_test {
 
 TEST(RendezvousEnds, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
   std::atomic<int> told = 0;
@@ -189,5 +189,5 @@ TEST(RendezvousEnds, AFailureIsHeardOfThoughItsProcessEndsAtOnce) {
   }
 }
 
-}  // namespace
+}  // namespace rendezvous_ends_test
 }  // namespace dflop::testing

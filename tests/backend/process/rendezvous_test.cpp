@@ -15,7 +15,7 @@
 #include "tests/backend/process/rendezvous_ranks.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace rendezvous_test {
 
 TEST(Rendezvous, ValuesAreGatheredByRankAndBroadcastFromTheFirst) {
   for (const int ranks : {1, 2, 5}) {
@@ -263,5 +263,5 @@ TEST(FrameBuffer, RefusesWhatIsNoFrame) {
   EXPECT_THROW(buffer.next(4), Error);  // of five
 }
 
-}  // namespace
+}  // namespace rendezvous_test
 }  // namespace dflop::testing

@@ -13,7 +13,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
-namespace {
+namespace flush_test {
 
 constexpr Bytes kCache{16 << 20};  // no other buffer is as large
 
@@ -104,5 +104,5 @@ TEST(ProfilerFlush, ARankOfItsOwnWaitsForNobody) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(world.deeds(rank).begins, 0) << rank;
 }
 
-}  // namespace
+}  // namespace flush_test
 }  // namespace dflop

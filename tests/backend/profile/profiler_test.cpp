@@ -9,9 +9,10 @@
 #include "core/program/lowering.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "tests/backend/run/live_model.hpp"
+#include "traces/files/measured.hpp"
 
 namespace dflop {
-namespace {
+namespace profiler_test {
 
 ProfileTables measured(DType dtype, const ModelSpec& model = testing::live_model()) {
   const std::unique_ptr<World> world = std::make_unique<HostWorld>(2);
@@ -152,5 +153,5 @@ TEST(Profiler, CountsBuffers) {
                    profile.backward_buffers.encoder_layer[0] + dropped);
 }
 
-}  // namespace
+}  // namespace profiler_test
 }  // namespace dflop

@@ -7,7 +7,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
-namespace {
+namespace bf16_test {
 
 using testing::disaggregated_plan;
 using testing::live_samples;
@@ -104,5 +104,5 @@ TEST(LiveBf16, CountsItsBytes) {
   EXPECT_EQ(state.optimizer.count, 12 * parameters / 2);
 }
 
-}  // namespace
+}  // namespace bf16_test
 }  // namespace dflop

@@ -7,7 +7,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
-namespace {
+namespace failures_test {
 
 using testing::disaggregated_plan;
 using testing::live_model;
@@ -148,5 +148,5 @@ TEST(LiveFailures, TokensThatCannotBeMerged) {
               "6 encoder tokens cannot be merged by 4");
 }
 
-}  // namespace
+}  // namespace failures_test
 }  // namespace dflop

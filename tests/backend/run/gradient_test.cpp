@@ -8,7 +8,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
-namespace {
+namespace gradient_test {
 
 using testing::live_model;
 using testing::live_samples;
@@ -174,5 +174,5 @@ TEST(LiveGradientOfNothing, ComesFromCutOffTokens) {
   }
 }
 
-}  // namespace
+}  // namespace gradient_test
 }  // namespace dflop

@@ -59,8 +59,8 @@ inline Assignment random_assignment(Random& random, const Plan& plan, std::size_
 }
 
 /// Any times and limits: they decide the order, and every order must end.
-inline ScheduleTables random_tables(Random& random, const PipelineShape& shape) {
-  ScheduleTables tables;
+inline OrderTables random_tables(Random& random, const PipelineShape& shape) {
+  OrderTables tables;
   const auto times = [&] {
     std::vector<Nanoseconds> column(static_cast<std::size_t>(shape.stages() * shape.microbatches));
     for (Nanoseconds& time : column) time = Nanoseconds(pick(random, 1000));
@@ -72,9 +72,9 @@ inline ScheduleTables random_tables(Random& random, const PipelineShape& shape) 
   return tables;
 }
 
-inline RandomCase random_case(Random& random, PipelineSchedule schedule, Layout layout) {
+inline RandomCase random_case(Random& random, OrderKind order, Layout layout) {
   RandomCase c;
-  c.plan = random_plan(random, schedule, layout);
+  c.plan = random_plan(random, order, layout);
   c.plan.recomputation = static_cast<Recomputation>(random.below(3));
   c.plan.zero1 = random.below(2) == 0;
   c.plan.sequence_parallel = random.below(2) == 0;
@@ -82,7 +82,7 @@ inline RandomCase random_case(Random& random, PipelineSchedule schedule, Layout 
   c.samples = random_live_samples(random, c.plan.gbs);
   c.assignment = random_assignment(random, c.plan, c.samples.size());
   const PipelineShape shape = plan_shape(c.plan);
-  c.order = plan_order(c.plan, reads_tables(schedule) ? random_tables(random, shape) : ScheduleTables{});
+  c.order = plan_order(c.plan, reads_tables(order) ? random_tables(random, shape) : OrderTables{});
   return c;
 }
 

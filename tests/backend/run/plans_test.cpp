@@ -6,7 +6,7 @@
 #include "tests/backend/run/live_random.hpp"
 
 namespace dflop {
-namespace {
+namespace plans_test {
 
 using testing::LiveRun;
 using testing::RandomCase;
@@ -15,15 +15,15 @@ using Kind = ParameterStore::Kind;
 constexpr int kCases = 6;  // of each schedule and layout
 
 struct Family {
-  PipelineSchedule schedule;
+  OrderKind order;
   Layout layout;
 };
 
 std::vector<Family> families() {
   std::vector<Family> all;
-  for (const PipelineSchedule schedule : all_pipeline_orders()) {
+  for (const OrderKind order : all_order_kinds()) {
     for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::colocated}) {
-      if (fits(traits(schedule), layout)) all.push_back({schedule, layout});
+      if (fits(traits(order), layout)) all.push_back({order, layout});
     }
   }
   return all;
@@ -31,7 +31,7 @@ std::vector<Family> families() {
 
 std::string name_of(const ::testing::TestParamInfo<Family>& info) {
   std::string name =
-      std::string(to_string(info.param.schedule)) + "_" + std::string(to_string(info.param.layout));
+      std::string(to_string(info.param.order)) + "_" + std::string(to_string(info.param.layout));
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
@@ -72,10 +72,10 @@ class LivePlans : public ::testing::TestWithParam<Family> {
  protected:
   template <typename Check>
   void for_each_case(int cases, const Check& check) {
-    Random random(41, static_cast<std::uint64_t>(GetParam().schedule) * 8 +
-                          static_cast<std::uint64_t>(GetParam().layout));
+    Random random(
+        41, static_cast<std::uint64_t>(GetParam().order) * 8 + static_cast<std::uint64_t>(GetParam().layout));
     for (int i = 0; i < cases; ++i) {
-      const RandomCase c = testing::random_case(random, GetParam().schedule, GetParam().layout);
+      const RandomCase c = testing::random_case(random, GetParam().order, GetParam().layout);
       SCOPED_TRACE("case " + std::to_string(i) + ": " + describe(c.plan) + ", " +
                    std::to_string(c.samples.size()) + " samples");
       ASSERT_NO_FATAL_FAILURE(check(c));
@@ -118,5 +118,5 @@ TEST_P(LivePlans, AreTheSameBitsAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Families, LivePlans, ::testing::ValuesIn(families()), name_of);
 
-}  // namespace
+}  // namespace plans_test
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
-namespace {
+namespace semantics_test {
 
 using testing::disaggregated_plan;
 using testing::live_samples;
@@ -17,8 +17,8 @@ struct NamedPlan {
   Plan plan;
 };
 
-Plan with(Plan plan, PipelineSchedule schedule, int chunks = 1) {
-  plan.schedule = schedule;
+Plan with(Plan plan, OrderKind order, int chunks = 1) {
+  plan.order = order;
   plan.chunks = chunks;
   if (chunks > 1) plan.llm.layers = split_layers(4, plan.llm.pp * chunks);
   return plan;
@@ -60,11 +60,11 @@ std::vector<NamedPlan> plans() {
        }()},
       {"full_recomputation", with(pipeline, Recomputation::full)},
       {"selective_recomputation", with(pipeline, Recomputation::selective)},
-      {"gpipe", with(pipeline, PipelineSchedule::gpipe)},
-      {"interleaved", with(pipeline, PipelineSchedule::interleaved, 2)},
-      {"zb_h1", with(pipeline, PipelineSchedule::zb_h1)},
-      {"zb_h1_full_recomputation", with(with(pipeline, PipelineSchedule::zb_h1), Recomputation::full)},
-      {"zb_h2", with(pipeline, PipelineSchedule::zb_h2)},
+      {"gpipe", with(pipeline, OrderKind::gpipe)},
+      {"interleaved", with(pipeline, OrderKind::interleaved, 2)},
+      {"zb_h1", with(pipeline, OrderKind::zb_h1)},
+      {"zb_h1_full_recomputation", with(with(pipeline, OrderKind::zb_h1), Recomputation::full)},
+      {"zb_h2", with(pipeline, OrderKind::zb_h2)},
       {"gradient_buckets", buckets},
       {"sequence_parallel_tp2", with_sequence_parallelism(uniform_plan(2, 1, 1, 2))},
       {"sequence_parallel_tp2_pp2_dp2", with_sequence_parallelism(uniform_plan(2, 2, 2, 3))},
@@ -75,7 +75,7 @@ std::vector<NamedPlan> plans() {
            with(disaggregated_plan({2, 2, 2, {}}, {2, 1, 1, {}}, 3), Recomputation::full))},
       {"sequence_parallel_zb_h1",
        with_sequence_parallelism(
-           with(disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 4), PipelineSchedule::zb_h1))},
+           with(disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 4), OrderKind::zb_h1))},
   };
 }
 
@@ -125,5 +125,5 @@ TEST_P(LiveSemantics, OverSteps) {
 INSTANTIATE_TEST_SUITE_P(Plans, LiveSemantics, ::testing::ValuesIn(plans()),
                          [](const auto& param) { return param.param.name; });
 
-}  // namespace
+}  // namespace semantics_test
 }  // namespace dflop

@@ -9,7 +9,7 @@
 #include "traces/files/timeline.hpp"
 
 namespace dflop {
-namespace {
+namespace timeline_test {
 
 using testing::LiveRun;
 using testing::RandomCase;
@@ -24,12 +24,11 @@ const std::vector<Recording>& recordings() {
   static const std::vector<Recording> all = [] {
     std::vector<Recording> made;
     Random random(77);
-    const std::pair<PipelineSchedule, Layout> families[] = {
-        {PipelineSchedule::one_f_one_b, Layout::uniform},
-        {PipelineSchedule::one_f_one_b, Layout::disaggregated},
-        {PipelineSchedule::zb_v, Layout::disaggregated},
-        {PipelineSchedule::interleaved, Layout::uniform},
-        {PipelineSchedule::encoder_in_bubbles, Layout::colocated}};
+    const std::pair<OrderKind, Layout> families[] = {{OrderKind::one_f_one_b, Layout::uniform},
+                                                     {OrderKind::one_f_one_b, Layout::disaggregated},
+                                                     {OrderKind::zb_v, Layout::disaggregated},
+                                                     {OrderKind::interleaved, Layout::uniform},
+                                                     {OrderKind::encoder_in_bubbles, Layout::colocated}};
     for (const auto& [schedule, layout] : families) {
       for (int i = 0; i < 6; ++i) {
         const RandomCase c = testing::random_case(random, schedule, layout);
@@ -237,5 +236,5 @@ TEST(LiveMemory, StaysTheSameOverSteps) {
   }
 }
 
-}  // namespace
+}  // namespace timeline_test
 }  // namespace dflop

@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 
 namespace dflop {
-namespace {
+namespace worlds_test {
 
 TEST(Worlds, TheHostIsThere) {
   const auto world = make_world("host", 3);
@@ -61,5 +61,5 @@ TEST(Worlds, AGpuIsThereOrItsAbsenceIsExplained) {
   }
 }
 
-}  // namespace
+}  // namespace worlds_test
 }  // namespace dflop

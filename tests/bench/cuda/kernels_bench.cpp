@@ -13,7 +13,7 @@
 #include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
-namespace {
+namespace cuda_kernels_bench {
 
 constexpr int kWarmUps = 5;
 constexpr int kPasses = 25;
@@ -360,5 +360,5 @@ DFLOP_CUDA_BENCH("cross_entropy", CrossEntropy);
 DFLOP_CUDA_BENCH("embedding_backward", EmbeddingBackward);
 DFLOP_CUDA_BENCH("adamw", AdamW);
 
-}  // namespace
+}  // namespace cuda_kernels_bench
 }  // namespace dflop

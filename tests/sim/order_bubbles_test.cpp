@@ -9,7 +9,7 @@
 #include "tests/core/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace order_bubbles_test {
 
 Timeline run(const RawPipeline& pipeline, const PipelineOrder& order) {
   const PricedProgram priced = make_program(pipeline, order);
@@ -29,10 +29,10 @@ Nanoseconds makespan_of_iterations(const RawPipeline& pipeline, int iterations) 
   const int m = one.shape.microbatches;
   RawPipeline longer = pipeline;
   longer.shape.microbatches = iterations * m;
-  PipelineOrder all{longer.shape, std::vector<std::vector<ScheduleStep>>(one.ranks.size())};
+  PipelineOrder all{longer.shape, std::vector<std::vector<OrderStep>>(one.ranks.size())};
   for (std::size_t r = 0; r < one.ranks.size(); ++r) {
     for (int k = 0; k < iterations; ++k) {
-      for (ScheduleStep step : one.ranks[r]) {
+      for (OrderStep step : one.ranks[r]) {
         step.microbatch += k * m;
         all.ranks[r].push_back(step);
       }
@@ -64,12 +64,12 @@ TEST(SteadyState, OfZbH2HasNoBubbleAndThoseOfOneFOneBAndZbH1Have) {
   for (int p = 1; p <= 6; ++p) {
     for (const int m : {2 * p - 1, 2 * p, 3 * p + 1}) {
       SCOPED_TRACE("p " + std::to_string(p) + " m " + std::to_string(m));
-      const auto period_of = [&](PipelineSchedule kind) {
+      const auto period_of = [&](OrderKind kind) {
         return period(equal_pipeline({kind, p, 1, m}, Nanoseconds(2), Nanoseconds(2), Nanoseconds(2)));
       };
-      EXPECT_EQ(period_of(PipelineSchedule::one_f_one_b), Nanoseconds(6 * (m + p - 1)));
-      EXPECT_EQ(period_of(PipelineSchedule::zb_h1), Nanoseconds(6 * m + 2 * (p - 1)));
-      EXPECT_EQ(period_of(PipelineSchedule::zb_h2), Nanoseconds(6 * m));
+      EXPECT_EQ(period_of(OrderKind::one_f_one_b), Nanoseconds(6 * (m + p - 1)));
+      EXPECT_EQ(period_of(OrderKind::zb_h1), Nanoseconds(6 * m + 2 * (p - 1)));
+      EXPECT_EQ(period_of(OrderKind::zb_h2), Nanoseconds(6 * m));
     }
   }
 }
@@ -80,15 +80,15 @@ TEST(SteadyState, OfZbVHasNoBubble) {
   for (int p = 1; p <= 8; ++p) {
     for (const int m : {2 * p - 1, 2 * p, 2 * p + 1, 3 * p + 1, 5 * p}) {
       SCOPED_TRACE("p " + std::to_string(p) + " m " + std::to_string(m));
-      EXPECT_EQ(period(equal_pipeline({PipelineSchedule::zb_v, p, 2, m}, Nanoseconds(1), Nanoseconds(1),
-                                      Nanoseconds(1))),
-                Nanoseconds(6 * m));
+      EXPECT_EQ(
+          period(equal_pipeline({OrderKind::zb_v, p, 2, m}, Nanoseconds(1), Nanoseconds(1), Nanoseconds(1))),
+          Nanoseconds(6 * m));
     }
   }
 }
 
 /// Forward 10, backward 20, messages of `message` on every boundary.
-RawPipeline with_messages(PipelineSchedule kind, int p, int m, Nanoseconds message) {
+RawPipeline with_messages(OrderKind kind, int p, int m, Nanoseconds message) {
   RawPipeline pipeline = equal_pipeline({kind, p, 1, m}, Nanoseconds(10), Nanoseconds(20), Nanoseconds(0));
   pipeline.link = RawLink{Seconds(message), 1e9};
   return pipeline;
@@ -101,8 +101,8 @@ RawPipeline with_messages(PipelineSchedule kind, int p, int m, Nanoseconds messa
 //   waits from 73 to 79: B2 ends at 109, F3 (sent at 106) 109-119, B3 139, and on rank 0 142-162.
 TEST(EagerOneFOneB, HidesTheMessagesThatOneFOneBWaitsFor) {
   const Nanoseconds message(3);
-  EXPECT_EQ(run(with_messages(PipelineSchedule::eager_1f1b, 2, 4, message)).makespan, Nanoseconds(156));
-  EXPECT_EQ(run(with_messages(PipelineSchedule::one_f_one_b, 2, 4, message)).makespan, Nanoseconds(162));
+  EXPECT_EQ(run(with_messages(OrderKind::eager_1f1b, 2, 4, message)).makespan, Nanoseconds(156));
+  EXPECT_EQ(run(with_messages(OrderKind::one_f_one_b, 2, 4, message)).makespan, Nanoseconds(162));
 }
 
 TEST(EagerOneFOneB, IsNeverSlowerThanOneFOneBOnEqualStages) {
@@ -111,8 +111,8 @@ TEST(EagerOneFOneB, IsNeverSlowerThanOneFOneBOnEqualStages) {
       for (const int message : {0, 1, 4, 10, 15, 40}) {
         SCOPED_TRACE("p " + std::to_string(p) + " m " + std::to_string(m) + " message " +
                      std::to_string(message));
-        EXPECT_LE(run(with_messages(PipelineSchedule::eager_1f1b, p, m, Nanoseconds(message))).makespan,
-                  run(with_messages(PipelineSchedule::one_f_one_b, p, m, Nanoseconds(message))).makespan);
+        EXPECT_LE(run(with_messages(OrderKind::eager_1f1b, p, m, Nanoseconds(message))).makespan,
+                  run(with_messages(OrderKind::one_f_one_b, p, m, Nanoseconds(message))).makespan);
       }
     }
   }
@@ -123,7 +123,7 @@ TEST(EagerOneFOneB, KeepsItsActivationLimits) {
   Random random(8);
   for (int round = 0; round < 200; ++round) {
     const int p = 1 + static_cast<int>(random.below(6));
-    const PipelineShape shape{PipelineSchedule::eager_1f1b, p, 1, 1 + static_cast<int>(random.below(15))};
+    const PipelineShape shape{OrderKind::eager_1f1b, p, 1, 1 + static_cast<int>(random.below(15))};
     RawPipeline pipeline = random_pipeline(random, shape);
     pipeline.activation = same(Bytes{1});
     for (int r = 0; r < p; ++r) pipeline.activation_limit.push_back(1 + static_cast<int>(random.below(10)));
@@ -136,7 +136,7 @@ TEST(EagerOneFOneB, KeepsItsActivationLimits) {
 }
 
 RawPipeline with_encoder(int p, int m, int forward, int backward, int encoder_forward, int encoder_backward) {
-  RawPipeline pipeline = equal_pipeline({PipelineSchedule::encoder_in_bubbles, p, 1, m}, Nanoseconds(forward),
+  RawPipeline pipeline = equal_pipeline({OrderKind::encoder_in_bubbles, p, 1, m}, Nanoseconds(forward),
                                         Nanoseconds(backward), Nanoseconds(0));
   pipeline.encoder =
       RawEncoder{same(Seconds(Nanoseconds(encoder_forward))), same(Seconds(Nanoseconds(encoder_backward)))};
@@ -155,10 +155,10 @@ TEST(EncoderInBubbles, FillsTheIdleTimeOfTheLlm) {
   EXPECT_EQ(timeline.makespan, Nanoseconds(17));
   EXPECT_EQ(timeline.groups[0].busy, Nanoseconds(16));
   EXPECT_EQ(timeline.groups[1].busy, Nanoseconds(16));
-  const std::vector<ScheduleStep> expected = {
-      {Op::forward, 0, 1}, {Op::forward, 0, 3},  {Op::forward, 2, 0},  {Op::backward, 2, 0},
-      {Op::forward, 2, 1}, {Op::backward, 2, 1}, {Op::forward, 2, 2},  {Op::backward, 2, 2},
-      {Op::forward, 2, 3}, {Op::backward, 2, 3}, {Op::backward, 0, 1}, {Op::backward, 0, 3}};
+  const std::vector<OrderStep> expected = {{Op::forward, 0, 1},  {Op::forward, 0, 3},  {Op::forward, 2, 0},
+                                           {Op::backward, 2, 0}, {Op::forward, 2, 1},  {Op::backward, 2, 1},
+                                           {Op::forward, 2, 2},  {Op::backward, 2, 2}, {Op::forward, 2, 3},
+                                           {Op::backward, 2, 3}, {Op::backward, 0, 1}, {Op::backward, 0, 3}};
   EXPECT_EQ(pipeline_order(pipeline).ranks[1], expected);
 }
 
@@ -182,5 +182,5 @@ TEST(EncoderInBubbles, IsNeverSlowerThanTheEncoderBeforeAndAfterTheLlm) {
   }
 }
 
-}  // namespace
+}  // namespace order_bubbles_test
 }  // namespace dflop::testing

@@ -1,5 +1,5 @@
 // Every pipeline schedule: complete, in an order that ends, and within its memory.
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@
 #include "tests/core/pipelines.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace orders_test {
 
-using Steps = std::vector<std::vector<ScheduleStep>>;
+using Steps = std::vector<std::vector<OrderStep>>;
 
 constexpr Op F = Op::forward;
 constexpr Op B = Op::backward_input;
@@ -35,38 +35,37 @@ TEST(PipelineSteps, ZbH1LagsByTheRank) {
   const Steps expected = {
       {{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {W, 0, 0}, {F, 0, 2}, {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}},
       {{F, 1, 0}, {B, 1, 0}, {F, 1, 1}, {B, 1, 1}, {W, 1, 0}, {F, 1, 2}, {B, 1, 2}, {W, 1, 1}, {W, 1, 2}}};
-  EXPECT_EQ(steps_of({PipelineSchedule::zb_h1, 2, 1, 3}), expected);
+  EXPECT_EQ(steps_of({OrderKind::zb_h1, 2, 1, 3}), expected);
 }
 
 TEST(PipelineSteps, ZbH2WarmsUpTwiceAsDeepWhereThereAreMicrobatchesForIt) {
   // Rank 0 of 2: two warm-up forwards. With 2 microbatches, fewer than 2 x 2 - 1, it is ZB-H1.
-  const std::vector<ScheduleStep> expected = {{F, 0, 0}, {F, 0, 1}, {F, 0, 2}, {B, 0, 0}, {W, 0, 0},
-                                              {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}};
-  EXPECT_EQ(steps_of({PipelineSchedule::zb_h2, 2, 1, 3})[0], expected);
-  EXPECT_EQ(steps_of({PipelineSchedule::zb_h2, 2, 1, 2}), steps_of({PipelineSchedule::zb_h1, 2, 1, 2}));
+  const std::vector<OrderStep> expected = {{F, 0, 0}, {F, 0, 1}, {F, 0, 2}, {B, 0, 0}, {W, 0, 0},
+                                           {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}};
+  EXPECT_EQ(steps_of({OrderKind::zb_h2, 2, 1, 3})[0], expected);
+  EXPECT_EQ(steps_of({OrderKind::zb_h2, 2, 1, 2}), steps_of({OrderKind::zb_h1, 2, 1, 2}));
 }
 
 TEST(PipelineSteps, InterleavedTakesChunksInTurn) {
   // Rank 1 of 2 with stages 1 and 3 and 2 microbatches: (2 - 1) 2 + 0 = 2 warm-up forwards.
-  const std::vector<ScheduleStep> expected = {{F, 1, 0},
-                                              {F, 1, 1},
-                                              {F, 3, 0},
-                                              {Op::backward, 3, 0},
-                                              {F, 3, 1},
-                                              {Op::backward, 3, 1},
-                                              {Op::backward, 1, 0},
-                                              {Op::backward, 1, 1}};
-  EXPECT_EQ(steps_of({PipelineSchedule::interleaved, 2, 2, 2})[1], expected);
+  const std::vector<OrderStep> expected = {{F, 1, 0},
+                                           {F, 1, 1},
+                                           {F, 3, 0},
+                                           {Op::backward, 3, 0},
+                                           {F, 3, 1},
+                                           {Op::backward, 3, 1},
+                                           {Op::backward, 1, 0},
+                                           {Op::backward, 1, 1}};
+  EXPECT_EQ(steps_of({OrderKind::interleaved, 2, 2, 2})[1], expected);
 }
 
 TEST(PipelineSteps, OneChunkInterleavedIsOneFOneB) {
-  EXPECT_EQ(steps_of({PipelineSchedule::interleaved, 4, 1, 8}),
-            steps_of({PipelineSchedule::one_f_one_b, 4, 1, 8}));
+  EXPECT_EQ(steps_of({OrderKind::interleaved, 4, 1, 8}), steps_of({OrderKind::one_f_one_b, 4, 1, 8}));
 }
 
 TEST(RankOfStage, GoesRoundOrDownAndUp) {
-  const PipelineShape round{PipelineSchedule::interleaved, 3, 2, 3};
-  const PipelineShape v{PipelineSchedule::zb_v, 3, 2, 3};
+  const PipelineShape round{OrderKind::interleaved, 3, 2, 3};
+  const PipelineShape v{OrderKind::zb_v, 3, 2, 3};
   const int expected_round[] = {0, 1, 2, 0, 1, 2};
   const int expected_v[] = {0, 1, 2, 2, 1, 0};
   for (int s = 0; s < 6; ++s) {
@@ -79,7 +78,7 @@ TEST(RankOfStage, GoesRoundOrDownAndUp) {
 std::size_t stuck_steps(const PipelineShape& shape, const Steps& steps) {
   std::map<std::tuple<Op, int, int>, bool> done;
   std::vector<std::size_t> next(steps.size(), 0);
-  const auto ready = [&](const ScheduleStep& step) {
+  const auto ready = [&](const OrderStep& step) {
     const int s = step.stage;
     const int j = step.microbatch;
     if (step.op == F) return s == 0 || done[{F, s - 1, j}];
@@ -92,7 +91,7 @@ std::size_t stuck_steps(const PipelineShape& shape, const Steps& steps) {
     moved = false;
     for (std::size_t r = 0; r < steps.size(); ++r) {
       for (; next[r] < steps[r].size() && ready(steps[r][next[r]]); ++next[r]) {
-        const ScheduleStep& step = steps[r][next[r]];
+        const OrderStep& step = steps[r][next[r]];
         done[{step.op, step.stage, step.microbatch}] = moved = true;
         --left;
       }
@@ -107,7 +106,7 @@ void expect_complete(const PipelineShape& shape, const Steps& steps) {
   std::map<std::tuple<Op, int>, int> count;
   for (int r = 0; r < shape.all_ranks(); ++r) {
     std::map<std::tuple<Op, int>, int> last;
-    for (const ScheduleStep& step : steps[r]) {
+    for (const OrderStep& step : steps[r]) {
       ASSERT_EQ(rank_of_stage(shape, step.stage, step.microbatch), r);
       const auto [previous, is_first] = last.try_emplace({step.op, step.stage}, -1);
       ASSERT_LT(previous->second, step.microbatch);
@@ -127,32 +126,32 @@ void expect_complete(const PipelineShape& shape, const Steps& steps) {
 int most_held(const PipelineShape& shape, int rank) {
   const int all = shape.chunks * shape.microbatches;
   switch (shape.kind) {
-    case PipelineSchedule::gpipe:
+    case OrderKind::gpipe:
       return all;
-    case PipelineSchedule::one_f_one_b:  // the warm-up, and one more
+    case OrderKind::one_f_one_b:  // the warm-up, and one more
       return std::min(all, shape.ranks - rank);
-    case PipelineSchedule::interleaved:
+    case OrderKind::interleaved:
       if (shape.chunks == 1) return std::min(all, shape.ranks - rank);
       return std::min(all, 2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks + 1);
-    case PipelineSchedule::zb_h1:
+    case OrderKind::zb_h1:
       return std::min(all, shape.ranks);
-    case PipelineSchedule::zb_h2:
+    case OrderKind::zb_h2:
       return std::min(all, 2 * shape.ranks - 1);
-    case PipelineSchedule::zb_v:
+    case OrderKind::zb_v:
       return std::min(all, 2 * shape.ranks);
-    case PipelineSchedule::eager_1f1b:
+    case OrderKind::eager_1f1b:
       return std::min(all, 2 * (shape.ranks - rank) - 1);
-    case PipelineSchedule::encoder_in_bubbles:  // of the LLM, as 1f1b
+    case OrderKind::encoder_in_bubbles:  // of the LLM, as 1f1b
       break;
   }
   return std::min(all, shape.ranks - rank);
 }
 
 /// Most microbatches that are held at once, without those of stage `ignored`.
-int held(const std::vector<ScheduleStep>& steps, int ignored = -1) {
+int held(const std::vector<OrderStep>& steps, int ignored = -1) {
   int now = 0;
   int most = 0;
-  for (const ScheduleStep& step : steps) {
+  for (const OrderStep& step : steps) {
     if (step.stage == ignored) continue;
     if (step.op == F) most = std::max(most, ++now);
     if (step.op == Op::backward || step.op == W) --now;
@@ -182,8 +181,8 @@ TEST(PipelineSteps, OfLeadingStagesAreCompleteAndEnd) {
       const Steps steps = pipeline_steps(shape, {random_times(random, shape), {}});
       expect_complete(shape, steps);
       EXPECT_EQ(stuck_steps(shape, steps), 0u);
-      std::vector<ScheduleStep> first_chunk;
-      for (const ScheduleStep& step : steps[shape.leading]) {
+      std::vector<OrderStep> first_chunk;
+      for (const OrderStep& step : steps[shape.leading]) {
         if (step.stage == shape.leading) first_chunk.push_back(step);
       }
       EXPECT_EQ(held(steps[shape.leading - 1]), std::min(held(first_chunk) + 1, shape.microbatches));
@@ -194,8 +193,8 @@ TEST(PipelineSteps, OfLeadingStagesAreCompleteAndEnd) {
 // What makes a leading stage of the first stage of 1F1B makes a longer 1F1B.
 TEST(PipelineSteps, LeadingStagesOfOneFOneBMakeALongerOneFOneB) {
   for (int leading = 1; leading < 4; ++leading) {
-    EXPECT_EQ(steps_of({PipelineSchedule::interleaved, 3, 1, 6, leading}),
-              steps_of({PipelineSchedule::one_f_one_b, 3 + leading, 1, 6}));
+    EXPECT_EQ(steps_of({OrderKind::interleaved, 3, 1, 6, leading}),
+              steps_of({OrderKind::one_f_one_b, 3 + leading, 1, 6}));
   }
 }
 
@@ -203,32 +202,32 @@ TEST(PipelineSteps, LeadingStagesOfOneFOneBMakeALongerOneFOneB) {
 // 1. A limit of 2 on the first rank holds the second to 2 as well: it could never have a third.
 TEST(PipelineSteps, EagerOneFOneBHoldsWhatItsLimitsAllow) {
   const auto held_of = [](const std::vector<int>& limits) {
-    const Steps steps = pipeline_steps({PipelineSchedule::eager_1f1b, 3, 1, 9}, {{}, limits});
-    EXPECT_EQ(stuck_steps({PipelineSchedule::eager_1f1b, 3, 1, 9}, steps), 0u);
+    const Steps steps = pipeline_steps({OrderKind::eager_1f1b, 3, 1, 9}, {{}, limits});
+    EXPECT_EQ(stuck_steps({OrderKind::eager_1f1b, 3, 1, 9}, steps), 0u);
     return std::vector<int>{held(steps[0]), held(steps[1]), held(steps[2])};
   };
   EXPECT_EQ(held_of({}), (std::vector<int>{5, 3, 1}));
   EXPECT_EQ(held_of({4, 2, 9}), (std::vector<int>{4, 2, 1}));
   EXPECT_EQ(held_of({2, 9, 9}), (std::vector<int>{2, 2, 1}));
   EXPECT_EQ(held_of({1, 1, 1}), (std::vector<int>{1, 1, 1}));
-  const std::vector<ScheduleStep> expected = {
+  const std::vector<OrderStep> expected = {
       {F, 1, 0}, {F, 1, 1}, {F, 1, 2}, {Op::backward, 1, 0}, {Op::backward, 1, 1}, {Op::backward, 1, 2}};
-  EXPECT_EQ(pipeline_steps({PipelineSchedule::eager_1f1b, 3, 1, 3})[1], expected);
+  EXPECT_EQ(pipeline_steps({OrderKind::eager_1f1b, 3, 1, 3})[1], expected);
 }
 
 TEST(PipelineSteps, EncoderInBubblesHoldsWhatItsLimitsAllow) {
   Random random(6);
   for (int p = 1; p <= 4; ++p) {
     for (int m = 1; m <= 13; ++m) {
-      const PipelineShape shape{PipelineSchedule::encoder_in_bubbles, p, 1, m};
-      ScheduleTables tables{random_times(random, shape), {}};
+      const PipelineShape shape{OrderKind::encoder_in_bubbles, p, 1, m};
+      OrderTables tables{random_times(random, shape), {}};
       for (int r = 0; r < p; ++r) tables.most_held.push_back(1 + static_cast<int>(random.below(3)));
       const Steps steps = pipeline_steps(shape, tables);
       expect_complete(shape, steps);
       EXPECT_EQ(stuck_steps(shape, steps), 0u);
       for (int r = 0; r < p; ++r) {
-        std::vector<ScheduleStep> encoder;
-        for (const ScheduleStep& step : steps[r]) {
+        std::vector<OrderStep> encoder;
+        for (const OrderStep& step : steps[r]) {
           if (step.stage == 0) encoder.push_back(step);
         }
         EXPECT_LE(held(encoder), tables.most_held[r]);
@@ -239,10 +238,9 @@ TEST(PipelineSteps, EncoderInBubblesHoldsWhatItsLimitsAllow) {
 
 // With equal times the limits are reached: rank 0 of ZB-H1 and ZB-H2 and of 1F1B warms up to them.
 TEST(PipelineSteps, ReachTheirMemoryOnTheFirstRank) {
-  for (const PipelineSchedule kind :
-       {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
-        PipelineSchedule::zb_h1, PipelineSchedule::zb_h2}) {
-    const PipelineShape shape{kind, 4, kind == PipelineSchedule::interleaved ? 3 : 1, 16};
+  for (const OrderKind kind : {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::interleaved,
+                               OrderKind::zb_h1, OrderKind::zb_h2}) {
+    const PipelineShape shape{kind, 4, kind == OrderKind::interleaved ? 3 : 1, 16};
     EXPECT_EQ(held(steps_of(shape)[0]), most_held(shape, 0)) << to_string(kind);
   }
 }
@@ -254,5 +252,5 @@ TEST(PipelinePrograms, AreAccepted) {
   });
 }
 
-}  // namespace
+}  // namespace orders_test
 }  // namespace dflop::testing

@@ -1,4 +1,4 @@
-#include "core/order/order.hpp"
+#include "core/order/order_check.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -44,7 +44,7 @@ std::optional<Op> op_from_letter(char letter) {
   return std::nullopt;
 }
 
-/// A number of digits alone, from 0 to limit - 1.
+/// Returns the number that the text is, of digits alone, from 0 to limit - 1.
 std::optional<int> number_below(std::string_view text, int limit) {
   int number = 0;
   const char* end = text.data() + text.size();
@@ -53,7 +53,7 @@ std::optional<int> number_below(std::string_view text, int limit) {
   return number;
 }
 
-/// The stage of a rank's chunk; that of the encoder, which every rank has, is not among the chunks.
+/// Returns the stage of a rank's chunk; that of the encoder, which every rank has, is not among the chunks.
 std::optional<int> stage_of_chunk(const PipelineShape& shape, int rank, std::string_view chunk) {
   if (shape.spreads_encoder() && chunk == kEncoder) return 0;
   if (shape.spreads_encoder()) return chunk == "0" ? std::optional(rank + 1) : std::nullopt;
@@ -66,7 +66,7 @@ std::optional<int> stage_of_chunk(const PipelineShape& shape, int rank, std::str
   return first + (up ? shape.ranks - 1 - place : place);
 }
 
-/// The checks of one order.
+/// An OrderCheck has the checks of one order.
 class OrderCheck {
  public:
   OrderCheck(const PipelineOrder& order, const std::string& where)
@@ -110,11 +110,11 @@ class OrderCheck {
                 where_ + ": key 'ranks[" + std::to_string(rank) + "]" + place + "'");
   }
 
-  /// Each step once, on its rank and after those that it follows.
+  /// Checks that each step is there once, on its rank and after those that it follows.
   void check_steps(int r) {
-    const std::vector<ScheduleStep>& steps = order_.ranks[r];
+    const std::vector<OrderStep>& steps = order_.ranks[r];
     for (std::size_t k = 0; k < steps.size(); ++k) {
-      const ScheduleStep& step = steps[k];
+      const OrderStep& step = steps[k];
       const std::string found = step_name(shape_, step);
       if (rank_of_stage(shape_, step.stage, step.microbatch) != r) {
         refuse(
@@ -136,8 +136,8 @@ class OrderCheck {
   }
 
   [[noreturn]] void check_repeated(int r, std::size_t k, std::int32_t before) const {
-    const ScheduleStep& step = order_.ranks[r][k];
-    const ScheduleStep& other = order_.ranks[r][before];
+    const OrderStep& step = order_.ranks[r][k];
+    const OrderStep& other = order_.ranks[r][before];
     if (step.op == other.op) {
       refuse(r, k, step_name(shape_, step) + " is also at position " + std::to_string(before));
     }
@@ -147,7 +147,7 @@ class OrderCheck {
   }
 
   void check_weight(int r, std::size_t k, std::int32_t backward) const {
-    const ScheduleStep& step = order_.ranks[r][k];
+    const OrderStep& step = order_.ranks[r][k];
     if (backward == kNowhere) {
       refuse(r, k,
              "expected " + name(Op::backward_input, step.stage, step.microbatch) + " before " +
@@ -174,10 +174,10 @@ class OrderCheck {
     }
   }
 
-  /// What a rank sends is taken in the order in which it is sent.
+  /// Checks that what a rank sends is taken in the order in which it is sent.
   void check_channels(int r) const {
     std::map<std::tuple<int, int, int>, std::int32_t> latest;  // stage, stage and rank of the receiver
-    for (const ScheduleStep& step : order_.ranks[r]) {
+    for (const OrderStep& step : order_.ranks[r]) {
       if (step.op == Op::backward_weight) continue;
       const int to = step.op == Op::forward ? step.stage + 1 : step.stage - 1;
       if (to < 0 || to >= shape_.stages()) continue;
@@ -196,14 +196,14 @@ class OrderCheck {
     }
   }
 
-  /// The step whose result this one waits for, or nothing.
-  std::optional<ScheduleStep> awaited(const ScheduleStep& step) const {
+  /// Returns the step whose result this one waits for, or nothing.
+  std::optional<OrderStep> awaited(const OrderStep& step) const {
     if (step.op == Op::backward_weight) return std::nullopt;
     const bool forward = step.op == Op::forward;
     const int from = forward ? step.stage - 1 : step.stage + 1;
     if (from < 0 || from >= shape_.stages()) return std::nullopt;
     if ((forward ? forward_done_ : backward_done_)[cell(from, step.microbatch)]) return std::nullopt;
-    return ScheduleStep{step.op, from, step.microbatch};
+    return OrderStep{step.op, from, step.microbatch};
   }
 
   /// Runs all ranks as far as they get, without time.
@@ -214,7 +214,7 @@ class OrderCheck {
       const int r = ready.back();
       ready.pop_back();
       for (; next_[r] < order_.ranks[r].size() && !awaited(order_.ranks[r][next_[r]]); ++next_[r]) {
-        const ScheduleStep& step = order_.ranks[r][next_[r]];
+        const OrderStep& step = order_.ranks[r][next_[r]];
         if (step.op == Op::backward_weight) continue;
         const bool forward = step.op == Op::forward;
         (forward ? forward_done_ : backward_done_)[cell(step.stage, step.microbatch)] = true;
@@ -228,8 +228,8 @@ class OrderCheck {
   }
 
   [[noreturn]] void refuse_stall(int r) const {
-    const ScheduleStep& step = order_.ranks[r][next_[r]];
-    const ScheduleStep other = *awaited(step);
+    const OrderStep& step = order_.ranks[r][next_[r]];
+    const OrderStep other = *awaited(step);
     const int rank = rank_of_stage(shape_, other.stage, other.microbatch);
     const Op op = other.op == Op::forward ? Op::forward : made_by(other).op;
     refuse(r, static_cast<std::int64_t>(next_[r]),
@@ -238,8 +238,8 @@ class OrderCheck {
                ", which is never reached");
   }
 
-  /// The backward, whole or not, of a stage and microbatch.
-  const ScheduleStep& made_by(const ScheduleStep& step) const {
+  /// Returns the backward, or its input part, of a step's stage and microbatch.
+  const OrderStep& made_by(const OrderStep& step) const {
     const int rank = rank_of_stage(shape_, step.stage, step.microbatch);
     return order_.ranks[rank][backward_at_[cell(step.stage, step.microbatch)]];
   }
@@ -247,7 +247,7 @@ class OrderCheck {
   const PipelineOrder& order_;
   const PipelineShape& shape_;
   const std::string& where_;
-  /// Positions of steps in the lists of their ranks.
+  /// These are positions of steps in the lists of their ranks.
   std::vector<std::int32_t> forward_at_;
   std::vector<std::int32_t> backward_at_;  ///< whole or input part
   std::vector<std::int32_t> weight_at_;
@@ -258,7 +258,7 @@ class OrderCheck {
 
 }  // namespace
 
-std::string step_name(const PipelineShape& shape, const ScheduleStep& step) {
+std::string step_name(const PipelineShape& shape, const OrderStep& step) {
   std::string name = letter_of(step.op) + std::to_string(step.microbatch);
   if (shape.spreads_encoder()) {
     if (step.stage == 0) name += "." + std::string(kEncoder);
@@ -268,7 +268,7 @@ std::string step_name(const PipelineShape& shape, const ScheduleStep& step) {
   return name;
 }
 
-std::optional<ScheduleStep> step_from_name(const PipelineShape& shape, int rank, std::string_view name) {
+std::optional<OrderStep> step_from_name(const PipelineShape& shape, int rank, std::string_view name) {
   if (name.empty()) return std::nullopt;
   const std::optional<Op> op = op_from_letter(name.front());
   const std::size_t dot = std::min(name.find('.'), name.size());
@@ -277,7 +277,7 @@ std::optional<ScheduleStep> step_from_name(const PipelineShape& shape, int rank,
   const std::optional<int> microbatch = number_below(name.substr(1, dot - 1), shape.microbatches);
   const std::optional<int> stage = stage_of_chunk(shape, rank, chunk);
   if (!microbatch || !stage) return std::nullopt;
-  return ScheduleStep{*op, *stage, *microbatch};
+  return OrderStep{*op, *stage, *microbatch};
 }
 
 void validate(const PipelineOrder& order, const std::string& where) {

@@ -1,4 +1,4 @@
-#include "core/order/schedules.hpp"
+#include "core/order/pipeline_order.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,10 +12,10 @@
 namespace dflop {
 namespace {
 
-/// One forward and one backward in turn after `warm_up` forwards.
-std::vector<ScheduleStep> one_f_one_b(int stage, int microbatches, int warm_up) {
+/// Returns `warm_up` forwards, then one forward and one backward in turn.
+std::vector<OrderStep> one_f_one_b(int stage, int microbatches, int warm_up) {
   warm_up = std::min(warm_up, microbatches);
-  std::vector<ScheduleStep> steps;
+  std::vector<OrderStep> steps;
   for (int j = 0; j < warm_up; ++j) steps.push_back({Op::forward, stage, j});
   for (int j = 0; j < microbatches; ++j) {
     if (warm_up + j < microbatches) steps.push_back({Op::forward, stage, warm_up + j});
@@ -24,8 +24,8 @@ std::vector<ScheduleStep> one_f_one_b(int stage, int microbatches, int warm_up) 
   return steps;
 }
 
-/// The k-th forward of any rank of an interleaved schedule, as chunk and microbatch. Backwards are in the
-/// same order with the chunks reversed.
+/// A ChunkOrder says which chunk and microbatch is the k-th forward of any rank of an interleaved order.
+/// Backwards are in the same order with the chunks reversed.
 struct ChunkOrder {
   int ranks;
   int chunks;
@@ -34,11 +34,11 @@ struct ChunkOrder {
   int microbatch(int k) const { return k / (ranks * chunks) * ranks + k % ranks; }
 };
 
-std::vector<ScheduleStep> interleaved(const PipelineShape& shape, int rank) {
+std::vector<OrderStep> interleaved(const PipelineShape& shape, int rank) {
   const ChunkOrder order{shape.ranks, shape.chunks};
   const int total = shape.chunks * shape.microbatches;
   const int warm_up = std::min(2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks, total);
-  std::vector<ScheduleStep> steps;
+  std::vector<OrderStep> steps;
   const auto forward = [&](int k) {
     steps.push_back({Op::forward, order.chunk(k) * shape.ranks + rank, order.microbatch(k)});
   };
@@ -54,10 +54,10 @@ std::vector<ScheduleStep> interleaved(const PipelineShape& shape, int rank) {
   return steps;
 }
 
-/// 1F1B with this many warm-up forwards and weight parts `lag` microbatches behind the input parts.
-std::vector<ScheduleStep> split_one_f_one_b(int stage, int microbatches, int warm_up, int lag) {
+/// Returns 1F1B with this many warm-up forwards and weight parts `lag` microbatches behind the input parts.
+std::vector<OrderStep> split_one_f_one_b(int stage, int microbatches, int warm_up, int lag) {
   warm_up = std::min(warm_up, microbatches);
-  std::vector<ScheduleStep> steps;
+  std::vector<OrderStep> steps;
   for (int j = 0; j < warm_up; ++j) steps.push_back({Op::forward, stage, j});
   for (int j = 0; j < microbatches; ++j) {
     if (warm_up + j < microbatches) steps.push_back({Op::forward, stage, warm_up + j});
@@ -70,7 +70,7 @@ std::vector<ScheduleStep> split_one_f_one_b(int stage, int microbatches, int war
   return steps;
 }
 
-/// Microbatches that each rank of an eager-1f1b holds; falling along the pipeline.
+/// Returns how many microbatches each rank of an eager-1f1b holds, falling along the pipeline.
 std::vector<int> eager_held(int ranks, const std::vector<int>& most_held) {
   std::vector<int> held;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -91,59 +91,59 @@ Steps of_each_rank(const PipelineShape& shape, const RankSteps& rank_steps) {
   return steps;
 }
 
-Steps gpipe_steps(const PipelineShape& shape, const ScheduleTables&) {
+Steps gpipe_steps(const PipelineShape& shape, const OrderTables&) {
   return of_each_rank(shape, [&](int rank) {
-    std::vector<ScheduleStep> steps;
+    std::vector<OrderStep> steps;
     for (int j = 0; j < shape.microbatches; ++j) steps.push_back({Op::forward, rank, j});
     for (int j = 0; j < shape.microbatches; ++j) steps.push_back({Op::backward, rank, j});
     return steps;
   });
 }
 
-Steps one_f_one_b_steps(const PipelineShape& shape, const ScheduleTables&) {
+Steps one_f_one_b_steps(const PipelineShape& shape, const OrderTables&) {
   return of_each_rank(
       shape, [&](int rank) { return one_f_one_b(rank, shape.microbatches, shape.ranks - rank - 1); });
 }
 
-Steps interleaved_steps(const PipelineShape& shape, const ScheduleTables& tables) {
+Steps interleaved_steps(const PipelineShape& shape, const OrderTables& tables) {
   if (shape.chunks == 1) return one_f_one_b_steps(shape, tables);
   return of_each_rank(shape, [&](int rank) { return interleaved(shape, rank); });
 }
 
-Steps zb_h1_steps(const PipelineShape& shape, const ScheduleTables&) {
+Steps zb_h1_steps(const PipelineShape& shape, const OrderTables&) {
   return of_each_rank(shape, [&](int rank) {
     return split_one_f_one_b(rank, shape.microbatches, shape.ranks - rank - 1, rank);
   });
 }
 
-PipelineSchedule zb_h2_acts_as(int ranks, int microbatches) {
-  return microbatches < 2 * ranks - 1 ? PipelineSchedule::zb_h1 : PipelineSchedule::zb_h2;
+OrderKind zb_h2_acts_as(int ranks, int microbatches) {
+  return microbatches < 2 * ranks - 1 ? OrderKind::zb_h1 : OrderKind::zb_h2;
 }
 
 bool is_zb_h1(const PipelineShape& shape) {
-  return zb_h2_acts_as(shape.ranks, shape.microbatches) == PipelineSchedule::zb_h1;
+  return zb_h2_acts_as(shape.ranks, shape.microbatches) == OrderKind::zb_h1;
 }
 
-Steps zb_h2_steps(const PipelineShape& shape, const ScheduleTables& tables) {
+Steps zb_h2_steps(const PipelineShape& shape, const OrderTables& tables) {
   if (is_zb_h1(shape)) return zb_h1_steps(shape, tables);
   return of_each_rank(shape, [&](int rank) {
     return split_one_f_one_b(rank, shape.microbatches, 2 * (shape.ranks - rank - 1), 2 * rank);
   });
 }
 
-Steps zb_v_steps_of(const PipelineShape& shape, const ScheduleTables& tables) {
+Steps zb_v_steps_of(const PipelineShape& shape, const OrderTables& tables) {
   return zb_v_steps(shape, tables.times);
 }
 
-Steps eager_steps(const PipelineShape& shape, const ScheduleTables& tables) {
+Steps eager_steps(const PipelineShape& shape, const OrderTables& tables) {
   const std::vector<int> held = eager_held(shape.ranks, tables.most_held);
   return of_each_rank(shape, [&](int rank) { return one_f_one_b(rank, shape.microbatches, held[rank] - 1); });
 }
 
-Steps bubble_steps_of(const PipelineShape& shape, const ScheduleTables& tables) {
+Steps bubble_steps_of(const PipelineShape& shape, const OrderTables& tables) {
   Steps steps = one_f_one_b_steps(shape, tables);
-  for (std::vector<ScheduleStep>& of_rank : steps) {
-    for (ScheduleStep& step : of_rank) ++step.stage;
+  for (std::vector<OrderStep>& of_rank : steps) {
+    for (OrderStep& step : of_rank) ++step.stage;
   }
   return bubble_steps(shape, tables, steps);
 }
@@ -156,12 +156,12 @@ int holds_one(const PipelineShape&, int) {
   return 1;
 }
 
-/// The warm-up of 1f1b, and one more.
+/// Returns the warm-up of 1f1b, and one more.
 int one_f_one_b_held(const PipelineShape& shape, int rank) {
   return std::min(shape.microbatches, shape.all_ranks() - rank);
 }
 
-/// A leading stage in front of chunks, which hold more than a rank with one stage.
+/// Returns what a leading stage holds in front of chunks, which hold more than a rank with one stage.
 int leading_held(const PipelineShape& shape, int rank) {
   return std::min(shape.microbatches, shape.all_ranks() - rank + shape.ranks);
 }
@@ -186,40 +186,40 @@ int zb_v_held(const PipelineShape& shape, int rank) {
 }
 
 constexpr OrderTraits kOrders[] = {
-    {.kind = PipelineSchedule::gpipe,
+    {.kind = OrderKind::gpipe,
      .name = "gpipe",
      .is_usual = true,
      .is_searched = false,  // as slow as 1f1b, with more memory
      .steps = gpipe_steps,
      .most_held = holds_all,
      .surely_held = holds_all},
-    {.kind = PipelineSchedule::one_f_one_b,
+    {.kind = OrderKind::one_f_one_b,
      .name = "1f1b",
      .is_usual = true,
      .steps = one_f_one_b_steps,
      .most_held = one_f_one_b_held,
      .surely_held = one_f_one_b_held},
-    {.kind = PipelineSchedule::interleaved,
+    {.kind = OrderKind::interleaved,
      .name = "interleaved",
      .chunks = OrderTraits::kAnyChunks,
      .in_rounds = true,
      .steps = interleaved_steps,
      .most_held = interleaved_held,
      .surely_held = holds_one},
-    {.kind = PipelineSchedule::zb_h1,
+    {.kind = OrderKind::zb_h1,
      .name = "zb-h1",
      .splits_backward = true,
      .steps = zb_h1_steps,
      .most_held = zb_h1_held,
      .surely_held = one_f_one_b_held},
-    {.kind = PipelineSchedule::zb_h2,
+    {.kind = OrderKind::zb_h2,
      .name = "zb-h2",
      .splits_backward = true,
      .steps = zb_h2_steps,
      .most_held = zb_h2_held,
      .surely_held = one_f_one_b_held,
      .acts_as = zb_h2_acts_as},
-    {.kind = PipelineSchedule::zb_v,
+    {.kind = OrderKind::zb_v,
      .name = "zb-v",
      .chunks = 2,
      .placement = Placement::v,
@@ -228,13 +228,13 @@ constexpr OrderTraits kOrders[] = {
      .steps = zb_v_steps_of,
      .most_held = zb_v_held,
      .surely_held = holds_one},
-    {.kind = PipelineSchedule::eager_1f1b,
+    {.kind = OrderKind::eager_1f1b,
      .name = "eager-1f1b",
      .reads_limits = true,
      .steps = eager_steps,
      .most_held = holds_one,
      .surely_held = holds_one},
-    {.kind = PipelineSchedule::encoder_in_bubbles,
+    {.kind = OrderKind::encoder_in_bubbles,
      .name = "encoder-in-bubbles",
      .spreads_encoder = true,
      .reads_times = true,
@@ -244,11 +244,11 @@ constexpr OrderTraits kOrders[] = {
      .surely_held = one_f_one_b_held},
 };
 
-constexpr std::size_t row_of(PipelineSchedule schedule) {
-  return static_cast<std::size_t>(schedule);
+constexpr std::size_t row_of(OrderKind order) {
+  return static_cast<std::size_t>(order);
 }
 
-/// traits() finds a row by the value of its kind.
+/// Returns whether rows are where traits() finds them: by the value of their kind.
 constexpr bool rows_are_in_place() {
   for (std::size_t row = 0; row < std::size(kOrders); ++row) {
     if (row_of(kOrders[row].kind) != row) return false;
@@ -257,11 +257,11 @@ constexpr bool rows_are_in_place() {
 }
 static_assert(rows_are_in_place(), "the rows of kOrders come in the order of the enumerators");
 
-/// The order of the stage before `stage`, whose steps are among `steps`: the same with forwards one ahead.
-std::vector<ScheduleStep> upstream_steps(const std::vector<ScheduleStep>& steps, int stage,
-                                         int microbatches) {
-  std::vector<ScheduleStep> upstream = {{Op::forward, stage - 1, 0}};
-  for (const ScheduleStep& step : steps) {
+/// Returns the order of the stage before `stage`, whose steps are among `steps`: the same, forwards one
+/// ahead.
+std::vector<OrderStep> upstream_steps(const std::vector<OrderStep>& steps, int stage, int microbatches) {
+  std::vector<OrderStep> upstream = {{Op::forward, stage - 1, 0}};
+  for (const OrderStep& step : steps) {
     if (step.stage != stage) continue;
     const int microbatch = step.microbatch + (step.op == Op::forward ? 1 : 0);
     if (microbatch < microbatches) upstream.push_back({step.op, stage - 1, microbatch});
@@ -275,7 +275,7 @@ StepTimes equal_times(const PipelineShape& shape) {
   return {step, step, step, std::vector<Nanoseconds>(step.size(), Nanoseconds(0))};
 }
 
-/// Without the first `count` entries of each table.
+/// Returns the times without the first `count` entries of each table.
 StepTimes without_first(StepTimes times, std::ptrdiff_t count) {
   for (auto* table : {&times.forward, &times.backward, &times.backward_weight, &times.message}) {
     if (!table->empty()) table->erase(table->begin(), table->begin() + count);
@@ -289,33 +289,33 @@ std::span<const OrderTraits> pipeline_orders() {
   return kOrders;
 }
 
-const OrderTraits& traits(PipelineSchedule schedule) {
-  return kOrders[row_of(schedule)];
+const OrderTraits& traits(OrderKind order) {
+  return kOrders[row_of(order)];
 }
 
-std::vector<PipelineSchedule> orders_where(bool (*holds)(const OrderTraits& order)) {
-  std::vector<PipelineSchedule> found;
+std::vector<OrderKind> orders_where(bool (*holds)(const OrderTraits& order)) {
+  std::vector<OrderKind> found;
   for (const OrderTraits& order : kOrders) {
     if (holds(order)) found.push_back(order.kind);
   }
   return found;
 }
 
-std::vector<PipelineSchedule> all_pipeline_orders() {
+std::vector<OrderKind> all_order_kinds() {
   return orders_where([](const OrderTraits&) { return true; });
 }
 
-std::vector<PipelineSchedule> plainest_first(std::vector<PipelineSchedule> orders) {
+std::vector<OrderKind> plainest_first(std::vector<OrderKind> orders) {
   std::stable_partition(orders.begin(), orders.end(),
-                        [](PipelineSchedule order) { return order == PlanOptions{}.schedule; });
+                        [](OrderKind order) { return order == PlanOptions{}.order; });
   return orders;
 }
 
-std::string_view to_string(PipelineSchedule schedule) {
-  return traits(schedule).name;
+std::string_view to_string(OrderKind order) {
+  return traits(order).name;
 }
 
-std::optional<PipelineSchedule> pipeline_schedule_from_string(std::string_view name) {
+std::optional<OrderKind> order_kind_from_string(std::string_view name) {
   for (const OrderTraits& order : kOrders) {
     if (order.name == name) return order.kind;
   }
@@ -369,19 +369,18 @@ std::vector<std::vector<int>> stages_of_ranks(const PipelineShape& shape) {
   return stages;
 }
 
-std::vector<std::vector<ScheduleStep>> pipeline_steps(const PipelineShape& shape,
-                                                      const ScheduleTables& tables) {
+std::vector<std::vector<OrderStep>> pipeline_steps(const PipelineShape& shape, const OrderTables& tables) {
   PipelineShape chunked = shape;
   chunked.leading = 0;
-  ScheduleTables known;
+  OrderTables known;
   if (reads_tables(shape.kind)) {
     known = tables;
     if (known.times.forward.empty()) known.times = equal_times(shape);
     known.times = without_first(std::move(known.times), std::ptrdiff_t{shape.leading} * shape.microbatches);
   }
-  std::vector<std::vector<ScheduleStep>> steps = traits(shape.kind).steps(chunked, known);
-  for (std::vector<ScheduleStep>& of_rank : steps) {
-    for (ScheduleStep& step : of_rank) step.stage += shape.leading;
+  std::vector<std::vector<OrderStep>> steps = traits(shape.kind).steps(chunked, known);
+  for (std::vector<OrderStep>& of_rank : steps) {
+    for (OrderStep& step : of_rank) step.stage += shape.leading;
   }
   for (int stage = shape.leading; stage > 0; --stage) {
     steps.insert(steps.begin(), upstream_steps(steps.front(), stage, shape.microbatches));

@@ -1,4 +1,4 @@
-// Pipeline schedules: the order of forwards and backwards on every rank of a pipeline.
+// A PipelineOrder is the order of forwards and backwards on every rank of a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace dflop {
 
-/// One step of a rank's schedule: a compute operation on one of its stages.
-struct ScheduleStep {
+/// An OrderStep is one step of a rank's order: a compute operation on one of its stages.
+struct OrderStep {
   Op op = Op::forward;
   std::int32_t stage = 0;
   std::int32_t microbatch = 0;
 
-  bool operator==(const ScheduleStep&) const = default;
+  bool operator==(const OrderStep&) const = default;
 };
 
-/// What a schedule is made for. Stages are numbered in model order: first the `leading` ones, each on a rank
-/// of its own; then ranks * chunks on the other ranks. With encoder_in_bubbles stage 0 is the encoder, which
-/// runs on rank (microbatch mod ranks), and stages 1 to `ranks` are on the ranks in turn.
+/// A PipelineShape is what an order is made for. Stages are numbered in model order: first the `leading`
+/// ones, each on a rank of its own; then ranks * chunks on the other ranks. With encoder_in_bubbles stage 0
+/// is the encoder, which runs on rank (microbatch mod ranks); stages 1 to `ranks` are on the ranks in turn.
 struct PipelineShape {
-  PipelineSchedule kind = PipelineSchedule::one_f_one_b;
+  OrderKind kind = OrderKind::one_f_one_b;
   int ranks = 1;   ///< beside the leading ones
   int chunks = 1;  ///< stages of each of them, as many as OrderTraits says
   int microbatches = 1;
@@ -39,25 +39,25 @@ struct PipelineShape {
   bool operator==(const PipelineShape&) const = default;
 };
 
-/// Most stages, and most stages x microbatches, of a pipeline without a model.
+/// A pipeline without a model has at most so many stages, and so many stages x microbatches.
 inline constexpr int kMostRawStages = 4096;
 inline constexpr int kMostRawCells = 1 << 21;
 
 /// Checks the shape of a pipeline without a model. `where` is the pipeline's place for errors, as the name of
 /// its file.
 /// @throws Error (input) naming the key (of schema "dflop.pipeline") for numbers below 1 or above the limits,
-/// chunks that the schedule cannot have, or microbatches of an interleaved one that are no multiple of the
+/// chunks that the order cannot have, or microbatches of an interleaved one that are no multiple of the
 /// ranks.
 void validate(const PipelineShape& shape, const std::string& where = "pipeline");
 
-/// The rank that runs a stage for a microbatch, on which it depends only for the encoder of
+/// Returns the rank that runs a stage for a microbatch, on which it depends only for the encoder of
 /// encoder_in_bubbles.
 int rank_of_stage(const PipelineShape& shape, int stage, int microbatch = 0);
 
-/// The stages of every rank, in model order.
+/// Returns the stages of every rank, in model order.
 std::vector<std::vector<int>> stages_of_ranks(const PipelineShape& shape);
 
-/// How long the steps of a pipeline take, for the schedules whose order depends on it. Indexed by
+/// StepTimes say how long the steps of a pipeline take, for the orders that depend on it. They are indexed by
 /// stage * microbatches + microbatch.
 struct StepTimes {
   std::vector<Nanoseconds> forward;
@@ -66,22 +66,22 @@ struct StepTimes {
   std::vector<Nanoseconds> message;          ///< between a stage and the next, either way
 };
 
-/// What the order of some schedules depends on beside the shape: zb-v and encoder-in-bubbles read the times,
+/// OrderTables are what some orders depend on beside the shape: zb-v and encoder-in-bubbles read the times,
 /// eager-1f1b and encoder-in-bubbles the limits.
-struct ScheduleTables {
+struct OrderTables {
   StepTimes times;  ///< without entries: every step takes the same, messages nothing
-  /// Per rank, at least 1: microbatches that it may hold at once, those of the encoder for
-  /// encoder-in-bubbles. Empty: no limits.
+  /// Each rank may hold so many microbatches at once, at least 1; those of the encoder for
+  /// encoder-in-bubbles. Without entries there are no limits.
   std::vector<int> most_held;
 };
 
-/// The steps of every rank, in order. Whatever the times, running them in this order ends. The steps of one
-/// operation on one stage come with rising microbatches, in orders that are made here: a user's own need not
-/// keep to that. The shape must be valid.
+/// Returns the steps of every rank, in order. Whatever the times, running them in this order ends. The steps
+/// of one operation on one stage come with rising microbatches, in orders that are made here: a user's own
+/// need not keep to that. The shape must be valid.
 ///
 /// gpipe: all forwards, then all backwards in the same order.
-/// 1f1b (Narayanan et al. 2021, PipeDream-Flush): ranks - rank - 1 warm-up forwards, then one forward and
-/// one backward in turn, then the remaining backwards.
+/// 1f1b (Narayanan et al. 2021, PipeDream-Flush): ranks - rank - 1 warm-up forwards, then one forward and one
+/// backward in turn, then the remaining backwards.
 /// interleaved (Narayanan et al. 2021): ranks in turn run `ranks` microbatches of a chunk, then of the next;
 /// 2 (ranks - rank - 1) + (chunks - 1) ranks warm-up forwards; 1f1b for one chunk.
 /// zb-h1 (Qi et al. 2023): 1f1b whose weight parts lag `rank` microbatches behind the input parts. No rank
@@ -100,13 +100,13 @@ struct ScheduleTables {
 ///
 /// A leading stage runs what the stage that it feeds runs, with its forwards one ahead: as 1f1b does, whose
 /// order this makes of 1f1b.
-std::vector<std::vector<ScheduleStep>> pipeline_steps(const PipelineShape& shape,
-                                                      const ScheduleTables& tables = {});
+std::vector<std::vector<OrderStep>> pipeline_steps(const PipelineShape& shape,
+                                                   const OrderTables& tables = {});
 
-/// Who runs what, in which order: all that is left to decide of a pipeline.
+/// A PipelineOrder says who runs what, in which order: all that is left to decide of a pipeline.
 struct PipelineOrder {
   PipelineShape shape;
-  std::vector<std::vector<ScheduleStep>> ranks;  ///< the steps of each
+  std::vector<std::vector<OrderStep>> ranks;  ///< the steps of each
 };
 
 }  // namespace dflop

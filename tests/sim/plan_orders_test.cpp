@@ -13,7 +13,7 @@
 #include "tests/core/random_plan.hpp"
 
 namespace dflop::testing {
-namespace {
+namespace plan_orders_test {
 
 /// One nanosecond a token and layer, both in the forward and in each part of a backward; as many bytes of
 /// activations as tokens. Messages take 5 ns.
@@ -50,13 +50,13 @@ void for_each_case(const Check& check) {
   Random random(29);
   ClusterSpec cluster = tiny_cluster(1, 1024);
   cluster.gpu.memory = Bytes{101'000};  // state is up to 100,000: limits bind
-  for (const PipelineSchedule schedule : all_pipeline_orders()) {
+  for (const OrderKind order : all_order_kinds()) {
     for (const Layout layout : all_of<Layout>()) {
-      if (!fits(traits(schedule), layout)) continue;
+      if (!fits(traits(order), layout)) continue;
       for (int round = 0; round < 40; ++round) {
-        SCOPED_TRACE(std::string(to_string(schedule)) + " " + std::string(to_string(layout)) + " " +
+        SCOPED_TRACE(std::string(to_string(order)) + " " + std::string(to_string(layout)) + " " +
                      std::to_string(round));
-        Case c{random_plan(random, schedule, layout), {}, {}, {}};
+        Case c{random_plan(random, order, layout), {}, {}, {}};
         validate(c.plan, tiny_model(), cluster);
         c.batch = random_batch(random, c.plan.gbs);
         const Assignment assignment = random_assignment(random, c.plan, c.batch.size());
@@ -171,7 +171,7 @@ TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
 // 6 LLM layers in 2 chunks on 3 ranks: stages 1 to 6 behind one encoder stage.
 TEST(PlanSchedules, NameChunksByTheirRank) {
   Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 3, 1, {1, 1, 1, 1, 1, 1}}, 3, 3);
-  plan.schedule = PipelineSchedule::interleaved;
+  plan.order = OrderKind::interleaved;
   plan.chunks = 2;
   Random random(1);
   const Batch batch = random_batch(random, 3);
@@ -179,7 +179,7 @@ TEST(PlanSchedules, NameChunksByTheirRank) {
   EXPECT_EQ(
       stage_names(lower(plan, tiny_model(), batch, assignment)),
       (std::vector<std::string>{"encoder 0", "llm 0", "llm 1", "llm 2", "llm 0.1", "llm 1.1", "llm 2.1"}));
-  plan.schedule = PipelineSchedule::zb_v;
+  plan.order = OrderKind::zb_v;
   EXPECT_EQ(
       stage_names(lower(plan, tiny_model(), batch, assignment)),
       (std::vector<std::string>{"encoder 0", "llm 0", "llm 1", "llm 2", "llm 2.1", "llm 1.1", "llm 0.1"}));
@@ -189,7 +189,7 @@ TEST(PlanSchedules, NameChunksByTheirRank) {
 TEST(PlanSchedules, ColocatedGroupsSendTheirEncoderOutputsToTheFirstLlmStage) {
   Plan plan;
   plan.layout = Layout::colocated;
-  plan.schedule = PipelineSchedule::encoder_in_bubbles;
+  plan.order = OrderKind::encoder_in_bubbles;
   plan.encoder = {1, 1, 2, {4}};
   plan.llm = {1, 2, 1, {3, 3}};
   plan.microbatches = 4;
@@ -217,7 +217,7 @@ TEST(PlanSchedules, ColocatedGroupsSendTheirEncoderOutputsToTheFirstLlmStage) {
 TEST(PlanSchedules, KeepTheMemoryThatTheirLimitsAreMadeFor) {
   int checked = 0;
   for_each_case([&](const Case& c) {
-    if (c.plan.schedule != PipelineSchedule::eager_1f1b && c.plan.layout != Layout::colocated) return;
+    if (c.plan.order != OrderKind::eager_1f1b && c.plan.layout != Layout::colocated) return;
     const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
     const PipelineShape shape = plan_shape(c.plan);
     for (std::size_t g = 0; g < c.program.groups.size(); ++g) {
@@ -239,5 +239,5 @@ TEST(PlanSchedules, KeepTheMemoryThatTheirLimitsAreMadeFor) {
   EXPECT_GT(checked, 20);
 }
 
-}  // namespace
+}  // namespace plan_orders_test
 }  // namespace dflop::testing
