@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/support/random.hpp"
@@ -29,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 /// A search for the makespan without limits takes so many steps, of 16 candidates each: the same result
 /// whatever the machine.
 constexpr std::int64_t kMakespanSteps = 4096;
-/// The part of the budget that is for the mean replica.
+/// This part of the budget is for the mean replica.
 constexpr double kStartPart = 0.5;
 /// An integer program of balanced bins with at most so many items x bins is solved in moments.
 constexpr std::size_t kSmallCells = 512;
@@ -174,8 +176,8 @@ AssignmentSolution search_makespan(const AssignmentProblem& problem, const Solve
   return MakespanRun(problem, limits).solve();
 }
 
-/// The table of methods: a row adds one. "auto" takes the method that fits, which for a makespan is the
-/// search for it: that has the result of LPT at once, and to balance the bins better first does not pay.
+/// The table has a row for each method. "auto" takes the method that fits, which for a makespan is the search
+/// for it: that has the result of LPT at once, and to balance the bins better first does not pay.
 constexpr std::array kMethods{
     Method{"random", Objective::published, Budget::none, false, find_random},
     Method{"sequential", Objective::published, Budget::none, false, find_sequential},
@@ -186,6 +188,25 @@ constexpr std::array kMethods{
     Method{"makespan", Objective::makespan, Budget::steps, true, local_search, search_makespan},
     Method{"auto", Objective::makespan, Budget::steps, true, find_auto, search_makespan},
 };
+
+/// Registered methods at most: the table is made as large at first, so that references into it stay valid.
+constexpr std::size_t kMostRegistered = 64;
+
+/// Returns the built-in methods, then the registered ones.
+std::vector<Method>& table() {
+  // The table is never destroyed: schedulers that a service has left behind read it until the process ends.
+  static std::vector<Method>& rows = *new std::vector<Method>([] {
+    std::vector<Method> first;
+    first.reserve(kMethods.size() + kMostRegistered);
+    first.assign(kMethods.begin(), kMethods.end());
+    return first;
+  }());
+  return rows;
+}
+
+std::vector<Method>::iterator find_row(std::string_view name) {
+  return std::find_if(table().begin(), table().end(), [&](const Method& m) { return m.name == name; });
+}
 
 void require_enough_items(const BinProblem& problem) {
   if (problem.allow_empty || problem.items() >= static_cast<std::size_t>(problem.bins)) return;
@@ -222,8 +243,8 @@ void rate(const Method& method, const AssignmentProblem& problem, AssignmentSolu
   if (below && meets_bound(value_s, bound_s)) solution.status = ScheduleStatus::optimal;
   if (solution.status != ScheduleStatus::fallback) solution.reason.clear();
   solution.value = Seconds(value_s);
-  // Sums in another order may round to above the objective; the bound of a makespan is that of a run, and
-  // may be further above the pipeline's, which then proves nothing.
+  // Sums in another order may round to above the objective; the bound of a makespan is that of a run, and may
+  // be further above the pipeline's, which then proves nothing.
   solution.bound = Seconds(std::min(bound_s, value_s));
 }
 
@@ -254,16 +275,36 @@ AssignmentSolution Method::solve(const AssignmentProblem& problem, const SolveLi
 }
 
 std::span<const Method> methods() {
-  return kMethods;
+  return table();
 }
 
 const Method& find_method(std::string_view name) {
-  const auto known =
-      std::find_if(kMethods.begin(), kMethods.end(), [&](const Method& m) { return m.name == name; });
-  if (known != kMethods.end()) return *known;
+  const auto known = find_row(name);
+  if (known != table().end()) return *known;
   std::string names;
-  for (const Method& method : kMethods) names += (names.empty() ? "" : ", ") + std::string(method.name);
+  for (const Method& method : table()) names += (names.empty() ? "" : ", ") + std::string(method.name);
   throw Error(ErrorKind::usage, fmt::format("unknown method '{}', expected one of {}", name, names));
+}
+
+void register_method(const Method& method) {
+  if (method.name.empty() || method.find_bins == nullptr) {
+    throw Error(ErrorKind::usage,
+                fmt::format("method '{}': expected a name and a function find_bins", method.name));
+  }
+  if (find_row(method.name) != table().end())
+    throw Error(ErrorKind::usage, fmt::format("method '{}': there is one of this name", method.name));
+  if (table().size() == kMethods.size() + kMostRegistered) {
+    throw Error(ErrorKind::usage, fmt::format("method '{}': expected at most {} registered methods",
+                                              method.name, kMostRegistered));
+  }
+  table().push_back(method);
+}
+
+void unregister_method(std::string_view name) {
+  const auto row = find_row(name);
+  if (row == table().end() || row < table().begin() + static_cast<std::ptrdiff_t>(kMethods.size()))
+    throw Error(ErrorKind::usage, fmt::format("method '{}': none of this name is registered", name));
+  table().erase(row);
 }
 
 }  // namespace dflop

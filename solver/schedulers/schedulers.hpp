@@ -1,4 +1,4 @@
-// The schedulers by name.
+// Schedulers are made by name.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace dflop {
 
 /// SchedulerOptions are what stays the same for all requests.
 struct SchedulerOptions {
-  /// Whether the makespan's linear program is solved for the bound; else it is the simple one. With a time
-  /// limit that is done once for a plan, after the search of its first batch and beyond the limit: a training
-  /// loop that needs no proof leaves it out.
+  /// The makespan's linear program is solved for the bound; else that is the simple one. With a time limit
+  /// that is done once for a plan, after the search of its first batch and beyond the limit: a training loop
+  /// that needs no proof leaves it out.
   bool prove = true;
 };
 
@@ -31,7 +31,7 @@ std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const Scheduler
 /// counted so.
 std::vector<std::string_view> scheduler_names(std::optional<Budget> budget = {});
 
-/// @throws Error (input) if `samples` cannot put one into each bin of the plan.
+/// Checks the number of samples. @throws Error (input) if it cannot put one into each bin of the plan.
 void require_enough_samples(std::size_t samples, const Plan& plan);
 
 /// Makes the assignment of common training loops, which look at no cost: shuffles the samples by (seed,
