@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace dflop::testing {
-namespace {
+namespace one_definition_test {
 
 namespace fs = std::filesystem;
 
@@ -82,5 +82,5 @@ TEST(OneDefinition, SeesTypesOfTheSameName) {
             twice);
 }
 
-}  // namespace
+}  // namespace one_definition_test
 }  // namespace dflop::testing

@@ -1,0 +1,45 @@
+// This example simulates one training iteration: a model and a cluster by their names, a plan by a planner,
+// one batch of a data set, and what the iteration takes. To run it, in the project's folder:
+//
+//   build/release/examples/one_iteration
+#include <fmt/format.h>
+
+#include "core/iteration/iteration.hpp"
+#include "experiments/studies/study.hpp"
+#include "sim/sim_executor.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+int main() {
+  using namespace dflop;
+  constexpr int kGbs = 64;
+  constexpr std::uint64_t kSeed = 1;
+
+  // A Target is a model on a cluster (here two nodes of 8 GPUs) with the analytic cost model.
+  const Target target("llava-ov-llama3-8b", "a100-80g:2");
+
+  // Preprocessing makes samples of the data set's records, which say shapes alone.
+  PreprocessOptions options;
+  options.rule = target.model.preprocess;
+  options.max_tokens = target.model.max_tokens;
+  const std::vector<Sample> samples = load_samples("traces/datasets/vision_mix.csv", options);
+  const Batch batch = make_batches(samples, kGbs, 1, kSeed).front();
+
+  // A Planner cuts the model over the GPUs: this one for the load that the samples make.
+  const PlanResult planned = make_plan("dflop", target, samples, {batch}, kGbs, kSeed, PlanOptions{});
+  if (!planned.plan) {
+    fmt::print("no plan fits: {}\n", planned.infeasible_reason);
+    return 1;
+  }
+  const Plan& plan = *planned.plan;
+
+  // A Scheduler puts the samples of the batch into microbatches.
+  const ScheduleResult schedule = make_scheduler("lpt")->schedule({batch, plan, target.model, target.cost});
+
+  // The Iteration is ordered, lowered to a program and priced; any Executor runs it.
+  const Iteration iteration = make_iteration(target.problem(), plan, batch, schedule.assignment);
+  const Timeline timeline = SimExecutor().run(iteration, Detail::usage);
+  fmt::print("plan      {}\n", describe(plan));
+  fmt::print("makespan  {:.3f} s\n", Seconds(timeline.makespan).count());
+  fmt::print("idle      {:.1f} %\n", 100 * idle_fraction(timeline));
+  return 0;
+}
