@@ -14,17 +14,17 @@ function(dflop_sources variable folder)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
-# dflop_room(<folder> [DEPENDS room...] [PRIVATE target...] [PRECOMPILE header...])
+# dflop_room(<folder> [DEPENDS room...] [PRIVATE target...])
 # Makes the library dflop_<folder> of all sources in <folder> and its wings. DEPENDS are rooms below it, visible through its headers;
-# PRIVATE are third-party targets that only its sources see, PRECOMPILE heavy headers of those.
+# PRIVATE are third-party targets that only its sources see.
 function(dflop_room room)
-  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;PRECOMPILE" ${ARGN})
+  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE" ${ARGN})
   dflop_sources(sources ${PROJECT_SOURCE_DIR}/${room})
   add_library(dflop_${room} STATIC ${sources})
   target_include_directories(dflop_${room} PUBLIC ${PROJECT_SOURCE_DIR})
   list(TRANSFORM arg_DEPENDS PREPEND dflop_)
   target_link_libraries(dflop_${room} PUBLIC dflop_options ${arg_DEPENDS} PRIVATE ${arg_PRIVATE})
-  dflop_precompile(dflop_${room} ${arg_PRECOMPILE})
+  dflop_unity(dflop_${room} ${sources})
 endfunction()
 
 # dflop_uses_cuda(<target>): for targets with wings named cuda/ or nccl/.
