@@ -40,9 +40,7 @@ struct Setup {
   std::vector<Batch> batches = make_batches(samples, kGbs, 8, kSeed);
   Plan plan = make_32_gpu_plan(target);
   Assignment assignment =
-      make_scheduler("lpt")
-          ->schedule({batches[0], plan, target.model, target.cost, kSeed, 0, std::nullopt})
-          .assignment;
+      make_scheduler("lpt")->schedule({batches[0], plan, target.model, target.cost, kSeed, 0}).assignment;
   Program program = lower(plan, target.model, batches[0], assignment);
 
   static const Setup& get() {
