@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/names.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -46,10 +47,13 @@ struct GpuSpec {
 /// A CollectiveAlgorithm says how gradient reductions over several nodes go;
 /// costmodel/analytic/collectives.hpp has the formulas.
 enum class CollectiveAlgorithm : std::uint8_t { hierarchical, ring, tree, fastest };
-inline constexpr int kCollectiveAlgorithms = 4;
 
-std::string_view to_string(CollectiveAlgorithm algorithm);
-std::optional<CollectiveAlgorithm> collective_algorithm_from_string(std::string_view name);
+template <>
+inline constexpr NameTable<CollectiveAlgorithm, 4> kNames<CollectiveAlgorithm> = {
+    {{CollectiveAlgorithm::hierarchical, "hierarchical"},
+     {CollectiveAlgorithm::ring, "ring"},
+     {CollectiveAlgorithm::tree, "tree"},
+     {CollectiveAlgorithm::fastest, "fastest"}}};
 
 /// LeafSwitches are the switches between nodes. Without contention they add no time to that of inter_node.
 struct LeafSwitches {

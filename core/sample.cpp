@@ -1,25 +1,6 @@
 #include "core/sample.hpp"
 
-#include <array>
-
 namespace dflop {
-namespace {
-
-constexpr std::array<std::string_view, kModalities> kSampleNames = {"text", "image", "multi_image", "video",
-                                                                    "audio"};
-
-}  // namespace
-
-std::string_view to_string(Modality modality) {
-  return kSampleNames[static_cast<std::size_t>(modality)];
-}
-
-std::optional<Modality> modality_from_string(std::string_view name) {
-  for (std::size_t i = 0; i < kSampleNames.size(); ++i) {
-    if (kSampleNames[i] == name) return static_cast<Modality>(i);
-  }
-  return std::nullopt;
-}
 
 Workload& Workload::operator+=(const Workload& other) {
   sequences += other.sequences;

@@ -7,14 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "core/names.hpp"
+
 namespace dflop {
 
 enum class Modality : std::uint8_t { text, image, multi_image, video, audio };
 inline constexpr int kModalities = 5;
 
-/// Returns "text", "image", "multi_image", "video" or "audio".
-std::string_view to_string(Modality modality);
-std::optional<Modality> modality_from_string(std::string_view name);
+template <>
+inline constexpr NameTable<Modality, 5> kNames<Modality> = {{{Modality::text, "text"},
+                                                             {Modality::image, "image"},
+                                                             {Modality::multi_image, "multi_image"},
+                                                             {Modality::video, "video"},
+                                                             {Modality::audio, "audio"}}};
 
 struct ImageSize {
   std::int32_t width = 0;

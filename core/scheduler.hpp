@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/cost_model.hpp"
+#include "core/names.hpp"
 #include "core/plan.hpp"
 #include "core/solution.hpp"
 
@@ -26,8 +27,9 @@ enum class Objective : std::uint8_t {
   makespan,   ///< the duration of the iteration
 };
 
-std::string_view to_string(Objective objective);
-std::optional<Objective> objective_from_string(std::string_view name);
+template <>
+inline constexpr NameTable<Objective, 3> kNames<Objective> = {
+    {{Objective::published, "published"}, {Objective::bins, "bins"}, {Objective::makespan, "makespan"}}};
 
 /// ScheduleLimits are what a schedule is to make small, what it must obey, and when the search for it ends.
 /// They are passed whole from the command line to the scheduler.
@@ -88,7 +90,11 @@ enum class ScheduleEventKind : std::uint8_t {
   late,            ///< the training loop had to wait, as no assignment was there when it asked
 };
 
-std::string_view to_string(ScheduleEventKind kind);
+template <>
+inline constexpr NameTable<ScheduleEventKind, 3> kNames<ScheduleEventKind> = {
+    {{ScheduleEventKind::solver_failed, "solver_failed"},
+     {ScheduleEventKind::solver_stalled, "solver_stalled"},
+     {ScheduleEventKind::late, "late"}}};
 
 struct ScheduleEvent {
   std::uint64_t iteration = 0;

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
+#include "core/names.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -27,37 +27,21 @@ enum class ScheduleStatus : std::uint8_t {
   infeasible,  ///< no assignment obeys the caps, or none was found; Solution::reason says which
 };
 
-constexpr std::string_view to_string(BoundKind kind) {
-  switch (kind) {
-    case BoundKind::none:
-      return "none";
-    case BoundKind::simple:
-      return "simple";
-    case BoundKind::linear_program:
-      return "linear_program";
-    case BoundKind::integer_program:
-      return "integer_program";
-  }
-  return "";
-}
+template <>
+inline constexpr NameTable<BoundKind, 4> kNames<BoundKind> = {
+    {{BoundKind::none, "none"},
+     {BoundKind::simple, "simple"},
+     {BoundKind::linear_program, "linear_program"},
+     {BoundKind::integer_program, "integer_program"}}};
 
-constexpr std::string_view to_string(ScheduleStatus status) {
-  switch (status) {
-    case ScheduleStatus::heuristic:
-      return "heuristic";
-    case ScheduleStatus::optimal:
-      return "optimal";
-    case ScheduleStatus::node_limit:
-      return "node_limit";
-    case ScheduleStatus::time_limit:
-      return "time_limit";
-    case ScheduleStatus::fallback:
-      return "fallback";
-    case ScheduleStatus::infeasible:
-      return "infeasible";
-  }
-  return "";
-}
+template <>
+inline constexpr NameTable<ScheduleStatus, 6> kNames<ScheduleStatus> = {
+    {{ScheduleStatus::heuristic, "heuristic"},
+     {ScheduleStatus::optimal, "optimal"},
+     {ScheduleStatus::node_limit, "node_limit"},
+     {ScheduleStatus::time_limit, "time_limit"},
+     {ScheduleStatus::fallback, "fallback"},
+     {ScheduleStatus::infeasible, "infeasible"}}};
 
 /// Returns whether a value meets a lower bound to within rounding, which proves it optimal.
 constexpr bool meets_bound(double value, double bound) {

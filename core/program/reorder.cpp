@@ -390,8 +390,8 @@ StepOrder step_order(const Program& program) {
   return order;
 }
 
-StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, OrderKind kind,
-                          const Reordering& reordering) {
+StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, OrderKind kind,
+                        const Reordering& reordering) {
   const StepOrder present = step_order(program);
   PipelineShape shape;
   shape.kind = kind;
@@ -425,11 +425,11 @@ StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, Ord
   return pipeline_steps(shape, {step_times(program, costs, shape.microbatches, reordering.weight_share), {}});
 }
 
-std::optional<OrderKind> schedule_of(const Program& program, const ProgramCosts& costs) {
+std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs) {
   const StepOrder present = step_order(program);
   for (const OrderKind kind : plainest_first(all_order_kinds())) {
     try {
-      if (scheduled_order(program, costs, kind) == present) return kind;
+      if (order_of_kind(program, costs, kind) == present) return kind;
     } catch (const Error&) {
       continue;  // an order that such a pipeline cannot have
     }

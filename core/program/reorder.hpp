@@ -46,10 +46,10 @@ StepOrder step_order(const Program& program);
 /// zb-v follows the program's own durations, the longest over the groups of a rank.
 /// @throws Error (input) if the stages are not where the order puts them, it does not fit their number or
 /// that of microbatches, or backwards are to be split without a weight_share; for encoder-in-bubbles.
-StepOrder scheduled_order(const Program& program, const ProgramCosts& costs, OrderKind kind,
-                          const Reordering& reordering = {});
+StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, OrderKind kind,
+                        const Reordering& reordering = {});
 
 /// Returns the kind of order that the program has; nothing if it is none of them.
-std::optional<OrderKind> schedule_of(const Program& program, const ProgramCosts& costs);
+std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs);
 
 }  // namespace dflop

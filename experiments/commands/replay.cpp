@@ -218,7 +218,7 @@ std::optional<int> read_iteration(const Values& values, std::size_t recorded) {
   return iteration;
 }
 
-std::optional<OrderKind> read_schedule_kind(const Values& values) {
+std::optional<OrderKind> read_order_kind(const Values& values) {
   const std::optional<std::string> name = read_text(values, "pipeline-schedule");
   if (!name) return std::nullopt;
   if (const auto known = order_kind_from_string(*name)) return known;
@@ -243,11 +243,11 @@ constexpr double kMostScale = 1e6;
 /// is asked for.
 std::optional<ReplayChange> read_order_change(const Values& values) {
   const std::optional<std::string> file = read_text(values, "order");
-  const std::optional<OrderKind> schedule = read_schedule_kind(values);
-  if (file && schedule) {
+  const std::optional<OrderKind> kind = read_order_kind(values);
+  if (file && kind) {
     throw Error(ErrorKind::usage, "option '--order': takes the place of '--pipeline-schedule', found both");
   }
-  if (values.count("weight-share") > 0 && !file && !schedule) {
+  if (values.count("weight-share") > 0 && !file && !kind) {
     throw Error(ErrorKind::usage,
                 "option '--weight-share': expected '--pipeline-schedule' or '--order' beside it");
   }
@@ -257,7 +257,7 @@ std::optional<ReplayChange> read_order_change(const Values& values) {
     reordering.microbatches = static_cast<int>(read_integer(values, "microbatches", 1, kMostGbs));
   }
   if (file) return user_order(*file, read_text_file(*file), reordering);
-  if (schedule || reordering.microbatches > 0) return other_order(schedule, reordering);
+  if (kind || reordering.microbatches > 0) return other_order(kind, reordering);
   return std::nullopt;
 }
 

@@ -45,7 +45,7 @@ std::vector<Modality> parse_modalities(const std::string& text) {
   std::size_t begin = 0;
   while (begin <= text.size()) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
-    const std::optional<Modality> modality = modality_from_string(text.substr(begin, comma - begin));
+    const std::optional<Modality> modality = from_string<Modality>(text.substr(begin, comma - begin));
     if (!modality)
       refuse_value("modalities", "a comma-separated list of text, image, multi_image, video, audio", text);
     modalities.push_back(*modality);
@@ -232,16 +232,16 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 
 PlanOptions read_plan_options(const Values& values) {
   PlanOptions options;
-  const auto schedule = values["pipeline-schedule"].as<std::string>();
-  const auto known_schedule = order_kind_from_string(schedule);
-  if (!known_schedule || traits(*known_schedule).spreads_encoder) {
+  const auto name = values["pipeline-schedule"].as<std::string>();
+  const auto kind = order_kind_from_string(name);
+  if (!kind || traits(*kind).spreads_encoder) {
     std::vector<std::string_view> known = orders_of_all_planners();
     const std::vector<std::string_view> others = orders_of_uniform_planners();
     known.insert(known.end(), others.begin(), others.end());
-    refuse_value("pipeline-schedule", listed(known), schedule);
+    refuse_value("pipeline-schedule", listed(known), name);
   }
-  options.order = *known_schedule;
-  options.chunks = read_chunks(values, *known_schedule);
+  options.order = *kind;
+  options.chunks = read_chunks(values, *kind);
   options.recomputation = read_named<Recomputation>(values, "recompute");
   options.placement = read_named<RankOrder>(values, "placement");
   options.zero1 = !values["no-zero1"].as<bool>();
@@ -260,8 +260,8 @@ Format read_format(const Values& values) {
 std::optional<Objective> read_objective(const Values& values) {
   const std::optional<std::string> name = read_text(values, "objective");
   if (!name) return std::nullopt;
-  const std::optional<Objective> objective = objective_from_string(*name);
-  if (!objective) refuse_value("objective", "published, bins or makespan", *name);
+  const std::optional<Objective> objective = from_string<Objective>(*name);
+  if (!objective) refuse_value("objective", listed<Objective>(), *name);
   return objective;
 }
 

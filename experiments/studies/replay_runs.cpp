@@ -148,10 +148,10 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
           }};
 }
 
-ReplayChange other_order(std::optional<OrderKind> schedule, const Reordering& reordering) {
-  return {order_name(schedule ? std::string(to_string(*schedule)) : "", reordering),
+ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering) {
+  return {order_name(wanted ? std::string(to_string(*wanted)) : "", reordering),
           [=](const PricedProgram& before, const RecordedProgram&, int) {
-            const auto kind = schedule ? schedule : schedule_of(before.program, before.costs);
+            const auto kind = wanted ? wanted : order_kind_of(before.program, before.costs);
             if (!kind) {
               throw Error(ErrorKind::input,
                           "the order is that of no known schedule; '--pipeline-schedule' has to name one");
@@ -159,7 +159,7 @@ ReplayChange other_order(std::optional<OrderKind> schedule, const Reordering& re
             if (splits_backward(*kind)) {
               require_weight_share(std::string(to_string(*kind)), before.program, reordering);
             }
-            const StepOrder order = scheduled_order(before.program, before.costs, *kind, reordering);
+            const StepOrder order = order_of_kind(before.program, before.costs, *kind, reordering);
             return reorder(before.program, before.costs, order, reordering);
           }};
 }

@@ -27,9 +27,9 @@ struct ReplayChange {
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
                         const std::string& schedule_file, const Target& target, PricedParts& parts);
 
-/// Runs the same work in another order, or for another number of microbatches, or both. Without `schedule`
+/// Runs the same work in another order, or for another number of microbatches, or both. Without `wanted`
 /// the order is the one that the program has.
-ReplayChange other_order(std::optional<OrderKind> schedule, const Reordering& reordering);
+ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering);
 
 /// Runs the same work in an order of the user's: the text of a file of schema "dflop.order", read for as many
 /// pipeline ranks as the program has and an equal number of stages on each.

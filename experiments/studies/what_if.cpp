@@ -213,8 +213,8 @@ void read_jitter(const Values& values, const std::string& option, WhatIf& what_i
 
 void read_collectives(const Values& values, const std::string& option, WhatIf& what_if) {
   const auto name = values[option].as<std::string>();
-  const auto algorithm = collective_algorithm_from_string(name);
-  if (!algorithm) refuse_value(option, "hierarchical, ring, tree or fastest", name);
+  const auto algorithm = from_string<CollectiveAlgorithm>(name);
+  if (!algorithm) refuse_value(option, listed<CollectiveAlgorithm>(), name);
   what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) { cluster.collectives = *algorithm; });
 }
 

@@ -167,9 +167,9 @@ TEST(Names, RoundTrip) {
   EXPECT_EQ(listed({"a"}), "a");
   EXPECT_EQ(listed({"a", "b", "c"}), "a, b or c");
   for (int m = 0; m < kModalities; ++m) {
-    EXPECT_EQ(modality_from_string(to_string(static_cast<Modality>(m))), static_cast<Modality>(m));
+    EXPECT_EQ(from_string<Modality>(to_string(static_cast<Modality>(m))), static_cast<Modality>(m));
   }
-  EXPECT_EQ(modality_from_string("picture"), std::nullopt);
+  EXPECT_EQ(from_string<Modality>("picture"), std::nullopt);
 }
 
 }  // namespace plan_test

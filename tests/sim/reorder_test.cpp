@@ -34,11 +34,11 @@ TEST(Reorder, ToTheSameScheduleChangesNothing) {
     const PricedProgram priced = make_program(random_pipeline(random, shape));
     expect_equal(reorder(priced.program, priced.costs, step_order(priced.program)), priced);
     expect_equal(
-        reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, shape.kind)),
+        reorder(priced.program, priced.costs, order_of_kind(priced.program, priced.costs, shape.kind)),
         priced);
-    const auto kind = schedule_of(priced.program, priced.costs);
+    const auto kind = order_kind_of(priced.program, priced.costs);
     ASSERT_TRUE(kind.has_value());
-    EXPECT_EQ(scheduled_order(priced.program, priced.costs, *kind), step_order(priced.program));
+    EXPECT_EQ(order_of_kind(priced.program, priced.costs, *kind), step_order(priced.program));
   });
 }
 
@@ -56,9 +56,8 @@ TEST(Reorder, ToAnotherScheduleIsWhatThatScheduleWouldBe) {
           if (splits_backward(to) && !splits_backward(from)) continue;
           SCOPED_TRACE(std::string(to_string(from)) + " to " + std::string(to_string(to)));
           pipeline.shape.kind = to;
-          expect_equal(
-              reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, to)),
-              make_program(pipeline));
+          expect_equal(reorder(priced.program, priced.costs, order_of_kind(priced.program, priced.costs, to)),
+                       make_program(pipeline));
         }
       }
     }
@@ -74,11 +73,11 @@ TEST(Reorder, SplitsBackwardsByTheirWeightShare) {
     const Reordering split{0, 0.4};
     pipeline.shape.kind = kind;
     expect_equal(
-        reorder(whole.program, whole.costs, scheduled_order(whole.program, whole.costs, kind, split), split),
+        reorder(whole.program, whole.costs, order_of_kind(whole.program, whole.costs, kind, split), split),
         make_program(pipeline));
-    EXPECT_THROW(scheduled_order(whole.program, whole.costs, kind), Error);
-    EXPECT_THROW(
-        reorder(whole.program, whole.costs, scheduled_order(whole.program, whole.costs, kind, split)), Error);
+    EXPECT_THROW(order_of_kind(whole.program, whole.costs, kind), Error);
+    EXPECT_THROW(reorder(whole.program, whole.costs, order_of_kind(whole.program, whole.costs, kind, split)),
+                 Error);
   }
 }
 
@@ -90,7 +89,7 @@ TEST(Reorder, RepeatsAndDropsMicrobatches) {
       const PricedProgram priced = make_program(pipeline);
       const Reordering repeated{more, {}};
       const PricedProgram found =
-          reorder(priced.program, priced.costs, scheduled_order(priced.program, priced.costs, kind, repeated),
+          reorder(priced.program, priced.costs, order_of_kind(priced.program, priced.costs, kind, repeated),
                   repeated);
       const auto repeat = [&](auto& table) {
         for (auto& row : table.rows) {
@@ -151,11 +150,11 @@ void turn_one_plans_schedule_into_the_other(Bytes gradient_bucket) {
   };
   const PricedProgram gpipe = priced(OrderKind::gpipe);
   const PricedProgram one_f_one_b = priced(OrderKind::one_f_one_b);
-  expect_equal(reorder(gpipe.program, gpipe.costs,
-                       scheduled_order(gpipe.program, gpipe.costs, OrderKind::one_f_one_b)),
-               one_f_one_b);
+  expect_equal(
+      reorder(gpipe.program, gpipe.costs, order_of_kind(gpipe.program, gpipe.costs, OrderKind::one_f_one_b)),
+      one_f_one_b);
   expect_equal(reorder(one_f_one_b.program, one_f_one_b.costs,
-                       scheduled_order(one_f_one_b.program, one_f_one_b.costs, OrderKind::gpipe)),
+                       order_of_kind(one_f_one_b.program, one_f_one_b.costs, OrderKind::gpipe)),
                gpipe);
 }
 
@@ -261,7 +260,7 @@ TEST(Reorder, RefusesSchedulesThatDoNotFit) {
   const PricedProgram priced = make_program(random_pipeline(random, {OrderKind::zb_v, 2, 2, 3}));
   const auto refused = [&](const Program& program, OrderKind kind, const std::string& text) {
     try {
-      scheduled_order(program, priced.costs, kind);
+      order_of_kind(program, priced.costs, kind);
       ADD_FAILURE() << "expected an error with '" << text << "'";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();

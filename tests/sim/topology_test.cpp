@@ -78,7 +78,7 @@ TEST(ClusterNetwork, AloneACollectiveTakesWhatTheCostModelSays) {
     if (collective.groups.empty()) continue;
     program.collectives = {collective};
     ClusterSpec on = cluster(8, 4);
-    on.collectives = static_cast<CollectiveAlgorithm>(random.below(kCollectiveAlgorithms));
+    on.collectives = static_cast<CollectiveAlgorithm>(random.below(kNames<CollectiveAlgorithm>.size()));
     const Seconds expected = all_reduce_time(on, collective, program);
     // Each of at most three phases rounds once.
     EXPECT_NEAR(static_cast<double>(ends(program, on)[0]), expected.count() * 1e9, 2);

@@ -129,8 +129,6 @@ constexpr std::pair<std::string_view, double Series::*> kQuantiles[] = {
     {"p50", &Series::p50}, {"p75", &Series::p75}, {"p90", &Series::p90},
     {"p95", &Series::p95}, {"p99", &Series::p99}, {"max", &Series::max}};
 
-constexpr Modality kAllModalities[kModalities] = {Modality::text, Modality::image, Modality::multi_image,
-                                                  Modality::video, Modality::audio};
 
 void write_series(JsonWriter& writer, const Series& series) {
   writer.begin_object();
@@ -185,7 +183,7 @@ std::string to_json(const DataProfile& profile, const std::string& data, const s
   writer.field("model", model);
   writer.field("samples", profile.samples);
   writer.begin_object("samples_by_modality");
-  for (const Modality modality : kAllModalities) {
+  for (const Modality modality : all_of<Modality>()) {
     writer.field(to_string(modality), profile.by_modality[static_cast<std::size_t>(modality)]);
   }
   writer.end_object();
@@ -204,7 +202,7 @@ DataProfileFile parse_data_profile(std::string_view json, const std::string& fil
   profile.samples = root.at("samples").integer<std::int64_t>(0, kMostSamples);
   const JsonValue by_modality = root.at("samples_by_modality");
   by_modality.require_keys({"text", "image", "multi_image", "video", "audio"});
-  for (const Modality modality : kAllModalities) {
+  for (const Modality modality : all_of<Modality>()) {
     profile.by_modality[static_cast<std::size_t>(modality)] =
         by_modality.at(to_string(modality)).integer<std::int64_t>(0, kMostSamples);
   }

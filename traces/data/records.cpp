@@ -172,7 +172,7 @@ Record read_record(const Row& row) {
   record.row = row.row();
   record.id = unquote(row.text(Column::id));
   if (record.id.empty()) row.fail(Column::id, "a name");
-  const auto modality = modality_from_string(row.text(Column::modality));
+  const auto modality = from_string<Modality>(row.text(Column::modality));
   if (!modality) row.fail(Column::modality, "text, image, multi_image, video or audio");
   record.modality = *modality;
   read_images(row, record);

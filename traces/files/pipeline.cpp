@@ -44,7 +44,7 @@ BroadcastTable<Value> read_table(const JsonValue& json, int rows, std::string_vi
   return table;
 }
 
-RawLink pipeline_read_link(const JsonValue& json) {
+RawLink read_pipeline_link(const JsonValue& json) {
   json.require_keys({"latency_s", "bandwidth_bytes_per_s"});
   RawLink link;
   link.latency = Seconds(json.at("latency_s").non_negative());
@@ -134,8 +134,8 @@ RawPipeline parse_pipeline(std::string_view json, const std::string& file) {
     pipeline.message = read_table<Bytes>(root.at("p2p_bytes"), stages - 1, "boundaries", microbatches);
   }
   read_schedule_keys(root, pipeline);
-  if (root.has("link")) pipeline.link = pipeline_read_link(root.at("link"));
-  if (root.has("shared_link")) pipeline.shared_link = pipeline_read_link(root.at("shared_link"));
+  if (root.has("link")) pipeline.link = read_pipeline_link(root.at("link"));
+  if (root.has("shared_link")) pipeline.shared_link = read_pipeline_link(root.at("shared_link"));
   validate(pipeline, file);
   return pipeline;
 }

@@ -159,11 +159,8 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
   if (version >= 2) {
     json.require_keys(
         {"objective", "status", "c_max_s", "bound_s", "bound_kind", "microbatches", "dp", "samples", "bins"});
-    iteration.objective =
-        json.at("objective").choice({Objective::published, Objective::bins, Objective::makespan});
-    iteration.bound_kind = json.at("bound_kind")
-                               .choice({BoundKind::none, BoundKind::simple, BoundKind::linear_program,
-                                        BoundKind::integer_program});
+    iteration.objective = json.at("objective").choice<Objective>();
+    iteration.bound_kind = json.at("bound_kind").choice<BoundKind>();
   } else {
     json.require_keys({"status", "c_max_s", "bound_s", "microbatches", "dp", "samples", "bins"});
   }

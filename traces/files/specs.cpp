@@ -111,7 +111,7 @@ GpuSpec read_gpu(const JsonValue& json) {
   return gpu;
 }
 
-Link specs_read_link(const JsonValue& json) {
+Link read_cluster_link(const JsonValue& json) {
   json.require_keys({"latency_s", "bandwidth_bytes_per_s"});
   return {read_latency(json.at("latency_s")), read_bandwidth(json.at("bandwidth_bytes_per_s"))};
 }
@@ -156,8 +156,8 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   cluster.name = root.at("name").string();
   cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMostGpusPerNode);
   cluster.gpu = read_gpu(root.at("gpu"));
-  cluster.intra_node = specs_read_link(root.at("intra_node"));
-  cluster.inter_node = specs_read_link(root.at("inter_node"));
+  cluster.intra_node = read_cluster_link(root.at("intra_node"));
+  cluster.inter_node = read_cluster_link(root.at("inter_node"));
   if (root.has("leaf")) cluster.leaf = read_leaf(root.at("leaf"));
   if (root.has("collectives")) {
     cluster.collectives = root.at("collectives")

@@ -17,17 +17,17 @@ constexpr std::int64_t kMaxTiles = 12;
 constexpr std::int64_t kMinFrames = 8;
 constexpr std::int64_t kMaxFrames = 32;
 
-Encoding internvl_tiles(std::int64_t count) {
+Encoding encode_internvl_tiles(std::int64_t count) {
   return {{{count, kTilePositions, kTilePositions * kTilePositions}}, count * kTileTokens};
 }
 
-/// Returns all grids of up to 12 internvl_tiles, the smaller first.
+/// Returns all grids of up to 12 tiles, the smaller first.
 const std::vector<TileGrid>& grids() {
   static const std::vector<TileGrid> all = [] {
     std::vector<TileGrid> grids;
-    for (std::int64_t internvl_tiles = 1; internvl_tiles <= kMaxTiles; ++internvl_tiles) {
-      for (std::int64_t columns = 1; columns <= internvl_tiles; ++columns) {
-        if (internvl_tiles % columns == 0) grids.push_back({columns, internvl_tiles / columns});
+    for (std::int64_t tiles = 1; tiles <= kMaxTiles; ++tiles) {
+      for (std::int64_t columns = 1; columns <= tiles; ++columns) {
+        if (tiles % columns == 0) grids.push_back({columns, tiles / columns});
       }
     }
     return grids;
@@ -35,23 +35,23 @@ const std::vector<TileGrid>& grids() {
   return all;
 }
 
-/// Encodes images, which share the 12 internvl_tiles; one that is cut gets a thumbnail on top. Where each may
+/// Encodes images, which share the 12 tiles; one that is cut gets a thumbnail on top. Where each may
 /// have one tile only, its size does not matter and is not asked for.
-Encoding internvl_encode_images(const RecordShapes& shapes) {
+Encoding encode_internvl_images(const RecordShapes& shapes) {
   const std::int64_t max_tiles = std::max<std::int64_t>(1, kMaxTiles / shapes.image_count());
-  if (max_tiles == 1) return internvl_tiles(shapes.image_count());
+  if (max_tiles == 1) return encode_internvl_tiles(shapes.image_count());
   std::int64_t count = 0;
   for (const ImageRun& run : shapes.images()) {
     const std::int64_t cut = internvl_grid(run.size, max_tiles).tiles();
     count += run.count * (cut == 1 ? 1 : cut + 1);
   }
-  return internvl_tiles(count);
+  return encode_internvl_tiles(count);
 }
 
 /// Draws a uniform number of frames, whatever the video's length: a short one repeats its last frame.
-Encoding internvl_encode_video(const RecordShapes& shapes) {
+Encoding encode_internvl_video(const RecordShapes& shapes) {
   const std::uint64_t choices = kMaxFrames - kMinFrames + 1;
-  return internvl_tiles(kMinFrames + static_cast<std::int64_t>(shapes.random().below(choices)));
+  return encode_internvl_tiles(kMinFrames + static_cast<std::int64_t>(shapes.random().below(choices)));
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles) {
 
 Rule internvl_rule() {
   return {"internvl2.5",
-          {encode_text, internvl_encode_images, internvl_encode_images, internvl_encode_video, nullptr}};
+          {encode_text, encode_internvl_images, encode_internvl_images, encode_internvl_video, nullptr}};
 }
 
 }  // namespace dflop

@@ -1,7 +1,7 @@
 // These are the rules of LLaVA-OneVision (LLaVA-VL/LLaVA-NeXT @df179663ae8b, scripts/train/finetune_ov.sh:
 // SigLIP-so400m/14 at 384 pixels, anyres_max_9 over (1x1)..(6x6), spatial_unpad, 32 frames at most) and the
 // public DFLOP code's variant of it (BDAI-Research/DFLOP @60e86d859041, dflop/data.py). Beside them tiny-vlm,
-// for models small enough to be trained by tests and on small machines: LLaVA-OneVision's llava_tiles and
+// for models small enough to be trained by tests and on small machines: LLaVA-OneVision's tiles and
 // frames, so that samples differ as much as real ones do, each of a few tokens.
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr std::int64_t kMaxGridTiles = 9;  ///< of anyres_max_9: larger grids of
 constexpr std::int64_t kLlavaMaxFrames = 32;
 constexpr std::int64_t kFrameTokens = 210;  ///< 14 * 15: pooled to ceil(27 / 2) a side, with a newline a row
 
-EncoderSequences llava_tiles(std::int64_t count) {
+EncoderSequences llava_sequences(std::int64_t count) {
   return {count, kLlavaTileTokens, kLlavaTileTokens * kLlavaTileTokens};
 }
 
@@ -29,8 +29,8 @@ std::int64_t floor_divide(double a, double b) {
   return std::llround((a - std::fmod(a, b)) / b);
 }
 
-/// Returns the LLM tokens of the grid of llava_tiles (llava/model/llava_arch.py, unpad_image and anyres_max):
-/// the padding of the image is cut off, the rest scaled down to nine llava_tiles' tokens, and each row ends
+/// Returns the LLM tokens of the grid of tiles (llava/model/llava_arch.py, unpad_image and anyres_max):
+/// the padding of the image is cut off, the rest scaled down to nine tiles' tokens, and each row ends
 /// in a newline token.
 std::int64_t grid_tokens(ImageSize image, TileGrid grid) {
   const double width = image.width;
@@ -56,7 +56,7 @@ std::int64_t grid_tokens(ImageSize image, TileGrid grid) {
 Encoding encode_image(const RecordShapes& shapes, std::int64_t base_tokens) {
   const ImageSize image = shapes.images().front().size;
   const TileGrid grid = llava_grid(image);
-  return {{llava_tiles(grid.tiles() + 1)}, base_tokens + grid_tokens(image, grid)};
+  return {{llava_sequences(grid.tiles() + 1)}, base_tokens + grid_tokens(image, grid)};
 }
 
 Encoding encode_image_upstream(const RecordShapes& shapes) {
@@ -68,13 +68,13 @@ Encoding encode_image_dflop(const RecordShapes& shapes) {
 }
 
 /// Encodes several images: each padded to a square and one tile, with one newline, whatever its size.
-Encoding llava_encode_images(const RecordShapes& shapes) {
-  return {{llava_tiles(shapes.image_count())}, shapes.image_count() * (kLlavaTileTokens + 1)};
+Encoding encode_llava_images(const RecordShapes& shapes) {
+  return {{llava_sequences(shapes.image_count())}, shapes.image_count() * (kLlavaTileTokens + 1)};
 }
 
-Encoding llava_encode_video(const RecordShapes& shapes) {
+Encoding encode_llava_video(const RecordShapes& shapes) {
   const std::int64_t frames = llava_frames(shapes.video_timing());
-  return {{llava_tiles(frames)}, frames * kFrameTokens};
+  return {{llava_sequences(frames)}, frames * kFrameTokens};
 }
 
 constexpr std::int64_t kTinyTilePatches = 16;  ///< 4x4
@@ -133,12 +133,12 @@ std::int64_t llava_frames(VideoTiming video) {
 }
 
 Rule llava_ov_rule() {
-  return {"llava-ov", {encode_text, encode_image_upstream, llava_encode_images, llava_encode_video, nullptr}};
+  return {"llava-ov", {encode_text, encode_image_upstream, encode_llava_images, encode_llava_video, nullptr}};
 }
 
 Rule llava_ov_dflop_rule() {
   return {"llava-ov-dflop",
-          {encode_text, encode_image_dflop, llava_encode_images, llava_encode_video, nullptr}};
+          {encode_text, encode_image_dflop, encode_llava_images, encode_llava_video, nullptr}};
 }
 
 Rule tiny_vlm_rule() {

@@ -69,7 +69,7 @@ void check_ratio(const RecordShapes& shapes, std::string_view column, ImageSize 
   }
 }
 
-Encoding qwen_encode_images(const RecordShapes& shapes, PixelLimits limits, AttentionPairs pairs) {
+Encoding encode_qwen_images(const RecordShapes& shapes, PixelLimits limits, AttentionPairs pairs) {
   Encoding encoding;
   for (const ImageRun& run : shapes.images()) {
     check_ratio(shapes, "images", run.size);
@@ -79,7 +79,7 @@ Encoding qwen_encode_images(const RecordShapes& shapes, PixelLimits limits, Atte
 }
 
 /// Encodes videos for both models: frames sampled and limited by qwen-vl-utils, two to a temporal slot.
-Encoding qwen_encode_video(const RecordShapes& shapes, AttentionPairs pairs) {
+Encoding encode_qwen_video(const RecordShapes& shapes, AttentionPairs pairs) {
   const std::int64_t frames = qwen_sampled_frames(shapes.video_timing());
   if (frames < kFramesPerSlot) shapes.fail("video_frames", "expected a video of at least 2 frames, found 1");
   const ImageSize size = shapes.video_size();
@@ -92,19 +92,19 @@ Encoding qwen_encode_video(const RecordShapes& shapes, AttentionPairs pairs) {
 }
 
 Encoding encode_images_qwen2(const RecordShapes& shapes) {
-  return qwen_encode_images(shapes, kHuggingFace, full_pairs);
+  return encode_qwen_images(shapes, kHuggingFace, full_pairs);
 }
 
 Encoding encode_images_qwen25(const RecordShapes& shapes) {
-  return qwen_encode_images(shapes, kQwenUtils, windowed_pairs);
+  return encode_qwen_images(shapes, kQwenUtils, windowed_pairs);
 }
 
 Encoding encode_video_qwen2(const RecordShapes& shapes) {
-  return qwen_encode_video(shapes, full_pairs);
+  return encode_qwen_video(shapes, full_pairs);
 }
 
 Encoding encode_video_qwen25(const RecordShapes& shapes) {
-  return qwen_encode_video(shapes, windowed_pairs);
+  return encode_qwen_video(shapes, windowed_pairs);
 }
 
 std::int32_t to_pixels(double multiples) {
