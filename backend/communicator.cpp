@@ -1,8 +1,7 @@
 #include "backend/communicator.hpp"
 
 #include <algorithm>
-
-#include "core/units.hpp"
+#include <numeric>
 
 namespace dflop {
 namespace {
@@ -17,28 +16,10 @@ std::string known_ranks(const Communicator& communicator) {
 
 }  // namespace
 
-std::string_view to_string(Element element) {
-  switch (element) {
-    case Element::f32:
-      return "f32";
-    case Element::f64:
-      return "f64";
-    case Element::bf16:
-      return "bf16";
-  }
-  return "?";
-}
-
-std::size_t bytes_of(Element element) {
-  switch (element) {
-    case Element::f32:
-      return kFp32Bytes;
-    case Element::f64:
-      return kFp64Bytes;
-    case Element::bf16:
-      return kBf16Bytes;
-  }
-  return 0;
+RankGroup consecutive_ranks(int first, int count) {
+  RankGroup group{std::vector<std::int32_t>(static_cast<std::size_t>(count))};
+  std::iota(group.ranks.begin(), group.ranks.end(), first);
+  return group;
 }
 
 void require_peer(const Communicator& communicator, int peer, const std::string& does) {

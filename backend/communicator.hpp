@@ -4,13 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "backend/device.hpp"
 #include "core/error.hpp"
+#include "core/names.hpp"
 #include "kernels/kernels.hpp"
 
 namespace dflop {
@@ -21,6 +20,9 @@ struct RankGroup {
   std::vector<std::int32_t> ranks;
 };
 
+/// Returns the group of `count` ranks from `first` on.
+RankGroup consecutive_ranks(int first, int count);
+
 /// A RankRoute leads from one rank to another.
 struct RankRoute {
   int source = 0;
@@ -28,10 +30,22 @@ struct RankRoute {
   auto operator<=>(const RankRoute&) const = default;
 };
 
-/// An Element is the type of the values that a collective sums or gathers.
-enum class Element : std::uint8_t { f32, f64, bf16 };
-std::string_view to_string(Element element);
-std::size_t bytes_of(Element element);  ///< of one value
+/// A CollectiveKind is one of Communicator's collectives.
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
+
+template <>
+inline constexpr NameTable<CollectiveKind, 3> kNames<CollectiveKind> = {
+    {{CollectiveKind::all_reduce, "all-reduce"},
+     {CollectiveKind::all_gather, "all-gather"},
+     {CollectiveKind::reduce_scatter, "reduce-scatter"}}};
+
+/// A CollectiveCall is what the ranks of a collective must agree on; `what` is for messages.
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  std::size_t count = 0;
+  DType element = DType::f32;
+  std::string what;
+};
 
 /// Returns a rank's name in messages: "rank 3".
 inline std::string rank_name(int rank) {
@@ -78,26 +92,32 @@ class Communicator {
   /// order is a promise of communicators within one process. NCCL adds in an order of its own, which may
   /// change with its version, the machines and `count`, and bf16 in bf16 from rank to rank, where these add
   /// in f32 and round once; what all ranks of one sum get has the same bits there too.
-  virtual void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
-                          DeviceStream& stream, const std::string& what) = 0;
+  void all_reduce(void* data, std::size_t count, DType element, const RankGroup& group, DeviceStream& stream,
+                  const std::string& what) {
+    collective({CollectiveKind::all_reduce, count, element, what}, data, data, group, stream);
+  }
   /// Sets all[r * count + i] = one[i] of the group's rank r. `one` may be this rank's part of `all`.
-  virtual void all_gather(void* all, const void* one, std::size_t count, Element element,
-                          const RankGroup& group, DeviceStream& stream, const std::string& what) = 0;
+  void all_gather(void* all, const void* one, std::size_t count, DType element, const RankGroup& group,
+                  DeviceStream& stream, const std::string& what) {
+    collective({CollectiveKind::all_gather, count, element, what}, one, all, group, stream);
+  }
   /// Sets one[i] = sum over the group's ranks of their all[p * count + i], p being this rank's place in the
   /// group. `one` may be this rank's part of `all`, whose other parts are kept.
-  virtual void reduce_scatter(void* one, const void* all, std::size_t count, Element element,
-                              const RankGroup& group, DeviceStream& stream, const std::string& what) = 0;
+  void reduce_scatter(void* one, const void* all, std::size_t count, DType element, const RankGroup& group,
+                      DeviceStream& stream, const std::string& what) {
+    collective({CollectiveKind::reduce_scatter, count, element, what}, all, one, group, stream);
+  }
+  /// Does one of the three, from its input to its output.
+  virtual void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
+                          DeviceStream& stream) = 0;
 
   /// Returns when the data of the last receive was there, or all ranks of the last collective had come, on
   /// the clock of DeviceEvent::time(); 0 before the first of them. What came before the call that took it did
   /// not have to be waited for. Of a collective between processes it is when this rank had come: the latest
-  /// of its ranks' answers is when all had.
-  virtual Nanoseconds last_arrival() const = 0;
-  /// Returns the same, to be asked for later: where streams run behind their threads it waits for nothing
-  /// now.
-  virtual Arrival arrival() const {
-    return [time = last_arrival()] { return time; };
-  }
+  /// of its ranks' answers is when all had. It may be asked for later: where streams run behind their threads
+  /// this call waits for nothing.
+  virtual Arrival arrival() const = 0;
+  Nanoseconds last_arrival() const { return arrival()(); }
 
   /// Ends the run for all ranks, which are told why.
   virtual void abort(const std::string& reason) = 0;

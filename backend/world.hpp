@@ -1,8 +1,11 @@
 // A World carries the ranks of a live run: threads of the host, streams of one GPU, or a GPU each.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,16 +20,21 @@ namespace dflop {
 /// outnumber the cores would slow each other down while they compute, and the durations of their instructions
 /// would say how many others ran beside them. A turn is that of a tp group, whose ranks begin and end it
 /// together.
-class ComputeTurn {
- public:
-  virtual ~ComputeTurn() = default;
-
+struct ComputeTurn {
   /// Waits for the turn, and returns since when the cores are this rank's, on the clock of
   /// DeviceEvent::time(): that they come to it, as when its thread is woken, is its time and nobody else's.
   /// @throws as Communicator's calls.
-  virtual Nanoseconds begin() = 0;
+  std::function<Nanoseconds()> begin;
   /// Ends the turn. It is called before anything of another tp group is waited for.
-  virtual void end() = 0;
+  std::function<void()> end;
+};
+
+/// WorldOptions are those of all devices; each knows what is its own.
+struct WorldOptions {
+  Seconds timeout{60};               ///< that a rank waits for another
+  std::optional<Bytes> memory = {};  ///< of each rank; none: what the device gives
+  int cores = 0;                     ///< of the host, that compute at a time; 0: every rank when it likes
+  bool partition = false;            ///< each rank has as many multiprocessors of its own
 };
 
 /// A World makes what the ranks of one live run work with, and tells their processes of each other.
@@ -74,5 +82,28 @@ class World {
   /// Ends the run of all other processes, which are told why.
   virtual void abort(const std::string& /*reason*/) {}
 };
+
+/// A LocalRank has what a rank of this process works with.
+struct LocalRank {
+  LocalRank(World& world, int rank, DType dtype);
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<DeviceStream> stream;
+  std::unique_ptr<Kernels> kernels;
+};
+
+/// A RankWork says what each rank does in its thread.
+struct RankWork {
+  std::function<void(std::size_t rank)> prepare;
+  std::function<void(std::size_t rank)> run;  ///< begins when all ranks have prepared, or have failed to
+  /// This is called in its thread where a rank fails by itself, not for what Aborted tells of another: to end
+  /// the others' waiting.
+  std::function<void(std::size_t rank, const std::string& message)> on_failure;
+};
+
+/// Does the work of ranks 0 to `count` - 1 and returns when all threads have ended.
+/// @throws what the first rank that failed by itself has thrown.
+void run_in_threads(std::size_t count, const RankWork& work);
 
 }  // namespace dflop

@@ -1,13 +1,9 @@
-#include "backend/cuda/device.hpp"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/partition.hpp"
-#include "backend/cuda/stream.hpp"
-#include "backend/memory_account.hpp"
-#include "core/error.hpp"
+#include "backend/cuda/gpu.hpp"
+#include "backend/cuda/world.hpp"
 #include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/runtime.hpp"
 
@@ -95,24 +91,16 @@ class CudaRank {
 class CudaBuffer final : public Buffer {
  public:
   CudaBuffer(std::shared_ptr<CudaRank> rank, std::size_t bytes)
-      : rank_(std::move(rank)), data_(rank_->take(bytes)), bytes_(bytes) {}
-  CudaBuffer(const CudaBuffer&) = delete;
-  CudaBuffer& operator=(const CudaBuffer&) = delete;
+      : Buffer(rank->take(bytes), bytes), rank_(std::move(rank)) {}
   ~CudaBuffer() override {
     try {
-      rank_->give_back(data_, bytes_);
+      rank_->give_back(data(), bytes());
     } catch (...) {  // the GPU has failed, which the next call on it says
     }
   }
 
-  void* data() override { return data_; }
-  const void* data() const override { return data_; }
-  std::size_t bytes() const override { return bytes_; }
-
  private:
   std::shared_ptr<CudaRank> rank_;
-  void* data_;
-  std::size_t bytes_;
 };
 
 /// Ends a further stream with whoever has it.
@@ -152,7 +140,8 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
     rank_->gpu().use();
-    return make_cuda_kernels(dtype, {cuda_stream_of(stream), rank_->multiprocessors(), rank_->gpu().pool()});
+    return make_cuda_kernels(dtype,
+                             {of_cuda(stream).handle(), rank_->multiprocessors(), rank_->gpu().pool()});
   }
 
   Bytes in_use() const override { return rank_->account().in_use(); }
@@ -166,20 +155,8 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-std::shared_ptr<CudaGpu> open_cuda_gpu(int index) {
-  return std::make_shared<CudaGpu>(index);
-}
-
 std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options) {
   return std::make_unique<CudaDevice>(std::move(gpu), options);
-}
-
-void* cuda_stream_of(DeviceStream& stream) {
-  return of_cuda(stream).handle();
-}
-
-bool cuda_event_reached(DeviceEvent& event) {
-  return of_cuda(event).reached();
 }
 
 }  // namespace dflop

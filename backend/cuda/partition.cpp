@@ -1,12 +1,10 @@
-#include "backend/cuda/partition.hpp"
-
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "backend/cuda/world.hpp"
 #include "core/error.hpp"
 #include "core/support/shared_library.hpp"
 #include "kernels/cuda/runtime.hpp"

@@ -1,10 +1,10 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
-#include "backend/cuda/sums.hpp"
+#include "backend/cuda/world.hpp"
+#include "backend/host/thread_communicator.hpp"
 #include "core/error.hpp"
 #include "kernels/cuda/runtime.hpp"
 
@@ -117,11 +117,11 @@ void add_up_on_gpu(const HostSum& sum, std::size_t begin, std::size_t end, void*
   }
   auto* in = static_cast<cudaStream_t>(stream);
   switch (sum.element) {
-    case Element::f32:
+    case DType::f32:
       return add_values<float>(sum, begin, end, in, multiprocessors);
-    case Element::f64:
+    case DType::f64:
       return add_values<double>(sum, begin, end, in, multiprocessors);
-    case Element::bf16:
+    case DType::bf16:
       return add_values<__nv_bfloat16>(sum, begin, end, in, multiprocessors);
   }
 }

@@ -4,10 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "backend/cuda/device.hpp"
-#include "backend/cuda/partition.hpp"
-#include "backend/cuda/stream.hpp"
-#include "backend/cuda/sums.hpp"
+#include "backend/cuda/gpu.hpp"
 #include "backend/host/thread_communicator.hpp"
 #include "core/error.hpp"
 #include "kernels/cuda/runtime.hpp"
@@ -19,7 +16,7 @@ namespace {
 class CudaMessage final : public Buffer {
  public:
   CudaMessage(std::shared_ptr<CudaGpu> gpu, std::size_t bytes, CudaStream& stream)
-      : gpu_(std::move(gpu)), bytes_(bytes), ready_(gpu_->make_event()) {
+      : Buffer(nullptr, bytes), gpu_(std::move(gpu)), ready_(gpu_->make_event()) {
     if (bytes == 0) return;
     data_ = gpu_->allocate(bytes, stream.handle());
     if (data_ == nullptr) {
@@ -27,8 +24,6 @@ class CudaMessage final : public Buffer {
                         Bytes{static_cast<std::int64_t>(bytes)}, gpu_->free_memory());
     }
   }
-  CudaMessage(const CudaMessage&) = delete;
-  CudaMessage& operator=(const CudaMessage&) = delete;
   /// Gives back what nobody received; the sender's stream may have ended.
   ~CudaMessage() override {
     if (data_ == nullptr) return;
@@ -39,25 +34,19 @@ class CudaMessage final : public Buffer {
     CudaGpu::free(data_, gpu_->side_stream());
   }
 
-  void* data() override { return data_; }
-  const void* data() const override { return data_; }
-  std::size_t bytes() const override { return bytes_; }
-
   void fill(const void* from, CudaStream& stream) {
-    stream.copy(data_, from, bytes_);
+    stream.copy(data_, from, bytes());
     stream.record(*ready_);
   }
   void empty(void* to, CudaStream& stream) {
     stream.wait(*ready_);
-    stream.copy(to, data_, bytes_);
+    stream.copy(to, data_, bytes());
     if (data_ != nullptr) CudaGpu::free(std::exchange(data_, nullptr), stream.handle());
   }
   const std::shared_ptr<CudaEvent>& ready() const { return ready_; }
 
  private:
   std::shared_ptr<CudaGpu> gpu_;
-  void* data_ = nullptr;
-  std::size_t bytes_;
   std::shared_ptr<CudaEvent> ready_;
 };
 
@@ -122,8 +111,10 @@ std::string version(cudaError_t (*ask)(int*)) {
 
 class CudaWorld final : public World {
  public:
-  CudaWorld(int ranks, const CudaWorldOptions& options)
-      : gpu_(open_cuda_gpu(0)), options_(options), run_(std::make_shared<HostRun>(ranks, options.timeout)) {
+  CudaWorld(int ranks, const WorldOptions& options)
+      : gpu_(std::make_shared<CudaGpu>(0)),
+        options_(options),
+        run_(std::make_shared<HostRun>(ranks, options.timeout)) {
     if (options.partition) partition_ = make_cuda_partition(gpu_->index(), ranks);
   }
 
@@ -145,14 +136,14 @@ class CudaWorld final : public World {
 
  private:
   std::shared_ptr<CudaGpu> gpu_;
-  CudaWorldOptions options_;
+  WorldOptions options_;
   std::shared_ptr<HostRun> run_;
   std::shared_ptr<CudaPartition> partition_;
 };
 
 }  // namespace
 
-std::unique_ptr<World> make_cuda_world(int ranks, const CudaWorldOptions& options) {
+std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options) {
   if (ranks > kMostCudaSummands) {
     throw Error(ErrorKind::usage, "device 'cuda' runs up to " + std::to_string(kMostCudaSummands) +
                                       " ranks on its GPU, not " + std::to_string(ranks));

@@ -1,21 +1,69 @@
-// Ranks share one GPU in this World: every rank is a thread with a stream of its own. The header needs no
-// CUDA; what it declares is there only in builds with it.
+// Ranks share one GPU: each is a thread with a device of its own. The header needs no CUDA; what it declares
+// is there only in builds with it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "backend/world.hpp"
-#include "core/units.hpp"
+#include "core/error.hpp"
 
 namespace dflop {
 
-struct CudaWorldOptions {
-  Seconds timeout{60};               ///< that a rank's thread waits for another's
-  std::optional<Bytes> memory = {};  ///< of each rank; none: what the GPU has
-  /// Each rank has equally many multiprocessors, on which no other computes; else they share all of them.
-  bool partition = false;
+class CudaGpu;
+struct HostSum;
+
+/// This ends the device's name in a World of ranks that have a part each.
+inline constexpr std::string_view kPartitionName = " multiprocessors a rank";
+
+/// Returns how many of a GPU's groups of multiprocessors each of `ranks` gets: as many as the others.
+/// @throws Error (input) for more ranks than groups
+inline int groups_of_a_rank(int ranks, int groups) {
+  if (ranks <= groups) return groups / ranks;
+  throw Error(ErrorKind::input, "a partition for " + std::to_string(ranks) +
+                                    " ranks, and the GPU has multiprocessors in " + std::to_string(groups) +
+                                    " groups, which are not divided");
+}
+
+/// A CudaPartition deals the multiprocessors of one GPU out to ranks (CUDA's green contexts), so that they do
+/// not take compute from each other; caches and memory bandwidth stay shared.
+class CudaPartition {
+ public:
+  virtual ~CudaPartition() = default;
+  virtual int multiprocessors_of_a_rank() const = 0;
+  /// Returns a cudaStream_t, which the partition has to outlive.
+  virtual void* make_stream(int rank) = 0;
 };
+
+/// Makes parts of one size.
+/// @throws Error (no_device) where driver or toolkit have no green contexts (13.0 or newer have), Error
+/// (input) as groups_of_a_rank().
+std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks);
+
+struct CudaDeviceOptions {
+  int rank = 0;                 ///< for messages
+  std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the GPU has left
+  std::shared_ptr<CudaPartition> partition;  ///< of the multiprocessors, by rank; none: all are shared
+};
+
+/// Makes a device whose streams run behind the calling thread. Buffers are given back in the order of the
+/// rank's first stream, so that what reads them may still be on its way; further streams wait for that one
+/// wherever memory is taken or given back. Bytes in use are those that were asked for, as the rank's thread
+/// has come to them. What is copied to the device may be used again when the call returns.
+///
+/// Buffers, streams and events may outlive the device; the last of it, its buffers and its streams waits for
+/// the rank's work. Streams take events of GPUs only.
+std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options);
+
+/// A sum has at most so many inputs and outputs.
+inline constexpr int kMostCudaSummands = 64;
+
+/// Does ThreadCommunicator::add_up() for memory of the current device, in order on `stream`, a cudaStream_t,
+/// with the bits of the host but where NaN meet. @throws Error (internal)
+void add_up_on_gpu(const HostSum& sum, std::size_t begin, std::size_t end, void* stream, int multiprocessors);
 
 /// Makes a World whose threads meet on the host and then enter their work into their streams, which wait for
 /// each other's events: a call returns when its partners have come to it, not when its work is done. A send
@@ -25,8 +73,10 @@ struct CudaWorldOptions {
 ///
 /// Beside what Communicator says, a receive with other bytes than were sent, and collectives that differ, end
 /// the run as on the host (HostWorld).
+/// With `partition` each rank has equally many multiprocessors, on which no other computes; else they share
+/// all of them. `timeout` is that of threads.
 /// @throws Error (no_device) without a GPU, Error (usage) for more than 64 ranks, Error (input) for a
 /// partition with more ranks than parts.
-std::unique_ptr<World> make_cuda_world(int ranks, const CudaWorldOptions& options = {});
+std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options = {});
 
 }  // namespace dflop

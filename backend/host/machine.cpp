@@ -26,8 +26,6 @@ std::vector<int> cores_first(const std::vector<int>& processors, const std::func
   return firsts;
 }
 
-#ifdef __linux__
-
 namespace {
 
 /// Returns the first processor of its core as the kernel lists them, "0,8" or "0-1"; itself where it does
@@ -59,16 +57,6 @@ void stay_on_processor(int processor) {
   CPU_SET(processor, &one);
   static_cast<void>(::sched_setaffinity(0, sizeof(one), &one));
 }
-
-#else
-
-std::vector<int> usable_processors() {
-  return {};
-}
-
-void stay_on_processor(int) {}
-
-#endif
 
 bool HostBudget::take(std::size_t bytes) {
   if (bytes > static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())) return false;

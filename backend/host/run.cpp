@@ -9,25 +9,13 @@
 namespace dflop {
 namespace {
 
-std::string to_string(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return "all-reduce";
-    case CollectiveKind::all_gather:
-      return "all-gather";
-    case CollectiveKind::reduce_scatter:
-      return "reduce-scatter";
-  }
-  return "?";
-}
-
 /// Returns "all-reduce of gradients of stage 1 (12 f32)".
-std::string in_words(const HostCollectiveCall& call) {
-  return to_string(call.kind) + " of " + call.what + " (" + std::to_string(call.count) + " " +
+std::string in_words(const CollectiveCall& call) {
+  return std::string(to_string(call.kind)) + " of " + call.what + " (" + std::to_string(call.count) + " " +
          std::string(to_string(call.element)) + ")";
 }
 
-bool same_operation(const HostCollectiveCall& a, const HostCollectiveCall& b) {
+bool same_operation(const CollectiveCall& a, const CollectiveCall& b) {
   return a.kind == b.kind && a.count == b.count && a.element == b.element;
 }
 
@@ -109,7 +97,7 @@ HostMessage HostRun::take(int source, int destination, std::size_t bytes, const 
 }
 
 std::shared_ptr<HostCollective> HostRun::enter(const RankGroup& group, std::size_t place,
-                                               const HostCollectiveCall& call, HostPart part) {
+                                               const CollectiveCall& call, HostPart part) {
   Lock lock(mutex_);
   check_running();
   const int rank = group.ranks[place];
@@ -128,7 +116,7 @@ std::shared_ptr<HostCollective> HostRun::enter(const RankGroup& group, std::size
 
 /// Returns the collective of this group that some of its ranks wait in, or a new one.
 std::shared_ptr<HostCollective> HostRun::open_collective(const RankGroup& group, int rank,
-                                                         const HostCollectiveCall& call) {
+                                                         const CollectiveCall& call) {
   std::shared_ptr<HostCollective>& open = open_[group.ranks];
   if (open == nullptr) {
     open = std::make_shared<HostCollective>();
@@ -186,10 +174,6 @@ void HostRun::resume_turn(int rank) {
 void HostRun::wait_for_core(Lock& lock, int rank) {
   wait(
       lock, rank, [] { return std::string("a core"); }, [&] { return cores_->may_compute(rank); });
-}
-
-std::deque<HostMessage>& HostRun::mail(int source, int destination) {
-  return mail_[static_cast<std::size_t>(source) * ranks_.size() + static_cast<std::size_t>(destination)];
 }
 
 /// Waits until it is ready. What is ready when the run ends is taken all the same: others count on it.

@@ -28,8 +28,6 @@ struct HostMessage {
   Nanoseconds posted{};                ///< on the host's clock
 };
 
-enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
-
 /// A HostPart is what a rank brings to a collective.
 struct HostPart {
   const void* input = nullptr;
@@ -41,18 +39,10 @@ struct HostPart {
   std::shared_ptr<DeviceEvent> done;
 };
 
-/// A HostCollectiveCall is what the ranks of a collective must agree on.
-struct HostCollectiveCall {
-  CollectiveKind kind = CollectiveKind::all_reduce;
-  std::size_t count = 0;
-  Element element = Element::f32;
-  std::string what;
-};
-
 /// A HostCollective is one meeting of a group's ranks. From enter() to leave() its parts do not change, and
 /// their memory is there.
 struct HostCollective {
-  HostCollectiveCall call;          ///< of the rank that came first
+  CollectiveCall call;              ///< of the rank that came first
   std::vector<std::int32_t> ranks;  ///< of the group, in its order
   std::vector<std::optional<HostPart>>
       parts;           ///< by place in the group; none as long as that rank has not come
@@ -87,8 +77,8 @@ class HostRun {
 
   /// Brings a rank's part to its group's next collective and waits for all others. `place` is that of the
   /// rank in the group.
-  std::shared_ptr<HostCollective> enter(const RankGroup& group, std::size_t place,
-                                        const HostCollectiveCall& call, HostPart part);
+  std::shared_ptr<HostCollective> enter(const RankGroup& group, std::size_t place, const CollectiveCall& call,
+                                        HostPart part);
   /// Waits until all have done their share, after which the parts' memory is the ranks' own again. Never
   /// throws: once all have come, all do their share, whatever becomes of the run.
   void leave(int rank, HostCollective& collective);
@@ -114,13 +104,15 @@ class HostRun {
   };
 
   RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  std::deque<HostMessage>& mail(int source, int destination);
+  std::deque<HostMessage>& mail(int source, int destination) {
+    return mail_[static_cast<std::size_t>(source) * ranks_.size() + static_cast<std::size_t>(destination)];
+  }
   void wait(Lock& lock, int rank, const std::function<std::string()>& waits_for,
             const std::function<bool()>& ready);
   void wait_for_core(Lock& lock, int rank);
   void wake(const std::vector<std::int32_t>& ranks);
   std::shared_ptr<HostCollective> open_collective(const RankGroup& group, int rank,
-                                                  const HostCollectiveCall& call);
+                                                  const CollectiveCall& call);
   void check_running() const;
   void end_run(const std::string& reason);
   [[noreturn]] void fail(const std::string& message);

@@ -65,26 +65,6 @@ void ThreadCommunicator::receive(void* data, std::size_t bytes, int peer, Device
   unpack(data, std::move(message), stream);
 }
 
-void ThreadCommunicator::all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
-                                    DeviceStream& stream, const std::string& what) {
-  collective({CollectiveKind::all_reduce, count, element, what}, group, {data, data, {}, {}}, stream);
-}
-
-void ThreadCommunicator::all_gather(void* all, const void* one, std::size_t count, Element element,
-                                    const RankGroup& group, DeviceStream& stream, const std::string& what) {
-  collective({CollectiveKind::all_gather, count, element, what}, group, {one, all, {}, {}}, stream);
-}
-
-void ThreadCommunicator::reduce_scatter(void* one, const void* all, std::size_t count, Element element,
-                                        const RankGroup& group, DeviceStream& stream,
-                                        const std::string& what) {
-  collective({CollectiveKind::reduce_scatter, count, element, what}, group, {all, one, {}, {}}, stream);
-}
-
-Nanoseconds ThreadCommunicator::last_arrival() const {
-  return arrival_();
-}
-
 void ThreadCommunicator::do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream) {
   const std::size_t count = collective.call.count;
   const std::size_t ranks = collective.parts.size();
@@ -112,10 +92,11 @@ void ThreadCommunicator::do_share(const HostCollective& collective, std::size_t 
   }
 }
 
-void ThreadCommunicator::collective(const HostCollectiveCall& call, const RankGroup& group, HostPart part,
-                                    DeviceStream& stream) {
+void ThreadCommunicator::collective(const CollectiveCall& call, const void* input, void* output,
+                                    const RankGroup& group, DeviceStream& stream) {
   const std::size_t place = place_in(group, *this, call.what);
   const bool paused = run_->pause_turn(rank_);
+  HostPart part{input, output, {}, {}};
   come(part, stream);
   const std::shared_ptr<HostCollective> collective = run_->enter(group, place, call, std::move(part));
   std::exception_ptr failure;  // the others wait for this rank whatever becomes of its share

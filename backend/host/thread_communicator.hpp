@@ -13,7 +13,7 @@ namespace dflop {
 /// A HostSum is one piece of memory as each rank of a collective has it: what is read, and where its sum
 /// goes, which may be the same memory.
 struct HostSum {
-  Element element = Element::f32;
+  DType element = DType::f32;
   std::vector<const void*> inputs;  ///< one or more, in the order in which they are added
   std::vector<void*> outputs;       ///< each gets the sum
 };
@@ -35,13 +35,8 @@ class ThreadCommunicator : public Communicator {
             const std::string& what) override;
   void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                const std::string& what) override;
-  void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override;
-  void all_gather(void* all, const void* one, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override;
-  void reduce_scatter(void* one, const void* all, std::size_t count, Element element, const RankGroup& group,
-                      DeviceStream& stream, const std::string& what) override;
-  Nanoseconds last_arrival() const override;
+  void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
+                  DeviceStream& stream) override;
   Arrival arrival() const override { return arrival_; }
   void abort(const std::string& reason) override { run_->abort(rank_, reason); }
 
@@ -65,9 +60,6 @@ class ThreadCommunicator : public Communicator {
   virtual void finish(const HostCollective& collective, DeviceStream& stream) = 0;
 
  private:
-  void collective(const HostCollectiveCall& call, const RankGroup& group, HostPart part,
-                  DeviceStream& stream);
-
   std::shared_ptr<HostRun> run_;
   int rank_;
   Arrival arrival_;

@@ -4,15 +4,132 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <utility>
 
-#include "backend/host/device.hpp"
 #include "backend/host/run.hpp"
 #include "backend/host/thread_communicator.hpp"
+#include "core/error.hpp"
+#include "core/support/clock.hpp"
 #include "kernels/dtype.hpp"
+#include "kernels/host/host_kernels.hpp"
 
 namespace dflop {
 namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+/// HostMemory is the host's memory, and what a rank's buffers take of it.
+class HostMemory {
+ public:
+  explicit HostMemory(const HostDeviceOptions& options)
+      : account_("rank " + std::to_string(options.rank) + " on host", options.memory),
+        budget_(options.budget) {}
+
+  void* take(std::size_t bytes) {
+    account_.check(bytes);
+    if (budget_ && !budget_->take(bytes)) account_.refused(bytes, budget_->left());
+    void* data = ::operator new(bytes, kAlignment, std::nothrow);
+    if (data == nullptr) {
+      if (budget_) budget_->give_back(bytes);
+      account_.refused(bytes, Bytes{0});
+    }
+    account_.add(bytes);
+    return data;
+  }
+
+  void give_back(void* data, std::size_t bytes) {
+    ::operator delete(data, kAlignment);
+    account_.remove(bytes);
+    if (budget_) budget_->give_back(bytes);
+  }
+
+  MemoryAccount& account() { return account_; }
+
+ private:
+  MemoryAccount account_;
+  std::shared_ptr<HostBudget> budget_;
+};
+
+class HostBuffer final : public Buffer {
+ public:
+  HostBuffer(std::shared_ptr<HostMemory> memory, std::size_t bytes)
+      : Buffer(memory->take(bytes), bytes), memory_(std::move(memory)) {}
+  ~HostBuffer() override { memory_->give_back(data(), bytes()); }
+
+ private:
+  std::shared_ptr<HostMemory> memory_;
+};
+
+class HostEvent final : public DeviceEvent {
+ public:
+  void record() { time_ = host_time(); }
+
+  Nanoseconds time() override {
+    if (!time_) throw Error(ErrorKind::internal, "an event has no time before a stream records it");
+    return *time_;
+  }
+  bool recorded() const { return time_.has_value(); }
+
+ private:
+  std::optional<Nanoseconds> time_;
+};
+
+HostEvent& of_host(DeviceEvent& event) {
+  auto* host = dynamic_cast<HostEvent*>(&event);
+  if (host == nullptr) {
+    throw Error(ErrorKind::internal, "a stream of the host takes events of the host only");
+  }
+  return *host;
+}
+
+class HostStream final : public DeviceStream {
+ public:
+  void record(DeviceEvent& event) override { of_host(event).record(); }
+  void wait(DeviceEvent& event) override {
+    if (of_host(event).recorded()) return;
+    throw Error(ErrorKind::internal, "a stream waits for an event that was never recorded");
+  }
+  void synchronize() override {}
+
+  void copy_to_device(void* destination, const void* source, std::size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void copy_to_host(void* destination, const void* source, std::size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void copy(void* destination, const void* source, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(destination, source, bytes);
+  }
+};
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(const HostDeviceOptions& options)
+      : memory_(std::make_shared<HostMemory>(options)), processor_(options.processor) {}
+
+  std::string name() const override { return "host"; }
+  bool is_synchronous() const override { return true; }
+  void enter_thread() override {
+    if (processor_) stay_on_processor(*processor_);
+  }
+  std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return std::make_unique<HostBuffer>(memory_, bytes);
+  }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<HostEvent>(); }
+  std::unique_ptr<Kernels> make_kernels(DeviceStream&, DType dtype) override {
+    return make_host_kernels(dtype);
+  }
+
+  Bytes in_use() const override { return memory_->account().in_use(); }
+  Bytes most_in_use() const override { return memory_->account().most_in_use(); }
+  void reset_most_in_use() override { memory_->account().reset_most_in_use(); }
+
+ private:
+  std::shared_ptr<HostMemory> memory_;
+  std::optional<int> processor_;
+};
 
 /// Adding says how an element's values are added: as float, double, or float in bfloat16's place.
 template <typename Value>
@@ -54,14 +171,11 @@ void add_blocks(const HostSum& sum, std::size_t begin, std::size_t end) {
 /// A HeapBuffer is a message's own memory.
 class HeapBuffer final : public Buffer {
  public:
-  HeapBuffer(const void* data, std::size_t bytes)
-      : bytes_(static_cast<const std::byte*>(data), static_cast<const std::byte*>(data) + bytes) {}
-  void* data() override { return bytes_.data(); }
-  const void* data() const override { return bytes_.data(); }
-  std::size_t bytes() const override { return bytes_.size(); }
+  explicit HeapBuffer(std::vector<std::byte> content)
+      : Buffer(content.data(), content.size()), content_(std::move(content)) {}
 
  private:
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> content_;
 };
 
 /// A HostCommunicator passes streams over: those of the host have come to their end whenever a call is made.
@@ -71,7 +185,8 @@ class HostCommunicator final : public ThreadCommunicator {
 
  private:
   HostMessage pack(const void* data, std::size_t bytes, DeviceStream&) override {
-    return {std::make_unique<HeapBuffer>(data, bytes), {}, {}, {}};
+    const auto* begin = static_cast<const std::byte*>(data);
+    return {std::make_unique<HeapBuffer>(std::vector(begin, begin + bytes)), {}, {}, {}};
   }
   void unpack(void* data, HostMessage message, DeviceStream&) override {
     copy(data, message.data->data(), message.data->bytes());
@@ -81,11 +196,11 @@ class HostCommunicator final : public ThreadCommunicator {
   void copy(void* to, const void* from, std::size_t bytes, DeviceStream&) override { copy(to, from, bytes); }
   void add_up(const HostSum& sum, std::size_t begin, std::size_t end, DeviceStream&) override {
     switch (sum.element) {
-      case Element::f32:
+      case DType::f32:
         return add_blocks<float>(sum, begin, end);
-      case Element::f64:
+      case DType::f64:
         return add_blocks<double>(sum, begin, end);
-      case Element::bf16:
+      case DType::bf16:
         return add_blocks<BFloat16>(sum, begin, end);
     }
   }
@@ -94,17 +209,6 @@ class HostCommunicator final : public ThreadCommunicator {
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
-};
-
-class HostTurn final : public ComputeTurn {
- public:
-  HostTurn(std::shared_ptr<HostRun> run, int rank) : run_(std::move(run)), rank_(rank) {}
-  Nanoseconds begin() override { return run_->begin_turn(rank_); }
-  void end() override { run_->end_turn(rank_); }
-
- private:
-  std::shared_ptr<HostRun> run_;
-  int rank_;
 };
 
 /// Returns whether ranks stay on processors. A thread that is woken may wait behind the one that woke it, for
@@ -117,7 +221,11 @@ bool stays_on_processors(int ranks, std::size_t processors) {
 
 }  // namespace
 
-HostWorld::HostWorld(int ranks, const HostWorldOptions& options)
+std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options) {
+  return std::make_unique<HostDevice>(options);
+}
+
+HostWorld::HostWorld(int ranks, const WorldOptions& options)
     : ranks_(ranks),
       options_(options),
       run_(std::make_shared<HostRun>(ranks, options.timeout, options.cores)) {
@@ -138,7 +246,8 @@ std::unique_ptr<Communicator> HostWorld::make_communicator(int rank) {
 
 std::unique_ptr<ComputeTurn> HostWorld::make_turn(int rank, const RankGroup& tp) {
   if (!run_->join_turns(rank, tp)) return nullptr;
-  return std::make_unique<HostTurn>(run_, rank);
+  return std::make_unique<ComputeTurn>(ComputeTurn{[run = run_, rank] { return run->begin_turn(rank); },
+                                                   [run = run_, rank] { run->end_turn(rank); }});
 }
 
 }  // namespace dflop

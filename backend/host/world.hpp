@@ -1,4 +1,4 @@
-// The host's World runs every rank as a thread of this process.
+// The host's World runs every rank as a thread of this process. The host is a device, too.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,19 @@ namespace dflop {
 
 class HostRun;
 
-struct HostWorldOptions {
-  Seconds timeout{60};               ///< that a rank waits for another
-  std::optional<Bytes> memory = {};  ///< of each rank; none: what the machine has
-  int cores = 0;                     ///< that compute at a time; 0: every rank when it likes
+struct HostDeviceOptions {
+  int rank = 0;                 ///< for messages
+  std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the machine gives
+  std::shared_ptr<HostBudget> budget = nullptr;  ///< that ranks share; null: none
+  std::optional<int> processor = {};             ///< on which its threads stay; none: any
 };
+
+/// Makes a device whose streams run what is put into them at once, in the calling thread: a rank is one
+/// thread and has nothing that could overlap, and so order is kept without queues. A failure is thrown by the
+/// call that fails, and synchronize() has nothing to wait for. Bytes in use are those that were asked for.
+///
+/// Buffers may outlive the device. Streams take events of the host only.
+std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options);
 
 /// A HostWorld is made once a run, and shared by its rank threads. Communicators may outlive it.
 ///
@@ -38,7 +46,7 @@ class HostWorld final : public World {
   /// Makes a world of so many ranks.
   /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
   /// over a year.
-  explicit HostWorld(int ranks, const HostWorldOptions& options = {});
+  explicit HostWorld(int ranks, const WorldOptions& options = {});
 
   std::string device_name() const override { return "host"; }
   int ranks() const override { return ranks_; }
@@ -52,7 +60,7 @@ class HostWorld final : public World {
 
  private:
   int ranks_;
-  HostWorldOptions options_;
+  WorldOptions options_;
   std::shared_ptr<HostRun> run_;
   std::vector<int> processors_;         // on which the ranks stay; none: they go where they like
   std::shared_ptr<HostBudget> budget_;  // of the machine, when the world was made

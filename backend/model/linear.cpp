@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "backend/model/tp_rows.hpp"
-
 namespace dflop {
 namespace {
 

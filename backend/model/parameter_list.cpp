@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backend/model/microbatch.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -29,10 +30,6 @@ class Listing {
     }
     list_.push_back(std::move(parameter));
   }
-  /// Adds the bias of such rows, one value for each.
-  void bias_by_rows(const std::string& name, const std::vector<std::int64_t>& parts) {
-    by_rows(name, parts, 1, Initial::zeros);
-  }
   void by_columns(const std::string& name, std::int64_t rows, std::int64_t columns) {
     list_.push_back({name, rows, columns, {{0, rows}}, share_of(columns, name), Initial::normal});
   }
@@ -49,16 +46,13 @@ class Listing {
     by_rows(name + ".qkv", {queries, keys, keys}, hidden, Initial::normal);
     by_columns(name + ".attention_out", hidden, queries);
     norm(name + ".norm2", hidden, biased);
-    if (spec.gated_mlp) {
-      by_rows(name + ".up", {spec.ffn, spec.ffn}, hidden, Initial::normal);
-    } else {
-      by_rows(name + ".up", {spec.ffn}, hidden, Initial::normal);
-    }
+    by_rows(name + ".up", std::vector<std::int64_t>(spec.gated_mlp ? 2 : 1, spec.ffn), hidden,
+            Initial::normal);
     by_columns(name + ".down", hidden, spec.ffn);
     if (!biased) return;
-    bias_by_rows(name + ".qkv.bias", {queries, keys, keys});
+    by_rows(name + ".qkv.bias", {queries, keys, keys}, 1, Initial::zeros);
     whole(name + ".attention_out.bias", 1, hidden, Initial::zeros);
-    bias_by_rows(name + ".up.bias", {spec.ffn});
+    by_rows(name + ".up.bias", {spec.ffn}, 1, Initial::zeros);
     whole(name + ".down.bias", 1, hidden, Initial::zeros);
   }
 
@@ -75,7 +69,7 @@ class Listing {
       const std::string name = "connector." + std::to_string(i);
       if (i % 2 == 0) {
         by_rows(name, {spec.widths[i + 1]}, spec.widths[i], Initial::normal);
-        bias_by_rows(name + ".bias", {spec.widths[i + 1]});
+        by_rows(name + ".bias", {spec.widths[i + 1]}, 1, Initial::zeros);
       } else {
         by_columns(name, spec.widths[i + 1], spec.widths[i]);
         whole(name + ".bias", 1, spec.widths[i + 1], Initial::zeros);
@@ -100,6 +94,35 @@ class Listing {
   std::vector<Parameter> list_;
 };
 
+void require(bool holds, const ModelSpec& model, const std::string& message) {
+  if (!holds) throw Error(ErrorKind::input, "model '" + model.name + "' cannot be run live: " + message);
+}
+
+void require_heads(const ModelSpec& model, const TransformerSpec& spec, const std::string& module) {
+  require(spec.head_dim > 0 && spec.head_dim % 2 == 0, model,
+          module + ": expected an even head_dim, as rotary positions turn pairs, found " +
+              std::to_string(spec.head_dim));
+  require(spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0, model,
+          module + ": expected KV heads that divide its " + std::to_string(spec.heads) + " heads, found " +
+              std::to_string(spec.kv_heads));
+}
+
+void require_connector(const ModelSpec& model) {
+  const std::vector<int>& widths = model.connector.widths;
+  const int first = model.encoder.hidden * model.connector.merge;
+  require(widths.size() > 1, model,
+          "expected a connector between encoder and LLM, found none; give at least one linear layer, as "
+          "widths [" +
+              std::to_string(first) + ", " + std::to_string(model.llm.hidden) + "]");
+  require(widths.front() == first, model,
+          "connector: expected the first width " + std::to_string(first) + ", which is " +
+              std::to_string(model.connector.merge) + " x the encoder's, found " +
+              std::to_string(widths.front()));
+  require(widths.back() == model.llm.hidden, model,
+          "connector: expected the last width " + std::to_string(model.llm.hidden) +
+              ", which is the LLM's, found " + std::to_string(widths.back()));
+}
+
 }  // namespace
 
 std::int64_t Parameter::held_rows() const {
@@ -120,11 +143,10 @@ std::vector<StagePlace> stage_places(const std::vector<Stage>& stages) {
   return places;
 }
 
-std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
-                                            int patch_values) {
+std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank) {
   const Stage& stage = place.stage;
   Listing list(stage.tp, tp_rank);
-  if (place.patches) list.whole("encoder.patches", model.encoder.hidden, patch_values, Initial::normal, true);
+  if (place.patches) list.whole("encoder.patches", model.encoder.hidden, kPatchValues, Initial::normal, true);
   for (int i = 0; i < stage.encoder_layers; ++i) {
     list.layer(model.encoder, "encoder.layers." + std::to_string(place.first_encoder_layer + i));
   }
@@ -145,6 +167,41 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
     list.by_rows("llm.head", {model.llm.vocabulary}, model.llm.hidden, Initial::normal);
   }
   return list.take();
+}
+
+void require_live(const ModelSpec& model) {
+  if (model.encoder.layers > 0) {
+    require_heads(model, model.encoder, "encoder");
+    require_connector(model);
+  }
+  require_heads(model, model.llm, "LLM");
+  require(model.llm.vocabulary > 0, model, "expected an LLM with a vocabulary, found none");
+}
+
+void require_split(const ModelSpec& model, int encoder_tp, int llm_tp) {
+  StagePlace encoder;  // one layer of each module, and the ends
+  encoder.stage.tp = encoder_tp;
+  encoder.stage.encoder_layers = 1;
+  encoder.stage.connector = true;
+  encoder.patches = true;
+  StagePlace llm;
+  llm.stage.tp = llm_tp;
+  llm.stage.llm_layers = 1;
+  llm.stage.embedding = llm.stage.head = true;
+  if (model.encoder.layers > 0) stage_parameter_list(model, encoder, 0);
+  stage_parameter_list(model, llm, 0);
+}
+
+void require_live(const ModelSpec& model, std::span<const Sample> samples) {
+  for (const Sample& sample : samples) {
+    if (sample.encoder_output_tokens == 0) continue;
+    const std::string found = "sample '" + sample.id + "': " + std::to_string(sample.encoder_output_tokens) +
+                              " LLM tokens come from the encoder, ";
+    if (sample.encoder().tokens == 0) throw Error(ErrorKind::input, found + "to which it gives nothing");
+    if (model.encoder.layers == 0) {
+      throw Error(ErrorKind::input, found + "which model '" + model.name + "' has not");
+    }
+  }
 }
 
 }  // namespace dflop

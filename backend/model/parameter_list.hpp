@@ -1,13 +1,15 @@
 // A parameter list says which tensors the layers of a model have, and which part of each a tp rank of a stage
-// holds.
+// holds. Checks find models and batches that cannot be computed live, before anything is made of them.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/model.hpp"
 #include "core/program.hpp"
+#include "core/sample.hpp"
 
 namespace dflop {
 
@@ -52,11 +54,20 @@ struct StagePlace {
 /// Returns the place of each stage, which are in model order.
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 
-/// Returns what tp rank `tp_rank` of a stage holds, in a fixed order. An encoder token has `patch_values`
-/// values.
+/// Returns what tp rank `tp_rank` of a stage holds, in a fixed order.
 /// @throws Error (input) where tp does not divide heads, KV heads, widths or the vocabulary, for tied
 /// embeddings, and for connectors that tp cannot split.
-std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
-                                            int patch_values);
+std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank);
+
+/// Checks a model. @throws Error (input) naming what of the model cannot be computed, as a connector that is
+/// missing or of other widths than encoder and LLM, or heads that cannot be turned in pairs.
+void require_live(const ModelSpec& model);
+
+/// Checks that tp can split encoder and LLM. @throws Error (input) as stage_parameter_list()
+void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
+
+/// Checks a batch. @throws Error (input) naming a sample that asks for tokens from the encoder and has none
+/// to give.
+void require_live(const ModelSpec& model, std::span<const Sample> samples);
 
 }  // namespace dflop

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
-#include "backend/model/tp_rows.hpp"
 #include "core/error.hpp"
 #include "core/support/hash.hpp"
 #include "core/support/random.hpp"
@@ -23,7 +21,32 @@ double normal(Random& random) {
 }
 
 void* at(void* data, std::int64_t value, std::size_t width) {
-  return static_cast<std::byte*>(data) + static_cast<std::size_t>(value) * width;
+  return offset(data, static_cast<std::size_t>(value) * width);
+}
+
+/// Calls visit(held index, whole index) for each held value of a parameter: where it stands in the whole
+/// tensor.
+template <typename Visit>
+void for_each_value(const Parameter& parameter, const Visit& visit) {
+  std::size_t held = 0;
+  for (const Range& range : parameter.row_ranges) {
+    for (std::int64_t row = range.begin; row < range.end; ++row) {
+      for (std::int64_t c = parameter.column_range.begin; c < parameter.column_range.end; ++c) {
+        visit(held++, static_cast<std::size_t>(row * parameter.columns + c));
+      }
+    }
+  }
+}
+
+/// Reads a parameter's place in the whole tensor.
+Parameter read_parameter(ByteReader& reader) {
+  Parameter parameter;
+  parameter.name = reader.get_text();
+  parameter.rows = reader.get<std::int64_t>();
+  parameter.columns = reader.get<std::int64_t>();
+  parameter.row_ranges = reader.get_all<Range>();
+  parameter.column_range = reader.get<Range>();
+  return parameter;
 }
 
 }  // namespace
@@ -72,14 +95,10 @@ Sums ParameterStore::gradient(const Parameter& parameter) {
           parameter.held_columns()};
 }
 
-void ParameterStore::zero_gradients(const RankContext& rank) {
-  rank.kernels.zero(gradients_);
-}
-
 void ParameterStore::sum_over_tp(const RankContext& rank) {
   if (!has_shards(rank) || by_held_rows_ == 0) return;
   rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
-                               sum_element_of(dtype_), rank.tp, rank.compute,
+                               sum_type_of(dtype_), rank.tp, rank.compute,
                                "gradients over the rows of tensor parallelism");
 }
 
@@ -119,8 +138,8 @@ void ParameterStore::step(const RankContext& rank, const AdamWStep& step) {
 void ParameterStore::gather(const RankContext& rank, const RankGroup& group) {
   const auto size = static_cast<std::size_t>(shard_size());
   void* all = weights_.view().data;
-  rank.communicator.all_gather(all, at(all, shard_ * shard_size(), bytes_of(dtype_)), size,
-                               element_of(dtype_), group, rank.compute, "updated parameters");
+  rank.communicator.all_gather(all, at(all, shard_ * shard_size(), bytes_of(dtype_)), size, dtype_, group,
+                               rank.compute, "updated parameters");
 }
 
 ModelState ParameterStore::memory() const {
@@ -150,9 +169,9 @@ Range ParameterStore::held(const Parameter& parameter, Kind which) const {
 
 std::vector<double> ParameterStore::read(const RankContext& rank, const Parameter& parameter, Kind which) {
   const auto count = static_cast<std::size_t>(parameter.count());
-  const Element sums = sum_element_of(dtype_);
+  const DType sums = sum_type_of(dtype_);
   if (which == Kind::gradient) return download(rank, gradient(parameter).data, sums, count);
-  if (!is_sharded(which)) return download(rank, weight(parameter).data, element_of(dtype_), count);
+  if (!is_sharded(which)) return download(rank, weight(parameter).data, dtype_, count);
   std::vector<double> values(count, 0.0);
   const Range range = held(parameter, which);
   if (range.size() == 0) return values;
@@ -170,12 +189,61 @@ void ParameterStore::write(const RankContext& rank, const Parameter& parameter, 
                                          std::to_string(values.size()));
   }
   const std::span<const double> all(values);
-  if (which == Kind::weight) upload(rank, weight(parameter).data, element_of(dtype_), all);
-  if (which == Kind::gradient) upload(rank, gradient(parameter).data, sum_element_of(dtype_), all);
+  if (which == Kind::weight) upload(rank, weight(parameter).data, dtype_, all);
+  if (which == Kind::gradient) upload(rank, gradient(parameter).data, sum_type_of(dtype_), all);
   const Range range = held(parameter, which);
   if (!is_sharded(which) || range.size() == 0) return;
-  upload(rank, in_shard(parameter, range, which), sum_element_of(dtype_),
+  upload(rank, in_shard(parameter, range, which), sum_type_of(dtype_),
          all.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
+}
+
+void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const std::vector<double>& values) {
+  writer.add(parameter.name);
+  writer.add(parameter.rows);
+  writer.add(parameter.columns);
+  writer.add(parameter.row_ranges);
+  writer.add(parameter.column_range);
+  writer.add(held);
+  writer.add(std::vector<double>(values.begin() + held.begin, values.begin() + held.end));
+}
+
+void merge_parts(const std::string& parts, WholeTensors& tensors) {
+  for (ByteReader reader(parts); !reader.at_end();) {
+    const Parameter parameter = read_parameter(reader);
+    const auto held = reader.get<Range>();
+    const std::vector<double> values = reader.get_all<double>();
+    WholeTensor& whole = tensors[parameter.name];
+    if (whole.values.empty()) {
+      whole = {parameter.rows, parameter.columns,
+               std::vector<double>(static_cast<std::size_t>(parameter.rows * parameter.columns), 0.0)};
+    }
+    for_each_value(parameter, [&](std::size_t from, std::size_t to) {
+      const auto place = static_cast<std::int64_t>(from);
+      if (place < held.begin || place >= held.end) return;
+      whole.values[to] = values[static_cast<std::size_t>(place - held.begin)];
+    });
+  }
+}
+
+std::vector<double> part_of(const WholeTensor& whole, const Parameter& parameter) {
+  if (whole.rows != parameter.rows || whole.columns != parameter.columns) {
+    throw Error(ErrorKind::input, "tensor '" + parameter.name + "': expected " +
+                                      std::to_string(parameter.rows) + " x " +
+                                      std::to_string(parameter.columns) + " values, found " +
+                                      std::to_string(whole.rows) + " x " + std::to_string(whole.columns));
+  }
+  std::vector<double> held(static_cast<std::size_t>(parameter.count()));
+  for_each_value(parameter, [&](std::size_t to, std::size_t from) { held[to] = whole.values[from]; });
+  return held;
+}
+
+std::string to_bytes(const WholeTensors& tensors) {
+  ByteWriter writer;
+  for (const auto& [name, tensor] : tensors) {
+    const Parameter whole{name, tensor.rows, tensor.columns, {{0, tensor.rows}}, {0, tensor.columns}};
+    add_part(writer, whole, {0, whole.count()}, tensor.values);
+  }
+  return writer.take();
 }
 
 }  // namespace dflop

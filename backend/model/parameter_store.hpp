@@ -1,13 +1,16 @@
-// A rank keeps the parameters of a stage in its memory: weights, gradients and the optimizer's states.
+// A rank keeps the parameters of a stage in its memory: weights, gradients and the optimizer's states. Whole
+// tensors are put together from the parts that ranks hold, in whatever process.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "backend/model/parameter_list.hpp"
 #include "backend/model/tensor.hpp"
 #include "core/model_state.hpp"
+#include "core/support/bytes.hpp"
 
 namespace dflop {
 
@@ -29,7 +32,7 @@ class ParameterStore {
 
   /// Returns all gradients as one row.
   Sums gradients() { return gradients_; }
-  void zero_gradients(const RankContext& rank);
+  void zero_gradients(const RankContext& rank) { rank.kernels.zero(gradients()); }
   /// Sums over tp, with sequence parallelism, those gradients of which each rank has the part of its rows. It
   /// is called once, when all backwards are done.
   void sum_over_tp(const RankContext& rank);
@@ -74,5 +77,24 @@ class ParameterStore {
   SumTensor moment2_;
   SumTensor master_;
 };
+
+/// A WholeTensor is a tensor as no rank holds it, whatever the plan: [rows, columns], row after row.
+struct WholeTensor {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::vector<double> values;
+};
+using WholeTensors = std::map<std::string, WholeTensor>;
+
+/// Appends those of a rank's values of a parameter that are in `held`.
+void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const std::vector<double>& values);
+/// Puts all parts that add_part() has appended in their places; a tensor's values that are in none are zero.
+void merge_parts(const std::string& parts, WholeTensors& tensors);
+
+/// Returns a rank's part of a whole tensor. @throws Error (input) naming it where it has another shape.
+std::vector<double> part_of(const WholeTensor& whole, const Parameter& parameter);
+
+/// Returns whole tensors as parts that have all of them.
+std::string to_bytes(const WholeTensors& tensors);
 
 }  // namespace dflop

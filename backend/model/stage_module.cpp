@@ -1,10 +1,5 @@
 #include "backend/model/stage_module.hpp"
 
-#include <string>
-
-#include "backend/model/synthetic.hpp"
-#include "backend/model/tp_rows.hpp"
-
 namespace dflop {
 
 StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard,
@@ -12,7 +7,7 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
     : model_(model),
       place_(place),
       rank_(rank),
-      store_(rank, stage_parameter_list(model, place, rank.tp_rank, kPatchValues), shards, shard, seed),
+      store_(rank, stage_parameter_list(model, place, rank.tp_rank), shards, shard, seed),
       encoder_(model.encoder, place.stage.recomputation, "encoder", place.first_encoder_layer,
                place.stage.encoder_layers, store_, rank),
       llm_(model.llm, place.stage.recomputation, "llm", place.first_llm_layer, place.stage.llm_layers, store_,

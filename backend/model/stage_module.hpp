@@ -2,13 +2,9 @@
 // backward.
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <vector>
 
-#include "backend/model/connector.hpp"
-#include "backend/model/embeddings.hpp"
-#include "backend/model/lm_head.hpp"
+#include "backend/model/ends.hpp"
 #include "backend/model/transformer_layer.hpp"
 
 namespace dflop {

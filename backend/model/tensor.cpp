@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
-#include "core/support/bytes.hpp"
 #include "kernels/dtype.hpp"
 
 namespace dflop {
@@ -11,18 +11,6 @@ namespace dflop {
 std::unique_ptr<Buffer> allocate_values(const RankContext& rank, std::int64_t count, std::size_t bytes) {
   if (count == 0) return nullptr;
   return rank.device.allocate(static_cast<std::size_t>(count) * bytes);
-}
-
-Matrix rows_of(const RankContext& rank, Matrix matrix, std::int64_t begin, std::int64_t rows) {
-  if (rows == 0) return {nullptr, 0, matrix.columns};
-  const auto before = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
-  return {offset(matrix.data, before), rows, matrix.columns};
-}
-
-ConstMatrix rows_of(const RankContext& rank, ConstMatrix matrix, std::int64_t begin, std::int64_t rows) {
-  if (rows == 0) return {nullptr, 0, matrix.columns};
-  const auto before = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
-  return {offset(matrix.data, before), rows, matrix.columns};
 }
 
 IndexTensor::IndexTensor(const RankContext& rank, std::vector<std::int32_t> numbers)
@@ -37,79 +25,105 @@ template <typename To, typename From>
 To as(From value) {
   if constexpr (std::is_same_v<To, BFloat16>) {
     return to_bfloat16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<From, BFloat16>) {
+    return static_cast<To>(to_float(value));
   } else {
     return static_cast<To>(value);
   }
 }
 
-template <typename To, typename From>
-void upload_as(const RankContext& rank, void* data, std::span<const From> values) {
-  if (values.empty()) return;
-  if constexpr (std::is_same_v<To, From>) {
-    rank.compute.copy_to_device(data, values.data(), values.size_bytes());
-  } else {
-    std::vector<To> converted(values.size());
-    std::transform(values.begin(), values.end(), converted.begin(), as<To, From>);
-    rank.compute.copy_to_device(data, converted.data(), converted.size() * sizeof(To));
-  }
-}
-
-template <typename From>
-void upload_all(const RankContext& rank, void* data, Element element, std::span<const From> values) {
+/// Calls f with a zero of the type that an element has on the host.
+template <typename F>
+auto with_zero_of(DType element, const F& f) {
   switch (element) {
-    case Element::f32:
-      return upload_as<float>(rank, data, values);
-    case Element::f64:
-      return upload_as<double>(rank, data, values);
-    case Element::bf16:
-      return upload_as<BFloat16>(rank, data, values);
+    case DType::f32:
+      break;
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      return f(BFloat16{});
   }
+  return f(float{});
 }
 
-template <typename T>
-std::vector<T> values_at(const RankContext& rank, const void* data, std::size_t count) {
-  std::vector<T> values(count);
-  if (count > 0) rank.compute.copy_to_host(values.data(), data, count * sizeof(T));
-  rank.compute.synchronize();
-  return values;
+void zero_rows_from(const RankContext& rank, Tensor& tensor, std::int64_t first) {
+  if (first < tensor.rows()) rank.kernels.zero(rows_of(rank, Matrix(tensor), first, tensor.rows() - first));
 }
 
 }  // namespace
 
-void upload(const RankContext& rank, void* data, Element element, std::span<const float> values) {
-  upload_all(rank, data, element, values);
+template <typename From>
+void upload(const RankContext& rank, void* data, DType element, std::span<const From> values) {
+  if (values.empty()) return;
+  with_zero_of(element, [&](auto zero) {
+    using To = decltype(zero);
+    if constexpr (std::is_same_v<To, From>) {
+      rank.compute.copy_to_device(data, values.data(), values.size_bytes());
+    } else {
+      std::vector<To> converted(values.size());
+      std::transform(values.begin(), values.end(), converted.begin(), as<To, From>);
+      rank.compute.copy_to_device(data, converted.data(), converted.size() * sizeof(To));
+    }
+  });
 }
 
-void upload(const RankContext& rank, void* data, Element element, std::span<const double> values) {
-  upload_all(rank, data, element, values);
+template void upload(const RankContext&, void*, DType, std::span<const float>);
+template void upload(const RankContext&, void*, DType, std::span<const double>);
+
+std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count) {
+  return with_zero_of(element, [&](auto zero) {
+    using From = decltype(zero);
+    std::vector<From> values(count);
+    if (count > 0) rank.compute.copy_to_host(values.data(), data, count * sizeof(From));
+    rank.compute.synchronize();
+    std::vector<double> wide(count);
+    std::transform(values.begin(), values.end(), wide.begin(), as<double, From>);
+    return wide;
+  });
 }
 
-std::vector<double> download(const RankContext& rank, const void* data, Element element, std::size_t count) {
-  if (element == Element::f64) return values_at<double>(rank, data, count);
-  if (element == Element::f32) {
-    const auto values = values_at<float>(rank, data, count);
-    return {values.begin(), values.end()};
+bool has_shards(const RankContext& rank) {
+  return rank.sequence_parallel && rank.tp_size() > 1;
+}
+
+std::int64_t held_rows(const RankContext& rank, std::int64_t rows) {
+  return has_shards(rank) ? round_up(rows, rank.tp_size()) / rank.tp_size() : rows;
+}
+
+AllRows::AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows, const char* what)
+    : all_(held) {
+  if (!has_shards(rank) || held.empty()) return;
+  gathered_ = Tensor(rank, rank.tp_size() * held.rows(), held.columns());
+  rank.communicator.all_gather(gathered_.view().data, held.view().data,
+                               static_cast<std::size_t>(held.view().size()), rank.kernels.dtype(), rank.tp,
+                               rank.compute, what);
+  all_ = rows_of(rank, std::as_const(gathered_).view(), 0, rows);
+}
+
+Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t shards = has_shards(rank) ? rank.tp_size() : 1;
+  Tensor summand(rank, shards * held_rows(rank, rows), columns);
+  zero_rows_from(rank, summand, rows);
+  return summand;
+}
+
+Tensor tp_shard_sum(const RankContext& rank, Tensor summand, const char* what) {
+  if (!has_shards(rank)) {
+    tp_sum(rank, summand, what);
+    return summand;
   }
-  const auto values = values_at<BFloat16>(rank, data, count);
-  std::vector<double> wide(values.size());
-  std::transform(values.begin(), values.end(), wide.begin(), [](BFloat16 value) { return to_float(value); });
-  return wide;
+  Tensor sum(rank, summand.rows() / rank.tp_size(), summand.columns());
+  if (sum.empty()) return sum;
+  rank.communicator.reduce_scatter(sum.view().data, std::as_const(summand).view().data,
+                                   static_cast<std::size_t>(sum.view().size()), rank.kernels.dtype(), rank.tp,
+                                   rank.compute, what);
+  return sum;
 }
 
-Element element_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return Element::f32;
-    case DType::f64:
-      return Element::f64;
-    case DType::bf16:
-      return Element::bf16;
-  }
-  return Element::f32;
-}
-
-Element sum_element_of(DType dtype) {
-  return dtype == DType::f64 ? Element::f64 : Element::f32;
+void tp_sum(const RankContext& rank, Matrix matrix, const char* what) {
+  if (rank.tp_size() == 1 || matrix.size() == 0) return;
+  rank.communicator.all_reduce(matrix.data, static_cast<std::size_t>(matrix.size()), rank.kernels.dtype(),
+                               rank.tp, rank.compute, what);
 }
 
 }  // namespace dflop

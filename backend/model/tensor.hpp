@@ -1,4 +1,8 @@
 // One rank works with these: its device and its end of the communicator, and memory in the shape of matrices.
+//
+// Rows of activations lie between the regions of tensor parallelism: each rank has all of them or, with
+// sequence parallelism, its shard (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+// Transformer Models", section 4.2.2). Shards are of equal length: the last ones end with rows of no token.
 #pragma once
 
 #include <memory>
@@ -7,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/communicator.hpp"
-#include "backend/device.hpp"
+#include "backend/world.hpp"
+#include "core/support/bytes.hpp"
 #include "kernels/kernels.hpp"
 
 namespace dflop {
@@ -25,6 +29,12 @@ struct RankContext {
 
   int tp_size() const { return static_cast<int>(tp.ranks.size()); }
 };
+
+/// Returns what a rank computes with, as its tp group's rank `tp_rank`; without a group it is rank 0, alone.
+inline RankContext context_of(const LocalRank& rank, const RankGroup& tp = {{0}}, int tp_rank = 0,
+                              bool sequence_parallel = false) {
+  return {*rank.device, *rank.stream, *rank.kernels, *rank.communicator, tp, tp_rank, sequence_parallel};
+}
 
 /// Returns memory for `count` values of so many bytes; none for no values. @throws OutOfMemory
 std::unique_ptr<Buffer> allocate_values(const RankContext& rank, std::int64_t count, std::size_t bytes);
@@ -58,9 +68,13 @@ class DeviceMatrix {
 using Tensor = DeviceMatrix<Matrix, ConstMatrix>;
 using SumTensor = DeviceMatrix<Sums, ConstSums>;
 
-/// Returns the rows [begin, begin + rows) of a matrix.
-Matrix rows_of(const RankContext& rank, Matrix matrix, std::int64_t begin, std::int64_t rows);
-ConstMatrix rows_of(const RankContext& rank, ConstMatrix matrix, std::int64_t begin, std::int64_t rows);
+/// Returns the rows [begin, begin + rows) of a Matrix or ConstMatrix.
+template <typename AnyMatrix>
+AnyMatrix rows_of(const RankContext& rank, AnyMatrix matrix, std::int64_t begin, std::int64_t rows) {
+  if (rows == 0) return {nullptr, 0, matrix.columns};
+  const auto before = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
+  return {offset(matrix.data, before), rows, matrix.columns};
+}
 
 /// An IndexTensor has whole numbers in host and device memory.
 class IndexTensor {
@@ -78,15 +92,47 @@ class IndexTensor {
   std::unique_ptr<Buffer> buffer_;
 };
 
-/// Copies numbers to device memory as values of `element`, rounded where they do not fit. They may go away
-/// when the call returns.
-void upload(const RankContext& rank, void* data, Element element, std::span<const float> values);
-void upload(const RankContext& rank, void* data, Element element, std::span<const double> values);
+/// Copies numbers, of float or double, to device memory as values of `element`, rounded where they do not
+/// fit. They may go away when the call returns.
+template <typename From>
+void upload(const RankContext& rank, void* data, DType element, std::span<const From> values);
 /// Copies values back as f64, and waits for the compute stream.
-std::vector<double> download(const RankContext& rank, const void* data, Element element, std::size_t count);
+std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count);
 
-/// These return the type of activations and weights, and that of sums, as collectives name them.
-Element element_of(DType dtype);
-Element sum_element_of(DType dtype);
+/// Returns the type of sums, as collectives name it.
+constexpr DType sum_type_of(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+/// Returns whether the ranks of this rank's tp group have shards.
+bool has_shards(const RankContext& rank);
+
+/// Returns how many rows a rank holds of `rows`: its shard's, rows of no token included, or all.
+std::int64_t held_rows(const RankContext& rank, std::int64_t rows);
+
+/// AllRows are all `rows` rows, each rank of the tp group having `held`; gathered where these are shards,
+/// else the same memory, which outlives this. `what` is for messages.
+class AllRows {
+ public:
+  AllRows() = default;
+  AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows, const char* what);
+
+  operator ConstMatrix() const { return all_; }  // NOLINT: it is one
+  bool empty() const { return all_.size() == 0; }
+
+ private:
+  Tensor gathered_;
+  ConstMatrix all_;
+};
+
+/// Returns memory for a summand of tp_shard_sum(): `rows` rows to be filled, then rows of zeros up to whole
+/// shards.
+Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns);
+
+/// Returns the sum of the tp ranks' summands: this rank's shard of it, without shards all.
+Tensor tp_shard_sum(const RankContext& rank, Tensor summand, const char* what);
+
+/// Sums the tp ranks' matrices in place, on all of them.
+void tp_sum(const RankContext& rank, Matrix matrix, const char* what);
 
 }  // namespace dflop

@@ -1,18 +1,12 @@
 #include "backend/model/transformer_layer.hpp"
 
 namespace dflop {
-namespace {
-
-constexpr double kRopeBase = 10'000;
-
-}  // namespace
-
 TransformerLayer::TransformerLayer(const TransformerSpec& spec, Recomputation recomputation,
                                    const std::string& name, ParameterStore& store, const RankContext& rank)
     : spec_(spec),
       recomputation_(recomputation),
       rank_(rank),
-      attention_{spec.heads / rank.tp_size(), spec.kv_heads / rank.tp_size(), spec.head_dim, spec.causal},
+      attention_(attention_shape(spec, rank)),
       norm1_(name + ".norm1", !spec.gated_mlp, store, rank),
       qkv_(name + ".qkv", !spec.gated_mlp, Split::rows, store, rank),
       attention_out_(name + ".attention_out", !spec.gated_mlp, Split::columns, store, rank),
@@ -24,10 +18,6 @@ void TransformerLayer::attend(const PackedSequences& sequences, LayerTape& tape)
   tape.heads = Tensor(rank_, sequences.rows, attention_.out_columns());
   tape.attention_statistics = SumTensor(rank_, sequences.rows, attention_.heads);
   rank_.kernels.attention(tape.heads, tape.attention_statistics, tape.qkv, attention_, sequences.offsets);
-}
-
-AllRows TransformerLayer::all_rows(const Tensor& held, std::int64_t rows) const {
-  return {rank_, held, rows, "the rows of a layer"};
 }
 
 /// Computes all of the tape from its input, and the output where that is asked for.

@@ -9,11 +9,17 @@
 #include "backend/model/linear.hpp"
 #include "backend/model/microbatch.hpp"
 #include "backend/model/tensor.hpp"
-#include "backend/model/tp_rows.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
 
 namespace dflop {
+
+inline constexpr double kRopeBase = 10'000;  ///< of the turning of queries and keys
+
+/// Returns the attention that a tp rank computes: its share of the heads.
+inline AttentionShape attention_shape(const TransformerSpec& spec, const RankContext& rank) {
+  return {spec.heads / rank.tp_size(), spec.kv_heads / rank.tp_size(), spec.head_dim, spec.causal};
+}
 
 /// PackedSequences are PackedRows in device memory.
 struct PackedSequences {
@@ -76,7 +82,9 @@ class TransformerLayer {
   void attend(const PackedSequences& sequences, LayerTape& tape) const;
   Tensor mlp_backward(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
   Tensor attention_backward(const PackedSequences& sequences, LayerTape& tape) const;
-  AllRows all_rows(const Tensor& held, std::int64_t rows) const;
+  AllRows all_rows(const Tensor& held, std::int64_t rows) const {
+    return {rank_, held, rows, "the rows of a layer"};
+  }
 
   const TransformerSpec& spec_;
   Recomputation recomputation_;

@@ -29,13 +29,6 @@ NcclTable load_nccl() {
   return table;
 }
 
-NcclComms::NcclComms(const NcclTable& table, Rendezvous& rendezvous)
-    : table_(table), rendezvous_(rendezvous) {}
-
-NcclComms::~NcclComms() {
-  abort_all();
-}
-
 ncclComm_t NcclComms::make(const std::vector<std::int32_t>& ranks, std::size_t place, const std::string& key,
                            int most_ctas) {
   const std::string what = "making " + key;
@@ -54,22 +47,19 @@ ncclComm_t NcclComms::make(const std::vector<std::int32_t>& ranks, std::size_t p
   config.blocking = 0;
   if (most_ctas > 0) config.maxCTAs = most_ctas;
   ncclComm_t comm = nullptr;
-  ncclResult_t result = guarded([&] {
+  const ncclResult_t result = guarded([&] {
     const ncclResult_t entered = table_.comm_init_rank_config(
         &comms_.emplace_back(nullptr), static_cast<int>(ranks.size()), id, static_cast<int>(place), &config);
     comm = comms_.back();
     if (comm == nullptr) comms_.pop_back();
     return entered;
   });
-  if (result == ncclInProgress) result = finish(comm);
-  if (result != ncclSuccess) fail(what, result);
+  finish(comm, what, result);
   return comm;
 }
 
 void NcclComms::enter(ncclComm_t comm, const std::string& what, const std::function<ncclResult_t()>& call) {
-  ncclResult_t result = guarded(call);
-  if (result == ncclInProgress) result = finish(comm);
-  if (result != ncclSuccess) fail(what, result);
+  finish(comm, what, guarded(call));
 }
 
 /// Ended runs have no communicators that could be called.
@@ -83,14 +73,15 @@ ncclResult_t NcclComms::guarded(const std::function<ncclResult_t()>& call) {
   throw Error(ErrorKind::internal, "NCCL's communicators have been ended");
 }
 
-ncclResult_t NcclComms::finish(ncclComm_t comm) {
-  while (true) {
+/// Waits for what is in progress.
+void NcclComms::finish(ncclComm_t comm, const std::string& what, ncclResult_t result) {
+  while (result == ncclInProgress) {
     ncclResult_t state = ncclInProgress;
-    const ncclResult_t asked = guarded([&] { return table_.comm_get_async_error(comm, &state); });
-    if (asked != ncclSuccess) return asked;
-    if (state != ncclInProgress) return state;
-    std::this_thread::sleep_for(kPoll);
+    result = guarded([&] { return table_.comm_get_async_error(comm, &state); });
+    if (result == ncclSuccess) result = state;
+    if (result == ncclInProgress) std::this_thread::sleep_for(kPoll);
   }
+  if (result != ncclSuccess) fail(what, result);
 }
 
 void NcclComms::fail(const std::string& what, ncclResult_t result) {
@@ -114,8 +105,7 @@ std::string NcclComms::reason(ncclResult_t result) const {
 std::optional<std::string> NcclComms::failure() {
   const std::lock_guard lock(mutex_);
   for (const ncclComm_t comm : comms_) {
-    ncclResult_t state = ncclSuccess;
-    if (table_.comm_get_async_error(comm, &state) != ncclSuccess) continue;
+    const ncclResult_t state = state_of(comm);
     if (state != ncclSuccess && state != ncclInProgress) return reason(state);
   }
   return std::nullopt;
@@ -127,16 +117,18 @@ void NcclComms::abort_all() {
   // Each abort waits for the GPU, where kernels of the others may stand. In a group all are told before one
   // waits, but for calls in progress, which have a thread that an abort waits for at once: those come last.
   std::vector<ncclComm_t> comms(comms_.begin(), comms_.end());
-  std::stable_partition(comms.begin(), comms.end(), [&](ncclComm_t comm) { return !in_progress(comm); });
+  std::stable_partition(comms.begin(), comms.end(),
+                        [&](ncclComm_t comm) { return state_of(comm) != ncclInProgress; });
   table_.group_start();
   for (const ncclComm_t comm : comms) table_.comm_abort(comm);
   table_.group_end();
   comms_.clear();
 }
 
-bool NcclComms::in_progress(ncclComm_t comm) const {
+/// Returns what NCCL says of a communicator; success where it says nothing.
+ncclResult_t NcclComms::state_of(ncclComm_t comm) const {
   ncclResult_t state = ncclSuccess;
-  return table_.comm_get_async_error(comm, &state) == ncclSuccess && state == ncclInProgress;
+  return table_.comm_get_async_error(comm, &state) == ncclSuccess ? state : ncclSuccess;
 }
 
 }  // namespace dflop

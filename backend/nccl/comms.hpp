@@ -50,8 +50,8 @@ NcclTable load_nccl();
 class NcclComms {
  public:
   /// Takes the table and the rendezvous, which outlive it.
-  NcclComms(const NcclTable& table, Rendezvous& rendezvous);
-  ~NcclComms();
+  NcclComms(const NcclTable& table, Rendezvous& rendezvous) : table_(table), rendezvous_(rendezvous) {}
+  ~NcclComms() { abort_all(); }
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
@@ -71,10 +71,10 @@ class NcclComms {
 
  private:
   ncclResult_t guarded(const std::function<ncclResult_t()>& call);
-  ncclResult_t finish(ncclComm_t comm);
+  void finish(ncclComm_t comm, const std::string& what, ncclResult_t result);
   [[noreturn]] void fail(const std::string& what, ncclResult_t result);
   std::string reason(ncclResult_t result) const;
-  bool in_progress(ncclComm_t comm) const;
+  ncclResult_t state_of(ncclComm_t comm) const;
 
   const NcclTable& table_;
   Rendezvous& rendezvous_;

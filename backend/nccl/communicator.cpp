@@ -10,20 +10,18 @@
 
 #include "backend/communicator.hpp"
 #include "backend/nccl/comms.hpp"
-#include "backend/nccl/route.hpp"
-#include "core/error.hpp"
 #include "core/support/clock.hpp"
 
 namespace dflop {
 namespace {
 
-ncclDataType_t type_of(Element element) {
+ncclDataType_t type_of(DType element) {
   switch (element) {
-    case Element::f32:
+    case DType::f32:
       return ncclFloat32;
-    case Element::f64:
+    case DType::f64:
       return ncclFloat64;
-    case Element::bf16:
+    case DType::bf16:
       return ncclBfloat16;
   }
   return ncclFloat32;
@@ -36,6 +34,122 @@ std::string joined(const RankGroup& group) {
 }
 
 using SharedEvent = std::shared_ptr<DeviceEvent>;
+
+constexpr int kSource = 0;
+constexpr int kDestination = 1;
+
+/// A message without bytes is one that arrives.
+std::size_t on_the_way(std::size_t bytes) {
+  return std::max<std::size_t>(bytes, 1);
+}
+
+/// NcclMemory is taken and given back in a stream of its own, which does nothing else: so it never waits.
+class NcclMemory {
+ public:
+  explicit NcclMemory(const NcclSeam& seam) : device_(seam.new_device()), stream_(device_->make_stream()) {}
+
+  /// Returns memory that is there when `user` comes past the call; nothing works on it any more when it is
+  /// given back.
+  std::unique_ptr<Buffer> take(std::size_t bytes, DeviceStream& user) {
+    std::unique_ptr<Buffer> buffer = device_->allocate(bytes);
+    const std::unique_ptr<DeviceEvent> taken = device_->make_event();
+    stream_->record(*taken);
+    user.wait(*taken);
+    return buffer;
+  }
+  std::unique_ptr<DeviceEvent> make_event() { return device_->make_event(); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceStream> stream_;
+};
+
+/// NcclParts are what a route works with; all outlive it.
+struct NcclParts {
+  const NcclTable& table;
+  NcclComms& comms;
+  NcclMemory& memory;
+  const NcclSeam& seam;
+};
+
+/// An NcclRoute is this rank's end of a route, one direction between two ranks: a communicator of NCCL, a
+/// stream, and copies of what is being sent. NCCL counts the source as rank 0 and the destination as 1.
+class NcclRoute {
+ public:
+  /// Waits until the other end is made.
+  NcclRoute(const NcclParts& parts, const RankRoute& route, bool is_source)
+      : parts_(parts),
+        comm_(parts.comms.make({route.source, route.destination}, is_source ? kSource : kDestination,
+                               "the route from rank " + std::to_string(route.source) + " to rank " +
+                                   std::to_string(route.destination),
+                               kRouteCtas)),
+        stream_(parts.seam.new_device()->make_stream()),
+        nothing_(parts.memory.take(1, *stream_)) {}
+
+  /// Sends, and returns when the copy and the send are in their streams, and where it is the route's first
+  /// operation when the other end's first is entered too.
+  void send(const void* data, std::size_t bytes, DeviceStream& stream, const std::string& what) {
+    Copy& copy = copy_of(on_the_way(bytes), stream);
+    if (bytes > 0) stream.copy(copy.buffer->data(), data, bytes);
+    stream.record(*copy.copied);
+    stream_->wait(*copy.copied);
+    parts_.comms.enter(comm_, what, [&] {
+      return parts_.table.send(copy.buffer->data(), on_the_way(bytes), ncclUint8, kDestination, comm_,
+                               parts_.seam.native_stream(*stream_));
+    });
+    stream_->record(*copy.sent);
+  }
+
+  /// Receives; `stream` waits for it, and the event that is given back is recorded when it is there.
+  SharedEvent receive(void* data, std::size_t bytes, DeviceStream& stream, DeviceEvent& come,
+                      const std::string& what) {
+    stream_->wait(come);  // until then the memory may be in use
+    void* into = bytes > 0 ? data : nothing_->data();
+    parts_.comms.enter(comm_, what, [&] {
+      return parts_.table.recv(into, on_the_way(bytes), ncclUint8, kSource, comm_,
+                               parts_.seam.native_stream(*stream_));
+    });
+    SharedEvent there = parts_.memory.make_event();
+    stream_->record(*there);
+    stream.wait(*there);
+    return there;
+  }
+
+  /// Returns whether all that was to be sent by now is.
+  bool all_sent() const {
+    return std::ranges::all_of(copies_, [&](const Copy& copy) { return is_sent(copy); });
+  }
+
+ private:
+  /// A Copy holds a message until it is sent, and later ones after that.
+  struct Copy {
+    std::unique_ptr<Buffer> buffer;
+    std::unique_ptr<DeviceEvent> copied;
+    std::unique_ptr<DeviceEvent> sent;
+  };
+
+  /// Returns a copy that is free, or a new one: waiting for one would be waiting for the receiver.
+  Copy& copy_of(std::size_t bytes, DeviceStream& stream) {
+    for (std::size_t i = 0; i < copies_.size() && is_sent(copies_[i]); ++i) {
+      if (copies_[i].buffer->bytes() < bytes) continue;
+      copies_.push_back(std::move(copies_[i]));
+      copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
+      return copies_.back();
+    }
+    while (!copies_.empty() && is_sent(copies_.front())) copies_.pop_front();  // all of them too small
+    copies_.push_back(
+        {parts_.memory.take(bytes, stream), parts_.memory.make_event(), parts_.memory.make_event()});
+    return copies_.back();
+  }
+
+  bool is_sent(const Copy& copy) const { return parts_.seam.reached(*copy.sent); }
+
+  NcclParts parts_;
+  ncclComm_t comm_;
+  std::unique_ptr<DeviceStream> stream_;
+  std::unique_ptr<Buffer> nothing_;  // where messages without bytes arrive, which go as one
+  std::deque<Copy> copies_;
+};
 
 /// PendingWork has the receives and collectives that the device has not come past, for the thread that
 /// watches over them.
@@ -103,37 +217,18 @@ class NcclCommunicator final : public Communicator {
                const std::string& what) override;
   void connect(const std::vector<RankRoute>& routes) override;
 
-  void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override {
-    collective("all-reduce of " + what, group, stream, [&](ncclComm_t comm, cudaStream_t native) {
-      return table_.all_reduce(data, data, count, type_of(element), ncclSum, comm, native);
-    });
-  }
-  void all_gather(void* all, const void* one, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override {
-    collective("all-gather of " + what, group, stream, [&](ncclComm_t comm, cudaStream_t native) {
-      return table_.all_gather(one, all, count, type_of(element), comm, native);
-    });
-  }
-  void reduce_scatter(void* one, const void* all, std::size_t count, Element element, const RankGroup& group,
-                      DeviceStream& stream, const std::string& what) override {
-    collective("reduce-scatter of " + what, group, stream, [&](ncclComm_t comm, cudaStream_t native) {
-      return table_.reduce_scatter(all, one, count, type_of(element), ncclSum, comm, native);
-    });
-  }
+  void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
+                  DeviceStream& stream) override;
 
-  Nanoseconds last_arrival() const override { return arrival()(); }
   Arrival arrival() const override;
   void abort(const std::string& reason) override { rendezvous_.abort(reason); }
 
  private:
-  using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
-
-  void collective(const std::string& what, const RankGroup& group, DeviceStream& stream, const Call& call);
+  ncclResult_t enter(const CollectiveCall& call, const void* input, void* output, ncclComm_t comm,
+                     cudaStream_t stream) const;
   NcclRoute& route(const RankRoute& route);
   ncclComm_t comm_of(const RankGroup& group, std::size_t place);
   SharedEvent recorded(DeviceStream& stream);
-  bool all_done();
 
   const NcclTable& table_;
   Rendezvous& rendezvous_;
@@ -149,8 +244,12 @@ class NcclCommunicator final : public Communicator {
 
 NcclCommunicator::~NcclCommunicator() {
   const Nanoseconds since = host_time();
+  const auto all_sent = [&] {
+    return std::ranges::all_of(routes_, [](const auto& entry) { return entry.second.all_sent(); });
+  };
   try {
-    while (!all_done() && host_time() - since < to_nanoseconds(rendezvous_.timeout())) {
+    while (!(pending_.all_done() && all_sent()) &&
+           host_time() - since < to_nanoseconds(rendezvous_.timeout())) {
       rendezvous_.check();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -160,11 +259,6 @@ NcclCommunicator::~NcclCommunicator() {
   rendezvous_.watch(nullptr);
   rendezvous_.on_end(nullptr);
   comms_.abort_all();
-}
-
-bool NcclCommunicator::all_done() {
-  return pending_.all_done() && std::all_of(routes_.begin(), routes_.end(),
-                                            [](const auto& entry) { return entry.second.all_sent(); });
 }
 
 SharedEvent NcclCommunicator::recorded(DeviceStream& stream) {
@@ -224,8 +318,23 @@ ncclComm_t NcclCommunicator::comm_of(const RankGroup& group, std::size_t place) 
   return comm;
 }
 
-void NcclCommunicator::collective(const std::string& what, const RankGroup& group, DeviceStream& stream,
-                                  const Call& call) {
+ncclResult_t NcclCommunicator::enter(const CollectiveCall& call, const void* input, void* output,
+                                     ncclComm_t comm, cudaStream_t stream) const {
+  const ncclDataType_t type = type_of(call.element);
+  switch (call.kind) {
+    case CollectiveKind::all_reduce:
+      return table_.all_reduce(input, output, call.count, type, ncclSum, comm, stream);
+    case CollectiveKind::all_gather:
+      return table_.all_gather(input, output, call.count, type, comm, stream);
+    case CollectiveKind::reduce_scatter:
+      return table_.reduce_scatter(input, output, call.count, type, ncclSum, comm, stream);
+  }
+  return ncclInvalidArgument;
+}
+
+void NcclCommunicator::collective(const CollectiveCall& call, const void* input, void* output,
+                                  const RankGroup& group, DeviceStream& stream) {
+  const std::string what = std::string(to_string(call.kind)) + " of " + call.what;
   const std::size_t place = place_in(group, *this, what);
   rendezvous_.check();
   const std::string wait = what + " with ranks " + joined(group);
@@ -233,7 +342,7 @@ void NcclCommunicator::collective(const std::string& what, const RankGroup& grou
   const ncclComm_t comm = comm_of(group, place);
   last_ = recorded(stream);
   last_what_ = wait;
-  comms_.enter(comm, what, [&] { return call(comm, seam_.native_stream(stream)); });
+  comms_.enter(comm, what, [&] { return enter(call, input, output, comm, seam_.native_stream(stream)); });
   pending_.add(wait, last_, recorded(stream));
 }
 

@@ -2,16 +2,17 @@
 
 #include <string>
 
-#include "backend/cuda/device.hpp"
 #include "backend/cuda/gpu.hpp"
+#include "backend/cuda/world.hpp"
 #include "backend/gpus.hpp"
 #include "backend/nccl/communicator.hpp"
-#include "backend/process/process_world.hpp"
 #include "core/error.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace dflop {
 namespace {
+
+constexpr Seconds kMeetingTime{300};  // until all processes have come
 
 /// Returns the index of a process's GPU. Launchers may let each process see its own alone.
 int gpu_of(const LaunchEnvironment& launch, int gpus) {
@@ -28,7 +29,7 @@ class NcclWorld final : public ProcessWorld {
   NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, std::optional<Bytes> memory)
       : ProcessWorld(meeting), table_(table), rank_(meeting.rank), memory_(memory) {
     try {
-      gpu_ = open_cuda_gpu(gpu);
+      gpu_ = std::make_shared<CudaGpu>(gpu);
     } catch (const std::exception& error) {
       rendezvous().abort(error.what());  // or the others would wait for it
       throw;
@@ -48,12 +49,10 @@ class NcclWorld final : public ProcessWorld {
   std::unique_ptr<Communicator> make_communicator(int) override {
     NcclSeam seam;
     seam.new_device = [gpu = gpu_, rank = rank_] { return make_cuda_device(gpu, {rank, {}, {}}); };
-    seam.native_stream = [](DeviceStream& stream) {
-      return static_cast<cudaStream_t>(cuda_stream_of(stream));
-    };
+    seam.native_stream = [](DeviceStream& stream) { return of_cuda(stream).handle(); };
     seam.reached = [gpu = gpu_](DeviceEvent& event) {
       gpu->use();  // the asking thread's first call of CUDA would else take memory of another process's GPU
-      return cuda_event_reached(event);
+      return of_cuda(event).reached();
     };
     return make_nccl_communicator(table_, rendezvous(), std::move(seam));
   }
@@ -67,11 +66,11 @@ class NcclWorld final : public ProcessWorld {
 
 }  // namespace
 
-std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const NcclWorldOptions& options) {
+std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const WorldOptions& options) {
   const int gpu = gpu_of(launch, cuda_device_count());
   const NcclTable table = load_nccl();
-  const RendezvousOptions meeting{launch.host,  launch.port,     launch.rank,
-                                  launch.ranks, options.meeting, options.timeout};
+  const RendezvousOptions meeting{launch.host,  launch.port,  launch.rank,
+                                  launch.ranks, kMeetingTime, options.timeout};
   return std::make_unique<NcclWorld>(meeting, table, gpu, options.memory);
 }
 

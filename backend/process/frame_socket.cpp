@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "core/error.hpp"
+#include "core/support/bytes.hpp"
 
 namespace dflop {
 namespace {
@@ -131,22 +132,6 @@ Descriptor try_connect(const addrinfo& address, Deadline deadline) {
   return {};
 }
 
-template <typename Number>
-void put_number(std::string& bytes, Number number) {
-  for (std::size_t i = 0; i < sizeof number; ++i) bytes += static_cast<char>((number >> (8 * i)) & 0xFF);
-}
-
-template <typename Number>
-Number get_number(std::string_view& bytes) {
-  Number number = 0;
-  for (std::size_t i = 0; i < sizeof number; ++i) {
-    number =
-        static_cast<Number>(number | (static_cast<Number>(static_cast<unsigned char>(bytes[i])) << (8 * i)));
-  }
-  bytes.remove_prefix(sizeof number);
-  return number;
-}
-
 }  // namespace
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
@@ -159,24 +144,24 @@ Descriptor::~Descriptor() {
 }
 
 std::string to_bytes(const Frame& frame) {
-  std::string bytes(kMagic);
-  bytes += static_cast<char>(frame.kind);
-  put_number(bytes, static_cast<std::uint32_t>(frame.key.size()));
-  put_number(bytes, frame.readers);
-  put_number(bytes, static_cast<std::uint64_t>(frame.value.size()));
-  return bytes + frame.key + frame.value;
+  ByteWriter header;
+  header.add(frame.kind);
+  header.add(static_cast<std::uint32_t>(frame.key.size()));
+  header.add(frame.readers);
+  header.add(static_cast<std::uint64_t>(frame.value.size()));
+  return std::string(kMagic) + header.take() + frame.key + frame.value;
 }
 
 std::optional<Frame> FrameBuffer::next(std::uint64_t most) {
   const std::string_view magic = std::string_view(bytes_).substr(0, kMagic.size());
   if (magic != kMagic.substr(0, magic.size())) throw Error(ErrorKind::input, "bytes that are no frame");
   if (bytes_.size() < kHeaderBytes) return std::nullopt;
-  std::string_view header = std::string_view(bytes_).substr(kMagic.size());
+  ByteReader header(std::string_view(bytes_).substr(kMagic.size()));
   Frame frame;
-  const auto kind = get_number<std::uint8_t>(header);
-  const auto key_bytes = get_number<std::uint32_t>(header);
-  frame.readers = get_number<std::uint32_t>(header);
-  const auto value_bytes = get_number<std::uint64_t>(header);
+  const auto kind = header.get<std::uint8_t>();
+  const auto key_bytes = header.get<std::uint32_t>();
+  frame.readers = header.get<std::uint32_t>();
+  const auto value_bytes = header.get<std::uint64_t>();
   if (kind > static_cast<std::uint8_t>(FrameKind::gone)) throw Error(ErrorKind::input, "an unknown frame");
   if (key_bytes > kMostKeyBytes || value_bytes > most) throw Error(ErrorKind::input, "a frame too large");
   if (bytes_.size() < kHeaderBytes + key_bytes + value_bytes) return std::nullopt;

@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/units.hpp"
 
@@ -16,18 +18,13 @@ class Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept;
   ~Descriptor();
   int number() const { return number_; }  ///< -1: none
   bool is_open() const { return number_ >= 0; }
 
  private:
-  int release() noexcept {
-    const int number = number_;
-    number_ = -1;
-    return number;
-  }
   int number_ = -1;
 };
 
@@ -59,7 +56,7 @@ struct Frame {
 };
 
 /// Returns the bytes of a frame: "DFL1", kind (1 byte), bytes of the key (4), readers (4), bytes of the value
-/// (8), all little endian; then key and value.
+/// (8), as they lie in memory; then key and value.
 std::string to_bytes(const Frame& frame);
 
 /// A FrameBuffer makes frames out of a stream of bytes that come in any pieces.
@@ -74,7 +71,18 @@ class FrameBuffer {
   std::string bytes_;
 };
 
+/// A frame of a rank of the run may have so many bytes in its value.
+inline constexpr std::uint64_t kMostValueBytes = std::numeric_limits<std::uint64_t>::max() / 4;
+
+/// A thread that waits for frames looks at all else so often.
+inline constexpr int kTickMs = 100;
+
 using Deadline = std::chrono::steady_clock::time_point;
+
+/// Returns the point in so much time from now.
+inline Deadline in_time(Seconds time) {
+  return Deadline::clock::now() + std::chrono::duration_cast<Deadline::duration>(time);
+}
 
 /// Listens at a name or address of this machine; at all of its addresses where that is none of its own, as
 /// behind a gateway, or a name (but localhost) that only this machine knows by its loopback address.

@@ -1,10 +1,74 @@
 #include "backend/process/process_world.hpp"
 
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
 #include "core/error.hpp"
 #include "core/support/bytes.hpp"
 
 namespace dflop {
 namespace {
+
+constexpr int kMostRanks = 1 << 16;
+constexpr int kMostPort = 65535;
+
+struct Launcher {
+  const char* name;
+  const char* rank;
+  const char* ranks;
+  const char* local_rank;
+};
+
+constexpr std::array<Launcher, 3> kLaunchers = {{
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+}};
+
+[[noreturn]] void fail(const std::string& variable, const std::string& problem) {
+  throw Error(ErrorKind::usage, "environment variable " + variable + ": " + problem);
+}
+
+std::string read_text(const Environment& environment, const std::string& variable,
+                      const std::string& launcher) {
+  const std::optional<std::string> value = environment(variable);
+  if (value && !value->empty()) return *value;
+  fail(variable, "expected a value, as ranks started by " + launcher + " need it; found none");
+}
+
+int to_int(const std::string& variable, const std::string& text, int least, int most) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc() || stop != end || value < least || value > most) {
+    fail(variable, "expected a whole number from " + std::to_string(least) + " to " + std::to_string(most) +
+                       ", found '" + text + "'");
+  }
+  return value;
+}
+
+int read_port(const Environment& environment, const std::string& launcher) {
+  if (const auto own = environment("DFLOP_PORT")) return to_int("DFLOP_PORT", *own, 1, kMostPort);
+  const bool taken = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  const int most = taken ? kMostPort - 1 : kMostPort;
+  const int port = to_int("MASTER_PORT", read_text(environment, "MASTER_PORT", launcher), 1, most);
+  return taken ? port + 1 : port;
+}
+
+LaunchEnvironment read(const Environment& environment, const Launcher& launcher) {
+  const auto number = [&](const char* variable, int least, int most) {
+    return to_int(variable, read_text(environment, variable, launcher.name), least, most);
+  };
+  LaunchEnvironment launch;
+  launch.launcher = launcher.name;
+  launch.ranks = number(launcher.ranks, 1, kMostRanks);
+  launch.rank = number(launcher.rank, 0, launch.ranks - 1);
+  launch.local_rank = number(launcher.local_rank, 0, launch.rank);
+  launch.host = read_text(environment, "MASTER_ADDR", launcher.name);
+  launch.port = read_port(environment, launcher.name);
+  return launch;
+}
 
 using Values = std::vector<std::pair<std::string, std::string>>;
 
@@ -38,6 +102,24 @@ std::string difference(const Values& first, const Values& other, std::size_t ran
 }
 
 }  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+LaunchEnvironment read_launch_environment(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (environment(launcher.rank)) return read(environment, launcher);
+  }
+  throw Error(ErrorKind::usage,
+              "no environment variable says which rank this is: expected RANK (torchrun), "
+              "OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID (srun); a run on several GPUs is started by one "
+              "of these, a process per GPU");
+}
 
 void require_agreement(World& world, const Values& values) {
   const std::vector<std::string> all = world.gather(to_bytes(values));

@@ -5,7 +5,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <limits>
 #include <utility>
 
 #include "core/error.hpp"
@@ -14,16 +13,8 @@
 namespace dflop {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int kRendezvousTickMs = 100;
-constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
 constexpr std::chrono::seconds kGrace{5};  // for rank 0 to say how the run ended
 constexpr int kPings = 5;
-
-Clock::duration of(Seconds time) {
-  return std::chrono::duration_cast<Clock::duration>(time);
-}
 
 std::string state_text(const std::optional<RankWait>& wait) {
   if (!wait) return "is not waiting";
@@ -37,16 +28,12 @@ std::string state_text(const std::optional<RankWait>& wait) {
 Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   host_time();  // begins the clock
   if (options.rank == 0) server_ = std::make_unique<RendezvousServer>(options);
-  connection_ = connect_to(options.host, options.port, Clock::now() + of(options.meeting));
+  connection_ = connect_to(options.host, options.port, in_time(options.meeting));
   set_connection_options(connection_, options.timeout);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-  meet();
-}
-
-void Rendezvous::meet() {
   send({FrameKind::hello, std::to_string(rank()) + " " + std::to_string(ranks()), 0, ""});
   Lock lock(mutex_);
-  changed_.wait_for(lock, of(options_.meeting) + kGrace, [&] { return met_ || ended_; });
+  changed_.wait_until(lock, in_time(options_.meeting + kGrace), [&] { return met_ || ended_; });
   if (met_) return;
   throw Error(ErrorKind::internal, ended_ ? *ended_ : "whoever listens at " + address() + " does not answer");
 }
@@ -60,20 +47,18 @@ Rendezvous::~Rendezvous() {
 void Rendezvous::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     pollfd polled{connection_.number(), POLLIN, 0};
-    if (::poll(&polled, 1, kRendezvousTickMs) > 0 && !read()) return;
+    if (::poll(&polled, 1, kTickMs) > 0 && !read()) return;
     check_wait();
   }
 }
 
 /// Reads what has come; returns false where nothing more will come.
 bool Rendezvous::read() {
-  std::string problem =
-      "rank 0 is gone: its connection was closed without a reason; its process was ended, or "
-      "its machine or network was lost";
+  std::string problem = rank_name(0) + kGone;
   bool open = false;
   try {
     open = receive_bytes(connection_, received_);
-    while (auto frame = received_.next(kMostBytes)) handle(std::move(*frame));
+    while (auto frame = received_.next(kMostValueBytes)) handle(std::move(*frame));
   } catch (const Error&) {
     open = false;
     problem = "whoever listens at " + address() + " is not rank 0 of a run";
@@ -92,7 +77,7 @@ bool Rendezvous::read() {
 }
 
 void Rendezvous::handle(Frame frame) {
-  if (frame.kind == FrameKind::ask) return answer();
+  if (frame.kind == FrameKind::ask) return send({FrameKind::state, "", 0, state_text(state().wait)});
   if (frame.kind == FrameKind::ended || frame.kind == FrameKind::refused) {
     end_run(frame.value, frame.key == std::to_string(rank()));
   }
@@ -128,19 +113,15 @@ void Rendezvous::check_wait() {
   {
     const Lock lock(mutex_);
     if (ended_ || !met_) return;
-    if (late_since_) answers = Clock::now() - *late_since_ < kGrace;
+    if (late_since_) answers = Deadline::clock::now() - *late_since_ < kGrace;
     if (late_since_ && answers) return;
-    if (!late_since_) late_since_ = Clock::now();
+    if (!late_since_) late_since_ = Deadline::clock::now();
     told_ = !answers;  // it will say nothing more
   }
   if (answers) return send({FrameKind::late, "", 0, ""});
   end_run("rank 0 does not answer rank " + std::to_string(rank()) + ", which " + state_text(now.wait) +
               ": its process may be stopped",
           true);
-}
-
-void Rendezvous::answer() {
-  send({FrameKind::state, "", 0, state_text(state().wait)});
 }
 
 void Rendezvous::send(const Frame& frame) {
@@ -172,12 +153,7 @@ void Rendezvous::on_end(std::function<void()> callback) {
     const std::lock_guard lock(callback_mutex_);
     on_end_ = std::move(callback);
   }
-  bool ended = false;
-  {
-    const Lock lock(mutex_);
-    ended = ended_.has_value();
-  }
-  if (ended) call_on_end();
+  if (has_ended()) call_on_end();
 }
 
 void Rendezvous::watch(std::function<RankState()> callback) {
@@ -185,15 +161,21 @@ void Rendezvous::watch(std::function<RankState()> callback) {
   watch_ = std::move(callback);
 }
 
-void Rendezvous::check(Lock&) {
+bool Rendezvous::has_ended() {
+  const Lock lock(mutex_);
+  return ended_.has_value();
+}
+
+/// Throws where the run has ended. @pre the mutex is held
+void Rendezvous::check_held() {
   if (!ended_) return;
   if (std::exchange(was_late_, false)) throw Error(ErrorKind::internal, *ended_);
   throw Aborted(ErrorKind::internal, *ended_);
 }
 
 void Rendezvous::check() {
-  Lock lock(mutex_);
-  check(lock);
+  const Lock lock(mutex_);
+  check_held();
 }
 
 void Rendezvous::put(const std::string& key, std::string value, int readers) {
@@ -208,7 +190,7 @@ std::string Rendezvous::get(const std::string& key, const std::string& what) {
   Lock lock(mutex_);
   changed_.wait(lock, [&] { return values_.count(key) > 0 || ended_; });
   const auto found = values_.find(key);
-  if (found == values_.end()) check(lock);
+  if (found == values_.end()) check_held();
   std::string value = std::move(found->second);
   values_.erase(found);
   return value;
@@ -246,7 +228,7 @@ Nanoseconds Rendezvous::clock_offset() {
     send({FrameKind::ping, "", 0, ""});
     Lock lock(mutex_);
     changed_.wait(lock, [&] { return pong_ || ended_; });
-    if (!pong_) check(lock);
+    if (!pong_) check_held();
     const Nanoseconds trip = host_time() - before;
     const Nanoseconds there{std::stoll(*std::exchange(pong_, std::nullopt))};
     if (trip >= shortest) continue;
@@ -257,10 +239,7 @@ Nanoseconds Rendezvous::clock_offset() {
 }
 
 void Rendezvous::abort(const std::string& reason) {
-  {
-    const Lock lock(mutex_);
-    if (ended_) return;
-  }
+  if (has_ended()) return;
   send({FrameKind::abort, "", 0, reason});
   end_run("rank " + std::to_string(rank()) + " ended the run: " + reason);
 }
@@ -272,7 +251,7 @@ void Rendezvous::leave() {
   }
   send({FrameKind::bye, "", 0, ""});
   Lock lock(mutex_);
-  changed_.wait_for(lock, 2 * of(options_.timeout) + kGrace, [&] { return gone_ || ended_; });
+  changed_.wait_until(lock, in_time(2 * options_.timeout + kGrace), [&] { return gone_ || ended_; });
   gone_ = true;  // for this rank: it has said goodbye
 }
 

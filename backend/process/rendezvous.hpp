@@ -104,13 +104,12 @@ class Rendezvous {
   bool read();
   void handle(Frame frame);
   void check_wait();
-  void answer();
   RankState state();
   void send(const Frame& frame);
   void end_run(const std::string& reason, bool was_late = false);
   void call_on_end();
-  void check(Lock& lock);
-  void meet();
+  bool has_ended();
+  void check_held();
   std::string address() const { return options_.host + ":" + std::to_string(options_.port); }
 
   const RendezvousOptions options_;

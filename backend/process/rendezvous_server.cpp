@@ -8,7 +8,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "backend/communicator.hpp"
@@ -18,17 +17,9 @@
 namespace dflop {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int kRendezvousServerTickMs = 100;
 constexpr std::chrono::seconds kAnswerTime{2};  // for what each rank waits for
 constexpr std::chrono::seconds kHelloTime{30};  // who is silent for longer keeps no descriptor
 constexpr std::uint64_t kMostHelloBytes = 4096;
-constexpr std::uint64_t kServerMostBytes = std::numeric_limits<std::uint64_t>::max() / 4;
-
-Deadline after(Seconds time) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
-}
 
 /// Reads "rank ranks", of whoever has connected.
 bool read_hello(const std::string& key, int& rank, int& ranks) {
@@ -43,7 +34,7 @@ bool read_hello(const std::string& key, int& rank, int& ranks) {
 
 RendezvousServer::RendezvousServer(const RendezvousOptions& options)
     : options_(options),
-      meeting_ends_(after(options.meeting)),
+      meeting_ends_(in_time(options.meeting)),
       listener_(listen_on(options.host, options.port)) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw Error(ErrorKind::internal, "no pipe is left");
@@ -69,7 +60,7 @@ void RendezvousServer::run(const std::stop_token& stop) {
 void RendezvousServer::wait() {
   std::vector<pollfd> polled = {{wake_read_.number(), POLLIN, 0}, {listener_.number(), POLLIN, 0}};
   for (const auto& peer : peers_) polled.push_back({peer->connection.number(), POLLIN, 0});
-  if (::poll(polled.data(), polled.size(), kRendezvousServerTickMs) <= 0) return;
+  if (::poll(polled.data(), polled.size(), kTickMs) <= 0) return;
   for (std::size_t i = 0; i + 2 < polled.size(); ++i) {
     if (polled[i + 2].revents != 0 && peers_[i]->connection.is_open()) read(*peers_[i]);
   }
@@ -81,14 +72,14 @@ void RendezvousServer::accept() {
   peer->connection = accept_from(listener_);
   if (!peer->connection.is_open()) return;
   set_connection_options(peer->connection, options_.timeout);
-  peer->hello_by = Clock::now() + kHelloTime;
+  peer->hello_by = in_time(kHelloTime);
   peers_.push_back(std::move(peer));
 }
 
 void RendezvousServer::read(Peer& peer) {
   try {
     const bool open = receive_bytes(peer.connection, peer.received);
-    while (auto frame = peer.received.next(peer.rank < 0 ? kMostHelloBytes : kServerMostBytes)) {
+    while (auto frame = peer.received.next(peer.rank < 0 ? kMostHelloBytes : kMostValueBytes)) {
       handle(peer, std::move(*frame));
       if (!peer.connection.is_open()) return;
     }
@@ -106,7 +97,7 @@ void RendezvousServer::handle(Peer& peer, Frame frame) {
     case FrameKind::put:
       return put(std::move(frame));
     case FrameKind::get:
-      return get(peer, frame.key);
+      return get(peer.rank, frame.key);
     case FrameKind::ping:
       return send(peer, {FrameKind::pong, "", 0, std::to_string(host_time().count())});
     case FrameKind::abort:
@@ -155,7 +146,7 @@ void RendezvousServer::greet(Peer& peer, const Frame& hello) {
     return;
   }
   peer.rank = rank;
-  if (joined() < static_cast<std::size_t>(options_.ranks)) return;
+  if (std::ranges::count_if(peers_, [](const auto& p) { return p->rank >= 0; }) < options_.ranks) return;
   met_ = true;
   send_all({FrameKind::welcome, "", 0, ""});
 }
@@ -169,18 +160,18 @@ void RendezvousServer::put(Frame frame) {
   const std::vector<int> ranks = std::move(wanted->second);
   wanted_.erase(wanted);
   for (const int rank : ranks) {
-    if (const Peer* peer = peer_of(rank)) get(*peer, key);
+    if (peer_of(rank) != nullptr) get(rank, key);
   }
 }
 
-void RendezvousServer::get(const Peer& peer, const std::string& key) {
+void RendezvousServer::get(int rank, const std::string& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) {
-    wanted_[key].push_back(peer.rank);
+    wanted_[key].push_back(rank);
     return;
   }
   const bool last = --found->second.readers == 0;
-  send(*peer_of(peer.rank),
+  send(*peer_of(rank),
        {FrameKind::value, key, 0, last ? std::move(found->second.value) : found->second.value});
   if (last) values_.erase(key);
 }
@@ -194,14 +185,12 @@ void RendezvousServer::lose(Peer& peer) {
   const bool at_work = peer.rank >= 0 && left_.count(peer.rank) == 0;
   peer.connection = {};
   if (!at_work) return;
-  end_run(rank_name(peer.rank) +
-          " is gone: its connection was closed without a reason; its process was ended, "
-          "or its machine or network was lost");
+  end_run(rank_name(peer.rank) + kGone);
 }
 
 void RendezvousServer::ask_all(int origin) {
   if (report_ || ended_) return;
-  report_ = Report{origin, Clock::now() + kAnswerTime, {}};
+  report_ = Report{origin, in_time(kAnswerTime), {}};
   for (const int rank : left_) report_->states[rank] = "has ended";
   send_all({FrameKind::ask, "", 0, ""});
 }
@@ -225,7 +214,7 @@ void RendezvousServer::finish_report() {
 }
 
 void RendezvousServer::check_times() {
-  const auto now = Clock::now();
+  const auto now = Deadline::clock::now();
   if (!met_ && !ended_ && now > meeting_ends_) {
     end_run(missing() + " not come to " + options_.host + ":" + std::to_string(options_.port) + " within " +
             in_seconds(options_.meeting));
@@ -265,16 +254,11 @@ std::string RendezvousServer::missing() const {
   std::string ranks;
   int count = 0;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    if (std::any_of(peers_.begin(), peers_.end(), [&](const auto& p) { return p->rank == rank; })) continue;
+    if (std::ranges::any_of(peers_, [&](const auto& p) { return p->rank == rank; })) continue;
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
     ++count;
   }
   return (count == 1 ? "rank " : "ranks ") + ranks + (count == 1 ? " has" : " have");
-}
-
-std::size_t RendezvousServer::joined() const {
-  return static_cast<std::size_t>(
-      std::count_if(peers_.begin(), peers_.end(), [](const auto& peer) { return peer->rank >= 0; }));
 }
 
 }  // namespace dflop

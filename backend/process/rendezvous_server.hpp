@@ -14,6 +14,11 @@
 
 namespace dflop {
 
+/// This follows the name of a rank whose connection ends.
+inline constexpr const char* kGone =
+    " is gone: its connection was closed without a reason; its process was ended, or its machine or "
+    "network was lost";
+
 /// RendezvousOptions say where the processes of a run meet, and as whom this one comes.
 struct RendezvousOptions {
   std::string host;     ///< of rank 0
@@ -59,7 +64,7 @@ class RendezvousServer {
   void handle(Peer& peer, Frame frame);
   void greet(Peer& peer, const Frame& hello);
   void put(Frame frame);
-  void get(const Peer& peer, const std::string& key);
+  void get(int rank, const std::string& key);
   void leave(int rank);
   void lose(Peer& peer);
   void ask_all(int origin);
@@ -71,7 +76,6 @@ class RendezvousServer {
   void send_all(const Frame& frame);
   Peer* peer_of(int rank);
   std::string missing() const;
-  std::size_t joined() const;
 
   const RendezvousOptions options_;
   const Deadline meeting_ends_;

@@ -1,13 +1,10 @@
-#include "backend/profile/link_bench.hpp"
+#include "backend/profile/profiler.hpp"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <functional>
-#include <numeric>
 #include <string>
 
-#include "backend/rank_threads.hpp"
 #include "core/support/median.hpp"
 #include "costmodel/recorded/link_fit.hpp"
 
@@ -19,50 +16,37 @@ constexpr std::array<std::size_t, 6> kSizes = {1 << 10, 1 << 12, 1 << 14,
 constexpr int kLinkRepeats = 15;
 constexpr int kWarmUps = 3;
 
-ProfileLine line_through(const std::vector<LinkSample>& samples) {
-  const std::optional<LinkFit> fit = fit_link(samples);
-  return fit ? ProfileLine{fit->latency.count(), fit->seconds_per_byte} : ProfileLine{};
-}
-
-/// Calls work(rank) for the first `count` ranks, each in a thread of its own.
-void on_ranks(const std::vector<LinkEnd>& ends, std::size_t count,
-              const std::function<void(std::size_t)>& work) {
-  run_in_threads(
-      count, {[&](std::size_t rank) { ends[rank].device.enter_thread(); }, work,
-              [&](std::size_t rank, const std::string& message) { ends[rank].communicator.abort(message); }});
-}
-
 /// Those who wait for a rank that computes fall asleep where they do not run ahead; waking them belongs to
 /// what they wait for.
-void let_others_fall_asleep(const LinkEnd& end) {
+void let_others_fall_asleep(const Device& device) {
   constexpr std::chrono::milliseconds kAwake{2};
-  if (!end.device.is_synchronous()) return;
+  if (!device.is_synchronous()) return;
   const auto until = std::chrono::steady_clock::now() + kAwake;
   while (std::chrono::steady_clock::now() < until) {
   }
 }
 
-/// A LateRankBench measures from when rank 0, which the others wait for, begins step(rank) until the last
-/// rank has ended it: the median of some. `meet` brings all ranks together.
+/// A LateRankBench measures from when rank 0, which the others wait for, begins step() until the last rank
+/// has ended it: the median of some. `meet` brings all ranks together.
 class LateRankBench {
  public:
-  LateRankBench(const std::vector<LinkEnd>& ends, std::size_t ranks) : ends_(ends), times_(ranks) {}
+  explicit LateRankBench(std::size_t ranks) : times_(ranks) {}
 
   template <typename Meet, typename Step>
-  void run(std::size_t rank, const Meet& meet, const Step& step) {
-    const LinkEnd& end = ends_[rank];
-    const std::unique_ptr<DeviceEvent> begin = end.device.make_event();
-    const std::unique_ptr<DeviceEvent> done = end.device.make_event();
+  void run(const LocalRank& own, const Meet& meet, const Step& step) {
+    const auto rank = static_cast<std::size_t>(own.communicator->rank());
+    const std::unique_ptr<DeviceEvent> begin = own.device->make_event();
+    const std::unique_ptr<DeviceEvent> done = own.device->make_event();
     for (int i = 0; i < kWarmUps + kLinkRepeats; ++i) {
       meet();
-      end.stream.synchronize();
+      own.stream->synchronize();
       if (rank == 0) {
-        let_others_fall_asleep(end);
-        end.stream.record(*begin);
+        let_others_fall_asleep(*own.device);
+        own.stream->record(*begin);
       }
       step();
-      end.stream.record(*done);
-      end.stream.synchronize();
+      own.stream->record(*done);
+      own.stream->synchronize();
       if (i < kWarmUps) continue;
       if (rank == 0) begins_.push_back(begin->time());
       times_[rank].push_back(done->time());
@@ -81,71 +65,68 @@ class LateRankBench {
   }
 
  private:
-  const std::vector<LinkEnd>& ends_;
   std::vector<std::vector<Nanoseconds>> times_;
   std::vector<Nanoseconds> begins_;  // of rank 0
 };
 
-std::unique_ptr<Buffer> zeroed(const LinkEnd& end, std::size_t bytes) {
-  std::unique_ptr<Buffer> buffer = end.device.allocate(bytes);
+std::unique_ptr<Buffer> zeroed(const LocalRank& rank, std::size_t bytes) {
+  std::unique_ptr<Buffer> buffer = rank.device->allocate(bytes);
   const std::vector<std::byte> zeros(bytes);
-  end.stream.copy_to_device(buffer->data(), zeros.data(), bytes);
-  end.stream.synchronize();
+  rank.stream->copy_to_device(buffer->data(), zeros.data(), bytes);
+  rank.stream->synchronize();
   return buffer;
 }
 
-ProfileLine measure_messages(const std::vector<LinkEnd>& ends) {
+/// Returns the line through what the first `count` ranks take for each size. run(bench, rank, data, bytes)
+/// does it as one of them, in a thread of its own.
+template <typename Run>
+ProfileLine line_of(const std::vector<LocalRank>& ranks, std::size_t count, const Run& run) {
   std::vector<LinkSample> samples;
   for (const std::size_t bytes : kSizes) {
-    LateRankBench bench(ends, 2);
-    on_ranks(ends, 2, [&](std::size_t rank) {
-      const LinkEnd& end = ends[rank];
-      const std::unique_ptr<Buffer> buffer = zeroed(end, bytes);
-      const auto send = [&](std::size_t size, const char* what) {
-        end.communicator.send(buffer->data(), size, rank == 0 ? 1 : 0, end.stream, what);
-      };
-      const auto receive = [&](std::size_t size, const char* what) {
-        end.communicator.receive(buffer->data(), size, rank == 0 ? 1 : 0, end.stream, what);
-      };
-      bench.run(
-          rank, [&] { rank == 1 ? send(0, "readiness") : receive(0, "readiness"); },
-          [&] { rank == 0 ? send(bytes, "a measured message") : receive(bytes, "a measured message"); });
-    });
+    LateRankBench bench(count);
+    run_in_threads(
+        count, {[&](std::size_t r) { ranks[r].device->enter_thread(); },
+                [&](std::size_t r) { run(bench, ranks[r], zeroed(ranks[r], bytes)->data(), bytes); },
+                [&](std::size_t r, const std::string& message) { ranks[r].communicator->abort(message); }});
     samples.push_back({static_cast<double>(bytes), Seconds(bench.duration())});
   }
-  return line_through(samples);
+  const std::optional<LinkFit> fit = fit_link(samples);
+  return fit ? ProfileLine{fit->latency.count(), fit->seconds_per_byte} : ProfileLine{};
 }
 
-ProfileLine measure_all_reduce(const std::vector<LinkEnd>& ends, std::size_t ranks, Element element) {
-  RankGroup group{std::vector<std::int32_t>(ranks)};
-  std::iota(group.ranks.begin(), group.ranks.end(), 0);
-  std::vector<LinkSample> samples;
-  for (const std::size_t bytes : kSizes) {
-    LateRankBench bench(ends, ranks);
-    on_ranks(ends, ranks, [&](std::size_t rank) {
-      const LinkEnd& end = ends[rank];
-      const std::unique_ptr<Buffer> buffer = zeroed(end, bytes);
-      const auto sum = [&](std::size_t count) {
-        end.communicator.all_reduce(buffer->data(), count, element, group, end.stream, "a measured sum");
-      };
-      bench.run(
-          rank, [&] { sum(1); }, [&] { sum(bytes / bytes_of(element)); });
-    });
-    samples.push_back({static_cast<double>(bytes), Seconds(bench.duration())});
-  }
-  return line_through(samples);
+ProfileLine measure_messages(const std::vector<LocalRank>& ranks) {
+  return line_of(ranks, 2, [](LateRankBench& bench, const LocalRank& own, void* data, std::size_t bytes) {
+    const bool first = own.communicator->rank() == 0;
+    const auto pass = [&](bool sends, std::size_t size, const char* what) {
+      const int peer = first ? 1 : 0;
+      sends ? own.communicator->send(data, size, peer, *own.stream, what)
+            : own.communicator->receive(data, size, peer, *own.stream, what);
+    };
+    bench.run(
+        own, [&] { pass(!first, 0, "readiness"); }, [&] { pass(first, bytes, "a measured message"); });
+  });
+}
+
+ProfileLine measure_all_reduce(const std::vector<LocalRank>& ranks, std::size_t count, DType element) {
+  const RankGroup group = consecutive_ranks(0, static_cast<int>(count));
+  return line_of(
+      ranks, count, [&](LateRankBench& bench, const LocalRank& own, void* data, std::size_t bytes) {
+        const auto sum = [&](std::size_t values) {
+          own.communicator->all_reduce(data, values, element, group, *own.stream, "a measured sum");
+        };
+        bench.run(
+            own, [&] { sum(1); }, [&] { sum(bytes / bytes_of(element)); });
+      });
 }
 
 }  // namespace
 
-LinkLines measure_links(const std::vector<LinkEnd>& ends, Element element) {
-  LinkLines lines;
-  if (ends.size() < 2) return lines;
-  lines.message = measure_messages(ends);
-  for (std::size_t ranks = 2; ranks <= ends.size(); ranks *= 2) {
-    lines.all_reduce[static_cast<int>(ranks)] = measure_all_reduce(ends, ranks, element);
+void measure_links(const std::vector<LocalRank>& ranks, DType element, ProfileTables& profile) {
+  if (ranks.size() < 2) return;
+  profile.message = measure_messages(ranks);
+  for (std::size_t count = 2; count <= ranks.size(); count *= 2) {
+    profile.all_reduce[static_cast<int>(count)] = measure_all_reduce(ranks, count, element);
   }
-  return lines;
 }
 
 }  // namespace dflop

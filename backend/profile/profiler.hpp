@@ -2,16 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <functional>
 #include <vector>
 
-#include "backend/profile/unit_profiler.hpp"
+#include "backend/model/tensor.hpp"
 #include "backend/world.hpp"
 #include "core/measured/profile.hpp"
 #include "core/model.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
+
+/// A ProfilerProgress is called with what is done and what there is to do.
+using ProfilerProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 struct ProfilerOptions {
   std::uint64_t seed = 1;  ///< of values and of the order of points
@@ -35,5 +38,26 @@ struct ProfilerOptions {
 /// room.
 ProfileTables measure_profile(const ModelSpec& model, World& world, const ProfilerOptions& options,
                               const ProfilerProgress& progress = {});
+
+/// Measures units. `ranks` are the first ones of a run, by rank, in whole tp groups, each in a thread of its
+/// own. The first group measures, its ranks in lockstep, and what its first rank takes is kept, with the
+/// memory that its passes need; the others run units all the while, as ranks of a run share caches and
+/// memory.
+///
+/// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
+/// out those for which it has no time, but two of each unit. Then all points are run round after round, in an
+/// order drawn anew for each, so that drift touches all alike, at least three times and until their mode's
+/// part of the budget is spent; a point's passes are the rounds' mean_without_outliers().
+/// @throws OutOfMemory where a unit's smallest points, or 512 tokens, for which memory is counted, have no
+/// room; what the first rank that failed has thrown
+TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                        const ProfilerOptions& options, const ProfilerProgress& progress = {});
+
+/// Measures messages and all-reduces. `ranks` are all ranks, each of which works in a thread of its own;
+/// `element` is what is summed. Lines, per byte, are fitted to medians of the time from when the last rank
+/// comes, for which the others wait, until all are done: as in a run, where it was computing. With one rank
+/// there are none.
+/// @throws what the first rank that failed has thrown
+void measure_links(const std::vector<LocalRank>& ranks, DType element, ProfileTables& profile);
 
 }  // namespace dflop

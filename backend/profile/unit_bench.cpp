@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "backend/model/synthetic.hpp"
-#include "backend/model/tp_rows.hpp"
 #include "core/error.hpp"
 #include "core/support/random.hpp"
 
@@ -12,7 +10,6 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
-constexpr double kRopeBase = 10'000;
 // This is what a core's own caches hold, several times, and much of its share of the last level: between two
 // passes of a layer a step goes through tens of MB. On a machine with 1 MiB and a share of 16 MiB one rank's
 // steps were predicted 4.7 % too short with 4 MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of
@@ -36,13 +33,6 @@ PackedSequences sequences(const RankContext& rank, std::int64_t tokens, std::int
   PackedRows packed;
   for (std::int64_t t = 0; t < tokens; t += length) packed.add_sequence(length);
   return {rank, packed};
-}
-
-std::array<TransformerLayer, 3> layers(const TransformerSpec& spec, const std::string& name,
-                                       ParameterStore& store, const RankContext& rank) {
-  return {TransformerLayer(spec, Recomputation::none, name, store, rank),
-          TransformerLayer(spec, Recomputation::selective, name, store, rank),
-          TransformerLayer(spec, Recomputation::full, name, store, rank)};
 }
 
 /// Returns numbers in [-0.5, 0.5), as many as are enough that no product sees the same again and again.
@@ -96,13 +86,10 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
     : model_(model),
       rank_(rank),
       values_(random_values(seed)),
-      store_(rank, stage_parameter_list(model, all_units(rank.tp_size()), rank.tp_rank, kPatchValues), 1, 0,
-             seed),
+      store_(rank, stage_parameter_list(model, all_units(rank.tp_size()), rank.tp_rank), 1, 0, seed),
       patches_(store_, rank),
-      encoder_(layers(model.encoder, "encoder.layers.0", store_, rank)),
       connector_(model, store_, rank),
       embedding_(store_, rank),
-      llm_(layers(model.llm, "llm.layers.0", store_, rank)),
       head_(store_, rank),
       loss_(rank, 1, 1),
       other_(rank, 1, kColdValues),
@@ -121,16 +108,8 @@ Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   Tensor tensor(rank_, rows, columns);
   std::vector<float> all(static_cast<std::size_t>(rows * columns));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
-  upload(rank_, tensor.view().data, element_of(rank_.kernels.dtype()), std::span<const float>(all));
+  upload(rank_, tensor.view().data, rank_.kernels.dtype(), std::span<const float>(all));
   return tensor;
-}
-
-Tensor UnitBench::random_held(std::int64_t rows, std::int64_t columns) {
-  return random_tensor(held_rows(rank_, rows), columns);
-}
-
-void UnitBench::forget() {
-  rank_.kernels.zero(Sums(other_));
 }
 
 /// Has one rank of a tp group flush, as the cache is the device's; the others' streams wait until it is done,
@@ -139,7 +118,7 @@ void UnitBench::flush() {
   if (!flushes_) return;
   rank_.kernels.zero(Sums(flushed_));
   if (rank_.tp_size() == 1) return;
-  rank_.communicator.all_reduce(meeting_.view().data, 1, sum_element_of(rank_.kernels.dtype()), rank_.tp,
+  rank_.communicator.all_reduce(meeting_.view().data, 1, sum_type_of(rank_.kernels.dtype()), rank_.tp,
                                 rank_.compute, "the begin of a pass");
 }
 
@@ -209,22 +188,22 @@ UnitBench::Passes<PatchTape> UnitBench::patches(std::int64_t tokens) {
           nullptr, [this](PatchTape& tape) { patches_.backward_weight(tape); }};
 }
 
-UnitBench::Passes<LayerTape> UnitBench::layer(const TransformerLayer& layer, const TransformerSpec& spec,
-                                              std::int64_t tokens, std::int64_t length) {
-  const auto packed = std::make_shared<PackedSequences>(sequences(rank_, tokens, length));
+UnitBench::Passes<LayerTape> UnitBench::layer(const std::string& module, const TransformerSpec& spec,
+                                              Recomputation mode, std::int64_t tokens) {
+  const auto one = std::make_shared<const TransformerLayer>(spec, mode, module + ".layers.0", store_, rank_);
+  const auto packed = std::make_shared<PackedSequences>(sequences(rank_, tokens, kShortLength));
   return {[this, tokens, &spec] { return random_held(tokens, spec.hidden); },
-          [&layer, packed](Tensor& x, LayerTape& tape) { return layer.forward(std::move(x), *packed, tape); },
+          [one, packed](Tensor& x, LayerTape& tape) { return one->forward(std::move(x), *packed, tape); },
           [this, tokens, &spec](LayerTape&) { return random_held(tokens, spec.hidden); },
-          [&layer, packed](Tensor& d_out, LayerTape& tape) {
-            return layer.backward_input(std::move(d_out), *packed, tape);
+          [one, packed](Tensor& d_out, LayerTape& tape) {
+            return one->backward_input(std::move(d_out), *packed, tape);
           },
-          [&layer](LayerTape& tape) { layer.backward_weight(tape); }};
+          [one](LayerTape& tape) { one->backward_weight(tape); }};
 }
 
 UnitBench::Passes<UnitBench::AttentionTape> UnitBench::attention(const TransformerSpec& spec,
                                                                  std::int64_t tokens, std::int64_t length) {
-  const int tp = rank_.tp_size();
-  const AttentionShape shape{spec.heads / tp, spec.kv_heads / tp, spec.head_dim, spec.causal};
+  const AttentionShape shape = attention_shape(spec, rank_);
   const auto packed = std::make_shared<PackedSequences>(sequences(rank_, tokens, length));
   return {[this, tokens, shape] { return random_tensor(tokens, shape.qkv_columns()); },
           [this, tokens, shape, packed](Tensor& x, AttentionTape& tape) {
@@ -282,7 +261,7 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
     case ProfileUnit::patches:
       return time(patches(tokens), tokens);
     case ProfileUnit::encoder_linear:
-      return run_linear(encoder_, model_.encoder, tokens);
+      return run_linear("encoder", model_.encoder, tokens);
     case ProfileUnit::encoder_attention:
       return time(attention(model_.encoder, tokens, length), tokens, length);
     case ProfileUnit::connector:
@@ -290,7 +269,7 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
     case ProfileUnit::embedding:
       return time(embedding(tokens), tokens);
     case ProfileUnit::llm_linear:
-      return run_linear(llm_, model_.llm, tokens);
+      return run_linear("llm", model_.llm, tokens);
     case ProfileUnit::llm_attention:
       return time(attention(model_.llm, tokens, length), tokens, length);
     case ProfileUnit::head:
@@ -299,10 +278,10 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
   throw Error(ErrorKind::internal, "a unit that is none");
 }
 
-ProfilePoint UnitBench::run_linear(const Layers& layers, const TransformerSpec& spec, std::int64_t tokens) {
+ProfilePoint UnitBench::run_linear(const std::string& module, const TransformerSpec& spec,
+                                   std::int64_t tokens) {
   const auto run_layer = [&](Recomputation mode) {
-    const TransformerLayer& one = layers[static_cast<std::size_t>(mode)];
-    return time(layer(one, spec, tokens, kShortLength), tokens, kShortLength);
+    return time(layer(module, spec, mode, tokens), tokens, kShortLength);
   };
   const ProfilePoint whole = run_layer(Recomputation::none);
   const ProfilePoint full = run_layer(Recomputation::full);
@@ -314,25 +293,23 @@ ProfilePoint UnitBench::run_linear(const Layers& layers, const TransformerSpec& 
 }
 
 void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
-  const auto set = [&](auto place, const Memory& memory) {
-    place(profile.activation) = memory.kept;
-    place(profile.forward_buffers) = memory.forward;
-    place(profile.backward_buffers) = memory.backward;
+  const auto set = [&](auto part, const Memory& memory) {
+    std::invoke(part, profile.activation) = memory.kept;
+    std::invoke(part, profile.forward_buffers) = memory.forward;
+    std::invoke(part, profile.backward_buffers) = memory.backward;
   };
-  const auto layer_memory = [&](const TransformerLayer& one, const TransformerSpec& spec) {
-    return memory_of(layer(one, spec, tokens, kShortLength), tokens);
-  };
-  for (std::size_t mode = 0; mode < 3; ++mode) {
-    set([mode](BytesPerToken& b) -> double& { return b.encoder_layer[mode]; },
-        layer_memory(encoder_[mode], model_.encoder));
-    set([mode](BytesPerToken& b) -> double& { return b.llm_layer[mode]; },
-        layer_memory(llm_[mode], model_.llm));
+  for (const Recomputation mode : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+    const auto place = static_cast<std::size_t>(mode);
+    set([place](BytesPerToken& b) -> double& { return b.encoder_layer[place]; },
+        memory_of(layer("encoder", model_.encoder, mode, tokens), tokens));
+    set([place](BytesPerToken& b) -> double& { return b.llm_layer[place]; },
+        memory_of(layer("llm", model_.llm, mode, tokens), tokens));
   }
   const std::int64_t merged = round_up(tokens, model_.connector.merge);
-  set([](BytesPerToken& b) -> double& { return b.patches; }, memory_of(patches(tokens), tokens));
-  set([](BytesPerToken& b) -> double& { return b.connector; }, memory_of(connector(merged), merged));
-  set([](BytesPerToken& b) -> double& { return b.embedding; }, memory_of(embedding(tokens), tokens));
-  set([](BytesPerToken& b) -> double& { return b.head; }, memory_of(head(tokens), tokens));
+  set(&BytesPerToken::patches, memory_of(patches(tokens), tokens));
+  set(&BytesPerToken::connector, memory_of(connector(merged), merged));
+  set(&BytesPerToken::embedding, memory_of(embedding(tokens), tokens));
+  set(&BytesPerToken::head, memory_of(head(tokens), tokens));
 }
 
 }  // namespace dflop

@@ -1,15 +1,13 @@
 // A UnitBench runs single parts of a model on one rank, and says what each pass took and what it keeps.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "backend/model/connector.hpp"
-#include "backend/model/embeddings.hpp"
-#include "backend/model/lm_head.hpp"
+#include "backend/model/ends.hpp"
 #include "backend/model/transformer_layer.hpp"
 #include "core/measured/profile.hpp"
 
@@ -36,16 +34,16 @@ class UnitBench {
   void measure_memory(std::int64_t tokens, TpProfile& profile);
 
  private:
-  using Layers = std::array<TransformerLayer, 3>;  // by Recomputation
-
   /// Lets caches hold something else, as they do where a run comes to a pass: since the same layer was last
   /// at work the others of its rank have been. What a pass gets from the one before it is made afterwards.
-  void forget();
+  void forget() { rank_.kernels.zero(Sums(other_)); }
   /// Flushes the device's cache, where it has one, before a pass.
   void flush();
   Tensor random_tensor(std::int64_t rows, std::int64_t columns);
   /// Returns what the rank holds of so many rows between the regions of tensor parallelism.
-  Tensor random_held(std::int64_t rows, std::int64_t columns);
+  Tensor random_held(std::int64_t rows, std::int64_t columns) {
+    return random_tensor(held_rows(rank_, rows), columns);
+  }
   template <typename Work>
   double timed(const Work& work);
   /// Passes are the forward and backward of one unit, and what goes into them, which is not measured. A
@@ -64,8 +62,9 @@ class UnitBench {
     SumTensor statistics;
   };
   Passes<PatchTape> patches(std::int64_t tokens);
-  Passes<LayerTape> layer(const TransformerLayer& layer, const TransformerSpec& spec, std::int64_t tokens,
-                          std::int64_t length);
+  /// Returns the passes of a layer of "encoder" or "llm" on short sequences.
+  Passes<LayerTape> layer(const std::string& module, const TransformerSpec& spec, Recomputation mode,
+                          std::int64_t tokens);
   Passes<AttentionTape> attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length);
   Passes<ConnectorTape> connector(std::int64_t tokens);
   Passes<TokenTape> embedding(std::int64_t tokens);
@@ -73,7 +72,7 @@ class UnitBench {
 
   template <typename Tape>
   ProfilePoint time(const Passes<Tape>& passes, std::int64_t tokens, std::int64_t length = 0);
-  ProfilePoint run_linear(const Layers& layers, const TransformerSpec& spec, std::int64_t tokens);
+  ProfilePoint run_linear(const std::string& module, const TransformerSpec& spec, std::int64_t tokens);
 
   /// Memory says what passes keep, and need while they run, in bytes a token.
   struct Memory {
@@ -89,10 +88,8 @@ class UnitBench {
   std::vector<float> values_;
   ParameterStore store_;
   PatchEmbedding patches_;
-  Layers encoder_;
   Connector connector_;
   TokenEmbedding embedding_;
-  Layers llm_;
   LmHead head_;
   SumTensor loss_;
   SumTensor other_;

@@ -1,15 +1,14 @@
-#include "backend/profile/unit_profiler.hpp"
+#include "backend/profile/profiler.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <numeric>
 #include <span>
 #include <utility>
 
-#include "backend/model/tp_rows.hpp"
 #include "backend/profile/unit_bench.hpp"
-#include "backend/rank_threads.hpp"
 #include "core/support/clock.hpp"
 #include "core/support/median.hpp"
 #include "core/support/random.hpp"
@@ -25,29 +24,24 @@ constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of b
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
 
-/// Samples are a point and what its rounds took.
+/// Samples are a point and what its rounds took, which have a recomputation all or none.
 struct Samples {
   ProfileUnit unit;
   std::int64_t tokens = 0;
   std::int64_t length = 0;
-  std::vector<double> forward;
-  std::vector<double> backward_input;
-  std::vector<double> backward_weight;
-  std::vector<double> recompute;
+  std::vector<ProfilePoint> rounds;
 
-  void add(const ProfilePoint& point) {
-    forward.push_back(point.forward_s);
-    backward_input.push_back(point.backward_input_s);
-    backward_weight.push_back(point.backward_weight_s);
-    if (point.recompute_s) recompute.push_back(*point.recompute_s);
-  }
   /// A difference of two short times may come out below zero.
   ProfilePoint point() const {
-    const auto middle = [](const std::vector<double>& times) {
+    const auto middle = [&](auto time) {
+      std::vector<double> times;
+      for (const ProfilePoint& round : rounds) times.push_back(time(round));
       return std::max(0.0, mean_without_outliers(times));
     };
-    ProfilePoint point{tokens, length, middle(forward), middle(backward_input), middle(backward_weight)};
-    if (!recompute.empty()) point.recompute_s = middle(recompute);
+    ProfilePoint point{tokens, length, middle(std::mem_fn(&ProfilePoint::forward_s)),
+                       middle(std::mem_fn(&ProfilePoint::backward_input_s)),
+                       middle(std::mem_fn(&ProfilePoint::backward_weight_s))};
+    if (rounds.front().recompute_s) point.recompute_s = middle([](const auto& r) { return *r.recompute_s; });
     return point;
   }
 };
@@ -60,7 +54,7 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
       const auto unit = static_cast<ProfileUnit>(u);
       std::int64_t tokens = is_attention(unit) ? std::max(x, kAttentionTokens) : x;
       if (unit == ProfileUnit::connector) tokens = round_up(tokens, model.connector.merge);
-      points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}, {}, {}, {}});
+      points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}});
     }
   }
   return points;
@@ -69,10 +63,11 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
 /// A UnitProfiler is one of the ranks that run units.
 class UnitProfiler {
  public:
-  UnitProfiler(const ModelSpec& model, const UnitProfilerOptions& options, const RankContext& rank,
+  UnitProfiler(const ModelSpec& model, const ProfilerOptions& options, const RankContext& rank,
                BenchRole role)
       : model_(model),
         options_(options),
+        budget_(options.budget / static_cast<double>(options.modes.size())),
         rank_(rank),
         bench_(model, options.seed, rank, role),
         vote_(rank, 1, 1) {}
@@ -108,7 +103,7 @@ class UnitProfiler {
   bool agree(bool own) {
     if (rank_.tp_size() == 1) return own;
     const std::array<float, 1> said{rank_.tp_rank == 0 && own ? 1.0F : 0.0F};
-    const Element element = sum_element_of(rank_.kernels.dtype());
+    const DType element = sum_type_of(rank_.kernels.dtype());
     upload(rank_, vote_.view().data, element, std::span<const float>(said));
     rank_.communicator.all_reduce(vote_.view().data, 1, element, rank_.tp, rank_.compute,
                                   "whether to measure on");
@@ -117,14 +112,14 @@ class UnitProfiler {
 
   void tell(const ProfilerProgress& progress) const {
     if (!progress) return;
-    const double part = std::min(1.0, watch_.elapsed() / options_.budget);
+    const double part = std::min(1.0, watch_.elapsed() / budget_);
     progress(static_cast<std::int64_t>(100 * part), 100);
   }
 
   /// Runs the points once, which warms up, and keeps those for which there is time.
   std::vector<Samples> points_within(std::vector<Samples> points, const ProfilerProgress& progress) {
     constexpr double kGrowth = 4;  // of attention, from one point to the next
-    const Seconds budget = kFirstPass * options_.budget;
+    const Seconds budget = kFirstPass * budget_;
     std::array<Seconds, kProfileUnits> last{};
     std::vector<Samples> kept;
     for (Samples& point : points) {
@@ -146,12 +141,12 @@ class UnitProfiler {
     std::iota(order.begin(), order.end(), std::size_t{0});
     Seconds round{0};
     for (int done = 0; done < kMostRounds; ++done) {
-      if (!agree(done < kLeastRounds || watch_.elapsed() + round <= options_.budget)) break;
+      if (!agree(done < kLeastRounds || watch_.elapsed() + round <= budget_)) break;
       const Seconds begin = watch_.elapsed();
       random.shuffle(std::span(order));
       for (const std::size_t i : order) {
         agree(true);  // so that all begin together
-        points[i].add(bench_.run(points[i].unit, points[i].tokens, points[i].length));
+        points[i].rounds.push_back(bench_.run(points[i].unit, points[i].tokens, points[i].length));
         tell(progress);
       }
       round = watch_.elapsed() - begin;
@@ -159,7 +154,8 @@ class UnitProfiler {
   }
 
   const ModelSpec& model_;
-  const UnitProfilerOptions& options_;
+  const ProfilerOptions& options_;
+  Seconds budget_;  // of this mode
   const RankContext& rank_;
   UnitBench bench_;
   SumTensor vote_;
@@ -169,7 +165,7 @@ class UnitProfiler {
 }  // namespace
 
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
-                        const UnitProfilerOptions& options, const ProfilerProgress& progress) {
+                        const ProfilerOptions& options, const ProfilerProgress& progress) {
   TpProfile first;
   std::atomic<bool> done = false;
   const auto run = [&](std::size_t r) {

@@ -2,29 +2,13 @@
 
 #include <algorithm>
 #include <exception>
-#include <thread>
 
-#include "backend/model/live_checks.hpp"
-#include "backend/rank_threads.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "backend/run/live_timeline.hpp"
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
 
 namespace dflop {
-
-/// A Rank is one rank of this process with all that is its own.
-struct LiveExecutor::Rank {
-  int rank;
-  std::size_t group;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<ComputeTurn> turn;
-  std::unique_ptr<DeviceStream> stream;
-  std::unique_ptr<Kernels> kernels;
-  std::unique_ptr<RankContext> context;
-  std::unique_ptr<LiveRank> live;
-};
-
 namespace {
 
 std::size_t group_of(const Program& layout, int rank) {
@@ -59,7 +43,8 @@ std::vector<std::size_t> first_groups(const Program& layout) {
   return groups;
 }
 
-/// Joins the next rank's record, of a group of which the first rank does the same and came before it.
+/// Joins the next rank's record, as step() writes it, of a group of which the first rank does the same
+/// and came before it.
 void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader, double& loss) {
   const auto group = reader.get<std::size_t>();
   const bool first = reader.get<int>() == 0;
@@ -78,6 +63,29 @@ void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReade
 
 }  // namespace
 
+/// A Rank is one rank of this process with all that is its own.
+struct LiveExecutor::Rank {
+  Rank(const LiveExecutor& of, const Program& layout, int number, DType dtype)
+      : rank(number),
+        group(group_of(layout, number)),
+        parts(of.world_, number, dtype),
+        context(context_in(layout.groups[group], of.plan_.sequence_parallel)),
+        turn(of.world_.make_turn(number, context.tp)),
+        live(of.plan_, of.model_, layout, group, of.seed_, context, turn.get()) {}
+
+  RankContext context_in(const Group& own, bool sequence_parallel) const {
+    return context_of(parts, consecutive_ranks(own.first_rank, own.ranks), rank - own.first_rank,
+                      sequence_parallel);
+  }
+
+  int rank;
+  std::size_t group;
+  LocalRank parts;
+  RankContext context;
+  std::unique_ptr<ComputeTurn> turn;
+  LiveRank live;
+};
+
 LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options)
     : plan_(plan), model_(model), world_(world), seed_(options.seed) {
   if (world.ranks() != plan.ranks()) {
@@ -89,67 +97,27 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& worl
   stages_ = layout.stages;
   first_groups_ = first_groups(layout);
   try {
-    make_ranks(layout, options.dtype);
+    for (const int rank : world.local_ranks()) {
+      ranks_.push_back(std::make_unique<Rank>(*this, layout, rank, options.dtype));
+    }
   } catch (const std::exception& error) {
     world.abort(error.what());  // or the others would wait for this process's ranks
     throw;
   }
 }
 
-void LiveExecutor::make_ranks(const Program& layout, DType dtype) {
-  for (const int r : world_.local_ranks()) {
-    auto rank = std::make_unique<Rank>();
-    rank->rank = r;
-    rank->group = group_of(layout, r);
-    const Group& group = layout.groups[rank->group];
-    RankGroup tp;
-    for (int t = 0; t < group.ranks; ++t) tp.ranks.push_back(group.first_rank + t);
-    const int tp_rank = r - group.first_rank;
-    rank->device = world_.make_device(r);
-    rank->communicator = world_.make_communicator(r);
-    rank->turn = world_.make_turn(r, tp);
-    rank->stream = rank->device->make_stream();
-    rank->kernels = rank->device->make_kernels(*rank->stream, dtype);
-    rank->context =
-        std::make_unique<RankContext>(RankContext{*rank->device, *rank->stream, *rank->kernels,
-                                                  *rank->communicator, tp, tp_rank, plan_.sequence_parallel});
-    rank->live = std::make_unique<LiveRank>(plan_, model_, layout, rank->group, seed_, *rank->context,
-                                            rank->turn.get());
-    ranks_.push_back(std::move(rank));
-  }
-}
-
 LiveExecutor::~LiveExecutor() = default;
-
-/// Writes one rank's part of joined(), on the clock of the leading process.
-void LiveExecutor::add_record(ByteWriter& writer, const Rank& rank, LiveRankResult result,
-                              Nanoseconds offset) {
-  for (LiveSpan& span : result.spans) {
-    span.start += offset;
-    span.end += offset;
-    span.arrival += offset;
-  }
-  writer.add(rank.group);
-  writer.add(rank.context->tp_rank);
-  writer.add(result.loss);
-  writer.add(rank.live->model_state());
-  writer.add(result.spans);
-}
 
 Timeline LiveExecutor::run(const Iteration& iteration, Detail detail) const {
   StepOptions options;
   options.optimizer.learning_rate = 0;
-  Timeline timeline = run_ranks(iteration, options).timeline;
+  Timeline timeline = step(iteration, options).timeline;
   if (detail == Detail::usage) {
     timeline.spans.clear();
     timeline.memory.clear();
     timeline.works.clear();
   }
   return timeline;
-}
-
-LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) {
-  return run_ranks(iteration, options);
 }
 
 void LiveExecutor::require_own(const Iteration& iteration, const StepOptions& options) const {
@@ -162,24 +130,31 @@ void LiveExecutor::require_own(const Iteration& iteration, const StepOptions& op
   }
 }
 
-LiveResult LiveExecutor::run_ranks(const Iteration& iteration, const StepOptions& options) const {
+LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) const {
   require_own(iteration, options);
   const std::lock_guard turn(turn_);
   const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, seed_);
   const LiveStep step{iteration.program, content, options};
   std::vector<LiveRankResult> results(ranks_.size());
   run_in_threads(ranks_.size(), {[&](std::size_t i) {
-                                   ranks_[i]->device->enter_thread();
-                                   ranks_[i]->live->prepare(step);
+                                   ranks_[i]->parts.device->enter_thread();
+                                   ranks_[i]->live.prepare(step);
                                  },
-                                 [&](std::size_t i) { results[i] = ranks_[i]->live->run(step); },
+                                 [&](std::size_t i) { results[i] = ranks_[i]->live.run(step); },
                                  [&](std::size_t i, const std::string& message) {
-                                   ranks_[i]->communicator->abort(message);
+                                   ranks_[i]->parts.communicator->abort(message);
                                  }});
   ByteWriter own;
-  const Nanoseconds offset = world_.clock_offset();
+  const Nanoseconds offset = world_.clock_offset();  // to the clock of the leading process
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    add_record(own, *ranks_[i], std::move(results[i]), offset);
+    for (LiveSpan& span : results[i].spans) {
+      for (Nanoseconds* time : {&span.start, &span.end, &span.arrival}) *time += offset;
+    }
+    own.add(ranks_[i]->group);
+    own.add(ranks_[i]->context.tp_rank);
+    own.add(results[i].loss);
+    own.add(ranks_[i]->live.model_state());
+    own.add(results[i].spans);
   }
   return joined(step.program, world_.gather(own.take()));
 }
@@ -199,7 +174,7 @@ LiveResult LiveExecutor::joined(const Program& program, const std::vector<std::s
 
 Bytes LiveExecutor::in_use(int rank) const {
   for (const auto& local : ranks_) {
-    if (local->rank == rank) return local->device->in_use();
+    if (local->rank == rank) return local->parts.device->in_use();
   }
   throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " is not of this process");
 }
@@ -207,14 +182,14 @@ Bytes LiveExecutor::in_use(int rank) const {
 WholeTensors LiveExecutor::read(ParameterStore::Kind which) {
   ByteWriter own;
   for (const auto& rank : ranks_) {
-    for (std::size_t s = 0; s < rank->live->stages(); ++s) {
-      ParameterStore& store = rank->live->module(s).parameters();
-      const bool first = first_groups_[static_cast<std::size_t>(rank->live->stage_index(s))] == rank->group;
+    for (const LiveRank::HeldStage& stage : rank->live.stages()) {
+      ParameterStore& store = stage.module->parameters();
+      const bool first = first_groups_[static_cast<std::size_t>(stage.stage)] == rank->group;
       if (!first && store.holds_all(which)) continue;  // copies of what the first group has
       for (const Parameter& parameter : store.list()) {
         const Range held = store.held(parameter, which);
         if (held.size() == 0) continue;
-        add_part(own, parameter, held, store.read(*rank->context, parameter, which));
+        add_part(own, parameter, held, store.read(rank->context, parameter, which));
       }
     }
   }
@@ -224,19 +199,19 @@ WholeTensors LiveExecutor::read(ParameterStore::Kind which) {
 }
 
 void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors) {
-  if (world_.local_ranks().size() == static_cast<std::size_t>(world_.ranks())) return set(which, tensors);
-  set(which, whole_tensors(world_.broadcast(world_.leads() ? to_bytes(tensors) : "")));
-}
-
-void LiveExecutor::set(ParameterStore::Kind which, const WholeTensors& tensors) {
+  const bool alone = world_.local_ranks().size() == static_cast<std::size_t>(world_.ranks());
+  WholeTensors sent;
+  if (!alone) merge_parts(world_.broadcast(world_.leads() ? to_bytes(tensors) : ""), sent);
+  const WholeTensors& all = alone ? tensors : sent;
   for (const auto& rank : ranks_) {
-    for (std::size_t s = 0; s < rank->live->stages(); ++s) {
-      ParameterStore& store = rank->live->module(s).parameters();
+    for (const LiveRank::HeldStage& stage : rank->live.stages()) {
+      ParameterStore& store = stage.module->parameters();
       for (const Parameter& parameter : store.list()) {
-        const auto found = tensors.find(parameter.name);
-        if (found == tensors.end())
+        const auto found = all.find(parameter.name);
+        if (found == all.end()) {
           throw Error(ErrorKind::input, "tensor '" + parameter.name + "' is missing");
-        store.write(*rank->context, parameter, which, part_of(found->second, parameter));
+        }
+        store.write(rank->context, parameter, which, part_of(found->second, parameter));
       }
     }
   }

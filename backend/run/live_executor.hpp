@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/model/tensor_parts.hpp"
 #include "backend/run/live_rank.hpp"
 #include "backend/world.hpp"
 #include "core/iteration/executor.hpp"
@@ -45,7 +44,7 @@ class LiveExecutor final : public Executor {
   /// Runs a training step. The timeline has its spans.
   /// @throws Error (internal) for an iteration of another plan, else what the first rank that failed has
   /// thrown; the run cannot be gone on with then.
-  LiveResult step(const Iteration& iteration, const StepOptions& options);
+  LiveResult step(const Iteration& iteration, const StepOptions& options) const;
 
   /// Returns the device memory that a rank of this process holds now: between two runs, what it keeps from
   /// one to the next. @throws Error (internal) for another process's rank.
@@ -61,12 +60,8 @@ class LiveExecutor final : public Executor {
  private:
   struct Rank;
 
-  void make_ranks(const Program& layout, DType dtype);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
-  LiveResult run_ranks(const Iteration& iteration, const StepOptions& options) const;
-  static void add_record(ByteWriter& writer, const Rank& rank, LiveRankResult result, Nanoseconds offset);
   LiveResult joined(const Program& program, const std::vector<std::string>& processes) const;
-  void set(ParameterStore::Kind which, const WholeTensors& tensors);
 
   const Plan& plan_;
   const ModelSpec& model_;

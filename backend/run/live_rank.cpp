@@ -6,7 +6,6 @@
 #include <string>
 #include <thread>
 
-#include "backend/run/routes.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -32,9 +31,9 @@ Range part_of(const std::vector<std::int64_t>& sizes, std::int32_t part) {
 }
 
 /// Returns the collective in which a group reduces the gradients of a stage; none with one dp rank.
-const Collective* reduction_of(const Program& program, std::span<const Instruction> instructions, int stage) {
-  for (const Instruction& i : instructions) {
-    if ((i.op == Op::all_reduce || i.op == Op::all_reduce_wait) && i.stage == stage) {
+const Collective* reduction_of(const Program& program, std::size_t group, int stage) {
+  for (const Instruction& i : instructions_of(program, group)) {
+    if (has_sum_after(i.op) && i.stage == stage) {
       return &program.collectives[static_cast<std::size_t>(i.index)];
     }
   }
@@ -52,10 +51,10 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
       turn_(turn),
       loss_(rank, 1, 1) {
   const std::vector<StagePlace> places = stage_places(layout.stages);
-  for (const Instruction& instruction : instructions(layout)) {
+  for (const Instruction& instruction : instructions_of(layout, group_)) {
     if (instruction.op != Op::optimizer_step) continue;
     const StagePlace& place = places[instruction.stage];
-    const Collective* reduction = reduction_of(layout, instructions(layout), instruction.stage);
+    const Collective* reduction = reduction_of(layout, group_, instruction.stage);
     int shards = 1;
     int shard = 0;
     if (plan.zero1 && reduction != nullptr) {
@@ -67,12 +66,6 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
     stages_.push_back(
         {instruction.stage, shards, std::make_unique<StageModule>(model, place, shards, shard, seed, rank)});
   }
-}
-
-std::span<const Instruction> LiveRank::instructions(const Program& program) const {
-  const Group& group = program.groups[group_];
-  return std::span(program.instructions)
-      .subspan(static_cast<std::size_t>(group.begin), static_cast<std::size_t>(group.end - group.begin));
 }
 
 ModelState LiveRank::model_state() const {
@@ -114,13 +107,13 @@ void LiveRank::prepare(const LiveStep& step) {
   arrivals_.clear();
   incoming_ = IncomingMessages(step.program, group_);
   std::map<std::pair<int, int>, bool> turned;
-  for (const Instruction& i : instructions(step.program)) {
+  for (const Instruction& i : instructions_of(step.program, group_)) {
     const std::pair<int, int> key{i.stage, i.microbatch};
     if (i.op == Op::forward) slots_[key].input = input_of(step, i.stage, i.microbatch);
     if (makes_input_gradient(i.op)) turned[key] = true;
     if (makes_weight_gradient(i.op)) ++weights_left_[i.stage];
     if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
-    if (i.op == Op::all_reduce || i.op == Op::all_reduce_wait) ++pieces_[i.stage].count;
+    if (has_sum_after(i.op)) ++pieces_[i.stage].count;
   }
   for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   rank_.kernels.zero(Sums(loss_));
@@ -131,7 +124,7 @@ void LiveRank::prepare(const LiveStep& step) {
 /// are read when all is done.
 LiveRankResult LiveRank::run(const LiveStep& step) {
   std::vector<Note> notes;
-  for (const Instruction& instruction : instructions(step.program)) {
+  for (const Instruction& instruction : instructions_of(step.program, group_)) {
     notes.push_back(run_noted(step, instruction));
     notes.back().span.instruction = static_cast<std::int32_t>(notes.size() - 1);
   }
@@ -139,11 +132,11 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
   LiveRankResult result;
   Nanoseconds last_end{0};
   for (std::size_t i = 0; i < notes.size(); ++i) {
-    read_times(notes[i], is_send(instructions(step.program)[i].op), last_end);
+    read_times(notes[i], is_send(instructions_of(step.program, group_)[i].op), last_end);
     last_end = notes[i].span.end;
     result.spans.push_back(notes[i].span);
   }
-  result.loss = download(rank_, loss_.view().data, sum_element_of(rank_.kernels.dtype()), 1).front();
+  result.loss = download(rank_, loss_.view().data, sum_type_of(rank_.kernels.dtype()), 1).front();
   slots_.clear();
   arrivals_.clear();
   return result;
@@ -155,7 +148,10 @@ LiveRank::Note LiveRank::run_noted(const LiveStep& step, const Instruction& inst
   note.end = rank_.device.make_event();
   rank_.device.reset_most_in_use();
   note.span.in_use_before = rank_.device.in_use();
-  if (is_compute(instruction.op) || instruction.op == Op::optimizer_step) note.turn_began = begin_turn();
+  if (turn_ != nullptr && (is_compute(instruction.op) || instruction.op == Op::optimizer_step)) {
+    note.turn_began = turn_->begin();
+    in_turn_ = true;
+  }
   rank_.compute.record(*note.start);
   run(step, instruction, note);
   delay(step, instruction);
@@ -226,21 +222,30 @@ void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbo
   (activations ? next->second.in : next->second.d_out) = std::move(made);
 }
 
+/// Returns a stage's input, or the gradient of its output, with memory for what arrives there.
+Tensor& LiveRank::arriving(Slot& slot, const StageModule& module, bool activations) const {
+  Tensor& into = activations ? slot.in : slot.d_out;
+  if (into.empty()) {
+    into = activations ? Tensor(rank_, module.input_rows(slot.input), module.input_columns())
+                       : Tensor(rank_, module.output_rows(slot.input), module.output_columns());
+  }
+  return into;
+}
+
 void LiveRank::forward(const Instruction& instruction) {
   Slot& s = slot(instruction);
   const StageModule& module = *held(instruction.stage).module;
-  if (s.in.empty()) s.in = Tensor(rank_, module.input_rows(s.input), module.input_columns());
-  s.out = module.forward(std::move(s.in), s.input, loss_, s.tape);
+  s.out = module.forward(std::move(arriving(s, module, true)), s.input, loss_, s.tape);
   pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);
 }
 
 void LiveRank::backward(const Instruction& instruction) {
   Slot& s = slot(instruction);
   const StageModule& module = *held(instruction.stage).module;
-  if (s.d_out.empty()) s.d_out = Tensor(rank_, module.output_rows(s.input), module.output_columns());
   const bool whole = instruction.op == Op::backward;
+  Tensor& d_out = arriving(s, module, false);
   s.d_in =
-      whole ? module.backward(std::move(s.d_out), s.tape) : module.backward_input(std::move(s.d_out), s.tape);
+      whole ? module.backward(std::move(d_out), s.tape) : module.backward_input(std::move(d_out), s.tape);
   s.turned_back = true;
   pass_on(instruction, s.d_in, instruction.stage - 1, s.gradient_sends, false);
   if (whole) count_weights(instruction.stage);
@@ -301,12 +306,7 @@ void LiveRank::take(const LiveStep& step, std::int32_t index) {
   const Message& message = step.program.messages[static_cast<std::size_t>(index)];
   const auto& [instruction, activations] = incoming_.at(index);
   Slot& s = slot(instruction);
-  const StageModule& module = *held(instruction.stage).module;
-  Tensor& into = activations ? s.in : s.d_out;
-  if (into.empty()) {
-    into = activations ? Tensor(rank_, module.input_rows(s.input), module.input_columns())
-                       : Tensor(rank_, module.output_rows(s.input), module.output_columns());
-  }
+  Tensor& into = arriving(s, *held(instruction.stage).module, activations);
   const Range rows = rows_with(step, message, s, instruction.stage, activations);
   const Matrix part = rows_of(rank_, Matrix(into), rows.begin, rows.size());
   const Group& peer = step.program.groups[static_cast<std::size_t>(message.source)];
@@ -334,17 +334,10 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arri
   ++pieces.done;
   const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
   rank_.communicator.all_reduce(static_cast<std::byte*>(all.data) + static_cast<std::size_t>(begin) * width,
-                                static_cast<std::size_t>(end - begin), sum_element_of(rank_.kernels.dtype()),
+                                static_cast<std::size_t>(end - begin), sum_type_of(rank_.kernels.dtype()),
                                 ranks_of(step.program, collective), rank_.compute,
                                 "gradients of stage " + std::to_string(instruction.stage));
   arrival = rank_.communicator.arrival();
-}
-
-std::optional<Nanoseconds> LiveRank::begin_turn() {
-  if (turn_ == nullptr) return std::nullopt;
-  const Nanoseconds began = turn_->begin();
-  in_turn_ = true;
-  return began;
 }
 
 void LiveRank::end_turn() {
@@ -359,7 +352,7 @@ void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, No
   ParameterStore& store = stage.module->parameters();
   store.step(rank_, step.options.optimizer);
   if (stage.shards == 1) return;
-  const Collective* reduction = reduction_of(step.program, instructions(step.program), instruction.stage);
+  const Collective* reduction = reduction_of(step.program, group_, instruction.stage);
   end_turn();  // the others of its dp ranks may need it to come so far
   note.stepped = rank_.device.make_event();
   rank_.compute.record(*note.stepped);

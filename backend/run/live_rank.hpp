@@ -11,7 +11,7 @@
 
 #include "backend/model/microbatch.hpp"
 #include "backend/model/stage_module.hpp"
-#include "backend/run/incoming_messages.hpp"
+#include "backend/run/messages.hpp"
 #include "backend/world.hpp"
 #include "core/model_state.hpp"
 #include "core/plan.hpp"
@@ -65,21 +65,18 @@ class LiveRank {
   /// of its own.
   LiveRankResult run(const LiveStep& step);
 
-  /// Returns how many stages the rank holds.
-  std::size_t stages() const { return stages_.size(); }
-  int stage_index(std::size_t i) const { return stages_[i].stage; }
-  StageModule& module(std::size_t i) { return *stages_[i].module; }
-
-  /// Returns the bytes of parameters and gradients, and of optimizer states.
-  ModelState model_state() const;
-
- private:
+  /// A HeldStage is a stage of the plan, whose optimizer states are cut into `shards`.
   struct HeldStage {
     int stage = 0;
     int shards = 1;
     std::unique_ptr<StageModule> module;
   };
+  const std::vector<HeldStage>& stages() const { return stages_; }
 
+  /// Returns the bytes of parameters and gradients, and of optimizer states.
+  ModelState model_state() const;
+
+ private:
   /// A Note has what is known of an instruction while the device may not have come to it yet.
   struct Note {
     LiveSpan span;                          ///< without its times
@@ -114,6 +111,7 @@ class LiveRank {
   void run(const LiveStep& step, const Instruction& instruction, Note& note);
   static void read_times(Note& note, bool sends, Nanoseconds last_end);
   void delay(const LiveStep& step, const Instruction& instruction) const;
+  Tensor& arriving(Slot& slot, const StageModule& module, bool activations) const;
   void forward(const Instruction& instruction);
   void backward(const Instruction& instruction);
   void backward_weight(const Instruction& instruction);
@@ -124,7 +122,6 @@ class LiveRank {
   void take(const LiveStep& step, std::int32_t message);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
-  std::optional<Nanoseconds> begin_turn();
   void end_turn();
   Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                   bool activations) const;
@@ -132,7 +129,6 @@ class LiveRank {
   RankGroup ranks_of(const Program& program, const Collective& collective) const;
   const HeldStage& held(int stage) const;
   Slot& slot(const Instruction& instruction);
-  std::span<const Instruction> instructions(const Program& program) const;
 
   const Plan& plan_;
   std::size_t group_;

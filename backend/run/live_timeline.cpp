@@ -84,37 +84,32 @@ class LiveTimeline {
     });
   }
 
-  /// Notes when messages and collectives were on their way. Sends are noted first: no message comes before.
+  /// Notes when messages and collectives were on their way. What senders know, and each rank of a collective,
+  /// is noted first.
   void find_transfers() {
+    std::vector<Nanoseconds> all_there(program_.collectives.size(), Nanoseconds{0});
     for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
-      if (is_send(instruction.op)) message(instruction).begin = span.arrival - begin_;
-    });
-    std::vector<Nanoseconds> all_there(program_.collectives.size(),
-                                       Nanoseconds{0});  // each rank knows of some
-    for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
-      if (instruction.op != Op::all_reduce && instruction.op != Op::all_reduce_wait) return;
-      Nanoseconds& latest = all_there[static_cast<std::size_t>(instruction.index)];
-      latest = std::max(latest, span.arrival - begin_);
+      const Nanoseconds arrival = span.arrival - begin_;
+      if (is_send(instruction.op)) messages_[index_of(instruction)].begin = arrival;
+      if (!has_sum_after(instruction.op)) return;
+      Nanoseconds& latest = all_there[index_of(instruction)];
+      latest = std::max(latest, arrival);
     });
     for_each([&](std::size_t g, const Instruction& instruction, const LiveSpan& span) {
-      const Nanoseconds arrival = span.arrival - begin_;
+      const Interval own = interval_of(span);
       if (is_receive(instruction.op)) {
-        Interval& sent = message(instruction);
-        const Interval own = interval_of(span);
+        Interval& sent = messages_[index_of(instruction)];
+        const Nanoseconds arrival = span.arrival - begin_;
         sent.end = std::max(sent.begin, arrival > own.begin ? own.end : arrival);
-      } else if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
-        const Interval own = interval_of(span);
-        const auto index = static_cast<std::size_t>(instruction.index);
+      } else if (has_sum_after(instruction.op)) {
+        const std::size_t index = index_of(instruction);
         reductions_[g][index] = {std::clamp(all_there[index], own.begin, own.end), own.end};
       }
     });
   }
 
-  Interval& message(const Instruction& instruction) {
-    return messages_[static_cast<std::size_t>(instruction.index)];
-  }
-  const Interval& message(const Instruction& instruction) const {
-    return messages_[static_cast<std::size_t>(instruction.index)];
+  static std::size_t index_of(const Instruction& instruction) {
+    return static_cast<std::size_t>(instruction.index);
   }
 
   Interval interval_of(const LiveSpan& span) const { return {span.start - begin_, span.end - begin_}; }
@@ -123,12 +118,9 @@ class LiveTimeline {
   Interval in_flight(std::size_t g, const Instruction& instruction, const LiveSpan& span) const {
     const Interval own = interval_of(span);
     if (is_receive(instruction.op)) {
-      return {std::min(own.end, std::max(own.begin, message(instruction).begin)), own.end};
+      return {std::min(own.end, std::max(own.begin, messages_[index_of(instruction)].begin)), own.end};
     }
-    if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
-      return reductions_[g][static_cast<std::size_t>(instruction.index)];
-    }
-    return {};
+    return has_sum_after(instruction.op) ? reductions_[g][index_of(instruction)] : Interval{};
   }
 
   GroupUsage usage(std::size_t g) const {
@@ -146,7 +138,9 @@ class LiveTimeline {
       const Interval waited = in_flight(g, instruction, span);
       usage.wait += waited.end - waited.begin;
       transfers.push_back(waited);
-      if (is_send(instruction.op) || is_receive(instruction.op)) transfers.push_back(message(instruction));
+      if (is_send(instruction.op) || is_receive(instruction.op)) {
+        transfers.push_back(messages_[index_of(instruction)]);
+      }
     });
     usage.bubble = end_ - begin_ - usage.busy - usage.wait;  // its spans follow each other: never below 0
     usage.transfer = length_of_union(std::move(transfers));
@@ -196,7 +190,7 @@ class LiveTimeline {
     span.microbatch = instruction.microbatch;
     span.position = recorded.instruction;
     Interval time = interval_of(recorded);
-    const auto index = static_cast<std::size_t>(instruction.index);
+    const std::size_t index = index_of(instruction);
     if (is_send(instruction.op) || is_receive(instruction.op)) {
       if (is_send(instruction.op)) time = messages_[index];
       span.bytes = program_.messages[index].bytes;

@@ -4,7 +4,7 @@
 
 #include "backend/gpus.hpp"
 #include "backend/host/world.hpp"
-#include "backend/process/launch_environment.hpp"
+#include "backend/process/process_world.hpp"
 #include "core/error.hpp"
 #ifdef DFLOP_HAVE_CUDA
 #include "backend/cuda/world.hpp"
@@ -16,14 +16,10 @@
 namespace dflop {
 namespace {
 
-std::unique_ptr<World> make_threads_world(int ranks, const WorldOptions& options) {
-  return std::make_unique<HostWorld>(ranks, HostWorldOptions{options.timeout, options.memory, options.cores});
-}
-
 std::unique_ptr<World> make_gpu_world([[maybe_unused]] int ranks,
                                       [[maybe_unused]] const WorldOptions& options) {
 #ifdef DFLOP_HAVE_CUDA
-  return make_cuda_world(ranks, {options.timeout, options.memory, options.partition});
+  return make_cuda_world(ranks, options);
 #else
   throw Error(ErrorKind::internal, "a GPU was found by a build without CUDA");
 #endif
@@ -37,7 +33,7 @@ std::unique_ptr<World> make_process_world(int ranks, [[maybe_unused]] const Worl
                                       " has started " + std::to_string(launch.ranks) + " processes");
   }
 #ifdef DFLOP_HAVE_NCCL
-  return make_nccl_world(launch, {Seconds{300}, options.timeout, options.memory});
+  return make_nccl_world(launch, options);
 #else
   throw Error(ErrorKind::no_device, "this dflop was built without NCCL; build with -DDFLOP_NCCL=ON");
 #endif
@@ -48,7 +44,9 @@ constexpr std::array<WorldKind, 3> kWorldKinds = {{
      .what = "every rank is a thread",
      .on_host = true,
      .require = [] {},
-     .make = make_threads_world},
+     .make = [](int ranks, const WorldOptions& options) -> std::unique_ptr<World> {
+       return std::make_unique<HostWorld>(ranks, options);
+     }},
     {.name = "cuda",
      .what = "and all ranks share the first GPU",
      .partitions = true,

@@ -4,22 +4,13 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "backend/world.hpp"
-#include "core/units.hpp"
 
 namespace dflop {
-
-struct WorldOptions {
-  Seconds timeout{60};               ///< that a rank waits for another
-  std::optional<Bytes> memory = {};  ///< of each rank; none: what the device gives
-  int cores = 0;                     ///< of the host, that compute at a time; 0: every rank when it likes
-  bool partition = false;            ///< each rank has as many multiprocessors of its own
-};
 
 /// A WorldKind is one device of live runs. Options, help texts and errors of --device follow from the table
 /// of them, world_kinds(): a device of your own is a row there and a wing of the backend.

@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "backend/model/live_checks.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "backend/profile/profiler.hpp"
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "backend/model/live_checks.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "core/error.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "backend/host/machine.hpp"
-#include "backend/model/live_checks.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "backend/run/worlds.hpp"
 #include "core/error.hpp"
 #include "experiments/cli/option_values.hpp"

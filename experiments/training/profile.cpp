@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/cuda/partition.hpp"
+#include "backend/cuda/world.hpp"
 #include "backend/host/machine.hpp"
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "backend/device.hpp"
-#include "backend/host/device.hpp"
+#include "backend/host/world.hpp"
 #include "core/error.hpp"
 #include "core/support/clock.hpp"
 #include "tests/backend/forwarding.hpp"

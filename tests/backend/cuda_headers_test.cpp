@@ -3,8 +3,8 @@
 
 #include <deque>
 
-#include "backend/cuda/partition.hpp"
 #include "backend/cuda/ring_places.hpp"
+#include "backend/cuda/world.hpp"
 #include "core/support/random.hpp"
 
 namespace dflop {

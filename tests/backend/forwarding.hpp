@@ -46,19 +46,11 @@ class ForwardingCommunicator : public Communicator {
     to_->receive(data, bytes, peer, stream, what);
   }
   void connect(const std::vector<RankRoute>& routes) override { to_->connect(routes); }
-  void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override {
-    to_->all_reduce(data, count, element, group, stream, what);
+  void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
+                  DeviceStream& stream) override {
+    to_->collective(call, input, output, group, stream);
   }
-  void all_gather(void* all, const void* one, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override {
-    to_->all_gather(all, one, count, element, group, stream, what);
-  }
-  void reduce_scatter(void* one, const void* all, std::size_t count, Element element, const RankGroup& group,
-                      DeviceStream& stream, const std::string& what) override {
-    to_->reduce_scatter(one, all, count, element, group, stream, what);
-  }
-  Nanoseconds last_arrival() const override { return to_->last_arrival(); }
+  Arrival arrival() const override { return to_->arrival(); }
   void abort(const std::string& reason) override { to_->abort(reason); }
 
  private:

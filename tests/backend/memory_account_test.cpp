@@ -1,5 +1,3 @@
-#include "backend/memory_account.hpp"
-
 #include <gtest/gtest.h>
 
 #include <string>

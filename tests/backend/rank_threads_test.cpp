@@ -5,7 +5,7 @@
 #include <string>
 
 #include "backend/communicator.hpp"
-#include "backend/rank_threads.hpp"
+#include "backend/world.hpp"
 
 namespace dflop {
 namespace rank_threads_test {

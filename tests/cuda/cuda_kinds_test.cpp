@@ -7,9 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cuda/device.hpp"
+#include "backend/cuda/gpu.hpp"
 #include "backend/cuda/world.hpp"
-#include "backend/host/device.hpp"
 #include "backend/host/world.hpp"
 #include "core/error.hpp"
 #include "core/support/clock.hpp"
@@ -37,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, ExecutorContract, ::testing::Values(cuda_executor
 TEST(CudaDevice, MemoryIsUsedAgainInTheOrderOfTheStream) {
   constexpr std::size_t kBytes = 8 << 20;
   constexpr int kTurns = 50;
-  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {});
   const auto stream = device->make_stream();
   const auto all = device->allocate(kBytes * kTurns);
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -59,7 +58,7 @@ TEST(CudaDevice, MemoryIsUsedAgainInTheOrderOfTheStream) {
 TEST(CudaDevice, MemoryIsUsedAgainWhenFurtherStreamsHaveReadIt) {
   constexpr std::size_t kBytes = 8 << 20;
   constexpr int kTurns = 20;
-  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {});
   const auto writer = device->make_stream();
   const auto reader = device->make_stream();
   const auto written = device->make_event();
@@ -83,7 +82,7 @@ TEST(CudaDevice, MemoryIsUsedAgainWhenFurtherStreamsHaveReadIt) {
 /// More than the pinned memory holds, from memory that is written over at once.
 TEST(CudaDevice, WhatIsCopiedMayBeUsedAgain) {
   constexpr std::size_t kBytes = 40'000'001;
-  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {});
   const auto stream = device->make_stream();
   Random random(11);
   const Data data = random_data(kBytes, random);
@@ -98,7 +97,7 @@ TEST(CudaDevice, WhatIsCopiedMayBeUsedAgain) {
 }
 
 TEST(CudaDevice, SaysHowMuchIsLeftWhereTheGpuHasNoMore) {
-  const auto device = make_cuda_device(open_cuda_gpu(0), {5, {}, nullptr});
+  const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {5, {}, nullptr});
   constexpr std::int64_t kNeeded = std::int64_t{1} << 45;
   try {
     device->allocate(kNeeded);
@@ -114,16 +113,16 @@ TEST(CudaDevice, SaysHowMuchIsLeftWhereTheGpuHasNoMore) {
 }
 
 TEST(CudaDevice, StreamsTakeEventsOfGpusOnly) {
-  const auto stream = make_cuda_device(open_cuda_gpu(0), {})->make_stream();
+  const auto stream = make_cuda_device(std::make_shared<CudaGpu>(0), {})->make_stream();
   const auto host = make_host_device({})->make_event();
   EXPECT_THROW(stream->record(*host), Error);
   EXPECT_THROW(stream->wait(*host), Error);
-  EXPECT_THROW(cuda_stream_of(*make_host_device({})->make_stream()), Error);
+  EXPECT_THROW(of_cuda(*make_host_device({})->make_stream()), Error);
 }
 
 TEST(CudaDevice, ThereIsNoHundredthGpu) {
   try {
-    open_cuda_gpu(99);
+    CudaGpu gpu(99);
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::no_device);
@@ -133,7 +132,7 @@ TEST(CudaDevice, ThereIsNoHundredthGpu) {
 /// Times begin with the host's clock, and stay on it to a millisecond in the first seconds.
 TEST(CudaDevice, TimesBeginWithTheHostsClock) {
   const Nanoseconds before = host_time();
-  const auto device = make_cuda_device(open_cuda_gpu(0), {});
+  const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {});
   const auto stream = device->make_stream();
   const auto event = device->make_event();
   stream->record(*event);
@@ -146,7 +145,7 @@ TEST(CudaDevice, TimesBeginWithTheHostsClock) {
 /// All-reduces over random values: every rank has the bits of the host's sum, at odd sizes and places.
 TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
   constexpr int kRanks = 5;
-  const auto sums = [&](auto&& communicator_of, auto&& device_of, Element element, std::size_t count,
+  const auto sums = [&](auto&& communicator_of, auto&& device_of, DType element, std::size_t count,
                         std::size_t shift) {
     std::vector<Data> found(kRanks);
     std::vector<std::jthread> threads;
@@ -171,7 +170,7 @@ TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
       data.erase(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(shift * bytes_of(element)));
     return found;
   };
-  for (const Element element : {Element::f32, Element::f64, Element::bf16}) {
+  for (const DType element : {DType::f32, DType::f64, DType::bf16}) {
     for (const std::size_t count : {1, 7, 8, 41, 1000, 100'003}) {
       for (const std::size_t shift : {0, 1}) {
         HostWorld host(kRanks, {kLong});
@@ -205,7 +204,7 @@ TEST(CudaWorld, RefusesMoreRanksThanItCanAddUp) {
 TEST(CudaWorld, RanksOnPartsOfTheGpu) {
   std::unique_ptr<World> world;
   try {
-    world = make_cuda_world(2, {kLong, {}, true});
+    world = make_cuda_world(2, {.timeout = kLong, .partition = true});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::no_device) throw;
     GTEST_SKIP() << error.what();

@@ -129,7 +129,9 @@ INSTANTIATE_TEST_SUITE_P(Plans, LiveCuda, ::testing::ValuesIn(plans()),
 /// Each of two ranks on half of the GPU: the same loss as on all of it, and a device of another name, as
 /// nothing measured on the one is right for the other.
 TEST(LiveCudaPartition, RanksHaveMultiprocessorsOfTheirOwn) {
-  const auto parts = [](int ranks) { return make_cuda_world(ranks, {Seconds(60), {}, true}); };
+  const auto parts = [](int ranks) {
+    return make_cuda_world(ranks, {.timeout = Seconds(60), .partition = true});
+  };
   const Plan plan = disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 3);
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun whole(plan, samples, DType::f32, gpu);

@@ -11,7 +11,7 @@
 namespace dflop::testing {
 namespace collective_test {
 
-constexpr Element kElements[] = {Element::f32, Element::f64, Element::bf16};
+constexpr DType kElements[] = {DType::f32, DType::f64, DType::bf16};
 
 /// In [-16, 16]: the sum of eight fits the eight bits of a bf16.
 std::vector<double> whole_numbers(std::size_t count, Random& random) {
@@ -46,7 +46,7 @@ enum class Kind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
 /// A collective of one group with all that its ranks contribute, by place.
 struct Meeting {
   Kind kind = Kind::all_reduce;
-  Element element = Element::f32;
+  DType element = DType::f32;
   RankGroup group;
   std::vector<std::vector<double>> inputs;
 };
@@ -123,7 +123,7 @@ TEST_P(CommunicatorContract, EveryElementAndSizeIsAddedUp) {
   Random random(7);
   const RankGroup group{shuffled_ranks(ranks, random)};
   std::vector<Meeting> meetings;
-  for (const Element element : kElements) {
+  for (const DType element : kElements) {
     for (const std::size_t count : {0, 1, 2, 3, 1023, 1024, 1025, 3073, 10000}) {
       std::vector<std::vector<double>> inputs;
       for (int r = 0; r < ranks; ++r) inputs.push_back(whole_numbers(count, random));
@@ -141,7 +141,7 @@ TEST_P(CommunicatorContract, EveryElementAndSizeIsAddedUp) {
 TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
   constexpr int kRanks = 8;
   if (!has_ranks(kRanks)) GTEST_SKIP();
-  for (const Element element : kElements) {
+  for (const DType element : kElements) {
     std::vector<Data> inputs(kRanks);
     Random random(8);
     for (Data& input : inputs) {  // of sizes so different that every order of adding rounds otherwise
@@ -174,7 +174,7 @@ TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
       worst = std::max(worst, std::abs(got[i] - exact) / largest);
     }
     // Each of 7 additions rounds a value of at most 8 terms: 56 halves of the last bit, of 8, 24 or 53.
-    const double half = element == Element::bf16 ? 0x1p-8 : element == Element::f32 ? 0x1p-24 : 0x1p-53;
+    const double half = element == DType::bf16 ? 0x1p-8 : element == DType::f32 ? 0x1p-24 : 0x1p-53;
     EXPECT_LE(worst, 56 * half) << to_string(element);
   }
 }
@@ -190,18 +190,18 @@ TEST_P(CommunicatorContract, GathersAndScattersInPlace) {
   run_to_end(ranks, [&](const RankSide& side) {
     const auto own = std::find(group.ranks.begin(), group.ranks.end(), side.rank);
     const auto place = static_cast<std::size_t>(own - group.ranks.begin());
-    const std::unique_ptr<Buffer> all = upload(side.device, side.stream, encode(Element::f64, inputs[place]));
+    const std::unique_ptr<Buffer> all = upload(side.device, side.stream, encode(DType::f64, inputs[place]));
     void* one = static_cast<std::byte*>(all->data()) + place * kBytes;
 
-    side.communicator.reduce_scatter(one, all->data(), kCount, Element::f64, group, side.stream, "scatter");
+    side.communicator.reduce_scatter(one, all->data(), kCount, DType::f64, group, side.stream, "scatter");
     std::vector<double> expected = inputs[place];  // whose other parts are kept
     const std::vector<double> sum = part_of(sum_of(inputs), place, inputs.size());
     std::copy(sum.begin(), sum.end(), expected.begin() + static_cast<std::ptrdiff_t>(place * kCount));
-    EXPECT_EQ(decode(Element::f64, download(side.stream, all->data(), all->bytes())), expected);
+    EXPECT_EQ(decode(DType::f64, download(side.stream, all->data(), all->bytes())), expected);
 
     // Gathering the parts of the sum makes it an all-reduce.
-    side.communicator.all_gather(all->data(), one, kCount, Element::f64, group, side.stream, "gather");
-    EXPECT_EQ(decode(Element::f64, download(side.stream, all->data(), all->bytes())), sum_of(inputs));
+    side.communicator.all_gather(all->data(), one, kCount, DType::f64, group, side.stream, "gather");
+    EXPECT_EQ(decode(DType::f64, download(side.stream, all->data(), all->bytes())), sum_of(inputs));
   });
 }
 
@@ -210,7 +210,7 @@ TEST_P(CommunicatorContract, AGroupHasThisRankAndEachRankOnce) {
   for (const RankGroup& group :
        {RankGroup{{}}, RankGroup{{1, 2}}, RankGroup{{0, 1, 0}}, RankGroup{{0, 3}}, RankGroup{{-1, 0}}}) {
     const auto ends = run(3, [&](const RankSide& side) {
-      if (side.rank == 0) side.all_reduce(Data(4), Element::f32, group, "gradients");
+      if (side.rank == 0) side.all_reduce(Data(4), DType::f32, group, "gradients");
     });
     EXPECT_EQ(ends[0].how, How::error);
     EXPECT_NE(ends[0].message.find("gradients"), std::string::npos) << ends[0].message;
@@ -222,7 +222,7 @@ TEST_P(CommunicatorContract, TellsWhenAllRanksHadCome) {
   run_to_end(3, [](const RankSide& side) {
     Nanoseconds last{0};
     for (int i = 0; i < 20; ++i) {
-      side.all_reduce(Data(8), Element::f64, {{2, 0, 1}}, "tick");
+      side.all_reduce(Data(8), DType::f64, {{2, 0, 1}}, "tick");
       const std::unique_ptr<DeviceEvent> after = side.device.make_event();
       side.stream.record(*after);
       EXPECT_GE(side.communicator.last_arrival(), last);

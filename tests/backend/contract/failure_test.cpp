@@ -16,12 +16,11 @@ using Call = std::function<void(const RankSide&)>;
 
 /// Each waits for rank 2, which never comes.
 std::map<std::string, Call> blocking_calls() {
-  return {
-      {"receive", [](const RankSide& side) { side.receive(8, 2, "a letter"); }},
-      {"all-reduce", [](const RankSide& side) { side.all_reduce(Data(8), Element::f32, kThree, "sum"); }},
-      {"all-gather", [](const RankSide& side) { side.all_gather(Data(8), Element::f32, kThree, "parts"); }},
-      {"reduce-scatter",
-       [](const RankSide& side) { side.reduce_scatter(Data(24), Element::f32, kThree, "sum"); }}};
+  return {{"receive", [](const RankSide& side) { side.receive(8, 2, "a letter"); }},
+          {"all-reduce", [](const RankSide& side) { side.all_reduce(Data(8), DType::f32, kThree, "sum"); }},
+          {"all-gather", [](const RankSide& side) { side.all_gather(Data(8), DType::f32, kThree, "parts"); }},
+          {"reduce-scatter",
+           [](const RankSide& side) { side.reduce_scatter(Data(24), DType::f32, kThree, "sum"); }}};
 }
 
 void expect_aborted(const RankSide& side, const Call& call, const std::string& name) {
@@ -77,7 +76,7 @@ TEST_P(CommunicatorContract, ARankThatWaitsTooLongEndsTheRunForAll) {
           ~Count() { latch.count_down(); }
         } count{over};
         if (side.rank == 2) side.receive(8, 0, "activations of microbatch 3 to llm 1");
-        if (side.rank == 3) side.all_reduce(Data(8), Element::f32, {{2, 3}}, "gradients of stage 1");
+        if (side.rank == 3) side.all_reduce(Data(8), DType::f32, {{2, 3}}, "gradients of stage 1");
       },
       Seconds(1));
   EXPECT_EQ(ends[0].how, How::done);

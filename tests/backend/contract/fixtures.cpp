@@ -86,18 +86,18 @@ Data download(DeviceStream& stream, const void* source, std::size_t bytes) {
   return data;
 }
 
-Data encode(Element element, const std::vector<double>& values) {
-  if (element == Element::f64) return bytes_of_values(values);
-  if (element == Element::f32) return bytes_of_values(std::vector<float>(values.begin(), values.end()));
+Data encode(DType element, const std::vector<double>& values) {
+  if (element == DType::f64) return bytes_of_values(values);
+  if (element == DType::f32) return bytes_of_values(std::vector<float>(values.begin(), values.end()));
   std::vector<BFloat16> rounded;
   for (const double value : values) rounded.push_back(to_bfloat16(static_cast<float>(value)));
   return bytes_of_values(rounded);
 }
 
-std::vector<double> decode(Element element, const Data& data) {
-  if (element == Element::f64) return values_of_bytes<double>(data);
+std::vector<double> decode(DType element, const Data& data) {
+  if (element == DType::f64) return values_of_bytes<double>(data);
   std::vector<double> values;
-  if (element == Element::f32) {
+  if (element == DType::f32) {
     for (const float value : values_of_bytes<float>(data)) values.push_back(value);
   } else {
     for (const BFloat16 value : values_of_bytes<BFloat16>(data)) values.push_back(to_float(value));
@@ -117,14 +117,14 @@ Data RankSide::receive(std::size_t bytes, int peer, const std::string& what) con
   return download(stream, buffer->data(), bytes);
 }
 
-Data RankSide::all_reduce(const Data& data, Element element, const RankGroup& group,
+Data RankSide::all_reduce(const Data& data, DType element, const RankGroup& group,
                           const std::string& what) const {
   const std::unique_ptr<Buffer> buffer = upload(device, stream, data);
   communicator.all_reduce(buffer->data(), data.size() / bytes_of(element), element, group, stream, what);
   return download(stream, buffer->data(), data.size());
 }
 
-Data RankSide::all_gather(const Data& one, Element element, const RankGroup& group,
+Data RankSide::all_gather(const Data& one, DType element, const RankGroup& group,
                           const std::string& what) const {
   const std::unique_ptr<Buffer> part = upload(device, stream, one);
   const std::unique_ptr<Buffer> all = device.allocate(one.size() * group.ranks.size());
@@ -133,7 +133,7 @@ Data RankSide::all_gather(const Data& one, Element element, const RankGroup& gro
   return download(stream, all->data(), all->bytes());
 }
 
-Data RankSide::reduce_scatter(const Data& all, Element element, const RankGroup& group,
+Data RankSide::reduce_scatter(const Data& all, DType element, const RankGroup& group,
                               const std::string& what) const {
   const std::unique_ptr<Buffer> whole = upload(device, stream, all);
   const std::unique_ptr<Buffer> one = device.allocate(all.size() / group.ranks.size());

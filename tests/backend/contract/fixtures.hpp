@@ -69,8 +69,8 @@ std::unique_ptr<Buffer> upload(Device& device, DeviceStream& stream, const Data&
 Data download(DeviceStream& stream, const void* source, std::size_t bytes);
 
 /// Values in the bytes of an element and back; what does not fit is rounded.
-Data encode(Element element, const std::vector<double>& values);
-std::vector<double> decode(Element element, const Data& data);
+Data encode(DType element, const std::vector<double>& values);
+std::vector<double> decode(DType element, const Data& data);
 
 /// What a test does as one rank, in a thread of its own.
 struct RankSide {
@@ -82,10 +82,9 @@ struct RankSide {
   void send(const Data& data, int peer, const std::string& what) const;
   Data receive(std::size_t bytes, int peer, const std::string& what) const;
   /// The bytes that the rank has after the collective, given what it contributes.
-  Data all_reduce(const Data& data, Element element, const RankGroup& group, const std::string& what) const;
-  Data all_gather(const Data& one, Element element, const RankGroup& group, const std::string& what) const;
-  Data reduce_scatter(const Data& all, Element element, const RankGroup& group,
-                      const std::string& what) const;
+  Data all_reduce(const Data& data, DType element, const RankGroup& group, const std::string& what) const;
+  Data all_gather(const Data& one, DType element, const RankGroup& group, const std::string& what) const;
+  Data reduce_scatter(const Data& all, DType element, const RankGroup& group, const std::string& what) const;
 };
 
 enum class How : std::uint8_t { done, error, aborted };

@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host/device.hpp"
 #include "backend/host/world.hpp"
 #include "tests/backend/run/live_random.hpp"
 
@@ -162,7 +161,7 @@ TEST(HostTurns, GoRoundInATpGroup) {
         occupancy.enter();
         float one = 1;
         occupancy.leave();
-        communicator.all_reduce(&one, 1, Element::f32, own, *stream, "ones");
+        communicator.all_reduce(&one, 1, DType::f32, own, *stream, "ones");
         occupancy.enter();
         EXPECT_EQ(one, 3.0F);
         occupancy.leave();

@@ -1,6 +1,4 @@
 // What the host promises beyond every device.
-#include "backend/host/device.hpp"
-
 #include <gtest/gtest.h>
 #include <sched.h>
 

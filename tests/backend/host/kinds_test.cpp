@@ -11,7 +11,7 @@ ExecutorKind host_executor(const std::string& name, int cores) {
   return {name, true, [cores](const Plan& plan, const ModelSpec& model) -> std::unique_ptr<Executor> {
             return std::make_unique<OwnWorldExecutor>(
                 plan, model,
-                std::make_unique<HostWorld>(plan.ranks(), HostWorldOptions{kLong, std::nullopt, cores}));
+                std::make_unique<HostWorld>(plan.ranks(), WorldOptions{kLong, std::nullopt, cores}));
           }};
 }
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host/device.hpp"
+#include "backend/host/world.hpp"
 
 namespace dflop {
 namespace machine_test {

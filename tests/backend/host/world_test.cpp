@@ -14,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host/device.hpp"
 #include "kernels/dtype.hpp"
 
 namespace dflop {
@@ -64,20 +63,20 @@ TEST(HostWorld, NamesBothSidesOfAMessageOfAnotherSize) {
 /// Whoever comes second finds it, and either may.
 TEST(HostWorld, NamesBothSidesOfCollectivesThatDiffer) {
   struct Case {
-    Element element;
+    DType element;
     std::size_t count;
     bool gather;
     std::string words;
   };
-  for (const Case& b : {Case{Element::f32, 3, false, "all-reduce of b (3 f32)"},
-                        Case{Element::f64, 2, false, "all-reduce of b (2 f64)"},
-                        Case{Element::f32, 2, true, "all-gather of b (2 f32)"}}) {
+  for (const Case& b : {Case{DType::f32, 3, false, "all-reduce of b (3 f32)"},
+                        Case{DType::f64, 2, false, "all-reduce of b (2 f64)"},
+                        Case{DType::f32, 2, true, "all-gather of b (2 f32)"}}) {
     const Messages errors = run(2, kLong, [&](int rank, Communicator& communicator, DeviceStream& stream) {
       std::array<double, 8> data{};
       std::array<double, 8> all{};
       const RankGroup group{{0, 1}};
       if (rank == 0) {
-        communicator.all_reduce(data.data(), 2, Element::f32, group, stream, "a");
+        communicator.all_reduce(data.data(), 2, DType::f32, group, stream, "a");
       } else if (b.gather) {
         communicator.all_gather(all.data(), data.data(), b.count, b.element, group, stream, "b");
       } else {
@@ -110,7 +109,7 @@ TEST(HostWorld, ReportsWhatEveryRankWaitsForWhenOneWaitsTooLong) {
   std::string heard;  // of the error or the abort, which say the same
   {
     const std::jthread other([&] {
-      EXPECT_THROW(reducer->all_reduce(&gradient, 1, Element::f32, {{4, 3, 2}}, *reducers_stream,
+      EXPECT_THROW(reducer->all_reduce(&gradient, 1, DType::f32, {{4, 3, 2}}, *reducers_stream,
                                        "gradients of stage 1"),
                    Error);
     });
@@ -145,15 +144,15 @@ TEST(HostWorld, AddsInTheOrderOfTheGroup) {
   const Messages errors = run(4, kLong, [&](int rank, Communicator& communicator, DeviceStream& stream) {
     const auto r = static_cast<std::size_t>(rank);
     std::array<float, 2> single = {f32[r], f32[r]};
-    communicator.all_reduce(single.data(), 1, Element::f32, forward, stream, "sum");
-    communicator.all_reduce(single.data() + 1, 1, Element::f32, small_first, stream, "sum");
+    communicator.all_reduce(single.data(), 1, DType::f32, forward, stream, "sum");
+    communicator.all_reduce(single.data() + 1, 1, DType::f32, small_first, stream, "sum");
     EXPECT_EQ(single, (std::array<float, 2>{0, 2}));
     std::array<double, 2> twice = {f64[r], f64[r]};
-    communicator.all_reduce(twice.data(), 1, Element::f64, forward, stream, "sum");
-    communicator.all_reduce(twice.data() + 1, 1, Element::f64, small_first, stream, "sum");
+    communicator.all_reduce(twice.data(), 1, DType::f64, forward, stream, "sum");
+    communicator.all_reduce(twice.data() + 1, 1, DType::f64, small_first, stream, "sum");
     EXPECT_EQ(twice, (std::array<double, 2>{0, 2}));
     BFloat16 half = to_bfloat16(bf16[r]);
-    communicator.all_reduce(&half, 1, Element::bf16, forward, stream, "sum");
+    communicator.all_reduce(&half, 1, DType::bf16, forward, stream, "sum");
     EXPECT_EQ(to_float(half), 258);
   });
   EXPECT_EQ(errors, Messages(4));
@@ -163,7 +162,7 @@ TEST(HostWorld, GroupsInDifferentOrdersDoNotMeet) {
   const Messages errors =
       run(2, Seconds(0.1), [](int rank, Communicator& communicator, DeviceStream& stream) {
         float value = 1;
-        communicator.all_reduce(&value, 1, Element::f32, {{rank, 1 - rank}}, stream, "sum");
+        communicator.all_reduce(&value, 1, DType::f32, {{rank, 1 - rank}}, stream, "sum");
       });
   EXPECT_NE(errors[0], "");
   EXPECT_NE(errors[1], "");
@@ -200,7 +199,7 @@ TEST(HostWorld, ACollectiveArrivesWhenItsLastRankComes) {
     float value = 1;
     stream.record(*event);
     entered[r] = event->time();
-    communicator.all_reduce(&value, 1, Element::f32, {{0, 1, 2}}, stream, "sum");
+    communicator.all_reduce(&value, 1, DType::f32, {{0, 1, 2}}, stream, "sum");
     arrived[r] = communicator.last_arrival();
   });
   EXPECT_EQ(errors, Messages(3));
@@ -224,7 +223,7 @@ TEST(HostWorld, AnAbortLeavesNoCollectiveHalfDone) {
           }
           for (;;) {
             float value = 1;
-            communicator.all_reduce(&value, 1, Element::f32, {{0, 1}}, stream, "sum");
+            communicator.all_reduce(&value, 1, DType::f32, {{0, 1}}, stream, "sum");
             EXPECT_EQ(value, 2);
             ++done[static_cast<std::size_t>(rank)];
             begun = true;

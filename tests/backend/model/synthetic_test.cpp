@@ -1,4 +1,4 @@
-#include "backend/model/synthetic.hpp"
+#include "backend/model/microbatch.hpp"
 
 #include <gtest/gtest.h>
 

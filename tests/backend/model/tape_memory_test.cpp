@@ -5,8 +5,7 @@
 #include <numeric>
 
 #include "backend/model/stage_module.hpp"
-#include "backend/model/synthetic.hpp"
-#include "backend/rank_threads.hpp"
+#include "backend/world.hpp"
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
@@ -39,8 +38,7 @@ void on_ranks(int tp, bool sequence_parallel, const Body& body) {
     const auto kernels = device->make_kernels(*stream, DType::f64);
     const RankContext rank{*device,          *stream, *kernels, *communicator, group, static_cast<int>(r),
                            sequence_parallel};
-    ParameterStore store(rank, stage_parameter_list(model, all_units(tp), rank.tp_rank, kPatchValues), 1, 0,
-                         7);
+    ParameterStore store(rank, stage_parameter_list(model, all_units(tp), rank.tp_rank), 1, 0, 7);
     store.zero_gradients(rank);
     body(rank, store, model);
   };

@@ -1,12 +1,10 @@
 // Shards of rows: what the tp ranks have together is the whole, and rows of no token are zeros.
-#include "backend/model/tp_rows.hpp"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 
 #include "backend/host/world.hpp"
-#include "backend/rank_threads.hpp"
+#include "backend/model/tensor.hpp"
 
 namespace dflop {
 namespace tp_rows_test {
@@ -30,7 +28,7 @@ void on_ranks(bool sequence_parallel, const Body& body) {
 }
 
 std::vector<double> values_of(const RankContext& rank, ConstMatrix matrix) {
-  return download(rank, matrix.data, Element::f64, static_cast<std::size_t>(matrix.size()));
+  return download(rank, matrix.data, DType::f64, static_cast<std::size_t>(matrix.size()));
 }
 
 /// Of rank r: 100 r + place.
@@ -50,7 +48,7 @@ std::vector<double> sums(std::int64_t rows) {
 Tensor filled_summand(const RankContext& rank, std::int64_t rows) {
   Tensor summand = tp_summand(rank, rows, kColumns);
   const std::vector<double> values = own_values(rank.tp_rank, rows);
-  upload(rank, summand.view().data, Element::f64, std::span<const double>(values));
+  upload(rank, summand.view().data, DType::f64, std::span<const double>(values));
   return summand;
 }
 

@@ -89,10 +89,10 @@ TEST(NcclCommunicator, WhatNcclIsAskedFor) {
       side.receive(0, 0, "an empty letter");
     }
     const RankGroup group{{1, 0}};
-    side.all_reduce(Data(24), Element::f32, group, "sum");      // 6 values
-    side.all_reduce(Data(24), Element::f64, group, "sum");      // 3
-    side.all_gather(Data(8), Element::bf16, group, "parts");    // 4 of each rank
-    side.reduce_scatter(Data(16), Element::f32, group, "sum");  // 4 values, 2 for each rank
+    side.all_reduce(Data(24), DType::f32, group, "sum");      // 6 values
+    side.all_reduce(Data(24), DType::f64, group, "sum");      // 3
+    side.all_gather(Data(8), DType::bf16, group, "parts");    // 4 of each rank
+    side.reduce_scatter(Data(16), DType::f32, group, "sum");  // 4 values, 2 for each rank
   }));
   Strings of_rank_0;  // which is the second of the group, and the source of its route
   Strings of_rank_1;
@@ -120,14 +120,14 @@ TEST(NcclCommunicator, WhatNcclIsAskedFor) {
 TEST(NcclCommunicator, AStreamIsFreedWhenItsPeerIsGone) {
   const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
     side.communicator.connect(kBothWays);
-    side.all_reduce(Data(4), Element::f32, {{0, 1}}, "a first sum");
+    side.all_reduce(Data(4), DType::f32, {{0, 1}}, "a first sum");
     if (side.rank == 1) {
       rendezvous.abort("killed");
       return;
     }
     const auto buffer = side.device.allocate(8);
     side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
-    side.communicator.all_reduce(buffer->data(), 2, Element::f32, {{0, 1}}, side.stream, "sum");
+    side.communicator.all_reduce(buffer->data(), 2, DType::f32, {{0, 1}}, side.stream, "sum");
     side.stream.synchronize();
     side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
   });
@@ -141,7 +141,7 @@ TEST(NcclCommunicator, AStreamIsFreedWhenItsPeerIsGone) {
 TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
   std::latch entered(1);
   const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
-    side.all_reduce(Data(4), Element::f32, {{0, 1}}, "a first sum");
+    side.all_reduce(Data(4), DType::f32, {{0, 1}}, "a first sum");
     side.communicator.connect({{1, 0}});
     if (side.rank == 1) {
       entered.wait();
@@ -150,7 +150,7 @@ TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
     }
     const auto buffer = side.device.allocate(8);
     side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
-    side.communicator.all_reduce(buffer->data(), 2, Element::f32, {{0, 1}}, side.stream, "sum");
+    side.communicator.all_reduce(buffer->data(), 2, DType::f32, {{0, 1}}, side.stream, "sum");
     entered.count_down();
     side.stream.synchronize();
     side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");

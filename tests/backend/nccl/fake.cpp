@@ -235,9 +235,9 @@ ncclResult_t recv(void* data, std::size_t count, ncclDataType_t type, int peer, 
                });
 }
 
-Element element_of(ncclDataType_t type) {
-  if (type == ncclFloat64) return Element::f64;
-  return type == ncclBfloat16 ? Element::bf16 : Element::f32;
+DType element_of(ncclDataType_t type) {
+  if (type == ncclFloat64) return DType::f64;
+  return type == ncclBfloat16 ? DType::bf16 : DType::f32;
 }
 
 std::size_t width(ncclDataType_t type) {

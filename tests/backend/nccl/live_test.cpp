@@ -2,7 +2,7 @@
 // and an NCCL that is made up. Loss, gradients, parameters and timelines are those of one process.
 #include <gtest/gtest.h>
 
-#include "backend/run/routes.hpp"
+#include "backend/run/messages.hpp"
 #include "tests/backend/nccl/fake_process.hpp"
 #include "tests/backend/run/live_model.hpp"
 

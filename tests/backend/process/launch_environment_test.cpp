@@ -1,5 +1,5 @@
 // What launchers put into the environment of their processes.
-#include "backend/process/launch_environment.hpp"
+#include "backend/process/process_world.hpp"
 
 #include <gtest/gtest.h>
 

@@ -41,10 +41,10 @@ class WatchedCommunicator final : public testing::ForwardingCommunicator {
  public:
   WatchedCommunicator(std::unique_ptr<Communicator> host, Deeds& deeds)
       : ForwardingCommunicator(std::move(host)), deeds_(deeds) {}
-  void all_reduce(void* data, std::size_t count, Element element, const RankGroup& group,
-                  DeviceStream& stream, const std::string& what) override {
-    if (what == "the begin of a pass") ++deeds_.begins;
-    ForwardingCommunicator::all_reduce(data, count, element, group, stream, what);
+  void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
+                  DeviceStream& stream) override {
+    if (call.what == "the begin of a pass") ++deeds_.begins;
+    ForwardingCommunicator::collective(call, input, output, group, stream);
   }
 
  private:

@@ -46,7 +46,7 @@ struct LiveRun {
       : plan(p), model(m), samples(batch), assignment(to_bins) {
     plan.gbs = static_cast<int>(batch.size());
     program = lower(plan, model, samples, assignment, order);
-    world = std::make_unique<HostWorld>(program.ranks(), HostWorldOptions{Seconds(30), memory, cores});
+    world = std::make_unique<HostWorld>(program.ranks(), WorldOptions{Seconds(30), memory, cores});
     executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7});
   }
   /// On another world, which is made for the plan's number of ranks.

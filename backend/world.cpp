@@ -1,4 +1,4 @@
-#include "backend/rank_threads.hpp"
+#include "backend/world.hpp"
 
 #include <barrier>
 #include <exception>
@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "backend/communicator.hpp"
 #include "core/support/batch_thread.hpp"
 
 namespace dflop {
@@ -49,6 +48,12 @@ class Failures {
 };
 
 }  // namespace
+
+LocalRank::LocalRank(World& world, int rank, DType dtype)
+    : device(world.make_device(rank)),
+      communicator(world.make_communicator(rank)),
+      stream(device->make_stream()),
+      kernels(device->make_kernels(*stream, dtype)) {}
 
 void run_in_threads(std::size_t count, const RankWork& work) {
   Failures failures(work);

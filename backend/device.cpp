@@ -1,4 +1,4 @@
-#include "backend/memory_account.hpp"
+#include "backend/device.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,9 @@
-#include "backend/run/incoming_messages.hpp"
+#include "backend/run/messages.hpp"
 
 #include <set>
-#include <span>
 #include <utility>
 
 namespace dflop {
-namespace {
 
 std::span<const Instruction> instructions_of(const Program& program, std::size_t group) {
   const Group& of = program.groups[group];
@@ -13,7 +11,25 @@ std::span<const Instruction> instructions_of(const Program& program, std::size_t
       .subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.end - of.begin));
 }
 
-}  // namespace
+std::vector<int> receivers_of(int place, int senders, int receivers) {
+  std::vector<int> places;
+  for (int t = place; t < receivers; t += senders) places.push_back(t);
+  return places;
+}
+
+std::vector<RankRoute> routes_of(const Program& program) {
+  std::set<RankRoute> routes;
+  for (const Message& message : program.messages) {
+    const Group& from = program.groups[static_cast<std::size_t>(message.source)];
+    const Group& to = program.groups[static_cast<std::size_t>(message.destination)];
+    for (int p = 0; p < from.ranks; ++p) {
+      for (const int t : receivers_of(p, from.ranks, to.ranks)) {
+        routes.insert({from.first_rank + p, to.first_rank + t});
+      }
+    }
+  }
+  return {routes.begin(), routes.end()};
+}
 
 IncomingMessages::IncomingMessages(const Program& program, std::size_t group) {
   std::set<std::pair<int, int>> forwarded;  // stage and microbatch

@@ -1,0 +1,133 @@
+// The ends of encoder and LLM: the embedding of pixels; the encoder's last norm with the connector's MLP and
+// the means that become tokens of the LLM; the embedding of tokens; and the LLM's last norm with the head
+// over the vocabulary, which is split over tp, and the loss.
+#pragma once
+
+#include <vector>
+
+#include "backend/model/linear.hpp"
+#include "backend/model/microbatch.hpp"
+#include "core/model.hpp"
+
+namespace dflop {
+
+/// A PatchTape keeps what a PatchEmbedding's backward needs of a microbatch.
+struct PatchTape {
+  Tensor pixels;
+  Tensor d_patches;
+};
+
+/// A PatchEmbedding is a linear layer from the pixels of patches to rows of the encoder's width. It is not
+/// split over tp: each rank makes the rows that it holds.
+class PatchEmbedding {
+ public:
+  PatchEmbedding(ParameterStore& store, const RankContext& rank);
+
+  /// Returns the rows that the rank holds.
+  Tensor forward(const EncoderInput& input, PatchTape& tape) const;
+  /// Keeps the gradient of its output for backward_weight(). Pixels have none.
+  void backward_input(Tensor d_out, PatchTape& tape) const;
+  void backward_weight(PatchTape& tape) const;
+
+ private:
+  const RankContext& rank_;
+  Linear linear_;
+};
+
+/// A ConnectorTape has what the connector keeps of a microbatch; between the parts of a backward gradients in
+/// the place of outputs, and neither its input nor statistics.
+struct ConnectorTape {
+  NormTape norm;                ///< of the rows that the rank holds
+  std::vector<Tensor> inputs;   ///< of each linear layer after the first
+  std::vector<Tensor> outputs;  ///< of each before its GELU
+  IndexTensor pool_begin;
+  IndexTensor pool_end;
+  std::vector<Tensor> gradients;  ///< of each linear layer's output
+  std::int64_t rows = 0;          ///< that come in, on all tp ranks together
+};
+
+/// A Connector ends the encoder and makes tokens of the LLM. Its linear layers are split over tp by twos.
+class Connector {
+ public:
+  Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+
+  /// Takes the rows of [rows, encoder width] that the rank holds and returns [LLM tokens, LLM width], which
+  /// all tp ranks have.
+  Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
+  /// Returns the gradient of x and adds to those of the norm's parameters; backward_weight() to all others.
+  Tensor backward_input(const Tensor& d_out, ConnectorTape& tape) const;
+  void backward_weight(ConnectorTape& tape) const;
+
+ private:
+  AllRows all_normed(const ConnectorTape& tape) const {
+    return {rank_, tape.norm.out, tape.rows, "the rows of the connector"};
+  }
+  /// Returns the same memory with `merge` rows side by side in each row.
+  ConstMatrix merged(ConstMatrix rows) const {
+    return {rows.data, rows.rows / merge_, rows.columns * merge_};
+  }
+
+  int merge_;
+  const RankContext& rank_;
+  Norm norm_;
+  std::vector<Linear> linears_;
+};
+
+/// A TokenTape keeps what a TokenEmbedding's backward needs of a microbatch.
+struct TokenTape {
+  IndexTensor text_ids;
+  IndexTensor text_rows;
+  IndexTensor encoded;
+  IndexTensor encoded_rows;
+  std::int64_t encoder_rows = 0;
+  std::int64_t rows = 0;
+};
+
+/// A TokenEmbedding looks up the rows of text in the LLM's table, whose vocabulary is split over tp, and puts
+/// the encoder's tokens between them.
+class TokenEmbedding {
+ public:
+  TokenEmbedding(ParameterStore& store, const RankContext& rank);
+
+  /// Returns the rows that the rank holds. `encoded` has the encoder's tokens, [encoder_rows, width].
+  Tensor forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const;
+  /// Returns the gradient of the encoder's tokens, adds to that of the table and frees the tape. It has one
+  /// part alone: adding rows costs little, while keeping them for later would cost as much as a layer's
+  /// input.
+  Tensor backward(const Tensor& d_held, TokenTape& tape) const;
+
+ private:
+  const RankContext& rank_;
+  ParameterStore& store_;
+  const Parameter& table_;
+};
+
+/// An LmHeadTape keeps what the head's backward needs of a microbatch.
+struct LmHeadTape {
+  NormTape norm;
+  Tensor d_logits;
+};
+
+/// An LmHead computes logits of the vocabulary and their cross-entropy with the targets. Gradients of logits
+/// take the place of the logits in the forward already.
+class LmHead {
+ public:
+  LmHead(ParameterStore& store, const RankContext& rank);
+
+  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
+  void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape) const;
+  /// Returns the gradient of x and adds to that of the norm; leaves what backward_weight() reads.
+  Tensor backward_input(LmHeadTape& tape) const;
+  void backward_weight(LmHeadTape& tape) const;
+
+ private:
+  /// Returns, for each row, maximum, sum and target's logit over the whole vocabulary.
+  SumTensor merged_parts(const Tensor& logits, Indices targets) const;
+
+  const RankContext& rank_;
+  std::int64_t first_class_;
+  Norm norm_;
+  Linear head_;
+};
+
+}  // namespace dflop
