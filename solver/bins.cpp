@@ -65,15 +65,14 @@ double tile_bound(std::span<const double> times, int bins) {
 }  // namespace
 
 double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin) {
-  const int share = problem.shared_encoder ? problem.dp : 1;  // bins that carry an encoder load together
+  const int share = problem.share();
   std::vector<double> encoder(problem.bins / share, 0.0);
   std::vector<double> llm(problem.bins, 0.0);
   for (std::size_t i = 0; i < problem.items(); ++i) {
     encoder[bin[i] / share] += problem.encoder_s[i];
     llm[bin[i]] += problem.llm_s[i];
   }
-  return std::max(*std::max_element(encoder.begin(), encoder.end()) / share,
-                  *std::max_element(llm.begin(), llm.end()));
+  return std::max(std::ranges::max(encoder) / share, std::ranges::max(llm));
 }
 
 double lower_bound(const BinProblem& problem) {
@@ -86,18 +85,23 @@ double lower_bound(const BinProblem& problem) {
     std::sort(weights.begin(), weights.end(), std::greater<>());
     bound = std::max(bound, bound_of(weights, problem.bins / share));
   };
-  const int share = problem.shared_encoder ? problem.dp : 1;
+  const int share = problem.share();
   weigh(0.0, 1);
   for (const double encoder_part : {0.25, 0.5, 0.75, 1.0}) weigh(encoder_part, share);
   bound = std::max(bound, tile_bound(problem.encoder_s, problem.bins / share) / share);
   return std::max(bound, tile_bound(problem.llm_s, problem.bins));
 }
 
+std::vector<std::int32_t> numbered(std::size_t count) {
+  std::vector<std::int32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
 std::vector<std::int32_t> by_falling_size(const BinProblem& problem) {
-  std::vector<std::int32_t> order(problem.items());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return problem.size_s(a) > problem.size_s(b); });
+  std::vector<std::int32_t> order = numbered(problem.items());
+  const auto size_s = [&](std::int32_t i) { return std::max(problem.encoder_s[i], problem.llm_s[i]); };
+  std::ranges::stable_sort(order, std::greater(), size_s);
   return order;
 }
 
@@ -120,7 +124,7 @@ std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const
   const int microbatches = problem.microbatches();
   for (const Cap& cap : problem.caps) {
     const std::vector<double> sums = held(problem, cap, bin);
-    const int window = std::min(cap.window, microbatches);
+    const int window = problem.window(cap);
     for (std::size_t first = 0; first < sums.size(); ++first) {
       const int microbatch = static_cast<int>(first) % microbatches;
       if (microbatch + window > microbatches) continue;
@@ -128,12 +132,18 @@ std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const
       const double sum = std::accumulate(begin, begin + window, 0.0);
       if (sum <= cap.most) continue;
       const std::string rank =
-          cap.of_microbatch ? "" : " on dp rank " + std::to_string(static_cast<int>(first) / microbatches);
+          cap.of_microbatch ? "" : fmt::format(" on dp rank {}", static_cast<int>(first) / microbatches);
       return fmt::format("{} of microbatches {} to {}{}: {:.6g}, at most {:.6g}", cap.what, microbatch,
                          microbatch + window - 1, rank, sum, cap.most);
     }
   }
   return std::nullopt;
+}
+
+bool fills_bins(const BinProblem& problem, std::span<const std::int32_t> bin) {
+  std::vector<char> filled(problem.bins, problem.allow_empty ? 1 : 0);
+  for (const std::int32_t b : bin) filled[b] = 1;
+  return std::ranges::count(filled, 0) == 0;
 }
 
 }  // namespace dflop

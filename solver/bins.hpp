@@ -3,6 +3,7 @@
 // the online scheduler).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,11 +36,11 @@ struct BinProblem {
   std::span<const std::string> names = {};  ///< per item, for messages; may be absent
 
   int microbatches() const { return bins / dp; }
+  /// Returns how many bins carry an encoder load together.
+  int share() const { return shared_encoder ? dp : 1; }
+  /// Returns how many microbatches in a row a cap looks at.
+  int window(const Cap& cap) const { return std::clamp(cap.window, 1, microbatches()); }
   std::size_t items() const { return encoder_s.size(); }
-  /// Returns the larger of an item's two times.
-  double size_s(std::size_t item) const {
-    return encoder_s[item] < llm_s[item] ? llm_s[item] : encoder_s[item];
-  }
 };
 
 /// Returns the largest load of any bin, encoder or LLM, in seconds. Caps are not looked at.
@@ -52,11 +53,17 @@ double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin
 /// hold that many of them.
 double lower_bound(const BinProblem& problem);
 
-/// Returns the items from the largest to the smallest, equal ones in their order.
+/// Returns 0 to count - 1.
+std::vector<std::int32_t> numbered(std::size_t count);
+
+/// Returns the items by falling max(encoder, LLM) time, equal ones in their order.
 std::vector<std::int32_t> by_falling_size(const BinProblem& problem);
 
 /// Returns the first cap that an assignment breaks, as "LLM tokens of microbatches 3 to 6 on dp rank 1: 9000,
 /// at most 8192"; nothing where it obeys all.
 std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const std::int32_t> bin);
+
+/// Returns whether no bin is empty that must not be.
+bool fills_bins(const BinProblem& problem, std::span<const std::int32_t> bin);
 
 }  // namespace dflop

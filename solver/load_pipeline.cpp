@@ -9,82 +9,50 @@
 namespace dflop {
 namespace {
 
-/// A StepList puts the steps of all ranks into one list and finds what each waits for.
-class StepList {
- public:
-  StepList(const PipelineOrder& order, std::span<const StageLoadTimes> stages)
-      : order_(order),
-        stages_(stages),
-        forward_(stages.size() * order.shape.microbatches, -1),
-        backward_(forward_.size(), -1) {}
-
-  /// Takes from every rank in turn what can run.
-  std::vector<LoadStep> take() {
-    std::vector<std::size_t> next(order_.ranks.size(), 0);
-    std::size_t total = 0;
-    for (const auto& steps : order_.ranks) total += steps.size();
-    while (steps_.size() < total) {
-      const std::size_t before = steps_.size();
-      for (std::size_t r = 0; r < next.size(); ++r) {
-        while (next[r] < order_.ranks[r].size() && add(static_cast<int>(r), order_.ranks[r][next[r]]))
-          ++next[r];
-      }
-      if (steps_.size() == before) throw Error(ErrorKind::internal, "an order that does not run to its end");
+/// Puts the steps of all ranks into one list, from every rank in turn what can run, and finds what each waits
+/// for.
+std::vector<LoadStep> list_steps(const PipelineOrder& order, std::span<const StageLoadTimes> stages) {
+  const std::size_t microbatches = order.shape.microbatches;
+  std::vector<std::int32_t> forwards(stages.size() * microbatches, -1);  // [stage, microbatch]: its step
+  std::vector<std::int32_t> backwards = forwards;
+  std::vector<LoadStep> steps;
+  // This adds a step, or returns false where what it waits for is not there yet.
+  const auto add = [&](int rank, const OrderStep& step) {
+    const bool is_forward = step.op == Op::forward;
+    const StageLoadTimes& times = stages[step.stage];
+    LoadStep out{rank, step.microbatch, is_forward ? times.forward : times.backward, -1, {}};
+    if (step.op == Op::backward_weight) {
+      out.duration = times.backward_weight;
+      steps.push_back(out);  // its input part came before it on the rank
+      return true;
     }
-    return std::move(steps_);
-  }
-
- private:
-  std::int32_t& forward(int stage, int microbatch) { return forward_[cell(stage, microbatch)]; }
-  std::int32_t& backward(int stage, int microbatch) { return backward_[cell(stage, microbatch)]; }
-  std::size_t cell(int stage, int microbatch) const {
-    return static_cast<std::size_t>(stage) * order_.shape.microbatches + microbatch;
-  }
-
-  /// Adds a step, or returns false where what it waits for is not there yet.
-  bool add(int rank, const OrderStep& step) {
-    const int s = step.stage;
-    const int j = step.microbatch;
-    LoadStep out;
-    out.rank = rank;
-    out.microbatch = j;
-    bool first = false;  // of all stages, in its direction
-    if (step.op == Op::forward) {
-      out.duration = stages_[s].forward;
-      first = s == 0;
-      if (!first) {
-        out.after = forward(s - 1, j);
-        out.message = stages_[s - 1].message_forward;
-      }
-    } else if (step.op == Op::backward_weight) {
-      out.duration = stages_[s].backward_weight;
-      first = true;  // its input part came before it on the rank
-    } else {
-      out.duration = stages_[s].backward;
-      first = s + 1 == static_cast<int>(stages_.size());
-      if (!first) {
-        out.after = backward(s + 1, j);
-        out.message = stages_[s].message_backward;
+    std::vector<std::int32_t>& ends = is_forward ? forwards : backwards;
+    const int from = is_forward ? step.stage - 1 : step.stage + 1;
+    if (from >= 0 && from < static_cast<int>(stages.size())) {
+      const std::int32_t after = ends[from * microbatches + step.microbatch];
+      if (after < 0) return false;
+      if (steps[after].rank != rank) {  // else the rank's own order says it
+        out.after = after;
+        out.message = is_forward ? stages[from].message_forward : times.message_backward;
       }
     }
-    if (!first && out.after < 0) return false;
-    if (out.after >= 0 && steps_[out.after].rank == rank) {
-      out.after = -1;  // the rank's own order says it
-      out.message = {};
-    }
-    const auto index = static_cast<std::int32_t>(steps_.size());
-    if (step.op == Op::forward) forward(s, j) = index;
-    if (step.op == Op::backward || step.op == Op::backward_input) backward(s, j) = index;
-    steps_.push_back(out);
+    ends[step.stage * microbatches + step.microbatch] = static_cast<std::int32_t>(steps.size());
+    steps.push_back(out);
     return true;
+  };
+  std::vector<std::size_t> next(order.ranks.size(), 0);
+  std::size_t total = 0;
+  for (const auto& of_rank : order.ranks) total += of_rank.size();
+  while (steps.size() < total) {
+    const std::size_t before = steps.size();
+    for (std::size_t r = 0; r < next.size(); ++r) {
+      const std::vector<OrderStep>& of_rank = order.ranks[r];
+      while (next[r] < of_rank.size() && add(static_cast<int>(r), of_rank[next[r]])) ++next[r];
+    }
+    if (steps.size() == before) throw Error(ErrorKind::internal, "an order that does not run to its end");
   }
-
-  const PipelineOrder& order_;
-  std::span<const StageLoadTimes> stages_;
-  std::vector<std::int32_t> forward_;  // [stage, microbatch]: its step
-  std::vector<std::int32_t> backward_;
-  std::vector<LoadStep> steps_;
-};
+  return steps;
+}
 
 }  // namespace
 
@@ -98,7 +66,7 @@ LoadPipeline make_load_pipeline(const PipelineOrder& order, int dp, std::vector<
     pipeline.shared.push_back(stages[of_rank.back()].shared ? 1 : 0);
   }
   pipeline.tail_s = std::move(tail_s);
-  pipeline.steps = StepList(order, stages).take();
+  pipeline.steps = list_steps(order, stages);
   return pipeline;
 }
 

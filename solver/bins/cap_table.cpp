@@ -12,10 +12,6 @@ namespace {
 
 constexpr double kMostCount = 4194304;  // 2^22: sums of a few stay whole in float
 
-bool all_whole(std::span<const double> values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return v == std::floor(v); });
-}
-
 std::string item_name(const BinProblem& problem, std::size_t item) {
   return problem.names.empty() ? fmt::format("item {}", item)
                                : fmt::format("item {} ('{}')", item, problem.names[item]);
@@ -26,9 +22,10 @@ std::string item_name(const BinProblem& problem, std::size_t item) {
 CapTable::CapTable(const BinProblem& problem) : dp_(problem.dp), microbatches_(problem.microbatches()) {
   for (const Cap& cap : problem.caps) {
     Counted& counted = caps_.emplace_back();
-    counted.window = std::clamp(cap.window, 1, microbatches_);
+    counted.window = problem.window(cap);
     counted.of_microbatch = cap.of_microbatch;
-    const bool whole = cap.most <= kMostCount && all_whole(cap.weight);
+    const auto is_whole = [](double weight) { return weight == std::floor(weight); };
+    const bool whole = cap.most <= kMostCount && std::ranges::all_of(cap.weight, is_whole);
     const double unit = whole || cap.most <= 0 ? 1.0 : cap.most / kMostCount;
     counted.most = std::floor(cap.most / unit);
     counted.weight.reserve(cap.weight.size());
@@ -81,9 +78,8 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
                          item_name(problem, largest - cap.weight.begin()), *largest, cap.what, cap.most);
     }
     // These are windows that do not overlap, each at its cap, and what is left over at one more.
-    const int microbatches = problem.microbatches();
-    const int window = std::clamp(cap.window, 1, microbatches);
-    const double windows = (microbatches + window - 1) / window;
+    const int window = problem.window(cap);
+    const double windows = (problem.microbatches() + window - 1) / window;
     const double holds = windows * cap.most * (cap.of_microbatch ? 1 : problem.dp);
     const double sum = std::accumulate(cap.weight.begin(), cap.weight.end(), 0.0);
     if (sum > holds * (1 + 1e-12)) {

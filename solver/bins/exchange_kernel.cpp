@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "solver/lanes.hpp"
-
 namespace dflop {
 namespace {
 

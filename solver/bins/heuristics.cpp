@@ -1,6 +1,7 @@
 #include "solver/bins/heuristics.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <queue>
@@ -12,16 +13,12 @@ namespace dflop {
 
 BinFilling::BinFilling(const BinProblem& problem)
     : problem_(problem),
-      share_(problem.shared_encoder ? problem.dp : 1),
+      share_(problem.share()),
       encoder_(problem.bins, 0.0),
       llm_(problem.bins, 0.0),
       filled_(problem.bins, 0),
       empty_(problem.allow_empty ? 0 : problem.bins),
       caps_(problem) {}
-
-double BinFilling::load_with(std::int32_t item, std::int32_t bin) const {
-  return std::max(encoder_[bin] + problem_.encoder_s[item] / share_, llm_[bin] + problem_.llm_s[item]);
-}
 
 std::int32_t BinFilling::least_loaded(std::int32_t item, std::size_t left) const {
   const double item_e = problem_.encoder_s[item] / share_;
@@ -108,8 +105,7 @@ void merge(Partition& into, const Partition& other, std::size_t bins, std::vecto
     next[a.last] = b.first;
     a.last = b.last;
   }
-  std::stable_sort(into.sets.begin(), into.sets.end(),
-                   [](const auto& a, const auto& b) { return a.sum > b.sum; });
+  std::ranges::stable_sort(into.sets, std::greater(), &Partition::Set::sum);
 }
 
 void fill_empty(int bins, std::vector<std::int32_t>& bin) {
@@ -117,8 +113,7 @@ void fill_empty(int bins, std::vector<std::int32_t>& bin) {
   for (std::size_t i = 0; i < bin.size(); ++i) items[bin[i]].push_back(static_cast<std::int32_t>(i));
   for (int b = 0; b < bins; ++b) {
     if (!items[b].empty()) continue;
-    auto& fullest = *std::max_element(items.begin(), items.end(),
-                                      [](const auto& x, const auto& y) { return x.size() < y.size(); });
+    auto& fullest = *std::ranges::max_element(items, {}, [](const auto& of_bin) { return of_bin.size(); });
     items[b].push_back(fullest.back());
     bin[fullest.back()] = b;
     fullest.pop_back();
@@ -155,7 +150,6 @@ std::vector<std::int32_t> karmarkar_karp(const BinProblem& problem) {
 std::vector<std::int32_t> place_in_order(const BinProblem& problem, std::span<const std::int32_t> order) {
   CapTable caps(problem);
   std::vector<std::int32_t> bin(order.size());
-  std::vector<char> filled(problem.bins, 0);
   const std::size_t count = order.size() / problem.bins;
   const std::size_t larger = order.size() % problem.bins;  // bins with one more
   for (std::size_t k = 0; k < order.size(); ++k) {
@@ -169,16 +163,13 @@ std::vector<std::int32_t> place_in_order(const BinProblem& problem, std::span<co
     }
     if (tried == problem.bins) return {};
     bin[order[k]] = b;
-    filled[b] = 1;
     caps.add(order[k], b);
   }
-  if (!problem.allow_empty && std::find(filled.begin(), filled.end(), 0) != filled.end()) return {};
-  return bin;
+  return fills_bins(problem, bin) ? bin : std::vector<std::int32_t>();
 }
 
 std::vector<std::int32_t> shuffled_items(std::size_t count, std::uint64_t seed, std::uint64_t stream) {
-  std::vector<std::int32_t> order(count);
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<std::int32_t> order = numbered(count);
   Random(seed, stream).shuffle(std::span(order));
   return order;
 }
@@ -188,7 +179,7 @@ namespace {
 /// Returns the loads that decide the order: the larger of both of each bin; the encoder's is that of the
 /// microbatch where it is shared.
 std::vector<double> bin_loads(const BinProblem& problem, const std::vector<std::int32_t>& bin) {
-  const int share = problem.shared_encoder ? problem.dp : 1;
+  const int share = problem.share();
   std::vector<double> encoder(problem.bins / share, 0.0);
   std::vector<double> loads(problem.bins, 0.0);
   for (std::size_t i = 0; i < bin.size(); ++i) {
@@ -201,22 +192,19 @@ std::vector<double> bin_loads(const BinProblem& problem, const std::vector<std::
 
 /// Sorts indices by rising load, equal ones in their order.
 void sort_by_load(std::span<std::int32_t> order, const std::vector<double>& loads) {
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return loads[a] < loads[b]; });
+  std::ranges::stable_sort(order, {}, [&](std::int32_t i) { return loads[i]; });
 }
 
 /// Returns the bins in layers of like load, one for each microbatch, from the smallest to the largest.
 std::vector<std::int32_t> layers(const BinProblem& problem, const std::vector<double>& loads, bool whole) {
-  std::vector<std::int32_t> order(problem.bins);
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<std::int32_t> order = numbered(problem.bins);
   if (!whole) {
     sort_by_load(order, loads);
     return order;
   }
   const int dp = problem.dp;
   std::vector<double> largest(problem.microbatches());
-  std::vector<std::int32_t> microbatches(problem.microbatches());
-  std::iota(microbatches.begin(), microbatches.end(), 0);
+  std::vector<std::int32_t> microbatches = numbered(problem.microbatches());
   for (const std::int32_t j : microbatches)
     largest[j] = *std::max_element(loads.begin() + j * dp, loads.begin() + (j + 1) * dp);
   sort_by_load(microbatches, largest);
@@ -228,25 +216,24 @@ std::vector<std::int32_t> layers(const BinProblem& problem, const std::vector<do
   return order;
 }
 
-/// Returns the microbatch of the r-th smallest layer of bins: 0, last, 1, last - 1, and so on to the middle.
-int ramp(int r, int microbatches) {
-  return r % 2 == 0 ? r / 2 : microbatches - 1 - r / 2;
-}
-
 }  // namespace
 
 void arrange_bins(const BinProblem& problem, std::vector<std::int32_t>& bin) {
   const int dp = problem.dp;
-  const bool whole = problem.shared_encoder || std::any_of(problem.caps.begin(), problem.caps.end(),
-                                                           [](const Cap& cap) { return cap.of_microbatch; });
+  const bool whole =
+      problem.shared_encoder || std::ranges::count(problem.caps, true, &Cap::of_microbatch) > 0;
   const std::vector<std::int32_t> order = layers(problem, bin_loads(problem, bin), whole);
   std::vector<std::int32_t> renamed(problem.bins);
   for (int k = 0; k < problem.bins; ++k) {
     const int layer = k / dp;
-    const int rank = layer % 2 == 0 ? k % dp : dp - 1 - k % dp;
-    renamed[order[k]] = ramp(layer, problem.microbatches()) * dp + rank;
+    const bool even = layer % 2 == 0;
+    // From the smallest layer on: 0, last, 1, last - 1, and so on to the middle.
+    const int microbatch = even ? layer / 2 : problem.microbatches() - 1 - layer / 2;
+    renamed[order[k]] = microbatch * dp + (even ? k % dp : dp - 1 - k % dp);
   }
-  for (std::int32_t& b : bin) b = renamed[b];
+  std::vector<std::int32_t> arranged = bin;
+  for (std::int32_t& b : arranged) b = renamed[b];
+  if (!broken_cap(problem, arranged)) bin = std::move(arranged);
 }
 
 }  // namespace dflop

@@ -24,9 +24,6 @@ class BinFilling {
     return (left != static_cast<std::size_t>(empty_) || filled_[bin] == 0) && caps_.fits(item, bin);
   }
 
-  /// Returns the larger of a bin's two loads, in seconds, once it has the item.
-  double load_with(std::int32_t item, std::int32_t bin) const;
-
   /// Returns the bin that takes the item and whose larger load is then smallest; among equal ones that with
   /// the smallest sum of loads, then the first; -1 where no bin takes it.
   std::int32_t least_loaded(std::int32_t item, std::size_t left) const;
@@ -35,7 +32,7 @@ class BinFilling {
 
  private:
   const BinProblem& problem_;
-  int share_;                    // bins that carry an encoder load together
+  int share_;                    // problem_.share()
   std::vector<double> encoder_;  // per bin; of a shared encoder that of its microbatch
   std::vector<double> llm_;
   std::vector<char> filled_;
@@ -72,7 +69,8 @@ std::vector<std::int32_t> shuffled_items(std::size_t count, std::uint64_t seed, 
 /// are like as well. Microbatches rise to the largest in the middle and fall again: the first fills the
 /// pipeline and the last drains it, and both do so faster when small. Where the bins of a microbatch belong
 /// together, as they share an encoder load or a cap, it stays whole. No load changes, so the largest is as
-/// before. `bin` = one bin per item, bin = microbatch * dp + dp rank.
+/// before. Bins stay where they are if the new order would break a cap on microbatches in flight. `bin` = one
+/// bin per item, bin = microbatch * dp + dp rank.
 void arrange_bins(const BinProblem& problem, std::vector<std::int32_t>& bin);
 
 }  // namespace dflop

@@ -7,21 +7,19 @@
 #include <OsiClpSolverInterface.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/support/clock.hpp"
 #include "solver/bins/heuristics.hpp"
 #include "solver/bins/local_search.hpp"
 #include "solver/bins/worker_process.hpp"
 
 namespace dflop {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// CBC looks at the clock between nodes only; what it overruns by more is cut off.
 constexpr Seconds kGrace(0.2);
@@ -46,48 +44,6 @@ Symmetry symmetry_of(const BinProblem& problem) {
   return whole ? Symmetry::microbatches : Symmetry::bins;
 }
 
-/// An IntegerProgram has loads in units of the simple bound, so that C is just above one. Items are numbered
-/// by falling size.
-class IntegerProgram {
- public:
-  IntegerProgram(const BinProblem& problem, double bound_s)
-      : problem_(problem),
-        scale_(1.0 / bound_s),
-        symmetry_(symmetry_of(problem)),
-        order_(by_falling_size(problem)),
-        column_(order_.size() * problem.bins, -1) {
-    for (std::size_t r = 0; r < order_.size(); ++r) {
-      for (int b = 0; b < problem.bins; ++b) {
-        if (allowed(static_cast<int>(r), b)) column_[r * problem.bins + b] = columns_++;
-      }
-    }
-  }
-
-  int columns() const { return columns_ + 1; }
-  double scale() const { return scale_; }
-
-  OsiClpSolverInterface solver() const;
-
-  /// Returns the columns' values for an assignment; its bins are renamed in the order of their largest items.
-  std::vector<double> encode(const std::vector<std::int32_t>& bin) const;
-
-  std::vector<std::int32_t> decode(const double* values) const;
-
- private:
-  /// Returns how many bins are renamed together: those of a microbatch, or one.
-  int group() const { return symmetry_ == Symmetry::microbatches ? problem_.dp : 1; }
-  bool allowed(int r, int b) const {
-    return symmetry_ == Symmetry::none || (b / group() <= r && b % group() <= r);
-  }
-
-  const BinProblem& problem_;
-  double scale_;
-  Symmetry symmetry_;
-  std::vector<std::int32_t> order_;
-  std::vector<int> column_;  // [rank, bin]; -1: not allowed
-  int columns_ = 0;          // without C, which is the last
-};
-
 /// Rows hold the elements and limits of a linear program's rows.
 struct Rows {
   std::vector<int> row;
@@ -108,104 +64,139 @@ struct Rows {
   }
 };
 
-OsiClpSolverInterface IntegerProgram::solver() const {
-  const int items = static_cast<int>(order_.size());
-  const int bins = problem_.bins;
-  const int dp = problem_.dp;
-  const int share = problem_.shared_encoder ? dp : 1;
-  Rows rows;
-  // This adds a row over bins first, first + step, ..., `count` of them, of `value(item)`.
-  const auto add_bins = [&](int first, int count, int step, const auto& value) {
-    for (int k = 0; k < count; ++k) {
-      for (int r = 0; r < items; ++r) rows.add(column_[r * bins + first + k * step], value(order_[r]));
-    }
-  };
-  for (int r = 0; r < items; ++r) {
-    rows.begin(1, 1);
-    for (int b = 0; b < bins; ++b) rows.add(column_[r * bins + b], 1);
-  }
-  for (int b = 0; b < bins; ++b) {
-    rows.begin(problem_.allow_empty ? 0 : 1, COIN_DBL_MAX);
-    add_bins(b, 1, 1, [](std::int32_t) { return 1.0; });
-    rows.begin(-COIN_DBL_MAX, 0);
-    add_bins(b, 1, 1, [&](std::int32_t i) { return problem_.llm_s[i] * scale_; });
-    rows.add(columns_, -1);
-  }
-  for (int b = 0; b < bins; b += share) {
-    rows.begin(-COIN_DBL_MAX, 0);
-    add_bins(b, share, 1, [&](std::int32_t i) { return problem_.encoder_s[i] * scale_ / share; });
-    rows.add(columns_, -1);
-  }
-  for (const Cap& cap : problem_.caps) {
-    const int window = std::clamp(cap.window, 1, problem_.microbatches());
-    const double unit = cap.most > 0 ? cap.most : 1.0;
-    for (int first = 0; first + window <= problem_.microbatches(); ++first) {
-      for (int d = 0; d < (cap.of_microbatch ? 1 : dp); ++d) {
-        rows.begin(-COIN_DBL_MAX, cap.most / unit);
-        const auto weight = [&](std::int32_t i) { return cap.weight[i] / unit; };
-        if (cap.of_microbatch) add_bins(first * dp, window * dp, 1, weight);
-        if (!cap.of_microbatch) add_bins(first * dp + d, window, dp, weight);
+/// An IntegerProgram has loads in units of the simple bound, so that C is just above one. Items are numbered
+/// by falling size.
+class IntegerProgram {
+ public:
+  IntegerProgram(const BinProblem& problem, double bound_s)
+      : problem_(problem),
+        scale_(1.0 / bound_s),
+        symmetry_(symmetry_of(problem)),
+        order_(by_falling_size(problem)),
+        column_(order_.size() * problem.bins, -1) {
+    for (std::size_t r = 0; r < order_.size(); ++r) {
+      for (int b = 0; b < problem.bins; ++b) {
+        if (allowed(static_cast<int>(r), b)) column_[r * problem.bins + b] = columns_++;
       }
     }
   }
-  CoinPackedMatrix matrix(true, rows.row.data(), rows.column.data(), rows.element.data(),
-                          static_cast<CoinBigIndex>(rows.element.size()));
-  matrix.setDimensions(static_cast<int>(rows.lower.size()), columns());
-  std::vector<double> column_lower(columns(), 0.0);
-  std::vector<double> column_upper(columns(), 1.0);
-  std::vector<double> objective(columns(), 0.0);
-  column_lower[columns_] = 1.0;
-  column_upper[columns_] = COIN_DBL_MAX;
-  objective[columns_] = 1.0;
 
-  OsiClpSolverInterface solver;
-  solver.messageHandler()->setLogLevel(0);
-  solver.loadProblem(matrix, column_lower.data(), column_upper.data(), objective.data(), rows.lower.data(),
-                     rows.upper.data());
-  for (int c = 0; c < columns_; ++c) solver.setInteger(c);
-  // Clp's own choice of start for larger models crashes in its Idiot code (Debian 12's 1.17.6).
-  ClpSolve dual;
-  dual.setSolveType(ClpSolve::useDual);
-  dual.setPresolveType(ClpSolve::presolveOff);
-  solver.setSolveOptions(dual);
-  solver.setDblParam(OsiPrimalTolerance, 1e-9);
-  return solver;
-}
+  int columns() const { return columns_ + 1; }
 
-std::vector<double> IntegerProgram::encode(const std::vector<std::int32_t>& bin) const {
-  const int size = group();
-  std::vector<int> new_group(problem_.bins / size, -1);
-  std::vector<int> new_rank(problem_.bins, -1);
-  std::vector<int> ranks(problem_.bins / size, 0);
-  int groups = 0;
-  std::vector<double> values(columns(), 0.0);
-  for (std::size_t r = 0; r < order_.size(); ++r) {
-    const int b = bin[order_[r]];
-    int renamed = b;
-    if (symmetry_ != Symmetry::none) {
-      if (new_group[b / size] < 0) new_group[b / size] = groups++;
-      if (new_rank[b] < 0) new_rank[b] = ranks[b / size]++;
-      renamed = new_group[b / size] * size + new_rank[b];
+  OsiClpSolverInterface solver() const {
+    const int items = static_cast<int>(order_.size());
+    const int bins = problem_.bins;
+    const int dp = problem_.dp;
+    const int share = problem_.share();
+    Rows rows;
+    // This adds a row over bins first, first + step, ..., `count` of them, of `value(item)`.
+    const auto add_bins = [&](int first, int count, int step, const auto& value) {
+      for (int k = 0; k < count; ++k) {
+        for (int r = 0; r < items; ++r) rows.add(column_[r * bins + first + k * step], value(order_[r]));
+      }
+    };
+    for (int r = 0; r < items; ++r) {
+      rows.begin(1, 1);
+      for (int b = 0; b < bins; ++b) rows.add(column_[r * bins + b], 1);
     }
-    values[column_[r * problem_.bins + renamed]] = 1.0;
-  }
-  values[columns_] = largest_load(problem_, bin) * scale_;
-  return values;
-}
-
-std::vector<std::int32_t> IntegerProgram::decode(const double* values) const {
-  std::vector<std::int32_t> bin(order_.size(), 0);
-  for (std::size_t r = 0; r < order_.size(); ++r) {
-    double most = -1;
-    for (int b = 0; b < problem_.bins; ++b) {
-      const int c = column_[r * problem_.bins + b];
-      if (c < 0 || values[c] <= most) continue;
-      most = values[c];
-      bin[order_[r]] = b;
+    for (int b = 0; b < bins; ++b) {
+      rows.begin(problem_.allow_empty ? 0 : 1, COIN_DBL_MAX);
+      add_bins(b, 1, 1, [](std::int32_t) { return 1.0; });
+      rows.begin(-COIN_DBL_MAX, 0);
+      add_bins(b, 1, 1, [&](std::int32_t i) { return problem_.llm_s[i] * scale_; });
+      rows.add(columns_, -1);
     }
+    for (int b = 0; b < bins; b += share) {
+      rows.begin(-COIN_DBL_MAX, 0);
+      add_bins(b, share, 1, [&](std::int32_t i) { return problem_.encoder_s[i] * scale_ / share; });
+      rows.add(columns_, -1);
+    }
+    for (const Cap& cap : problem_.caps) {
+      const int window = problem_.window(cap);
+      const double unit = cap.most > 0 ? cap.most : 1.0;
+      for (int first = 0; first + window <= problem_.microbatches(); ++first) {
+        for (int d = 0; d < (cap.of_microbatch ? 1 : dp); ++d) {
+          rows.begin(-COIN_DBL_MAX, cap.most / unit);
+          const auto weight = [&](std::int32_t i) { return cap.weight[i] / unit; };
+          if (cap.of_microbatch) add_bins(first * dp, window * dp, 1, weight);
+          if (!cap.of_microbatch) add_bins(first * dp + d, window, dp, weight);
+        }
+      }
+    }
+    CoinPackedMatrix matrix(true, rows.row.data(), rows.column.data(), rows.element.data(),
+                            static_cast<CoinBigIndex>(rows.element.size()));
+    matrix.setDimensions(static_cast<int>(rows.lower.size()), columns());
+    std::vector<double> column_lower(columns(), 0.0);
+    std::vector<double> column_upper(columns(), 1.0);
+    std::vector<double> objective(columns(), 0.0);
+    column_lower[columns_] = 1.0;
+    column_upper[columns_] = COIN_DBL_MAX;
+    objective[columns_] = 1.0;
+
+    OsiClpSolverInterface solver;
+    solver.messageHandler()->setLogLevel(0);
+    solver.loadProblem(matrix, column_lower.data(), column_upper.data(), objective.data(), rows.lower.data(),
+                       rows.upper.data());
+    for (int c = 0; c < columns_; ++c) solver.setInteger(c);
+    // Clp's own choice of start for larger models crashes in its Idiot code (Debian 12's 1.17.6).
+    ClpSolve dual;
+    dual.setSolveType(ClpSolve::useDual);
+    dual.setPresolveType(ClpSolve::presolveOff);
+    solver.setSolveOptions(dual);
+    solver.setDblParam(OsiPrimalTolerance, 1e-9);
+    return solver;
   }
-  return bin;
-}
+
+  /// Returns the columns' values for an assignment; its bins are renamed in the order of their largest items.
+  std::vector<double> encode(const std::vector<std::int32_t>& bin) const {
+    const int size = group();
+    std::vector<int> new_group(problem_.bins / size, -1);
+    std::vector<int> new_rank(problem_.bins, -1);
+    std::vector<int> ranks(problem_.bins / size, 0);
+    int groups = 0;
+    std::vector<double> values(columns(), 0.0);
+    for (std::size_t r = 0; r < order_.size(); ++r) {
+      const int b = bin[order_[r]];
+      int renamed = b;
+      if (symmetry_ != Symmetry::none) {
+        if (new_group[b / size] < 0) new_group[b / size] = groups++;
+        if (new_rank[b] < 0) new_rank[b] = ranks[b / size]++;
+        renamed = new_group[b / size] * size + new_rank[b];
+      }
+      values[column_[r * problem_.bins + renamed]] = 1.0;
+    }
+    values[columns_] = largest_load(problem_, bin) * scale_;
+    return values;
+  }
+
+  std::vector<std::int32_t> decode(const double* values) const {
+    std::vector<std::int32_t> bin(order_.size(), 0);
+    for (std::size_t r = 0; r < order_.size(); ++r) {
+      double most = -1;
+      for (int b = 0; b < problem_.bins; ++b) {
+        const int c = column_[r * problem_.bins + b];
+        if (c < 0 || values[c] <= most) continue;
+        most = values[c];
+        bin[order_[r]] = b;
+      }
+    }
+    return bin;
+  }
+
+ private:
+  /// Returns how many bins are renamed together: those of a microbatch, or one.
+  int group() const { return symmetry_ == Symmetry::microbatches ? problem_.dp : 1; }
+  bool allowed(int r, int b) const {
+    return symmetry_ == Symmetry::none || (b / group() <= r && b % group() <= r);
+  }
+
+  const BinProblem& problem_;
+  double scale_;
+  Symmetry symmetry_;
+  std::vector<std::int32_t> order_;
+  std::vector<int> column_;  // [rank, bin]; -1: not allowed
+  int columns_ = 0;          // without C, which is the last
+};
 
 std::int64_t nodes_of(const SolveLimits& limits) {
   return limits.steps > 0 ? limits.steps : kDefaultNodes;
@@ -213,7 +204,7 @@ std::int64_t nodes_of(const SolveLimits& limits) {
 
 /// Sets limits and tolerances. CbcMain1 would add cuts and heuristics but is not safe to call from several
 /// threads.
-void configure(CbcModel& model, const SolveLimits& limits, Clock::time_point begin) {
+void configure(CbcModel& model, const SolveLimits& limits, const Stopwatch& watch) {
   model.setLogLevel(0);
   model.messageHandler()->setLogLevel(0);
   model.solver()->messageHandler()->setLogLevel(0);
@@ -222,7 +213,7 @@ void configure(CbcModel& model, const SolveLimits& limits, Clock::time_point beg
   model.setIntegerTolerance(1e-8);
   if (limits.time) {
     model.setUseElapsedTime(true);
-    const Seconds left = *limits.time - (Clock::now() - begin);
+    const Seconds left = *limits.time - watch.elapsed();
     model.setMaximumSeconds(std::max(0.0, left.count()));
   } else {
     constexpr std::int64_t most = std::numeric_limits<int>::max();
@@ -235,10 +226,10 @@ void configure(CbcModel& model, const SolveLimits& limits, Clock::time_point beg
 enum class Verdict { optimal, limit, abandoned };
 
 std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimits& limits,
-                                     const AssignmentSolution& seed, Clock::time_point begin) {
+                                     const AssignmentSolution& seed, const Stopwatch& watch) {
   const IntegerProgram program(problem, seed.bound.count());
   CbcModel model(program.solver());
-  configure(model, limits, begin);
+  configure(model, limits, watch);
   std::vector<double> start = program.encode(seed.bin);
   model.setBestSolution(start.data(), program.columns(), start.back(), true);
   model.branchAndBound();
@@ -280,15 +271,15 @@ void take(const BinProblem& problem, const std::vector<double>& values, Assignme
 }
 
 /// Returns how long CBC's process may take from now on.
-Seconds longest(const SolveLimits& limits, Clock::time_point begin) {
-  if (limits.time) return *limits.time + kGrace - (Clock::now() - begin);
+Seconds longest(const SolveLimits& limits, const Stopwatch& watch) {
+  if (limits.time) return *limits.time + kGrace - watch.elapsed();
   return std::min(kLongest, kLongestStart + kLongestNode * static_cast<double>(nodes_of(limits)));
 }
 
 }  // namespace
 
 AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits) {
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   const std::int64_t binaries = static_cast<std::int64_t>(problem.items()) * problem.bins;
   const std::int64_t most = limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries;
   if (binaries > most) {
@@ -308,8 +299,8 @@ AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limit
   }
   solution.reason.clear();
   const WorkerResult result =
-      run_in_worker([&] { return branch_and_bound(problem, limits, solution, begin); },
-                    longest(limits, begin), limits.stop);
+      run_in_worker([&] { return branch_and_bound(problem, limits, solution, watch); },
+                    longest(limits, watch), limits.stop);
   solution.status = limits.time ? ScheduleStatus::time_limit : ScheduleStatus::node_limit;
   if (result.end == WorkerEnd::late) solution.status = ScheduleStatus::time_limit;
   if (result.end == WorkerEnd::done && is_ilp_answer(problem, result.values)) {
@@ -328,12 +319,10 @@ bool is_ilp_answer(const BinProblem& problem, std::span<const double> values) {
     return value >= 0 && value < count && value == std::floor(value);
   };
   if (!one_of(values[0], 3) || !std::isfinite(values[1])) return false;
-  std::vector<bool> used(problem.bins, values.size() == 2 || problem.allow_empty);
-  for (const double value : values.subspan(2)) {
-    if (!one_of(value, problem.bins)) return false;
-    used[static_cast<std::size_t>(value)] = true;
-  }
-  return std::find(used.begin(), used.end(), false) == used.end();
+  const auto is_bin = [&](double value) { return one_of(value, problem.bins); };
+  if (!std::all_of(values.begin() + 2, values.end(), is_bin)) return false;
+  const std::vector<std::int32_t> bin(values.begin() + 2, values.end());
+  return bin.empty() || fills_bins(problem, bin);
 }
 
 }  // namespace dflop

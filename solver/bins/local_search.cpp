@@ -1,13 +1,14 @@
 #include "solver/bins/local_search.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <type_traits>
 #include <utility>
 
+#include "core/support/clock.hpp"
 #include "solver/bins/heuristics.hpp"
 
 namespace dflop {
@@ -27,7 +28,11 @@ int padded(int slots) {
 
 BinSearch::BinSearch(const BinProblem& problem, double unit_s, std::span<const std::int32_t> bin,
                      const Random& random)
-    : problem_(problem), share_(problem.shared_encoder ? problem.dp : 1), caps_(problem), random_(random) {
+    : problem_(problem),
+      share_(problem.share()),
+      caps_(problem),
+      random_(random),
+      ring_(numbered(problem.bins)) {
   item_.assign(kCaps + caps_.caps(), std::vector<float>(problem.items()));
   for (std::size_t i = 0; i < problem.items(); ++i) {
     item_[kEncoder][i] = static_cast<float>(problem.encoder_s[i] / (share_ * unit_s));
@@ -36,8 +41,6 @@ BinSearch::BinSearch(const BinProblem& problem, double unit_s, std::span<const s
       item_[kCaps + c][i] = static_cast<float>(caps_.weight(c, static_cast<std::int32_t>(i)));
   }
   rows_.resize(item_.size());
-  ring_.resize(problem.bins);
-  std::iota(ring_.begin(), ring_.end(), 0);
   random_.shuffle(std::span(ring_));
   set(bin);
 }
@@ -209,6 +212,47 @@ bool BinSearch::fits_exchange(std::int32_t x, int s, std::int32_t y, int t) cons
   return true;
 }
 
+bool BinSearch::exchange_items(const Stop& stop) {
+  Found best{{largest() * (1 - 1e-6F)}};
+  std::int64_t ask_at = tries_ + kAskAfter;
+  for (const std::int32_t x : sources()) {
+    const int blocks = (count_[x] + kBlock - 1) / kBlock;
+    for (int b = 0; b < blocks && best.x < 0; ++b) {
+      const int block = next_block_ = (next_block_ + 1) % blocks;
+      for (int looked = 0; looked < problem_.bins; ++looked) {
+        if (looked % kChunk == 0 && best.x >= 0) break;
+        const std::int32_t y = ring_[next_];
+        next_ = next_ + 1 == ring_.size() ? 0 : next_ + 1;
+        if (y != x) try_items(x, block, y, best);
+        if (tries_ < ask_at) continue;
+        if (stop()) {
+          apply(best);
+          return best.x >= 0;
+        }
+        ask_at = tries_ + kAskAfter;
+      }
+    }
+    if (best.x >= 0) break;
+  }
+  apply(best);
+  return best.x >= 0;
+}
+
+bool BinSearch::exchange_pairs(const Stop& stop) {
+  const float below = largest() * (1 - 1e-6F);
+  const std::vector<std::int32_t> from = sources();
+  const std::size_t start = random_.below(ring_.size());
+  for (const std::int32_t x : from) {
+    pair_offers(x, pairs_x_);
+    for (std::size_t k = 0; k < ring_.size(); ++k) {
+      const std::int32_t y = ring_[(start + k) % ring_.size()];
+      if (stop()) return false;
+      if (y != x && try_pairs(x, y, below)) return true;
+    }
+  }
+  return false;
+}
+
 void BinSearch::kick() {
   tries_ += kKickTries;
   const std::uint64_t swaps = 2 + random_.below(3);
@@ -288,8 +332,6 @@ void BinSearch::sum_up(std::int32_t bin) {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::int64_t kDefaultSteps = 2'000'000;
 /// A load in float that is at most so many bounds is the bound to within rounding.
 constexpr float kMet = 1 + 2e-7F;
@@ -297,11 +339,11 @@ constexpr float kMet = 1 + 2e-7F;
 /// A SearchBudget says when a search is to end.
 class SearchBudget {
  public:
-  SearchBudget(const SolveLimits& limits, Clock::time_point begin) : limits_(limits), begin_(begin) {}
+  explicit SearchBudget(const SolveLimits& limits) : limits_(limits) {}
 
   /// Returns whether it was asked to stop or its time is over.
   bool late() const {
-    return limits_.stop.stop_requested() || (limits_.time && Clock::now() - begin_ >= *limits_.time);
+    return limits_.stop.stop_requested() || (limits_.time && watch_.elapsed() >= *limits_.time);
   }
 
   bool over(const BinSearch& search) const {
@@ -310,7 +352,7 @@ class SearchBudget {
 
  private:
   const SolveLimits& limits_;
-  Clock::time_point begin_;
+  Stopwatch watch_;
 };
 
 /// Exchanges until none helps, `goal` is reached or the budget is spent.
@@ -339,63 +381,35 @@ void search_on(BinSearch& search, float goal, const SearchBudget& budget, const 
   }
 }
 
-/// An Enumeration tries all assignments of a small problem until one obeys the caps and leaves no bin empty
-/// that must not be: each item in turn goes into every bin that has room for it.
-class Enumeration {
- public:
-  Enumeration(const BinProblem& problem, const SearchBudget& budget)
-      : problem_(problem),
-        budget_(budget),
-        caps_(problem),
-        bin_(problem.items()),
-        count_(problem.bins, 0),
-        empty_(problem.allow_empty ? 0 : problem.bins) {}
-
-  /// @return the bin of each item; empty where there is no such assignment or the time is over.
-  std::vector<std::int32_t> run() { return place(0) ? bin_ : std::vector<std::int32_t>(); }
-
- private:
-  /// Places the items from this one on.
-  bool place(std::size_t item) {
-    if (++placed_ % kAskAfter == 0) late_ = budget_.late();
-    if (late_ || bin_.size() - item < empty_) return false;
-    if (item == bin_.size()) return !broken_cap(problem_, bin_);
-    for (std::int32_t b = 0; b < problem_.bins; ++b) {
-      if (!caps_.fits(static_cast<std::int32_t>(item), b)) continue;
-      put(item, b);
-      if (place(item + 1)) return true;
-      take(item, b);
+/// Tries all assignments of a small problem until one obeys the caps and leaves no bin empty that must not
+/// be: each item in turn goes into every bin that has room for it.
+/// @return the bin of each item; empty where there is no such assignment or the time is over.
+std::vector<std::int32_t> enumerate(const BinProblem& problem, const SearchBudget& budget) {
+  constexpr int kAskAfter = 4096;  // items placed
+  CapTable caps(problem);
+  std::vector<std::int32_t> bin(problem.items());
+  std::vector<int> count(problem.bins, 0);                     // items of a bin
+  std::size_t empty = problem.allow_empty ? 0 : problem.bins;  // bins that still need an item
+  int placed = 0;
+  bool late = false;
+  // This places the items from one on.
+  const auto place = [&](const auto& self, std::size_t next) -> bool {
+    if (++placed % kAskAfter == 0) late = budget.late();
+    if (late || bin.size() - next < empty) return false;
+    if (next == bin.size()) return !broken_cap(problem, bin);
+    const auto item = static_cast<std::int32_t>(next);
+    for (std::int32_t b = 0; b < problem.bins; ++b) {
+      if (!caps.fits(item, b)) continue;
+      bin[next] = b;
+      caps.add(item, b);
+      if (count[b]++ == 0 && !problem.allow_empty) --empty;
+      if (self(self, next + 1)) return true;
+      caps.remove(item, b);
+      if (--count[b] == 0 && !problem.allow_empty) ++empty;
     }
     return false;
-  }
-
-  void put(std::size_t item, std::int32_t b) {
-    bin_[item] = b;
-    caps_.add(static_cast<std::int32_t>(item), b);
-    if (count_[b]++ == 0 && !problem_.allow_empty) --empty_;
-  }
-
-  void take(std::size_t item, std::int32_t b) {
-    caps_.remove(static_cast<std::int32_t>(item), b);
-    if (--count_[b] == 0 && !problem_.allow_empty) ++empty_;
-  }
-
-  static constexpr int kAskAfter = 4096;  // items placed
-
-  const BinProblem& problem_;
-  const SearchBudget& budget_;
-  CapTable caps_;
-  std::vector<std::int32_t> bin_;
-  std::vector<int> count_;  // items of a bin
-  std::size_t empty_;       // bins that still need an item
-  int placed_ = 0;
-  bool late_ = false;
-};
-
-/// Returns whether all assignments can be tried in moments.
-bool is_small(const BinProblem& problem) {
-  constexpr double kMostAssignments = 1 << 20;
-  return std::pow(problem.bins, static_cast<double>(problem.items())) <= kMostAssignments;
+  };
+  return place(place, 0) ? bin : std::vector<std::int32_t>();
 }
 
 /// Returns what each item holds of the caps, as a share of what a bin may hold when a window is filled
@@ -404,7 +418,7 @@ std::vector<double> shares(const BinProblem& problem, bool of_microbatch) {
   std::vector<double> share(problem.items(), 0.0);
   for (const Cap& cap : problem.caps) {
     if (cap.of_microbatch != of_microbatch || cap.most <= 0) continue;
-    const int window = std::clamp(cap.window, 1, problem.microbatches());
+    const int window = problem.window(cap);
     const double bins = of_microbatch ? problem.dp : 1;
     for (std::size_t i = 0; i < share.size(); ++i)
       share[i] = std::max(share[i], cap.weight[i] * window * bins / cap.most);
@@ -415,7 +429,7 @@ std::vector<double> shares(const BinProblem& problem, bool of_microbatch) {
 }  // namespace
 
 AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& limits) {
-  const SearchBudget budget(limits, Clock::now());
+  const SearchBudget budget(limits);
   const double bound_s = lower_bound(problem);
   AssignmentSolution solution{{.bound = Seconds(bound_s)}, obey_caps(problem, limits)};
   if (solution.bin.empty() && problem.items() > 0) {
@@ -428,8 +442,7 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
   if (problem.bins == 1 || meets_bound(least, bound_s)) return solution;
   if (static_cast<int>(problem.caps.size()) > kMostCaps) {
     solution.status = ScheduleStatus::fallback;
-    solution.reason =
-        std::to_string(problem.caps.size()) + " caps, exchanges obey at most " + std::to_string(kMostCaps);
+    solution.reason = fmt::format("{} caps, exchanges obey at most {}", problem.caps.size(), kMostCaps);
     return solution;
   }
 
@@ -448,7 +461,7 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
 }
 
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits) {
-  const SearchBudget budget(limits, Clock::now());
+  const SearchBudget budget(limits);
   std::vector<std::int32_t> bin = lpt(problem);
   if (!bin.empty()) return bin;
   const std::vector<double> of_microbatch = shares(problem, true);
@@ -465,7 +478,9 @@ std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits
     return obeyed;
   });
   if (obeyed) return bin;
-  return is_small(problem) ? Enumeration(problem, budget).run() : std::vector<std::int32_t>();
+  constexpr double kMostAssignments = 1 << 20;  // that can be tried in moments
+  if (std::pow(problem.bins, static_cast<double>(problem.items())) > kMostAssignments) return {};
+  return enumerate(problem, budget);
 }
 
 }  // namespace dflop

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/support/random.hpp"
@@ -17,6 +19,8 @@ namespace dflop {
 /// move.
 class BinSearch {
  public:
+  using Stop = std::function<bool()>;
+
   /// One unit of the search's loads is `unit_s` seconds. The problem must outlive the search.
   BinSearch(const BinProblem& problem, double unit_s, std::span<const std::int32_t> bin,
             const Random& random);
@@ -33,12 +37,10 @@ class BinSearch {
   /// looked at: some in turn, more where they give nothing. Of a bin with more than kBlock items a block of
   /// them is looked at, the next one where it gives nothing. `stop()` is asked after at most kAskAfter tries
   /// and a pair of bins. False where no bin gives any, or stopped before one did.
-  template <typename Stop>
   bool exchange_items(const Stop& stop);
 
   /// Takes load off the fullest bin with up to two items from each side, and the first bin that gives an
   /// exchange. `stop()` is asked before each bin.
-  template <typename Stop>
   bool exchange_pairs(const Stop& stop);
 
   /// Swaps a few random items, one of them in the fullest bin, as far as caps allow.
@@ -49,10 +51,7 @@ class BinSearch {
   static constexpr int kChunk = 24;                // bins that one round of exchange_items() looks at
   static constexpr std::int64_t kAskAfter = 4096;  // tries, some microseconds
 
-  struct Pair {
-    std::int32_t first;
-    std::int32_t second;
-  };
+  using Pair = std::pair<std::int32_t, std::int32_t>;
   /// Found is the best exchange so far and its bins.
   struct Found {
     Exchange exchange;
@@ -97,7 +96,7 @@ class BinSearch {
   void grow();
 
   const BinProblem& problem_;
-  int share_;                             // bins that carry an encoder load together
+  int share_;                             // problem_.share()
   std::vector<std::vector<float>> item_;  // [encoder, LLM, caps][item]
   std::vector<std::vector<float>> rows_;  // the same, [.][bin, slot]
   std::vector<float> zeros_;              // encoder row of exchanges inside a microbatch that shares it
@@ -133,48 +132,5 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
 /// assignments, all are tried, so that none is missed.
 /// @return the bin of each item; empty where none was found within the limits.
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits);
-
-template <typename Stop>
-bool BinSearch::exchange_items(const Stop& stop) {
-  Found best{{largest() * (1 - 1e-6F)}};
-  std::int64_t ask_at = tries_ + kAskAfter;
-  for (const std::int32_t x : sources()) {
-    const int blocks = (count_[x] + kBlock - 1) / kBlock;
-    for (int b = 0; b < blocks && best.x < 0; ++b) {
-      const int block = next_block_ = (next_block_ + 1) % blocks;
-      for (int looked = 0; looked < problem_.bins; ++looked) {
-        if (looked % kChunk == 0 && best.x >= 0) break;
-        const std::int32_t y = ring_[next_];
-        next_ = next_ + 1 == ring_.size() ? 0 : next_ + 1;
-        if (y != x) try_items(x, block, y, best);
-        if (tries_ < ask_at) continue;
-        if (stop()) {
-          apply(best);
-          return best.x >= 0;
-        }
-        ask_at = tries_ + kAskAfter;
-      }
-    }
-    if (best.x >= 0) break;
-  }
-  apply(best);
-  return best.x >= 0;
-}
-
-template <typename Stop>
-bool BinSearch::exchange_pairs(const Stop& stop) {
-  const float below = largest() * (1 - 1e-6F);
-  const std::vector<std::int32_t> from = sources();
-  const std::size_t start = random_.below(ring_.size());
-  for (const std::int32_t x : from) {
-    pair_offers(x, pairs_x_);
-    for (std::size_t k = 0; k < ring_.size(); ++k) {
-      const std::int32_t y = ring_[(start + k) % ring_.size()];
-      if (stop()) return false;
-      if (y != x && try_pairs(x, y, below)) return true;
-    }
-  }
-  return false;
-}
 
 }  // namespace dflop

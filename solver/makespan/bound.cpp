@@ -3,67 +3,204 @@
 #include <ClpSimplex.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <set>
-#include <span>
 #include <utility>
 
 namespace dflop {
 namespace {
 
-/// A LinearProgram is the least cost . x with x >= 0 and rows a . x >= `least`, in parts equal to it.
-class LinearProgram {
- public:
-  /// @return the column
-  int add_column(double cost);
+/// Rounding may add this part to a sum of products: thousands of roundings of 1e-16.
+constexpr double kRounding = 1e-11;
 
-  void add_row(std::span<const int> column, std::span<const double> value, double least, bool equal = false);
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+constexpr std::size_t kBlock = 256;  // items whose least costs are kept at once
+
+/// Returns whether each of `a` is at least that of `b`.
+bool nowhere_below(std::span<const double> a, std::span<const double> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) { return x >= y; });
+}
+
+}  // namespace
+
+void PathBound::add(const PathBound& other, double times) {
+  constant_s += times * other.constant_s;
+  for (std::size_t k = 0; k < weight.size(); ++k) weight[k] += times * other.weight[k];
+}
+
+void PathBound::reduce() {
+  std::vector<double> kept;
+  const auto dominated = [&](std::size_t r) {
+    for (std::size_t other = 0; other < rows(); ++other) {
+      if (other == r || !nowhere_below(row(r), row(other))) continue;
+      if (other < r || !nowhere_below(row(other), row(r))) return true;  // of equal ones the first stays
+    }
+    return false;
+  };
+  for (std::size_t r = 0; r < rows(); ++r) {
+    if (!dominated(r)) kept.insert(kept.end(), row(r).begin(), row(r).end());
+  }
+  weight = std::move(kept);
+}
+
+double PathBound::at(const Features& items) const {
+  if (features == 0) return constant_s - kRounding * std::abs(constant_s);
+  const std::size_t count = items[0].size();
+  double sum = 0;
+  for (std::size_t first = 0; first < count; first += kBlock) {
+    const std::size_t size = std::min(kBlock, count - first);
+    std::array<double, kBlock> least;
+    least.fill(kInfinity);
+    for (std::size_t r = 0; r < rows(); ++r) {
+      std::array<double, kBlock> cost{};
+      for (std::size_t k = 0; k < features; ++k) {
+        const double w = weight[r * features + k];
+        if (w == 0) continue;
+        const double* values = items[k].data() + first;
+        for (std::size_t i = 0; i < size; ++i) cost[i] += w * values[i];
+      }
+      for (std::size_t i = 0; i < size; ++i) least[i] = std::min(least[i], cost[i]);
+    }
+    sum += std::accumulate(least.begin(), least.begin() + static_cast<std::ptrdiff_t>(size), 0.0);
+  }
+  return constant_s + sum - kRounding * (std::abs(constant_s) + sum);
+}
+
+MeanPipeline::MeanPipeline(const LoadPipeline& pipeline)
+    : microbatches(pipeline.microbatches),
+      features(pipeline.loads.empty() ? 0 : pipeline.loads[0].mix.size()),
+      last(pipeline.ranks(), -1),
+      tail_s(pipeline.tail_s) {
+  std::vector<LoadTime> keys;  // of `times`
+  const auto place_of = [&](const LoadTime& time) {
+    const auto same = [&](const LoadTime& other) {
+      return other.fixed_s == time.fixed_s && other.scale == time.scale &&
+             (other.load == time.load || time.scale == 0);
+    };
+    const auto known = std::find_if(keys.begin(), keys.end(), same);
+    const auto place = static_cast<std::int32_t>(known - keys.begin());
+    if (known != keys.end()) return place;
+    keys.push_back(time);
+    Time& out = times.emplace_back(Time{time.fixed_s, std::vector<double>(features, 0.0)});
+    if (time.scale == 0) return place;
+    const Load& load = pipeline.loads[time.load];
+    const double scale = load.of_microbatch ? time.scale : time.scale / pipeline.dp;
+    for (std::size_t k = 0; k < features; ++k) out.weight[k] = scale * load.mix[k];
+    return place;
+  };
+  for (const LoadStep& step : pipeline.steps) {
+    const std::int32_t message = step.after < 0 ? 0 : place_of(step.message);
+    steps.push_back(
+        {step.microbatch, place_of(step.duration), last[step.rank], step.after, message, step.rank});
+    last[step.rank] = static_cast<std::int32_t>(steps.size()) - 1;
+  }
+}
+
+void MeanPipeline::add(PathBound& bound, std::int32_t time, int microbatch, double part) const {
+  bound.constant_s += part * times[time].fixed_s;
+  double* weight = &bound.weight[microbatch * features];
+  for (std::size_t k = 0; k < features; ++k) weight[k] += part * times[time].weight[k];
+}
+
+PathBound MeanPipeline::bound(const PathFlow& flow) const {
+  const auto weight = [](double value) { return std::isfinite(value) ? std::max(value, 0.0) : 0.0; };
+  double total = 0;
+  for (const double end : flow.ends) total += weight(end);
+  PathBound bound(microbatches, features);
+  std::vector<double> part(steps.size(), 0.0);  // of all paths, that go through a step
+  for (int r = 0; r < ranks(); ++r) {
+    const double end = total > 0 ? weight(flow.ends[r]) / total : 1.0 / ranks();
+    bound.constant_s += end * tail_s[r];
+    if (last[r] >= 0) part[last[r]] += end;
+  }
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    if (part[i] == 0) continue;
+    const Step& step = steps[i];
+    const double waiting = step.after < 0 ? 0.0 : std::min(weight(flow.waits[i]), 1.0) * part[i];
+    add(bound, step.duration, step.microbatch, part[i]);
+    if (step.same_rank >= 0) part[step.same_rank] += part[i] - waiting;
+    if (waiting == 0) continue;
+    add(bound, step.message, step.microbatch, waiting);
+    part[step.after] += waiting;
+  }
+  return bound;
+}
+
+std::vector<PathBound> MeanPipeline::rank_bounds() const {
+  const auto fixed = [&](std::int32_t time) { return times[time].fixed_s; };
+  std::vector<double> before(steps.size(), 0.0);
+  std::vector<double> behind(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    behind[i] = tail_s[step.rank];
+    if (step.after >= 0)
+      before[i] = before[step.after] + fixed(steps[step.after].duration) + fixed(step.message);
+  }
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    const Step& step = steps[i];
+    if (step.after < 0) continue;
+    behind[step.after] = std::max(behind[step.after], fixed(step.message) + fixed(step.duration) + behind[i]);
+  }
+  std::vector<double> fill(ranks(), kInfinity);
+  std::vector<double> drain(ranks(), kInfinity);
+  std::vector<PathBound> bounds(ranks(), PathBound(microbatches, features));
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const int r = steps[i].rank;
+    fill[r] = std::min(fill[r], before[i]);
+    drain[r] = std::min(drain[r], behind[i]);
+    add(bounds[r], steps[i].duration, steps[i].microbatch);
+  }
+  PathBound mean(microbatches, features);
+  for (int r = 0; r < ranks(); ++r) {
+    bounds[r].constant_s += last[r] < 0 ? tail_s[r] : fill[r] + drain[r];
+    mean.add(bounds[r], 1.0 / ranks());
+  }
+  bounds.push_back(std::move(mean));
+  return bounds;
+}
+
+namespace {
+
+/// A LinearProgram is the least cost . x with x >= 0 and rows least <= a . x <= most.
+struct LinearProgram {
+  std::vector<double> cost;  // per column
+  std::vector<double> least;
+  std::vector<double> most;
+  std::vector<int> begin = {0};  // of each row's entries, and their end
+  std::vector<int> column;
+  std::vector<double> value;
+
+  int rows() const { return static_cast<int>(least.size()); }
+
+  void add_entry(int at, double a) {
+    column.push_back(at);
+    value.push_back(a);
+  }
+  /// Makes a row of the entries that were added since the last one.
+  void end_row(double at_least, double at_most = COIN_DBL_MAX) {
+    begin.push_back(static_cast<int>(column.size()));
+    least.push_back(at_least);
+    most.push_back(at_most);
+  }
 
   /// Returns the value of each row in the dual after at most `most_iterations` of the dual simplex method;
   /// optimal if it ended before. They are as good as the solver: who needs a proof checks them.
-  std::vector<double> duals(int most_iterations) const;
-
- private:
-  std::vector<double> cost_;
-  std::vector<double> least_;
-  std::vector<char> equal_;
-  std::vector<int> begin_ = {0};  // of each row's entries, and their end
-  std::vector<int> column_;
-  std::vector<double> value_;
-};
-
-int LinearProgram::add_column(double cost) {
-  cost_.push_back(cost);
-  return static_cast<int>(cost_.size()) - 1;
-}
-
-void LinearProgram::add_row(std::span<const int> column, std::span<const double> value, double least,
-                            bool equal) {
-  column_.insert(column_.end(), column.begin(), column.end());
-  value_.insert(value_.end(), value.begin(), value.end());
-  begin_.push_back(static_cast<int>(column_.size()));
-  least_.push_back(least);
-  equal_.push_back(equal ? 1 : 0);
-}
-
-std::vector<double> LinearProgram::duals(int most_iterations) const {
-  const int rows = static_cast<int>(least_.size());
-  const int columns = static_cast<int>(cost_.size());
-  const CoinPackedMatrix matrix(false, columns, rows, static_cast<CoinBigIndex>(value_.size()), value_.data(),
-                                column_.data(), begin_.data(), nullptr);
-  std::vector<double> most(rows, COIN_DBL_MAX);
-  for (int r = 0; r < rows; ++r) {
-    if (equal_[r] != 0) most[r] = least_[r];
+  std::vector<double> duals(int most_iterations) const {
+    const CoinPackedMatrix matrix(false, static_cast<int>(cost.size()), rows(),
+                                  static_cast<CoinBigIndex>(value.size()), value.data(), column.data(),
+                                  begin.data(), nullptr);
+    ClpSimplex simplex;
+    simplex.setLogLevel(0);
+    simplex.loadProblem(matrix, nullptr, nullptr, cost.data(), least.data(), most.data());
+    simplex.setMaximumIterations(most_iterations);
+    simplex.dual();
+    return {simplex.dualRowSolution(), simplex.dualRowSolution() + rows()};
   }
-  ClpSimplex simplex;
-  simplex.setLogLevel(0);
-  simplex.loadProblem(matrix, nullptr, nullptr, cost_.data(), least_.data(), most.data());
-  simplex.setMaximumIterations(most_iterations);
-  simplex.dual();
-  return std::vector<double>(simplex.dualRowSolution(), simplex.dualRowSolution() + rows);
-}
+};
 
 constexpr double kWindow = 0.125;  // of the work between two shapes, that makes a shape
 
@@ -116,8 +253,7 @@ class Shapes {
     }
     order_.resize(key_.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::size_t a, std::size_t b) { return key_[a] < key_[b]; });
+    std::ranges::stable_sort(order_, {}, [&](std::size_t i) { return key_[i]; });
     pick(shapes);
   }
 
@@ -181,23 +317,21 @@ class MakespanProgram {
  public:
   MakespanProgram(const MeanPipeline& pipeline, std::vector<double> sums, double unit_s)
       : pipeline_(pipeline), sums_(std::move(sums)), unit_s_(unit_s) {
-    shapes_ = sums_.size() / pipeline.features();
-    first_part_ = static_cast<int>(1 + pipeline.steps().size());
-    program_.add_column(1);
-    for (std::size_t i = 0; i < pipeline.steps().size(); ++i) program_.add_column(0);
-    for (std::size_t c = 0; c < shapes_ * pipeline.microbatches(); ++c) program_.add_column(0);
-    for (std::size_t i = 0; i < pipeline.steps().size(); ++i) add_step(i);
+    shapes_ = sums_.size() / pipeline.features;
+    first_part_ = static_cast<int>(1 + pipeline.steps.size());
+    program_.cost.assign(first_part_ + shapes_ * pipeline.microbatches, 0.0);
+    program_.cost[0] = 1;
+    for (std::size_t i = 0; i < pipeline.steps.size(); ++i) add_step(i);
     for (int r = 0; r < pipeline.ranks(); ++r) {
-      const std::int32_t last = pipeline.last_step(r);
-      rank_row_.push_back(rows_);
-      start(0);
-      if (last >= 0) entry(1 + last, -1);
-      finish(pipeline.tail_s(r));
+      const std::int32_t last = pipeline.last[r];
+      rank_row_.push_back(program_.rows());
+      program_.add_entry(0, 1);
+      if (last >= 0) program_.add_entry(1 + last, -1);
+      program_.end_row(pipeline.tail_s[r] / unit_s_);
     }
     for (std::size_t c = 0; c < shapes_; ++c) {
-      column_.clear();
-      for (int j = 0; j < pipeline.microbatches(); ++j) column_.push_back(part(c, j));
-      program_.add_row(column_, std::vector<double>(column_.size(), 1.0), 1, true);
+      for (int j = 0; j < pipeline.microbatches; ++j) program_.add_entry(part(c, j), 1);
+      program_.end_row(1, 1);
     }
   }
 
@@ -216,51 +350,37 @@ class MakespanProgram {
 
  private:
   int part(std::size_t c, int microbatch) const {
-    return first_part_ + static_cast<int>(c) * pipeline_.microbatches() + microbatch;
-  }
-
-  void entry(int column, double value) {
-    column_.push_back(column);
-    value_.push_back(value);
-  }
-  void start(int column) {
-    column_.clear();
-    value_.clear();
-    entry(column, 1);
-  }
-  void finish(double least_s) {
-    program_.add_row(column_, value_, least_s / unit_s_);
-    ++rows_;
+    return first_part_ + static_cast<int>(c) * pipeline_.microbatches + microbatch;
   }
 
   void add_step(std::size_t i) {
-    const MeanPipeline::Step& step = pipeline_.steps()[i];
-    const auto& duration = pipeline_.times()[step.duration];
+    const MeanPipeline::Step& step = pipeline_.steps[i];
+    MeanPipeline::Time time = pipeline_.times[step.duration];
     rank_rows_.push_back(-1);
     after_rows_.push_back(-1);
     if (step.same_rank >= 0 || step.after < 0) {
-      rank_rows_.back() = rows_;
-      start(static_cast<int>(1 + i));
-      if (step.same_rank >= 0) entry(1 + step.same_rank, -1);
-      add_work(step.microbatch, duration.weight);
-      finish(duration.fixed_s);
+      rank_rows_.back() = program_.rows();
+      add_wait(i, step.same_rank, time);
     }
     if (step.after < 0) return;
-    const auto& message = pipeline_.times()[step.message];
-    std::vector<double> weight = duration.weight;
-    for (std::size_t k = 0; k < weight.size(); ++k) weight[k] += message.weight[k];
-    after_rows_.back() = rows_;
-    start(static_cast<int>(1 + i));
-    entry(1 + step.after, -1);
-    add_work(step.microbatch, weight);
-    finish(duration.fixed_s + message.fixed_s);
+    const MeanPipeline::Time& message = pipeline_.times[step.message];
+    time.fixed_s += message.fixed_s;
+    for (std::size_t k = 0; k < time.weight.size(); ++k) time.weight[k] += message.weight[k];
+    after_rows_.back() = program_.rows();
+    add_wait(i, step.after, time);
   }
 
-  void add_work(int microbatch, const std::vector<double>& weight) {
+  /// Adds the row of a step that ends at least `time` after another one; -1: after the start.
+  void add_wait(std::size_t step, std::int32_t other, const MeanPipeline::Time& time) {
+    program_.add_entry(static_cast<int>(1 + step), 1);
+    if (other >= 0) program_.add_entry(1 + other, -1);
+    const std::size_t features = time.weight.size();
     for (std::size_t c = 0; c < shapes_; ++c) {
-      const double work = std::inner_product(weight.begin(), weight.end(), &sums_[c * weight.size()], 0.0);
-      if (work != 0) entry(part(c, microbatch), -work / unit_s_);
+      const double work =
+          std::inner_product(time.weight.begin(), time.weight.end(), &sums_[c * features], 0.0);
+      if (work != 0) program_.add_entry(part(c, pipeline_.steps[step].microbatch), -work / unit_s_);
     }
+    program_.end_row(time.fixed_s / unit_s_);
   }
 
   const MeanPipeline& pipeline_;
@@ -268,12 +388,9 @@ class MakespanProgram {
   double unit_s_;
   std::size_t shapes_;
   int first_part_;
-  int rows_ = 0;
   std::vector<int> rank_rows_;   // per step
   std::vector<int> after_rows_;  // per step; -1: none
   std::vector<int> rank_row_;    // per rank: its end
-  std::vector<int> column_;      // of the row that is being made
-  std::vector<double> value_;
   LinearProgram program_;
 };
 
@@ -315,24 +432,19 @@ MakespanBounds::MakespanBounds(LoadPipeline pipeline, BoundKind best)
 }
 
 void MakespanBounds::prepare(const Features& features, const ProgramLimits& limits) {
-  if (best_ != BoundKind::linear_program || mean_.features() == 0) return;
-  if (mean_.steps().size() > limits.steps) return;
+  if (best_ != BoundKind::linear_program || mean_.features == 0) return;
+  if (mean_.steps.size() > limits.steps) return;
   use(best_paths(mean_, features, limits));
 }
 
 void MakespanBounds::use(const PathFlow& flow) {
-  if (best_ != BoundKind::linear_program || flow.waits.size() != mean_.steps().size()) return;
+  if (best_ != BoundKind::linear_program || flow.waits.size() != mean_.steps.size()) return;
   if (flow.ends.size() != static_cast<std::size_t>(mean_.ranks())) return;
   PathBound dual = mean_.bound(flow);
   dual.reduce();
   const std::lock_guard lock(mutex_);
   flows_.push_back(flow);
   duals_.push_back(std::make_shared<const PathBound>(std::move(dual)));
-}
-
-std::vector<PathFlow> MakespanBounds::flows() const {
-  const std::lock_guard lock(mutex_);
-  return flows_;
 }
 
 double MakespanBounds::way_of(const Features& features, std::size_t item) const {
@@ -353,23 +465,17 @@ double MakespanBounds::way_of(const Features& features, std::size_t item) const 
     end[i] = begin + time(step.duration);
     way[step.microbatch] = std::max(way[step.microbatch], end[i] + pipeline_.tail_s[step.rank]);
   }
-  constexpr double kRounding = 1e-11;
   return *std::min_element(way.begin(), way.end()) * (1 - kRounding);
-}
-
-double MakespanBounds::largest_way(const Features& features) const {
-  std::set<std::size_t> largest;
-  for (const auto& values : features) {
-    if (!values.empty()) largest.insert(std::max_element(values.begin(), values.end()) - values.begin());
-  }
-  double way = 0;
-  for (const std::size_t item : largest) way = std::max(way, way_of(features, item));
-  return way;
 }
 
 MakespanBound MakespanBounds::bound(const Features& features) const {
   if (best_ == BoundKind::none) return {};
-  MakespanBound bound{largest_way(features), BoundKind::simple};
+  MakespanBound bound{0, BoundKind::simple};
+  std::set<std::size_t> largest;
+  for (const auto& values : features) {
+    if (!values.empty()) largest.insert(std::ranges::max_element(values) - values.begin());
+  }
+  for (const std::size_t item : largest) bound.seconds = std::max(bound.seconds, way_of(features, item));
   for (const PathBound& rank : ranks_) bound.seconds = std::max(bound.seconds, rank.at(features));
   std::vector<std::shared_ptr<const PathBound>> duals;
   {

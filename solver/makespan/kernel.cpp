@@ -88,8 +88,7 @@ class MakespanKernel::Builder {
   void sort() {
     std::vector<std::int32_t> order(nodes_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::int32_t a, std::int32_t b) { return depth_[a] < depth_[b]; });
+    std::ranges::stable_sort(order, {}, [&](std::int32_t i) { return depth_[i]; });
     renamed_.resize(nodes_.size());
     for (std::size_t i = 0; i < order.size(); ++i) renamed_[order[i]] = static_cast<std::int32_t>(i);
     for (const std::int32_t i : order) {
@@ -113,20 +112,16 @@ class MakespanKernel::Builder {
 
 MakespanKernel::MakespanKernel(const LoadPipeline& pipeline)
     : dp_(pipeline.dp),
-      microbatches_(pipeline.microbatches),
       loads_(static_cast<int>(pipeline.loads.size())),
       columns_of_(pipeline.loads.size() * pipeline.bins()) {
-  const auto set = [](char c) { return c != 0; };
-  const auto of_microbatch = [](const Load& load) { return load.of_microbatch; };
-  if (std::any_of(pipeline.shared.begin(), pipeline.shared.end(), set) ||
-      std::any_of(pipeline.loads.begin(), pipeline.loads.end(), of_microbatch)) {
-    width_ = dp_;
-  }
+  const bool is_coupled = std::ranges::count(pipeline.shared, 0) < std::ssize(pipeline.shared) ||
+                          std::ranges::count(pipeline.loads, true, &Load::of_microbatch) > 0;
+  if (is_coupled) width_ = dp_;
   for (int l = 0; l < loads_; ++l) {
     const bool together = width_ == 1 || pipeline.loads[l].of_microbatch;
     for (int b = 0; b < pipeline.bins(); ++b)
       columns_of_[b * loads_ + l] = columns_ + (together ? b / dp_ : b);
-    columns_ += together ? microbatches_ : pipeline.bins();
+    columns_ += together ? pipeline.microbatches : pipeline.bins();
   }
   Builder(*this, pipeline).build();
 
@@ -297,7 +292,7 @@ void MakespanLanes::set(std::span<const double> values) {
 void MakespanLanes::set(int column, double value) {
   for (const std::int32_t t : times_of(column)) {
     const LoadTime& time = kernel_->times_[t].time;
-    base_[t] = static_cast<float>(time.fixed_s + time.scale * value);
+    base_[t] = static_cast<float>(time.at(value));
     times_[t].value = Lanes{}.value + base_[t];
   }
 }
@@ -309,7 +304,7 @@ void MakespanLanes::set_lane(int lane, const MakespanLanes& other) {
 void MakespanLanes::change(int lane, int column, double value) {
   for (const std::int32_t t : times_of(column)) {
     const LoadTime& time = kernel_->times_[t].time;
-    times_[t].value[lane] = static_cast<float>(time.fixed_s + time.scale * value);
+    times_[t].value[lane] = static_cast<float>(time.at(value));
     changed_.emplace_back(t, lane);
   }
 }

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "solver/lanes.hpp"
+#include "solver/bins/exchange_kernel.hpp"
 #include "solver/load_pipeline.hpp"
 
 namespace dflop {
@@ -38,8 +38,6 @@ class MakespanKernel {
   /// @throws Error (internal) if a shared rank computes something that is not the same for all dp ranks
   explicit MakespanKernel(const LoadPipeline& pipeline);
 
-  int dp() const { return dp_; }
-  int microbatches() const { return microbatches_; }
   int loads() const { return loads_; }
   /// Returns the pipeline's dp, or 1 where a shared rank or a load of microbatches couples the replicas.
   int groups() const { return dp_ / width_; }
@@ -64,7 +62,7 @@ class MakespanKernel {
     LoadTime time;
     std::int32_t column;  ///< -1: fixed
     double at(std::span<const double> values) const {
-      return column < 0 ? time.fixed_s : time.fixed_s + time.scale * values[column];
+      return column < 0 ? time.fixed_s : time.at(values[column]);
     }
   };
   struct Last {
@@ -78,7 +76,6 @@ class MakespanKernel {
   double weigh_lasts(std::span<const double> ends, double smoothing_s, std::span<double> weights) const;
 
   int dp_;
-  int microbatches_;
   int loads_;
   int width_ = 1;  ///< dp ranks of a group
   int columns_ = 0;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "solver/bins/heuristics.hpp"
@@ -293,15 +291,12 @@ class MakespanSearch {
     state_.set(best);
     const int q = state_.slowest();
     for (int k = 1 + pick(kKicks); k > 0; --k) {
-      const BinExchange e = random_exchange(pick_bin(pick(2) == 0 ? q : pick(kernel_.groups())));
+      const std::int32_t from = pick_bin(pick(2) == 0 ? q : pick(kernel_.groups()));
+      const std::int32_t item = pick(static_cast<int>(problem_.bins.items()));
+      const BinExchange e{from, state_.bin()[item], {pick_parcel(from)[0], -1}, {item, -1}};
       if (e.from != e.to && state_.allows(e)) state_.apply(e);
     }
     for (int group = 0; group < kernel_.groups(); ++group) renew(group);
-  }
-
-  BinExchange random_exchange(std::int32_t from) {
-    const std::int32_t item = pick(static_cast<int>(problem_.bins.items()));
-    return {from, state_.bin()[item], {pick_parcel(from)[0], -1}, {item, -1}};
   }
 
   const AssignmentProblem& problem_;
@@ -346,100 +341,71 @@ void cut(const BinProblem& problem, std::size_t size, Items items, std::vector<I
     return;
   }
   const auto spread = [&](std::span<const double> time) {
-    const auto [least, most] = std::minmax_element(
-        items.begin(), items.end(), [&](std::int32_t a, std::int32_t b) { return time[a] < time[b]; });
-    return time[*most] - time[*least];
+    const auto [least, most] = std::ranges::minmax(items, {}, [&](std::int32_t i) { return time[i]; });
+    return time[most] - time[least];
   };
   const auto time = spread(problem.encoder_s) > spread(problem.llm_s) ? problem.encoder_s : problem.llm_s;
   const std::size_t half = (items.size() / size + 1) / 2 * size;
-  std::nth_element(
-      items.begin(), items.begin() + static_cast<std::ptrdiff_t>(half), items.end(),
-      [&](std::int32_t a, std::int32_t b) { return time[a] != time[b] ? time[a] > time[b] : a < b; });
+  std::ranges::nth_element(items, items.begin() + static_cast<std::ptrdiff_t>(half), {},
+                           [&](std::int32_t i) { return std::pair(-time[i], i); });
   cut(problem, size, items.first(half), cells);
   cut(problem, size, items.subspan(half), cells);
 }
 
 /// A MeanReplica is the problem of the mean replica, with a cell in place of an item.
-class MeanReplica {
- public:
-  MeanReplica(const AssignmentProblem& problem, std::span<const Items> cells) : pipeline_(*problem.pipeline) {
-    const int dp = problem.bins.dp;
-    pipeline_.dp = 1;
-    std::fill(pipeline_.shared.begin(), pipeline_.shared.end(), 0);
-    for (Load& load : pipeline_.loads) {
+struct MeanReplica {
+  LoadPipeline pipeline;
+  std::vector<std::vector<double>> means;
+  AssignmentProblem problem;  ///< of the other members
+
+  MeanReplica(const AssignmentProblem& whole, std::span<const Items> cells) : pipeline(*whole.pipeline) {
+    const int dp = whole.bins.dp;
+    pipeline.dp = 1;
+    std::fill(pipeline.shared.begin(), pipeline.shared.end(), 0);
+    for (Load& load : pipeline.loads) {
       for (double& part : load.mix) part *= load.of_microbatch ? dp : 1;
       load.of_microbatch = false;
     }
     const auto mean = [&](std::span<const double> values) -> std::span<const double> {
-      std::vector<double>& means = means_.emplace_back();
+      std::vector<double>& values_of_cells = means.emplace_back();
       for (const Items cell : cells) {
         double sum = 0;
         for (const std::int32_t item : cell) sum += values[item];
-        means.push_back(sum / dp);
+        values_of_cells.push_back(sum / dp);
       }
-      return means;
+      return values_of_cells;
     };
-    means_.reserve(2 + problem.features.size() + problem.bins.caps.size());  // spans point into it
-    problem_.bins = {mean(problem.bins.encoder_s), mean(problem.bins.llm_s), problem.bins.microbatches(), 1};
-    problem_.bins.allow_empty = problem.bins.allow_empty;
-    for (const Cap& cap : problem.bins.caps) {
+    means.reserve(2 + whole.features.size() + whole.bins.caps.size());  // spans point into it
+    problem.bins = {mean(whole.bins.encoder_s), mean(whole.bins.llm_s), whole.bins.microbatches(), 1, false,
+                    whole.bins.allow_empty};
+    for (const Cap& cap : whole.bins.caps) {
       const double most = kCapPart * cap.most / (cap.of_microbatch ? dp : 1);
-      problem_.bins.caps.push_back({cap.what, mean(cap.weight), most, cap.window, false});
+      problem.bins.caps.push_back({cap.what, mean(cap.weight), most, cap.window, false});
     }
-    for (const std::span<const double> feature : problem.features) problem_.features.push_back(mean(feature));
-    problem_.pipeline = &pipeline_;
+    for (const std::span<const double> feature : whole.features) problem.features.push_back(mean(feature));
+    problem.pipeline = &pipeline;
   }
   MeanReplica(const MeanReplica&) = delete;
-
-  const AssignmentProblem& problem() const { return problem_; }
-
- private:
-  LoadPipeline pipeline_;
-  std::vector<std::vector<double>> means_;
-  AssignmentProblem problem_;
 };
 
-/// A Dealer deals the items of each cell to the replicas of its microbatch, the largest to that with the
-/// least so far.
-class Dealer {
- public:
-  explicit Dealer(const BinProblem& problem)
-      : problem_(problem), load_(problem.bins, 0.0), bin_(problem.items()) {}
-
-  void deal(Items cell, int microbatch) {
-    std::sort(cell.begin(), cell.end(),
-              [&](std::int32_t a, std::int32_t b) { return work(a) != work(b) ? work(a) > work(b) : a < b; });
-    const auto dp = static_cast<std::size_t>(problem_.dp);
-    double* loads = &load_[microbatch * dp];
-    std::vector<std::size_t> count(dp, 0);
-    for (std::size_t i = 0; i < cell.size(); ++i) {
-      std::size_t least = dp;
-      for (std::size_t d = 0; d < dp; ++d) {
-        if (count[d] <= i / dp && (least == dp || loads[d] < loads[least])) least = d;
-      }
-      ++count[least];
-      loads[least] += work(cell[i]);
-      bin_[cell[i]] = static_cast<std::int32_t>(microbatch * dp + least);
+/// Deals the items of a cell to the replicas of its microbatch, the largest to that with the least so far.
+/// `load` is what each bin has, `bin` the bin of each item.
+void deal(const BinProblem& problem, Items cell, int microbatch, std::vector<double>& load,
+          std::vector<std::int32_t>& bin) {
+  const auto work = [&](std::int32_t item) { return problem.encoder_s[item] + problem.llm_s[item]; };
+  std::ranges::sort(cell, {}, [&](std::int32_t item) { return std::pair(-work(item), item); });
+  const auto dp = static_cast<std::size_t>(problem.dp);
+  double* loads = &load[microbatch * dp];
+  std::vector<std::size_t> count(dp, 0);
+  for (std::size_t i = 0; i < cell.size(); ++i) {
+    std::size_t least = dp;
+    for (std::size_t d = 0; d < dp; ++d) {
+      if (count[d] <= i / dp && (least == dp || loads[d] < loads[least])) least = d;
     }
+    ++count[least];
+    loads[least] += work(cell[i]);
+    bin[cell[i]] = static_cast<std::int32_t>(microbatch * dp + least);
   }
-
-  std::vector<std::int32_t> take() { return std::move(bin_); }
-
- private:
-  double work(std::int32_t item) const { return problem_.encoder_s[item] + problem_.llm_s[item]; }
-
-  const BinProblem& problem_;
-  std::vector<double> load_;  // per bin
-  std::vector<std::int32_t> bin_;
-};
-
-bool obeys(const BinProblem& problem, std::span<const std::int32_t> bin) {
-  if (!problem.allow_empty) {
-    std::vector<char> filled(problem.bins, 0);
-    for (const std::int32_t b : bin) filled[b] = 1;
-    if (std::find(filled.begin(), filled.end(), 0) != filled.end()) return false;
-  }
-  return !broken_cap(problem, bin);
 }
 
 }  // namespace
@@ -449,29 +415,24 @@ std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, R
   const BinProblem& bins = problem.bins;
   const auto dp = static_cast<std::size_t>(bins.dp);
   const std::size_t rounds = bins.items() / (dp * bins.microbatches() * kCellsPerMicrobatch);
-  std::vector<std::int32_t> items(bins.items());
-  std::iota(items.begin(), items.end(), 0);
+  std::vector<std::int32_t> items = numbered(bins.items());
   std::vector<Items> cells;
   cut(bins, dp * std::max<std::size_t>(1, rounds), items, cells);
   if (cells.size() < static_cast<std::size_t>(bins.microbatches())) return {};
 
-  const MeanReplica mean(problem, cells);
-  std::vector<std::int32_t> microbatch = lpt(mean.problem().bins);
-  if (microbatch.empty() || broken_cap(mean.problem().bins, microbatch)) return {};
-  std::vector<std::int32_t> arranged = microbatch;
-  arrange_bins(mean.problem().bins, arranged);
-  if (!broken_cap(mean.problem().bins, arranged)) microbatch = std::move(arranged);
-  makespan_search(mean.problem(), MakespanKernel(mean.problem().pipeline[0]), random, control, microbatch);
+  const MeanReplica replica(problem, cells);
+  const AssignmentProblem& mean = replica.problem;
+  std::vector<std::int32_t> microbatch = lpt(mean.bins);
+  if (microbatch.empty() || broken_cap(mean.bins, microbatch)) return {};
+  arrange_bins(mean.bins, microbatch);
+  makespan_search(mean, MakespanKernel(*mean.pipeline), random, control, microbatch);
 
-  std::vector<std::size_t> order(cells.size());
-  std::iota(order.begin(), order.end(), 0);
-  const std::span<const double> size = mean.problem().bins.llm_s;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return size[a] > size[b]; });
-  Dealer dealer(bins);
-  for (const std::size_t c : order) dealer.deal(cells[c], microbatch[c]);
-  std::vector<std::int32_t> bin = dealer.take();
-  return obeys(bins, bin) ? bin : std::vector<std::int32_t>();
+  std::vector<std::int32_t> order = numbered(cells.size());
+  std::ranges::stable_sort(order, std::greater(), [&](std::int32_t c) { return mean.bins.llm_s[c]; });
+  std::vector<double> load(bins.bins, 0.0);
+  std::vector<std::int32_t> bin(bins.items());
+  for (const std::int32_t c : order) deal(bins, cells[c], microbatch[c], load, bin);
+  return fills_bins(bins, bin) && !broken_cap(bins, bin) ? bin : std::vector<std::int32_t>();
 }
 
 }  // namespace dflop

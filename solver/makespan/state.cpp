@@ -51,19 +51,13 @@ void MakespanState::moved_loads(const BinExchange& e, std::span<double> loads) c
 }
 
 int MakespanState::slowest() const {
-  const auto slower = [](const CriticalPath& a, const CriticalPath& b) { return a.smooth_s < b.smooth_s; };
-  return static_cast<int>(std::max_element(paths_.begin(), paths_.end(), slower) - paths_.begin());
+  return static_cast<int>(std::ranges::max_element(paths_, {}, &CriticalPath::smooth_s) - paths_.begin());
 }
 
 double MakespanState::makespan_s() const {
   double latest = 0;
   for (const CriticalPath& path : paths_) latest = std::max(latest, path.makespan_s);
   return latest;
-}
-
-void MakespanState::set_smoothing(double smoothing_s) {
-  smoothing_s_ = smoothing_s;
-  for (int q = 0; q < kernel_.groups(); ++q) evaluate(q);
 }
 
 double MakespanState::moved_weight(int cap, const BinExchange& e) const {
@@ -116,10 +110,7 @@ void MakespanState::swap_contents(std::int32_t a, std::int32_t b) {
 }
 
 void MakespanState::put(const BinExchange& e) {
-  if (e.all) {
-    swap_contents(e.from, e.to);
-    return;
-  }
+  if (e.all) return swap_contents(e.from, e.to);
   give(e.from, e.to, e.out);
   give(e.to, e.from, e.in);
   sum_loads(e.from);
@@ -133,10 +124,7 @@ void MakespanState::put(const Reorder& reorder) {
       if (kernel_.group(d) == reorder.group) swap_contents(a * dp + d, b * dp + d);
     }
   };
-  if (!reorder.shift) {
-    swap_microbatches(reorder.from, reorder.to);
-    return;
-  }
+  if (!reorder.shift) return swap_microbatches(reorder.from, reorder.to);
   const int step = reorder.from < reorder.to ? 1 : -1;
   for (int j = reorder.from; j != reorder.to; j += step) swap_microbatches(j, j + step);
 }
@@ -153,30 +141,18 @@ void MakespanState::sum_loads(std::int32_t bin) {
   }
 }
 
-void MakespanState::evaluate(int group) {
-  kernel_.evaluate(values_[group], smoothing_s_, paths_[group]);
-}
-
-void MakespanState::evaluate_both(const BinExchange& exchange) {
+void MakespanState::apply(const BinExchange& exchange) {
+  put(exchange);
   const int from = kernel_.group(exchange.from);
   const int to = kernel_.group(exchange.to);
   evaluate(from);
   if (to != from) evaluate(to);
 }
 
-void MakespanState::apply(const BinExchange& exchange) {
-  put(exchange);
-  evaluate_both(exchange);
-}
-
-bool MakespanState::apply_if(const BinExchange& exchange, double less_s) {
-  put(exchange);
-  evaluate_both(exchange);
-  if (smooth_s(kernel_.group(exchange.from)) < less_s && smooth_s(kernel_.group(exchange.to)) < less_s) {
-    return true;
-  }
-  put(BinExchange{exchange.from, exchange.to, exchange.in, exchange.out, exchange.all});
-  evaluate_both(exchange);
+bool MakespanState::apply_if(const BinExchange& e, double less_s) {
+  apply(e);
+  if (smooth_s(kernel_.group(e.from)) < less_s && smooth_s(kernel_.group(e.to)) < less_s) return true;
+  apply(BinExchange{e.from, e.to, e.in, e.out, e.all});
   return false;
 }
 

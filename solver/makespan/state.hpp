@@ -63,7 +63,10 @@ class MakespanState {
   double makespan_s() const;
 
   double smoothing_s() const { return smoothing_s_; }
-  void set_smoothing(double smoothing_s);
+  void set_smoothing(double smoothing_s) {
+    smoothing_s_ = smoothing_s;
+    for (int q = 0; q < kernel_.groups(); ++q) evaluate(q);
+  }
 
   /// Returns whether caps are obeyed after an exchange, and no bin is empty that may not be. An assignment
   /// that obeys the caps is presumed.
@@ -87,8 +90,7 @@ class MakespanState {
   void swap_contents(std::int32_t a, std::int32_t b);
   void put(const Reorder& reorder);
   void sum_loads(std::int32_t bin);
-  void evaluate(int group);
-  void evaluate_both(const BinExchange& exchange);
+  void evaluate(int group) { kernel_.evaluate(values_[group], smoothing_s_, paths_[group]); }
 
   const BinProblem& problem_;
   const MakespanKernel& kernel_;

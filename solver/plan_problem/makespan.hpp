@@ -1,6 +1,7 @@
 // A PlanMakespan is the makespan of a plan and batch as an assignment problem, for schedulers.
 #pragma once
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,43 +13,65 @@
 
 namespace dflop {
 
-/// KnownPaths are paths that bounded the makespan of plans before. They are safe to use from several threads
-/// at once.
+/// KnownPaths are paths that bounded the makespan of plans before, of the last 64 that were kept. They are
+/// safe to use from several threads at once.
 class KnownPaths {
  public:
   /// Returns the paths of a plan; none for one that is not known.
-  std::vector<PathFlow> find(const Plan& plan) const;
-  void keep(const Plan& plan, std::vector<PathFlow> flows);
+  std::vector<PathFlow> find(const Plan& plan) const {
+    const std::lock_guard lock(mutex_);
+    const auto known =
+        std::find_if(rows_.begin(), rows_.end(), [&](const Row& row) { return row.first == plan; });
+    return known == rows_.end() ? std::vector<PathFlow>{} : known->second;
+  }
+
+  void keep(const Plan& plan, std::vector<PathFlow> flows) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(rows_, [&](const Row& row) { return row.first == plan; });
+    if (rows_.size() == kMostPlans) rows_.erase(rows_.begin());
+    rows_.emplace_back(plan, std::move(flows));
+  }
 
  private:
+  using Row = std::pair<Plan, std::vector<PathFlow>>;
+  static constexpr std::size_t kMostPlans = 64;
+
   mutable std::mutex mutex_;
-  std::vector<std::pair<Plan, std::vector<PathFlow>>> plans_;
+  std::vector<Row> rows_;
 };
 
 /// A PlanMakespan has pipeline, features and bounds of one request.
-class PlanMakespan {
- public:
-  explicit PlanMakespan(const ScheduleRequest& request);
+struct PlanMakespan {
+  PlanPipeline plan;
+  MakespanBounds bounds;
+
+  explicit PlanMakespan(const ScheduleRequest& request)
+      : plan(
+            plan_pipeline(request.plan, request.model, request.cost, request.samples, request.limits.memory)),
+        bounds(plan.floor, plan.bound) {}
   PlanMakespan(const PlanMakespan&) = delete;  // problems refer to it
 
   /// Makes the problem one of the makespan. `this` must outlive it.
-  void describe(AssignmentProblem& problem);
+  void describe(AssignmentProblem& problem) {
+    problem.pipeline = &plan.pipeline;
+    problem.features = plan.features();
+    problem.bounds = &bounds;
+  }
 
   /// Takes the paths that `known` has for the plan, which are bounds for this batch and its durations, too.
   /// @return whether there are any
-  bool recall(const Plan& plan, const KnownPaths& known);
+  bool recall(const Plan& of, const KnownPaths& known) {
+    for (const PathFlow& flow : known.find(of)) bounds.use(flow);
+    return !bounds.flows().empty();
+  }
 
   /// Finds paths for the bounds by solving the linear program: from milliseconds to half a second.
-  void prove();
+  void prove() { bounds.prepare(plan.features()); }
 
-  void remember(const Plan& plan, KnownPaths& known) const;
-
-  const PlanPipeline& plan() const { return plan_; }
-  MakespanBounds& bounds() { return bounds_; }
-
- private:
-  PlanPipeline plan_;
-  MakespanBounds bounds_;
+  /// Makes the plan's paths known.
+  void remember(const Plan& of, KnownPaths& known) const {
+    if (!bounds.flows().empty()) known.keep(of, bounds.flows());
+  }
 };
 
 }  // namespace dflop

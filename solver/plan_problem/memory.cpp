@@ -8,6 +8,7 @@
 
 #include "core/program/encoder_share.hpp"
 #include "core/program/lowering.hpp"
+#include "solver/plan_problem/work.hpp"
 
 namespace dflop {
 namespace {
@@ -65,8 +66,7 @@ class MemoryCaps {
   }
 
  private:
-  bool encodes(int stage) const { return stages_[stage].encoder_layers > 0; }
-  bool of_microbatch(int stage) const { return shared_ && encodes(stage); }
+  bool of_microbatch(int stage) const { return shared_ && stages_[stage].encoder_layers > 0; }
 
   /// Caps the tokens at 1.5 x their mean or the largest sample, and returns the cap.
   double add_tokens(const char* what, Workload (Sample::*work)() const, bool of_microbatch) {
@@ -81,19 +81,15 @@ class MemoryCaps {
     return most;
   }
 
-  Work largest_work(int stage) const {
-    return {encodes(stage) ? of_tokens(encoder_tokens_) : Workload{},
-            stages_[stage].llm_layers > 0 ? of_tokens(llm_tokens_) : Workload{}};
-  }
-
   /// Returns the bytes that a rank has for activations.
   double free_bytes(const std::vector<int>& of_rank) const {
     double state = 0;
     double workspace = 0;
+    const Work largest{of_tokens(encoder_tokens_), of_tokens(llm_tokens_)};
     for (const int s : of_rank) {
       state += static_cast<double>(request_.cost.model_state(stages_[s]).total().count);
       for (const Op op : {Op::forward, Op::backward}) {
-        const Bytes bytes = request_.cost.workspace(op, stages_[s], largest_work(s));
+        const Bytes bytes = request_.cost.workspace(op, stages_[s], work_of_stage(stages_[s], largest));
         workspace = std::max(workspace, static_cast<double>(bytes.count));
       }
     }
@@ -104,8 +100,7 @@ class MemoryCaps {
     const double share = of_microbatch(stage) ? request_.plan.encoder.dp : 1;
     std::vector<double> bytes;
     for (const Sample& sample : request_.samples) {
-      const Work work{encodes(stage) ? sample.encoder() : Workload{},
-                      stages_[stage].llm_layers > 0 ? sample.llm() : Workload{}};
+      const Work work = work_of_stage(stages_[stage], {sample.encoder(), sample.llm()});
       bytes.push_back(static_cast<double>(request_.cost.activation(stages_[stage], work).count) / share);
     }
     return bytes;
@@ -120,7 +115,8 @@ class MemoryCaps {
     for (const int s : of_rank) {
       if (request_.plan.layout == Layout::colocated && s == 0) {
         // The encoder of every rank holds some microbatches, not in a row.
-        free -= held_[s] * mean_activations(s);
+        const std::vector<double> bytes = activations(s);
+        free -= held_[s] * (std::accumulate(bytes.begin(), bytes.end(), 0.0) / request_.plan.bins());
       } else {
         stages.push_back(s);
       }
@@ -148,22 +144,14 @@ class MemoryCaps {
             std::move(weights));
   }
 
-  /// Returns the activations of a microbatch of the mean work, in bytes.
-  double mean_activations(int stage) const {
-    const std::vector<double> bytes = activations(stage);
-    return std::accumulate(bytes.begin(), bytes.end(), 0.0) / request_.plan.bins();
-  }
-
   /// Adds a cap, but leaves out what another cap says already: that of a window as long, for which every
   /// sample is as large a part.
   void add_cap(Cap cap, std::vector<double> weight) {
     for (std::size_t c = 0; c < out_.caps.size(); ++c) {
       const Cap& other = out_.caps[c];
       if (other.of_microbatch != cap.of_microbatch || other.window < cap.window) continue;
-      bool implied = true;
-      for (std::size_t i = 0; implied && i < weight.size(); ++i)
-        implied = out_.weights[c][i] * cap.most >= weight[i] * other.most;
-      if (implied) return;
+      const auto covers = [&](double others, double own) { return others * cap.most >= own * other.most; };
+      if (std::ranges::equal(out_.weights[c], weight, covers)) return;
     }
     out_.weights.push_back(std::move(weight));
     out_.caps.push_back(std::move(cap));
@@ -195,13 +183,6 @@ CapSet plan_caps(const ScheduleRequest& request) {
 
 namespace {
 
-/// ModuleWorks have the work of every microbatch, per dp rank of a module.
-using ModuleWorks = std::vector<std::vector<Work>>;  // [dp rank][microbatch]
-
-ModuleWorks works_of(int dp, int microbatches) {
-  return ModuleWorks(dp, std::vector<Work>(microbatches));
-}
-
 /// Returns the most that one group needs beside its model state.
 Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
                     const std::vector<OrderStep>& steps, const std::vector<Work>& works) {
@@ -228,8 +209,9 @@ bool memory_needs_no_run(const Plan& plan) {
 Bytes peak_memory(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                   std::span<const Sample> batch, const Assignment& assignment) {
   const SamplesOfBins bins = samples_of_bins(plan, assignment);
-  ModuleWorks encoder = works_of(plan.encoder.dp, plan.microbatches);
-  ModuleWorks llm = works_of(plan.llm.dp, plan.microbatches);
+  using Works = std::vector<std::vector<Work>>;  // of a module: [dp rank][microbatch]
+  Works encoder(plan.encoder.dp, std::vector<Work>(plan.microbatches));
+  Works llm(plan.llm.dp, std::vector<Work>(plan.microbatches));
   for (int j = 0; j < plan.microbatches; ++j) {
     const EncoderShare share = share_encoder(plan, model, batch, bins, j);
     for (int e = 0; e < plan.encoder.dp; ++e) encoder[e][j].encoder = share.work[e];

@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "core/program/lowering.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "solver/bins/heuristics.hpp"
+#include "solver/plan_problem/work.hpp"
 
 namespace dflop {
 namespace {
@@ -88,13 +88,6 @@ Counts scaled_counts(const Work& work, double scale) {
   return at;
 }
 
-WorkCounts work_counts(const Work& work) {
-  const Counts counts = counts_of(work);
-  WorkCounts out{};
-  std::copy(counts.begin(), counts.end(), out.begin());
-  return out;
-}
-
 /// Finds a tangent plane of a duration that is convex in the counts that `work` has, and does not fall:
 /// nowhere above it, for works that have the same counts above zero. It touches at or near `work`, where the
 /// function is straight along every axis, as far as a difference reaches, and so differentiable; a plane
@@ -142,28 +135,20 @@ Program empty_program(Plan plan, const ModelSpec& model) {
   return lower_without_work(plan, model);
 }
 
-/// A LeastLink is the least of the messages between two sets of groups.
-class LeastLink {
- public:
-  LeastLink(const CostModel& cost, const Program& program) : cost_(cost), program_(program) {}
+/// Returns the time of messages from one group to another.
+LinkTime link_time(const CostModel& cost, const Program& program, std::int32_t source,
+                   std::int32_t destination) {
+  const auto seconds = [&](std::int64_t bytes) {
+    return cost.message({source, destination, 0, Bytes{bytes}, Bytes{bytes}}, program).count();
+  };
+  const double one = seconds(kSomeBytes);
+  const double per_byte = (seconds(2 * kSomeBytes) - one) / kSomeBytes;
+  return {one - per_byte * kSomeBytes, per_byte};
+}
 
-  void add(std::int32_t source, std::int32_t destination) {
-    const auto seconds = [&](std::int64_t bytes) {
-      return cost_.message({source, destination, 0, Bytes{bytes}, Bytes{bytes}}, program_).count();
-    };
-    const double one = seconds(kSomeBytes);
-    const double per_byte = (seconds(2 * kSomeBytes) - one) / kSomeBytes;
-    least_.per_byte = std::min(least_.per_byte, per_byte);
-    least_.fixed_s = std::min(least_.fixed_s, one - per_byte * kSomeBytes);
-  }
-
-  LinkTime get() const { return least_; }
-
- private:
-  const CostModel& cost_;
-  const Program& program_;
-  LinkTime least_{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
-};
+LinkTime least(const LinkTime& a, const LinkTime& b) {
+  return {std::min(a.fixed_s, b.fixed_s), std::min(a.per_byte, b.per_byte)};
+}
 
 /// Returns the seconds from the last backward of a group to its end, if it is not kept waiting.
 double tail_of(const Plan& plan, const CostModel& cost, const Program& program, const Group& group) {
@@ -205,8 +190,9 @@ PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& 
     groups.back().push_back(static_cast<std::int32_t>(g));
   }
   for (int s = 0; s + 1 < static_cast<int>(program.stages.size()); ++s) {
-    LeastLink forward(cost, program);
-    LeastLink backward(cost, program);
+    constexpr double kEver = std::numeric_limits<double>::infinity();
+    LinkTime forward{kEver, kEver};
+    LinkTime backward = forward;
     bool between_ranks = false;
     for (int j = 0; j < program.microbatches; ++j) {
       const int from = rank_of_stage(shape, s, j);
@@ -217,13 +203,13 @@ PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& 
       for (const std::int32_t a : groups[from]) {
         for (const std::int32_t b : groups[to]) {
           if (!reshard && program.groups[a].dp_rank != program.groups[b].dp_rank) continue;
-          forward.add(a, b);
-          backward.add(b, a);
+          forward = least(forward, link_time(cost, program, a, b));
+          backward = least(backward, link_time(cost, program, b, a));
         }
       }
     }
-    links.forward.push_back(between_ranks ? forward.get() : LinkTime{});
-    links.backward.push_back(between_ranks ? backward.get() : LinkTime{});
+    links.forward.push_back(between_ranks ? forward : LinkTime{});
+    links.backward.push_back(between_ranks ? backward : LinkTime{});
   }
   return links;
 }
@@ -234,8 +220,6 @@ constexpr std::size_t kLlmTokens = 4;
 constexpr std::size_t kOutputTokens = kWorkCounts;  // behind them
 constexpr std::size_t kCounts = kWorkCounts + 1;    // features; behind them, what samples add beyond
 using Mix = std::vector<double>;                    // per feature
-
-constexpr std::int64_t kActivationBytes = 2;  // bf16, as lower() has it
 
 // Executors count whole nanoseconds, and may round any part down by half of one.
 constexpr double kNanosecondRounding = 0.5e-9;
@@ -293,11 +277,6 @@ class Loads {
   std::vector<Load> loads_;  // mixes of all features
 };
 
-Workload mean_of(const Workload& total, std::int64_t count) {
-  return {round_up(total.sequences, count) / count, round_up(total.tokens, count) / count,
-          round_up(total.attention_pairs, count) / count};
-}
-
 /// An Excess is what the samples add to a duration beyond their work, as a multiple of a feature.
 struct Excess {
   std::size_t feature = 0;
@@ -325,18 +304,16 @@ class Builder {
         links_(plan_links(plan, model, cost)),
         apart_(plan.layout == Layout::disaggregated),
         values_(kCounts) {
-    Work total;
     for (const Sample& sample : samples) {
       const Work work{sample.encoder(), sample.llm()};
-      const WorkCounts counts = work_counts(work);
-      for (std::size_t k = 0; k < kWorkCounts; ++k) values_[k].push_back(counts[k]);
+      const Counts counts = counts_of(work);
+      for (std::size_t k = 0; k < kWorkCounts; ++k) values_[k].push_back(static_cast<double>(counts[k]));
       values_[kOutputTokens].push_back(
           work.encoder.empty() ? 0.0 : static_cast<double>(sample.encoder_output_tokens));
       all_encode_ = all_encode_ && values_[kOutputTokens].back() > 0;
       llm_always_ = llm_always_ && !work.llm.empty();
-      total.encoder += work.encoder;
-      total.llm += work.llm;
     }
+    const Work total = total_work(samples);
     const std::int64_t encoder_dp = apart_ ? plan.encoder.dp : plan.llm.dp;
     mean_ = {mean_of(total.encoder, plan.microbatches * encoder_dp), mean_of(total.llm, plan.bins())};
     avoidable_ = !all_encode_ || (apart_ && plan.encoder.dp > 1);
@@ -419,14 +396,13 @@ class Builder {
     return stages_[boundary + 1].encoder_layers > 0 || stages_[boundary].llm_layers == 0;
   }
 
-  Seconds duration(Op op, const Stage& stage, const Work& work) const {
-    return has_floor_ ? cost_.convex_floor(op, stage, work).value() : cost_.compute(op, stage, work);
-  }
-
   WorkTime plane(Op op, std::size_t s, bool floor) {
-    const auto seconds = [&](const Work& work) { return duration(op, stages_[s], work); };
+    const auto seconds = [&](const Work& work) {
+      return has_floor_ ? cost_.convex_floor(op, stages_[s], work).value()
+                        : cost_.compute(op, stages_[s], work);
+    };
     Work work = mean_;
-    if (apart_ && encoder_apart(s)) work.llm = {};
+    if (encoder_apart(s)) work.llm = {};
     if (apart_ && !encoder_apart(s)) work.encoder = {};
     if (!floor || !has_floor_) return mean_plane(seconds, work);
     WorkTime low = tangent(seconds, work);
@@ -462,7 +438,7 @@ class Builder {
     const std::size_t tokens = inside_encoder ? kEncoderTokens : inside_llm ? kLlmTokens : kOutputTokens;
     const int hidden = inside_encoder ? model_.encoder.hidden : model_.llm.hidden;
     Mix mix(values_.size());
-    mix[tokens] = link.per_byte * static_cast<double>(hidden * kActivationBytes);
+    mix[tokens] = link.per_byte * static_cast<double>(hidden * kBf16Bytes);
     const bool of_microbatch = apart_ && inside_encoder;
     const double fixed_s = link.fixed_s - (floor ? kNanosecondRounding : 0.0);
     return loads.time(fixed_s, mix, of_microbatch, of_microbatch ? 1.0 / plan_.encoder.dp : 1.0);

@@ -2,7 +2,6 @@
 // evaluates it, and its floor bounds the makespan.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>

@@ -1,24 +1,13 @@
 #include "solver/plan_problem/trial.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
 
 namespace dflop {
-namespace {
-
-/// Returns "91.3 GiB".
-std::string gib(Bytes bytes) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f GiB",
-                static_cast<double>(bytes.count) / (1024.0 * 1024 * 1024));
-  return text.data();
-}
-
-}  // namespace
 
 Plan blank_plan(const PlanRequest& request, std::string_view planner) {
   Plan plan;
@@ -30,13 +19,26 @@ Plan blank_plan(const PlanRequest& request, std::string_view planner) {
   return plan;
 }
 
+std::vector<ModulePlan> module_plans(const ClusterSpec& cluster, int gpus, int most_pp, int most_dp) {
+  std::vector<ModulePlan> plans;
+  for (int tp = 1; tp <= cluster.gpus_per_node; ++tp) {
+    if (cluster.gpus_per_node % tp != 0 || gpus % tp != 0) continue;
+    const int groups = gpus / tp;
+    for (int pp = 1; pp <= std::min(most_pp, groups); ++pp) {
+      if (groups % pp == 0 && groups / pp <= most_dp) plans.push_back({tp, pp, groups / pp, {}});
+    }
+  }
+  return plans;
+}
+
 void check_batches(const PlanRequest& request) {
   if (request.batches.empty())
     throw Error(ErrorKind::input, "planning needs at least one iteration of samples");
   for (const Batch& batch : request.batches) {
     if (request.gbs > 0 && batch.size() == static_cast<std::size_t>(request.gbs)) continue;
-    throw Error(ErrorKind::input, "expected iterations of gbs " + std::to_string(request.gbs) +
-                                      " (at least 1) samples, found one of " + std::to_string(batch.size()));
+    throw Error(ErrorKind::input,
+                fmt::format("expected iterations of gbs {} (at least 1) samples, found one of {}",
+                            request.gbs, batch.size()));
   }
 }
 
@@ -57,22 +59,13 @@ Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t
                               Detail::usage);
 }
 
-void ClosestMiss::add(const Plan& plan, Bytes needed) {
-  if (plan_ && needed_ <= needed) return;
-  plan_ = plan;
-  needed_ = needed;
-}
-
 std::string ClosestMiss::reason(const ClusterSpec& cluster) const {
   if (!plan_) return "";
-  return "every configuration exceeds GPU memory; the closest (" + describe(*plan_) + ") needs at least " +
-         gib(needed_) + " on one rank, " + gib(cluster.gpu.usable_memory()) + " are usable";
-}
-
-void TrialProgress::add(std::int64_t done) {
-  const std::lock_guard lock(mutex_);
-  done_ += done;
-  if (request_.progress) request_.progress(done_, total_);
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) / (1024.0 * 1024 * 1024); };
+  return fmt::format(
+      "every configuration exceeds GPU memory; the closest ({}) needs at least {:.1f} GiB on one rank, "
+      "{:.1f} GiB are usable",
+      describe(*plan_), gib(needed_), gib(cluster.gpu.usable_memory()));
 }
 
 }  // namespace dflop

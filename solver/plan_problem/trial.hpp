@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/iteration/planner.hpp"
 
@@ -12,6 +13,10 @@ namespace dflop {
 
 /// Returns a plan with everything that the request fixes; the caller sets layout, modules and microbatches.
 Plan blank_plan(const PlanRequest& request, std::string_view planner);
+
+/// Returns every tp, pp and dp that use so many GPUs, with a tp that divides the GPUs of a node, in the order
+/// of tp, pp. They are without layers.
+std::vector<ModulePlan> module_plans(const ClusterSpec& cluster, int gpus, int most_pp, int most_dp);
 
 /// Checks a request's batches. @throws Error (input) unless there is one at least and each has gbs samples.
 void check_batches(const PlanRequest& request);
@@ -27,7 +32,11 @@ Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t
 class ClosestMiss {
  public:
   /// Keeps the plan if it needs less than those before; the first of equal ones stays.
-  void add(const Plan& plan, Bytes needed);
+  void add(const Plan& plan, Bytes needed) {
+    if (plan_ && needed_ <= needed) return;
+    plan_ = plan;
+    needed_ = needed;
+  }
 
   /// Returns "every configuration exceeds GPU memory; the closest (...) needs at least 91.3 GiB on one rank,
   /// 76.0 GiB are usable". It says "at least" because a trial ends at the first iteration that does not fit.
@@ -44,7 +53,11 @@ class TrialProgress {
  public:
   TrialProgress(const PlanRequest& request, std::int64_t total) : request_(request), total_(total) {}
 
-  void add(std::int64_t done);
+  void add(std::int64_t done) {
+    const std::lock_guard lock(mutex_);
+    done_ += done;
+    if (request_.progress) request_.progress(done_, total_);
+  }
 
  private:
   const PlanRequest& request_;

@@ -1,6 +1,6 @@
 #include "solver/planners/planners.hpp"
 
-#include <string>
+#include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "solver/planners/dflop/planner.hpp"
@@ -10,21 +10,16 @@
 namespace dflop {
 namespace {
 
-template <UniformSplit split>
-std::unique_ptr<Planner> make_uniform() {
-  return std::make_unique<UniformPlanner>(split);
-}
-
-template <typename Kind>
+template <typename Kind, auto... arguments>
 std::unique_ptr<Planner> make() {
-  return std::make_unique<Kind>();
+  return std::make_unique<Kind>(arguments...);
 }
 
 constexpr PlannerKind kPlanners[] = {
     {.name = "search", .searches = true, .make = make<SearchPlanner>},
     {.name = "dflop", .make = make<DflopPlanner>},
-    {.name = "megatron", .make = make_uniform<UniformSplit::encoder_first>},
-    {.name = "pytorch", .make = make_uniform<UniformSplit::by_count>},
+    {.name = "megatron", .make = make<UniformPlanner, UniformSplit::encoder_first>},
+    {.name = "pytorch", .make = make<UniformPlanner, UniformSplit::by_count>},
 };
 
 }  // namespace
@@ -33,11 +28,8 @@ const PlannerKind& find_planner(std::string_view name) {
   for (const PlannerKind& planner : kPlanners) {
     if (planner.name == name) return planner;
   }
-  std::string known;
-  for (const std::string_view other : planner_names()) {
-    known += (known.empty() ? "" : ", ") + std::string(other);
-  }
-  throw Error(ErrorKind::usage, "unknown planner '" + std::string(name) + "', expected one of " + known);
+  throw Error(ErrorKind::usage, fmt::format("unknown planner '{}', expected one of {}", name,
+                                            fmt::join(planner_names(), ", ")));
 }
 
 std::vector<std::string_view> planner_names() {

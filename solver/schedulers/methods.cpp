@@ -4,16 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 #include "core/support/random.hpp"
 #include "solver/bins/cap_table.hpp"
 #include "solver/bins/heuristics.hpp"
@@ -25,8 +24,6 @@
 
 namespace dflop {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// A search for the makespan without limits takes so many steps, of 16 candidates each: the same result
 /// whatever the machine.
@@ -48,9 +45,7 @@ AssignmentSolution find_random(const BinProblem& problem, const SolveLimits& lim
 
 /// Cuts the items as they come into bins of equal counts.
 AssignmentSolution find_sequential(const BinProblem& problem, const SolveLimits&) {
-  std::vector<std::int32_t> order(problem.items());
-  std::iota(order.begin(), order.end(), 0);
-  return bounded(problem, place_in_order(problem, order));
+  return bounded(problem, place_in_order(problem, numbered(problem.items())));
 }
 
 AssignmentSolution find_lpt(const BinProblem& problem, const SolveLimits&) {
@@ -127,22 +122,21 @@ class MakespanRun {
   bool met() const { return meets_bound(best_s_, bound_.seconds) || stopped(); }
 
   bool stopped() const {
-    return limits_.stop.stop_requested() || (limits_.time && Clock::now() - begin_ >= *limits_.time);
+    return limits_.stop.stop_requested() || (limits_.time && watch_.elapsed() >= *limits_.time);
   }
-
-  std::int64_t steps() const { return limits_.steps > 0 ? limits_.steps : kMakespanSteps; }
 
   /// Lasts from now until this part of the budget is used.
   SearchControl control(double until) {
     SearchControl control;
     control.enough_s = bound_.seconds * (1 + 1e-9);
-    control.used = [this, until, from = Clock::now()] {
+    control.used = [this, until, from = watch_.elapsed()] {
       if (stopped()) return 1.0;
       if (!limits_.time) return 0.0;
-      const Seconds all = *limits_.time * until - (from - begin_);
-      return all.count() > 0 ? (Clock::now() - from) / all : 1.0;
+      const Seconds all = *limits_.time * until - from;
+      return all.count() > 0 ? (watch_.elapsed() - from) / all : 1.0;
     };
-    const auto part = static_cast<std::int64_t>(until * static_cast<double>(steps()));
+    const std::int64_t steps = limits_.steps > 0 ? limits_.steps : kMakespanSteps;
+    const auto part = static_cast<std::int64_t>(until * static_cast<double>(steps));
     control.steps = limits_.time ? std::numeric_limits<std::int64_t>::max() : part - used_;
     used_ = part;
     return control;
@@ -164,7 +158,7 @@ class MakespanRun {
 
   const AssignmentProblem& problem_;
   const SolveLimits& limits_;
-  Clock::time_point begin_ = Clock::now();
+  Stopwatch watch_;
   Random random_;
   std::int64_t used_ = 0;  ///< steps given away
   std::vector<std::int32_t> best_;
@@ -210,19 +204,11 @@ std::vector<Method>::iterator find_row(std::string_view name) {
 
 void require_enough_items(const BinProblem& problem) {
   if (problem.allow_empty || problem.items() >= static_cast<std::size_t>(problem.bins)) return;
-  throw Error(ErrorKind::input, std::to_string(problem.items()) + " items cannot fill " +
-                                    std::to_string(problem.bins) + " bins");
+  throw Error(ErrorKind::input, fmt::format("{} items cannot fill {} bins", problem.items(), problem.bins));
 }
 
 AssignmentSolution infeasible(std::string reason) {
   return {{.status = ScheduleStatus::infeasible, .reason = std::move(reason)}};
-}
-
-/// Puts bins in order where that breaks no cap on microbatches in flight.
-void arrange(const BinProblem& problem, std::vector<std::int32_t>& bin) {
-  std::vector<std::int32_t> arranged = bin;
-  arrange_bins(problem, arranged);
-  if (!broken_cap(problem, arranged)) bin = std::move(arranged);
 }
 
 /// Gives a solution of balanced bins its value, and the bound of the makespan where there is a pipeline.
@@ -267,7 +253,7 @@ AssignmentSolution Method::solve(const AssignmentProblem& problem, const SolveLi
     solution.status = ScheduleStatus::fallback;
     solution.reason = std::move(reason);
   }
-  if (minimises) arrange(problem.bins, solution.bin);
+  if (minimises) arrange_bins(problem.bins, solution.bin);
   rate(*this, problem, solution);
   if (limits.improved && (problem.pipeline != nullptr || broken))
     limits.improved(solution.bin, solution.value.count());
@@ -281,9 +267,10 @@ std::span<const Method> methods() {
 const Method& find_method(std::string_view name) {
   const auto known = find_row(name);
   if (known != table().end()) return *known;
-  std::string names;
-  for (const Method& method : table()) names += (names.empty() ? "" : ", ") + std::string(method.name);
-  throw Error(ErrorKind::usage, fmt::format("unknown method '{}', expected one of {}", name, names));
+  std::vector<std::string_view> names;
+  for (const Method& method : table()) names.push_back(method.name);
+  throw Error(ErrorKind::usage,
+              fmt::format("unknown method '{}', expected one of {}", name, fmt::join(names, ", ")));
 }
 
 void register_method(const Method& method) {

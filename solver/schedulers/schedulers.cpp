@@ -1,9 +1,10 @@
 #include "solver/schedulers/schedulers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "core/error.hpp"
 #include "costmodel/sample_costs.hpp"
@@ -25,15 +26,10 @@ struct BatchProblem {
       : costs(sample_costs(request.cost, request.plan, request.model, request.samples)),
         caps(plan_caps(request)) {
     for (const Sample& sample : request.samples) names.push_back(sample.id);
-    BinProblem& bins = problem.bins;
-    bins.encoder_s = costs.encoder_s;
-    bins.llm_s = costs.llm_s;
-    bins.bins = request.plan.bins();
-    bins.dp = request.plan.llm.dp;
     // In other layouts each dp rank encodes its own samples.
-    bins.shared_encoder = objective != Objective::published && request.plan.layout == Layout::disaggregated;
-    bins.caps = caps.caps;
-    bins.names = names;
+    const bool shared = objective != Objective::published && request.plan.layout == Layout::disaggregated;
+    problem.bins = {costs.encoder_s, costs.llm_s, request.plan.bins(), request.plan.llm.dp,
+                    shared,          false,       caps.caps,           names};
   }
   BatchProblem(const BatchProblem&) = delete;  // the problem refers to the members
 };
@@ -76,7 +72,7 @@ class AssignmentScheduler final : public Scheduler {
     if (to_prove && !solution.bin.empty() && !request.stop.stop_requested()) {
       makespan->prove();
       makespan->remember(request.plan, known_);
-      const MakespanBound bound = makespan->bounds().bound(makespan->plan().features());
+      const MakespanBound bound = makespan->bounds.bound(makespan->plan.features());
       out.bound = std::min(Seconds(bound.seconds), out.value);
       out.bound_kind = bound.kind;
     }
@@ -111,17 +107,15 @@ std::vector<std::string_view> scheduler_names(std::optional<Budget> budget) {
 
 void require_enough_samples(std::size_t samples, const Plan& plan) {
   if (samples >= static_cast<std::size_t>(plan.bins())) return;
-  throw Error(ErrorKind::input, "global batch of " + std::to_string(samples) + " samples cannot fill " +
-                                    std::to_string(plan.bins()) + " bins (dp " + std::to_string(plan.llm.dp) +
-                                    " x " + std::to_string(plan.microbatches) + " microbatches)");
+  throw Error(ErrorKind::input,
+              fmt::format("global batch of {} samples cannot fill {} bins (dp {} x {} microbatches)", samples,
+                          plan.bins(), plan.llm.dp, plan.microbatches));
 }
 
 Assignment random_assignment(std::size_t samples, const Plan& plan, std::uint64_t seed,
                              std::uint64_t iteration) {
   require_enough_samples(samples, plan);
-  BinProblem problem;
-  problem.bins = plan.bins();
-  problem.dp = plan.llm.dp;
+  const BinProblem problem{{}, {}, plan.bins(), plan.llm.dp};
   return {plan.microbatches, plan.llm.dp, place_in_order(problem, shuffled_items(samples, seed, iteration))};
 }
 

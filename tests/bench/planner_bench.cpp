@@ -6,9 +6,8 @@
 #include <limits>
 
 #include "experiments/studies/study.hpp"
-#include "solver/planners/dflop/module_choices.hpp"
+#include "solver/planners/dflop/module_durations.hpp"
 #include "solver/planners/dflop/planner.hpp"
-#include "solver/planners/dflop/published_objective.hpp"
 
 namespace dflop {
 namespace planner_bench {

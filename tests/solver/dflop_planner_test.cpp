@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "costmodel/analytic/analytic.hpp"
-#include "solver/planners/dflop/published_objective.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/fixtures.hpp"

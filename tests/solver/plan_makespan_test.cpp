@@ -38,8 +38,8 @@ TEST(PlanMakespan, IsAProblemOfTheMakespanWithItsBounds) {
   PlanMakespan makespan({b.first, b.plan, b.model, cost});
   AssignmentProblem problem;
   makespan.describe(problem);
-  EXPECT_EQ(problem.pipeline, &makespan.plan().pipeline);
-  EXPECT_EQ(problem.bounds, &makespan.bounds());
+  EXPECT_EQ(problem.pipeline, &makespan.plan.pipeline);
+  EXPECT_EQ(problem.bounds, &makespan.bounds);
   ASSERT_FALSE(problem.features.empty());
   EXPECT_EQ(problem.features[0].size(), 64u);
 }
@@ -52,19 +52,19 @@ TEST(PlanMakespan, KnownPathsOfAPlanBoundItsNextBatch) {
   PlanMakespan first({b.first, b.plan, b.model, cost});
   EXPECT_FALSE(first.recall(b.plan, known));
   first.prove();
-  ASSERT_EQ(first.bounds().flows().size(), 1u);
+  ASSERT_EQ(first.bounds.flows().size(), 1u);
   first.remember(b.plan, known);
 
   const ScheduleRequest request{b.second, b.plan, b.model, cost};
   PlanMakespan again(request);
   EXPECT_TRUE(again.recall(b.plan, known));
-  ASSERT_EQ(again.bounds().flows().size(), 1u);
-  EXPECT_EQ(again.bounds().flows()[0].waits, first.bounds().flows()[0].waits);
+  ASSERT_EQ(again.bounds.flows().size(), 1u);
+  EXPECT_EQ(again.bounds.flows()[0].waits, first.bounds.flows()[0].waits);
 
   PlanMakespan own(request);
   own.prove();
-  const double own_s = own.bounds().bound(own.plan().features()).seconds;
-  const double again_s = again.bounds().bound(again.plan().features()).seconds;
+  const double own_s = own.bounds.bound(own.plan.features()).seconds;
+  const double again_s = again.bounds.bound(again.plan.features()).seconds;
   EXPECT_LE(again_s, own_s * 1.001);
   EXPECT_GT(again_s, own_s * 0.9);
 }
@@ -103,11 +103,11 @@ TEST(PlanMakespan, ThreadsShareKnownPaths) {
       makespan.remember(plan, known);
       AssignmentProblem problem;
       makespan.describe(problem);
-      const MakespanBound bound = makespan.bounds().bound(problem.features);
+      const MakespanBound bound = makespan.bounds.bound(problem.features);
       const SampleCosts costs = sample_costs(cost, plan, b.model, request.samples);
       problem.bins = {costs.encoder_s, costs.llm_s, plan.bins(), plan.llm.dp, true};
       const double found = lpt.solve(problem, {}).value.count();
-      right += makespan.bounds().flows().size() == 1 && bound.seconds > 0.5 * found && bound.seconds <= found;
+      right += makespan.bounds.flows().size() == 1 && bound.seconds > 0.5 * found && bound.seconds <= found;
     }
   });
   EXPECT_EQ(right, kThreads * 8);

@@ -1,4 +1,4 @@
-#include "solver/planners/dflop/published_objective.hpp"
+#include "solver/planners/dflop/planner.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,13 +2,72 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
+#include "core/program/lowering.hpp"
 #include "core/support/parallel.hpp"
-#include "solver/planners/dflop/published_objective.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/plan_problem/work.hpp"
+#include "solver/planners/dflop/planner.hpp"
 
 namespace dflop {
 namespace {
+
+bool holds_no_more(const Stage& a, const Stage& b) {
+  return a.encoder_layers <= b.encoder_layers && a.llm_layers <= b.llm_layers && a.connector <= b.connector &&
+         a.embedding <= b.embedding && a.head <= b.head;
+}
+
+std::vector<Stage> possibly_slowest(const std::vector<Stage>& stages) {
+  std::vector<Stage> kept;
+  for (const Stage& stage : stages) {
+    const auto covers = [&](const Stage& other) { return holds_no_more(stage, other); };
+    const auto covered = [&](const Stage& other) { return holds_no_more(other, stage); };
+    if (std::any_of(kept.begin(), kept.end(), covers)) continue;
+    std::erase_if(kept, covered);
+    kept.push_back(stage);
+  }
+  return kept;
+}
+
+/// Returns the different stages of a pipeline, each once.
+std::vector<Stage> different(const std::vector<Stage>& stages) {
+  std::vector<Stage> kept;
+  for (const Stage& stage : stages) {
+    if (std::find(kept.begin(), kept.end(), stage) == kept.end()) kept.push_back(stage);
+  }
+  return kept;
+}
+
+/// Returns the most model state of any of the stages under so many dp ranks.
+Bytes most_model_state(const CostModel& cost, std::vector<Stage> stages, int dp) {
+  Bytes most;
+  for (Stage& stage : stages) {
+    stage.dp = dp;
+    most = std::max(most, cost.model_state(stage).total());
+  }
+  return most;
+}
+
+/// Returns the place of a kind of pipeline, which is added where it is new.
+int kind_of(std::vector<std::vector<Stage>>& kinds, const std::vector<Stage>& stages) {
+  const auto known = std::find(kinds.begin(), kinds.end(), stages);
+  if (known != kinds.end()) return static_cast<int>(known - kinds.begin());
+  kinds.push_back(stages);
+  return static_cast<int>(kinds.size()) - 1;
+}
+
+/// Returns the stages of one module with dp 1; the other one is a single stage that is not looked at.
+std::vector<Stage> module_stages(const PlanRequest& request, Module module, int tp, int pp) {
+  const bool is_encoder = module == Module::encoder;
+  Plan plan = blank_plan(request, "");
+  plan.encoder = even_module(request.model.encoder.layers, is_encoder ? tp : 1, is_encoder ? pp : 1, 1);
+  plan.llm = even_module(request.model.llm.layers, is_encoder ? 1 : tp, is_encoder ? 1 : pp, 1);
+  std::vector<Stage> stages = plan_stages(plan, request.model);
+  stages.erase(is_encoder ? stages.end() - 1 : stages.begin());
+  return stages;
+}
 
 using Loads = std::vector<Bundle>;  // of one item each
 
@@ -22,13 +81,9 @@ Workload mean_work(const Loads& loads, Workload Bundle::*module) {
 }
 
 Workload least_work(const Loads& loads, Workload Bundle::*module) {
-  Workload least = loads.front().*module;
-  for (const Bundle& load : loads) {
-    const Workload& work = load.*module;
-    least = {std::min(least.sequences, work.sequences), std::min(least.tokens, work.tokens),
-             std::min(least.attention_pairs, work.attention_pairs)};
-  }
-  return least;
+  Workload work = loads.front().*module;
+  for (const Bundle& load : loads) work = least(work, load.*module);
+  return work;
 }
 
 void add_bundles(Loads loads, int halvings, Workload Bundle::*first, Workload Bundle::*second, BundleBy by,
@@ -40,8 +95,7 @@ void add_bundles(Loads loads, int halvings, Workload Bundle::*first, Workload Bu
         {static_cast<int>(loads.size()), work(loads, &Bundle::encoder), work(loads, &Bundle::llm)});
     return;
   }
-  std::stable_sort(loads.begin(), loads.end(),
-                   [&](const Bundle& a, const Bundle& b) { return (a.*first).tokens < (b.*first).tokens; });
+  std::ranges::stable_sort(loads, {}, [&](const Bundle& load) { return (load.*first).tokens; });
   const auto middle = loads.begin() + static_cast<std::ptrdiff_t>(loads.size() / 2);
   add_bundles({loads.begin(), middle}, halvings - 1, second, first, by, bundles);
   add_bundles({middle, loads.end()}, halvings - 1, second, first, by, bundles);
@@ -49,11 +103,30 @@ void add_bundles(Loads loads, int halvings, Workload Bundle::*first, Workload Bu
 
 constexpr int kHalvings = 4;  // 16 bundles, more where some items lack a module
 
-BundleBy bundle_by(const CostModel& cost) {
-  return cost.convex_floor(Op::forward, Stage{}, Work{}) ? BundleBy::mean : BundleBy::least;
+}  // namespace
+
+ModulePlan even_module(int layers, int tp, int pp, int dp) {
+  return {tp, pp, dp, split_layers(layers, pp)};
 }
 
-}  // namespace
+ModuleChoices module_choices(const PlanRequest& request, Module module) {
+  const int layers = module == Module::encoder ? request.model.encoder.layers : request.model.llm.layers;
+  const int most_dp = module == Module::encoder ? std::numeric_limits<int>::max() : request.gbs;
+  const int most_ranks = request.cluster.gpus() - 1;
+  ModuleChoices all;
+  for (int tp = 1; tp <= request.cluster.gpus_per_node; ++tp) {
+    if (request.cluster.gpus_per_node % tp != 0) continue;
+    for (int pp = 1; pp <= layers && tp * pp <= most_ranks; ++pp) {
+      const int pipeline = static_cast<int>(all.pipelines.size());
+      const std::vector<Stage> stages = different(module_stages(request, module, tp, pp));
+      all.pipelines.push_back({tp, pp, kind_of(all.kinds, possibly_slowest(stages))});
+      for (int dp = 1; dp <= most_dp && tp * pp * dp <= most_ranks; ++dp) {
+        all.choices.push_back({pipeline, dp, tp * pp * dp, most_model_state(request.cost, stages, dp)});
+      }
+    }
+  }
+  return all;
+}
 
 std::vector<Bundle> single_items(std::span<const Sample> items) {
   std::vector<Bundle> bundles;
@@ -83,23 +156,9 @@ Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t 
     const double copies = static_cast<double>(count) * gbs / static_cast<double>(shares);
     return static_cast<std::int64_t>(std::clamp(std::floor(copies - 0.5), 0.0, 4e18));
   };
-  Workload least{share(work.sequences), share(work.tokens), share(work.attention_pairs)};
-  if (!work.empty()) least.tokens = std::max<std::int64_t>(least.tokens, 1);
-  return least;
-}
-
-CoarseDurations::CoarseDurations(const std::vector<std::int64_t>& most_shares, const Sum& sum)
-    : seconds_(most_shares.size()) {
-  std::vector<std::pair<int, int>> cells;
-  for (std::size_t kind = 0; kind < most_shares.size(); ++kind) {
-    const int last = share_grid::index_at_least(most_shares[kind]);
-    seconds_[kind].resize(last + 1);
-    for (int index = 1; index <= last; ++index) cells.emplace_back(static_cast<int>(kind), index);
-  }
-  parallel_for(cells.size(), [&](std::size_t c) {
-    const auto [kind, index] = cells[c];
-    seconds_[kind][index] = sum(kind, share_grid::value(index));
-  });
+  Workload at_least = each_count(share, work);
+  if (!work.empty()) at_least.tokens = std::max<std::int64_t>(at_least.tokens, 1);
+  return at_least;
 }
 
 DurationTable::DurationTable(std::span<const RepeatedLoad> loads, Duration duration)
@@ -129,7 +188,7 @@ void DurationTable::fill() {
 
 // The mean of all items says much of their sum, the least of all of them says nothing.
 PlanningItems::PlanningItems(std::span<const Sample> items, const CostModel& cost)
-    : by(bundle_by(cost)),
+    : by(cost.convex_floor(Op::forward, Stage{}, Work{}) ? BundleBy::mean : BundleBy::least),
       coarse(bundle_items(items, by == BundleBy::mean ? 0 : kHalvings, by)),
       bundles(bundle_items(items, kHalvings, by)),
       single(single_items(items)) {}
@@ -139,7 +198,7 @@ ModuleDurations::ModuleDurations(const PlanRequest& request, const PlanningItems
       module_(module),
       by_(items.by),
       all_(module_choices(request, module)),
-      coarse_(coarse_durations(items.coarse)),
+      coarse_s_(coarse_sums(items.coarse)),
       bundles_(table(items.bundles)),
       single_(table(items.single)) {}
 
@@ -157,7 +216,8 @@ DurationTable ModuleDurations::table(const std::vector<Bundle>& bundles) {
   });
 }
 
-CoarseDurations ModuleDurations::coarse_durations(const std::vector<Bundle>& bundles) const {
+/// Sums the durations of all items at each place of the grid; a sum does not rise with shares.
+std::vector<std::vector<double>> ModuleDurations::coarse_sums(const std::vector<Bundle>& bundles) const {
   std::vector<std::int64_t> most_shares(all_.kinds.size(), 0);
   for (const ModuleChoice& choice : all_.choices) {
     // There are as many microbatches as the LLM's dp leaves samples for; beside an encoder it may be 1.
@@ -165,12 +225,21 @@ CoarseDurations ModuleDurations::coarse_durations(const std::vector<Bundle>& bun
     std::int64_t& shares = most_shares[pipeline(choice).kind];
     shares = std::max(shares, std::int64_t{most} * choice.dp);
   }
+  std::vector<std::vector<double>> seconds(most_shares.size());
+  std::vector<std::pair<int, int>> cells;  // kind and place
+  for (std::size_t kind = 0; kind < most_shares.size(); ++kind) {
+    const int last = share_grid::index_at_least(most_shares[kind]);
+    seconds[kind].resize(last + 1);
+    for (int index = 1; index <= last; ++index) cells.emplace_back(static_cast<int>(kind), index);
+  }
   const std::vector<RepeatedLoad> all = loads(bundles);
-  return CoarseDurations(most_shares, [&](int kind, std::int64_t shares) {
+  parallel_for(cells.size(), [&](std::size_t c) {
+    const auto [kind, index] = cells[c];
     double sum = 0;
-    for (const RepeatedLoad& load : all) sum += load.items * duration(kind, shares, load);
-    return sum;
+    for (const RepeatedLoad& load : all) sum += load.items * duration(kind, share_grid::value(index), load);
+    seconds[kind][index] = sum;
   });
+  return seconds;
 }
 
 double ModuleDurations::duration(int kind, std::int64_t shares, const RepeatedLoad& load) const {
@@ -178,7 +247,7 @@ double ModuleDurations::duration(int kind, std::int64_t shares, const RepeatedLo
   const Work work = module_ == Module::encoder ? Work{share, {}} : Work{{}, share};
   const std::vector<Stage>& stages = all_.kinds[kind];
   const bool is_mean = load.items > 1 && by_ == BundleBy::mean;
-  return (is_mean ? slowest_stage_floor : slowest_stage)(request_.cost, stages, work).count();
+  return slowest_stage(request_.cost, stages, work, is_mean).count();
 }
 
 }  // namespace dflop

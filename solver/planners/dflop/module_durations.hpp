@@ -1,4 +1,5 @@
-// A planner knows the microbatch durations of a module coarsely all at once, and exactly where it asks.
+// ModuleChoices are what a planner can choose for one module of a disaggregated plan; ModuleDurations how
+// long its microbatches then take: coarsely all at once, and exactly where the planner asks.
 #pragma once
 
 #include <bit>
@@ -11,9 +12,40 @@
 
 #include "core/iteration/planner.hpp"
 #include "core/sample.hpp"
-#include "solver/planners/dflop/module_choices.hpp"
 
 namespace dflop {
+
+enum class Module : std::uint8_t { encoder, llm };
+
+/// A ModulePipeline has the tp and pp of one module.
+struct ModulePipeline {
+  int tp = 1;
+  int pp = 1;
+  int kind = 0;  ///< what its durations depend on: pipelines of one kind have the same slowest stage
+};
+
+/// A ModuleChoice is a pipeline with its dp.
+struct ModuleChoice {
+  int pipeline = 0;
+  int dp = 1;
+  int ranks = 1;
+  Bytes model_state;  ///< the most of any stage
+};
+
+struct ModuleChoices {
+  /// These are, for each kind of pipeline, the stages that can be the slowest: a stage that holds no more
+  /// than another is left out.
+  std::vector<std::vector<Stage>> kinds;
+  std::vector<ModulePipeline> pipelines;
+  std::vector<ModuleChoice> choices;
+};
+
+/// Returns the plan of one module with its layers split as evenly as they can be.
+ModulePlan even_module(int layers, int tp, int pp, int dp);
+
+/// Returns every tp that divides the GPUs of a node, pp with a layer for each stage, and dp that leave at
+/// least one GPU to the other module, in this order. The LLM's dp is at most the global batch.
+ModuleChoices module_choices(const PlanRequest& request, Module module);
 
 /// A Bundle has items and, for each module, the work that stands for each of them in a lower bound.
 struct Bundle {
@@ -57,26 +89,6 @@ constexpr std::int64_t value(int index) {
 }
 
 }  // namespace share_grid
-
-/// CoarseDurations have, for every kind of a module's pipelines, the sum over items of the duration of a
-/// microbatch, at most that of any number of shares up to the next of the grid. The table is filled at once.
-class CoarseDurations {
- public:
-  /// A Sum returns the sum over items at a number of shares; it does not rise with shares. It is called from
-  /// several threads at once.
-  using Sum = std::function<double(int kind, std::int64_t shares)>;
-
-  /// `most_shares` has an entry for each kind.
-  CoarseDurations(const std::vector<std::int64_t>& most_shares, const Sum& sum);
-
-  /// Returns no more than the sum at any number of shares up to this one.
-  double sum(int kind, std::int64_t shares) const {
-    return seconds_[kind][share_grid::index_at_least(shares)];
-  }
-
- private:
-  std::vector<std::vector<double>> seconds_;  // [kind][index on the grid]
-};
 
 /// A RepeatedLoad is work that stands for each of so many items.
 struct RepeatedLoad {
@@ -133,8 +145,7 @@ struct PlanningItems {
 class ModuleDurations {
  public:
   ModuleDurations(const PlanRequest& request, const PlanningItems& items, Module module);
-  ModuleDurations(const ModuleDurations&) = delete;
-  ModuleDurations& operator=(const ModuleDurations&) = delete;
+  ModuleDurations(const ModuleDurations&) = delete;  // its tables refer to it
 
   const ModuleChoices& all() const { return all_; }
   const ModulePipeline& pipeline(const ModuleChoice& choice) const { return all_.pipelines[choice.pipeline]; }
@@ -142,7 +153,8 @@ class ModuleDurations {
   /// Returns no more than the sum over items of the duration of a microbatch, in seconds, where a global
   /// batch is cut into so many microbatches or fewer.
   double coarse_sum(const ModuleChoice& choice, int microbatches) const {
-    return coarse_.sum(pipeline(choice).kind, std::int64_t{microbatches} * choice.dp);
+    return coarse_s_[pipeline(choice).kind]
+                    [share_grid::index_at_least(std::int64_t{microbatches} * choice.dp)];
   }
 
   /// These are the durations per bundle and per item, by kind of pipeline and shares.
@@ -152,14 +164,15 @@ class ModuleDurations {
  private:
   double duration(int kind, std::int64_t shares, const RepeatedLoad& load) const;
   DurationTable table(const std::vector<Bundle>& bundles);
-  CoarseDurations coarse_durations(const std::vector<Bundle>& bundles) const;
+  std::vector<std::vector<double>> coarse_sums(const std::vector<Bundle>& bundles) const;
   std::vector<RepeatedLoad> loads(const std::vector<Bundle>& bundles) const;
 
   const PlanRequest& request_;
   Module module_;
   BundleBy by_;
   ModuleChoices all_;
-  CoarseDurations coarse_;
+  std::vector<std::vector<double>>
+      coarse_s_;  // [kind][place on the grid], at most the sum up to the next place
   DurationTable bundles_;
   DurationTable single_;
 };

@@ -1,19 +1,23 @@
 #include "solver/planners/dflop/planner.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <queue>
-#include <string>
 #include <tuple>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/order/pipeline_order.hpp"
+#include "core/program/lowering.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
+#include "solver/plan_problem/work.hpp"
 #include "solver/planners/dflop/module_durations.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -79,7 +83,26 @@ class DflopSearch {
         llm_(request, items_, Module::llm),
         lpt_(make_scheduler("lpt")) {}
 
-  PlanResult run();
+  PlanResult run() {
+    add_pairs();
+    TrialProgress progress(request_, static_cast<std::int64_t>(pairs_.size()));
+    PlanResult result;
+    result.candidates = configurations_;
+    while (!front_.empty()) {
+      const Candidate best = front_.top();
+      if (best.view != View::items) {
+        progress.add(refine());
+        continue;
+      }
+      front_.pop();
+      if (!accept(best)) continue;
+      result.plan = plan_of(pairs_[best.pair], best.most);
+      result.objective = Seconds(best.bound_s);
+      return result;
+    }
+    result.infeasible_reason = closest_.reason(request_.cluster);
+    return result;
+  }
 
  private:
   /// A Task is a candidate whose bound waits for durations.
@@ -89,28 +112,197 @@ class DflopSearch {
     const DurationTable::Row* llm;
   };
 
-  void add_pairs();
+  void add_pairs() {
+    const Bytes usable = request_.cluster.gpu.usable_memory();
+    const std::vector<double> encoder_bounds = bounds_alone(encoder_);
+    const std::vector<double> llm_bounds = bounds_alone(llm_);
+    std::vector<std::vector<std::int32_t>> llm_of_ranks(request_.cluster.gpus());
+    const std::vector<ModuleChoice>& llms = llm_.all().choices;
+    for (std::size_t l = 0; l < llms.size(); ++l) {
+      llm_of_ranks[llms[l].ranks].push_back(static_cast<std::int32_t>(l));
+    }
+    std::optional<Bytes> least_missed;
+    std::vector<Candidate> candidates;
+    const std::vector<ModuleChoice>& encoders = encoder_.all().choices;
+    for (std::size_t e = 0; e < encoders.size(); ++e) {
+      for (const std::int32_t l : llm_of_ranks[request_.cluster.gpus() - encoders[e].ranks]) {
+        const Pair pair{static_cast<std::int32_t>(e), l};
+        const int most = most_microbatches(pair);
+        configurations_ += most;
+        const Bytes needed = std::max(encoders[e].model_state, llms[l].model_state);
+        if (needed <= usable) {
+          candidates.push_back({std::max(encoder_bounds[e], llm_bounds[l]),
+                                static_cast<std::int32_t>(pairs_.size()), 1, most, View::modules});
+          pairs_.push_back(pair);
+        } else if (!least_missed || needed < *least_missed) {
+          least_missed = needed;
+          closest_.add(plan_of(pair, most), needed);
+        }
+      }
+    }
+    front_ = decltype(front_)(std::greater<>(), std::move(candidates));
+  }
+
   /// Returns, per choice of a module, a bound of all pairs with it.
-  std::vector<double> bounds_alone(const ModuleDurations& module) const;
+  std::vector<double> bounds_alone(const ModuleDurations& module) const {
+    const std::vector<ModuleChoice>& choices = module.all().choices;
+    std::vector<double> bounds(choices.size());
+    parallel_for(choices.size(), [&](std::size_t c) {
+      const int pp = module.pipeline(choices[c]).pp;  // the other module has at least one stage
+      double best = std::numeric_limits<double>::infinity();
+      const int most = &module == &llm_ ? request_.gbs / choices[c].dp : request_.gbs;
+      for_each_range(most, [&](int fewest, int last) {
+        best = std::min(best, mean_over_items(module.coarse_sum(choices[c], last), fewest + pp));
+        return true;
+      });
+      bounds[c] = best * kWithoutRounding;
+    });
+    return bounds;
+  }
+
   /// Takes the most promising candidates, up to the first that is decided, and looks at them more closely.
   /// Returns how many pairs were looked at for the first time.
-  std::int64_t refine();
-  void look_at_pair(Candidate candidate);
-  void add_ranges(const Candidate& candidate);
-  void halve(const Candidate& candidate);
-  Task task(Candidate candidate);
-  double coarse_bound(const Pair& pair, int fewest, int most) const;
-  double bound(const Task& task);
+  std::int64_t refine() {
+    std::int64_t news = 0;
+    std::vector<Task> tasks;
+    while (tasks.size() < kPricedAtOnce && !front_.empty() && front_.top().view != View::items) {
+      const Candidate candidate = front_.top();
+      front_.pop();
+      if (candidate.most < pairs_[candidate.pair].fewest) continue;
+      if (candidate.view == View::modules) {
+        look_at_pair(candidate);
+        ++news;
+      } else if (candidate.view == View::pair) {
+        for_each_range(candidate.most, [&](int fewest, int most) {
+          add_range(candidate, fewest, most);
+          return true;
+        });
+      } else if (candidate.fewest < candidate.most) {
+        const int middle = candidate.fewest + (candidate.most - candidate.fewest) / 2;
+        add_range(candidate, candidate.fewest, middle);
+        add_range(candidate, middle + 1, candidate.most);
+      } else {
+        tasks.push_back(task(candidate));
+      }
+    }
+    for (ModuleDurations* module : {&encoder_, &llm_}) {
+      module->bundles().fill();
+      module->single().fill();
+    }
+    for (Task& priced : tasks) {
+      priced.candidate.bound_s = bound(priced);
+      front_.push(priced.candidate);
+    }
+    return news;
+  }
+
+  void look_at_pair(Candidate candidate) {
+    const Pair& pair = pairs_[candidate.pair];
+    candidate.bound_s = std::numeric_limits<double>::infinity();
+    for_each_range(candidate.most, [&](int fewest, int most) {
+      candidate.bound_s = std::min(candidate.bound_s, coarse_bound(pair, fewest, most));
+      return coarse_bound(pair, fewest, candidate.most) < candidate.bound_s;  // else more are no better
+    });
+    candidate.view = View::pair;
+    front_.push(candidate);
+  }
+
+  void add_range(const Candidate& candidate, int fewest, int most) {
+    front_.push(
+        {coarse_bound(pairs_[candidate.pair], fewest, most), candidate.pair, fewest, most, View::range});
+  }
+
+  Task task(Candidate candidate) {
+    candidate.view = candidate.view == View::range ? View::bundles : View::items;
+    const auto row = [&](ModuleDurations& module, const ModuleChoice& choice) {
+      DurationTable& table = candidate.view == View::bundles ? module.bundles() : module.single();
+      return &table.request(module.pipeline(choice).kind, std::int64_t{candidate.most} * choice.dp);
+    };
+    const Pair& pair = pairs_[candidate.pair];
+    return {candidate, row(encoder_, encoder(pair)), row(llm_, llm(pair))};
+  }
+
+  /// Bounds a range of microbatches coarsely: the fewest make the fewest steps, the most the shortest.
+  double coarse_bound(const Pair& pair, int fewest, int most) const {
+    const double sum = std::max(encoder_.coarse_sum(encoder(pair), most), llm_.coarse_sum(llm(pair), most));
+    return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
+  }
+
+  /// Bounds a task. With all items the bound is the objective, and is summed up as published_objective()
+  /// does.
+  double bound(const Task& task) {
+    const bool exact = task.candidate.view == View::items;
+    const std::vector<Bundle>& bundles = exact ? items_.single : items_.bundles;
+    const DurationTable& encoder = exact ? encoder_.single() : encoder_.bundles();
+    const DurationTable& llm = exact ? llm_.single() : llm_.bundles();
+    double sum = 0;
+    for (std::size_t b = 0; b < bundles.size(); ++b) {
+      sum += bundles[b].items * std::max(encoder.at(*task.encoder, b), llm.at(*task.llm, b));
+    }
+    const double mean = mean_over_items(sum, steps(pairs_[task.candidate.pair], task.candidate.most));
+    return exact ? mean : mean * kWithoutRounding;
+  }
+
   double mean_over_items(double sum, int steps) const {
     return sum * (static_cast<double>(steps) / static_cast<double>(items_.single.size()));
   }
 
-  bool accept(const Candidate& candidate);
+  /// Returns whether a decided candidate fits the memory; if not, learns which others need not be tried.
+  bool accept(const Candidate& candidate) {
+    Pair& pair = pairs_[candidate.pair];
+    if (candidate.most < pair.fewest) return false;
+    if (fits(plan_of(pair, candidate.most))) return true;
+    pair.fewest = candidate.most + 1;
+    const int most = most_microbatches(pair);
+    if (!pair.most_tried && candidate.most < most && !fits(plan_of(pair, most))) pair.fewest = most + 1;
+    pair.most_tried = true;
+    return false;
+  }
+
   /// Returns the peak memory of a plan in iteration trial / 2, with random microbatches if even, else LPT's.
-  Bytes memory_of_trial(const Plan& plan, std::size_t trial) const;
-  /// Tries a plan on all iterations, with random and with LPT microbatches.
-  bool fits(const Plan& plan);
-  Plan plan_of(const Pair& pair, int microbatches) const;
+  Bytes memory_of_trial(const Plan& plan, std::size_t trial) const {
+    const std::size_t iteration = trial / 2;
+    const Batch& batch = request_.batches[iteration];
+    const ScheduleRequest lpt_request{batch, plan, request_.model, request_.cost, request_.seed, iteration};
+    const Assignment assignment = trial % 2 == 0
+                                      ? random_assignment(batch.size(), plan, request_.seed, iteration)
+                                      : lpt_->schedule(lpt_request).assignment;
+    if (memory_needs_no_run(plan)) {
+      return peak_memory(plan, request_.model, request_.cost, batch, assignment);
+    }
+    return peak_memory(run_iteration(request_, plan, iteration, assignment));
+  }
+
+  /// Tries a plan on all iterations, with random and with LPT microbatches: first the trial that ruled out
+  /// the plan before, as plans that do not fit mostly fail at the same one; then the others at once.
+  bool fits(const Plan& plan) {
+    const Bytes usable = request_.cluster.gpu.usable_memory();
+    std::vector<Bytes> needed(2 * request_.batches.size());
+    needed[latest_miss_] = memory_of_trial(plan, latest_miss_);
+    if (needed[latest_miss_] <= usable) {
+      parallel_for(needed.size(), [&](std::size_t t) {
+        if (t != latest_miss_) needed[t] = memory_of_trial(plan, t);
+      });
+    }
+    const auto miss = std::find_if(needed.begin(), needed.end(), [&](Bytes bytes) { return usable < bytes; });
+    if (miss == needed.end()) return true;
+    latest_miss_ = static_cast<std::size_t>(miss - needed.begin());
+    closest_.add(plan, *miss);
+    return false;
+  }
+
+  Plan plan_of(const Pair& pair, int microbatches) const {
+    const ModulePipeline& encoder_pipeline = encoder_.pipeline(encoder(pair));
+    const ModulePipeline& llm_pipeline = llm_.pipeline(llm(pair));
+    Plan plan = blank_plan(request_, "dflop");
+    plan.layout = Layout::disaggregated;
+    plan.encoder = even_module(request_.model.encoder.layers, encoder_pipeline.tp, encoder_pipeline.pp,
+                               encoder(pair).dp);
+    plan.llm = even_module(request_.model.llm.layers, llm_pipeline.tp, llm_pipeline.pp, llm(pair).dp);
+    plan.microbatches = microbatches;
+    return plan;
+  }
+
   const ModuleChoice& encoder(const Pair& pair) const { return encoder_.all().choices[pair.encoder]; }
   const ModuleChoice& llm(const Pair& pair) const { return llm_.all().choices[pair.llm]; }
   int most_microbatches(const Pair& pair) const { return request_.gbs / llm(pair).dp; }
@@ -131,216 +323,44 @@ class DflopSearch {
   std::int64_t configurations_ = 0;
 };
 
-void DflopSearch::add_pairs() {
-  const Bytes usable = request_.cluster.gpu.usable_memory();
-  const std::vector<double> encoder_bounds = bounds_alone(encoder_);
-  const std::vector<double> llm_bounds = bounds_alone(llm_);
-  std::vector<std::vector<std::int32_t>> llm_of_ranks(request_.cluster.gpus());
-  const std::vector<ModuleChoice>& llms = llm_.all().choices;
-  for (std::size_t l = 0; l < llms.size(); ++l) {
-    llm_of_ranks[llms[l].ranks].push_back(static_cast<std::int32_t>(l));
-  }
-  std::optional<Bytes> least_missed;
-  std::vector<Candidate> candidates;
-  const std::vector<ModuleChoice>& encoders = encoder_.all().choices;
-  for (std::size_t e = 0; e < encoders.size(); ++e) {
-    for (const std::int32_t l : llm_of_ranks[request_.cluster.gpus() - encoders[e].ranks]) {
-      const Pair pair{static_cast<std::int32_t>(e), l};
-      const int most = most_microbatches(pair);
-      configurations_ += most;
-      const Bytes needed = std::max(encoders[e].model_state, llms[l].model_state);
-      if (needed <= usable) {
-        candidates.push_back({std::max(encoder_bounds[e], llm_bounds[l]),
-                              static_cast<std::int32_t>(pairs_.size()), 1, most, View::modules});
-        pairs_.push_back(pair);
-      } else if (!least_missed || needed < *least_missed) {
-        least_missed = needed;
-        closest_.add(plan_of(pair, most), needed);
-      }
-    }
-  }
-  front_ = decltype(front_)(std::greater<>(), std::move(candidates));
-}
-
-std::vector<double> DflopSearch::bounds_alone(const ModuleDurations& module) const {
-  const std::vector<ModuleChoice>& choices = module.all().choices;
-  std::vector<double> bounds(choices.size());
-  parallel_for(choices.size(), [&](std::size_t c) {
-    const int pp = module.pipeline(choices[c]).pp;  // the other module has at least one stage
-    double best = std::numeric_limits<double>::infinity();
-    const int most = &module == &llm_ ? request_.gbs / choices[c].dp : request_.gbs;
-    for_each_range(most, [&](int fewest, int last) {
-      best = std::min(best, mean_over_items(module.coarse_sum(choices[c], last), fewest + pp));
-      return true;
-    });
-    bounds[c] = best * kWithoutRounding;
-  });
-  return bounds;
-}
-
-/// Bounds a range of microbatches coarsely: the fewest make the fewest steps, the most the shortest.
-double DflopSearch::coarse_bound(const Pair& pair, int fewest, int most) const {
-  const double sum = std::max(encoder_.coarse_sum(encoder(pair), most), llm_.coarse_sum(llm(pair), most));
-  return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
-}
-
-void DflopSearch::look_at_pair(Candidate candidate) {
-  const Pair& pair = pairs_[candidate.pair];
-  candidate.bound_s = std::numeric_limits<double>::infinity();
-  for_each_range(candidate.most, [&](int fewest, int most) {
-    candidate.bound_s = std::min(candidate.bound_s, coarse_bound(pair, fewest, most));
-    return coarse_bound(pair, fewest, candidate.most) < candidate.bound_s;  // else more are no better
-  });
-  candidate.view = View::pair;
-  front_.push(candidate);
-}
-
-void DflopSearch::add_ranges(const Candidate& candidate) {
-  for_each_range(candidate.most, [&](int fewest, int most) {
-    front_.push(
-        {coarse_bound(pairs_[candidate.pair], fewest, most), candidate.pair, fewest, most, View::range});
-    return true;
-  });
-}
-
-void DflopSearch::halve(const Candidate& candidate) {
-  const int middle = candidate.fewest + (candidate.most - candidate.fewest) / 2;
-  for (const auto& [fewest, most] : {std::pair{candidate.fewest, middle}, {middle + 1, candidate.most}}) {
-    front_.push(
-        {coarse_bound(pairs_[candidate.pair], fewest, most), candidate.pair, fewest, most, View::range});
-  }
-}
-
-DflopSearch::Task DflopSearch::task(Candidate candidate) {
-  candidate.view = candidate.view == View::range ? View::bundles : View::items;
-  const auto row = [&](ModuleDurations& module, const ModuleChoice& choice) {
-    DurationTable& table = candidate.view == View::bundles ? module.bundles() : module.single();
-    return &table.request(module.pipeline(choice).kind, std::int64_t{candidate.most} * choice.dp);
-  };
-  const Pair& pair = pairs_[candidate.pair];
-  return {candidate, row(encoder_, encoder(pair)), row(llm_, llm(pair))};
-}
-
-std::int64_t DflopSearch::refine() {
-  std::int64_t news = 0;
-  std::vector<Task> tasks;
-  while (tasks.size() < kPricedAtOnce && !front_.empty() && front_.top().view != View::items) {
-    const Candidate candidate = front_.top();
-    front_.pop();
-    if (candidate.most < pairs_[candidate.pair].fewest) continue;
-    if (candidate.view == View::modules) {
-      look_at_pair(candidate);
-      ++news;
-    } else if (candidate.view == View::pair) {
-      add_ranges(candidate);
-    } else if (candidate.fewest < candidate.most) {
-      halve(candidate);
-    } else {
-      tasks.push_back(task(candidate));
-    }
-  }
-  for (ModuleDurations* module : {&encoder_, &llm_}) {
-    module->bundles().fill();
-    module->single().fill();
-  }
-  for (Task& priced : tasks) {
-    priced.candidate.bound_s = bound(priced);
-    front_.push(priced.candidate);
-  }
-  return news;
-}
-
-/// Bounds a task. With all items the bound is the objective, and is summed up as published_objective() does.
-double DflopSearch::bound(const Task& task) {
-  const bool exact = task.candidate.view == View::items;
-  const std::vector<Bundle>& bundles = exact ? items_.single : items_.bundles;
-  const DurationTable& encoder = exact ? encoder_.single() : encoder_.bundles();
-  const DurationTable& llm = exact ? llm_.single() : llm_.bundles();
-  double sum = 0;
-  for (std::size_t b = 0; b < bundles.size(); ++b) {
-    sum += bundles[b].items * std::max(encoder.at(*task.encoder, b), llm.at(*task.llm, b));
-  }
-  const double mean = mean_over_items(sum, steps(pairs_[task.candidate.pair], task.candidate.most));
-  return exact ? mean : mean * kWithoutRounding;
-}
-
-Plan DflopSearch::plan_of(const Pair& pair, int microbatches) const {
-  const ModulePipeline& encoder_pipeline = encoder_.pipeline(encoder(pair));
-  const ModulePipeline& llm_pipeline = llm_.pipeline(llm(pair));
-  Plan plan = blank_plan(request_, "dflop");
-  plan.layout = Layout::disaggregated;
-  plan.encoder =
-      even_module(request_.model.encoder.layers, encoder_pipeline.tp, encoder_pipeline.pp, encoder(pair).dp);
-  plan.llm = even_module(request_.model.llm.layers, llm_pipeline.tp, llm_pipeline.pp, llm(pair).dp);
-  plan.microbatches = microbatches;
-  return plan;
-}
-
-Bytes DflopSearch::memory_of_trial(const Plan& plan, std::size_t trial) const {
-  const std::size_t iteration = trial / 2;
-  const Batch& batch = request_.batches[iteration];
-  const ScheduleRequest lpt_request{batch, plan, request_.model, request_.cost, request_.seed, iteration};
-  const Assignment assignment = trial % 2 == 0
-                                    ? random_assignment(batch.size(), plan, request_.seed, iteration)
-                                    : lpt_->schedule(lpt_request).assignment;
-  if (memory_needs_no_run(plan)) {
-    return peak_memory(plan, request_.model, request_.cost, batch, assignment);
-  }
-  return peak_memory(run_iteration(request_, plan, iteration, assignment));
-}
-
-/// Tries first the trial that ruled out the plan before, as plans that do not fit mostly fail at the same
-/// one; then the others at once.
-bool DflopSearch::fits(const Plan& plan) {
-  const Bytes usable = request_.cluster.gpu.usable_memory();
-  std::vector<Bytes> needed(2 * request_.batches.size());
-  needed[latest_miss_] = memory_of_trial(plan, latest_miss_);
-  if (needed[latest_miss_] <= usable) {
-    parallel_for(needed.size(), [&](std::size_t t) {
-      if (t != latest_miss_) needed[t] = memory_of_trial(plan, t);
-    });
-  }
-  const auto miss = std::find_if(needed.begin(), needed.end(), [&](Bytes bytes) { return usable < bytes; });
-  if (miss == needed.end()) return true;
-  latest_miss_ = static_cast<std::size_t>(miss - needed.begin());
-  closest_.add(plan, *miss);
-  return false;
-}
-
-/// Returns whether a decided candidate fits the memory; if not, learns which others need not be tried.
-bool DflopSearch::accept(const Candidate& candidate) {
-  Pair& pair = pairs_[candidate.pair];
-  if (candidate.most < pair.fewest) return false;
-  if (fits(plan_of(pair, candidate.most))) return true;
-  pair.fewest = candidate.most + 1;
-  const int most = most_microbatches(pair);
-  if (!pair.most_tried && candidate.most < most && !fits(plan_of(pair, most))) pair.fewest = most + 1;
-  pair.most_tried = true;
-  return false;
-}
-
-PlanResult DflopSearch::run() {
-  add_pairs();
-  TrialProgress progress(request_, static_cast<std::int64_t>(pairs_.size()));
-  PlanResult result;
-  result.candidates = configurations_;
-  while (!front_.empty()) {
-    const Candidate best = front_.top();
-    if (best.view != View::items) {
-      progress.add(refine());
-      continue;
-    }
-    front_.pop();
-    if (!accept(best)) continue;
-    result.plan = plan_of(pairs_[best.pair], best.most);
-    result.objective = Seconds(best.bound_s);
-    return result;
-  }
-  result.infeasible_reason = closest_.reason(request_.cluster);
-  return result;
-}
-
 }  // namespace
+
+Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares) {
+  const auto share = [&](std::int64_t count) {
+    if (count == 0) return std::int64_t{0};
+    constexpr double most = 4e18;  // attention pairs of hostile records times gbs would not fit 64 bits
+    const double rounded = std::floor(static_cast<double>(count) * gbs / static_cast<double>(shares) + 0.5);
+    return static_cast<std::int64_t>(std::clamp(rounded, 1.0, most));
+  };
+  return each_count(share, sample);
+}
+
+Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, const Work& work, bool floor) {
+  const auto seconds = [&](Op op, const Stage& stage) {
+    return floor ? cost.convex_floor(op, stage, work).value() : cost.compute(op, stage, work);
+  };
+  Seconds slowest{0};
+  for (const Stage& stage : stages)
+    slowest = std::max(slowest, seconds(Op::forward, stage) + seconds(Op::backward, stage));
+  return slowest;
+}
+
+Seconds published_objective(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                            std::span<const Sample> items) {
+  const std::vector<Stage> stages = plan_stages(plan, model);
+  const auto encoder = std::span(stages).first(plan.encoder.pp);
+  const auto llm = std::span(stages).subspan(plan.encoder.pp);
+  const std::int64_t encoder_shares = std::int64_t{plan.microbatches} * plan.encoder.dp;
+  const std::int64_t llm_shares = std::int64_t{plan.microbatches} * plan.llm.dp;
+  Seconds sum{0};
+  for (const Sample& item : items) {
+    const Work encoder_work{share_of_batch(item.encoder(), plan.gbs, encoder_shares), {}};
+    const Work llm_work{{}, share_of_batch(item.llm(), plan.gbs, llm_shares)};
+    sum += std::max(slowest_stage(cost, encoder, encoder_work), slowest_stage(cost, llm, llm_work));
+  }
+  const int steps = plan.microbatches + plan.encoder.pp + plan.llm.pp - 1;
+  return sum * (static_cast<double>(steps) / static_cast<double>(items.size()));
+}
 
 std::vector<Sample> planning_items(std::span<const Sample> profile) {
   std::vector<Sample> items;
@@ -356,17 +376,18 @@ std::vector<Sample> planning_items(std::span<const Sample> profile) {
     return static_cast<double>(item.encoder().tokens) / encoder_tokens +
            static_cast<double>(item.llm_tokens) / llm_tokens;
   };
-  std::stable_sort(items.begin(), items.end(),
-                   [&](const Sample& a, const Sample& b) { return size(a) > size(b); });
+  std::ranges::stable_sort(items, std::greater(), size);
   return items;
 }
 
 PlanResult DflopPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
   if (has_chunks(request.options.order)) {
-    throw Error(ErrorKind::usage, "the dflop planner makes one stage a pipeline rank, found the schedule " +
-                                      std::string(to_string(request.options.order)) +
-                                      ", which is of several");
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("the dflop planner makes one stage a pipeline rank, found the schedule {}, which is "
+                    "of several",
+                    to_string(request.options.order)));
   }
   if (request.profile.empty()) throw Error(ErrorKind::input, "planning needs at least one profiled sample");
   if (request.cluster.gpus() > 1) return DflopSearch(request).run();

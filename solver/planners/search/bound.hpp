@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -69,7 +68,11 @@ class SearchBounds {
     std::vector<Work> falling;          // the samples of the heaviest iteration, by LLM tokens
   };
 
+  /// Returns what is on the ranks of a layout's LLM.
+  static Kind kind_of(Layout layout) { return layout == Layout::uniform ? Kind::both : Kind::llm; }
   static FloorBatch floor_batch(const PlanRequest& request);
+  /// Returns the place of totals_ or ways_.
+  static std::uint64_t key(Kind kind, int tp, Recomputation recomputation, std::int64_t bins = 0);
   double floor_of(Op op, const Stage& stage, const Work& work) const;
   double passes(const Stage& stage, const Work& work, bool split) const;
   double total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const;
@@ -79,11 +82,7 @@ class SearchBounds {
   void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
                         int microbatches, int llm_dp, int held) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
-  std::vector<double> reductions(const Plan& plan, const std::vector<Stage>& stages) const;
-  Bytes memory_of(const Plan& plan, const std::vector<Stage>& stages) const;
-  Work mean_work(const Stage& stage, const Plan& plan) const;
   Work held_work(const Stage& stage, int microbatches, int llm_dp, int held) const;
-  Bytes mean_activation(const Stage& stage, const Plan& plan) const;
 
   const PlanRequest& request_;
   bool known_ = true;

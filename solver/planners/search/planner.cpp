@@ -1,21 +1,20 @@
 #include "solver/planners/search/planner.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "core/order/pipeline_order.hpp"
+#include "core/support/clock.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/planners/dflop/planner.hpp"
 #include "solver/planners/search/bound.hpp"
-#include "solver/planners/search/families.hpp"
 #include "solver/planners/search/space.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -34,6 +33,105 @@ constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants ar
 constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
 constexpr std::int64_t kFinalSteps = 320;    // steps of that scheduler
 constexpr int kPatience = 5;                 // limits are so many times wider where nothing fits yet
+constexpr double kTooLarge = 10;             // times the estimates of plans that are expected not to fit
+
+/// A PlanFamily has all plans of one shape, recomputation and count of microbatches. The plainest variant is
+/// made first, the others if that does well or if nothing that fits is known to have a smaller bound.
+struct PlanFamily {
+  double bound_s = 0;
+  double estimate_s = 0;
+  std::int32_t shape = 0;
+  Recomputation recomputation = Recomputation::none;
+  std::int32_t microbatches = 1;
+  bool begun = false;  ///< the plainest variant is made
+  bool whole = false;  ///< all variants are made
+};
+
+/// PlanFamilies are the families of a space. Each is given out once by its estimate and once by its bound,
+/// the smallest first.
+class PlanFamilies {
+ public:
+  /// Prices all families of a space. Those that fit under no assignment are left out and told to `closest`.
+  PlanFamilies(const PlanRequest& request, const SearchSpace& space, SearchBounds& bounds,
+               ClosestMiss& closest) {
+    const Bytes usable = request.cluster.gpu.usable_memory();
+    for (std::size_t s = 0; s < space.shapes().size(); ++s) {
+      const SearchShape& shape = space.shapes()[s];
+      for (const int m : space.microbatches(shape)) {
+        for (const Recomputation recomputation : space.recomputations()) {
+          const PlanFloor floor = bounds.shape_floor(shape, recomputation, m);
+          if (floor.memory > usable) {
+            if (const auto plan = space.plan(shape, recomputation, m, SearchVariant{}))
+              closest.add(*plan, floor.memory);
+            continue;
+          }
+          const double estimate = floor.estimate_s * (floor.expected_memory > usable ? kTooLarge : 1);
+          families_.push_back({floor.bound_s, estimate, static_cast<std::int32_t>(s), recomputation, m});
+        }
+      }
+    }
+    by_estimate_ = rising(&PlanFamily::estimate_s);
+    by_bound_ = rising(&PlanFamily::bound_s);
+  }
+
+  PlanFamily& operator[](std::size_t family) { return families_[family]; }
+  const PlanFamily& operator[](std::size_t family) const { return families_[family]; }
+
+  /// Adds a family of the caller's own, which is never given out; returns its place.
+  std::size_t add(const PlanFamily& family) {
+    families_.push_back(family);
+    return families_.size() - 1;
+  }
+
+  /// Returns at most `count` families that are not begun and whose bound is below `below_s`; others on the
+  /// way are left out for good.
+  std::vector<std::size_t> next_by_estimate(std::size_t count, double below_s) {
+    std::vector<std::size_t> next;
+    while (next.size() < count && next_by_estimate_ < by_estimate_.size()) {
+      const std::size_t f = by_estimate_[next_by_estimate_++];
+      if (!families_[f].begun && families_[f].bound_s < below_s) next.push_back(f);
+    }
+    return next;
+  }
+
+  /// Returns at most `count` families, up to the first whose bound is not below `below_s`.
+  std::vector<std::size_t> next_by_bound(std::size_t count, double below_s) {
+    std::vector<std::size_t> next;
+    while (next.size() < count && next_by_bound_ < by_bound_.size()) {
+      const std::size_t f = by_bound_[next_by_bound_];
+      if (families_[f].bound_s >= below_s) break;
+      ++next_by_bound_;
+      next.push_back(f);
+    }
+    return next;
+  }
+
+  /// Returns how many were looked at in each order.
+  std::pair<std::size_t, std::size_t> looked_at() const { return {next_by_estimate_, next_by_bound_}; }
+
+  /// Returns the smallest bound of the families that are not whole; the largest double where all are.
+  double open_bound() const {
+    for (std::size_t i = next_by_bound_; i < by_bound_.size(); ++i) {
+      const PlanFamily& family = families_[by_bound_[i]];
+      if (!family.whole) return family.bound_s;
+    }
+    return std::numeric_limits<double>::max();
+  }
+
+ private:
+  std::vector<std::size_t> rising(double PlanFamily::*member) const {
+    std::vector<std::size_t> order(families_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t f) { return families_[f].*member; });
+    return order;
+  }
+
+  std::vector<PlanFamily> families_;
+  std::vector<std::size_t> by_estimate_;  // rising
+  std::vector<std::size_t> by_bound_;     // rising
+  std::size_t next_by_estimate_ = 0;
+  std::size_t next_by_bound_ = 0;
+};
 
 /// A PlanScore has the first iterations of a request under one plan and scheduler.
 struct PlanScore {
@@ -77,10 +175,8 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
   for (std::size_t k = score.iterations.size(); k < iterations && score.fits; ++k) {
     const ScheduleResult scheduled =
         scheduler.schedule({request.batches[k], plan, request.model, request.cost, request.seed, k, limits});
-    if (!scheduled.feasible()) {
-      score.fits = false;
-      break;
-    }
+    score.fits = scheduled.feasible();
+    if (!score.fits) return;
     const Timeline timeline = run_iteration(request, plan, k, scheduled.assignment);
     score.peak_memory = std::max(score.peak_memory, peak_memory(timeline));
     score.fits = score.peak_memory <= usable;
@@ -142,6 +238,19 @@ std::int64_t budget_of(const PlanRequest& request) {
   return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
 }
 
+/// Takes the elements with the smallest keys out of a list, `count` at most, rising; of equal ones the
+/// smallest element first.
+template <typename Key>
+std::vector<std::size_t> take_least(std::vector<std::size_t>& from, std::size_t count, const Key& key) {
+  const auto end = from.begin() + static_cast<std::ptrdiff_t>(std::min(count, from.size()));
+  std::partial_sort(from.begin(), end, from.end(), [&](std::size_t a, std::size_t b) {
+    return std::tuple(key(a), a) < std::tuple(key(b), b);
+  });
+  const std::vector<std::size_t> taken(from.begin(), end);
+  from.erase(from.begin(), end);
+  return taken;
+}
+
 class PlanSearch {
  public:
   explicit PlanSearch(const PlanRequest& request)
@@ -153,29 +262,251 @@ class PlanSearch {
         scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
         budget_(budget_of(request)) {}
 
-  PlanResult run();
+  PlanResult run() {
+    TrialProgress progress(request_, budget_);
+    add_published();
+    bool done = false;
+    while (!done && !ended()) {
+      const std::int64_t before = spent_;
+      const std::size_t leaves = leaves_.size();
+      const auto looked_at = families_.looked_at();
+      open_families();
+      run_first_iterations();
+      run_all_iterations();
+      progress.add(spent_ - before);
+      done = spent_ == before && leaves == leaves_.size() && looked_at == families_.looked_at();
+    }
+    PlanResult found = result();
+    found.exhausted = done;
+    if (!found.plan && !done) {
+      found.infeasible_reason =
+          "no plan that fits was found before the search ended; of those looked into, " +
+          found.infeasible_reason;
+    }
+    return found;
+  }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  /// Adds the published planner's choice, where there is one: the search is never worse, and has a plan that
+  /// fits.
+  void add_published() {
+    if (!space_.has(Layout::disaggregated) || request_.profile.empty()) return;
+    if (has_chunks(request_.options.order)) return;
+    PlanRequest quiet = request_;
+    quiet.progress = {};
+    std::optional<Plan> plan = DflopPlanner().plan(quiet).plan;
+    if (!plan) return;
+    plan->planner = "search";
+    PlanFloor floor = bounds_.plan_floor(*plan);
+    floor.estimate_s = 0;  // so that it is run first
+    const std::size_t family =
+        families_.add({floor.bound_s, 0, 0, plan->recomputation, plan->microbatches, true, true});
+    leaves_.push_back({*std::move(plan), family, floor});
+  }
 
-  void add_published();
-  void open_families();
-  void add_leaves(const std::vector<std::size_t>& families, bool plainest);
-  void keep(Leaf leaf);
-  std::vector<std::size_t> best_families() const;
-  double promise(const Leaf& leaf) const;
-  std::vector<std::size_t> next_to_run() const;
-  void run_first_iterations();
-  void run_all_iterations();
-  double known_bound() const;
-  bool ended() const;
-  double open_bound() const;
-  void extend(Leaf& leaf, std::size_t iterations) const;
-  RankedPlan ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const;
-  RankedPlan finished(const Leaf& leaf, bool scheduled) const;
-  PlanResult result();
+  /// Makes plans of the families of the smallest estimates, and all of those that did best or have the
+  /// smallest bounds.
+  void open_families() {
+    add_leaves(families_.next_by_estimate(kOpenedAtOnce, incumbent_s_), true);
+    std::vector<std::size_t> completed = best_families();
+    const double least = std::min(known_bound(), incumbent_s_);
+    const std::vector<std::size_t> smallest = families_.next_by_bound(kOpenedForProof, least);
+    completed.insert(completed.end(), smallest.begin(), smallest.end());
+    std::sort(completed.begin(), completed.end());
+    completed.erase(std::unique(completed.begin(), completed.end()), completed.end());
+    std::erase_if(completed, [&](std::size_t f) { return families_[f].whole; });
+    add_leaves(completed, true);
+    add_leaves(completed, false);
+  }
 
-  Clock::time_point start_ = Clock::now();
+  /// Makes and bounds the plainest variants of families that are not begun, or all others.
+  void add_leaves(const std::vector<std::size_t>& families, bool plainest) {
+    std::vector<std::vector<Leaf>> made(families.size());
+    parallel_for(families.size(), [&](std::size_t f) {
+      const PlanFamily& family = families_[families[f]];
+      if (plainest && family.begun) return;
+      const SearchShape& shape = space_.shapes()[family.shape];
+      std::vector<SearchVariant> variants = space_.variants(shape, family.microbatches);
+      if (variants.empty()) return;
+      const auto first = variants.begin();
+      plainest ? variants.erase(first + 1, variants.end()) : variants.erase(first);
+      for (const SearchVariant& variant : variants) {
+        std::optional<Plan> plan = space_.plan(shape, family.recomputation, family.microbatches, variant);
+        if (!plan) continue;
+        PlanFloor floor = bounds_.plan_floor(*plan);
+        floor.bound_s = std::max(floor.bound_s, family.bound_s);
+        made[f].push_back({*std::move(plan), families[f], floor});
+      }
+    });
+    for (std::vector<Leaf>& of_family : made) {
+      for (Leaf& leaf : of_family) {
+        if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) {
+          closest_.add(leaf.plan, leaf.floor.memory);
+        } else {
+          leaves_.push_back(std::move(leaf));
+        }
+      }
+    }
+    for (const std::size_t f : families) (plainest ? families_[f].begun : families_[f].whole) = true;
+  }
+
+  /// Returns the leaves of which a condition is true.
+  template <typename Condition>
+  std::vector<std::size_t> leaves_that(const Condition& holds) const {
+    std::vector<std::size_t> leaves;
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (holds(leaves_[i])) leaves.push_back(i);
+    }
+    return leaves;
+  }
+
+  /// Returns the families not yet whole whose plainest plan did best.
+  std::vector<std::size_t> best_families() const {
+    std::vector<std::size_t> open = leaves_that(
+        [&](const Leaf& leaf) { return leaf.run() && leaf.fits() && !families_[leaf.family].whole; });
+    std::vector<std::size_t> best = take_least(open, kCompletedAtOnce, [&](std::size_t i) {
+      return std::pair(leaves_[i].first_s(), leaves_[i].family);
+    });
+    for (std::size_t& i : best) i = leaves_[i].family;
+    return best;
+  }
+
+  /// Returns what a plan may well take, by what was seen of its kind.
+  double promise(const Leaf& leaf) const {
+    const auto found = experience_.find(kind_of(leaf.plan));
+    const Experience seen = found == experience_.end() ? Experience{} : found->second;
+    const double memory = static_cast<double>(leaf.floor.expected_memory.count) * seen.memory.mean();
+    const bool fits = memory <= static_cast<double>(request_.cluster.gpu.usable_memory().count);
+    return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
+  }
+
+  /// Returns the plans of the most promise and those with the smallest bounds.
+  std::vector<std::size_t> next_to_run() const {
+    std::vector<std::size_t> waiting =
+        leaves_that([&](const Leaf& leaf) { return !leaf.run() && leaf.floor.bound_s < incumbent_s_; });
+    std::vector<std::size_t> next =
+        take_least(waiting, kRunAtOnce - kRunForProof, [&](std::size_t i) { return promise(leaves_[i]); });
+    const double known = known_bound();
+    const auto bound_s = [&](std::size_t i) { return leaves_[i].floor.bound_s; };
+    for (const std::size_t i : take_least(waiting, kRunForProof, bound_s)) {
+      if (bound_s(i) < known) next.push_back(i);
+    }
+    return next;
+  }
+
+  void run_first_iterations() {
+    const std::vector<std::size_t> next = next_to_run();
+    parallel_for(next.size(), [&](std::size_t n) { extend(leaves_[next[n]], 1); });
+    for (const std::size_t i : next) {
+      const Leaf& leaf = leaves_[i];
+      spent_ += instructions_of(leaf.plan);
+      Experience& seen = experience_[kind_of(leaf.plan)];
+      seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
+                      static_cast<double>(leaf.floor.expected_memory.count));
+      if (leaf.fits()) {
+        if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s() / leaf.floor.estimate_s);
+      } else {
+        closest_.add(leaf.plan, leaf.floor.memory);
+      }
+    }
+  }
+
+  void run_all_iterations() {
+    std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
+      return leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_;
+    });
+    const std::vector<std::size_t> best =
+        take_least(open, kTriedInFull, [&](std::size_t i) { return leaves_[i].first_s(); });
+    parallel_for(best.size(), [&](std::size_t n) {
+      Leaf& leaf = leaves_[best[n]];
+      extend(leaf, request_.batches.size());
+      if (leaf.fits())
+        leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
+    });
+    for (const std::size_t i : best) {
+      const Leaf& leaf = leaves_[i];
+      spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
+      if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
+      if (!leaf.fits()) closest_.add(leaf.plan, leaf.floor.memory);
+    }
+  }
+
+  /// Returns the smallest bound of a plan that has been run and fits: larger ones prove nothing more.
+  double known_bound() const {
+    double bound = std::numeric_limits<double>::max();
+    for (const Leaf& leaf : leaves_) {
+      if (leaf.run() && leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
+    }
+    return bound;
+  }
+
+  /// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider.
+  bool ended() const {
+    const int wider = incumbent_s_ < std::numeric_limits<double>::max() ? 1 : kPatience;
+    if (spent_ / wider >= budget_) return true;
+    return request_.search.time_limit && watch_.elapsed() >= wider * *request_.search.time_limit;
+  }
+
+  /// Returns the smallest bound of what is not known not to fit.
+  double open_bound() const {
+    double bound = std::min(incumbent_s_, families_.open_bound());
+    for (const Leaf& leaf : leaves_) {
+      if (leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
+    }
+    return bound;
+  }
+
+  void extend(Leaf& leaf, std::size_t iterations) const {
+    extend_score(leaf.score, request_, leaf.plan, *lpt_, iterations);
+    leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
+  }
+
+  RankedPlan ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const {
+    return {leaf.plan,
+            std::string(scheduler.name()),
+            objective_value(request_.search.objective, score.iterations),
+            Seconds(leaf.floor.bound_s),
+            score.peak_memory,
+            score.mean()};
+  }
+
+  /// Returns a plan as it was run under LPT; `scheduled`: under the scheduler asked for, where that is better
+  /// and fits.
+  RankedPlan finished(const Leaf& leaf, bool scheduled) const {
+    RankedPlan best = ranked(leaf, leaf.score, *lpt_);
+    if (!scheduled || scheduler_->name() == lpt_->name()) return best;
+    PlanScore score;
+    ScheduleLimits limits;
+    limits.memory = request_.cluster.gpu.usable_memory();
+    limits.steps = kFinalSteps;
+    extend_score(score, request_, leaf.plan, *scheduler_, request_.batches.size(), limits);
+    if (!score.fits) return best;
+    RankedPlan other = ranked(leaf, score, *scheduler_);
+    return other.objective < best.objective ? other : best;
+  }
+
+  PlanResult result() {
+    PlanResult result;
+    result.candidates = space_.size();
+    std::vector<std::size_t> complete =
+        leaves_that([](const Leaf& leaf) { return leaf.objective_s.has_value(); });
+    const std::vector<std::size_t> finalists =
+        take_least(complete, request_.search.listed, [&](std::size_t i) { return *leaves_[i].objective_s; });
+    result.best.resize(finalists.size());
+    parallel_for(finalists.size(),
+                 [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], n < kFinalists); });
+    std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
+    if (result.best.empty()) {
+      result.infeasible_reason = closest_.reason(request_.cluster);
+      return result;
+    }
+    result.plan = result.best.front().plan;
+    result.objective = result.best.front().objective;
+    if (bounds_.known()) result.bound = std::min(result.objective, Seconds(open_bound()));
+    return result;
+  }
+
+  Stopwatch watch_;
   const PlanRequest& request_;
   SearchSpace space_;
   SearchBounds bounds_;
@@ -189,273 +520,6 @@ class PlanSearch {
   std::map<PlanKind, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
 };
-
-/// Adds the published planner's choice, where there is one: the search is never worse, and has a plan that
-/// fits.
-void PlanSearch::add_published() {
-  const bool allowed =
-      request_.search.layouts.empty() ||
-      std::count(request_.search.layouts.begin(), request_.search.layouts.end(), Layout::disaggregated) > 0;
-  if (!allowed || request_.profile.empty() || has_chunks(request_.options.order)) return;
-  PlanRequest quiet = request_;
-  quiet.progress = {};
-  std::optional<Plan> plan = DflopPlanner().plan(quiet).plan;
-  if (!plan) return;
-  plan->planner = "search";
-  PlanFloor floor = bounds_.plan_floor(*plan);
-  floor.estimate_s = 0;  // so that it is run first
-  const std::size_t family =
-      families_.add({floor.bound_s, 0, 0, plan->recomputation, plan->microbatches, true, true});
-  leaves_.push_back({*std::move(plan), family, floor});
-}
-
-/// Makes plans of the families of the smallest estimates, and all of those that did best or have the smallest
-/// bounds.
-void PlanSearch::open_families() {
-  add_leaves(families_.next_by_estimate(kOpenedAtOnce, incumbent_s_), true);
-  std::vector<std::size_t> completed = best_families();
-  const double least = std::min(known_bound(), incumbent_s_);
-  const std::vector<std::size_t> smallest = families_.next_by_bound(kOpenedForProof, least);
-  completed.insert(completed.end(), smallest.begin(), smallest.end());
-  std::sort(completed.begin(), completed.end());
-  completed.erase(std::unique(completed.begin(), completed.end()), completed.end());
-  const auto is_whole = [&](std::size_t f) { return families_[f].whole; };
-  completed.erase(std::remove_if(completed.begin(), completed.end(), is_whole), completed.end());
-  std::vector<std::size_t> not_begun;
-  std::copy_if(completed.begin(), completed.end(), std::back_inserter(not_begun),
-               [&](std::size_t f) { return !families_[f].begun; });
-  add_leaves(not_begun, true);
-  add_leaves(completed, false);
-}
-
-/// Keeps a plan that may fit.
-void PlanSearch::keep(Leaf leaf) {
-  if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) {
-    closest_.add(leaf.plan, leaf.floor.memory);
-  } else {
-    leaves_.push_back(std::move(leaf));
-  }
-}
-
-/// Makes and bounds the plainest variants of families, or all others.
-void PlanSearch::add_leaves(const std::vector<std::size_t>& families, bool plainest) {
-  std::vector<std::vector<Leaf>> made(families.size());
-  parallel_for(families.size(), [&](std::size_t f) {
-    const PlanFamily& family = families_[families[f]];
-    const SearchShape& shape = space_.shapes()[family.shape];
-    std::vector<SearchVariant> variants = space_.variants(shape, family.microbatches);
-    if (variants.empty()) return;
-    const auto first = variants.begin();
-    plainest ? variants.erase(first + 1, variants.end()) : variants.erase(first);
-    for (const SearchVariant& variant : variants) {
-      std::optional<Plan> plan = space_.plan(shape, family.recomputation, family.microbatches, variant);
-      if (!plan) continue;
-      PlanFloor floor = bounds_.plan_floor(*plan);
-      floor.bound_s = std::max(floor.bound_s, family.bound_s);
-      made[f].push_back({*std::move(plan), families[f], floor});
-    }
-  });
-  for (std::vector<Leaf>& of_family : made) {
-    for (Leaf& leaf : of_family) keep(std::move(leaf));
-  }
-  for (const std::size_t f : families) (plainest ? families_[f].begun : families_[f].whole) = true;
-}
-
-/// Returns the families not yet whole whose plainest plan did best.
-std::vector<std::size_t> PlanSearch::best_families() const {
-  std::vector<std::pair<double, std::size_t>> rising;
-  for (const Leaf& leaf : leaves_) {
-    if (leaf.run() && leaf.fits() && !families_[leaf.family].whole)
-      rising.emplace_back(leaf.first_s(), leaf.family);
-  }
-  const std::size_t count = std::min(kCompletedAtOnce, rising.size());
-  std::partial_sort(rising.begin(), rising.begin() + static_cast<std::ptrdiff_t>(count), rising.end());
-  std::vector<std::size_t> best;
-  for (std::size_t i = 0; i < count; ++i) best.push_back(rising[i].second);
-  return best;
-}
-
-/// Returns what a plan may well take, by what was seen of its kind.
-double PlanSearch::promise(const Leaf& leaf) const {
-  const auto found = experience_.find(kind_of(leaf.plan));
-  const Experience seen = found == experience_.end() ? Experience{} : found->second;
-  const double memory = static_cast<double>(leaf.floor.expected_memory.count) * seen.memory.mean();
-  const bool fits = memory <= static_cast<double>(request_.cluster.gpu.usable_memory().count);
-  return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
-}
-
-/// Returns the plans of the most promise and those with the smallest bounds.
-std::vector<std::size_t> PlanSearch::next_to_run() const {
-  std::vector<std::size_t> waiting;
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (!leaves_[i].run() && leaves_[i].floor.bound_s < incumbent_s_) waiting.push_back(i);
-  }
-  const auto take_first = [&](std::size_t count, auto&& key) {
-    count = std::min(count, waiting.size());
-    const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(count);
-    std::partial_sort(waiting.begin(), end, waiting.end(), [&](std::size_t a, std::size_t b) {
-      return std::tuple(key(leaves_[a]), a) < std::tuple(key(leaves_[b]), b);
-    });
-    const std::vector<std::size_t> taken(waiting.begin(), end);
-    waiting.erase(waiting.begin(), end);
-    return taken;
-  };
-  std::vector<std::size_t> next =
-      take_first(kRunAtOnce - kRunForProof, [&](const Leaf& leaf) { return promise(leaf); });
-  const double known = known_bound();
-  for (const std::size_t i : take_first(kRunForProof, [](const Leaf& leaf) { return leaf.floor.bound_s; })) {
-    if (leaves_[i].floor.bound_s < known) next.push_back(i);
-  }
-  return next;
-}
-
-void PlanSearch::extend(Leaf& leaf, std::size_t iterations) const {
-  extend_score(leaf.score, request_, leaf.plan, *lpt_, iterations);
-  leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
-}
-
-void PlanSearch::run_first_iterations() {
-  const std::vector<std::size_t> next = next_to_run();
-  parallel_for(next.size(), [&](std::size_t n) { extend(leaves_[next[n]], 1); });
-  for (const std::size_t i : next) {
-    const Leaf& leaf = leaves_[i];
-    spent_ += instructions_of(leaf.plan);
-    Experience& seen = experience_[kind_of(leaf.plan)];
-    seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
-                    static_cast<double>(leaf.floor.expected_memory.count));
-    if (leaf.fits()) {
-      if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s() / leaf.floor.estimate_s);
-    } else {
-      closest_.add(leaf.plan, leaf.floor.memory);
-    }
-  }
-}
-
-void PlanSearch::run_all_iterations() {
-  std::vector<std::size_t> best;
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    const Leaf& leaf = leaves_[i];
-    if (leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_)
-      best.push_back(i);
-  }
-  const auto end = best.begin() + static_cast<std::ptrdiff_t>(std::min(kTriedInFull, best.size()));
-  std::partial_sort(best.begin(), end, best.end(), [&](std::size_t a, std::size_t b) {
-    return std::pair(leaves_[a].first_s(), a) < std::pair(leaves_[b].first_s(), b);
-  });
-  best.erase(end, best.end());
-  parallel_for(best.size(), [&](std::size_t n) {
-    Leaf& leaf = leaves_[best[n]];
-    extend(leaf, request_.batches.size());
-    if (leaf.fits())
-      leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
-  });
-  for (const std::size_t i : best) {
-    const Leaf& leaf = leaves_[i];
-    spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
-    if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
-    if (!leaf.fits()) closest_.add(leaf.plan, leaf.floor.memory);
-  }
-}
-
-/// Returns the smallest bound of a plan that has been run and fits: larger ones prove nothing more.
-double PlanSearch::known_bound() const {
-  double bound = std::numeric_limits<double>::max();
-  for (const Leaf& leaf : leaves_) {
-    if (leaf.run() && leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
-  }
-  return bound;
-}
-
-/// Returns the smallest bound of what is not known not to fit.
-double PlanSearch::open_bound() const {
-  double bound = std::min(incumbent_s_, families_.open_bound());
-  for (const Leaf& leaf : leaves_) {
-    if (leaf.fits()) bound = std::min(bound, leaf.floor.bound_s);
-  }
-  return bound;
-}
-
-/// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider.
-bool PlanSearch::ended() const {
-  const int wider = incumbent_s_ < std::numeric_limits<double>::max() ? 1 : kPatience;
-  if (spent_ / wider >= budget_) return true;
-  return request_.search.time_limit && Clock::now() - start_ >= wider * *request_.search.time_limit;
-}
-
-RankedPlan PlanSearch::ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const {
-  RankedPlan ranked;
-  ranked.plan = leaf.plan;
-  ranked.scheduler = scheduler.name();
-  ranked.objective = objective_value(request_.search.objective, score.iterations);
-  ranked.bound = Seconds(leaf.floor.bound_s);
-  ranked.peak_memory = score.peak_memory;
-  ranked.shares = score.mean();
-  return ranked;
-}
-
-/// Returns a plan as it was run under LPT; `scheduled`: under the scheduler asked for, where that is better
-/// and fits.
-RankedPlan PlanSearch::finished(const Leaf& leaf, bool scheduled) const {
-  RankedPlan best = ranked(leaf, leaf.score, *lpt_);
-  if (!scheduled || scheduler_->name() == lpt_->name()) return best;
-  PlanScore score;
-  ScheduleLimits limits;
-  limits.memory = request_.cluster.gpu.usable_memory();
-  limits.steps = kFinalSteps;
-  extend_score(score, request_, leaf.plan, *scheduler_, request_.batches.size(), limits);
-  if (!score.fits) return best;
-  RankedPlan other = ranked(leaf, score, *scheduler_);
-  return other.objective < best.objective ? other : best;
-}
-
-PlanResult PlanSearch::result() {
-  PlanResult result;
-  result.candidates = space_.size();
-  std::vector<std::size_t> finalists;
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (leaves_[i].objective_s) finalists.push_back(i);
-  }
-  std::sort(finalists.begin(), finalists.end(), [&](std::size_t a, std::size_t b) {
-    return std::tie(*leaves_[a].objective_s, a) < std::tie(*leaves_[b].objective_s, b);
-  });
-  finalists.resize(std::min<std::size_t>(finalists.size(), request_.search.listed));
-  result.best.resize(finalists.size());
-  parallel_for(finalists.size(),
-               [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], n < kFinalists); });
-  std::stable_sort(result.best.begin(), result.best.end(),
-                   [](const RankedPlan& a, const RankedPlan& b) { return a.objective < b.objective; });
-  if (result.best.empty()) {
-    result.infeasible_reason = closest_.reason(request_.cluster);
-    return result;
-  }
-  result.plan = result.best.front().plan;
-  result.objective = result.best.front().objective;
-  if (bounds_.known()) result.bound = std::min(result.objective, Seconds(open_bound()));
-  return result;
-}
-
-PlanResult PlanSearch::run() {
-  TrialProgress progress(request_, budget_);
-  add_published();
-  bool done = false;
-  while (!done && !ended()) {
-    const std::int64_t before = spent_;
-    const std::size_t leaves = leaves_.size();
-    const auto looked_at = families_.looked_at();
-    open_families();
-    run_first_iterations();
-    run_all_iterations();
-    progress.add(spent_ - before);
-    done = spent_ == before && leaves == leaves_.size() && looked_at == families_.looked_at();
-  }
-  PlanResult found = result();
-  found.exhausted = done;
-  if (!found.plan && !done) {
-    found.infeasible_reason = "no plan that fits was found before the search ended; of those looked into, " +
-                              found.infeasible_reason;
-  }
-  return found;
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "core/order/pipeline_order.hpp"
 #include "solver/plan_problem/trial.hpp"
+#include "solver/plan_problem/work.hpp"
 
 namespace dflop {
 namespace {
@@ -30,11 +31,6 @@ std::optional<std::vector<int>> fill_from_end(const std::vector<double>& items, 
     if (counts[part] == 0) return std::nullopt;
   }
   return left == 0 ? std::optional(std::move(counts)) : std::nullopt;
-}
-
-Workload part_of(const Workload& total, std::int64_t bins) {
-  return {round_up(total.sequences, bins) / bins, round_up(total.tokens, bins) / bins,
-          round_up(total.attention_pairs, bins) / bins};
 }
 
 /// Returns the seconds that each layer adds to its stage, encoder layers first; those that come with
@@ -102,11 +98,8 @@ std::vector<int> cut_evenly(const std::vector<double>& items, int parts) {
   return counts;
 }
 
-SearchSpace::SearchSpace(const PlanRequest& request) : request_(request) {
-  for (const Sample& sample : request.batches.front()) {
-    total_.encoder += sample.encoder();
-    total_.llm += sample.llm();
-  }
+SearchSpace::SearchSpace(const PlanRequest& request)
+    : request_(request), total_(total_work(request.batches.front())) {
   for (const Recomputation r : all_of<Recomputation>()) {
     if (allowed(request.search.recomputations, r)) recomputations_.push_back(r);
   }
@@ -142,15 +135,10 @@ void SearchSpace::add_disaggregated() {
     for (int encoder_pp = 1; encoder_pp <= model.encoder.layers; ++encoder_pp) {
       const int step = encoder_tp * encoder_pp;
       for (int ranks = step; ranks < cluster.gpus(); ranks += step) {
-        const int left = cluster.gpus() - ranks;
-        for (int tp = 1; tp <= cluster.gpus_per_node; ++tp) {
-          if (cluster.gpus_per_node % tp != 0 || left % tp != 0) continue;
-          for (int pp = 1; pp <= std::min(model.llm.layers, left / tp); ++pp) {
-            const int dp = left / tp / pp;
-            if (left / tp % pp != 0 || dp > request_.gbs) continue;
-            shapes_.push_back(
-                {Layout::disaggregated, {encoder_tp, encoder_pp, ranks / step, {}}, {tp, pp, dp, {}}});
-          }
+        const ModulePlan encoder{encoder_tp, encoder_pp, ranks / step, {}};
+        for (const ModulePlan& llm :
+             module_plans(cluster, cluster.gpus() - ranks, model.llm.layers, request_.gbs)) {
+          shapes_.push_back({Layout::disaggregated, encoder, llm});
         }
       }
     }
@@ -161,15 +149,10 @@ void SearchSpace::add_uniform(Layout layout) {
   const bool colocated = layout == Layout::colocated;
   if (colocated && request_.model.encoder.layers == 0) return;
   const int layers = request_.model.llm.layers + (colocated ? 0 : request_.model.encoder.layers);
-  for (int tp = 1; tp <= request_.cluster.gpus_per_node; ++tp) {
-    if (request_.cluster.gpus_per_node % tp != 0) continue;
-    const int groups = request_.cluster.gpus() / tp;
-    for (int pp = colocated ? 2 : 1; pp <= std::min(groups, layers); ++pp) {
-      const int dp = groups / pp;
-      if (groups % pp != 0 || dp > request_.gbs) continue;
-      const ModulePlan module{tp, pp, dp, {}};
-      shapes_.push_back({layout, colocated ? ModulePlan{tp, 1, dp * pp, {}} : module, module});
-    }
+  for (const ModulePlan& llm :
+       module_plans(request_.cluster, request_.cluster.gpus(), layers, request_.gbs)) {
+    if (colocated && llm.pp == 1) continue;
+    shapes_.push_back({layout, colocated ? ModulePlan{llm.tp, 1, llm.dp * llm.pp, {}} : llm, llm});
   }
 }
 
@@ -218,8 +201,8 @@ void SearchSpace::set_layers(Plan& plan, LayerSplit split) const {
   const int encoder_layers = request_.model.encoder.layers;
   const int llm_layers = request_.model.llm.layers;
   const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
-  const Work mean{part_of(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
-                  part_of(total_.llm, plan.bins())};
+  const Work mean{mean_of(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
+                  mean_of(total_.llm, plan.bins())};
   const int stages = plan.llm.pp * plan.chunks;
   if (plan.layout == Layout::uniform) {
     const std::vector<int> counts = split == LayerSplit::even

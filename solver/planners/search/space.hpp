@@ -51,6 +51,8 @@ class SearchSpace {
  public:
   explicit SearchSpace(const PlanRequest& request);
 
+  /// Returns whether plans of a layout are asked for.
+  bool has(Layout layout) const;
   /// Returns the shapes in the order of layout, encoder's tp, pp, dp, LLM's tp, pp.
   const std::vector<SearchShape>& shapes() const { return shapes_; }
   /// Returns the recomputations; none is first, as it takes least time.
@@ -68,7 +70,6 @@ class SearchSpace {
  private:
   void add_disaggregated();
   void add_uniform(Layout layout);
-  bool has(Layout layout) const;
   bool has(OrderKind order) const;
   void set_layers(Plan& plan, LayerSplit split) const;
 

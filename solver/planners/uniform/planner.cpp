@@ -1,10 +1,11 @@
 #include "solver/planners/uniform/planner.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "core/support/parallel.hpp"
@@ -82,16 +83,73 @@ class UniformSearch {
         trials_(candidates_.size()),
         progress_(request, static_cast<std::int64_t>(candidates_.size() * request.batches.size())) {}
 
-  PlanResult run();
+  PlanResult run() {
+    run_first_iterations();
+    run_all_iterations();
+    return best();
+  }
 
  private:
   bool out(const Trial& trial) const { return !trial.fits || trial.total.count() > best_total_; }
   std::size_t iterations() const { return request_.batches.size(); }
 
-  void run_next_iteration(std::size_t candidate);
-  void run_first_iterations();
-  void run_all_iterations();
-  PlanResult best() const;
+  void run_next_iteration(std::size_t candidate) {
+    const Plan& plan = candidates_[candidate];
+    Trial& trial = trials_[candidate];
+    const std::size_t iteration = trial.iterations++;
+    const Assignment assignment =
+        random_assignment(request_.batches[iteration].size(), plan, request_.seed, iteration);
+    const Timeline timeline = run_iteration(request_, plan, iteration, assignment);
+    trial.total += timeline.makespan;
+    trial.needed = peak_memory(timeline);
+    trial.fits = trial.needed <= request_.cluster.gpu.usable_memory();
+    progress_.add(1);
+  }
+
+  void run_first_iterations() {
+    parallel_for(candidates_.size(), [&](std::size_t c) {
+      trials_[c].needed = largest_model_state(request_, candidates_[c]);
+      trials_[c].fits = trials_[c].needed <= request_.cluster.gpu.usable_memory();
+      if (trials_[c].fits) run_next_iteration(c);
+    });
+  }
+
+  /// Runs the promising ones first, so that the others are given up early.
+  void run_all_iterations() {
+    std::vector<std::size_t> order(candidates_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t c) { return trials_[c].total; });
+    std::atomic<std::size_t> next = 0;
+    parallel_for(order.size(), [&](std::size_t) {
+      const std::size_t candidate = order[next++];
+      Trial& trial = trials_[candidate];
+      while (trial.iterations < iterations() && !out(trial)) run_next_iteration(candidate);
+      progress_.add(static_cast<std::int64_t>(iterations() - trial.iterations));
+      if (out(trial)) return;
+      std::int64_t best = best_total_;
+      while (trial.total.count() < best && !best_total_.compare_exchange_weak(best, trial.total.count())) {
+      }
+    });
+  }
+
+  PlanResult best() const {
+    PlanResult result;
+    result.candidates = static_cast<std::int64_t>(candidates_.size());
+    const auto complete = [&](const Trial& t) { return t.fits && t.iterations == iterations(); };
+    const auto better = [&](const Trial& a, const Trial& b) {
+      return complete(a) && (!complete(b) || a.total < b.total);
+    };
+    const auto best = std::min_element(trials_.begin(), trials_.end(), better);
+    if (best != trials_.end() && complete(*best)) {
+      result.plan = candidates_[best - trials_.begin()];
+      result.objective = Seconds(best->total) / static_cast<double>(iterations());
+      return result;
+    }
+    ClosestMiss closest;
+    for (std::size_t c = 0; c < trials_.size(); ++c) closest.add(candidates_[c], trials_[c].needed);
+    result.infeasible_reason = closest.reason(request_.cluster);
+    return result;
+  }
 
   const PlanRequest& request_;
   std::vector<Plan> candidates_;
@@ -101,94 +159,23 @@ class UniformSearch {
   std::atomic<std::int64_t> best_total_ = std::numeric_limits<std::int64_t>::max();
 };
 
-void UniformSearch::run_next_iteration(std::size_t candidate) {
-  const Plan& plan = candidates_[candidate];
-  Trial& trial = trials_[candidate];
-  const std::size_t iteration = trial.iterations++;
-  const Assignment assignment =
-      random_assignment(request_.batches[iteration].size(), plan, request_.seed, iteration);
-  const Timeline timeline = run_iteration(request_, plan, iteration, assignment);
-  trial.total += timeline.makespan;
-  trial.needed = peak_memory(timeline);
-  trial.fits = trial.needed <= request_.cluster.gpu.usable_memory();
-  progress_.add(1);
-}
-
-void UniformSearch::run_first_iterations() {
-  parallel_for(candidates_.size(), [&](std::size_t c) {
-    trials_[c].needed = largest_model_state(request_, candidates_[c]);
-    trials_[c].fits = trials_[c].needed <= request_.cluster.gpu.usable_memory();
-    if (trials_[c].fits) run_next_iteration(c);
-  });
-}
-
-/// Runs the promising ones first, so that the others are given up early.
-void UniformSearch::run_all_iterations() {
-  std::vector<std::size_t> order(candidates_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return trials_[a].total < trials_[b].total; });
-  std::atomic<std::size_t> next = 0;
-  parallel_for(order.size(), [&](std::size_t) {
-    const std::size_t candidate = order[next++];
-    Trial& trial = trials_[candidate];
-    while (trial.iterations < iterations() && !out(trial)) run_next_iteration(candidate);
-    progress_.add(static_cast<std::int64_t>(iterations() - trial.iterations));
-    if (out(trial)) return;
-    std::int64_t best = best_total_;
-    while (trial.total.count() < best && !best_total_.compare_exchange_weak(best, trial.total.count())) {
-    }
-  });
-}
-
-PlanResult UniformSearch::best() const {
-  PlanResult result;
-  result.candidates = static_cast<std::int64_t>(candidates_.size());
-  const auto complete = [&](const Trial& t) { return t.fits && t.iterations == iterations(); };
-  const auto better = [&](const Trial& a, const Trial& b) {
-    return complete(a) && (!complete(b) || a.total < b.total);
-  };
-  const auto best = std::min_element(trials_.begin(), trials_.end(), better);
-  if (best != trials_.end() && complete(*best)) {
-    result.plan = candidates_[best - trials_.begin()];
-    result.objective = Seconds(best->total) / static_cast<double>(iterations());
-    return result;
-  }
-  ClosestMiss closest;
-  for (std::size_t c = 0; c < trials_.size(); ++c) closest.add(candidates_[c], trials_[c].needed);
-  result.infeasible_reason = closest.reason(request_.cluster);
-  return result;
-}
-
-PlanResult UniformSearch::run() {
-  run_first_iterations();
-  run_all_iterations();
-  return best();
-}
-
 }  // namespace
 
 std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit split) {
   Plan plan = blank_plan(request, UniformPlanner(split).name());
   plan.layout = Layout::uniform;
   std::vector<Plan> candidates;
-  for (int tp = 1; tp <= request.cluster.gpus_per_node; ++tp) {
-    if (request.cluster.gpus_per_node % tp != 0) continue;
-    const int groups = request.cluster.gpus() / tp;
-    for (int pp = 1; pp <= groups; ++pp) {
-      if (groups % pp != 0 || groups / pp > request.gbs) continue;
-      const int dp = groups / pp;
-      const int stages = pp * plan.chunks;
-      for (const Split& layers : split == UniformSplit::by_count
-                                     ? split_by_count(request.model, stages)
-                                     : split_encoder_first(request.model, stages)) {
-        plan.encoder = {tp, pp, dp, layers.encoder};
-        plan.llm = {tp, pp, dp, layers.llm};
-        for (const int microbatches : microbatch_counts(request.gbs, dp)) {
-          if (traits(plan.order).in_rounds && microbatches % pp != 0) continue;
-          plan.microbatches = microbatches;
-          candidates.push_back(plan);
-        }
+  const int gpus = request.cluster.gpus();
+  for (const auto& [tp, pp, dp, none] : module_plans(request.cluster, gpus, gpus, request.gbs)) {
+    const int stages = pp * plan.chunks;
+    for (const Split& layers : split == UniformSplit::by_count ? split_by_count(request.model, stages)
+                                                               : split_encoder_first(request.model, stages)) {
+      plan.encoder = {tp, pp, dp, layers.encoder};
+      plan.llm = {tp, pp, dp, layers.llm};
+      for (const int microbatches : microbatch_counts(request.gbs, dp)) {
+        if (traits(plan.order).in_rounds && microbatches % pp != 0) continue;
+        plan.microbatches = microbatches;
+        candidates.push_back(plan);
       }
     }
   }
@@ -200,13 +187,11 @@ PlanResult UniformPlanner::plan(const PlanRequest& request) const {
   std::vector<Plan> candidates = uniform_candidates(request, split_);
   if (!candidates.empty()) return UniformSearch(request, std::move(candidates)).run();
   PlanResult result;
-  result.infeasible_reason = std::to_string(request.cluster.gpus()) +
-                             " GPUs cannot be split into tp x pp x dp with tp dividing the " +
-                             std::to_string(request.cluster.gpus_per_node) +
-                             " of a node, dp at most the global batch of " + std::to_string(request.gbs) +
-                             " and a layer for every stage of " +
-                             std::to_string(request.model.encoder.layers) + " encoder and " +
-                             std::to_string(request.model.llm.layers) + " LLM layers";
+  result.infeasible_reason = fmt::format(
+      "{} GPUs cannot be split into tp x pp x dp with tp dividing the {} of a node, dp at most the global "
+      "batch of {} and a layer for every stage of {} encoder and {} LLM layers",
+      request.cluster.gpus(), request.cluster.gpus_per_node, request.gbs, request.model.encoder.layers,
+      request.model.llm.layers);
   return result;
 }
 
