@@ -37,18 +37,24 @@ struct NamedTensor {
   bool operator==(const NamedTensor&) const = default;
 };
 
+/// A RunIdentity is what makes a run that run, whatever plan it has at the moment.
+struct RunIdentity {
+  std::string model;       ///< name
+  std::string model_spec;  ///< what makes it that model: its sizes
+  std::string data_file;
+  std::string data_fingerprint;  ///< of its samples
+  std::uint64_t seed = 0;
+  int gbs = 1;  ///< global batch size, samples a step
+
+  bool operator==(const RunIdentity&) const = default;
+};
+
 /// A checkpoint has all that training needs to go on as if it had never stopped, and to notice that it would
 /// not.
-struct Checkpoint {
-  std::string model;       ///< name
-  std::string model_spec;  ///< what makes it that model: its JSON, or a fingerprint of that
-  std::int64_t step = 0;   ///< optimizer steps that are done
-  std::uint64_t seed = 0;
+struct Checkpoint : RunIdentity {
+  std::int64_t step = 0;                 ///< optimizer steps that are done
   ElementType dtype = ElementType::f32;  ///< that training computes in
-  int gbs = 1;                           ///< global batch size, samples a step
   std::string scheduler;
-  std::string data_file;
-  std::string data_fingerprint;
   std::int64_t samples_drawn = 0;
   std::string plan;                  ///< a description
   std::vector<NamedTensor> tensors;  ///< one at most of each kind and name

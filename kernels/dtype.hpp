@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
+#include "core/names.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -15,17 +15,9 @@ namespace dflop {
 /// states, master weights) are f32, or f64 where activations are.
 enum class DType : std::uint8_t { f32, f64, bf16 };
 
-constexpr std::string_view to_string(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "f32";
-    case DType::f64:
-      return "f64";
-    case DType::bf16:
-      return "bf16";
-  }
-  return "?";
-}
+template <>
+inline constexpr NameTable<DType, 3> kNames<DType> = {
+    {{DType::f32, "f32"}, {DType::f64, "f64"}, {DType::bf16, "bf16"}}};
 
 /// Returns the bytes of one value.
 constexpr std::size_t bytes_of(DType dtype) {

@@ -2,6 +2,8 @@
 // operation, and a wrong shape would otherwise read memory that is not there.
 #include "kernels/kernels.hpp"
 
+#include <fmt/format.h>
+
 #include <iterator>
 #include <string>
 
@@ -12,10 +14,6 @@ namespace {
 
 [[noreturn]] void fail_check(std::string_view operation, const std::string& message) {
   throw Error(ErrorKind::internal, message, std::string(operation));
-}
-
-std::string shape_text(std::int64_t rows, std::int64_t columns) {
-  return std::to_string(rows) + " x " + std::to_string(columns);
 }
 
 // Each function below throws Error(internal) unless what its name says holds.
@@ -30,27 +28,28 @@ struct Argument {
 template <typename Kind, typename Data>
 void require_shape(Argument argument, const MatrixOf<Kind, Data>& matrix, std::int64_t rows,
                    std::int64_t columns) {
-  const std::string name(argument.name);
   if (matrix.rows != rows || matrix.columns != columns) {
-    fail_check(argument.operation, name + " is " + shape_text(matrix.rows, matrix.columns) + ", expected " +
-                                       shape_text(rows, columns));
+    fail_check(argument.operation, fmt::format("{} is {} x {}, expected {} x {}", argument.name, matrix.rows,
+                                               matrix.columns, rows, columns));
   }
-  if (matrix.size() > 0 && matrix.data == nullptr) fail_check(argument.operation, name + " has no memory");
+  if (matrix.size() > 0 && matrix.data == nullptr) {
+    fail_check(argument.operation, fmt::format("{} has no memory", argument.name));
+  }
 }
 
 /// Requires that there are `count` numbers.
 void require_count(Argument argument, Indices indices, std::int64_t count) {
   if (std::ssize(indices.host) == count) return;
-  fail_check(argument.operation, std::string(argument.name) + " has " + std::to_string(indices.host.size()) +
-                                     " numbers, expected " + std::to_string(count));
+  fail_check(argument.operation,
+             fmt::format("{} has {} numbers, expected {}", argument.name, indices.host.size(), count));
 }
 
 /// Requires that each number is in [0, bound).
 void require_below(Argument argument, Indices indices, std::int64_t bound) {
   for (const std::int32_t index : indices.host) {
     if (index >= 0 && index < bound) continue;
-    fail_check(argument.operation, std::string(argument.name) + " holds " + std::to_string(index) +
-                                       ", expected 0 or more and less than " + std::to_string(bound));
+    fail_check(argument.operation,
+               fmt::format("{} holds {}, expected 0 or more and less than {}", argument.name, index, bound));
   }
 }
 
@@ -61,9 +60,8 @@ void require_windows(std::string_view operation, Indices begin, Indices end, std
   require_count({operation, "end"}, end, count);
   for (std::size_t i = 0; i < begin.host.size(); ++i) {
     if (begin.host[i] >= 0 && begin.host[i] < end.host[i] && end.host[i] <= rows) continue;
-    fail_check(operation, "window " + std::to_string(i) + " is [" + std::to_string(begin.host[i]) + ", " +
-                              std::to_string(end.host[i]) + "), expected one or more of " +
-                              std::to_string(rows) + " rows");
+    fail_check(operation, fmt::format("window {} is [{}, {}), expected one or more of {} rows", i,
+                                      begin.host[i], end.host[i], rows));
   }
 }
 
@@ -71,9 +69,9 @@ void require_windows(std::string_view operation, Indices begin, Indices end, std
 void require_heads(std::string_view operation, const AttentionShape& shape) {
   if (shape.heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0)
     return;
-  fail_check(operation, std::to_string(shape.heads) + " heads with " + std::to_string(shape.kv_heads) +
-                            " key heads of width " + std::to_string(shape.head_dim) +
-                            ", expected all positive and whole groups of heads");
+  fail_check(operation, fmt::format("{} heads with {} key heads of width {}, expected all positive and whole "
+                                    "groups of heads",
+                                    shape.heads, shape.kv_heads, shape.head_dim));
 }
 
 /// Requires that the offsets of sequences fill `rows`: 0 first, never falling, `rows` last; or there are none
@@ -81,12 +79,12 @@ void require_heads(std::string_view operation, const AttentionShape& shape) {
 void require_offsets(std::string_view operation, Indices offsets, std::int64_t rows) {
   if (offsets.host.empty() && rows == 0) return;
   if (offsets.host.empty() || offsets.host.front() != 0 || offsets.host.back() != rows) {
-    fail_check(operation, "offsets expected to lead from 0 to the " + std::to_string(rows) + " rows");
+    fail_check(operation, fmt::format("offsets expected to lead from 0 to the {} rows", rows));
   }
   for (std::size_t i = 1; i < offsets.host.size(); ++i) {
     if (offsets.host[i] >= offsets.host[i - 1]) continue;
-    fail_check(operation, "offsets fall from " + std::to_string(offsets.host[i - 1]) + " to " +
-                              std::to_string(offsets.host[i]) + " at sequence " + std::to_string(i - 1));
+    fail_check(operation, fmt::format("offsets fall from {} to {} at sequence {}", offsets.host[i - 1],
+                                      offsets.host[i], i - 1));
   }
 }
 
@@ -192,7 +190,7 @@ void check_rope(std::string_view operation, InOutMatrix qkv, const AttentionShap
                 double, bool) {
   require_heads(operation, shape);
   if (shape.head_dim % 2 != 0) {
-    fail_check(operation, "heads are " + std::to_string(shape.head_dim) + " wide, expected an even number");
+    fail_check(operation, fmt::format("heads are {} wide, expected an even number", shape.head_dim));
   }
   require_shape({operation, "qkv"}, qkv, qkv.rows, shape.qkv_columns());
   require_count({operation, "positions"}, positions, qkv.rows);
@@ -256,7 +254,7 @@ void check_cross_entropy_parts(std::string_view operation, Sums parts, ConstMatr
 }
 
 void check_cross_entropy_merge(std::string_view operation, Sums merged, ConstSums parts, int ranks) {
-  if (ranks < 1) fail_check(operation, std::to_string(ranks) + " ranks, expected 1 or more");
+  if (ranks < 1) fail_check(operation, fmt::format("{} ranks, expected 1 or more", ranks));
   require_shape({operation, "parts"}, parts, ranks * merged.rows, 3);
   require_shape({operation, "merged"}, merged, merged.rows, 3);
 }
@@ -275,20 +273,14 @@ void check_add(std::string_view operation, InOutMatrix y, ConstMatrix x) {
   require_shape({operation, "y"}, y, x.rows, x.columns);
 }
 
-void check_zero_values(std::string_view operation, Matrix y) {
-  require_shape({operation, "y"}, y, y.rows, y.columns);
-}
-
-void check_zero_sums(std::string_view operation, Sums y) {
-  require_shape({operation, "y"}, y, y.rows, y.columns);
-}
-
 void check_round(std::string_view operation, Matrix y, ConstSums x) {
   require_shape({operation, "x"}, x, y.rows, y.columns);
   require_shape({operation, "y"}, y, x.rows, x.columns);
 }
 
-void check_scale(std::string_view operation, Sums y, double) {
+/// Checks an operation on one matrix, in place, which may be of any shape.
+template <typename AnyMatrix, typename... Numbers>
+void check_memory(std::string_view operation, AnyMatrix y, Numbers...) {
   require_shape({operation, "y"}, y, y.rows, y.columns);
 }
 
@@ -300,7 +292,7 @@ void check_adamw(std::string_view operation, Matrix weight, Sums master, Sums m,
   require_shape({operation, "v"}, v, weight.rows, weight.columns);
   require_shape({operation, "gradient"}, gradient, weight.rows, weight.columns);
   if (step.step < 1) {
-    fail_check(operation, "step is " + std::to_string(step.step) + ", expected 1 or more");
+    fail_check(operation, fmt::format("step is {}, expected 1 or more", step.step));
   }
 }
 
@@ -335,10 +327,10 @@ Kernels::Kernels(DType dtype)
       cross_entropy_merge("cross_entropy_merge", check_cross_entropy_merge),
       cross_entropy_backward("cross_entropy_backward", check_cross_entropy_backward),
       add("add", check_add),
-      zero_values("zero", check_zero_values),
-      zero_sums("zero", check_zero_sums),
+      zero_values("zero", check_memory<Matrix>),
+      zero_sums("zero", check_memory<Sums>),
       round("round", check_round),
-      scale("scale", check_scale),
+      scale("scale", check_memory<Sums, double>),
       adamw("adamw", check_adamw),
       dtype_(dtype) {}
 

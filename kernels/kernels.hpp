@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "kernels/dtype.hpp"
-#include "kernels/matrix.hpp"
 #include "kernels/operation.hpp"
 
 namespace dflop {

@@ -1,4 +1,5 @@
 // Conditions are what a simulated run meets beside its costs: pauses, failures, few cores, shared links.
+// Beside them stand what-if changes to the costs themselves.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "core/cost_model.hpp"
+#include "core/program.hpp"
+#include "core/support/random.hpp"
 #include "core/units.hpp"
 #include "sim/network/network.hpp"
 
@@ -71,5 +75,27 @@ inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, 
   if (end > covered || covered == start) add_piece(end, false);
   return {end, computed, false};
 }
+
+/// No operation under conditions, nor a run's together, may take longer: the engine counts nanoseconds in 64
+/// bits, which are 292 years.
+inline constexpr Seconds kLongestRun{1e9};
+
+/// Returns the group that a rank belongs to. @pre 0 <= rank < program.ranks()
+std::int32_t group_of_rank(const Program& program, std::int32_t rank);
+
+/// Makes compute and optimizer steps of a group take `factor` times as long; the slowest rank sets the
+/// group's pace. @throws Error (usage): an operation would take longer than kLongestRun
+void slow_down(ProgramCosts& costs, const Program& program, std::int32_t group, double factor);
+
+/// Multiplies every duration of an instruction by exp(sigma z - sigma² / 2), z standard normal: a log-normal
+/// factor of mean 1. @throws Error as slow_down()
+void add_jitter(ProgramCosts& costs, double sigma, Random& random);
+
+/// Multiplies bandwidths of groups by `bandwidth_factor` (above 0): a message takes as long as over the
+/// slower of its ends, a collective as long as its slowest participant. @throws Error as slow_down()
+void slow_links(ProgramCosts& costs, const Program& program, const std::vector<double>& bandwidth_factor);
+
+/// Makes messages and collectives take no time.
+void free_communication(ProgramCosts& costs);
 
 }  // namespace dflop

@@ -1,5 +1,7 @@
-// The event engine runs a Program in virtual time.
+// The event engine runs a Program in virtual time, and a SimExecutor an Iteration.
 #pragma once
+
+#include <utility>
 
 #include "core/cost_model.hpp"
 #include "core/iteration/executor.hpp"
@@ -49,5 +51,25 @@ Timeline simulate(const Program& program, const ProgramCosts& costs, Detail deta
 /// Returns how long the compute after an all_reduce_start runs before its group enters `collective`, where it
 /// takes `compute` in all. Zero: the group enters at once.
 Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute);
+
+/// A SimExecutor simulates what it is given under conditions that are the same for all. It keeps no state
+/// between runs.
+class SimExecutor final : public Executor {
+ public:
+  SimExecutor() = default;
+  /// `conditions.network` outlives the executor.
+  explicit SimExecutor(Conditions conditions) : conditions_(std::move(conditions)) {}
+
+  Timeline run(const Iteration& iteration, Detail detail) const override;
+
+  /// Runs an iteration with the costs of another model in place of its own.
+  Timeline run(const Iteration& iteration, const CostModel& cost, Detail detail) const;
+
+  /// Runs a program that need not be of a plan.
+  Timeline run(const PricedProgram& priced, Detail detail) const;
+
+ private:
+  Conditions conditions_;
+};
 
 }  // namespace dflop

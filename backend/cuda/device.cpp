@@ -4,7 +4,6 @@
 
 #include "backend/cuda/gpu.hpp"
 #include "backend/cuda/world.hpp"
-#include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace dflop {

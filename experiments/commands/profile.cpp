@@ -17,7 +17,6 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/live_setup.hpp"
-#include "experiments/training/profile.hpp"
 #include "traces/files/measured.hpp"
 #include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"

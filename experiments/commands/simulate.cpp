@@ -12,7 +12,6 @@
 #include "experiments/commands/simulate.hpp"
 #include "experiments/reports/explain.hpp"
 #include "experiments/studies/explain.hpp"
-#include "experiments/studies/memory_table.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/stage_gpus.hpp"
 #include "experiments/studies/study.hpp"

@@ -8,7 +8,6 @@
 #include "core/program/verify.hpp"
 #include "experiments/reports/explain.hpp"
 #include "experiments/studies/explain.hpp"
-#include "experiments/studies/memory_table.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "sim/engine.hpp"
 #include "traces/files/order.hpp"

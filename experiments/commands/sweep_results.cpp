@@ -93,19 +93,14 @@ Measure read_measure(const Values& values, SweepX x) {
 }
 
 int run_plot(const Values& values) {
-  const auto x_name = values["x"].as<std::string>();
-  const std::optional<SweepX> x = sweep_x_from_string(x_name);
-  if (!x) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--x': expected nodes, flop_ratio or heterogeneity, found '{}'", x_name));
-  }
-  const Measure y = read_measure(values, *x);
+  const auto x = read_named<SweepX>(values, "x");
+  const Measure y = read_measure(values, x);
   const std::string out = read_output(values, "out").value();
   std::vector<SweepRow> rows = read_rows(values);
   const auto left_out = std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
   if (rows.empty())
     throw Error(ErrorKind::input, "no cell has a result to draw", read_texts(values, "db").front());
-  const SweepPicture picture = sweep_picture(rows, *x, y);
+  const SweepPicture picture = sweep_picture(rows, x, y);
   const std::vector<SweepPanel>& panels = picture.panels;
   if (panels.size() > kMostSweepPanels) {
     throw Error(ErrorKind::usage,

@@ -16,7 +16,6 @@
 #include "experiments/training/job.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
-#include "experiments/training/profile.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/output_file.hpp"

@@ -6,7 +6,7 @@
 
 #include "core/iteration/iteration.hpp"
 #include "experiments/studies/study.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 int main() {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/program/raw_pipeline.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 
 int main() {
   using namespace dflop;

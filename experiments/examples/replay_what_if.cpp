@@ -10,7 +10,7 @@
 #include "core/iteration/iteration.hpp"
 #include "costmodel/recorded/program.hpp"
 #include "experiments/studies/study.hpp"
-#include "sim/perturbation.hpp"
+#include "sim/conditions.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 int main() {

@@ -1,5 +1,3 @@
-#include "experiments/fidelity/report.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <string_view>
 
 #include "experiments/charts/markup.hpp"
+#include "experiments/fidelity/study.hpp"
 
 namespace dflop {
 namespace {
@@ -119,7 +118,29 @@ std::string row(const PlanFidelity& plan, double y, double pixels_per_ns) {
   return out;
 }
 
-}  // namespace
+/// Draws bars of each plan's measured, predicted and replayed iteration.
+std::string fidelity_svg(const std::vector<PlanFidelity>& plans) {
+  Seconds longest{0};
+  for (const PlanFidelity& plan : plans) {
+    longest = std::max({longest, plan.measured(), plan.predicted(), plan.replayed()});
+  }
+  const Nanoseconds end = to_nanoseconds(longest);
+  const double height = kRow * static_cast<double>(plans.size());
+  std::string out = svg_open(kLabelWidth + kPlotWidth + kErrorWidth, kLegend + height + kAxisHeight);
+  out += legend() + fmt::format("<g transform='translate(0 {:.0f})'>", kLegend) + time_axis(end, height);
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    out += row(plans[p], kRow * static_cast<double>(p) + 6, time_scale(end));
+  }
+  return out + "</g></svg>";
+}
+
+/// A FidelitySummary has absolute errors over the plans, of which there is at least one.
+struct FidelitySummary {
+  double mean_error = 0;
+  double max_error = 0;
+  double mean_engine_error = 0;
+  double max_engine_error = 0;
+};
 
 FidelitySummary summary_of(const std::vector<PlanFidelity>& plans) {
   FidelitySummary summary;
@@ -134,6 +155,8 @@ FidelitySummary summary_of(const std::vector<PlanFidelity>& plans) {
   }
   return summary;
 }
+
+}  // namespace
 
 Table fidelity_table(const std::vector<PlanFidelity>& plans) {
   Table table;
@@ -218,21 +241,6 @@ std::string fidelity_json(const std::vector<PlanFidelity>& plans) {
                      {"max_engine_error", summary.max_engine_error}};
   json["operations"] = json_of(operations_table(plans));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string fidelity_svg(const std::vector<PlanFidelity>& plans) {
-  Seconds longest{0};
-  for (const PlanFidelity& plan : plans) {
-    longest = std::max({longest, plan.measured(), plan.predicted(), plan.replayed()});
-  }
-  const Nanoseconds end = to_nanoseconds(longest);
-  const double height = kRow * static_cast<double>(plans.size());
-  std::string out = svg_open(kLabelWidth + kPlotWidth + kErrorWidth, kLegend + height + kAxisHeight);
-  out += legend() + fmt::format("<g transform='translate(0 {:.0f})'>", kLegend) + time_axis(end, height);
-  for (std::size_t p = 0; p < plans.size(); ++p) {
-    out += row(plans[p], kRow * static_cast<double>(p) + 6, time_scale(end));
-  }
-  return out + "</g></svg>";
 }
 
 std::string fidelity_page(const std::string& command, const std::vector<PlanFidelity>& plans) {

@@ -1,19 +1,136 @@
 #include "experiments/fidelity/study.hpp"
 
+#include <fmt/format.h>
+#include <sys/times.h>
+
 #include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <numeric>
 #include <utility>
 
+#include "backend/model/parameter_list.hpp"
+#include "core/error.hpp"
 #include "core/support/median.hpp"
 #include "costmodel/recorded/program.hpp"
-#include "experiments/fidelity/measuring.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
-#include "experiments/training/profile.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
+
+Plan read_plan(const PlanGrid& grid, const std::string& path) {
+  Plan plan = parse_plan(read_text_file(path), path);
+  if (plan.model == grid.model && plan.cluster == grid.cluster) return plan;
+  throw Error(ErrorKind::input,
+              fmt::format("expected a plan for the grid's model '{}' on '{}', found one for '{}' on '{}'",
+                          grid.model, grid.cluster, plan.model, plan.cluster),
+              path);
+}
+
+/// More stages than layers leave some empty, which validate() refuses.
+void give_layers(Plan& plan, const ModelSpec& model) {
+  if (plan.layout == Layout::disaggregated) {
+    plan.encoder.layers = split_layers(model.encoder.layers, plan.encoder.pp);
+    plan.llm.layers = split_layers(model.llm.layers, plan.llm.pp);
+    return;
+  }
+  int encoder_left = model.encoder.layers;
+  for (const int layers : split_layers(model.encoder.layers + model.llm.layers, plan.llm.pp)) {
+    const int encoder = std::min(layers, encoder_left);
+    encoder_left -= encoder;
+    plan.encoder.layers.push_back(encoder);
+    plan.llm.layers.push_back(layers - encoder);
+  }
+}
+
+/// A HostLoad watches what else the machine does while it lives.
+class HostLoad {
+ public:
+  /// Returns the part of the machine's processor time since the beginning that others have taken: other
+  /// processes, and of a virtual machine its host. To about a percent of a second. Nothing where the system
+  /// does not say.
+  std::optional<double> others() const {
+    const std::optional<Ticks> now = read();
+    if (!begin_ || !now || now->all <= begin_->all) return std::nullopt;
+    const double all = now->all - begin_->all;
+    const double used = all - (now->idle - begin_->idle) - (now->own - begin_->own);
+    return std::clamp(used / all, 0.0, 1.0);
+  }
+
+ private:
+  struct Ticks {
+    double all = 0;
+    double idle = 0;
+    double own = 0;  ///< of this process
+  };
+
+  /// Reads times in clock ticks, as both /proc/stat (proc(5)) and times(2) count.
+  static std::optional<Ticks> read() {
+    std::ifstream stat("/proc/stat");
+    std::string label;
+    std::array<double, 8> of{};  // user, nice, system, idle, iowait, irq, softirq, steal
+    stat >> label;
+    for (double& ticks : of) stat >> ticks;
+    tms own{};
+    if (!stat || label != "cpu" || ::times(&own) == static_cast<clock_t>(-1)) return std::nullopt;
+    return Ticks{std::accumulate(of.begin(), of.end(), 0.0), of[3] + of[4],
+                 static_cast<double>(own.tms_utime + own.tms_stime)};
+  }
+
+  std::optional<Ticks> begin_ = read();
+};
+
+/// Returns the median of what `value` takes from each.
+template <typename Items, typename Value>
+double median_of(const Items& items, const Value& value) {
+  std::vector<double> values;
+  for (const auto& item : items) values.push_back(value(item));
+  return median(std::move(values));
+}
+
+/// Finds a point like this in each of the profiles; fewer where one has it not.
+std::vector<ProfilePoint> same_points(const std::vector<const UnitPoints*>& units, const ProfilePoint& like) {
+  std::vector<ProfilePoint> same;
+  for (const UnitPoints* points : units) {
+    const auto found = std::find_if(points->begin(), points->end(), [&](const ProfilePoint& p) {
+      return p.tokens == like.tokens && p.length == like.length;
+    });
+    if (found != points->end()) same.push_back(*found);
+  }
+  return same;
+}
+
+UnitPoints median_points(const std::vector<const UnitPoints*>& units) {
+  UnitPoints medians;
+  for (const ProfilePoint& point : *units.front()) {
+    const std::vector<ProfilePoint> same = same_points(units, point);
+    if (same.size() < units.size()) continue;
+    const auto middle = [&](double ProfilePoint::*member) {
+      return median_of(same, [&](const ProfilePoint& p) { return p.*member; });
+    };
+    ProfilePoint median_point{point.tokens, point.length, middle(&ProfilePoint::forward_s),
+                              middle(&ProfilePoint::backward_input_s),
+                              middle(&ProfilePoint::backward_weight_s)};
+    const auto has = [](const ProfilePoint& p) { return p.recompute_s.has_value(); };
+    if (std::all_of(same.begin(), same.end(), has)) {
+      median_point.recompute_s = median_of(same, [](const ProfilePoint& p) { return *p.recompute_s; });
+    }
+    medians.push_back(median_point);
+  }
+  return medians;
+}
+
+template <typename Line>
+ProfileLine median_line(const std::vector<ProfileTables>& profiles, const Line& line) {
+  return {median_of(profiles, [&](const ProfileTables& p) { return line(p).start_s; }),
+          median_of(profiles, [&](const ProfileTables& p) { return line(p).s_per_unit; })};
+}
 
 using OperationKey = std::pair<std::string, std::string>;  // module, kind
 using Operations = std::map<OperationKey, OperationFidelity>;
@@ -70,10 +187,8 @@ void add_ranks(std::vector<RankFidelity>& ranks, const Timeline& predicted, cons
   }
 }
 
-Seconds median_of(const std::vector<StepFidelity>& steps, Seconds StepFidelity::*member) {
-  std::vector<double> times;
-  for (const StepFidelity& step : steps) times.push_back((step.*member).count());
-  return Seconds(median(std::move(times)));
+Seconds median_time(const std::vector<StepFidelity>& steps, Seconds StepFidelity::*member) {
+  return Seconds(median_of(steps, [&](const StepFidelity& step) { return (step.*member).count(); }));
 }
 
 TrainingOptions training_options(const FidelityOptions& options) {
@@ -112,14 +227,52 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
 
 }  // namespace
 
+std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
+                                      const ModelSpec& model, const ClusterSpec& cluster) {
+  require_live(model);
+  std::vector<NamedPlan> plans;
+  for (const GridPlan& from : grid.plans) {
+    const std::string where = fmt::format("{}: plan '{}'", file, from.name);
+    Plan plan = from.plan;
+    if (from.file.empty()) {
+      give_layers(plan, model);
+    } else {
+      plan = read_plan(grid, (std::filesystem::path(file).parent_path() / from.file).string());
+    }
+    plan.gbs = gbs;
+    validate(plan, model, cluster, where);
+    require_trainable(plan, model, where);
+    plans.push_back({from.name, std::move(plan)});
+  }
+  return plans;
+}
+
+ProfileTables median_profile(const std::vector<ProfileTables>& profiles) {
+  ProfileTables result = profiles.front();
+  for (std::size_t t = 0; t < result.tp.size(); ++t) {
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      std::vector<const UnitPoints*> units;
+      for (const ProfileTables& profile : profiles) units.push_back(&profile.tp[t].units[u]);
+      result.tp[t].units[u] = median_points(units);
+    }
+  }
+  result.optimizer = median_line(profiles, [](const ProfileTables& p) { return p.optimizer; });
+  result.message = median_line(profiles, [](const ProfileTables& p) { return p.message; });
+  for (auto& entry : result.all_reduce) {
+    entry.second =
+        median_line(profiles, [&](const ProfileTables& p) { return p.all_reduce.at(entry.first); });
+  }
+  return result;
+}
+
 Seconds PlanFidelity::measured() const {
-  return median_of(steps, &StepFidelity::measured);
+  return median_time(steps, &StepFidelity::measured);
 }
 Seconds PlanFidelity::predicted() const {
-  return median_of(steps, &StepFidelity::predicted);
+  return median_time(steps, &StepFidelity::predicted);
 }
 Seconds PlanFidelity::replayed() const {
-  return median_of(steps, &StepFidelity::replayed);
+  return median_time(steps, &StepFidelity::replayed);
 }
 
 PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, const FidelityOptions& options,

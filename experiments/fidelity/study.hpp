@@ -1,5 +1,5 @@
 // This study tells how far predictions are from live runs, and whose fault it is: the cost model's or the
-// engine's.
+// engine's. Its report is what `dflop fidelity` prints, writes and draws.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,29 @@
 #include <string>
 #include <vector>
 
-#include "core/timeline.hpp"
+#include "core/cluster.hpp"
+#include "core/measured/profile.hpp"
+#include "core/model.hpp"
 #include "costmodel/profiled/profiled.hpp"
-#include "experiments/fidelity/plans.hpp"
-#include "experiments/studies/batch_stream.hpp"
+#include "experiments/cli/table.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "kernels/kernels.hpp"
+#include "traces/files/grid.hpp"
 
 namespace dflop {
+
+struct NamedPlan {
+  std::string name;
+  Plan plan;
+};
+
+/// Reads the plans that stand in files, gives the stages of the others their layers, as evenly as they go,
+/// and all of them `gbs`. `file` is the grid's path, from which plan files are found and errors tell.
+/// @throws Error (input) naming the plan that is for another model or cluster, does not fit the model, the
+/// cluster or `gbs`, or cannot be run live; also where the model cannot.
+std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
+                                      const ModelSpec& model, const ClusterSpec& cluster);
 
 /// A StepFidelity is one step under one plan.
 struct StepFidelity {
@@ -84,6 +98,10 @@ struct FidelityInput {
   std::function<ProfileTables(const Plan&)> measure = {};
 };
 
+/// Returns a profile of the medians of the times of the points that all have, of the lines' coefficients, and
+/// the rest of the first. @pre there is one, and all are of the same model, device and tp
+ProfileTables median_profile(const std::vector<ProfileTables>& profiles);
+
 /// Runs a plan live and predicts each of its steps. Calls `on_step` after each; what it throws ends the run.
 /// @throws as TrainingLoop::run()
 PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
@@ -91,5 +109,22 @@ PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const
 
 /// Adds up the operations of one kind over all plans.
 std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& plans);
+
+/// Returns a row for each plan.
+Table fidelity_table(const std::vector<PlanFidelity>& plans);
+
+/// Returns a row for each plan and two below: means and maxima of absolute errors.
+Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans);
+
+/// Returns a row for each plan and kind of operation.
+Table operations_table(const std::vector<PlanFidelity>& plans);
+/// Returns a row for each kind of operation, all plans together.
+Table all_operations_table(const std::vector<PlanFidelity>& plans);
+
+/// Returns all as JSON: {"plans", "summary", "operations"}.
+std::string fidelity_json(const std::vector<PlanFidelity>& plans);
+
+/// Makes a page of all this, which `command` made.
+std::string fidelity_page(const std::string& command, const std::vector<PlanFidelity>& plans);
 
 }  // namespace dflop

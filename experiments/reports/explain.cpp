@@ -5,7 +5,6 @@
 #include "experiments/charts/markup.hpp"
 #include "experiments/charts/memory.hpp"
 #include "experiments/charts/timeline.hpp"
-#include "experiments/studies/memory_table.hpp"
 
 namespace dflop {
 namespace {

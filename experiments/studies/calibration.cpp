@@ -23,8 +23,6 @@ constexpr double kPriorFactor = 3;    // a parameter this many times its first v
 constexpr double kPriorShare = 0.15;  // costs as much as errors of kNoise in this share, squared, of the rows
 constexpr double kSmallMove = 0.99;
 
-constexpr double kLeastTime = 1e-7;
-constexpr double kMostTime = 1e-2;
 // A fit begins at this value for times that a cluster leaves at zero. Launching is a floor: a first value
 // that no pass reaches has no slope.
 constexpr double kFirstTime = 1e-3;
@@ -33,27 +31,30 @@ double every_card(const ClusterSpec& cluster) {
   return cluster.gpus_per_node * cluster.inter_node.bandwidth_bytes_per_s;
 }
 
-FitParameter efficiency(std::string key, double (*get)(const ClusterSpec&),
-                        void (*set)(ClusterSpec&, double)) {
-  return {std::move(key), get, set, 0.2, 1};
-}
-
-FitParameter half_point(std::string key, double (*get)(const ClusterSpec&),
-                        void (*set)(ClusterSpec&, double)) {
-  return {std::move(key), get, set, 1, 1000};
-}
-
-FitParameter duration(std::string key, double (*get)(const ClusterSpec&), void (*set)(ClusterSpec&, double)) {
-  return {std::move(key), get, set, kLeastTime, kMostTime};
-}
-
-FitParameter bandwidth(std::string key, double (*get)(const ClusterSpec&), void (*set)(ClusterSpec&, double),
-                       double value) {
-  return {std::move(key), get, set, value / 4, value * 1.5};
-}
-
 double or_first(Seconds time) {
   return time.count() > 0 ? time.count() : kFirstTime;
+}
+
+/// Bounds are the values that a parameter may have.
+struct Bounds {
+  double lower;
+  double upper;
+};
+constexpr Bounds kEfficiency{0.2, 1};
+constexpr Bounds kHalfPoint{1, 1000};
+constexpr Bounds kTime{1e-7, 1e-2};
+
+/// Makes the parameter of a number, or a time, in a part of the cluster.
+template <typename Part>
+FitParameter field(const char* key, Part ClusterSpec::*part, double Part::*number, Bounds bounds) {
+  return {key, [=](const ClusterSpec& c) { return c.*part.*number; },
+          [=](ClusterSpec& c, double value) { c.*part.*number = value; }, bounds.lower, bounds.upper};
+}
+
+template <typename Part>
+FitParameter field(const char* key, Part ClusterSpec::*part, Seconds Part::*time) {
+  return {key, [=](const ClusterSpec& c) { return or_first(c.*part.*time); },
+          [=](ClusterSpec& c, double value) { c.*part.*time = Seconds(value); }, kTime.lower, kTime.upper};
 }
 
 /// Lists the rows of a mask.
@@ -128,73 +129,6 @@ std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>&
   return matter;
 }
 
-}  // namespace
-
-std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster) {
-  using C = ClusterSpec;
-  return {
-      efficiency(
-          "gpu.gemm_efficiency", [](const C& c) { return c.gpu.gemm_efficiency; },
-          [](C& c, double v) { c.gpu.gemm_efficiency = v; }),
-      half_point(
-          "gpu.gemm_half_tokens", [](const C& c) { return c.gpu.gemm_half_tokens; },
-          [](C& c, double v) { c.gpu.gemm_half_tokens = v; }),
-      half_point(
-          "gpu.gemm_half_width", [](const C& c) { return c.gpu.gemm_half_width; },
-          [](C& c, double v) { c.gpu.gemm_half_width = v; }),
-      efficiency(
-          "gpu.attention_forward_efficiency", [](const C& c) { return c.gpu.attention_forward_efficiency; },
-          [](C& c, double v) { c.gpu.attention_forward_efficiency = v; }),
-      efficiency(
-          "gpu.attention_backward_efficiency", [](const C& c) { return c.gpu.attention_backward_efficiency; },
-          [](C& c, double v) { c.gpu.attention_backward_efficiency = v; }),
-      efficiency(
-          "gpu.memory_efficiency", [](const C& c) { return c.gpu.memory_efficiency; },
-          [](C& c, double v) { c.gpu.memory_efficiency = v; }),
-      duration(
-          "gpu.kernel_overhead_s", [](const C& c) { return or_first(c.gpu.kernel_overhead); },
-          [](C& c, double v) { c.gpu.kernel_overhead = Seconds(v); }),
-      duration(
-          "gpu.layer_launch_s", [](const C& c) { return or_first(c.gpu.layer_launch); },
-          [](C& c, double v) { c.gpu.layer_launch = Seconds(v); }),
-      duration(
-          "intra_node.latency_s", [](const C& c) { return or_first(c.intra_node.latency); },
-          [](C& c, double v) { c.intra_node.latency = Seconds(v); }),
-      bandwidth(
-          "intra_node.bandwidth_bytes_per_s", [](const C& c) { return c.intra_node.bandwidth_bytes_per_s; },
-          [](C& c, double v) { c.intra_node.bandwidth_bytes_per_s = v; },
-          cluster.intra_node.bandwidth_bytes_per_s),
-      duration(
-          "inter_node.latency_s", [](const C& c) { return or_first(c.inter_node.latency); },
-          [](C& c, double v) { c.inter_node.latency = Seconds(v); }),
-      bandwidth(
-          "inter_node.bandwidth_bytes_per_s", [](const C& c) { return c.inter_node.bandwidth_bytes_per_s; },
-          [](C& c, double v) { c.inter_node.bandwidth_bytes_per_s = v; },
-          cluster.inter_node.bandwidth_bytes_per_s),
-      duration(
-          "message_overhead_s", [](const C& c) { return or_first(c.message_overhead); },
-          [](C& c, double v) { c.message_overhead = Seconds(v); }),
-      {"node_ring_bandwidth_bytes_per_s",
-       [](const C& c) {
-         return c.node_ring_bandwidth_bytes_per_s > 0 ? c.node_ring_bandwidth_bytes_per_s : every_card(c);
-       },
-       [](C& c, double v) { c.node_ring_bandwidth_bytes_per_s = v; }, every_card(cluster) / 20,
-       every_card(cluster)},
-  };
-}
-
-PreparedSet prepare(TruthSet set) {
-  PreparedSet prepared{std::move(set), {}, {}, {}};
-  for (const TruthRow& row : prepared.set.rows) {
-    prepared.runs.push_back(truth_case(prepared.set.kind, row));
-    prepared.programs.push_back(truth_program(prepared.runs.back()));
-    prepared.skeletons.push_back(skeleton(prepared.programs.back()));
-  }
-  return prepared;
-}
-
-namespace {
-
 /// Checks a recording's program.
 /// @throws Error (input) where the program is not of a training of the model, or does not say of what.
 void require_of_model(const Program& program, const ModelSpec& model, const std::string& where) {
@@ -215,6 +149,46 @@ void require_of_model(const Program& program, const ModelSpec& model, const std:
 }
 
 }  // namespace
+
+std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster) {
+  using C = ClusterSpec;
+  using G = GpuSpec;
+  const auto around = [](double bandwidth) { return Bounds{bandwidth / 4, bandwidth * 1.5}; };
+  const Bounds inside = around(cluster.intra_node.bandwidth_bytes_per_s);
+  const Bounds between = around(cluster.inter_node.bandwidth_bytes_per_s);
+  return {
+      field("gpu.gemm_efficiency", &C::gpu, &G::gemm_efficiency, kEfficiency),
+      field("gpu.gemm_half_tokens", &C::gpu, &G::gemm_half_tokens, kHalfPoint),
+      field("gpu.gemm_half_width", &C::gpu, &G::gemm_half_width, kHalfPoint),
+      field("gpu.attention_forward_efficiency", &C::gpu, &G::attention_forward_efficiency, kEfficiency),
+      field("gpu.attention_backward_efficiency", &C::gpu, &G::attention_backward_efficiency, kEfficiency),
+      field("gpu.memory_efficiency", &C::gpu, &G::memory_efficiency, kEfficiency),
+      field("gpu.kernel_overhead_s", &C::gpu, &G::kernel_overhead),
+      field("gpu.layer_launch_s", &C::gpu, &G::layer_launch),
+      field("intra_node.latency_s", &C::intra_node, &Link::latency),
+      field("intra_node.bandwidth_bytes_per_s", &C::intra_node, &Link::bandwidth_bytes_per_s, inside),
+      field("inter_node.latency_s", &C::inter_node, &Link::latency),
+      field("inter_node.bandwidth_bytes_per_s", &C::inter_node, &Link::bandwidth_bytes_per_s, between),
+      {"message_overhead_s", [](const C& c) { return or_first(c.message_overhead); },
+       [](C& c, double value) { c.message_overhead = Seconds(value); }, kTime.lower, kTime.upper},
+      {"node_ring_bandwidth_bytes_per_s",
+       [](const C& c) {
+         return c.node_ring_bandwidth_bytes_per_s > 0 ? c.node_ring_bandwidth_bytes_per_s : every_card(c);
+       },
+       [](C& c, double value) { c.node_ring_bandwidth_bytes_per_s = value; }, every_card(cluster) / 20,
+       every_card(cluster)},
+  };
+}
+
+PreparedSet prepare(TruthSet set) {
+  PreparedSet prepared{std::move(set), {}, {}, {}};
+  for (const TruthRow& row : prepared.set.rows) {
+    prepared.runs.push_back(truth_case(prepared.set.kind, row));
+    prepared.programs.push_back(truth_program(prepared.runs.back()));
+    prepared.skeletons.push_back(skeleton(prepared.programs.back()));
+  }
+  return prepared;
+}
 
 PreparedSet prepare_recording(const std::string& path, const ModelSpec& model) {
   PreparedSet prepared;

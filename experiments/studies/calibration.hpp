@@ -14,8 +14,8 @@ namespace dflop {
 /// A FitParameter is one number of a cluster that measurements may decide.
 struct FitParameter {
   std::string key;  ///< of the cluster file
-  double (*get)(const ClusterSpec&);
-  void (*set)(ClusterSpec&, double);
+  std::function<double(const ClusterSpec&)> get;
+  std::function<void(ClusterSpec&, double)> set;
   double lower = 0;  ///< > 0
   double upper = 0;
 };

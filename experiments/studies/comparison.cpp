@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -20,15 +21,6 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   if (!run.evaluation) return refuse(system.schedule.iterations.back().reason);
   if (const auto problem = out_of_memory(run.evaluation->timelines, target.cluster)) return refuse(*problem);
   system.evaluation = std::move(run.evaluation);
-}
-
-/// Returns the system before `system` that has the same planner, or none.
-const System* planned_before(const std::vector<System>& systems, const System& system) {
-  for (const System& other : systems) {
-    if (&other == &system) return nullptr;
-    if (other.planner == system.planner) return &other;
-  }
-  return nullptr;
 }
 
 double samples_per_s(const std::vector<System>& systems, std::string_view name) {
@@ -64,9 +56,11 @@ std::vector<System> systems_to_compare(const SchedulerChoice& scheduler) {
 
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input) {
   for (System& system : systems) {
-    if (const System* before = planned_before(systems, system)) {
-      system.planned = before->planned;
-      system.planning = before->planning;
+    const System& first = *std::find_if(systems.begin(), systems.end(),
+                                        [&](const System& other) { return other.planner == system.planner; });
+    if (&first != &system) {
+      system.planned = first.planned;
+      system.planning = first.planning;
     } else {
       const auto start = std::chrono::steady_clock::now();
       system.planned = make_plan(system.planner, target, input.samples, input.batches, input.gbs, input.seed,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -12,8 +13,8 @@
 #include "core/program/lowering.hpp"
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
-#include "sim/perturbation.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/conditions.hpp"
+#include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -158,6 +159,19 @@ class TrackedRun {
   CorrectionRun run_;
 };
 
+/// A Way is how all iterations of a cell are run: by run_untracked() or as a TrackedRun.
+struct Way {
+  CorrectionRun CorrectionCell::*run;
+  bool tracked = false;
+  bool perfect = false;
+  std::optional<SwitchRule> rule = {};
+};
+constexpr std::array<Way, 5> kWays = {{{.run = &CorrectionCell::off},
+                                       {.run = &CorrectionCell::perfect, .perfect = true},
+                                       {.run = &CorrectionCell::on, .tracked = true},
+                                       {&CorrectionCell::published, true, false, SwitchRule::published},
+                                       {&CorrectionCell::keep, true, false, SwitchRule::keep}}};
+
 /// Returns the bucket of a sample's tokens in one module; -1 where it has none.
 int slow_bucket(const Sample& sample, const Anomaly& anomaly) {
   const std::int64_t tokens = anomaly.encoder ? sample.encoder().tokens : sample.llm_tokens;
@@ -263,34 +277,17 @@ std::vector<CorrectionCell> run_correction_study(
     cells[c].anomaly = anomalies[c];
     cells[c].fraction = slow[c].fraction();
   }
-  constexpr std::size_t kRuns = 5;
   std::mutex mutex;
   std::int64_t done = 0;
-  parallel_for(kRuns * cells.size(), [&](std::size_t i) {
-    CorrectionCell& cell = cells[i / kRuns];
-    const AnomalousCostModel& hardware = slow[i / kRuns];
-    const auto tracked = [&](std::optional<SwitchRule> rule) {
-      return TrackedRun(lab, hardware, cell.anomaly, rule).run();
-    };
-    switch (i % kRuns) {
-      case 0:
-        cell.off = run_untracked(lab, hardware, cell.anomaly, false);
-        break;
-      case 1:
-        cell.perfect = run_untracked(lab, hardware, cell.anomaly, true);
-        break;
-      case 2:
-        cell.on = tracked(std::nullopt);
-        break;
-      case 3:
-        cell.published = tracked(SwitchRule::published);
-        break;
-      default:
-        cell.keep = tracked(SwitchRule::keep);
-    }
+  parallel_for(kWays.size() * cells.size(), [&](std::size_t i) {
+    CorrectionCell& cell = cells[i / kWays.size()];
+    const AnomalousCostModel& hardware = slow[i / kWays.size()];
+    const Way& way = kWays[i % kWays.size()];
+    cell.*way.run = way.tracked ? TrackedRun(lab, hardware, cell.anomaly, way.rule).run()
+                                : run_untracked(lab, hardware, cell.anomaly, way.perfect);
     if (!progress) return;
     const std::lock_guard lock(mutex);
-    progress(++done, static_cast<std::int64_t>(kRuns * cells.size()));
+    progress(++done, static_cast<std::int64_t>(kWays.size() * cells.size()));
   });
   return cells;
 }

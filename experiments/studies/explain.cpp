@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -12,40 +13,47 @@
 #include "sim/engine.hpp"
 
 namespace dflop {
+
+template <>
+inline constexpr NameTable<Relaxation::Kind, 7> kNames<Relaxation::Kind> = {
+    {{Relaxation::Kind::free_stage, "compute of a stage free"},
+     {Relaxation::Kind::free_messages, "messages free"},
+     {Relaxation::Kind::free_collectives, "collectives free"},
+     {Relaxation::Kind::free_communication, "messages and collectives free"},
+     {Relaxation::Kind::no_stragglers, "dp ranks equal in each microbatch"},
+     {Relaxation::Kind::balanced, "all microbatches of a stage equal"},
+     {Relaxation::Kind::no_bubbles, "no bubbles (busiest rank)"}}};
+
 namespace {
 
 /// A PathColumn is a column of the path table.
 struct PathColumn {
-  PathLinkKind kind = PathLinkKind::compute;
-  Op op = Op::forward;  ///< of compute
-  std::string key;
-  std::string title;
+  PathLinkKind kind;
+  Op op;  ///< of compute
+  const char* key;
+  const char* title;
 };
 
-const std::vector<PathColumn>& path_columns() {
-  static const std::vector<PathColumn> columns = {
-      {PathLinkKind::compute, Op::forward, "forward_s", "forward %"},
-      {PathLinkKind::compute, Op::backward, "backward_s", "backward %"},
-      {PathLinkKind::compute, Op::backward_input, "backward_input_s", "backward input %"},
-      {PathLinkKind::compute, Op::backward_weight, "backward_weight_s", "backward weight %"},
-      {PathLinkKind::compute, Op::optimizer_step, "optimizer_s", "optimizer %"},
-      {PathLinkKind::message, Op::send, "messages_s", "messages %"},
-      {PathLinkKind::collective, Op::all_reduce, "collectives_s", "collectives %"},
-      {PathLinkKind::pause, Op::forward, "pauses_s", "pauses %"}};
-  return columns;
-}
+constexpr std::array<PathColumn, 8> kPathColumns = {
+    {{PathLinkKind::compute, Op::forward, "forward_s", "forward %"},
+     {PathLinkKind::compute, Op::backward, "backward_s", "backward %"},
+     {PathLinkKind::compute, Op::backward_input, "backward_input_s", "backward input %"},
+     {PathLinkKind::compute, Op::backward_weight, "backward_weight_s", "backward weight %"},
+     {PathLinkKind::compute, Op::optimizer_step, "optimizer_s", "optimizer %"},
+     {PathLinkKind::message, Op::send, "messages_s", "messages %"},
+     {PathLinkKind::collective, Op::all_reduce, "collectives_s", "collectives %"},
+     {PathLinkKind::pause, Op::forward, "pauses_s", "pauses %"}}};
 
 std::size_t column_of(const PathShare& share) {
-  const std::vector<PathColumn>& columns = path_columns();
-  const auto column = std::find_if(columns.begin(), columns.end(), [&](const PathColumn& c) {
+  const auto column = std::find_if(kPathColumns.begin(), kPathColumns.end(), [&](const PathColumn& c) {
     return c.kind == share.kind && (c.kind != PathLinkKind::compute || c.op == share.op);
   });
-  return static_cast<std::size_t>(column - columns.begin());
+  return static_cast<std::size_t>(column - kPathColumns.begin());
 }
 
 /// A PathRow is what a part of the path has of each column, and how many links.
 struct PathRow {
-  std::vector<Nanoseconds> of = std::vector<Nanoseconds>(path_columns().size(), Nanoseconds(0));
+  std::array<Nanoseconds, kPathColumns.size()> of{};
   std::int64_t links = 0;
 
   void add(const PathShare& share) {
@@ -69,23 +77,8 @@ double per_makespan(const Explanation& explanation) {
 }
 
 std::string name_of(const Relaxation& relaxation, const Timeline& timeline) {
-  switch (relaxation.kind) {
-    case Relaxation::Kind::free_stage:
-      return "compute of " + timeline.stages[relaxation.stage] + " free";
-    case Relaxation::Kind::free_messages:
-      return "messages free";
-    case Relaxation::Kind::free_collectives:
-      return "collectives free";
-    case Relaxation::Kind::free_communication:
-      return "messages and collectives free";
-    case Relaxation::Kind::no_stragglers:
-      return "dp ranks equal in each microbatch";
-    case Relaxation::Kind::balanced:
-      return "all microbatches of a stage equal";
-    case Relaxation::Kind::no_bubbles:
-      break;
-  }
-  return "no bubbles (busiest rank)";
+  if (relaxation.kind != Relaxation::Kind::free_stage) return std::string(to_string(relaxation.kind));
+  return "compute of " + timeline.stages[relaxation.stage] + " free";
 }
 
 std::string name_of(const PathLink& link) {
@@ -101,6 +94,27 @@ std::string name_of(const PathLink& link) {
       break;
   }
   return fmt::format("stage {} {}{}", link.stage, to_string(link.op), microbatch);
+}
+
+constexpr double kGiB = 0x1p-30;
+
+double gib(Bytes bytes) {
+  return static_cast<double>(bytes.count) * kGiB;
+}
+
+std::vector<Column> memory_columns() {
+  return {{"peak_time_s", "at s", 4},
+          {"parameters_bytes", "parameters GiB", 2, kGiB},
+          {"gradients_bytes", "gradients GiB", 2, kGiB},
+          {"optimizer_bytes", "optimizer GiB", 2, kGiB},
+          {"peak_activations_bytes", "activations GiB", 2, kGiB},
+          {"peak_buffers_bytes", "buffers GiB", 2, kGiB}};
+}
+
+std::vector<Cell> memory_cells(const GroupUsage& group) {
+  return {seconds(group.peak_time),          group.model_state.parameters.count,
+          group.model_state.gradients.count, group.model_state.optimizer.count,
+          group.peak_activations.count,      group.peak_buffers.count};
 }
 
 }  // namespace
@@ -163,9 +177,9 @@ Table path_table(const Explanation& explanation) {
   const double percent = 100 * per_makespan(explanation);
   Table table;
   table.columns = {{"stage", "stage"}, {"links", "links"}};
-  for (std::size_t c = 0; c < path_columns().size(); ++c) {
+  for (std::size_t c = 0; c < kPathColumns.size(); ++c) {
     if (all.of[c] > Nanoseconds(0)) {
-      table.columns.push_back({path_columns()[c].key, path_columns()[c].title, 1, percent});
+      table.columns.push_back({kPathColumns[c].key, kPathColumns[c].title, 1, percent});
     }
   }
   table.columns.push_back({"share", "all %", 1, 100});
@@ -225,6 +239,53 @@ std::vector<PathSlice> path_slices(const std::optional<Explanation>& explanation
         {static_cast<std::int64_t>(explanation->iteration), name_of(link), link.start, link.duration});
   }
   return slices;
+}
+
+FullestRank fullest_rank(std::span<const Timeline> iterations) {
+  FullestRank fullest;
+  Bytes most{-1};
+  for (std::size_t k = 0; k < iterations.size(); ++k) {
+    for (std::size_t g = 0; g < iterations[k].groups.size(); ++g) {
+      if (iterations[k].groups[g].peak_memory <= most) continue;
+      most = iterations[k].groups[g].peak_memory;
+      fullest = {k, g};
+    }
+  }
+  return fullest;
+}
+
+Table fullest_rank_table(std::span<const Timeline> iterations) {
+  const FullestRank fullest = fullest_rank(iterations);
+  const Timeline& timeline = iterations[fullest.iteration];
+  const GroupUsage& group = timeline.groups[fullest.group];
+  Table table;
+  table.columns = {{"iteration", "iteration"}, {"stage", "stage"}, {"dp_rank", "dp"}, {"first_rank", "rank"}};
+  table.rows = {{static_cast<std::int64_t>(fullest.iteration), timeline.stages[group.stage],
+                 static_cast<std::int64_t>(group.dp_rank), static_cast<std::int64_t>(group.first_rank)}};
+  for (const Column& column : memory_columns()) table.columns.push_back(column);
+  for (const Cell& cell : memory_cells(group)) table.rows[0].push_back(cell);
+  table.columns.push_back({"peak_memory_bytes", "peak GiB", 2, kGiB});
+  table.rows[0].push_back(group.peak_memory.count);
+  return table;
+}
+
+void add_memory_columns(Table& groups, const Timeline& timeline) {
+  for (const Column& column : memory_columns()) groups.columns.push_back(column);
+  for (std::size_t g = 0; g < groups.rows.size(); ++g) {
+    for (const Cell& cell : memory_cells(timeline.groups[g])) groups.rows[g].push_back(cell);
+  }
+}
+
+std::string describe_fullest_rank(std::span<const Timeline> iterations) {
+  const FullestRank fullest = fullest_rank(iterations);
+  const Timeline& timeline = iterations[fullest.iteration];
+  const GroupUsage& group = timeline.groups[fullest.group];
+  return fmt::format(
+      "rank {} ({}) needs {:.1f} GiB at {:.4f} s of iteration {}: parameters {:.1f}, gradients {:.1f}, "
+      "optimizer {:.1f}, activations {:.1f}, buffers {:.1f}",
+      group.first_rank, timeline.stages[group.stage], gib(group.peak_memory), seconds(group.peak_time),
+      fullest.iteration, gib(group.model_state.parameters), gib(group.model_state.gradients),
+      gib(group.model_state.optimizer), gib(group.peak_activations), gib(group.peak_buffers));
 }
 
 }  // namespace dflop

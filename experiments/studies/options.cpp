@@ -1,8 +1,7 @@
 #include "experiments/studies/options.hpp"
 
 #include <fmt/format.h>
-
-#include <charconv>
+#include <fmt/ranges.h>
 
 #include "core/error.hpp"
 #include "solver/bins/ilp.hpp"
@@ -14,30 +13,13 @@ namespace {
 constexpr std::int64_t kMostIterations = 100'000;
 
 /// Reads "640x480".
-std::optional<ImageSize> parse_size(std::string_view text) {
-  ImageSize size;
-  const char* end = text.data() + text.size();
-  const auto width = std::from_chars(text.data(), end, size.width);
-  if (width.ec != std::errc() || width.ptr == end || *width.ptr != 'x') return std::nullopt;
-  const auto height = std::from_chars(width.ptr + 1, end, size.height);
+ImageSize read_size(ValueText& text) {
   constexpr std::int32_t kMost = 1'000'000;
-  if (height.ec != std::errc() || height.ptr != end || size.width < 1 || size.height < 1 ||
-      size.width > kMost || size.height > kMost) {
-    return std::nullopt;
-  }
+  ImageSize size;
+  size.width = text.number(1, kMost);
+  text.expect("x");
+  size.height = text.number(1, kMost);
   return size;
-}
-
-/// Reads "640x360@30".
-std::optional<VideoAssumption> parse_video(std::string_view text) {
-  const std::size_t at = text.find('@');
-  if (at == std::string_view::npos) return std::nullopt;
-  const std::optional<ImageSize> size = parse_size(text.substr(0, at));
-  double fps = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data() + at + 1, end, fps);
-  if (!size || problem != std::errc() || stop != end || !(fps > 0 && fps <= 1e4)) return std::nullopt;
-  return VideoAssumption{*size, fps};
 }
 
 std::vector<Modality> parse_modalities(const std::string& text) {
@@ -78,21 +60,17 @@ std::vector<std::string_view> orders_of_uniform_planners() {
       orders_where([](const OrderTraits& order) { return !order.spreads_encoder && order.has_chunks(); }));
 }
 
-/// Reads an option whose values are all of an enum.
-template <Named Enum>
-Enum read_named(const Values& values, const std::string& option) {
-  const auto name = values[option].as<std::string>();
-  const std::optional<Enum> value = from_string<Enum>(name);
-  if (!value) refuse_value(option, listed<Enum>(), name);
-  return *value;
+/// Reads an integer option; nothing where it was not given. @throws as read_integer()
+std::optional<std::int64_t> read_limit(const Values& values, const std::string& name, std::int64_t lowest,
+                                       std::int64_t highest) {
+  if (values.count(name) == 0) return std::nullopt;
+  return read_integer(values, name, lowest, highest);
 }
 
 }  // namespace
 
 std::string joined(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : "|") + std::string(name);
-  return text;
+  return fmt::format("{}", fmt::join(names, "|"));
 }
 
 void add_data_options(Options& options) {
@@ -218,13 +196,16 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
   options.max_tokens = model.max_tokens;
   options.seed = seed;
   const auto image = values["assume-image"].as<std::string>();
+  ValueText image_text("assume-image", "WxH, as 640x480", image);
+  options.assume_image = read_size(image_text);
+  image_text.expect_end();
   const auto video = values["assume-video"].as<std::string>();
-  const std::optional<ImageSize> image_size = parse_size(image);
-  const std::optional<VideoAssumption> video_shape = parse_video(video);
-  if (!image_size) refuse_value("assume-image", "WxH, as 640x480", image);
-  if (!video_shape) refuse_value("assume-video", "WxH@FPS, as 640x360@30", video);
-  options.assume_image = *image_size;
-  options.assume_video = *video_shape;
+  ValueText video_text("assume-video", "WxH@FPS, as 640x360@30", video);
+  options.assume_video.size = read_size(video_text);
+  video_text.expect("@");
+  options.assume_video.fps = video_text.number(0.0, 1e4);
+  video_text.expect_end();
+  if (options.assume_video.fps == 0) video_text.fail();
   options.strict = values["strict"].as<bool>();
   if (const auto list = read_text(values, "modalities")) options.modalities = parse_modalities(*list);
   return options;
@@ -258,11 +239,8 @@ Format read_format(const Values& values) {
 }
 
 std::optional<Objective> read_objective(const Values& values) {
-  const std::optional<std::string> name = read_text(values, "objective");
-  if (!name) return std::nullopt;
-  const std::optional<Objective> objective = from_string<Objective>(*name);
-  if (!objective) refuse_value("objective", listed<Objective>(), *name);
-  return objective;
+  if (values.count("objective") == 0) return std::nullopt;
+  return read_named<Objective>(values, "objective");
 }
 
 SchedulerChoice read_scheduler(const Values& values) {
@@ -271,12 +249,10 @@ SchedulerChoice read_scheduler(const Values& values) {
   choice.name = values["scheduler"].as<std::string>();
   require_one_of("scheduler", scheduler_names(), choice.name);
   choice.limits.objective = read_objective(values);
-  if (values.count("token-cap") > 0)
-    choice.limits.token_cap = read_integer(values, "token-cap", 1, kMostTokens);
+  choice.limits.token_cap = read_limit(values, "token-cap", 1, kMostTokens);
   choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
-  if (values.count("steps") > 0) choice.limits.steps = read_integer(values, "steps", 1, INT64_MAX);
-  if (values.count("node-budget") > 0)
-    choice.limits.node_budget = read_integer(values, "node-budget", 0, INT32_MAX);
+  choice.limits.steps = read_limit(values, "steps", 1, INT64_MAX);
+  choice.limits.node_budget = read_limit(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {
     if (choice.limits.node_budget || choice.limits.steps)
       throw Error(ErrorKind::usage,

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "core/error.hpp"
+#include "sim/engine.hpp"
 #include "sim/network/network.hpp"
-#include "sim/sim_executor.hpp"
 #include "traces/files/order.hpp"
 
 namespace dflop {

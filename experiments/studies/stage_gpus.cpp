@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <vector>
+#include <cstdint>
 
-#include "core/error.hpp"
 #include "experiments/presets/presets.hpp"
 
 namespace dflop {
@@ -21,19 +19,15 @@ void add_stage_gpu_option(Options& options) {
 StageGpus::StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster,
                      std::size_t stages)
     : cluster_(cluster) {
-  if (values.count("stage-gpu") == 0) return;
-  for (const std::string& text : values["stage-gpu"].as<std::vector<std::string>>()) {
-    const std::size_t equals = text.find('=');
-    int stage = -1;
-    const auto [end, problem] =
-        std::from_chars(text.data(), text.data() + std::min(equals, text.size()), stage);
-    const bool whole = equals != std::string::npos && end == text.data() + equals;
-    if (problem != std::errc() || !whole) refuse_value("stage-gpu", "S=CLUSTER", text);
+  for (const std::string& text : read_texts(values, "stage-gpu")) {
+    ValueText reader("stage-gpu", "S=CLUSTER", text);
+    const int stage = reader.number(INT32_MIN, INT32_MAX);
+    reader.expect("=");
     if (stage < 0 || static_cast<std::size_t>(stage) >= stages) {
       refuse_value("stage-gpu", fmt::format("a stage from 0 to {}", stages - 1), text);
     }
     ClusterSpec mixed = cluster;
-    mixed.gpu = find_cluster(text.substr(equals + 1)).gpu;
+    mixed.gpu = find_cluster(std::string(reader.rest())).gpu;
     const auto [place, is_new] =
         costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});
     if (!is_new) refuse_value("stage-gpu", fmt::format("stage {} once", stage), text);

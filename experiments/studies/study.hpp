@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,8 +13,9 @@
 #include "core/iteration/executor.hpp"
 #include "core/iteration/planner.hpp"
 #include "core/order/pipeline_order.hpp"
+#include "core/support/random.hpp"
 #include "costmodel/analytic/analytic.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 #include "solver/service/scheduling_service.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/preprocess/preprocess.hpp"
@@ -42,8 +44,30 @@ struct Target {
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
                                  bool report = true);
 
-/// Returns global batches 0 to iterations - 1: consecutive pieces of a seeded shuffle of the samples,
-/// shuffled anew each time all of them are used up. Every system that is compared sees the same ones.
+/// A BatchStream gives consecutive pieces of a seeded shuffle of the samples, shuffled anew each time all of
+/// them are used up. The same samples, gbs and seed give the same batches. A copy goes on from where the
+/// other is, by itself; the samples are shared.
+class BatchStream {
+ public:
+  /// Takes at least one sample; gbs >= 1.
+  BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed);
+
+  Batch next();
+  /// Passes over so many batches.
+  void skip(std::int64_t batches);
+
+ private:
+  const Sample& next_sample();
+
+  std::shared_ptr<const std::vector<Sample>> samples_;
+  std::int64_t gbs_;
+  Random random_;
+  std::vector<std::int32_t> order_;
+  std::size_t next_;  ///< in order_
+};
+
+/// Returns global batches 0 to iterations - 1 of a BatchStream. Every system that is compared sees the same
+/// ones.
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed);
 

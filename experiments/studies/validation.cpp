@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/program/lowering.hpp"
+#include "core/support/median.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "sim/engine.hpp"
 
@@ -131,10 +132,9 @@ Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec
 ErrorSummary summarize(std::vector<double> errors) {
   std::sort(errors.begin(), errors.end());
   const std::size_t count = errors.size();
-  const std::size_t half = count / 2;
   ErrorSummary summary;
   summary.mean = std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(count);
-  summary.median = count % 2 == 1 ? errors[half] : (errors[half - 1] + errors[half]) / 2;
+  summary.median = median(errors);
   summary.p95 = errors[(95 * count + 99) / 100 - 1];
   summary.max = errors.back();
   return summary;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -13,57 +12,20 @@
 #include "core/error.hpp"
 #include "core/support/parallel.hpp"
 #include "experiments/cli/say.hpp"
+#include "sim/conditions.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
-#include "sim/perturbation.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr int kMostRepeats = 1'000'000;
 constexpr int kMostCores = 1 << 20;
+constexpr int kMostIndex = 1 << 20;  // of ranks, stages and nodes
 constexpr double kMostFactor = 1e6;
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostJitter = 3;
 constexpr std::uint64_t kWhatIfJitterStream = 0x6a697474'65720000;
-
-/// A SelectorText reads "rank=3:1.5:0.2" piece by piece.
-class SelectorText {
- public:
-  SelectorText(const std::string& option, const std::string& form, const std::string& text)
-      : option_(option), form_(form), text_(text), rest_(text) {}
-
-  bool take(std::string_view word) {
-    if (rest_.substr(0, word.size()) != word) return false;
-    rest_.remove_prefix(word.size());
-    return true;
-  }
-  void expect(std::string_view word) {
-    if (!take(word)) fail();
-  }
-  int index() { return number<int>(0, 1 << 20); }
-  double number_in(double least, double most) { return number<double>(least, most); }
-  bool at_end() const { return rest_.empty(); }
-  void expect_end() const {
-    if (!at_end()) fail();
-  }
-  [[noreturn]] void fail() const { refuse_value(option_, form_, text_); }
-
- private:
-  template <typename Number>
-  Number number(Number least, Number most) {
-    Number value{};
-    const auto [end, problem] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    if (problem != std::errc() || !(value >= least && value <= most)) fail();
-    rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-    return value;
-  }
-
-  const std::string& option_;
-  const std::string& form_;
-  const std::string& text_;
-  std::string_view rest_;
-};
 
 /// Affected is a rank, or all ranks of a stage, and a number.
 struct Affected {
@@ -78,13 +40,13 @@ std::vector<Affected> read_affected(const Values& values, const std::string& opt
       fmt::format("rank=R:FACTOR or stage=S:FACTOR, a factor from {} to {}", least, most);
   std::vector<Affected> all;
   for (const std::string& text : read_texts(values, option)) {
-    SelectorText selector(option, form, text);
+    ValueText selector(option, form, text);
     Affected affected;
     affected.stage = selector.take("stage=");
     if (!affected.stage) selector.expect("rank=");
-    affected.index = selector.index();
+    affected.index = selector.number(0, kMostIndex);
     selector.expect(":");
-    affected.factor = selector.number_in(least, most);
+    affected.factor = selector.number(least, most);
     selector.expect_end();
     all.push_back(affected);
   }
@@ -135,16 +97,7 @@ std::vector<double> factors(const Program& program, const std::string& option,
 // These functions say how each condition is read, and what it does.
 
 void read_network(const Values& values, const std::string& option, WhatIf& what_if) {
-  const auto name = values[option].as<std::string>();
-  if (name == "none") {
-    what_if.network = NetworkModel::none;
-  } else if (name == "latency-bandwidth") {
-    what_if.network = NetworkModel::latency_bandwidth;
-  } else if (name == "contention") {
-    what_if.network = NetworkModel::contention;
-  } else {
-    refuse_value(option, "none, latency-bandwidth or contention", name);
-  }
+  what_if.network = read_named<NetworkModel>(values, option);
 }
 
 void read_slow(const Values& values, const std::string& option, WhatIf& what_if) {
@@ -170,15 +123,15 @@ void read_slow_link(const Values& values, const std::string& option, WhatIf& wha
 void read_pauses(const Values& values, const std::string& option, const std::string& form, bool fails,
                  WhatIf& what_if) {
   for (const std::string& text : read_texts(values, option)) {
-    SelectorText selector(option, form, text);
+    ValueText selector(option, form, text);
     selector.expect("rank=");
-    const int rank = selector.index();
+    const int rank = selector.number(0, kMostIndex);
     selector.expect(":");
-    const Nanoseconds start = to_nanoseconds(Seconds(selector.number_in(0, kMostSeconds)));
+    const Nanoseconds start = to_nanoseconds(Seconds(selector.number(0.0, kMostSeconds)));
     Nanoseconds duration = Pause::kForever;
     if (!fails) {
       selector.expect(":");
-      duration = to_nanoseconds(Seconds(selector.number_in(0, kMostSeconds)));
+      duration = to_nanoseconds(Seconds(selector.number(0.0, kMostSeconds)));
     }
     selector.expect_end();
     what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
@@ -212,104 +165,79 @@ void read_jitter(const Values& values, const std::string& option, WhatIf& what_i
 }
 
 void read_collectives(const Values& values, const std::string& option, WhatIf& what_if) {
-  const auto name = values[option].as<std::string>();
-  const auto algorithm = from_string<CollectiveAlgorithm>(name);
-  if (!algorithm) refuse_value(option, listed<CollectiveAlgorithm>(), name);
-  what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) { cluster.collectives = *algorithm; });
+  const auto algorithm = read_named<CollectiveAlgorithm>(values, option);
+  what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) { cluster.collectives = algorithm; });
 }
 
 void read_leaf(const Values& values, const std::string& option, WhatIf& what_if) {
   const std::string form = "NODES:OVERSUBSCRIPTION, nodes from 1 and an oversubscription from 1 to 1000";
   const auto text = values[option].as<std::string>();
-  SelectorText selector(option, form, text);
+  ValueText selector(option, form, text);
   LeafSwitches leaf;
-  leaf.nodes = selector.index();
+  leaf.nodes = selector.number(0, kMostIndex);
   selector.expect(":");
-  leaf.oversubscription = selector.number_in(1, 1000);
+  leaf.oversubscription = selector.number(1.0, 1000.0);
   selector.expect_end();
   if (leaf.nodes == 0) selector.fail();
   what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) { cluster.leaf = leaf; });
 }
 
-/// Takes says what follows an option on the command line.
-enum class Takes : std::uint8_t {
-  text,
-  texts,    ///< a text, and the option may be given several times
-  integer,  ///< a whole number
-  number,   ///< 0 unless given
-};
-
 /// A Condition is an option of simulated runs. A row and its reader are all that a new one needs here:
 /// --help, sweeps and the names of replayed rows follow.
 struct Condition {
   const char* name;
-  const char* form;  ///< of what follows it
-  Takes takes;
+  ValueKind kind;
   const char* help;
   /// Reads the option, which was given, and adds to the what-if what it does.
   void (*read)(const Values& values, const std::string& option, WhatIf& what_if);
 };
 
-constexpr std::array kProgramConditions{
-    Condition{"network", "NAME", Takes::text,
+const std::array kProgramConditions{
+    Condition{"network", text("NAME"),
               "none (communication takes no time), latency-bandwidth (each message and collective as with "
               "nothing else on the links), contention (max-min fair shares)",
               read_network},
-    Condition{"slow", "rank=R:F", Takes::texts,
+    Condition{"slow", repeatable_text("rank=R:F"),
               "compute of a rank, or with stage=S:F of a stage, takes F times as long", read_slow},
-    Condition{"slow-link", "rank=R:F", Takes::texts, "its links have F times their bandwidth, 0 < F <= 1",
+    Condition{"slow-link", repeatable_text("rank=R:F"), "its links have F times their bandwidth, 0 < F <= 1",
               read_slow_link},
-    Condition{"pause", "rank=R:T:D", Takes::texts, "the rank computes nothing for D seconds from T on",
+    Condition{"pause", repeatable_text("rank=R:T:D"), "the rank computes nothing for D seconds from T on",
               read_pause},
-    Condition{"fail", "rank=R:T", Takes::texts,
+    Condition{"fail", repeatable_text("rank=R:T"),
               "the rank fails after T seconds; the result says who stalls, exit code 3", read_fail},
-    Condition{"cores", "N", Takes::integer,
+    Condition{"cores", whole("N"),
               "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
               "--cores'; 0: every rank when it likes; default: as in the recording, else 0",
               read_cores},
-    Condition{"jitter", "S", Takes::number,
+    Condition{"jitter", number("S", 0),
               "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma",
               read_jitter},
 };
 
-constexpr std::array kClusterConditions{
+const std::array kClusterConditions{
     Condition{
-        "collectives", "NAME", Takes::text,
+        "collectives", text("NAME"),
         "gradient reduction over nodes: hierarchical, ring, tree or fastest; default: as the cluster says",
         read_collectives},
-    Condition{"leaf", "NODES:X", Takes::text,
+    Condition{"leaf", text("NODES:X"),
               "with contention: leaf switches over so many nodes, oversubscribed X times; default: as the "
               "cluster says",
               read_leaf},
 };
 
-ValueKind kind_of(const Condition& condition) {
-  switch (condition.takes) {
-    case Takes::text:
-      return text(condition.form);
-    case Takes::texts:
-      return repeatable_text(condition.form);
-    case Takes::integer:
-      return whole(condition.form);
-    case Takes::number:
-      break;
-  }
-  return number(condition.form, 0);
-}
-
 /// Adds an option for each row. The first of a row of options that may be given several times says so for
 /// all.
 void add_options_of(std::span<const Condition> rows, Options& options) {
   constexpr std::array<std::string_view, 7> kNumbers = {"none", "one", "two", "three", "four", "five", "six"};
-  const auto takes_texts = [](const Condition& row) { return row.takes == Takes::texts; };
-  const auto first = std::find_if(rows.begin(), rows.end(), takes_texts);
-  const auto end = std::find_if_not(first, rows.end(), takes_texts);
+  const auto is_repeatable = [](const Condition& row) { return row.kind.is_repeatable; };
+  const auto first = std::find_if(rows.begin(), rows.end(), is_repeatable);
+  const auto end = std::find_if_not(first, rows.end(), is_repeatable);
   for (auto row = rows.begin(); row != rows.end(); ++row) {
     std::string help = row->help;
     if (row == first) {
       help += fmt::format("; may be given several times, as the next {}", kNumbers.at(end - first - 1));
     }
-    options.add({{row->name, kind_of(*row), help}});
+    options.add({{row->name, row->kind, help}});
   }
 }
 
@@ -323,17 +251,11 @@ void read_each(std::span<const Condition> rows, const Values& values, WhatIf& wh
 std::vector<std::string> given(const Condition& condition, const Values& values) {
   const std::string name = condition.name;
   if (values.count(name) == 0) return {};
-  switch (condition.takes) {
-    case Takes::text:
-    case Takes::texts:
-      return read_texts(values, name);
-    case Takes::integer:
-      return {fmt::format("{}", values[name].as<std::int64_t>())};
-    case Takes::number:
-      break;
-  }
-  const auto number = values[name].as<double>();
-  return number == 0 ? std::vector<std::string>() : std::vector{fmt::format("{}", number)};
+  using enum ValueKind::Type;
+  if (condition.kind.type == whole) return {fmt::format("{}", values[name].as<std::int64_t>())};
+  if (condition.kind.type != number) return read_texts(values, name);
+  const auto value = values[name].as<double>();
+  return value == 0 ? std::vector<std::string>() : std::vector{fmt::format("{}", value)};
 }
 
 /// Returns what stands where in a run that did not end.

@@ -22,6 +22,12 @@ enum class NetworkModel : std::uint8_t {
   contention,         ///< they share the links
 };
 
+template <>
+inline constexpr NameTable<NetworkModel, 3> kNames<NetworkModel> = {
+    {{NetworkModel::none, "none"},
+     {NetworkModel::latency_bandwidth, "latency-bandwidth"},
+     {NetworkModel::contention, "contention"}}};
+
 /// ConditionedInputs are what conditions make of a program before it runs.
 struct ConditionedInputs {
   ProgramCosts costs;

@@ -211,13 +211,6 @@ std::string legend(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::optional<SweepX> sweep_x_from_string(std::string_view name) {
-  if (name == "nodes") return SweepX::nodes;
-  if (name == "flop_ratio") return SweepX::flop_ratio;
-  if (name == "heterogeneity") return SweepX::heterogeneity;
-  return std::nullopt;
-}
-
 SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure y) {
   const auto makes_panel = [&](std::size_t c) {
     return !makes_line(c) && !makes_x(c, x) && c != index_of(Axis::seed);

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "core/names.hpp"
 #include "experiments/sweep/row.hpp"
 
 namespace dflop {
@@ -15,7 +14,9 @@ inline constexpr std::size_t kMostSweepPanels = 60;
 
 /// A SweepX is what stands to the right.
 enum class SweepX : std::uint8_t { nodes, flop_ratio, heterogeneity };
-std::optional<SweepX> sweep_x_from_string(std::string_view name);
+template <>
+inline constexpr NameTable<SweepX, 3> kNames<SweepX> = {
+    {{SweepX::nodes, "nodes"}, {SweepX::flop_ratio, "flop_ratio"}, {SweepX::heterogeneity, "heterogeneity"}}};
 
 struct SweepPoint {
   double x = 0;

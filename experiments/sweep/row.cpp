@@ -11,19 +11,19 @@ const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns() {
   static const std::array<SweepColumn, kAxes + kMeasures> columns = {{
       {{"model", "model"}, text},
       {{"cluster", "cluster"}, text},
-      {{"nodes", "nodes"}, whole},
-      {{"intra_node_bandwidth", "intra-node x", 2}, real},
-      {{"inter_node_bandwidth", "inter-node x", 2}, real},
+      {{"nodes", "nodes"}, whole, std::int64_t{1}},
+      {{"intra_node_bandwidth", "intra-node x", 2}, real, 1.0},
+      {{"inter_node_bandwidth", "inter-node x", 2}, real, 1.0},
       {{"data", "data"}, text},
-      {{"modalities", "modalities"}, text},
+      {{"modalities", "modalities"}, text, kAllModalities},
       {{"gbs", "gbs"}, whole},
-      {{"iterations", "iterations"}, whole},
-      {{"seed", "seed"}, whole},
+      {{"iterations", "iterations"}, whole, std::int64_t{8}},
+      {{"seed", "seed"}, whole, std::int64_t{1}},
       {{"planner", "planner"}, text},
-      {{"pipeline_schedule", "pipeline schedule"}, text},
-      {{"recompute", "recompute"}, text},
+      {{"pipeline_schedule", "pipeline schedule"}, text, kDefaultOption},
+      {{"recompute", "recompute"}, text, kDefaultOption},
       {{"scheduler", "scheduler"}, text},
-      {{"conditions", "conditions"}, text},
+      {{"conditions", "conditions"}, text, kNoConditions},
       {{"status", "status"}, text},
       {{"reason", "reason"}, text},
       {{"plan", "plan"}, text},
@@ -47,18 +47,11 @@ const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns() {
   return columns;
 }
 
-std::optional<std::size_t> find_sweep_column(std::string_view key) {
-  const auto& columns = sweep_columns();
-  const auto it = std::find_if(columns.begin(), columns.end(),
-                               [&](const SweepColumn& column) { return column.column.key == key; });
-  if (it == columns.end()) return std::nullopt;
-  return static_cast<std::size_t>(it - columns.begin());
-}
-
 std::optional<Axis> axis_from_string(std::string_view name) {
-  const auto column = find_sweep_column(name);
-  if (!column || *column >= kAxes) return std::nullopt;
-  return static_cast<Axis>(*column);
+  for (std::size_t i = 0; i < kAxes; ++i) {
+    if (sweep_columns()[i].column.key == name) return static_cast<Axis>(i);
+  }
+  return std::nullopt;
 }
 
 bool SweepRow::has_status(std::string_view status) const {

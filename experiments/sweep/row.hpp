@@ -65,7 +65,13 @@ enum class CellKind : std::uint8_t { text, whole, real };
 struct SweepColumn {
   Column column;
   CellKind kind = CellKind::text;
+  Cell usual = {};  ///< of an axis, where a spec does not name it; missing where it must
 };
+
+// These are usual values.
+inline constexpr const char* kAllModalities = "all";
+inline constexpr const char* kNoConditions = "none";
+inline constexpr const char* kDefaultOption = "default";  ///< as without the option
 
 /// Returns all columns: 0 to kAxes - 1 are the axes, then come the measures.
 const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns();
@@ -77,9 +83,6 @@ constexpr std::size_t index_of(Axis axis) {
 constexpr std::size_t index_of(Measure measure) {
   return kAxes + static_cast<std::size_t>(measure);
 }
-
-/// Returns the index of the column with this key.
-std::optional<std::size_t> find_sweep_column(std::string_view key);
 
 /// Returns the axis of this name, as "nodes".
 std::optional<Axis> axis_from_string(std::string_view name);

@@ -1,5 +1,3 @@
-#include "experiments/sweep/run.hpp"
-
 #include <fmt/format.h>
 #include <tbb/task_arena.h>
 
@@ -15,10 +13,10 @@
 #include <set>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/support/parallel.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
+#include "experiments/sweep/spec.hpp"
 #include "traces/files/plan.hpp"
 
 namespace dflop {

@@ -25,9 +25,6 @@ constexpr std::int64_t kMostIterations = 100'000;
 constexpr std::int64_t kMostNodes = 4096;
 constexpr double kLeastBandwidth = 1e-6;
 constexpr double kMostBandwidth = 1e6;
-constexpr const char* kAll = "all";          // modalities
-constexpr const char* kNone = "none";        // conditions
-constexpr const char* kDefault = "default";  // pipeline order and recomputation: as without the option
 
 /// Reads options as a command would.
 Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
@@ -64,7 +61,7 @@ void add_planning(Options& options) {
 Values plan_values(const SweepRow& cell) {
   std::vector<std::string> arguments;
   const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" has 2 chunks
-  if (schedule != kDefault) {
+  if (schedule != kDefaultOption) {
     const std::size_t colon = schedule.find(':');
     arguments = {"--pipeline-schedule", schedule.substr(0, colon)};
     if (colon != std::string::npos) {
@@ -72,37 +69,8 @@ Values plan_values(const SweepRow& cell) {
     }
   }
   const std::string& recompute = cell.text(Axis::recompute);
-  if (recompute != kDefault) arguments.insert(arguments.end(), {"--recompute", recompute});
+  if (recompute != kDefaultOption) arguments.insert(arguments.end(), {"--recompute", recompute});
   return parse_options(add_planning, arguments);
-}
-
-/// Returns what an axis has where the file does not name it; nothing where the file must.
-std::optional<Cell> usual_value(Axis axis) {
-  switch (axis) {
-    case Axis::nodes:
-    case Axis::seed:
-      return Cell(std::int64_t{1});
-    case Axis::iterations:
-      return Cell(std::int64_t{8});
-    case Axis::intra_node_bandwidth:
-    case Axis::inter_node_bandwidth:
-      return Cell(1.0);
-    case Axis::modalities:
-      return Cell(std::string(kAll));
-    case Axis::pipeline_schedule:
-    case Axis::recompute:
-      return Cell(std::string(kDefault));
-    case Axis::conditions:
-      return Cell(std::string(kNone));
-    case Axis::model:
-    case Axis::cluster:
-    case Axis::data:
-    case Axis::gbs:
-    case Axis::planner:
-    case Axis::scheduler:
-      break;
-  }
-  return std::nullopt;
 }
 
 std::int64_t most_of(Axis axis) {
@@ -128,7 +96,7 @@ Cell read_value(Axis axis, const JsonValue& value) {
 /// Fails as the cells with this value would.
 void check_name(Axis axis, const std::string& name) {
   SweepRow cell;
-  for (std::size_t i = 0; i < kAxes; ++i) cell.cells[i] = usual_value(static_cast<Axis>(i)).value_or(Cell());
+  for (std::size_t i = 0; i < kAxes; ++i) cell.cells[i] = sweep_columns()[i].usual;
   cell[axis] = name;
   switch (axis) {
     case Axis::model:
@@ -195,17 +163,24 @@ std::string_view name_of(Axis axis) {
   return sweep_columns()[index_of(axis)].column.key;
 }
 
+/// Returns the names of the axes that a file may leave out, or of the others.
+std::vector<std::string_view> axes_with_usual_value(bool has_one) {
+  std::vector<std::string_view> names;
+  for (const SweepColumn& c : std::span(sweep_columns()).first(kAxes)) {
+    if ((c.usual != Cell()) == has_one) names.push_back(c.column.key);
+  }
+  return names;
+}
+
 using AxisValues = std::array<std::vector<Cell>, kAxes>;
 
 AxisValues read_axes(const JsonValue& axes) {
-  axes.require_keys({"model", "cluster", "data", "gbs", "planner", "scheduler"},
-                    {"nodes", "intra_node_bandwidth", "inter_node_bandwidth", "modalities", "iterations",
-                     "seed", "pipeline_schedule", "recompute", "conditions"});
+  axes.require_keys(axes_with_usual_value(false), axes_with_usual_value(true));
   AxisValues values;
   for (std::size_t i = 0; i < kAxes; ++i) {
     const Axis axis = static_cast<Axis>(i);
     values[i] = axes.has(name_of(axis)) ? read_values(axis, axes.at(name_of(axis)))
-                                        : std::vector<Cell>{usual_value(axis).value()};
+                                        : std::vector<Cell>{sweep_columns()[i].usual};
   }
   for (const Cell& gbs : values[index_of(Axis::gbs)]) {
     for (const Cell& iterations : values[index_of(Axis::iterations)]) {
@@ -222,9 +197,9 @@ AxisValues read_axes(const JsonValue& axes) {
 using Exclusion = std::array<std::vector<Cell>, kAxes>;
 
 Exclusion read_exclusion(const JsonValue& rule, const AxisValues& axes) {
-  rule.require_keys({}, {"model", "cluster", "data", "gbs", "planner", "scheduler", "nodes",
-                         "intra_node_bandwidth", "inter_node_bandwidth", "modalities", "iterations", "seed",
-                         "pipeline_schedule", "recompute", "conditions"});
+  std::vector<std::string_view> keys = axes_with_usual_value(false);
+  for (const std::string_view key : axes_with_usual_value(true)) keys.push_back(key);
+  rule.require_keys({}, keys);
   Exclusion exclusion;
   bool any = false;
   for (std::size_t i = 0; i < kAxes; ++i) {
@@ -348,7 +323,7 @@ SearchOptions sweep_search_options(const SweepRow& cell) {
 
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model) {
   std::vector<std::string> arguments{"--data", "-"};  // required, and read elsewhere
-  if (cell.text(Axis::modalities) != kAll) {
+  if (cell.text(Axis::modalities) != kAllModalities) {
     arguments.insert(arguments.end(), {"--modalities", cell.text(Axis::modalities)});
   }
   return read_preprocess_options(parse_options([](Options& o) { add_data_options(o); }, arguments), model,
@@ -367,7 +342,7 @@ std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell) {
 WhatIf sweep_conditions(const SweepRow& cell) {
   const std::string& conditions = cell.text(Axis::conditions);
   const Values values = parse_options(
-      add_conditions, conditions == kNone ? std::vector<std::string>() : split_arguments(conditions));
+      add_conditions, conditions == kNoConditions ? std::vector<std::string>() : split_arguments(conditions));
   for (const char* own : {"repeat", "seed"}) {
     if (!values[own].defaulted()) {
       throw Error(ErrorKind::input, fmt::format("option '--{}': not in a sweep, which has axes "

@@ -1,4 +1,5 @@
-// A SweepSpec says what a sweep runs: a file of schema "dflop.sweep", version 1.
+// A SweepSpec says what a sweep runs, a file of schema "dflop.sweep", version 1; run_sweep() runs it. A cell
+// is what `dflop plan`, `dflop schedule` and `dflop simulate` give, one by one.
 #pragma once
 
 #include <functional>
@@ -47,5 +48,11 @@ std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell);
 
 /// Returns the conditions of `dflop simulate` that a cell stands for. @throws Error
 WhatIf sweep_conditions(const SweepRow& cell);
+
+/// Runs the groups on all cores. `done` gets each cell with its measures, from any thread, one at a time for
+/// each thread. A cell that cannot be run has status "failed" and the error as its reason; one without a
+/// plan, out of memory or whose run does not end is "infeasible".
+/// @throws what `done` throws, after which no more cells begin.
+void run_sweep(const std::vector<PlanGroup>& groups, const std::function<void(const SweepRow&)>& done);
 
 }  // namespace dflop

@@ -40,8 +40,6 @@ Database::Database(const std::string& file, Mode mode)
     refuse("cannot write: write-protected");
 }
 
-Database::~Database() = default;
-
 void Database::execute(const std::string& sql) {
   require(sqlite3_exec(handle_.get(), sql.c_str(), nullptr, nullptr, nullptr));
 }
@@ -106,19 +104,6 @@ Cell Statement::column(int index) const {
       const auto size = static_cast<std::size_t>(sqlite3_column_bytes(handle, index));
       return std::string(static_cast<const char*>(bytes), size);
   }
-}
-
-Transaction::~Transaction() {
-  if (!open_) return;
-  try {
-    database_.execute("ROLLBACK");
-  } catch (const Error&) {  // SQLite has rolled back already
-  }
-}
-
-void Transaction::commit() {
-  database_.execute("COMMIT");
-  open_ = false;
 }
 
 }  // namespace dflop

@@ -22,7 +22,6 @@ class Database {
   /// Opens a database: `write` makes a file that is not there. A write waits up to a minute for those of
   /// other processes.
   Database(const std::string& file, Mode mode);
-  ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
@@ -60,21 +59,6 @@ class Statement {
  private:
   Database& database_;
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> handle_;
-};
-
-/// A Transaction makes all writes until commit(), or none. It waits for transactions of other processes.
-class Transaction {
- public:
-  explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }
-  ~Transaction();
-  Transaction(const Transaction&) = delete;
-  Transaction& operator=(const Transaction&) = delete;
-
-  void commit();
-
- private:
-  Database& database_;
-  bool open_ = true;
 };
 
 }  // namespace dflop

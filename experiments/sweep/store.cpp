@@ -5,24 +5,20 @@
 #include <algorithm>
 #include <map>
 
+#include "core/names.hpp"
+
 namespace dflop {
+
+/// Kinds of cells are named by SQL's types.
+template <>
+inline constexpr NameTable<CellKind, 3> kNames<CellKind> = {
+    {{CellKind::text, "TEXT"}, {CellKind::whole, "INTEGER"}, {CellKind::real, "REAL"}}};
+
 namespace {
 
 constexpr std::int64_t kApplication = 0x64666c70;  // "dflp", in the file's header
 constexpr std::int64_t kVersion = 1;               // of the tables below
 constexpr const char* kProgram = "dflop";          // among the inputs
-
-std::string_view type_of(CellKind kind) {
-  switch (kind) {
-    case CellKind::text:
-      return "TEXT";
-    case CellKind::whole:
-      return "INTEGER";
-    case CellKind::real:
-      break;
-  }
-  return "REAL";
-}
 
 /// Lists "model, cluster, ..."
 std::string column_names() {
@@ -34,16 +30,12 @@ std::string column_names() {
 void make_tables(Database& database) {
   std::string columns;
   for (const SweepColumn& c : sweep_columns())
-    columns += fmt::format(", {} {}", c.column.key, type_of(c.kind));
+    columns += fmt::format(", {} {}", c.column.key, to_string(c.kind));
   database.execute(
       fmt::format("CREATE TABLE cells (key TEXT PRIMARY KEY{}) WITHOUT ROWID;CREATE TABLE inputs (name TEXT "
                   "PRIMARY KEY, fingerprint TEXT NOT NULL);CREATE TABLE specs (text TEXT PRIMARY KEY);PRAGMA "
                   "application_id = {};PRAGMA user_version = {};",
                   columns, kApplication, kVersion));
-}
-
-bool is_empty(Database& database) {
-  return database.number("SELECT count(*) FROM sqlite_master") == 0;
 }
 
 void require_sweep(Database& database) {
@@ -108,12 +100,13 @@ SweepStore::SweepStore(const std::string& file, const SweepSpec& spec)
     : database_(file, Database::Mode::write) {
   Inputs inputs = spec.inputs;
   inputs[kProgram] = DFLOP_VERSION;
-  Transaction transaction(database_);  // another process may be making the same file
-  if (is_empty(database_)) make_tables(database_);
+  // Another process may be making the same file. An error closes the database, which undoes all of this.
+  database_.execute("BEGIN IMMEDIATE");
+  if (database_.number("SELECT count(*) FROM sqlite_master") == 0) make_tables(database_);
   require_sweep(database_);
   require_same(database_, read_inputs(database_), inputs);
   add_spec(database_, spec, inputs);
-  transaction.commit();
+  database_.execute("COMMIT");
 }
 
 std::set<std::string> SweepStore::finished(bool with_failed) {

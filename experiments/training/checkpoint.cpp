@@ -113,14 +113,9 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor) {
   Checkpoint checkpoint;
-  checkpoint.model = run.model;
-  checkpoint.model_spec = run.model_spec;
+  static_cast<RunIdentity&>(checkpoint) = run;
   checkpoint.step = step;
-  checkpoint.seed = run.seed;
-  checkpoint.gbs = run.gbs;
   checkpoint.scheduler = scheduler;
-  checkpoint.data_file = run.data_file;
-  checkpoint.data_fingerprint = run.data_fingerprint;
   checkpoint.samples_drawn = step * run.gbs;
   checkpoint.plan = describe(plan);
   for (const auto& [kind, stored] : kKinds) {

@@ -6,22 +6,13 @@
 #include <string>
 
 #include "backend/run/live_executor.hpp"
+#include "core/checkpoint.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
 #include "traces/text/output_file.hpp"
 
 namespace dflop {
-
-/// A RunIdentity is what makes a run that run, whatever plan it has at the moment.
-struct RunIdentity {
-  std::string model;
-  std::string model_spec;  ///< its sizes
-  std::string data_file;
-  std::string data_fingerprint;  ///< of its samples
-  std::uint64_t seed = 0;
-  int gbs = 0;
-};
 
 /// Returns a fingerprint of all that makes batches: what samples are, in their order.
 std::string fingerprint(std::span<const Sample> samples);

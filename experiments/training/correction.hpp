@@ -13,7 +13,7 @@
 #include "costmodel/correction/adaptive.hpp"
 #include "costmodel/correction/corrected.hpp"
 #include "experiments/studies/study.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 
 namespace dflop {
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/error.hpp"
 #include "core/support/hash.hpp"
@@ -92,20 +91,17 @@ Batch drawn_samples(const TrainJob& job) {
 std::optional<Anomaly> read_slow_shapes(const Values& values) {
   const std::optional<std::string> text = read_text(values, "slow-shapes");
   if (!text) return std::nullopt;
+  const std::string form = fmt::format(
+      "FRACTION:LATENCY, a fraction of samples above 0 and at most 1 and a latency above 0 and at "
+      "most {}",
+      kMostLatency);
+  ValueText reader("slow-shapes", form, *text);
   Anomaly anomaly;
-  const char* const end = text->data() + text->size();
-  const auto [colon, first] = std::from_chars(text->data(), end, anomaly.fraction);
-  const bool two = first == std::errc() && colon != end && *colon == ':';
-  const auto [stop, second] = two ? std::from_chars(colon + 1, end, anomaly.latency)
-                                  : std::from_chars_result{end, std::errc::invalid_argument};
-  if (second != std::errc() || stop != end || !(anomaly.fraction > 0 && anomaly.fraction <= 1) ||
-      !(anomaly.latency > 0 && anomaly.latency <= kMostLatency)) {
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("option '--slow-shapes': expected FRACTION:LATENCY, a fraction of samples above 0 "
-                    "and at most 1 and a latency above 0 and at most {}, found '{}'",
-                    kMostLatency, *text));
-  }
+  anomaly.fraction = reader.number(0.0, 1.0);
+  reader.expect(":");
+  anomaly.latency = reader.number(0.0, kMostLatency);
+  reader.expect_end();
+  if (anomaly.fraction == 0 || anomaly.latency == 0) reader.fail();
   return anomaly;
 }
 
@@ -152,7 +148,7 @@ std::vector<std::pair<std::string, std::string>> train_agreement(const Values& v
                                                                  const TrainingOptions& options,
                                                                  const Plan& plan,
                                                                  const RunIdentity& identity) {
-  std::vector<std::pair<std::string, std::string>> all = {
+  return {
       {"version", DFLOP_VERSION},
       {"plan", fmt::format("{} ({:016x})", describe(plan), stable_hash(to_json(plan)))},
       {"model", identity.model_spec},
@@ -166,7 +162,6 @@ std::vector<std::pair<std::string, std::string>> train_agreement(const Values& v
       {"checkpoints",
        fmt::format("{} every {}{}", values.count("checkpoint"), values["every"].as<std::int64_t>(),
                    values["resume"].as<bool>() ? ", resumed" : "")}};
-  return all;
 }
 
 }  // namespace dflop

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/studies/batch_stream.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/training/checkpoint.hpp"

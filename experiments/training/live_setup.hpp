@@ -1,11 +1,14 @@
-// Live runs of a plan begin with this setup.
+// Live runs of a plan begin with this setup: the device, and the profile with which they are predicted.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/world.hpp"
 #include "core/plan.hpp"
+#include "core/program.hpp"
+#include "costmodel/profiled/profiled.hpp"
 #include "experiments/studies/options.hpp"
 #include "kernels/kernels.hpp"
 
@@ -48,5 +51,25 @@ void require_trainable(const Plan& plan, const ModelSpec& model, const std::stri
 
 /// Reads --foreign-profile, which belongs to --profile. @throws Error (usage)
 bool read_foreign_profile(const Values& values);
+
+/// Checks that a profile is of the device and model. `path` is the profile's place for errors. `elsewhere`:
+/// it may have been measured on another machine.
+/// @throws Error (input) for a profile of another device, processor, driver, precision or model.
+void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
+                      const World& world, DType dtype, bool elsewhere);
+
+/// The same is checked for live runs of a plan.
+/// @throws Error (input) as require_measured(), and for one without what the plan needs.
+void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
+                     const Plan& plan, const World& world, DType dtype, bool elsewhere);
+
+/// Reads a profile; nothing without a path. @throws Error (input) as require_profile()
+std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
+                                                               const ModelSpec& model, const Plan& plan,
+                                                               const World& world, DType dtype,
+                                                               bool elsewhere);
+
+/// Returns the part of the program's compute instructions that are larger than what was measured.
+double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program);
 
 }  // namespace dflop

@@ -1,18 +1,19 @@
-// The training loop takes batches, schedules and Programs as everywhere and runs them on a live device.
+// The training loop takes batches, schedules and Programs as everywhere and runs them on a live device. One
+// schedule serves all processes of a run: the leading one makes it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "backend/run/live_executor.hpp"
+#include "backend/world.hpp"
 #include "core/iteration/iteration.hpp"
+#include "core/program.hpp"
 #include "core/scheduler.hpp"
 #include "costmodel/profiled/profiled.hpp"
-#include "experiments/studies/batch_stream.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/training/correction.hpp"
 
@@ -72,7 +73,6 @@ class TrainingLoop {
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
 
   std::shared_ptr<const CostModel> scheduling_cost() const;
-  Seconds predict(const Iteration& iteration) const;
   std::vector<Nanoseconds> delays(const Iteration& iteration) const;
 
   const Plan& plan_;
@@ -84,5 +84,28 @@ class TrainingLoop {
   TrainingOptions options_;
   std::shared_ptr<TrainingCorrection> correction_;  ///< null: none
 };
+
+/// A SharedSource gives in all processes what `source` gives in the leading one: a scheduler with a time
+/// limit does not find the same twice. Events, bounds and times stay with the leading process.
+class SharedSource final : public AssignmentSource {
+ public:
+  /// Shares a source. `source` is null in all processes but the leading one. `batches` are the same in all,
+  /// and begin with that of iteration 0.
+  SharedSource(World& world, AssignmentSource* source, BatchStream batches)
+      : world_(world), source_(source), batches_(std::move(batches)) {}
+
+  std::optional<ScheduledBatch> next() override;
+
+ private:
+  World& world_;
+  AssignmentSource* source_;
+  BatchStream batches_;
+};
+
+/// Checks that processes have the same program. Each makes that of a schedule for itself, in floating point
+/// and from data of their own; one that came to another would wait for messages that nobody sends. All
+/// processes call it.
+/// @throws Error (input) in a process whose program is not the leading one's.
+void require_same_program(World& world, const Program& program);
 
 }  // namespace dflop

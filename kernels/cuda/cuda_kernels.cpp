@@ -1,4 +1,4 @@
-#include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/runtime.hpp"
 
 #include <algorithm>
 

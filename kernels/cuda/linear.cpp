@@ -1,17 +1,61 @@
 // cuBLASLt counts columns first: to it a row-major [rows, columns] is its transpose. So instead of
 // result = left * right it computes result^T = right^T * left^T from the same memory; this file says
 // everything in rows and swaps the two operands in one place, Library::multiply().
+#include <cublasLt.h>
+
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <type_traits>
 
+#include "core/error.hpp"
+#include "core/support/shared_library.hpp"
 #include "core/units.hpp"
-#include "kernels/cuda/cublas_lt.hpp"
+#include "kernels/cuda/runtime.hpp"
 #include "kernels/cuda/themes.hpp"
 
 namespace dflop::cuda {
 namespace {
+
+/// A CublasLt has the functions of cuBLASLt that are used, as it documents them. The library has 540 MB and
+/// takes a tenth of a second to load, so it is loaded by the first who multiplies on a GPU.
+struct CublasLt : FunctionTable {
+  decltype(&cublasLtCreate) create = function("cublasLtCreate");
+  decltype(&cublasLtDestroy) destroy = function("cublasLtDestroy");
+  decltype(&cublasLtMatmulDescCreate) create_product = function("cublasLtMatmulDescCreate");
+  decltype(&cublasLtMatmulDescDestroy) destroy_product = function("cublasLtMatmulDescDestroy");
+  decltype(&cublasLtMatmulDescSetAttribute) set_product = function("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatrixLayoutCreate) create_layout = function("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = function("cublasLtMatrixLayoutDestroy");
+  decltype(&cublasLtMatmulPreferenceCreate) create_preference = function("cublasLtMatmulPreferenceCreate");
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = function("cublasLtMatmulPreferenceDestroy");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference =
+      function("cublasLtMatmulPreferenceSetAttribute");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithms = function("cublasLtMatmulAlgoGetHeuristic");
+  decltype(&cublasLtMatmul) multiply = function("cublasLtMatmul");
+  decltype(&cublasLtGetStatusString) status_text = function("cublasLtGetStatusString");
+
+  /// Loads the library. @throws Error (no_device) that says where it was looked for.
+  CublasLt()
+      : FunctionTable(SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+                                    cuda_folders(), "matrix products on a GPU (cuBLASLt)")) {}
+};
+
+/// Loads the library at the first call; later calls give the same functions.
+const CublasLt& cublas_lt() {
+  static const CublasLt functions;
+  return functions;
+}
+
+/// Checks a call of the library.
+/// @throws Error (internal) "<what>: <the library's reason>" where status is not success.
+void check_lt(cublasStatus_t status, const std::string& what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(ErrorKind::internal, what + ": cuBLASLt says " + cublas_lt().status_text(status));
+}
 
 /// An Operand is a row-major matrix [rows, columns], taken as it is or transposed.
 struct Operand {
@@ -80,33 +124,21 @@ Key key_of(const Request& request) {
 
 /// A Descriptor is one of the library's, given back with the object.
 template <typename Handle>
-class Descriptor {
- public:
-  using Destroy = cublasStatus_t (*)(Handle);
-  explicit Descriptor(Destroy destroy) : destroy_(destroy) {}
-  ~Descriptor() {
-    if (handle != nullptr) destroy_(handle);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  Handle handle = nullptr;
-
- private:
-  Destroy destroy_;
-};
+using Descriptor = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 
 /// A Description describes one product to the library.
 struct Description {
   const CublasLt& lt = cublas_lt();
-  Descriptor<cublasLtMatmulDesc_t> product{lt.destroy_product};
-  Descriptor<cublasLtMatrixLayout_t> first{lt.destroy_layout};
-  Descriptor<cublasLtMatrixLayout_t> second{lt.destroy_layout};
-  Descriptor<cublasLtMatrixLayout_t> result{lt.destroy_layout};
+  Descriptor<cublasLtMatmulDesc_t> product{nullptr, lt.destroy_product};
+  Descriptor<cublasLtMatrixLayout_t> first{nullptr, lt.destroy_layout};
+  Descriptor<cublasLtMatrixLayout_t> second{nullptr, lt.destroy_layout};
+  Descriptor<cublasLtMatrixLayout_t> result{nullptr, lt.destroy_layout};
 
   Description(const Request& request, cudaDataType_t type, int multiprocessors) {
     const char* what = request.operation;
-    check_lt(lt.create_product(&product.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), what);
+    cublasLtMatmulDesc_t made = nullptr;
+    check_lt(lt.create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), what);
+    product.reset(made);
     set(CUBLASLT_MATMUL_DESC_TRANSA, operation_of(request.right), what);
     set(CUBLASLT_MATMUL_DESC_TRANSB, operation_of(request.left), what);
     if (request.bias != nullptr) {
@@ -127,12 +159,14 @@ struct Description {
   }
   template <typename Value>
   void set(cublasLtMatmulDescAttributes_t attribute, Value value, const char* what) {
-    check_lt(lt.set_product(product.handle, attribute, &value, sizeof value), what);
+    check_lt(lt.set_product(product.get(), attribute, &value, sizeof value), what);
   }
   void make_layout(Descriptor<cublasLtMatrixLayout_t>& layout, cudaDataType_t type, std::int64_t rows,
                    std::int64_t columns, const char* what) {
     const auto height = static_cast<std::uint64_t>(columns);  // the library's rows
-    check_lt(lt.create_layout(&layout.handle, type, height, static_cast<std::uint64_t>(rows), columns), what);
+    cublasLtMatrixLayout_t made = nullptr;
+    check_lt(lt.create_layout(&made, type, height, static_cast<std::uint64_t>(rows), columns), what);
+    layout.reset(made);
   }
 };
 
@@ -170,11 +204,12 @@ class Linear {
   /// mistakes of this file, which plain products would hide at a hundredth of the speed.
   std::optional<cublasLtMatmulAlgo_t> find(const Request& request) {
     const Description description(request, type(), multiprocessors_);
-    Descriptor<cublasLtMatmulPreference_t> preference(lt_.destroy_preference);
     const char* what = request.operation;
-    check_lt(lt_.create_preference(&preference.handle), what);
+    cublasLtMatmulPreference_t made = nullptr;
+    check_lt(lt_.create_preference(&made), what);
+    const Descriptor<cublasLtMatmulPreference_t> preference(made, lt_.destroy_preference);
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-      check_lt(lt_.set_preference(preference.handle, attribute, &value, sizeof value), what);
+      check_lt(lt_.set_preference(preference.get(), attribute, &value, sizeof value), what);
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes_});
     // Parts of a product that are added up are f32, not of the result's type.
@@ -189,8 +224,8 @@ class Linear {
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
     const cublasStatus_t status = lt_.find_algorithms(
-        handle_, description.product.handle, description.first.handle, description.second.handle,
-        description.result.handle, description.result.handle, preference.handle, 1, &found, &count);
+        handle_, description.product.get(), description.first.get(), description.second.get(),
+        description.result.get(), description.result.get(), preference.get(), 1, &found, &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
     check_lt(status, what);
     if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
@@ -215,9 +250,9 @@ class Linear {
     const float one = 1.0f;
     const float kept = request.add_to_sums ? 1.0f : 0.0f;
     const cublasStatus_t status =
-        lt_.multiply(handle_, description.product.handle, &one, request.right.data, description.first.handle,
-                     request.left.data, description.second.handle, &kept, request.result,
-                     description.result.handle, request.result, description.result.handle, &*place->second,
+        lt_.multiply(handle_, description.product.get(), &one, request.right.data, description.first.get(),
+                     request.left.data, description.second.get(), &kept, request.result,
+                     description.result.get(), request.result, description.result.get(), &*place->second,
                      workspace_.data(), workspace_bytes_, target_.stream);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;  // which the choice did not foresee
     if (status == CUBLAS_STATUS_INVALID_VALUE && key != key_of(request)) return false;  // so of other sizes

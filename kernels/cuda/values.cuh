@@ -105,13 +105,9 @@ template <int width, typename F>
 void each_value(const CudaTarget& target, const char* operation, std::int64_t size, bool aligned, F f) {
   if (size == 0) return;
   constexpr unsigned kThreads = 256;
-  if (aligned) {
-    const unsigned blocks = grid_size(operation, pieces(size, std::int64_t{kThreads} * width));
-    launch(target, operation, each_value_kernel<width, F>, blocks, kThreads, 0, size, f);
-  } else {
-    const unsigned blocks = grid_size(operation, pieces(size, kThreads));
-    launch(target, operation, each_value_kernel<1, F>, blocks, kThreads, 0, size, f);
-  }
+  const auto kernel = aligned ? each_value_kernel<width, F> : each_value_kernel<1, F>;
+  const unsigned blocks = grid_size(operation, pieces(size, std::int64_t{kThreads} * (aligned ? width : 1)));
+  launch(target, operation, kernel, blocks, kThreads, 0, size, f);
 }
 
 }  // namespace dflop::cuda

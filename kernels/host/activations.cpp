@@ -1,6 +1,5 @@
 // Both are x * sigmoid(something): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), of which the right side loses no
 // digits where x is far below zero and runs in vectors for either precision.
-#include <cmath>
 #include <numbers>
 
 #include "kernels/host/matrix.hpp"

@@ -1,8 +1,17 @@
-// Eigen sees the matrices of kernels/matrix.hpp through these functions. Only the host's operations include
-// this.
+// The host's operations are compiled twice from the same files, for every x86-64 and for AVX2 with fused
+// multiply-add, which is three times as fast; make_host_kernels() chooses. Eigen is renamed in the second,
+// and all functions are in another namespace, for a linker keeps one of the functions that have one name.
+//
+// Eigen sees the matrices of kernels/operation.hpp through the functions here. Only the host's operations
+// include this.
 #pragma once
 
-#include "kernels/host/target.hpp"  // renames Eigen, so it comes first
+#ifdef DFLOP_HOST_AVX2
+#define DFLOP_HOST_TARGET avx2
+#define Eigen EigenAvx2
+#else
+#define DFLOP_HOST_TARGET portable
+#endif
 
 #define EIGEN_DONT_PARALLELIZE  // a rank computes in its own thread only, whatever flags this is built with
 #include <Eigen/Core>
@@ -12,6 +21,15 @@
 #include "kernels/kernels.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
+
+// Each sets the functions of one theme, in the file of its name, for the kernels' precision: f32 or f64.
+void set_linear(Kernels& kernels);
+void set_norms(Kernels& kernels);
+void set_activations(Kernels& kernels);
+void set_attention(Kernels& kernels);
+void set_rows(Kernels& kernels);
+void set_loss(Kernels& kernels);
+void set_elementwise(Kernels& kernels);
 
 using Eigen::Index;
 

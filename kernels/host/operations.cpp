@@ -1,6 +1,40 @@
-#include "kernels/host/target.hpp"
+// This file has the linear layers, and sets the operations of all themes.
+#include "kernels/host/matrix.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
+namespace {
+
+template <typename T>
+void linear(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
+  auto out = view<T>(y);
+  out.noalias() = view<T>(x) * view<T>(weight).transpose();
+  if (bias.columns > 0) out.rowwise() += view<T>(bias).row(0);
+}
+
+template <typename T>
+void linear_backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
+  view<T>(dx).noalias() = view<T>(dy) * view<T>(weight);
+}
+
+template <typename T>
+void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
+  const auto gradient = view<T>(dy);
+  view<T>(dweight).noalias() += gradient.transpose() * view<T>(x);
+  if (dbias.columns == 0) return;
+  auto sum = view<T>(dbias).row(0);
+  for (Index row = 0; row < gradient.rows(); ++row) sum += gradient.row(row);
+}
+
+}  // namespace
+
+void set_linear(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.linear.set<linear<T>>();
+    kernels.linear_backward_input.set<linear_backward_input<T>>();
+    kernels.linear_backward_weight.set<linear_backward_weight<T>>();
+  });
+}
 
 /// Sets all operations, for the kernels' precision: f32 or f64.
 void set_operations(Kernels& kernels) {

@@ -1,10 +1,10 @@
 #include "sim/analysis/critical_path.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <unordered_map>
 
@@ -20,10 +20,7 @@ constexpr std::int64_t kNone = -1;
 /// as every span is checked.
 void require(bool holds, std::string_view what, std::int64_t number = 0) {
   if (holds) return;
-  std::string text = "critical path: " + std::string(what);
-  const std::size_t place = text.find("{}");
-  if (place != std::string::npos) text.replace(place, 2, std::to_string(number));
-  throw Error(ErrorKind::internal, text);
+  throw Error(ErrorKind::internal, fmt::format("critical path: {}", fmt::format(fmt::runtime(what), number)));
 }
 
 /// PathWalk walks back from the end of the run. It stands in `group_` at `time_`, the end of the instruction
@@ -278,11 +275,6 @@ class PathWalk {
 };
 
 }  // namespace
-
-std::string_view to_string(PathLinkKind kind) {
-  constexpr std::array<std::string_view, 4> names = {"compute", "message", "collective", "pause"};
-  return names[static_cast<std::size_t>(kind)];
-}
 
 std::vector<PathLink> critical_path(const Program& program, const ProgramCosts& costs,
                                     const Timeline& timeline, const Conditions& conditions) {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "core/cost_model.hpp"
+#include "core/names.hpp"
 #include "core/program.hpp"
 #include "core/timeline.hpp"
 #include "sim/conditions.hpp"
@@ -19,7 +19,11 @@ enum class PathLinkKind : std::uint8_t {
   pause,       ///< of a group that had compute to do
 };
 
-std::string_view to_string(PathLinkKind kind);
+template <>
+inline constexpr NameTable<PathLinkKind, 4> kNames<PathLinkKind> = {{{PathLinkKind::compute, "compute"},
+                                                                     {PathLinkKind::message, "message"},
+                                                                     {PathLinkKind::collective, "collective"},
+                                                                     {PathLinkKind::pause, "pause"}}};
 
 /// A PathLink is one link of the critical path. Each begins at the instant and in the group where the one
 /// before it ends.

@@ -1,5 +1,5 @@
 // The global batches of a run.
-#include "experiments/studies/batch_stream.hpp"
+#include "experiments/studies/study.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "costmodel/analytic/analytic.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/calibration.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 #include "tests/cli/run.hpp"
 #include "traces/files/timeline.hpp"
 

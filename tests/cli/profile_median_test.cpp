@@ -1,5 +1,5 @@
 // One profile from several.
-#include "experiments/fidelity/measuring.hpp"
+#include "experiments/fidelity/study.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Schedules that one process makes for all, with a thread for each process.
-#include "experiments/training/shared_source.hpp"
+#include "experiments/training/loop.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "core/program/lowering.hpp"
 #include "experiments/studies/correction_study.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {

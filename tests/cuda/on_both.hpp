@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/runtime.hpp"
 #include "tests/kernels/values.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/perturbation.hpp"
+#include "sim/conditions.hpp"
 
 #include <gtest/gtest.h>
 

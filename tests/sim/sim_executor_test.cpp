@@ -1,4 +1,3 @@
-#include "sim/sim_executor.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The simulator, put to the suite that every executor must pass.
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 #include "tests/backend/contract/executor.hpp"
 
 namespace dflop::testing {

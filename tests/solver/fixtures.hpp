@@ -6,7 +6,7 @@
 
 #include "core/iteration/planner.hpp"
 #include "core/support/random.hpp"
-#include "sim/sim_executor.hpp"
+#include "sim/engine.hpp"
 #include "solver/bins.hpp"
 
 namespace dflop::testing {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/support/random.hpp"
-#include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace dflop {

@@ -1,9 +1,10 @@
-#include "sim/perturbation.hpp"
+#include "sim/conditions.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <sstream>
 
 #include "core/error.hpp"
 
@@ -13,13 +14,10 @@ namespace {
 /// Returns duration * factor. @throws Error (usage): factors that are each allowed may be too much together.
 Nanoseconds times(Nanoseconds duration, double factor) {
   const Seconds changed = Seconds(duration) * factor;
-  if (!(changed <= kLongestRun)) {
-    std::ostringstream message;  // std::to_string would write 1e300 s in full
-    message << "conditions: expected operations of at most " << kLongestRun.count() << " s, found one of "
-            << changed.count() << " s";
-    throw Error(ErrorKind::usage, message.str());
-  }
-  return to_nanoseconds(changed);
+  if (changed <= kLongestRun) return to_nanoseconds(changed);
+  throw Error(ErrorKind::usage,
+              fmt::format("conditions: expected operations of at most {:g} s, found one of {:g} s",
+                          kLongestRun.count(), changed.count()));
 }
 
 /// Returns one of the two values that Box and Muller 1958 draw at a time.
