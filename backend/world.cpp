@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/support/batch_thread.hpp"
+#include "core/support/core_gate.hpp"
 
 namespace dflop {
 namespace {

@@ -45,7 +45,7 @@ struct GpuSpec {
 };
 
 /// A CollectiveAlgorithm says how gradient reductions over several nodes go;
-/// costmodel/analytic/collectives.hpp has the formulas.
+/// costmodel/analytic/communication.hpp has the formulas.
 enum class CollectiveAlgorithm : std::uint8_t { hierarchical, ring, tree, fastest };
 
 template <>

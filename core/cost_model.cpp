@@ -1,6 +1,10 @@
 #include "core/cost_model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "core/error.hpp"
 
 namespace dflop {
 namespace {
@@ -8,8 +12,8 @@ namespace {
 /// Returns the stages that a group runs, each once.
 std::vector<std::int32_t> stages_of(const Program& program, const Group& group) {
   std::vector<std::int32_t> stages = {group.stage};
-  for (std::int64_t i = group.begin; i < group.end; ++i) {
-    const std::int32_t stage = program.instructions[i].stage;
+  for (const Instruction& instruction : program.list(group)) {
+    const std::int32_t stage = instruction.stage;
     if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
   }
   return stages;
@@ -17,16 +21,12 @@ std::vector<std::int32_t> stages_of(const Program& program, const Group& group) 
 
 }  // namespace
 
-std::optional<Seconds> CostModel::convex_floor(Op, const Stage&, const Work&) const {
-  return std::nullopt;
-}
-
-Seconds CostModel::sample_excess(Op, const Stage&, const Sample&) const {
-  return Seconds(0);
-}
-
-Bytes CostModel::split_activation(const Stage& stage, const Work& work) const {
-  return activation(stage, work);
+Seconds PassTimes::of(Op op) const {
+  if (op == Op::forward) return forward;
+  if (op == Op::backward) return backward_input + backward_weight;
+  if (op == Op::backward_input) return backward_input;
+  if (op == Op::backward_weight) return backward_weight;
+  throw Error(ErrorKind::internal, fmt::format("expected a compute op, found {}", to_string(op)));
 }
 
 Bytes CostModel::activation_of(Op op, const Stage& stage, const Work& work) const {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/model_state.hpp"
+#include "core/model.hpp"
 #include "core/program.hpp"
 
 namespace dflop {
@@ -35,6 +35,24 @@ struct PricedProgram {
   ProgramCosts costs = {};
 };
 
+/// PassTimes are the durations of the passes of a layer or stage.
+struct PassTimes {
+  Seconds forward{0};
+  Seconds backward_input{0};
+  Seconds backward_weight{0};
+
+  PassTimes& operator+=(const PassTimes& other) {
+    forward += other.forward;
+    backward_input += other.backward_input;
+    backward_weight += other.backward_weight;
+    return *this;
+  }
+
+  /// Returns the duration of a compute op; a backward takes as long as its two parts.
+  /// @throws Error (internal) for an op that is not compute
+  Seconds of(Op op) const;
+};
+
 struct Iteration;
 
 class CostModel {
@@ -48,12 +66,12 @@ class CostModel {
   /// Returns a time that compute() is never below and that, as a function of the work's counts, is convex and
   /// does not fall, as long as each module's work is either always or never empty. Bounds on what any
   /// assignment or plan can reach rest on it. None where the model knows no such function.
-  virtual std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const;
+  virtual std::optional<Seconds> convex_floor(Op, const Stage&, const Work&) const { return std::nullopt; }
 
   /// Returns by how much one sample lengthens compute() of the microbatch that it is in, beyond its share of
   /// the work: the sums of a Work do not show which shapes are in them. Negative where it takes less. Of an
   /// encoder apart, the sum over the dp ranks that share the sample. Zero for models that see sums alone.
-  virtual Seconds sample_excess(Op op, const Stage& stage, const Sample& sample) const;
+  virtual Seconds sample_excess(Op, const Stage&, const Sample&) const { return Seconds(0); }
 
   /// Returns the time from send to arrival of a message between two groups, with nothing else on the links.
   virtual Seconds message(const Message& message, const Program& program) const = 0;
@@ -75,7 +93,9 @@ class CostModel {
   /// Without recomputation, the default, as much as activation(), as gradients take the place of what they
   /// are the gradients of (Qi et al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that
   /// of B).
-  virtual Bytes split_activation(const Stage& stage, const Work& work) const;
+  virtual Bytes split_activation(const Stage& stage, const Work& work) const {
+    return activation(stage, work);
+  }
 
   /// Returns ProgramCosts::activation of a compute instruction: what it takes, or as a backward or
   /// backward_weight frees.

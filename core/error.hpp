@@ -32,26 +32,24 @@ class Error : public std::runtime_error {
   const std::string& context() const { return context_; }
 
   /// Returns the process exit code of docs/cli.md.
-  int exit_code() const;
+  int exit_code() const {
+    switch (kind_) {
+      case ErrorKind::usage:
+      case ErrorKind::input:
+      case ErrorKind::output:
+        return 2;
+      case ErrorKind::no_device:
+        return 4;
+      case ErrorKind::internal:
+        break;
+    }
+    return 1;
+  }
 
  private:
   ErrorKind kind_;
   std::string message_;
   std::string context_;
 };
-
-inline int Error::exit_code() const {
-  switch (kind_) {
-    case ErrorKind::usage:
-    case ErrorKind::input:
-    case ErrorKind::output:
-      return 2;
-    case ErrorKind::no_device:
-      return 4;
-    case ErrorKind::internal:
-      break;
-  }
-  return 1;
-}
 
 }  // namespace dflop

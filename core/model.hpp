@@ -1,4 +1,5 @@
-// A ModelSpec has the widths and layers of a modality encoder, its connector and an LLM.
+// A ModelSpec has the widths and layers of a modality encoder, its connector and an LLM, and a ModelState the
+// memory that training it holds all the time.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,10 @@ struct TransformerSpec {
 
   /// Returns the matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases
   /// and norms (below 0.1 %) are left out.
-  std::int64_t layer_parameters(int tp) const;
+  std::int64_t layer_parameters(int tp) const {
+    const std::int64_t attention_width = (heads_per_rank(tp) + kv_heads_per_rank(tp)) * head_dim;
+    return hidden * (2 * attention_width + (gated_mlp ? 3 : 2) * ffn_per_rank(tp));
+  }
   /// Returns the embedding parameters on one tp rank; a vocabulary head of its own has as many.
   std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
 
@@ -60,7 +64,13 @@ struct ConnectorSpec {
   int merge = 1;
 
   /// Returns the parameters on one tp rank: the matrices are split alternately by column and by row.
-  std::int64_t parameters(int tp) const;
+  std::int64_t parameters(int tp) const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 1; i < widths.size(); ++i) {
+      sum += round_up(std::int64_t{widths[i - 1]} * widths[i], tp) / tp;
+    }
+    return sum;
+  }
 
   bool operator==(const ConnectorSpec&) const = default;
 };
@@ -74,6 +84,22 @@ struct ModelSpec {
   TransformerSpec llm;
 
   bool operator==(const ModelSpec&) const = default;
+};
+
+/// A ModelState has the bytes that one rank holds all the time.
+struct ModelState {
+  Bytes parameters;
+  Bytes gradients;
+  Bytes optimizer;
+
+  Bytes total() const { return parameters + gradients + optimizer; }
+  ModelState& operator+=(const ModelState& other) {
+    parameters += other.parameters;
+    gradients += other.gradients;
+    optimizer += other.optimizer;
+    return *this;
+  }
+  bool operator==(const ModelState&) const = default;
 };
 
 }  // namespace dflop

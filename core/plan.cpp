@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -25,34 +25,33 @@ class PlanCheck {
     if (plan_.layout == Layout::colocated) check_colocated();
     check_placement();
     if (plan_.gbs < std::int64_t{plan_.microbatches} * plan_.llm.dp) {
-      refuse("gbs", "a global batch of " + std::to_string(plan_.gbs) + " samples cannot fill dp " +
-                        std::to_string(plan_.llm.dp) + " x " + std::to_string(plan_.microbatches) +
-                        " microbatches");
+      refuse("gbs", "a global batch of {} samples cannot fill dp {} x {} microbatches", plan_.gbs,
+             plan_.llm.dp, plan_.microbatches);
     }
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
-    throw Error(ErrorKind::input, message, where_ + ": key '" + key + "'");
+  template <typename... Values>
+  [[noreturn]] void refuse(const std::string& key, fmt::format_string<Values...> message,
+                           Values&&... values) const {
+    refuse_input(where_ + ": key '" + key + "'", message, std::forward<Values>(values)...);
   }
 
   void require_positive(const std::string& key, int value) const {
-    if (value < 1) refuse(key, "expected at least 1, found " + std::to_string(value));
+    if (value < 1) refuse(key, "expected at least 1, found {}", value);
   }
 
   /// Checks which order goes with which layout and chunks.
   void check_schedule() const {
-    const std::string schedule(to_string(plan_.order));
     const OrderTraits& order = traits(plan_.order);
     if (!fits(order, plan_.layout)) {
       const auto colocated = orders_where([](const OrderTraits& o) { return fits(o, Layout::colocated); });
-      refuse("schedule", listed(names_of(colocated)) + " is for a colocated plan and no other, found " +
-                             schedule + " for a " + std::string(to_string(plan_.layout)) + " one");
+      refuse("schedule", "{} is for a colocated plan and no other, found {} for a {} one",
+             listed(names_of(colocated)), order.name, to_string(plan_.layout));
     }
     require_positive("chunks", plan_.chunks);
     if (!order.takes_chunks(plan_.chunks)) {
-      refuse("chunks", "expected " + std::to_string(order.chunks) + " for " + schedule + ", found " +
-                           std::to_string(plan_.chunks));
+      refuse("chunks", "expected {} for {}, found {}", order.chunks, order.name, plan_.chunks);
     }
   }
 
@@ -61,15 +60,12 @@ class PlanCheck {
     require_positive(name + ".pp", module.pp);
     require_positive(name + ".dp", module.dp);
     if (module.tp > cluster_.gpus_per_node) {
-      refuse(name + ".tp", "tensor parallelism stays inside a node of " +
-                               std::to_string(cluster_.gpus_per_node) + " GPUs, found " +
-                               std::to_string(module.tp));
+      refuse(name + ".tp", "tensor parallelism stays inside a node of {} GPUs, found {}",
+             cluster_.gpus_per_node, module.tp);
     }
     // This also keeps products of a hostile file's sizes inside 64 bits.
     for (const auto& [key, value] : {std::pair{".pp", module.pp}, std::pair{".dp", module.dp}}) {
-      if (value > cluster_.gpus()) {
-        refuse(name + key, "expected at most " + cluster_size() + ", found " + std::to_string(value));
-      }
+      if (value > cluster_.gpus()) refuse(name + key, "expected at most {}, found {}", cluster_size(), value);
     }
     check_layers(name + ".layers", module, model_layers, chunked ? plan_.chunks : 1);
   }
@@ -77,21 +73,14 @@ class PlanCheck {
   void check_layers(const std::string& key, const ModulePlan& module, int model_layers, int chunks) const {
     const std::int64_t stages = std::int64_t{module.pp} * chunks;
     if (static_cast<std::int64_t>(module.layers.size()) != stages) {
-      refuse(key, "expected one entry for each of " + std::to_string(stages) + " stages, found " +
-                      std::to_string(module.layers.size()));
+      refuse(key, "expected one entry for each of {} stages, found {}", stages, module.layers.size());
     }
     const int smallest = plan_.layout == Layout::uniform ? 0 : 1;
     for (const int layers : module.layers) {
-      if (layers < smallest) {
-        refuse(key, "expected at least " + std::to_string(smallest) + " in each stage, found " +
-                        std::to_string(layers));
-      }
+      if (layers < smallest) refuse(key, "expected at least {} in each stage, found {}", smallest, layers);
     }
     const std::int64_t sum = std::accumulate(module.layers.begin(), module.layers.end(), std::int64_t{0});
-    if (sum != model_layers) {
-      refuse(key,
-             "expected a sum of " + std::to_string(model_layers) + " layers, found " + std::to_string(sum));
-    }
+    if (sum != model_layers) refuse(key, "expected a sum of {} layers, found {}", model_layers, sum);
   }
 
   void check_uniform() const {
@@ -102,21 +91,19 @@ class PlanCheck {
     bool llm_begun = false;
     for (int stage = 0; stage < plan_.llm.pp * plan_.chunks; ++stage) {
       if (plan_.encoder.layers[stage] + plan_.llm.layers[stage] == 0) {
-        refuse("llm.layers", "stage " + std::to_string(stage) + " has no layers");
+        refuse("llm.layers", "stage {} has no layers", stage);
       }
       if (llm_begun && plan_.encoder.layers[stage] > 0) {
-        refuse("encoder.layers",
-               "encoder layers come before LLM layers, found some in stage " + std::to_string(stage));
+        refuse("encoder.layers", "encoder layers come before LLM layers, found some in stage {}", stage);
       }
       llm_begun = llm_begun || plan_.llm.layers[stage] > 0;
     }
   }
 
   void check_colocated() const {
-    const auto require = [&](const std::string& key, const std::string& what, int expected, int found) {
+    const auto require = [&](const std::string& key, std::string_view what, int expected, int found) {
       if (found == expected) return;
-      refuse(key, "expected " + what + ", which is " + std::to_string(expected) +
-                      ", in a colocated plan, found " + std::to_string(found));
+      refuse(key, "expected {}, which is {}, in a colocated plan, found {}", what, expected, found);
     };
     require("encoder.tp", "the tp of llm", plan_.llm.tp, plan_.encoder.tp);
     require("encoder.pp", "one stage", 1, plan_.encoder.pp);
@@ -125,17 +112,16 @@ class PlanCheck {
 
   void check_order() const {
     if (!traits(plan_.order).in_rounds || plan_.microbatches % plan_.llm.pp == 0) return;
-    refuse("microbatches", "expected a multiple of llm.pp " + std::to_string(plan_.llm.pp) + " for " +
-                               std::string(to_string(plan_.order)) + ", found " +
-                               std::to_string(plan_.microbatches));
+    refuse("microbatches", "expected a multiple of llm.pp {} for {}, found {}", plan_.llm.pp,
+           to_string(plan_.order), plan_.microbatches);
   }
 
   /// Checks the count of ranks. A module that is too large alone is to blame; else both do not fit together.
   void check_ranks() const {
     const auto ranks = [](const ModulePlan& m) { return std::int64_t{m.tp} * m.pp * m.dp; };
-    const auto check = [&](const std::string& key, const std::string& who, std::int64_t needed) {
+    const auto check = [&](const std::string& key, std::string_view who, std::int64_t needed) {
       if (needed <= cluster_.gpus()) return;
-      refuse(key, who + std::to_string(needed) + " GPUs, expected at most " + cluster_size());
+      refuse(key, "{}{} GPUs, expected at most {}", who, needed, cluster_size());
     };
     check("llm", "needs ", ranks(plan_.llm));
     if (plan_.layout != Layout::disaggregated) return;
@@ -153,13 +139,13 @@ class PlanCheck {
       const int last = ranks[group] + (is_encoder ? plan_.encoder : plan_.llm).tp - 1;
       if (cluster_.node_of(ranks[group]) == cluster_.node_of(last)) continue;
       refuse(is_encoder ? "encoder.tp" : "llm.tp",
-             "the tp group of ranks " + std::to_string(ranks[group]) + " to " + std::to_string(last) +
-                 " lies on two nodes of " + std::to_string(cluster_.gpus_per_node) + " GPUs");
+             "the tp group of ranks {} to {} lies on two nodes of {} GPUs", ranks[group], last,
+             cluster_.gpus_per_node);
     }
   }
 
   std::string cluster_size() const {
-    return "the " + std::to_string(cluster_.gpus()) + " GPUs of cluster '" + cluster_.name + "'";
+    return fmt::format("the {} GPUs of cluster '{}'", cluster_.gpus(), cluster_.name);
   }
 
   const Plan& plan_;
@@ -218,39 +204,33 @@ void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& clust
 }
 
 std::string describe(const Plan& plan) {
-  const auto shape = [](const ModulePlan& m) {
-    return "tp" + std::to_string(m.tp) + " pp" + std::to_string(m.pp) + " dp" + std::to_string(m.dp);
-  };
-  std::string tail = " mb" + std::to_string(plan.microbatches);
-  if (!traits(plan.order).is_usual) tail += " " + std::string(to_string(plan.order));
-  if (plan.chunks > 1) tail += " x" + std::to_string(plan.chunks);
-  if (plan.placement != RankOrder::stage_major) tail += " " + std::string(to_string(plan.placement));
+  const auto shape = [](const ModulePlan& m) { return fmt::format("tp{} pp{} dp{}", m.tp, m.pp, m.dp); };
+  std::string tail = fmt::format(" mb{}", plan.microbatches);
+  if (!traits(plan.order).is_usual) tail += fmt::format(" {}", to_string(plan.order));
+  if (plan.chunks > 1) tail += fmt::format(" x{}", plan.chunks);
+  if (plan.placement != RankOrder::stage_major) tail += fmt::format(" {}", to_string(plan.placement));
   if (plan.layout != Layout::disaggregated) return shape(plan.llm) + tail;
   return "E " + shape(plan.encoder) + " | L " + shape(plan.llm) + tail;
 }
 
 void validate(const Assignment& assignment, const Plan& plan, std::size_t samples, const std::string& where) {
-  const auto refuse = [&](const std::string& message) { throw Error(ErrorKind::input, message, where); };
   if (assignment.microbatches != plan.microbatches || assignment.dp != plan.llm.dp) {
-    refuse("expected " + std::to_string(plan.microbatches) + " microbatches x dp " +
-           std::to_string(plan.llm.dp) + ", found " + std::to_string(assignment.microbatches) + " x " +
-           std::to_string(assignment.dp));
+    refuse_input(where, "expected {} microbatches x dp {}, found {} x {}", plan.microbatches, plan.llm.dp,
+                 assignment.microbatches, assignment.dp);
   }
   if (assignment.bin.size() != samples) {
-    refuse("expected a bin for each of " + std::to_string(samples) + " samples, found " +
-           std::to_string(assignment.bin.size()));
+    refuse_input(where, "expected a bin for each of {} samples, found {}", samples, assignment.bin.size());
   }
   std::vector<bool> filled(plan.bins(), false);
   for (std::size_t i = 0; i < samples; ++i) {
     const std::int32_t bin = assignment.bin[i];
     if (bin < 0 || bin >= plan.bins()) {
-      refuse("sample " + std::to_string(i) + ": expected a bin from 0 to " + std::to_string(plan.bins() - 1) +
-             ", found " + std::to_string(bin));
+      refuse_input(where, "sample {}: expected a bin from 0 to {}, found {}", i, plan.bins() - 1, bin);
     }
     filled[bin] = true;
   }
   const auto empty = std::find(filled.begin(), filled.end(), false);
-  if (empty != filled.end()) refuse("bin " + std::to_string(empty - filled.begin()) + " has no sample");
+  if (empty != filled.end()) refuse_input(where, "bin {} has no sample", empty - filled.begin());
 }
 
 }  // namespace dflop

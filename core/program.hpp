@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -71,7 +72,7 @@ struct Stage {
   bool zero1 = true;
   bool sequence_parallel = true;
 
-  bool operator==(const Stage&) const = default;
+  auto operator<=>(const Stage&) const = default;
 };
 
 /// A Work is what one group computes for one microbatch.
@@ -79,7 +80,7 @@ struct Work {
   Workload encoder;
   Workload llm;
 
-  bool operator==(const Work&) const = default;
+  auto operator<=>(const Work&) const = default;
 };
 
 /// A Message goes from one group to another.
@@ -132,6 +133,11 @@ struct Program {
   std::vector<Work> works;
   std::vector<Message> messages;
   std::vector<Collective> collectives;
+
+  /// Returns the instructions of a group, one after the other.
+  std::span<const Instruction> list(const Group& group) const {
+    return {instructions.data() + group.begin, instructions.data() + group.end};
+  }
 
   /// Returns one more than the last rank of any group.
   int ranks() const {

@@ -1,6 +1,7 @@
 // A Record is what a data set row says, and a Sample what one model makes of it.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -52,12 +53,19 @@ struct Workload {
   /// halving is not in it.
   std::int64_t attention_pairs = 0;
 
-  bool operator==(const Workload&) const = default;
-  Workload& operator+=(const Workload& other);
+  auto operator<=>(const Workload&) const = default;
+  Workload& operator+=(const Workload& other) {
+    sequences += other.sequences;
+    tokens += other.tokens;
+    attention_pairs += other.attention_pairs;
+    return *this;
+  }
   bool empty() const { return tokens == 0; }
 };
 
-Workload operator+(Workload a, const Workload& b);
+inline Workload operator+(Workload a, const Workload& b) {
+  return a += b;
+}
 
 /// EncoderSequences are `count` equal encoder sequences (tiles, frames, temporal slots, 30 s chunks).
 struct EncoderSequences {
@@ -78,7 +86,13 @@ struct Sample {
   /// This is encoder_output_tokens + text tokens, cut at the maximum length if there is one.
   std::int64_t llm_tokens = 0;
 
-  Workload encoder() const;
+  Workload encoder() const {
+    Workload work;
+    for (const EncoderSequences& group : encoder_sequences) {
+      work += {group.count, group.count * group.tokens, group.count * group.attention_pairs};
+    }
+    return work;
+  }
   Workload llm() const { return {llm_tokens > 0 ? 1 : 0, llm_tokens, llm_tokens * llm_tokens}; }
 };
 

@@ -16,9 +16,7 @@ std::vector<std::size_t> first_group_of_stages(const Program& program) {
     // The other dp ranks of a pipeline rank run the same.
     if (program.groups[g].dp_rank != 0) continue;
     groups[program.groups[g].stage] = g;
-    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
-      groups[program.instructions[i].stage] = g;
-    }
+    for (const Instruction& instruction : program.list(program.groups[g])) groups[instruction.stage] = g;
   }
   return groups;
 }

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model_state.hpp"
+#include "core/model.hpp"
 #include "core/program.hpp"
 #include "core/units.hpp"
 

@@ -9,12 +9,6 @@ namespace {
 
 constexpr double kSmallestCost = 1e-9;
 
-/// Returns the mean load of a bin, rounded up so that it is empty only if all are.
-Workload mean_load(const Workload& total, std::int64_t bins) {
-  return {round_up(total.sequences, bins) / bins, round_up(total.tokens, bins) / bins,
-          round_up(total.attention_pairs, bins) / bins};
-}
-
 /// RankStages are what one pipeline rank runs of a microbatch: its stages, and which part of the microbatches
 /// each sees.
 struct RankStages {
@@ -27,21 +21,12 @@ struct RankStages {
   bool holds_llm() const {
     return std::any_of(stages.begin(), stages.end(), [](const Stage& s) { return s.llm_layers > 0; });
   }
-  double both_passes(const CostModel& cost, const Work& work) const {
+  /// Returns the sum over forward and backward of all stages of what `cost(op, stage)` says.
+  template <typename Cost>
+  double both_passes(const Cost& cost) const {
     double seconds = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      const Seconds whole =
-          cost.compute(Op::forward, stages[s], work) + cost.compute(Op::backward, stages[s], work);
-      seconds += parts[s] * whole.count();
-    }
-    return seconds;
-  }
-  /// Returns what the sample adds beyond its work.
-  double excess(const CostModel& cost, const Sample& sample) const {
-    double seconds = 0;
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-      const Seconds whole = cost.sample_excess(Op::forward, stages[s], sample) +
-                            cost.sample_excess(Op::backward, stages[s], sample);
+      const Seconds whole = cost(Op::forward, stages[s]) + cost(Op::backward, stages[s]);
       seconds += parts[s] * whole.count();
     }
     return seconds;
@@ -70,7 +55,7 @@ class MarginalCost {
   MarginalCost(const CostModel& cost, const std::vector<RankStages>& ranks, const Work& mean, Holds holds)
       : cost_(cost), mean_(mean) {
     for (const RankStages& rank : ranks) {
-      const double time = holds(rank) ? rank.both_passes(cost, mean) : -1;
+      const double time = holds(rank) ? duration(rank, mean) : -1;
       if (time <= base_) continue;
       base_ = time;
       rank_ = &rank;
@@ -82,11 +67,17 @@ class MarginalCost {
                     rank_->holds_llm() ? sample.llm() : Workload{}};
     if (work.encoder.empty() && work.llm.empty()) return 0;
     const Work with_sample{mean_.encoder + work.encoder, mean_.llm + work.llm};
-    const double added = rank_->both_passes(cost_, with_sample) - base_;
-    return std::max(added + rank_->excess(cost_, sample), kSmallestCost);
+    const double added = duration(*rank_, with_sample) - base_;
+    const double excess =
+        rank_->both_passes([&](Op op, const Stage& stage) { return cost_.sample_excess(op, stage, sample); });
+    return std::max(added + excess, kSmallestCost);
   }
 
  private:
+  double duration(const RankStages& rank, const Work& work) const {
+    return rank.both_passes([&](Op op, const Stage& stage) { return cost_.compute(op, stage, work); });
+  }
+
   const CostModel& cost_;
   Work mean_;
   const RankStages* rank_ = nullptr;
@@ -94,6 +85,11 @@ class MarginalCost {
 };
 
 }  // namespace
+
+Workload mean_part(const Workload& total, std::int64_t count) {
+  return {round_up(total.sequences, count) / count, round_up(total.tokens, count) / count,
+          round_up(total.attention_pairs, count) / count};
+}
 
 SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpec& model,
                          std::span<const Sample> samples) {
@@ -106,7 +102,7 @@ SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpe
   // Only an encoder on ranks of its own is shared by other dp ranks than those of the LLM.
   const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
   const std::int64_t encoder_bins = std::int64_t{plan.microbatches} * encoder_dp;
-  const Work mean{mean_load(total.encoder, encoder_bins), mean_load(total.llm, plan.bins())};
+  const Work mean{mean_part(total.encoder, encoder_bins), mean_part(total.llm, plan.bins())};
   const auto holds_encoder = [](const RankStages& rank) { return rank.holds_encoder(); };
   const auto only_llm = [](const RankStages& rank) { return !rank.holds_encoder(); };
   const bool apart = std::any_of(ranks.begin(), ranks.end(), only_llm);

@@ -8,6 +8,9 @@
 
 namespace dflop {
 
+/// Returns the mean of `count` parts of a total, rounded up so that it is empty only if all are.
+Workload mean_part(const Workload& total, std::int64_t count);
+
 /// SampleCosts are seconds per sample, forward and backward, on the slowest of the pipeline ranks that hold
 /// encoder layers and on the slowest of those that hold only LLM layers. A rank's load is the sum over its
 /// chunks. A rank of a uniform plan may hold both; its load is the sum of both, and so is what a sample adds

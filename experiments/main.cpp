@@ -1,5 +1,5 @@
 #include "experiments/cli/command.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 int main(int argc, char** argv) {
   dflop::remove_temporaries_on_signals();

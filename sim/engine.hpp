@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/cost_model.hpp"
-#include "core/iteration/executor.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/program.hpp"
 #include "core/timeline.hpp"
 #include "sim/conditions.hpp"

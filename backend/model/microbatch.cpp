@@ -7,7 +7,7 @@
 #include "backend/model/parameter_list.hpp"
 #include "core/error.hpp"
 #include "core/program/loss_weight.hpp"
-#include "core/support/hash.hpp"
+#include "core/support/random.hpp"
 #include "core/support/random.hpp"
 
 namespace dflop {

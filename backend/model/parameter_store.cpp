@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/error.hpp"
-#include "core/support/hash.hpp"
 #include "core/support/random.hpp"
 
 namespace dflop {

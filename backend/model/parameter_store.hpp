@@ -9,7 +9,7 @@
 
 #include "backend/model/parameter_list.hpp"
 #include "backend/model/tensor.hpp"
-#include "core/model_state.hpp"
+#include "core/model.hpp"
 #include "core/support/bytes.hpp"
 
 namespace dflop {

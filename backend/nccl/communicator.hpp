@@ -26,7 +26,7 @@ struct NcclSeam {
 /// Every route, from one rank to one other, has a communicator of two and on either side a stream of its own.
 /// A send copies its data in the caller's stream, which goes on at once; the route's stream sends the copy. A
 /// receive and a collective hold up the caller's stream until they are done. So there is no deadlock in what
-/// ends with sends that do not wait (as core/program/verify.hpp promises of Programs):
+/// ends with sends that do not wait (as core/program/lowering.hpp promises of Programs):
 ///
 ///   * No stream of a caller waits for a send, and no send for anything but earlier sends of its route, its
 ///     copy, and its receiver.

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/support/median.hpp"
-#include "costmodel/recorded/link_fit.hpp"
+#include "costmodel/recorded/recorded.hpp"
 
 namespace dflop {
 namespace {

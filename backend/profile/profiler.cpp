@@ -6,7 +6,7 @@
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
 #include "core/support/median.hpp"
-#include "costmodel/recorded/link_fit.hpp"
+#include "costmodel/recorded/recorded.hpp"
 
 namespace dflop {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "backend/run/live_rank.hpp"
 #include "backend/world.hpp"
-#include "core/iteration/executor.hpp"
+#include "core/iteration/iteration.hpp"
 
 namespace dflop {
 

@@ -13,7 +13,7 @@
 #include "backend/model/stage_module.hpp"
 #include "backend/run/messages.hpp"
 #include "backend/world.hpp"
-#include "core/model_state.hpp"
+#include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/program.hpp"
 

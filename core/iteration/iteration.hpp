@@ -1,4 +1,4 @@
-// An Iteration is one training iteration of a plan, with all that an executor needs to run it.
+// An Iteration is one training iteration of a plan, with all that an Executor needs to run it.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 
 #include "core/cost_model.hpp"
 #include "core/order/pipeline_order.hpp"
+#include "core/program/lowering.hpp"
+#include "core/timeline.hpp"
 
 namespace dflop {
 
@@ -41,5 +43,42 @@ Iteration make_iteration(const Problem& problem, const Plan& plan, std::span<con
 /// of work, each compute instruction has the sample_excess() of the samples that it holds; an encoder apart
 /// spreads that of a microbatch evenly over its dp ranks. No duration falls below zero.
 ProgramCosts price(const CostModel& cost, const Iteration& iteration);
+
+/// A Detail says how much of a run is kept.
+enum class Detail : std::uint8_t {
+  usage,  ///< makespan and per-group usage
+  spans,  ///< also every span and memory point
+};
+
+/// An Executor runs iterations and says what ran when. tests/backend/contract/executor_test.cpp has what all
+/// of them promise.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// Runs one iteration. It may be called from several threads at once; a live executor takes one after the
+  /// other.
+  /// @throws Error (internal) if the program deadlocks, which a verified program does not, or, of a live
+  /// executor, if it is of another plan than the executor's; what a device throws.
+  virtual Timeline run(const Iteration& iteration, Detail detail) const = 0;
+};
+
+/// Fills the tables of a plan's order from any lowered program of the plan and batch, and its costs.
+///
+/// Times are means over dp ranks (and over the messages of a boundary and microbatch). Limits are the
+/// microbatches for which each pipeline rank has memory beside its model state and the largest workspace,
+/// counted in its largest activations; at least one, as a rank that cannot hold one microbatch cannot run,
+/// which the simulated peak shows. Under encoder_in_bubbles the LLM's microbatches come first, at most pp -
+/// rank of them, and the encoder's get the rest.
+OrderTables order_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
+                         Bytes usable_memory);
+
+/// Returns the order in which planners, simulations and live runs run a plan on this batch: plan_order() with
+/// the tables of a cost model and of a GPU's usable memory where the order reads them. What single samples
+/// add to their microbatch (CostModel::sample_excess()) does not move it. The same arguments give the same
+/// order. The plan must be valid. @throws Error (input) as lower().
+PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                              std::span<const Sample> batch, const Assignment& assignment,
+                              Bytes usable_memory);
 
 }  // namespace dflop

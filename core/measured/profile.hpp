@@ -85,9 +85,16 @@ struct TpMode {
   auto operator<=>(const TpMode&) const = default;
 };
 
-TpMode tp_mode(int tp, bool sequence_parallel);
-TpMode tp_mode(const Stage& stage);
-std::string to_string(const TpMode& mode);  ///< "tp 2 with sequence parallelism"
+inline TpMode tp_mode(int tp, bool sequence_parallel) {
+  return {tp, sequence_parallel && tp > 1};
+}
+inline TpMode tp_mode(const Stage& stage) {
+  return tp_mode(stage.tp, stage.sequence_parallel);
+}
+/// Returns "tp 2 with sequence parallelism".
+inline std::string to_string(const TpMode& mode) {
+  return "tp " + std::to_string(mode.tp) + (mode.sequence_parallel ? " with sequence parallelism" : "");
+}
 
 /// A TpProfile is what was measured under one TpMode. Bytes are those of one rank.
 struct TpProfile {
@@ -142,6 +149,18 @@ struct ProfileTables {
 
 /// Returns the model as a profile names it: name, sizes and layers, without the preprocessing rule, the
 /// longest sequence and what live runs do alike for all models.
-ModelSpec profiled_model(const ModelSpec& model);
+inline ModelSpec profiled_model(const ModelSpec& model) {
+  ModelSpec profiled = model;
+  profiled.preprocess.clear();
+  profiled.max_tokens = 0;
+  for (TransformerSpec* spec : {&profiled.encoder, &profiled.llm}) {
+    const TransformerSpec unset;
+    spec->attention = unset.attention;
+    spec->dropout = unset.dropout;
+    spec->fused_cross_entropy = unset.fused_cross_entropy;
+    spec->tied_embeddings = unset.tied_embeddings;
+  }
+  return profiled;
+}
 
 }  // namespace dflop

@@ -45,12 +45,11 @@ class GreedyRun {
   /// Starts what the free rank can start now, and returns it; nothing if it cannot.
   virtual std::optional<OrderStep> take(int rank, Nanoseconds now) = 0;
 
-  bool forward_ready(int stage, int microbatch, Nanoseconds now) const {
-    return forward_ready_[cell(stage, microbatch)] <= now;
-  }
-  /// Returns whether the gradient is there; on the last stage, whether the forward has ended.
-  bool backward_ready(int stage, int microbatch, Nanoseconds now) const {
-    return backward_ready_[cell(stage, microbatch)] <= now;
+  /// Returns whether what a forward or backward needs is there; of a backward on the last stage, whether the
+  /// forward has ended.
+  bool is_ready(const OrderStep& step, Nanoseconds now) const {
+    const auto& ready = step.op == Op::forward ? forward_ready_ : backward_ready_;
+    return ready[cell(step.stage, step.microbatch)] <= now;
   }
 
   const PipelineShape& shape_;
@@ -128,12 +127,12 @@ class SplitRun final : public GreedyRun {
     const int j = stages_[stages[chunk]].forwards;
     const int left_free = static_cast<int>(stages.size() - 1 - chunk);
     return j < shape_.microbatches && held_[rank] + left_free < most_held_ &&
-           forward_ready(stages[chunk], j, now);
+           is_ready({Op::forward, stages[chunk], j}, now);
   }
 
   bool may_backward(int stage, Nanoseconds now) const {
     const int j = stages_[stage].inputs;
-    return j < stages_[stage].forwards && backward_ready(stage, j, now);
+    return j < stages_[stage].forwards && is_ready({Op::backward_input, stage, j}, now);
   }
 
   std::optional<OrderStep> choose(int rank, Nanoseconds now) const {
@@ -233,26 +232,21 @@ class RhythmRun final : public GreedyRun {
     std::size_t next_weight = 0;
   };
 
-  bool may_forward(const RankState& rank, Nanoseconds now) const {
-    if (rank.next_forward == rank.forwards.size()) return false;
-    const OrderStep& step = rank.forwards[rank.next_forward];
-    return forward_ready(step.stage, step.microbatch, now);
-  }
-
-  bool may_backward(const RankState& rank, Nanoseconds now) const {
-    if (rank.next_backward == rank.backwards.size()) return false;
-    const OrderStep& step = rank.backwards[rank.next_backward];
-    return backward_ready(step.stage, step.microbatch, now);
+  /// Returns whether the next of a list of steps is ready.
+  bool may_start(const std::vector<OrderStep>& steps, std::size_t next, Nanoseconds now) const {
+    return next < steps.size() && is_ready(steps[next], now);
   }
 
   std::optional<OrderStep> take(int r, Nanoseconds now) override {
     RankState& rank = ranks_[r];
-    const bool has_forward = may_forward(rank, now);
+    const bool has_forward = may_start(rank.forwards, rank.next_forward, now);
     const bool is_full = rank.next_forward - rank.next_weight == 2 * ranks_.size();
     if (has_forward && !is_full) return rank.forwards[rank.next_forward++];
     const bool has_weight = rank.next_weight < rank.next_backward;
     const bool makes_room = has_forward && has_weight;
-    if (!makes_room && may_backward(rank, now)) return rank.backwards[rank.next_backward++];
+    if (!makes_room && may_start(rank.backwards, rank.next_backward, now)) {
+      return rank.backwards[rank.next_backward++];
+    }
     if (!has_weight) return std::nullopt;
     OrderStep step = rank.backwards[rank.next_weight++];
     step.op = Op::backward_weight;
@@ -293,14 +287,10 @@ class BubbleRun final : public GreedyRun {
   }
 
   bool may_backward(const RankState& rank, bool fixed_ended, Nanoseconds now) const {
-    if (rank.next_backward >= rank.next_forward || !backward_ready(0, rank.next_backward, now)) return false;
+    if (rank.next_backward >= rank.next_forward) return false;
+    if (!is_ready({Op::backward, 0, rank.next_backward}, now)) return false;
     return rule_ == EncoderRule::in_idle_time || fixed_ended ||
            (rank.next_forward < shape_.microbatches && is_full(rank));
-  }
-
-  bool may_go_on(const OrderStep& step, Nanoseconds now) const {
-    return step.op == Op::forward ? forward_ready(step.stage, step.microbatch, now)
-                                  : backward_ready(step.stage, step.microbatch, now);
   }
 
   OrderStep encode(Op op, int& next) const {
@@ -315,7 +305,7 @@ class BubbleRun final : public GreedyRun {
       return encode(Op::forward, rank.next_forward);
     }
     const bool fixed_ended = rank.next_fixed == fixed_[r].size();
-    if (!fixed_ended && may_go_on(fixed_[r][rank.next_fixed], now)) return fixed_[r][rank.next_fixed++];
+    if (!fixed_ended && is_ready(fixed_[r][rank.next_fixed], now)) return fixed_[r][rank.next_fixed++];
     if (may_forward(rank)) return encode(Op::forward, rank.next_forward);
     if (may_backward(rank, fixed_ended, now)) return encode(Op::backward, rank.next_backward);
     return std::nullopt;

@@ -1,47 +1,35 @@
-#include "core/order/order_check.hpp"
+#include "core/order/pipeline_order.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr std::string_view kEncoder = "e";
 
+/// These are the operations that are steps of an order, and the letters of their names.
+constexpr std::pair<Op, char> kStepLetters[] = {
+    {Op::forward, 'F'}, {Op::backward, 'B'}, {Op::backward_input, 'I'}, {Op::backward_weight, 'W'}};
+
 char letter_of(Op op) {
-  switch (op) {
-    case Op::forward:
-      return 'F';
-    case Op::backward:
-      return 'B';
-    case Op::backward_input:
-      return 'I';
-    case Op::backward_weight:
-      return 'W';
-    case Op::send:
-    case Op::receive:
-    case Op::reshard_send:
-    case Op::reshard_receive:
-    case Op::all_reduce:
-    case Op::all_reduce_start:
-    case Op::all_reduce_wait:
-    case Op::optimizer_step:
-      break;  // no step of an order
-  }
-  return '?';
+  const auto row = std::find_if(std::begin(kStepLetters), std::end(kStepLetters),
+                                [&](const auto& step) { return step.first == op; });
+  return row == std::end(kStepLetters) ? '?' : row->second;
 }
 
 std::optional<Op> op_from_letter(char letter) {
-  for (const Op op : {Op::forward, Op::backward, Op::backward_input, Op::backward_weight}) {
-    if (letter_of(op) == letter) return op;
-  }
-  return std::nullopt;
+  const auto row = std::find_if(std::begin(kStepLetters), std::end(kStepLetters),
+                                [&](const auto& step) { return step.second == letter; });
+  return row == std::end(kStepLetters) ? std::nullopt : std::optional(row->first);
 }
 
 /// Returns the number that the text is, of digits alone, from 0 to limit - 1.
@@ -82,10 +70,8 @@ class OrderCheck {
 
   void run() {
     if (order_.ranks.size() != static_cast<std::size_t>(shape_.all_ranks())) {
-      throw Error(ErrorKind::input,
-                  "expected " + std::to_string(shape_.all_ranks()) +
-                      " lists, one for each pipeline rank, found " + std::to_string(order_.ranks.size()),
-                  where_ + ": key 'ranks'");
+      refuse_input(where_ + ": key 'ranks'", "expected {} lists, one for each pipeline rank, found {}",
+                   shape_.all_ranks(), order_.ranks.size());
     }
     for (std::size_t r = 0; r < order_.ranks.size(); ++r) check_steps(static_cast<int>(r));
     check_complete();
@@ -104,10 +90,13 @@ class OrderCheck {
     return step_name(shape_, {op, stage, microbatch});
   }
 
-  [[noreturn]] void refuse(int rank, std::int64_t position, const std::string& message) const {
-    const std::string place = position < 0 ? "" : "[" + std::to_string(position) + "]";
-    throw Error(ErrorKind::input, message,
-                where_ + ": key 'ranks[" + std::to_string(rank) + "]" + place + "'");
+  /// Refuses a step of a rank, or where `position` is -1 all of them.
+  template <typename... Values>
+  [[noreturn]] void refuse(int rank, std::int64_t position, fmt::format_string<Values...> message,
+                           Values&&... values) const {
+    const std::string place = position < 0 ? "" : fmt::format("[{}]", position);
+    refuse_input(fmt::format("{}: key 'ranks[{}]{}'", where_, rank, place), message,
+                 std::forward<Values>(values)...);
   }
 
   /// Checks that each step is there once, on its rank and after those that it follows.
@@ -116,11 +105,8 @@ class OrderCheck {
     for (std::size_t k = 0; k < steps.size(); ++k) {
       const OrderStep& step = steps[k];
       const std::string found = step_name(shape_, step);
-      if (rank_of_stage(shape_, step.stage, step.microbatch) != r) {
-        refuse(
-            r, k,
-            found + " belongs to rank " + std::to_string(rank_of_stage(shape_, step.stage, step.microbatch)));
-      }
+      const int owner = rank_of_stage(shape_, step.stage, step.microbatch);
+      if (owner != r) refuse(r, k, "{} belongs to rank {}", found, owner);
       const std::size_t at = cell(step.stage, step.microbatch);
       const bool is_weight = step.op == Op::backward_weight;
       std::int32_t& own = step.op == Op::forward ? forward_at_[at]
@@ -128,7 +114,7 @@ class OrderCheck {
                                                  : backward_at_[at];
       if (own != kNowhere) check_repeated(r, k, own);
       if (step.op != Op::forward && forward_at_[at] == kNowhere) {
-        refuse(r, k, "expected " + name(Op::forward, step.stage, step.microbatch) + " before " + found);
+        refuse(r, k, "expected {} before {}", name(Op::forward, step.stage, step.microbatch), found);
       }
       if (is_weight) check_weight(r, k, backward_at_[at]);
       own = static_cast<std::int32_t>(k);
@@ -139,19 +125,17 @@ class OrderCheck {
     const OrderStep& step = order_.ranks[r][k];
     const OrderStep& other = order_.ranks[r][before];
     if (step.op == other.op) {
-      refuse(r, k, step_name(shape_, step) + " is also at position " + std::to_string(before));
+      refuse(r, k, "{} is also at position {}", step_name(shape_, step), before);
     }
-    refuse(r, k,
-           step_name(shape_, step) + " beside " + step_name(shape_, other) +
-               ": expected a whole backward (B) or its two parts (I, W)");
+    refuse(r, k, "{} beside {}: expected a whole backward (B) or its two parts (I, W)",
+           step_name(shape_, step), step_name(shape_, other));
   }
 
   void check_weight(int r, std::size_t k, std::int32_t backward) const {
     const OrderStep& step = order_.ranks[r][k];
     if (backward == kNowhere) {
-      refuse(r, k,
-             "expected " + name(Op::backward_input, step.stage, step.microbatch) + " before " +
-                 step_name(shape_, step));
+      refuse(r, k, "expected {} before {}", name(Op::backward_input, step.stage, step.microbatch),
+             step_name(shape_, step));
     }
     if (order_.ranks[r][backward].op == Op::backward) check_repeated(r, k, backward);
   }
@@ -161,7 +145,7 @@ class OrderCheck {
       for (int j = 0; j < shape_.microbatches; ++j) {
         const int rank = rank_of_stage(shape_, s, j);
         const auto missing = [&](const std::string& what) {
-          refuse(rank, -1, "expected " + what + ", found none");
+          refuse(rank, -1, "expected {}, found none", what);
         };
         const std::int32_t backward = backward_at_[cell(s, j)];
         if (forward_at_[cell(s, j)] == kNowhere) missing(name(Op::forward, s, j));
@@ -187,10 +171,9 @@ class OrderCheck {
       const std::int32_t taken = step.op == Op::forward ? forward_at_[at] : backward_at_[at];
       std::int32_t& last = latest.try_emplace({step.stage, to, receiver}, kNowhere).first->second;
       if (taken < last) {
-        refuse(receiver, taken,
-               step_name(shape_, order_.ranks[receiver][taken]) + " comes before " +
-                   step_name(shape_, order_.ranks[receiver][last]) + ", which rank " + std::to_string(r) +
-                   " sends first");
+        refuse(receiver, taken, "{} comes before {}, which rank {} sends first",
+               step_name(shape_, order_.ranks[receiver][taken]),
+               step_name(shape_, order_.ranks[receiver][last]), r);
       }
       last = taken;
     }
@@ -233,9 +216,8 @@ class OrderCheck {
     const int rank = rank_of_stage(shape_, other.stage, other.microbatch);
     const Op op = other.op == Op::forward ? Op::forward : made_by(other).op;
     refuse(r, static_cast<std::int64_t>(next_[r]),
-           "deadlock: " + step_name(shape_, step) + " waits for " +
-               step_name(shape_, {op, other.stage, other.microbatch}) + " of rank " + std::to_string(rank) +
-               ", which is never reached");
+           "deadlock: {} waits for {} of rank {}, which is never reached", step_name(shape_, step),
+           name(op, other.stage, other.microbatch), rank);
   }
 
   /// Returns the backward, or its input part, of a step's stage and microbatch.

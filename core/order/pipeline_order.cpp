@@ -6,20 +6,25 @@
 #include <string>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/order/greedy.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
 
-/// Returns `warm_up` forwards, then one forward and one backward in turn.
-std::vector<OrderStep> one_f_one_b(int stage, int microbatches, int warm_up) {
+/// Returns `warm_up` forwards, then one forward and one backward in turn, and the remaining backwards. With a
+/// `lag` backwards are split, and weight parts are so many microbatches behind the input parts.
+std::vector<OrderStep> one_f_one_b(int stage, int microbatches, int warm_up, std::optional<int> lag = {}) {
   warm_up = std::min(warm_up, microbatches);
   std::vector<OrderStep> steps;
   for (int j = 0; j < warm_up; ++j) steps.push_back({Op::forward, stage, j});
   for (int j = 0; j < microbatches; ++j) {
     if (warm_up + j < microbatches) steps.push_back({Op::forward, stage, warm_up + j});
-    steps.push_back({Op::backward, stage, j});
+    steps.push_back({lag ? Op::backward_input : Op::backward, stage, j});
+    if (lag && j >= *lag) steps.push_back({Op::backward_weight, stage, j - *lag});
+  }
+  for (int j = std::max(0, microbatches - lag.value_or(0)); j < microbatches; ++j) {
+    steps.push_back({Op::backward_weight, stage, j});
   }
   return steps;
 }
@@ -50,22 +55,6 @@ std::vector<OrderStep> interleaved(const PipelineShape& shape, int rank) {
   for (int k = 0; k < total; ++k) {
     if (warm_up + k < total) forward(warm_up + k);
     backward(k);
-  }
-  return steps;
-}
-
-/// Returns 1F1B with this many warm-up forwards and weight parts `lag` microbatches behind the input parts.
-std::vector<OrderStep> split_one_f_one_b(int stage, int microbatches, int warm_up, int lag) {
-  warm_up = std::min(warm_up, microbatches);
-  std::vector<OrderStep> steps;
-  for (int j = 0; j < warm_up; ++j) steps.push_back({Op::forward, stage, j});
-  for (int j = 0; j < microbatches; ++j) {
-    if (warm_up + j < microbatches) steps.push_back({Op::forward, stage, warm_up + j});
-    steps.push_back({Op::backward_input, stage, j});
-    if (j >= lag) steps.push_back({Op::backward_weight, stage, j - lag});
-  }
-  for (int j = std::max(0, microbatches - lag); j < microbatches; ++j) {
-    steps.push_back({Op::backward_weight, stage, j});
   }
   return steps;
 }
@@ -111,9 +100,8 @@ Steps interleaved_steps(const PipelineShape& shape, const OrderTables& tables) {
 }
 
 Steps zb_h1_steps(const PipelineShape& shape, const OrderTables&) {
-  return of_each_rank(shape, [&](int rank) {
-    return split_one_f_one_b(rank, shape.microbatches, shape.ranks - rank - 1, rank);
-  });
+  return of_each_rank(
+      shape, [&](int rank) { return one_f_one_b(rank, shape.microbatches, shape.ranks - rank - 1, rank); });
 }
 
 OrderKind zb_h2_acts_as(int ranks, int microbatches) {
@@ -127,7 +115,7 @@ bool is_zb_h1(const PipelineShape& shape) {
 Steps zb_h2_steps(const PipelineShape& shape, const OrderTables& tables) {
   if (is_zb_h1(shape)) return zb_h1_steps(shape, tables);
   return of_each_rank(shape, [&](int rank) {
-    return split_one_f_one_b(rank, shape.microbatches, 2 * (shape.ranks - rank - 1), 2 * rank);
+    return one_f_one_b(rank, shape.microbatches, 2 * (shape.ranks - rank - 1), 2 * rank);
   });
 }
 
@@ -324,29 +312,23 @@ std::optional<OrderKind> order_kind_from_string(std::string_view name) {
 
 void validate(const PipelineShape& shape, const std::string& where) {
   const auto require = [&](bool holds, std::string_view key, const std::string& expected, int found) {
-    if (holds) return;
-    throw Error(ErrorKind::input, "expected " + expected + ", found " + std::to_string(found),
-                where + ": key '" + std::string(key) + "'");
+    if (!holds)
+      refuse_input(fmt::format("{}: key '{}'", where, key), "expected {}, found {}", expected, found);
   };
-  const std::string of_kind = " for " + std::string(to_string(shape.kind));
   require(shape.ranks >= 1, "stages", "at least 1", shape.ranks);
   require(shape.microbatches >= 1, "microbatches", "at least 1", shape.microbatches);
   const OrderTraits& order = traits(shape.kind);
-  if (order.chunks == OrderTraits::kAnyChunks) {
-    require(order.takes_chunks(shape.chunks), "chunks", "at least 1", shape.chunks);
-  } else {
-    require(order.takes_chunks(shape.chunks), "chunks", std::to_string(order.chunks) + of_kind, shape.chunks);
-  }
+  const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
+  require(order.takes_chunks(shape.chunks), "chunks",
+          any_chunks ? "at least 1" : fmt::format("{} for {}", order.chunks, order.name), shape.chunks);
   require(!order.in_rounds || shape.microbatches % shape.ranks == 0, "microbatches",
-          "a multiple of the " + std::to_string(shape.ranks) + " stages" + of_kind, shape.microbatches);
-  require(shape.ranks <= kMostRawStages / shape.chunks, "stages",
-          "at most " + std::to_string(kMostRawStages / shape.chunks) + " of " + std::to_string(shape.chunks) +
-              " chunks",
-          shape.ranks);
+          fmt::format("a multiple of the {} stages for {}", shape.ranks, order.name), shape.microbatches);
+  const int most_ranks = kMostRawStages / shape.chunks;
+  require(shape.ranks <= most_ranks, "stages",
+          fmt::format("at most {} of {} chunks", most_ranks, shape.chunks), shape.ranks);
   const int most = kMostRawCells / shape.stages();
   require(shape.microbatches <= most, "microbatches",
-          "at most " + std::to_string(most) + " for " + std::to_string(shape.stages()) + " stages",
-          shape.microbatches);
+          fmt::format("at most {} for {} stages", most, shape.stages()), shape.microbatches);
 }
 
 int rank_of_stage(const PipelineShape& shape, int stage, int microbatch) {

@@ -15,11 +15,18 @@ namespace dflop {
 class CollectiveOrder {
  public:
   /// `program` must outlive it.
-  explicit CollectiveOrder(const Program& program);
+  explicit CollectiveOrder(const Program& program)
+      : program_(program),
+        queues_(program.collectives.empty() ? 0 : program.groups.size()),
+        ready_(program.collectives.size(), 0) {}
 
   /// The group enters a collective. Returns whether that may start now. `instruction` is that by which the
   /// group enters.
-  bool enter(std::int32_t group, std::int32_t collective, std::int64_t instruction);
+  bool enter(std::int32_t group, std::int32_t collective, std::int64_t instruction) {
+    Queue& queue = queues_[group];
+    queue.entered.push_back({collective, instruction});
+    return queue.entered.size() == queue.first + 1 && comes_next(collective);
+  }
 
   /// Returns the instruction by which a participant entered the collective that it runs.
   std::int64_t entry(std::int32_t group) const {
@@ -27,7 +34,16 @@ class CollectiveOrder {
   }
 
   /// A running collective has ended. Returns those that may start now, in the order of its participants.
-  std::vector<std::int32_t> end(std::int32_t collective);
+  std::vector<std::int32_t> end(std::int32_t collective) {
+    std::vector<std::int32_t> startable;
+    for (const std::int32_t group : program_.collectives[collective].groups) {
+      Queue& queue = queues_[group];
+      if (++queue.first == queue.entered.size()) continue;
+      const std::int32_t next = queue.entered[queue.first].collective;
+      if (comes_next(next)) startable.push_back(next);
+    }
+    return startable;
+  }
 
  private:
   struct Entry {
@@ -39,7 +55,10 @@ class CollectiveOrder {
     std::size_t first = 0;  ///< the one that runs or comes next
   };
 
-  bool comes_next(std::int32_t collective);
+  /// Notes that one more participant has the collective next, and returns whether all have.
+  bool comes_next(std::int32_t collective) {
+    return ++ready_[collective] == program_.collectives[collective].groups.size();
+  }
 
   const Program& program_;
   std::vector<Queue> queues_;       ///< per group

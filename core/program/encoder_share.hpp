@@ -14,7 +14,13 @@ namespace dflop {
 /// SamplesOfBins has the sample indices of each bin, in batch order.
 using SamplesOfBins = std::vector<std::vector<std::int32_t>>;
 
-SamplesOfBins samples_of_bins(const Plan& plan, const Assignment& assignment);
+inline SamplesOfBins samples_of_bins(const Plan& plan, const Assignment& assignment) {
+  SamplesOfBins bins(plan.bins());
+  for (std::size_t i = 0; i < assignment.bin.size(); ++i) {
+    bins[assignment.bin[i]].push_back(static_cast<std::int32_t>(i));
+  }
+  return bins;
+}
 
 /// An EncoderPiece is one encoder sequence of a microbatch: where it is encoded, and what becomes of it.
 struct EncoderPiece {
@@ -35,11 +41,24 @@ struct EncoderPiece {
 
 /// Returns the forward FLOP of one encoder sequence and layer, the weight by which sequences are shared over
 /// dp ranks.
-double sequence_weight(const TransformerSpec& encoder, const EncoderSequences& sequence);
+inline double sequence_weight(const TransformerSpec& encoder, const EncoderSequences& sequence) {
+  return 2.0 * static_cast<double>(encoder.layer_parameters(1)) * static_cast<double>(sequence.tokens) +
+         4.0 * encoder.heads * encoder.head_dim * static_cast<double>(sequence.attention_pairs);
+}
 
 /// Returns the sum of the weights of all sequences of microbatch `j`.
-double microbatch_weight(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
-                         const SamplesOfBins& bins, int j);
+inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+                                const SamplesOfBins& bins, int j) {
+  double total = 0;
+  for (int d = 0; d < plan.llm.dp; ++d) {
+    for (const std::int32_t i : bins[j * plan.llm.dp + d]) {
+      for (const EncoderSequences& group : batch[i].encoder_sequences) {
+        total += sequence_weight(model.encoder, group) * static_cast<double>(group.count);
+      }
+    }
+  }
+  return total;
+}
 
 /// Calls `visit` with each sequence of a sample, in order. `rank_of(weight)` is asked once for each, and
 /// gives the dp rank that encodes it.
@@ -97,7 +116,17 @@ struct EncoderShare {
   std::vector<std::int64_t> output_tokens;  // [encoder dp rank * llm dp + llm dp rank]
 };
 
-EncoderShare share_encoder(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
-                           const SamplesOfBins& bins, int j);
+inline EncoderShare share_encoder(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+                                  const SamplesOfBins& bins, int j) {
+  EncoderShare share;
+  share.work.resize(plan.encoder.dp);
+  share.output_tokens.assign(static_cast<std::size_t>(plan.encoder.dp) * plan.llm.dp, 0);
+  for_each_piece(plan, model, batch, bins, j, [&](const EncoderPiece& piece) {
+    share.work[piece.encoder_dp] += {1, piece.tokens, piece.attention_pairs};
+    share.output_tokens[static_cast<std::size_t>(piece.encoder_dp) * plan.llm.dp + piece.llm_dp] +=
+        piece.output_end - piece.output_begin;
+  });
+  return share;
+}
 
 }  // namespace dflop

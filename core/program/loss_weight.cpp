@@ -1,9 +1,8 @@
 #include "core/program/loss_weight.hpp"
 
 #include <algorithm>
-#include <string>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 
@@ -17,12 +16,9 @@ std::int64_t loss_tokens(const Sample& sample) {
 }
 
 LossWeights loss_weights(std::span<const std::int64_t> tokens, const Assignment& assignment) {
-  const auto refuse = [](const std::string& message) {
-    throw Error(ErrorKind::input, "loss weights: " + message);
-  };
   if (assignment.bin.size() != tokens.size()) {
-    refuse("expected a bin for each of " + std::to_string(tokens.size()) + " samples, found " +
-           std::to_string(assignment.bin.size()));
+    refuse_input("", "loss weights: expected a bin for each of {} samples, found {}", tokens.size(),
+                 assignment.bin.size());
   }
   const std::size_t bins = static_cast<std::size_t>(assignment.microbatches) * assignment.dp;
   std::vector<std::int64_t> of_bin(bins, 0);
@@ -30,12 +26,11 @@ LossWeights loss_weights(std::span<const std::int64_t> tokens, const Assignment&
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const auto b = static_cast<std::size_t>(assignment.bin[i]);
     if (b >= bins) {
-      refuse("sample " + std::to_string(i) + ": expected a bin from 0 to " + std::to_string(bins - 1) +
-             ", found " + std::to_string(assignment.bin[i]));
+      refuse_input("", "loss weights: sample {}: expected a bin from 0 to {}, found {}", i, bins - 1,
+                   assignment.bin[i]);
     }
     if (tokens[i] < 0) {
-      refuse("sample " + std::to_string(i) + ": expected tokens from 0 on, found " +
-             std::to_string(tokens[i]));
+      refuse_input("", "loss weights: sample {}: expected tokens from 0 on, found {}", i, tokens[i]);
     }
     of_bin[b] += tokens[i];
     total += tokens[i];

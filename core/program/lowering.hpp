@@ -1,4 +1,5 @@
-// Lowering finds the stages and the order of a Plan, and the Program that it becomes with an Assignment.
+// Lowering finds the stages and the order of a Plan, and the Program that it becomes with an Assignment;
+// verify() checks what must be true of every Program, whoever made it.
 #pragma once
 
 #include <cstdint>
@@ -50,5 +51,15 @@ Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> 
 /// Lowers a batch without work: the Program has the groups, stages and collectives that all Programs of the
 /// plan have.
 Program lower_without_work(const Plan& plan, const ModelSpec& model);
+
+/// Checks a Program: indices in range, every instruction in the list of one group, every message sent once
+/// and received once by the groups it names and in the same order on each channel (from one stage of a group
+/// to one stage of another), what a group begins it completes, forward and then backward (so that what a
+/// forward keeps is freed), each microbatch once on every stage that the groups of one dp rank run, every
+/// collective entered once by each participant, who waits for it once, compute after each all_reduce_start
+/// that comes into force during it (Collective::ready rising from start to start and in [0, 1]), and no
+/// deadlock with asynchronous sends.
+/// @throws Error (input) naming the group and instruction.
+void verify(const Program& program);
 
 }  // namespace dflop

@@ -4,17 +4,13 @@
 #include <cmath>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostBytes = 0x1p60;
-
-std::string found(std::size_t expected, const std::string& what, std::size_t size) {
-  return "expected " + std::to_string(expected) + " " + what + ", found " + std::to_string(size);
-}
 
 /// A Validation refuses what is wrong with one pipeline, by key.
 class Validation {
@@ -25,8 +21,7 @@ class Validation {
     const PipelineShape& shape = pipeline_.shape;
     validate(shape, where_);
     if (splits_backward(shape.kind) && !pipeline_.backward_weight) {
-      refuse("backward_weight_s",
-             "expected this key for " + std::string(to_string(shape.kind)) + ", found none");
+      refuse("backward_weight_s", "expected this key for {}, found none", to_string(shape.kind));
     }
     check_encoder();
     check_limits();
@@ -53,24 +48,23 @@ class Validation {
       seconds += path->latency.count() * messages + 2 * bytes / path->bytes_per_second;
     }
     if (!(seconds <= kMostSeconds)) {
-      throw Error(ErrorKind::input,
-                  "expected durations and messages of at most 1000000 s together, found " +
-                      std::to_string(std::llround(std::min(seconds, 1e18))) + " s",
-                  where_);
+      refuse_input(where_, "expected durations and messages of at most 1000000 s together, found {} s",
+                   std::llround(std::min(seconds, 1e18)));
     }
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
-    throw Error(ErrorKind::input, message, where_ + ": key '" + key + "'");
+  template <typename... Values>
+  [[noreturn]] void refuse(const std::string& key, fmt::format_string<Values...> message,
+                           Values&&... values) const {
+    refuse_input(where_ + ": key '" + key + "'", message, std::forward<Values>(values)...);
   }
 
   void check_encoder() const {
     const bool wanted = pipeline_.shape.spreads_encoder();
     if (wanted == pipeline_.encoder.has_value()) return;
-    refuse("encoder_forward_s", std::string("expected ") + (wanted ? "this" : "no such") + " key for " +
-                                    std::string(to_string(pipeline_.shape.kind)) + ", found " +
-                                    (wanted ? "none" : "one"));
+    refuse("encoder_forward_s", "expected {} key for {}, found {}", wanted ? "this" : "no such",
+           to_string(pipeline_.shape.kind), wanted ? "none" : "one");
   }
 
   void check_limits() const {
@@ -78,14 +72,14 @@ class Validation {
     const PipelineShape& shape = pipeline_.shape;
     if (limits.empty()) return;
     if (!traits(shape.kind).reads_limits) {
-      refuse("activation_limit",
-             "expected no such key for " + std::string(to_string(shape.kind)) + ", found one");
+      refuse("activation_limit", "expected no such key for {}, found one", to_string(shape.kind));
     }
     if (limits.size() != 1 && limits.size() != static_cast<std::size_t>(shape.ranks)) {
-      refuse("activation_limit", found(shape.ranks, "values, one for each stage", limits.size()));
+      refuse("activation_limit", "expected {} values, one for each stage, found {}", shape.ranks,
+             limits.size());
     }
     const int least = *std::min_element(limits.begin(), limits.end());
-    if (least < 1) refuse("activation_limit", "expected at least 1, found " + std::to_string(least));
+    if (least < 1) refuse("activation_limit", "expected at least 1, found {}", least);
   }
 
   void check_link(const std::string& key, const std::optional<RawLink>& link) const {
@@ -102,13 +96,13 @@ class Validation {
   void check_table(const std::string& key, const BroadcastTable<Value>& table, std::size_t rows) const {
     const std::size_t columns = pipeline_.shape.microbatches;
     if (table.rows.size() != 1 && table.rows.size() != rows) {
-      refuse(key, found(rows, "rows", table.rows.size()));
+      refuse(key, "expected {} rows, found {}", rows, table.rows.size());
     }
     for (std::size_t r = 0; r < table.rows.size(); ++r) {
       const std::size_t size = table.rows[r].size();
-      if (size != 1 && size != columns) {
-        refuse(key + "[" + std::to_string(r) + "]", found(columns, "values, one for each microbatch", size));
-      }
+      if (size == 1 || size == columns) continue;
+      refuse(fmt::format("{}[{}]", key, r), "expected {} values, one for each microbatch, found {}", columns,
+             size);
     }
   }
 
@@ -124,9 +118,7 @@ class Validation {
     for (const auto& row : table.rows) {
       const double weight = row_weight * (row.size() == 1 ? pipeline_.shape.microbatches : 1);
       for (const Value& value : row) {
-        if (!std::isfinite(number(value)) || number(value) < 0) {
-          refuse(key, "expected numbers of at least 0");
-        }
+        if (!std::isfinite(number(value)) || number(value) < 0) refuse(key, "expected numbers of at least 0");
         total += weight * number(value);
       }
     }
@@ -143,53 +135,40 @@ class Validation {
   const std::string& where_;
 };
 
-/// Times has the durations of all steps of a pipeline. Of split backwards, `backward` is the input part.
-class Times {
- public:
-  Times(const RawPipeline& pipeline, bool split) : pipeline_(pipeline), split_(split) {
-    const PipelineShape& shape = pipeline.shape;
-    if (shape.spreads_encoder()) add_encoder();
-    for (int row = 0; row < shape.ranks * shape.chunks; ++row) {
-      const bool is_last = row + 1 == shape.ranks * shape.chunks;
-      for (int j = 0; j < shape.microbatches; ++j) {
-        Nanoseconds backward = to_nanoseconds(pipeline.backward.at(row, j));
-        if (pipeline.backward_weight) {
-          const Nanoseconds weight = to_nanoseconds(pipeline.backward_weight->at(row, j));
-          if (split_) {
-            times_.backward_weight.push_back(weight);
-          } else {
-            backward += weight;
-          }
-        }
-        times_.forward.push_back(to_nanoseconds(pipeline.forward.at(row, j)));
-        times_.backward.push_back(backward);
-        if (!is_last) times_.message.push_back(message_time(pipeline.message.at(row, j)));
-      }
-    }
-  }
-
-  StepTimes take() { return std::move(times_); }
-
- private:
-  void add_encoder() {
-    for (int j = 0; j < pipeline_.shape.microbatches; ++j) {
-      times_.forward.push_back(to_nanoseconds(pipeline_.encoder->forward.at(0, j)));
-      times_.backward.push_back(to_nanoseconds(pipeline_.encoder->backward.at(0, j)));
-      times_.message.push_back(message_time(pipeline_.encoder->message.at(0, j)));
-      if (pipeline_.backward_weight && split_) times_.backward_weight.push_back(Nanoseconds(0));
-    }
-  }
-
-  Nanoseconds message_time(Bytes bytes) const {
-    const auto path = pipeline_.path();
+/// Returns the durations of all steps of a pipeline. Of `split` backwards, `backward` is the input part.
+StepTimes times_of(const RawPipeline& pipeline, bool split) {
+  const PipelineShape& shape = pipeline.shape;
+  const auto path = pipeline.path();
+  const auto message_time = [&](Bytes bytes) {
     if (!path) return Nanoseconds(0);
     return to_nanoseconds(path->latency + Seconds(static_cast<double>(bytes.count) / path->bytes_per_second));
+  };
+  StepTimes times;
+  for (int j = 0; shape.spreads_encoder() && j < shape.microbatches; ++j) {
+    times.forward.push_back(to_nanoseconds(pipeline.encoder->forward.at(0, j)));
+    times.backward.push_back(to_nanoseconds(pipeline.encoder->backward.at(0, j)));
+    times.message.push_back(message_time(pipeline.encoder->message.at(0, j)));
+    if (pipeline.backward_weight && split) times.backward_weight.push_back(Nanoseconds(0));
   }
-
-  const RawPipeline& pipeline_;
-  const bool split_;
-  StepTimes times_;
-};
+  const int rows = shape.ranks * shape.chunks;
+  for (int row = 0; row < rows; ++row) {
+    for (int j = 0; j < shape.microbatches; ++j) {
+      Nanoseconds backward = to_nanoseconds(pipeline.backward.at(row, j));
+      if (pipeline.backward_weight) {
+        const Nanoseconds weight = to_nanoseconds(pipeline.backward_weight->at(row, j));
+        if (split) {
+          times.backward_weight.push_back(weight);
+        } else {
+          backward += weight;
+        }
+      }
+      times.forward.push_back(to_nanoseconds(pipeline.forward.at(row, j)));
+      times.backward.push_back(backward);
+      if (row + 1 < rows) times.message.push_back(message_time(pipeline.message.at(row, j)));
+    }
+  }
+  return times;
+}
 
 bool splits_backward(const PipelineOrder& order) {
   const auto splits = [](const OrderStep& step) { return step.op == Op::backward_input; };
@@ -205,7 +184,7 @@ class Builder {
         order_(order),
         shape_(order.shape),
         microbatches_(shape_.microbatches),
-        times_(Times(pipeline, true).take()) {}
+        times_(times_of(pipeline, true)) {}
 
   PricedProgram build() {
     Program& program = result_.program;
@@ -275,14 +254,11 @@ class Builder {
   }
 
   void add_step(const OrderStep& step) {
-    const int below = step.stage - 1;
-    if (step.op == Op::forward) add_exchange(Op::receive, step, below, 0);
-    if (step.op == Op::backward || step.op == Op::backward_input) {
-      add_exchange(Op::receive, step, step.stage, 1);
-    }
+    const bool forward = step.op == Op::forward;
+    const bool exchanges = step.op != Op::backward_weight;
+    if (exchanges) add_exchange(Op::receive, step, forward ? step.stage - 1 : step.stage, forward ? 0 : 1);
     add_compute(step);
-    if (step.op == Op::forward) add_exchange(Op::send, step, step.stage, 0);
-    if (step.op == Op::backward || step.op == Op::backward_input) add_exchange(Op::send, step, below, 1);
+    if (exchanges) add_exchange(Op::send, step, forward ? step.stage : step.stage - 1, forward ? 0 : 1);
   }
 
   /// Adds a send or a receive. `direction` is 0 for activations and 1 for gradients. Stages of one rank have
@@ -330,7 +306,7 @@ PipelineOrder order_of(const RawPipeline& pipeline) {
   const PipelineShape& shape = pipeline.shape;
   OrderTables tables;
   if (reads_tables(shape.kind)) {
-    tables.times = Times(pipeline, splits_backward(shape.kind)).take();
+    tables.times = times_of(pipeline, splits_backward(shape.kind));
     tables.most_held = pipeline.activation_limit;
     if (tables.most_held.size() == 1) tables.most_held.resize(shape.ranks, tables.most_held.front());
   }
@@ -362,8 +338,8 @@ PricedProgram make_program(const RawPipeline& pipeline, const PipelineOrder& ord
                            const std::string& where) {
   validate(pipeline, where);
   if (splits_backward(order) && !pipeline.backward_weight) {
-    throw Error(ErrorKind::input, "expected this key for an order that splits backwards, found none",
-                where + ": key 'backward_weight_s'");
+    refuse_input(where + ": key 'backward_weight_s'",
+                 "expected this key for an order that splits backwards, found none");
   }
   return Builder(pipeline, order).build();
 }

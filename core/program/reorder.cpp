@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "core/program.hpp"
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -40,12 +40,10 @@ using Place = std::pair<std::int32_t, std::int32_t>;  // stage, microbatch
 
 [[noreturn]] void refuse(const Program& program, std::int32_t group, std::int64_t i) {
   const Instruction& instruction = program.instructions[i];
-  throw Error(ErrorKind::input,
-              "expected compute of stage " + std::to_string(instruction.stage) + " and microbatch " +
-                  std::to_string(instruction.microbatch) + " that this message belongs to, found none",
-              "program: group " + std::to_string(group) + ", instruction " +
-                  std::to_string(i - program.groups[group].begin) + " (" +
-                  std::string(to_string(instruction.op)) + ")");
+  refuse_input(fmt::format("program: group {}, instruction {} ({})", group, i - program.groups[group].begin,
+                           to_string(instruction.op)),
+               "expected compute of stage {} and microbatch {} that this message belongs to, found none",
+               instruction.stage, instruction.microbatch);
 }
 
 const Block* GroupBlocks::find(Op op, std::int32_t stage, std::int32_t microbatch) const {
@@ -95,12 +93,7 @@ GroupBlocks take_apart(const Program& program, std::int32_t group) {
 }
 
 std::string describe(const OrderStep& step) {
-  return std::string(to_string(step.op)) + " of stage " + std::to_string(step.stage) + ", microbatch " +
-         std::to_string(step.microbatch);
-}
-
-[[noreturn]] void refuse(std::size_t rank, const std::string& message) {
-  throw Error(ErrorKind::input, message, "order: rank " + std::to_string(rank));
+  return fmt::format("{} of stage {}, microbatch {}", to_string(step.op), step.stage, step.microbatch);
 }
 
 /// Counts the pipeline ranks, from 0 on and each with a group.
@@ -109,10 +102,8 @@ std::size_t count_ranks(const Program& program) {
   for (const Group& group : program.groups) ranks.insert(group.stage);
   const std::int32_t last = ranks.empty() ? -1 : *ranks.rbegin();
   if (last + 1 != static_cast<std::int32_t>(ranks.size())) {
-    throw Error(ErrorKind::input,
-                "expected groups on every pipeline rank from 0 to " + std::to_string(last) + ", found " +
-                    std::to_string(ranks.size()) + " ranks with groups",
-                "program");
+    refuse_input("program", "expected groups on every pipeline rank from 0 to {}, found {} ranks with groups",
+                 last, ranks.size());
   }
   return ranks.size();
 }
@@ -134,12 +125,8 @@ class Reorderer {
 
   PricedProgram run() {
     const std::size_t ranks = count_ranks(old_);
-    if (old_.microbatches == 0) throw Error(ErrorKind::input, "expected microbatches, found none", "program");
-    if (order_.size() != ranks) {
-      throw Error(ErrorKind::input,
-                  "expected " + std::to_string(ranks) + " ranks, found " + std::to_string(order_.size()),
-                  "order");
-    }
+    if (old_.microbatches == 0) refuse_input("program", "expected microbatches, found none");
+    if (order_.size() != ranks) refuse_input("order", "expected {} ranks, found {}", ranks, order_.size());
     new_.program = old_;
     new_.program.microbatches = microbatches_;
     new_.program.instructions.clear();
@@ -187,16 +174,16 @@ class Reorderer {
     std::set<BlockKey> seen;
     for (const OrderStep& step : order_[rank_]) {
       const bool known = step.microbatch >= 0 && step.microbatch < microbatches_ && has_work(step);
-      if (!known) refuse(rank_, "expected a step of this rank, found " + describe(step));
+      if (!known) refuse_input(place(), "expected a step of this rank, found {}", describe(step));
       if (!seen.emplace(step.op, step.stage, step.microbatch).second) {
-        refuse(rank_, "expected each step once, found " + describe(step) + " twice");
+        refuse_input(place(), "expected each step once, found {} twice", describe(step));
       }
     }
     for (const auto& [op, stage, microbatch] : blocks_.order) {
       if (op != Op::forward) continue;
       for (int j = microbatch; j < microbatches_; j += old_.microbatches) {
-        const OrderStep step{op, stage, j};
-        if (seen.count({op, stage, j}) == 0) refuse(rank_, "expected " + describe(step) + ", found none");
+        if (seen.count({op, stage, j}) > 0) continue;
+        refuse_input(place(), "expected {}, found none", describe({op, stage, j}));
       }
     }
   }
@@ -209,11 +196,12 @@ class Reorderer {
     const bool part = step.op == Op::backward_input || step.op == Op::backward_weight;
     if (!part || find(Op::backward, step) == nullptr) return false;
     if (weight_share_) return true;
-    throw Error(
-        ErrorKind::input,
-        "expected split backwards, found whole ones; how much of one is the weight part must be given",
-        "order: rank " + std::to_string(rank_));
+    refuse_input(
+        place(),
+        "expected split backwards, found whole ones; how much of one is the weight part must be given");
   }
+
+  std::string place() const { return fmt::format("order: rank {}", rank_); }
 
   void add_list() {
     const std::vector<OrderStep>& steps = order_[rank_];
@@ -373,16 +361,12 @@ StepOrder step_order(const Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const std::int32_t rank = program.groups[g].stage;
     std::vector<OrderStep> steps;
-    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
-      const Instruction& instruction = program.instructions[i];
-      if (!is_compute(instruction.op)) continue;
-      steps.push_back({instruction.op, instruction.stage, instruction.microbatch});
+    for (const Instruction& i : program.list(program.groups[g])) {
+      if (is_compute(i.op)) steps.push_back({i.op, i.stage, i.microbatch});
     }
     if (known[rank] && steps != order[rank]) {
-      throw Error(ErrorKind::input,
-                  "expected the order of the other groups of pipeline rank " + std::to_string(rank) +
-                      ", found another",
-                  "program: group " + std::to_string(g));
+      refuse_input(fmt::format("program: group {}", g),
+                   "expected the order of the other groups of pipeline rank {}, found another", rank);
     }
     known[rank] = true;
     order[rank] = std::move(steps);
@@ -398,9 +382,7 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
   set_ranks(shape, present, static_cast<int>(program.stages.size()));
   shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
   if (shape.spreads_encoder()) {
-    throw Error(ErrorKind::input,
-                std::string(to_string(kind)) + " is no order of the same work: it moves the encoder",
-                "program");
+    refuse_input("program", "{} is no order of the same work: it moves the encoder", to_string(kind));
   }
   validate(shape, "program");
   bool whole = false;
@@ -409,18 +391,16 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
       whole = whole || step.op == Op::backward;
       const int expected = rank_of_stage(shape, step.stage);
       if (expected == static_cast<int>(rank)) continue;
-      throw Error(ErrorKind::input,
-                  "expected stage " + std::to_string(step.stage) + " on pipeline rank " +
-                      std::to_string(expected) + " for " + std::string(to_string(kind)) + ", found it on " +
-                      std::to_string(rank),
-                  "program");
+      refuse_input("program", "expected stage {} on pipeline rank {} for {}, found it on {}", step.stage,
+                   expected, to_string(kind), rank);
     }
   }
   if (splits_backward(kind) && whole && !reordering.weight_share) {
-    throw Error(ErrorKind::input,
-                "expected split backwards for " + std::string(to_string(kind)) +
-                    ", found whole ones; how much of one is the weight part must be given",
-                "program");
+    refuse_input(
+        "program",
+        "expected split backwards for {}, found whole ones; how much of one is the weight part must be "
+        "given",
+        to_string(kind));
   }
   return pipeline_steps(shape, {step_times(program, costs, shape.microbatches, reordering.weight_share), {}});
 }

@@ -1,4 +1,4 @@
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,24 +6,22 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/program/collective_order.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
 
-std::string place(const Program& program, std::size_t group, std::int64_t instruction) {
-  std::string text = "program: group " + std::to_string(group);
-  if (instruction >= 0) {
-    text += ", instruction " + std::to_string(instruction - program.groups[group].begin) + " (" +
-            std::string(to_string(program.instructions[instruction].op)) + ")";
-  }
-  return text;
-}
-
+/// Refuses an instruction, or where that is -1 a group.
+template <typename... Values>
 [[noreturn]] void refuse(const Program& program, std::size_t group, std::int64_t instruction,
-                         const std::string& message) {
-  throw Error(ErrorKind::input, message, place(program, group, instruction));
+                         fmt::format_string<Values...> message, Values&&... values) {
+  std::string place = fmt::format("program: group {}", group);
+  if (instruction >= 0) {
+    place += fmt::format(", instruction {} ({})", instruction - program.groups[group].begin,
+                         to_string(program.instructions[instruction].op));
+  }
+  refuse_input(place, message, std::forward<Values>(values)...);
 }
 
 /// Returns the size of the table that an instruction's index points into; 0 for none.
@@ -34,7 +32,7 @@ std::size_t table_size(const Program& program, Op op) {
 }
 
 void check_ranges(const Program& program) {
-  if (program.microbatches < 0) throw Error(ErrorKind::input, "a negative number of microbatches", "program");
+  if (program.microbatches < 0) refuse_input("program", "a negative number of microbatches");
   std::int64_t expected_begin = 0;
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
@@ -44,7 +42,7 @@ void check_ranges(const Program& program) {
     }
     expected_begin = group.end;
     if (group.stage < 0 || static_cast<std::size_t>(group.stage) >= program.stages.size()) {
-      refuse(program, g, -1, "no stage " + std::to_string(group.stage));
+      refuse(program, g, -1, "no stage {}", group.stage);
     }
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program.instructions[i];
@@ -52,26 +50,24 @@ void check_ranges(const Program& program) {
       if (instruction.op == Op::optimizer_step) continue;
       if (instruction.index < 0 ||
           static_cast<std::size_t>(instruction.index) >= table_size(program, instruction.op)) {
-        refuse(program, g, i, "index " + std::to_string(instruction.index) + " is out of range");
+        refuse(program, g, i, "index {} is out of range", instruction.index);
       }
       if (is_compute(instruction.op) &&
           (instruction.microbatch < 0 || instruction.microbatch >= program.microbatches)) {
-        refuse(program, g, i, "no microbatch " + std::to_string(instruction.microbatch));
+        refuse(program, g, i, "no microbatch {}", instruction.microbatch);
       }
     }
   }
   if (expected_begin != static_cast<std::int64_t>(program.instructions.size())) {
-    throw Error(ErrorKind::input,
-                "instructions from " + std::to_string(expected_begin) + " on belong to no group", "program");
+    refuse_input("program", "instructions from {} on belong to no group", expected_begin);
   }
   for (const Message& message : program.messages) {
     if (message.microbatch < 0 || message.microbatch >= program.microbatches) {
-      throw Error(ErrorKind::input, "a message names microbatch " + std::to_string(message.microbatch),
-                  "program");
+      refuse_input("program", "a message names microbatch {}", message.microbatch);
     }
     for (const std::int32_t end : {message.source, message.destination}) {
       if (end < 0 || static_cast<std::size_t>(end) >= program.groups.size()) {
-        throw Error(ErrorKind::input, "a message names group " + std::to_string(end), "program");
+        refuse_input("program", "a message names group {}", end);
       }
     }
   }
@@ -89,10 +85,10 @@ void check_messages(const Program& program) {
       const Message& message = program.messages[instruction.index];
       const bool sends = is_send(instruction.op);
       if (static_cast<std::size_t>(sends ? message.source : message.destination) != g) {
-        refuse(program, g, i, "message " + std::to_string(instruction.index) + " belongs to another group");
+        refuse(program, g, i, "message {} belongs to another group", instruction.index);
       }
       std::int64_t& position = (sends ? sent : received)[instruction.index];
-      if (position >= 0) refuse(program, g, i, "message " + std::to_string(instruction.index) + " twice");
+      if (position >= 0) refuse(program, g, i, "message {} twice", instruction.index);
       position = i;
     }
   }
@@ -100,9 +96,8 @@ void check_messages(const Program& program) {
   for (std::size_t m = 0; m < order.size(); ++m) {
     const Message& message = program.messages[m];
     order[m] = static_cast<std::int32_t>(m);
-    if (sent[m] < 0) refuse(program, message.source, -1, "message " + std::to_string(m) + " is never sent");
-    if (received[m] < 0)
-      refuse(program, message.destination, -1, "message " + std::to_string(m) + " is never received");
+    if (sent[m] < 0) refuse(program, message.source, -1, "message {} is never sent", m);
+    if (received[m] < 0) refuse(program, message.destination, -1, "message {} is never received", m);
   }
   const auto channel = [&](std::int32_t m) {
     return std::tuple(program.messages[m].source, program.instructions[sent[m]].stage,
@@ -154,18 +149,15 @@ void check_compute_order(const Program& program) {
       const Instruction& instruction = program.instructions[i];
       if (!is_compute(instruction.op)) continue;
       if (passes.try_emplace(instruction.stage, microbatches).first->second.advance(instruction)) continue;
-      refuse(program, g, i,
-             "microbatch " + std::to_string(instruction.microbatch) + " out of order on this stage");
+      refuse(program, g, i, "microbatch {} out of order on this stage", instruction.microbatch);
     }
     for (const auto& [s, stage] : passes) {
       std::vector<bool>& of_chain = done[{s, program.groups[g].dp_rank}];
       of_chain.resize(microbatches, false);
       for (std::size_t j = 0; j < microbatches; ++j) {
         if (!stage.is_begun(j)) continue;
-        const std::string what = "microbatch " + std::to_string(j);
-        if (!stage.is_complete(j))
-          refuse(program, g, -1, what + " is not completed on stage " + std::to_string(s));
-        if (of_chain[j]) refuse(program, g, -1, what + " is done twice on stage " + std::to_string(s));
+        if (!stage.is_complete(j)) refuse(program, g, -1, "microbatch {} is not completed on stage {}", j, s);
+        if (of_chain[j]) refuse(program, g, -1, "microbatch {} is done twice on stage {}", j, s);
         of_chain[j] = true;
       }
     }
@@ -173,10 +165,8 @@ void check_compute_order(const Program& program) {
   for (const auto& [chain, of_chain] : done) {
     const auto missing = std::find(of_chain.begin(), of_chain.end(), false);
     if (missing == of_chain.end()) continue;
-    throw Error(ErrorKind::input,
-                "microbatch " + std::to_string(missing - of_chain.begin()) + " is not completed on stage " +
-                    std::to_string(chain.first) + " of dp rank " + std::to_string(chain.second),
-                "program");
+    refuse_input("program", "microbatch {} is not completed on stage {} of dp rank {}",
+                 missing - of_chain.begin(), chain.first, chain.second);
   }
 }
 
@@ -218,16 +208,13 @@ void check_collectives(const Program& program) {
       if (started == open.end()) refuse(program, g, i, "waits for a collective that it has not started");
       open.erase(started);
     }
-    if (!open.empty()) {
-      refuse(program, g, -1, "never waits for collective " + std::to_string(open.front()));
-    }
+    if (!open.empty()) refuse(program, g, -1, "never waits for collective {}", open.front());
   }
   for (std::size_t c = 0; c < entered.size(); ++c) {
     std::vector<std::int32_t> expected = program.collectives[c].groups;
     std::sort(expected.begin(), expected.end());
     if (entered[c] != expected) {  // entered is in group order
-      throw Error(ErrorKind::input,
-                  "collective " + std::to_string(c) + " is not entered once by each participant", "program");
+      refuse_input("program", "collective {} is not entered once by each participant", c);
     }
   }
 }

@@ -1,5 +1,9 @@
 #include "core/support/core_gate.hpp"
 
+#ifdef __linux__
+#include <sched.h>
+#endif
+
 #include <algorithm>
 
 namespace dflop {
@@ -7,10 +11,6 @@ namespace dflop {
 std::int32_t CoreGate::add_group(std::int32_t ranks) {
   needs_.push_back(std::min(ranks, cores_));
   return static_cast<std::int32_t>(needs_.size()) - 1;
-}
-
-void CoreGate::ask(std::int32_t group) {
-  waiting_.push_back(group);
 }
 
 std::optional<std::int32_t> CoreGate::admit() {
@@ -22,8 +22,13 @@ std::optional<std::int32_t> CoreGate::admit() {
   return first;
 }
 
-void CoreGate::give_back(std::int32_t group) {
-  free_ += cores_of(group);
+void become_batch_work() {
+#ifdef __linux__
+  const sched_param none{};
+  constexpr int kThisThread = 0;
+  if (::sched_getscheduler(kThisThread) != SCHED_OTHER) return;
+  static_cast<void>(::sched_setscheduler(kThisThread, SCHED_BATCH, &none));
+#endif
 }
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// Groups of ranks take turns on cores: those of the host in a live run, or of a simulated one.
+// Threads share the cores of a machine: groups of ranks take turns on them, those of the host in a live run
+// or of a simulated one, and batch work does not interrupt others.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,10 @@ class CoreGate {
   std::int32_t add_group(std::int32_t ranks);
 
   /// The group comes to the end of the queue. @pre it neither waits nor holds cores
-  void ask(std::int32_t group);
+  void ask(std::int32_t group) { waiting_.push_back(group); }
   /// Gives the first that waits its cores and names it; nothing where nobody waits or too few are free.
   std::optional<std::int32_t> admit();
-  void give_back(std::int32_t group);
+  void give_back(std::int32_t group) { free_ += cores_of(group); }
 
   int cores_of(std::int32_t group) const { return needs_[static_cast<std::size_t>(group)]; }
 
@@ -34,5 +35,11 @@ class CoreGate {
   std::vector<int> needs_;  // per group
   std::deque<std::int32_t> waiting_;
 };
+
+/// Makes the calling thread one of batch work (Linux: SCHED_BATCH): waking it does not interrupt a thread
+/// that is at work. So who hands it work or sends it a message goes on, and it begins on a core that is free.
+/// A thread that has another policy than the usual one, SCHED_OTHER, keeps it, as that is the user's choice
+/// and none of them interrupts its like. Where the system refuses, nothing but time is lost.
+void become_batch_work();
 
 }  // namespace dflop

@@ -1,10 +1,11 @@
-// Random draws seeded numbers that are the same bytes on every compiler: the standard fixes std::mt19937_64
-// but not the distributions, so those few that we need are written out.
+// Seeded numbers and hashes are the same bytes on every compiler and library: the standard fixes
+// std::mt19937_64 but neither the distributions nor std::hash, so those few that we need are written out.
 #pragma once
 
 #include <cstdint>
 #include <random>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace dflop {
@@ -12,12 +13,17 @@ namespace dflop {
 class Random {
  public:
   /// `stream` tells apart independent users of one seed, as iterations or systems compared.
-  explicit Random(std::uint64_t seed, std::uint64_t stream = 0);
+  explicit Random(std::uint64_t seed, std::uint64_t stream = 0) : engine_(mix(mix(seed) + stream)) {}
 
   std::uint64_t bits() { return engine_(); }
 
   /// Returns a number that is uniform in [0, bound), without modulo bias. @pre bound > 0
-  std::uint64_t below(std::uint64_t bound);
+  std::uint64_t below(std::uint64_t bound) {
+    const std::uint64_t unbiased = ~std::uint64_t{0} - ~std::uint64_t{0} % bound;
+    std::uint64_t value = bits();
+    while (value >= unbiased) value = bits();
+    return value % bound;
+  }
 
   /// Returns a number that is uniform in [0, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1.0p-53; }
@@ -29,7 +35,23 @@ class Random {
   }
 
  private:
+  /// Makes unrelated numbers of neighbouring seeds and streams, as the finaliser of SplitMix64 does (Steele,
+  /// Lea, Flood 2014).
+  static constexpr std::uint64_t mix(std::uint64_t x) {
+    x += 0x9E3779B97F4A7C15ull;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return x ^ (x >> 31);
+  }
+
   std::mt19937_64 engine_;
 };
+
+/// Returns the FNV-1a hash of 64 bits (Fowler, Noll, Vo).
+constexpr std::uint64_t stable_hash(std::string_view text) {
+  std::uint64_t hash = 0xCBF29CE484222325ull;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
+  return hash;
+}
 
 }  // namespace dflop

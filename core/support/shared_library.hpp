@@ -1,10 +1,14 @@
 // A SharedLibrary is loaded when it is first used, as large ones of GPUs, that most runs do without.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "core/error.hpp"
 
 namespace dflop {
 

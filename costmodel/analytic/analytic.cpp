@@ -1,14 +1,9 @@
 #include "costmodel/analytic/analytic.hpp"
 
 #include <algorithm>
-#include <string>
-#include <utility>
 
-#include "core/error.hpp"
 #include "core/program/lowering.hpp"
-#include "costmodel/analytic/communication.hpp"
 #include "costmodel/analytic/flops.hpp"
-#include "costmodel/analytic/memory.hpp"
 
 namespace dflop {
 namespace {
@@ -23,9 +18,6 @@ constexpr double kSingleStepLaunches = 1.4;
 constexpr double kAdamBytes = 7 * kFp32Bytes + kBf16Bytes;
 
 }  // namespace
-
-AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
-    : model_(std::move(model)), cluster_(std::move(cluster)) {}
 
 Seconds AnalyticCostModel::tensor_all_reduce(const Stage& stage, double tokens, int width) const {
   return tensor_all_reduce_time(cluster_, stage.tp, kBf16Bytes * tokens * width);
@@ -89,58 +81,15 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
   PassTimes times = encoder_times(stage, work.encoder);
   times += llm_times(stage, work.llm);
   const PassTimes launches = launch_times(stage, work);
-  times.forward = std::max(times.forward, launches.forward);
-  times.backward_input = std::max(times.backward_input, launches.backward_input);
-  times.backward_weight = std::max(times.backward_weight, launches.backward_weight);
-  switch (op) {
-    case Op::forward:
-      return times.forward;
-    case Op::backward:
-      return times.backward_input + times.backward_weight;
-    case Op::backward_input:
-      return times.backward_input;
-    case Op::backward_weight:
-      return times.backward_weight;
-    case Op::send:
-    case Op::receive:
-    case Op::reshard_send:
-    case Op::reshard_receive:
-    case Op::all_reduce:
-    case Op::all_reduce_start:
-    case Op::all_reduce_wait:
-    case Op::optimizer_step:
-      break;
+  for (const auto pass : {&PassTimes::forward, &PassTimes::backward_input, &PassTimes::backward_weight}) {
+    times.*pass = std::max(times.*pass, launches.*pass);
   }
-  throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
-}
-
-Seconds AnalyticCostModel::message(const Message& message, const Program& program) const {
-  return message_time(cluster_, message, program);
-}
-
-Seconds AnalyticCostModel::all_reduce(const Collective& collective, const Program& program) const {
-  return all_reduce_time(cluster_, collective, program);
+  return times.of(op);
 }
 
 Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
   const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
   return memory_time(cluster_.gpu, kAdamBytes * owned);
-}
-
-ModelState AnalyticCostModel::model_state(const Stage& stage) const {
-  return model_state_bytes(stage, model_);
-}
-
-Bytes AnalyticCostModel::activation(const Stage& stage, const Work& work) const {
-  return activation_bytes(stage, model_, work);
-}
-
-Bytes AnalyticCostModel::split_activation(const Stage& stage, const Work& work) const {
-  return split_activation_bytes(stage, model_, work);
-}
-
-Bytes AnalyticCostModel::workspace(Op op, const Stage& stage, const Work& work) const {
-  return workspace_bytes(op, stage, model_, work);
 }
 
 }  // namespace dflop

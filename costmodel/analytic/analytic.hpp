@@ -1,7 +1,11 @@
 // The AnalyticCostModel takes every cost from shapes and GPU data alone.
 #pragma once
 
+#include <utility>
+
 #include "core/cost_model.hpp"
+#include "costmodel/analytic/communication.hpp"
+#include "costmodel/analytic/memory.hpp"
 #include "costmodel/analytic/roofline.hpp"
 
 namespace dflop {
@@ -10,7 +14,8 @@ namespace dflop {
 /// bytes of memory. It has no state and is safe to use from several threads.
 class AnalyticCostModel final : public SumCostModel {
  public:
-  AnalyticCostModel(ModelSpec model, ClusterSpec cluster);
+  AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
+      : model_(std::move(model)), cluster_(std::move(cluster)) {}
 
   /// Prices layers, connector, embedding and head of the stage by roofline, with recomputation and
   /// tensor-parallel communication: per layer two all-reduces of tokens * hidden in bf16 forward and two
@@ -30,18 +35,28 @@ class AnalyticCostModel final : public SumCostModel {
     return compute(op, stage, work);
   }
 
-  Seconds message(const Message& message, const Program& program) const override;
-  Seconds all_reduce(const Collective& collective, const Program& program) const override;
+  Seconds message(const Message& message, const Program& program) const override {
+    return message_time(cluster_, message, program);
+  }
+  Seconds all_reduce(const Collective& collective, const Program& program) const override {
+    return all_reduce_time(cluster_, collective, program);
+  }
 
   /// Adam streams 30 bytes for each parameter whose states the rank owns (1 / dp of them under ZeRO-1): reads
   /// the fp32 gradient, parameter, mean and variance (16), writes the last three (12) and the bf16 parameter
   /// (2). all_reduce() charges the all-gather that follows under ZeRO-1.
   Seconds optimizer_step(const Stage& stage) const override;
 
-  ModelState model_state(const Stage& stage) const override;
-  Bytes activation(const Stage& stage, const Work& work) const override;
-  Bytes split_activation(const Stage& stage, const Work& work) const override;
-  Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
+  ModelState model_state(const Stage& stage) const override { return model_state_bytes(stage, model_); }
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    return activation_bytes(stage, model_, work);
+  }
+  Bytes split_activation(const Stage& stage, const Work& work) const override {
+    return split_activation_bytes(stage, model_, work);
+  }
+  Bytes workspace(Op op, const Stage& stage, const Work& work) const override {
+    return workspace_bytes(op, stage, model_, work);
+  }
 
  private:
   PassTimes encoder_times(const Stage& stage, const Workload& work) const;

@@ -1,10 +1,106 @@
 #include "costmodel/analytic/communication.hpp"
 
 #include <algorithm>
-
-#include "costmodel/analytic/collectives.hpp"
+#include <cmath>
+#include <map>
+#include <numeric>
 
 namespace dflop {
+namespace {
+
+/// A Spread says how a collective's participants lie on the nodes.
+struct Spread {
+  int participants = 0;
+  int nodes = 0;
+  int emptiest = 0;
+  int fullest = 0;
+};
+
+Spread spread_of(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
+  std::map<int, int> on_node;
+  for (const std::int32_t group : collective.groups) {
+    ++on_node[cluster.node_of(program.groups[group].first_rank)];
+  }
+  const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto [emptiest, fullest] = std::minmax_element(on_node.begin(), on_node.end(), fewer);
+  return {static_cast<int>(collective.groups.size()), static_cast<int>(on_node.size()), emptiest->second,
+          fullest->second};
+}
+
+/// Returns the bytes through each port in a reduce-scatter or all-gather over n ranks.
+double half_ring_bytes(int n, double bytes) {
+  return bytes * (n - 1) / n;
+}
+
+std::vector<CollectivePhase> ring(const ClusterSpec& cluster, const Spread& spread, double bytes) {
+  const int n = spread.participants;
+  const double moved = 2 * half_ring_bytes(n, bytes);
+  if (spread.nodes == 1) return {{2 * (n - 1) * cluster.intra_node.latency, moved, 0}};
+  const Seconds step = std::max(cluster.intra_node.latency, cluster.inter_node.latency);
+  return {{2 * (n - 1) * step, moved, moved / spread.emptiest}};
+}
+
+std::vector<CollectivePhase> tree(const ClusterSpec& cluster, const Spread& spread, double bytes) {
+  const double levels = std::ceil(std::log2(spread.nodes));
+  const Seconds latency =
+      2 * (spread.fullest - 1) * cluster.intra_node.latency + 2 * levels * cluster.inter_node.latency;
+  const double inside = spread.fullest > 1 ? 2 * bytes : 0;
+  return {{latency, inside, 2 * bytes / spread.emptiest}};
+}
+
+std::vector<CollectivePhase> hierarchical(const ClusterSpec& cluster, const Spread& spread, double bytes) {
+  const int g = spread.fullest;
+  const CollectivePhase inside{(g - 1) * cluster.intra_node.latency, half_ring_bytes(g, bytes), 0};
+  const CollectivePhase between{2 * (spread.nodes - 1) * cluster.inter_node.latency, 0,
+                                2 * half_ring_bytes(spread.nodes, bytes / spread.emptiest)};
+  if (g == 1) return {between};
+  return {inside, between, inside};
+}
+
+}  // namespace
+
+double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
+  const int emptiest = spread_of(cluster, collective, program).emptiest;
+  if (emptiest == 1 || cluster.node_ring_bandwidth_bytes_per_s == 0) {
+    return cluster.inter_node.bandwidth_bytes_per_s;
+  }
+  const int rings = program.groups[collective.groups.front()].ranks;
+  return cluster.node_ring_bandwidth_bytes_per_s / (rings * emptiest);
+}
+
+Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, double network_bandwidth) {
+  return phase.latency + Seconds(std::max(phase.node_bytes / cluster.intra_node.bandwidth_bytes_per_s,
+                                          phase.network_bytes / network_bandwidth));
+}
+
+std::vector<CollectivePhase> all_reduce_phases(const ClusterSpec& cluster, const Collective& collective,
+                                               const Program& program) {
+  if (collective.groups.size() < 2) return {};
+  const Spread spread = spread_of(cluster, collective, program);
+  const auto bytes = static_cast<double>(collective.bytes.count);
+  if (spread.nodes == 1) return ring(cluster, spread, bytes);
+  switch (cluster.collectives) {
+    case CollectiveAlgorithm::ring:
+      return ring(cluster, spread, bytes);
+    case CollectiveAlgorithm::tree:
+      return tree(cluster, spread, bytes);
+    case CollectiveAlgorithm::hierarchical:
+      return hierarchical(cluster, spread, bytes);
+    case CollectiveAlgorithm::fastest:
+      break;
+  }
+  const double bandwidth = network_bandwidth(cluster, collective, program);
+  const auto time = [&](const std::vector<CollectivePhase>& phases) {
+    return std::accumulate(phases.begin(), phases.end(), Seconds(0),
+                           [&](Seconds sum, const CollectivePhase& phase) {
+                             return sum + phase_time(cluster, phase, bandwidth);
+                           });
+  };
+  return std::min(
+      {ring(cluster, spread, bytes), tree(cluster, spread, bytes), hierarchical(cluster, spread, bytes)},
+      [&](const auto& a, const auto& b) { return time(a) < time(b); });
+}
+
 namespace {
 
 /// Returns the time of a reduce-scatter or all-gather of `bytes` on each of `ranks` by a ring: half of an

@@ -12,43 +12,78 @@
 namespace dflop {
 
 /// Returns 2 FLOP per weight and token (Narayanan et al. 2021).
-Flop linear_flop(double parameters, double tokens);
+inline Flop linear_flop(double parameters, double tokens) {
+  return {2 * parameters * tokens};
+}
 
 /// Returns the FLOP of the attention core, forward, on one of `tp` ranks: QK^T and PV, each 2 * heads *
 /// head_dim per attention pair; half of the pairs when causal (Dao 2023).
-Flop attention_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
+inline Flop attention_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
+  const double width = static_cast<double>(spec.heads_per_rank(tp) * spec.head_dim);
+  const double pairs = static_cast<double>(work.attention_pairs) * (spec.causal ? 0.5 : 1.0);
+  return {4 * width * pairs};
+}
 
 /// Returns the FLOP of one layer's forward pass on one of `tp` ranks, padded heads included.
-Flop layer_forward_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
+inline Flop layer_forward_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
+  return linear_flop(static_cast<double>(spec.layer_parameters(tp)), static_cast<double>(work.tokens)) +
+         attention_flop(spec, work, tp);
+}
 
 /// Returns the FLOP of one layer's backward pass: twice the forward, for inputs and weights (or for both
 /// operands of QK^T and PV). What flash attention computes again inside its kernel is a matter of time and
 /// not counted (PaLM, appendix B).
-Flop layer_backward_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
+inline Flop layer_backward_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
+  return layer_forward_flop(spec, work, tp) * 2;
+}
 
 /// Returns what recomputation adds to one layer's backward pass: nothing, the attention core (Korthikanti et
 /// al. 2022), or the whole forward.
-Flop layer_recomputation_flop(const TransformerSpec& spec, const Workload& work, Recomputation recomputation,
-                              int tp = 1);
+inline Flop layer_recomputation_flop(const TransformerSpec& spec, const Workload& work,
+                                     Recomputation recomputation, int tp = 1) {
+  switch (recomputation) {
+    case Recomputation::none:
+      break;
+    case Recomputation::selective:
+      return attention_flop(spec, work, tp);
+    case Recomputation::full:
+      return layer_forward_flop(spec, work, tp);
+  }
+  return {};
+}
 
 /// Returns the connector tokens that come out of an encoder workload: tokens / merge.
-double connector_tokens(const ConnectorSpec& spec, const Workload& encoder);
+inline double connector_tokens(const ConnectorSpec& spec, const Workload& encoder) {
+  return static_cast<double>(encoder.tokens) / spec.merge;
+}
 
 /// Returns the FLOP of the connector, forward, on one of `tp` ranks.
-Flop connector_flop(const ConnectorSpec& spec, const Workload& encoder, int tp = 1);
+inline Flop connector_flop(const ConnectorSpec& spec, const Workload& encoder, int tp = 1) {
+  return linear_flop(static_cast<double>(spec.parameters(tp)), connector_tokens(spec, encoder));
+}
 
 /// Returns the FLOP of the vocabulary head, forward, on one of `tp` ranks: 2 * hidden * vocabulary per token.
 /// The embedding is a lookup, no FLOP.
-Flop head_flop(const TransformerSpec& spec, const Workload& work, int tp = 1);
+inline Flop head_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
+  return linear_flop(static_cast<double>(spec.hidden * spec.vocabulary_per_rank(tp)),
+                     static_cast<double>(work.tokens));
+}
 
 /// Returns the forward FLOP of all encoder layers and the connector; the unpadded model.
-Flop encoder_flop(const ModelSpec& model, const Workload& encoder);
+inline Flop encoder_flop(const ModelSpec& model, const Workload& encoder) {
+  return layer_forward_flop(model.encoder, encoder) * model.encoder.layers +
+         connector_flop(model.connector, encoder);
+}
 
 /// Returns the forward FLOP of all LLM layers and the vocabulary head; the unpadded model.
-Flop llm_flop(const ModelSpec& model, const Workload& llm);
+inline Flop llm_flop(const ModelSpec& model, const Workload& llm) {
+  return layer_forward_flop(model.llm, llm) * model.llm.layers + head_flop(model.llm, llm);
+}
 
 /// Returns the forward and backward FLOP of the unpadded model without recomputation: the numerator of MFU
 /// (PaLM, appendix B).
-Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm);
+inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm) {
+  return (encoder_flop(model, encoder) + llm_flop(model, llm)) * 3;
+}
 
 }  // namespace dflop

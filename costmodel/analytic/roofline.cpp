@@ -47,13 +47,6 @@ PassTimes layer_streams(const GpuSpec& gpu, const TransformerSpec& spec, const W
 
 }  // namespace
 
-PassTimes& PassTimes::operator+=(const PassTimes& other) {
-  forward += other.forward;
-  backward_input += other.backward_input;
-  backward_weight += other.backward_weight;
-  return *this;
-}
-
 Seconds memory_time(const GpuSpec& gpu, double bytes) {
   return Seconds(bytes / (gpu.memory_bandwidth_bytes_per_s * gpu.memory_efficiency));
 }

@@ -6,20 +6,9 @@
 // per GPU type and meant to be calibrated against measurements.
 #pragma once
 
-#include "core/cluster.hpp"
-#include "core/model.hpp"
-#include "core/units.hpp"
+#include "core/cost_model.hpp"
 
 namespace dflop {
-
-/// PassTimes are the times of one layer's passes. The backward pass is backward_input + backward_weight.
-struct PassTimes {
-  Seconds forward{0};
-  Seconds backward_input{0};
-  Seconds backward_weight{0};
-
-  PassTimes& operator+=(const PassTimes& other);
-};
 
 /// Returns the times of Y[tokens, outputs] = X[tokens, inputs] W and its two gradients, bf16.
 ///

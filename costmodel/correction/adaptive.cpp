@@ -1,12 +1,10 @@
 #include "costmodel/correction/adaptive.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <string>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/median.hpp"
 
 namespace dflop {
@@ -17,8 +15,10 @@ constexpr double kLeastSpread = 0.005;         // of log ratios: smaller changes
 constexpr double kMostLearned = 2;             // deviations, by which one iteration changes what is usual
 constexpr double kAdaptiveMostDeviations = 4;  // one slow iteration takes no quiet monitor to its limit
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorKind::input, "correction switch: expected " + what);
+template <typename... Values>
+void require(bool holds, fmt::format_string<Values...> expected, Values&&... values) {
+  if (holds) return;
+  refuse_input("correction switch", "expected {}", fmt::format(expected, std::forward<Values>(values)...));
 }
 
 SwitchOptions options_for(std::optional<SwitchRule> rule, SwitchOptions options) {
@@ -28,18 +28,12 @@ SwitchOptions options_for(std::optional<SwitchRule> rule, SwitchOptions options)
 
 }  // namespace
 
-std::string_view to_string(SwitchState state) {
-  constexpr std::array<std::string_view, 5> names = {"learning", "measuring_off", "measuring_on", "tracking",
-                                                     "resting"};
-  return names[static_cast<std::size_t>(state)];
-}
-
 CorrectionSwitch::CorrectionSwitch(SwitchOptions options) : options_(options) {
-  require(options.measure >= 1, "at least 1 iteration to measure, found " + std::to_string(options.measure));
-  require(options.window >= 1, "a window of at least 1 iteration, found " + std::to_string(options.window));
-  require(options.slack >= 0, "a slack of at least 0, found " + std::to_string(options.slack));
-  require(options.probe >= 0, "a probe in at least 0 iterations, found " + std::to_string(options.probe));
-  require(options.limit > 0, "a limit above 0, found " + std::to_string(options.limit));
+  require(options.measure >= 1, "at least 1 iteration to measure, found {}", options.measure);
+  require(options.window >= 1, "a window of at least 1 iteration, found {}", options.window);
+  require(options.slack >= 0, "a slack of at least 0, found {:f}", options.slack);
+  require(options.probe >= 0, "a probe in at least 0 iterations, found {}", options.probe);
+  require(options.limit > 0, "a limit above 0, found {:f}", options.limit);
 }
 
 bool CorrectionSwitch::tracks() const {
@@ -57,9 +51,9 @@ void CorrectionSwitch::enter(SwitchState state) {
 bool CorrectionSwitch::observe(const SwitchInput& input) {
   const auto positive = [](Seconds time) { return std::isfinite(time.count()) && time.count() > 0; };
   require(positive(input.actual) && positive(input.predicted),
-          "positive times, found " + std::to_string(input.actual.count()) + " s actual and " +
-              std::to_string(input.predicted.count()) + " s predicted");
-  require(std::isfinite(input.benefit), "a finite benefit, found " + std::to_string(input.benefit));
+          "positive times, found {:f} s actual and {:f} s predicted", input.actual.count(),
+          input.predicted.count());
+  require(std::isfinite(input.benefit), "a finite benefit, found {:f}", input.benefit);
   const bool tracked = tracks();
   ++iterations_;
   ++count_;
@@ -111,10 +105,6 @@ void CorrectionSwitch::watch(double log_ratio) {
   const double off = log_ratio - mean_;  // Welford 1962
   mean_ += off / watched_;
   squares_ += off * (log_ratio - mean_);
-}
-
-std::string_view to_string(SwitchRule rule) {
-  return rule == SwitchRule::published ? "published" : "keep";
 }
 
 AdaptiveCorrection::AdaptiveCorrection(std::optional<SwitchRule> rule, SwitchOptions options)

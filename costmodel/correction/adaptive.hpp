@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "core/names.hpp"
 #include "core/units.hpp"
 #include "costmodel/correction/correction.hpp"
 
@@ -22,7 +22,13 @@ enum class SwitchState : std::uint8_t {
   resting,        ///< tracking is off; a monitor of iteration times waits for a change
 };
 
-std::string_view to_string(SwitchState state);
+template <>
+inline constexpr NameTable<SwitchState, 5> kNames<SwitchState> = {
+    {{SwitchState::learning, "learning"},
+     {SwitchState::measuring_off, "measuring_off"},
+     {SwitchState::measuring_on, "measuring_on"},
+     {SwitchState::tracking, "tracking"},
+     {SwitchState::resting, "resting"}}};
 
 /// SwitchOptions say how a switch measures and watches.
 struct SwitchOptions {
@@ -113,7 +119,9 @@ enum class SwitchRule : std::uint8_t {
   keep,  ///< with the last corrections that paid; at rest they stay in use, and probes look whether they hold
 };
 
-std::string_view to_string(SwitchRule rule);
+template <>
+inline constexpr NameTable<SwitchRule, 2> kNames<SwitchRule> = {
+    {{SwitchRule::published, "published"}, {SwitchRule::keep, "keep"}}};
 
 /// An AdaptiveCorrection is used in each iteration: schedule with in_use(); where tracks() says so, run it
 /// with spans and learn() from them; then observe().

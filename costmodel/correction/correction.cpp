@@ -5,12 +5,12 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <string>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/program/encoder_share.hpp"
+#include "core/refuse.hpp"
 #include "core/support/median.hpp"
+#include "costmodel/sample_costs.hpp"
 
 namespace dflop {
 namespace {
@@ -136,7 +136,7 @@ std::int64_t forget_changed(CorrectionFit& fit, const Vector& off, const std::ve
 }
 
 std::string name_of(const CorrectionFit& fit) {
-  return std::string(to_string(fit.kind)) + " " + std::string(to_string(fit.op));
+  return fmt::format("{} {}", to_string(fit.kind), to_string(fit.op));
 }
 
 void check_sizes(const CorrectionFit& fit) {
@@ -144,22 +144,20 @@ void check_sizes(const CorrectionFit& fit) {
   const bool good = fit.information.size() == columns * (columns + 1) / 2 && fit.moment.size() == columns &&
                     fit.rise.size() == columns && fit.fall.size() == columns;
   if (good) return;
-  throw Error(ErrorKind::input, "correction: expected sums of " + std::to_string(columns) + " columns of " +
-                                    name_of(fit) + ", found " + std::to_string(fit.information.size()) +
-                                    " elements of information, " + std::to_string(fit.moment.size()) +
-                                    " of moment, " + std::to_string(fit.rise.size()) + " of rise and " +
-                                    std::to_string(fit.fall.size()) + " of fall");
+  refuse_input(
+      "correction",
+      "expected sums of {} columns of {}, found {} elements of information, {} of moment, {} of rise and "
+      "{} of fall",
+      columns, name_of(fit), fit.information.size(), fit.moment.size(), fit.rise.size(), fit.fall.size());
 }
 
 void check(const CorrectionRow& row) {
   const bool good = std::isfinite(row.observed_s) && row.observed_s >= 0 && std::isfinite(row.predicted_s) &&
                     row.predicted_s >= 0 && std::isfinite(row.unit_s) && row.unit_s > 0;
-  if (!good) {
-    throw Error(ErrorKind::input,
-                "correction: expected observed and predicted seconds >= 0 and a unit > 0, found " +
-                    std::to_string(row.observed_s) + ", " + std::to_string(row.predicted_s) + " and " +
-                    std::to_string(row.unit_s));
-  }
+  if (good) return;
+  refuse_input("correction",
+               "expected observed and predicted seconds >= 0 and a unit > 0, found {:f}, {:f} and {:f}",
+               row.observed_s, row.predicted_s, row.unit_s);
 }
 
 }  // namespace
@@ -242,7 +240,7 @@ void Correction::solve(std::size_t f) {
   const Vector solution = factors.solve(Eigen::Map<const Vector>(fit.moment.data(), size));
   // Sums of squares are positive.
   if (!factors.isPositive() || !solution.allFinite()) {
-    throw Error(ErrorKind::input, "correction: the sums of " + name_of(fit) + " belong to no observations");
+    refuse_input("correction", "the sums of {} belong to no observations", name_of(fit));
   }
   solutions_.resize(fits_.size());
   solutions_[f].assign(solution.begin(), solution.end());
@@ -274,11 +272,6 @@ namespace {
 
 int floor_log(double value, int parts) {
   return static_cast<int>(std::floor(parts * std::log2(value)));
-}
-
-Workload mean_of(const Workload& total, std::int64_t count) {
-  return {round_up(total.sequences, count) / count, round_up(total.tokens, count) / count,
-          round_up(total.attention_pairs, count) / count};
 }
 
 /// A Place is one microbatch on one dp rank, or on all ranks of an encoder apart.
@@ -335,9 +328,8 @@ void Correction::learn(const Timeline& timeline, const CostModel& base, const Pl
     if (!is_compute(span.op) || span.work < 0 || timeline.stage_shapes.empty()) continue;
     const auto dp_rank = dp_ranks.find(span.rank);
     if (span.microbatch < 0 || span.microbatch >= plan.microbatches || dp_rank == dp_ranks.end()) {
-      throw Error(ErrorKind::input, "correction: expected a timeline of the plan, found microbatch " +
-                                        std::to_string(span.microbatch) + " on rank " +
-                                        std::to_string(span.rank));
+      refuse_input("correction", "expected a timeline of the plan, found microbatch {} on rank {}",
+                   span.microbatch, span.rank);
     }
     const Stage& stage = timeline.stage_shapes[span.stage];
     const Work& work = timeline.works[span.work];
@@ -357,7 +349,7 @@ void Correction::learn(const Timeline& timeline, const CostModel& base, const Pl
   for (const auto& [key, total] : totals) {
     CorrectionFit& fit = find_or_add(key.first, key.second);
     if (fit.iterations > 0) continue;
-    fit.reference = {mean_of(total.work.encoder, total.count), mean_of(total.work.llm, total.count)};
+    fit.reference = {mean_part(total.work.encoder, total.count), mean_part(total.work.llm, total.count)};
   }
 
   const SamplesOfBins bins = samples_of_bins(plan, assignment);

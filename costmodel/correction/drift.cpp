@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "costmodel/correction/correction.hpp"
@@ -33,10 +32,9 @@ std::vector<ShapeBucket> key_of(const Sample& sample) {
 
 ShapeDrift::ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options)
     : model_(model), options_(options) {
-  if (profile.empty()) throw Error(ErrorKind::input, "drift: expected a profile with samples, found none");
+  if (profile.empty()) refuse_input("drift", "expected a profile with samples, found none");
   if (options.resamples < kLeastResamples) {
-    throw Error(ErrorKind::input, "drift: expected at least " + std::to_string(kLeastResamples) +
-                                      " resamples, found " + std::to_string(options.resamples));
+    refuse_input("drift", "expected at least {} resamples, found {}", kLeastResamples, options.resamples);
   }
   for (const Sample& sample : profile) buckets_.try_emplace(key_of(sample), buckets_.size());
   histogram_.assign(buckets_.size() + 1, 0.0);
@@ -67,7 +65,7 @@ std::vector<double> ShapeDrift::measure(const std::vector<Shape>& shapes) const 
 }
 
 DriftAdvice ShapeDrift::advise(std::span<const Sample> recent) const {
-  if (recent.empty()) throw Error(ErrorKind::input, "drift: expected recent samples, found none");
+  if (recent.empty()) refuse_input("drift", "expected recent samples, found none");
   std::vector<Shape> shapes;
   for (const Sample& sample : recent) shapes.push_back(shape_of(sample));
   const std::vector<double> now = measure(shapes);

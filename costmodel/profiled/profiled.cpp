@@ -2,13 +2,49 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
+
+ProfileCurve::ProfileCurve(const std::vector<double>& x, const std::vector<double>& y, Below below)
+    : below_(below) {
+  if (x.empty() || x.size() != y.size()) {
+    throw Error(ErrorKind::internal, "a curve has as many places as values, and at least one");
+  }
+  std::vector<double> weights;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    knots_.push_back({x[i], y[i]});
+    weights.push_back(1);
+    while (knots_.size() > 1 && knots_.back().y < knots_[knots_.size() - 2].y) {
+      const Knot last = knots_.back();
+      const double weight = weights.back();
+      knots_.pop_back();
+      weights.pop_back();
+      Knot& joined = knots_.back();
+      const double total = weights.back() + weight;
+      joined.x = (joined.x * weights.back() + last.x * weight) / total;
+      joined.y = (joined.y * weights.back() + last.y * weight) / total;
+      weights.back() = total;
+    }
+  }
+}
+
+double ProfileCurve::at(double x) const {
+  const Knot& first = knots_.front();
+  if (x <= first.x) return below_ == Below::constant ? first.y : first.y * (x / first.x);
+  if (knots_.size() == 1) return first.y * (x / first.x);
+  const auto next =
+      std::find_if(knots_.begin() + 1, knots_.end() - 1, [&](const Knot& k) { return x <= k.x; });
+  const Knot& a = *(next - 1);
+  const Knot& b = *next;
+  return x == b.x ? b.y : a.y + (b.y - a.y) * ((x - a.x) / (b.x - a.x));
+}
+
 namespace {
 
 constexpr double kProgramValueBytes = kBf16Bytes;  // of activations, as lower() counts them
@@ -37,40 +73,23 @@ double mean_length(const Workload& work) {
 
 }  // namespace
 
-ProfiledCostModel::Passes& ProfiledCostModel::Passes::add(const Passes& other, double times) {
-  forward += times * other.forward;
-  backward_input += times * other.backward_input;
-  backward_weight += times * other.backward_weight;
-  recompute += times * other.recompute;
-  return *this;
-}
-
-ProfiledCostModel::Passes ProfiledCostModel::UnitCurves::at(double x, double times) const {
-  return {times * forward.at(x), times * backward_input.at(x), times * backward_weight.at(x),
-          times * (recompute ? *recompute : forward).at(x)};
-}
-
 ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, const UnitPoints& points) {
   const bool attention = is_attention(unit);
-  const auto column = [&](const auto& value) {
-    std::vector<double> all;
-    for (const ProfilePoint& p : points) {
-      all.push_back(value(p) / (attention ? static_cast<double>(p.tokens) : 1.0));
-    }
-    return all;
-  };
   std::vector<double> x;
   for (const ProfilePoint& p : points) x.push_back(static_cast<double>(attention ? p.length : p.tokens));
-  const auto below = attention ? ProfileCurve::Below::constant : ProfileCurve::Below::proportional;
-  const auto has_recompute = [](const ProfilePoint& p) { return p.recompute_s.has_value(); };
-  std::optional<ProfileCurve> recompute;
-  if (std::all_of(points.begin(), points.end(), has_recompute)) {
-    recompute.emplace(x, column([](const ProfilePoint& p) { return *p.recompute_s; }), below);
-  }
-  return {{x, column([](const ProfilePoint& p) { return p.forward_s; }), below},
-          {x, column([](const ProfilePoint& p) { return p.backward_input_s; }), below},
-          {x, column([](const ProfilePoint& p) { return p.backward_weight_s; }), below},
-          recompute,
+  const auto curve = [&](const auto& value) {
+    std::vector<double> y;
+    for (const ProfilePoint& p : points) {
+      y.push_back(value(p) / (attention ? static_cast<double>(p.tokens) : 1.0));
+    }
+    return ProfileCurve(x, y, attention ? ProfileCurve::Below::constant : ProfileCurve::Below::proportional);
+  };
+  const bool has_recompute = std::all_of(points.begin(), points.end(),
+                                         [](const ProfilePoint& p) { return p.recompute_s.has_value(); });
+  return {curve([](const ProfilePoint& p) { return p.forward_s; }),
+          curve([](const ProfilePoint& p) { return p.backward_input_s; }),
+          curve([](const ProfilePoint& p) { return p.backward_weight_s; }),
+          curve([&](const ProfilePoint& p) { return has_recompute ? *p.recompute_s : p.forward_s; }),
           x.back()};
 }
 
@@ -91,8 +110,8 @@ const ProfiledCostModel::Tables& ProfiledCostModel::tables(const Stage& stage) c
   if (found != by_mode_.end()) return found->second;
   std::string measured;
   for (const auto& [mode, unused] : by_mode_) measured += (measured.empty() ? "" : ", ") + to_string(mode);
-  throw Error(ErrorKind::input, "the profile of '" + profile_.model.name + "' has no tables of " +
-                                    to_string(tp_mode(stage)) + "; it was measured at " + measured);
+  refuse_input("", "the profile of '{}' has no tables of {}; it was measured at {}", profile_.model.name,
+               to_string(tp_mode(stage)), measured);
 }
 
 template <typename Visit>
@@ -120,24 +139,20 @@ void ProfiledCostModel::for_each_unit(const Stage& stage, const Work& work, cons
 }
 
 Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) const {
-  if (!is_compute(op)) {
-    throw Error(ErrorKind::internal, "expected a compute op, found " + std::string(to_string(op)));
-  }
   const std::vector<UnitCurves>& units = tables(stage).curves;
-  Passes all;
+  PassTimes all;
   for_each_unit(stage, work, [&](ProfileUnit unit, double x, double times) {
-    Passes passes = units[static_cast<std::size_t>(unit)].at(x, times);
+    const UnitCurves& curves = units[static_cast<std::size_t>(unit)];
+    PassTimes passes{Seconds(times * curves.forward.at(x)), Seconds(times * curves.backward_input.at(x)),
+                     Seconds(times * curves.backward_weight.at(x))};
     const bool of_layer =
         unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear || is_attention(unit);
     if (of_layer && is_recomputed(stage.recomputation, is_attention(unit))) {
-      passes.backward_input += passes.recompute;
+      passes.backward_input += Seconds(times * curves.recompute.at(x));
     }
-    all.add(passes, 1);
+    all += passes;
   });
-  if (op == Op::forward) return Seconds(all.forward);
-  if (op == Op::backward_input) return Seconds(all.backward_input);
-  if (op == Op::backward_weight) return Seconds(all.backward_weight);
-  return Seconds(all.backward_input + all.backward_weight);
+  return all.of(op);
 }
 
 bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const {
@@ -159,9 +174,7 @@ Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Progra
   const auto ranks = static_cast<int>(collective.groups.size());
   if (ranks < 2) return Seconds(0);
   const std::map<int, ProfileLine>& lines = profile_.all_reduce;
-  if (lines.empty()) {
-    throw Error(ErrorKind::input, "the profile of '" + profile_.model.name + "' has no all-reduce");
-  }
+  if (lines.empty()) refuse_input("", "the profile of '{}' has no all-reduce", profile_.model.name);
   const double bytes = static_cast<double>(collective.bytes.count) * static_cast<double>(profile_.sum_bytes) /
                        kProgramSumBytes;
   const auto above = lines.lower_bound(ranks);

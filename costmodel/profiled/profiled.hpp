@@ -2,14 +2,43 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "core/cost_model.hpp"
 #include "core/measured/profile.hpp"
-#include "costmodel/profiled/curve.hpp"
 
 namespace dflop {
+
+/// A ProfileCurve does not fall and is piecewise linear. Points that fall below one before them are noise:
+/// neighbours are joined into one knot, the mean of their places and of their values, until none falls
+/// (isotonic regression by pooling adjacent violators, Barlow et al. 1972; means of places are ours, so that
+/// no piece is flat). Points that rise are met exactly.
+class ProfileCurve {
+ public:
+  /// Below is the rule for places below the first point.
+  enum class Below {
+    proportional,  ///< the line to the origin
+    constant,      ///< the first value
+  };
+
+  /// Joins the points: x are the places of the points, rising and positive; y the values there, not negative;
+  /// as many of both, at least one.
+  /// @throws Error (internal) for another number of values than places, or none
+  ProfileCurve(const std::vector<double>& x, const std::vector<double>& y, Below below);
+
+  /// Returns the duration at x. Beyond the last knot it goes on by the slope of the last piece; with one knot
+  /// by that of the line to the origin.
+  /// @pre x >= 0
+  double at(double x) const;
+
+ private:
+  struct Knot {
+    double x;
+    double y;
+  };
+  std::vector<Knot> knots_;
+  Below below_;
+};
 
 /// A ProfiledCostModel adds up the durations of a profile's units. It has no state and is safe to use from
 /// several threads.
@@ -59,22 +88,12 @@ class ProfiledCostModel final : public SumCostModel {
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
  private:
-  struct Passes {
-    double forward = 0;
-    double backward_input = 0;
-    double backward_weight = 0;
-    double recompute = 0;  ///< before backward_input, under full recomputation
-
-    Passes& add(const Passes& other, double times);
-  };
   struct UnitCurves {
     ProfileCurve forward;
     ProfileCurve backward_input;
     ProfileCurve backward_weight;
-    std::optional<ProfileCurve> recompute;  ///< none: as long as the forward
-    double last = 0;                        ///< where its points end
-
-    Passes at(double x, double times) const;
+    ProfileCurve recompute;  ///< before backward_input, under full recomputation
+    double last = 0;         ///< where its points end
   };
 
   struct Tables {

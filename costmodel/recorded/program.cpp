@@ -1,4 +1,4 @@
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -178,7 +178,7 @@ class Rebuild {
   Rebuild(const Timeline& timeline, const std::string& file, int iteration)
       : timeline_(timeline),
         spans_(timeline.spans),
-        where_(file + ": key 'iterations[" + std::to_string(iteration) + "].") {}
+        where_(fmt::format("{}: key 'iterations[{}].", file, iteration)) {}
 
   RecordedProgram run() {
     check_run();
@@ -194,27 +194,29 @@ class Rebuild {
     try {
       verify(program_);
     } catch (const Error& error) {
-      throw Error(ErrorKind::input, std::string("expected the run of a program, found: ") + error.what(),
-                  where_ + "spans'");
+      refuse("spans", "expected the run of a program, found: {}", error.what());
     }
     return std::move(result_);
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
-    throw Error(ErrorKind::input, message, where_ + key + "'");
+  template <typename... Values>
+  [[noreturn]] void refuse(const std::string& key, fmt::format_string<Values...> message,
+                           Values&&... values) const {
+    refuse_input(where_ + key + "'", message, std::forward<Values>(values)...);
   }
 
   /// Refuses a value of the span in row `row`.
-  [[noreturn]] void refuse_span(const std::string& column, std::int64_t row,
-                                const std::string& message) const {
-    refuse("spans." + column + "[" + std::to_string(row) + "]", message);
+  template <typename... Values>
+  [[noreturn]] void refuse_span(std::string_view column, std::size_t row,
+                                fmt::format_string<Values...> message, Values&&... values) const {
+    refuse(fmt::format("spans.{}[{}]", column, row), message, std::forward<Values>(values)...);
   }
 
   void check_run() const {
     if (!timeline_.stalls.empty()) {
-      refuse("stalls", "expected a run that came to its end, found " +
-                           std::to_string(timeline_.stalls.size()) + " groups that did not");
+      refuse("stalls", "expected a run that came to its end, found {} groups that did not",
+             timeline_.stalls.size());
     }
     if (spans_.empty()) {
       refuse("spans", "expected the spans of a run, found none; 'dflop simulate --out FILE' records them");
@@ -234,9 +236,7 @@ class Rebuild {
   }
 
   void check_not_negative(const char* column, std::size_t row, std::int64_t value) const {
-    if (value >= 0) return;
-    refuse_span(column, static_cast<std::int64_t>(row),
-                "expected at least 0, found " + std::to_string(value));
+    if (value < 0) refuse_span(column, row, "expected at least 0, found {}", value);
   }
 
   void add_stages() {
@@ -257,16 +257,14 @@ class Rebuild {
     for (std::size_t row = 0; row < spans_.size(); ++row) {
       const auto group = group_of_rank_.find(spans_[row].rank);
       if (group == group_of_rank_.end()) {
-        refuse_span("rank", static_cast<std::int64_t>(row),
-                    "expected the first rank of a group, found " + std::to_string(spans_[row].rank));
+        refuse_span("rank", row, "expected the first rank of a group, found {}", spans_[row].rank);
       }
       ++program_.groups[group->second].end;
     }
     std::int64_t begin = 0;
     for (Group& group : program_.groups) {
       if (group.end == 0) {
-        refuse("spans",
-               "expected spans of every group, found none of rank " + std::to_string(group.first_rank));
+        refuse("spans", "expected spans of every group, found none of rank {}", group.first_rank);
       }
       group.begin = begin;
       group.end += begin;
@@ -281,23 +279,21 @@ class Rebuild {
       const Group& group = program_.groups[group_of_rank_.at(spans_[row].rank)];
       const std::int64_t position = spans_[row].position;
       if (position == kNone) {
-        refuse_span("position", static_cast<std::int64_t>(row),
+        refuse_span("position", row,
                     "expected the place of the span's instruction in its rank's list, found -1, which is "
                     "unknown; give a timeline of 'dflop simulate --out FILE', which has it; one of 'dflop "
                     "import' has not, because no profiler records it");
       }
       const std::int64_t count = group.end - group.begin;
       if (position < 0 || position >= count) {
-        refuse_span("position", static_cast<std::int64_t>(row),
-                    "expected positions without holes from 0 to " + std::to_string(count - 1) + ", as rank " +
-                        std::to_string(group.first_rank) + " has " + std::to_string(count) +
-                        " spans, found " + std::to_string(position));
+        refuse_span("position", row,
+                    "expected positions without holes from 0 to {}, as rank {} has {} spans, found {}",
+                    count - 1, group.first_rank, count, position);
       }
       std::int64_t& place = span_of_[group.begin + position];
       if (place != kNone) {
-        refuse_span("position", static_cast<std::int64_t>(row),
-                    "expected each position of a rank once, found " + std::to_string(position) + " in row " +
-                        std::to_string(place) + ", too");
+        refuse_span("position", row, "expected each position of a rank once, found {} in row {}, too",
+                    position, place);
       }
       place = static_cast<std::int64_t>(row);
     }
@@ -324,18 +320,15 @@ class Rebuild {
   void check_index(std::int64_t row) const {
     const std::int64_t most = static_cast<std::int64_t>(spans_.size()) - 1;
     if (spans_[row].message >= 0 && spans_[row].message <= most) return;
-    refuse_span("message", row,
-                "expected the number of its message or collective, from 0 to " + std::to_string(most) +
-                    ", found " + std::to_string(spans_[row].message));
+    refuse_span("message", row, "expected the number of its message or collective, from 0 to {}, found {}",
+                most, spans_[row].message);
   }
 
   void count_microbatch(std::int64_t row) {
     const std::int64_t most = static_cast<std::int64_t>(spans_.size()) - 1;
     const std::int32_t microbatch = spans_[row].microbatch;
     if (microbatch < 0 || microbatch > most) {
-      refuse_span("microbatch", row,
-                  "expected a microbatch from 0 to " + std::to_string(most) + ", found " +
-                      std::to_string(microbatch));
+      refuse_span("microbatch", row, "expected a microbatch from 0 to {}, found {}", most, microbatch);
     }
     program_.microbatches = std::max(program_.microbatches, microbatch + 1);
   }
@@ -354,9 +347,8 @@ class Rebuild {
       if (static_cast<std::size_t>(span.message) >= ends.size()) ends.resize(span.message + std::size_t{1});
       std::int64_t& end = is_send(span.op) ? ends[span.message].send : ends[span.message].receive;
       if (end != kNone) {
-        refuse_span("message", row,
-                    "expected one " + std::string(to_string(span.op)) + " of message " +
-                        std::to_string(span.message) + ", found row " + std::to_string(end) + ", too");
+        refuse_span("message", row, "expected one {} of message {}, found row {}, too", to_string(span.op),
+                    span.message, end);
       }
       end = row;
     }
@@ -367,18 +359,16 @@ class Rebuild {
     const std::vector<Ends> ends = find_ends();
     for (std::size_t m = 0; m < ends.size(); ++m) {
       const auto [send, receive] = ends[m];
-      const std::string name = "message " + std::to_string(m);
       if (send == kNone && receive == kNone) {
-        refuse("spans.message", "expected numbers without holes, found no " + name);
+        refuse("spans.message", "expected numbers without holes, found no message {}", m);
       }
-      if (receive == kNone) refuse_span("message", send, name + " is sent and never received");
-      if (send == kNone) refuse_span("message", receive, name + " is received and never sent");
+      if (receive == kNone) refuse_span("message", send, "message {} is sent and never received", m);
+      if (send == kNone) refuse_span("message", receive, "message {} is received and never sent", m);
       const Span& sent = spans_[send];
       const Span& received = spans_[receive];
       if (sent.bytes != received.bytes) {
-        refuse_span("bytes", receive,
-                    "expected " + std::to_string(sent.bytes.count) + " as at the send of " + name +
-                        ", found " + std::to_string(received.bytes.count));
+        refuse_span("bytes", receive, "expected {} as at the send of message {}, found {}", sent.bytes.count,
+                    m, received.bytes.count);
       }
       program_.messages.push_back({static_cast<std::int32_t>(group_of_rank_.at(sent.rank)),
                                    static_cast<std::int32_t>(group_of_rank_.at(received.rank)),
@@ -430,10 +420,8 @@ class Rebuild {
           collective.bytes = span.bytes;
           first_row[c] = row;
         } else if (collective.bytes != span.bytes) {
-          refuse_span("bytes", row,
-                      "expected " + std::to_string(collective.bytes.count) + " as in row " +
-                          std::to_string(first_row[c]) + " of collective " + std::to_string(c) + ", found " +
-                          std::to_string(span.bytes.count));
+          refuse_span("bytes", row, "expected {} as in row {} of collective {}, found {}",
+                      collective.bytes.count, first_row[c], c, span.bytes.count);
         }
         collective.groups.push_back(static_cast<std::int32_t>(g));
         start_[c] = std::max(start_[c], span.start);
@@ -442,7 +430,7 @@ class Rebuild {
     }
     for (std::size_t c = 0; c < end.size(); ++c) {
       if (program_.collectives[c].groups.empty()) {
-        refuse("spans.message", "expected numbers without holes, found no collective " + std::to_string(c));
+        refuse("spans.message", "expected numbers without holes, found no collective {}", c);
       }
       costs_.collective.push_back(end[c] - start_[c]);
     }

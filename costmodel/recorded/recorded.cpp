@@ -1,10 +1,83 @@
 #include "costmodel/recorded/recorded.hpp"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "costmodel/analytic/communication.hpp"
 
 namespace dflop {
+namespace {
+
+/// A LinkGroup has transfers that share a line, and where their durations are.
+struct LinkGroup {
+  std::vector<LinkSample> samples;
+  std::vector<Nanoseconds*> durations;
+
+  void add(double bytes, Nanoseconds& duration) {
+    samples.push_back({bytes, duration});
+    durations.push_back(&duration);
+  }
+
+  void rescale(double latency_scale, double bandwidth_scale) {
+    const std::optional<LinkFit> fit = fit_link(samples);
+    for (std::size_t k = 0; k < samples.size(); ++k) {
+      const Seconds latency = std::min(samples[k].duration, fit->latency);
+      const Seconds rest = samples[k].duration - latency;
+      *durations[k] = to_nanoseconds(latency * latency_scale + rest / bandwidth_scale);
+    }
+  }
+};
+
+}  // namespace
+
+std::optional<LinkFit> fit_link(std::span<const LinkSample> samples) {
+  if (samples.empty()) return std::nullopt;
+  const auto count = static_cast<double>(samples.size());
+  double mean_bytes = 0;
+  Seconds mean{0};
+  for (const LinkSample& sample : samples) {
+    mean_bytes += sample.bytes / count;
+    mean += sample.duration / count;
+  }
+  double spread = 0;
+  double common = 0;
+  double squares = 0;  // the same about zero, for a line through the origin
+  double products = 0;
+  for (const LinkSample& sample : samples) {
+    spread += (sample.bytes - mean_bytes) * (sample.bytes - mean_bytes);
+    common += (sample.bytes - mean_bytes) * (sample.duration - mean).count();
+    squares += sample.bytes * sample.bytes;
+    products += sample.bytes * sample.duration.count();
+  }
+  if (squares == 0) return LinkFit{mean, 0};
+  const double slope = spread > 0 ? std::max(0.0, common / spread) : products / squares;
+  const Seconds latency = spread > 0 ? mean - Seconds(slope * mean_bytes) : Seconds(0);
+  if (latency < Seconds(0)) return LinkFit{Seconds(0), products / squares};
+  return LinkFit{latency, slope};
+}
+
+int link_class(const std::optional<ClusterSpec>& cluster, const Message& message, const Program& program) {
+  return cluster && !inside_node(*cluster, message, program) ? 1 : 0;
+}
+
+void rescale_links(const Program& program, ProgramCosts& costs, const std::optional<ClusterSpec>& cluster,
+                   double latency_scale, double bandwidth_scale) {
+  std::map<int, LinkGroup> messages;
+  for (std::size_t m = 0; m < program.messages.size(); ++m) {
+    const Message& message = program.messages[m];
+    messages[link_class(cluster, message, program)].add(bytes_on_link(message, program), costs.message[m]);
+  }
+  std::map<std::size_t, LinkGroup> collectives;
+  for (std::size_t c = 0; c < program.collectives.size(); ++c) {
+    const Collective& collective = program.collectives[c];
+    collectives[collective.groups.size()].add(static_cast<double>(collective.bytes.count),
+                                              costs.collective[c]);
+  }
+  for (auto& [link, group] : messages) group.rescale(latency_scale, bandwidth_scale);
+  for (auto& [participants, group] : collectives) group.rescale(latency_scale, bandwidth_scale);
+}
+
 namespace {
 
 constexpr int kAny = -1;
@@ -54,26 +127,6 @@ RecordedCostModel::RecordedCostModel(const RecordedProgram& recording, const Cos
   settle_ratios();
 }
 
-RecordedCostModel::ShapeKey RecordedCostModel::shape_key(Op op, const Stage& stage, const Work& work) {
-  return {static_cast<std::int64_t>(op),
-          stage.encoder_layers,
-          stage.llm_layers,
-          stage.connector ? 1 : 0,
-          stage.embedding ? 1 : 0,
-          stage.head ? 1 : 0,
-          stage.tp,
-          stage.dp,
-          static_cast<std::int64_t>(stage.recomputation),
-          stage.zero1 ? 1 : 0,
-          stage.sequence_parallel ? 1 : 0,
-          work.encoder.sequences,
-          work.encoder.tokens,
-          work.encoder.attention_pairs,
-          work.llm.sequences,
-          work.llm.tokens,
-          work.llm.attention_pairs};
-}
-
 RecordedCostModel::PartKey RecordedCostModel::message_key(const Message& message, const Program& program) {
   const Group& source = program.groups[message.source];
   const Group& destination = program.groups[message.destination];
@@ -98,7 +151,7 @@ void RecordedCostModel::learn_instructions(const RecordedProgram& recording) {
     const ModelState& state = recording.costs.model_state[g];
     const Stage& shape = program.stages[group.stage];
     if (state.total() > Bytes{}) {
-      const ShapeKey key = shape_key(Op::optimizer_step, shape, {});
+      const ShapeKey key(Op::optimizer_step, shape, Work{});
       states_.emplace(place_of(group), State{key, state});
       state_shapes_.emplace(key, state);
     }
@@ -109,7 +162,7 @@ void RecordedCostModel::learn_instructions(const RecordedProgram& recording) {
       const Stage& stage = program.stages[instruction.stage];
       const Work work = compute ? program.works[instruction.index] : Work{};
       const Nanoseconds duration = recording.costs.instruction[i];
-      const ShapeKey key = shape_key(instruction.op, stage, work);
+      const ShapeKey key(instruction.op, stage, work);
       instructions_.emplace(
           place_of(group, instruction),
           Priced{key, duration, recording.costs.activation_of(i), recording.costs.workspace_of(i)});
@@ -192,7 +245,7 @@ bool RecordedCostModel::knows_ratio(Op op, int kind) const {
 
 const RecordedCostModel::Mean* RecordedCostModel::find_shape(Op op, const Stage& stage,
                                                              const Work& work) const {
-  const auto found = shapes_.find(shape_key(op, stage, work));
+  const auto found = shapes_.find(ShapeKey(op, stage, work));
   return found == shapes_.end() ? nullptr : &found->second;
 }
 
@@ -232,7 +285,7 @@ Seconds RecordedCostModel::all_reduce(const Collective& collective, const Progra
 }
 
 ModelState RecordedCostModel::model_state(const Stage& stage) const {
-  const auto found = state_shapes_.find(shape_key(Op::optimizer_step, stage, {}));
+  const auto found = state_shapes_.find(ShapeKey(Op::optimizer_step, stage, Work{}));
   return found == state_shapes_.end() ? fallback_.model_state(stage) : found->second;
 }
 
@@ -260,7 +313,7 @@ const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& pro
   const auto same = instructions_.find(place_of(group, instruction));
   if (same == instructions_.end()) return nullptr;
   const Work work = is_compute(instruction.op) ? program.works[instruction.index] : Work{};
-  const ShapeKey shape = shape_key(instruction.op, program.stages[instruction.stage], work);
+  const ShapeKey shape(instruction.op, program.stages[instruction.stage], work);
   return same->second.shape == shape ? &same->second : nullptr;
 }
 
@@ -307,7 +360,7 @@ ProgramCosts RecordedCostModel::price(const Program& program, PricedParts& parts
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
     const auto state = states_.find(place_of(group));
-    const ShapeKey shape = shape_key(Op::optimizer_step, program.stages[group.stage], {});
+    const ShapeKey shape(Op::optimizer_step, program.stages[group.stage], Work{});
     if (state != states_.end() && state->second.shape == shape) costs.model_state[g] = state->second.bytes;
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Op op = program.instructions[i].op;

@@ -1,19 +1,80 @@
-// The RecordedCostModel has what a recorded run says about the costs of a program, its own or another.
+// A recorded run says what the parts of a program cost, its own or another: a RecordedProgram is the Program
+// whose run a Timeline shows, a LinkFit has latency and bandwidth of its messages, and a RecordedCostModel
+// prices by both.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
-#include "costmodel/recorded/link_fit.hpp"
-#include "costmodel/recorded/program.hpp"
+#include "core/program.hpp"
+#include "core/timeline.hpp"
+#include "core/units.hpp"
 
 namespace dflop {
+
+/// A RecordedProgram is a program with the costs that its run shows.
+struct RecordedProgram : PricedProgram {
+  /// This says whether costs.activation and costs.workspace are what the recording shows. Else they are zero,
+  /// because it has no memory points or they do not fit its instructions.
+  bool memory = false;
+};
+
+/// Rebuilds a Program from the spans of its run. Simulating it gives the recording again: the same makespan,
+/// spans and usage, where the recording is a simulator's. Of other recordings it keeps the durations and the
+/// order; time that no span covers is lost.
+///
+/// Instructions are in the order of their positions. A message takes as long as its send's span, a collective
+/// from its latest start to its latest end over all participants; so contention and pauses are in the
+/// durations (a pause counts as busy). Collective::ready is the latest part that lets the collective start
+/// when it did, as nothing shows how much earlier a group had entered one that had to wait. port_bytes of a
+/// reshard are what the busier end moves for one microbatch between the same stages, as in lower(). Stages
+/// and works of unknown shape are empty ones.
+///
+/// `file` and `iteration` are the recording's place for errors.
+/// @throws Error (input) naming key and row: no spans, a run that stalled, positions that are unknown, twice
+/// or with holes, negative times, messages without one of their ends, ends or participants that contradict
+/// each other, or a program that verify() refuses.
+RecordedProgram recorded_program(const Timeline& timeline, const std::string& file = "timeline",
+                                 int iteration = 0);
+
+/// A LinkSample is one recorded transfer.
+struct LinkSample {
+  double bytes = 0;
+  Seconds duration{0};
+};
+
+/// A LinkFit is the line latency + bytes * seconds_per_byte (Hockney 1994).
+struct LinkFit {
+  Seconds latency{0};
+  double seconds_per_byte = 0;
+
+  Seconds duration(double bytes) const { return latency + Seconds(bytes * seconds_per_byte); }
+};
+
+/// Returns the line through the samples with the least squares of its errors, neither part of it negative.
+/// Samples of one size cannot tell the two parts apart: all of it is bandwidth then, or latency where they
+/// have no bytes. Nothing without samples.
+std::optional<LinkFit> fit_link(std::span<const LinkSample> samples);
+
+/// Messages inside a node share a line, and those between nodes another. Without a cluster all share one.
+inline constexpr int kLinkClasses = 2;
+int link_class(const std::optional<ClusterSpec>& cluster, const Message& message, const Program& program);
+
+/// Changes the costs to those on links of another latency and bandwidth: of each message and collective, the
+/// part that the fitted line calls latency is multiplied by `latency_scale`, the rest divided by
+/// `bandwidth_scale`. Collectives have a line for each number of participants.
+/// @pre both are positive
+void rescale_links(const Program& program, ProgramCosts& costs, const std::optional<ClusterSpec>& cluster,
+                   double latency_scale, double bandwidth_scale);
 
 /// PriceSources count parts by where their price came from.
 struct PriceSources {
@@ -68,10 +129,10 @@ class RecordedCostModel final : public SumCostModel {
   ProgramCosts price(const Program& program, PricedParts& parts) const;
 
  private:
-  using ShapeKey = std::array<std::int64_t, 17>;  ///< op, Stage, Work
-  using Place = std::array<std::int64_t, 4>;      ///< op, stage, dp rank, microbatch
-  using PartKey = std::vector<std::int64_t>;      ///< of a message or collective
-  using RatioKey = std::pair<int, int>;           ///< op and kind of stage; kAny for all of them
+  using ShapeKey = std::tuple<Op, Stage, Work>;
+  using Place = std::array<std::int64_t, 4>;  ///< op, stage, dp rank, microbatch
+  using PartKey = std::vector<std::int64_t>;  ///< of a message or collective
+  using RatioKey = std::pair<int, int>;       ///< op and kind of stage; kAny for all of them
 
   struct Priced {
     ShapeKey shape;
@@ -97,7 +158,6 @@ class RecordedCostModel final : public SumCostModel {
   /// Parts are the durations by key, in the order of the program.
   using Parts = std::map<PartKey, std::vector<Nanoseconds>>;
 
-  static ShapeKey shape_key(Op op, const Stage& stage, const Work& work);
   static PartKey message_key(const Message& message, const Program& program);
   static PartKey collective_key(const Collective& collective, const Program& program);
 

@@ -12,7 +12,7 @@
 
 #include "core/error.hpp"
 #include "experiments/cli/table.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

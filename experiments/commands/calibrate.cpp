@@ -13,7 +13,7 @@
 #include "experiments/studies/calibration.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/specs.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

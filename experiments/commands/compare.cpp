@@ -16,9 +16,8 @@
 #include "experiments/studies/comparison.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/plan.hpp"
-#include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

@@ -13,9 +13,8 @@
 #include "experiments/studies/correction_study.hpp"
 #include "experiments/studies/options.hpp"
 #include "solver/schedulers/schedulers.hpp"
-#include "traces/files/measured.hpp"
 #include "traces/files/plan.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

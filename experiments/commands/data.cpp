@@ -8,7 +8,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
 #include "traces/data/profile.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

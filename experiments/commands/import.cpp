@@ -13,7 +13,6 @@
 #include "traces/profiler/kineto.hpp"
 #include "traces/profiler/ranks.hpp"
 #include "traces/profiler/usage.hpp"
-#include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -19,7 +19,7 @@
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

@@ -17,8 +17,8 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/live_setup.hpp"
-#include "traces/files/measured.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/files/specs.hpp"
+#include "traces/text/text_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

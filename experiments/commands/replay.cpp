@@ -18,9 +18,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/replay_runs.hpp"
 #include "traces/files/plan.hpp"
-#include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
-#include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -13,10 +13,8 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
-#include "traces/files/measured.hpp"
 #include "traces/files/plan.hpp"
-#include "traces/files/schedule.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

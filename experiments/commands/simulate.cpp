@@ -16,11 +16,8 @@
 #include "experiments/studies/stage_gpus.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
-#include "traces/files/order.hpp"
 #include "traces/files/plan.hpp"
-#include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
-#include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -5,13 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "experiments/reports/explain.hpp"
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "sim/engine.hpp"
-#include "traces/files/order.hpp"
-#include "traces/files/pipeline.hpp"
+#include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -8,7 +8,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

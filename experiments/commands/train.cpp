@@ -18,7 +18,7 @@
 #include "experiments/training/loop.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/timeline.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

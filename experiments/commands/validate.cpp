@@ -10,7 +10,7 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/validation.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "experiments/cli/command.hpp"
 #include "solver/schedulers/methods.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

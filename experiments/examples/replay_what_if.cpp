@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/iteration/iteration.hpp"
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/study.hpp"
 #include "sim/conditions.hpp"
 #include "solver/schedulers/schedulers.hpp"

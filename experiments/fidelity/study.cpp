@@ -14,7 +14,7 @@
 #include "backend/model/parameter_list.hpp"
 #include "core/error.hpp"
 #include "core/support/median.hpp"
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
 #include "sim/engine.hpp"

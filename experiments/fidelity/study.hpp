@@ -17,7 +17,7 @@
 #include "experiments/studies/study.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "kernels/kernels.hpp"
-#include "traces/files/grid.hpp"
+#include "traces/files/plan.hpp"
 
 namespace dflop {
 

@@ -11,7 +11,7 @@
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/least_squares.hpp"
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
 

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
-#include "traces/files/order.hpp"
+#include "traces/files/plan.hpp"
 
 namespace dflop {
 namespace {

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/iteration/executor.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/program/reorder.hpp"
-#include "costmodel/recorded/program.hpp"
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "core/iteration/executor.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/iteration/planner.hpp"
 #include "core/order/pipeline_order.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "sim/engine.hpp"
 #include "solver/service/scheduling_service.hpp"
-#include "traces/files/schedule.hpp"
+#include "traces/files/plan.hpp"
 #include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {

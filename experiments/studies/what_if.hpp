@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/cluster.hpp"
-#include "core/iteration/executor.hpp"
+#include "core/iteration/iteration.hpp"
 #include "experiments/cli/table.hpp"
 #include "experiments/studies/options.hpp"
 #include "sim/conditions.hpp"

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "core/error.hpp"
-#include "core/support/hash.hpp"
+#include "core/support/random.hpp"
 #include "experiments/presets/presets.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

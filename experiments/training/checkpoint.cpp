@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/support/hash.hpp"
+#include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
 #include "traces/files/checkpoint.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {

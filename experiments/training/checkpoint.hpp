@@ -10,7 +10,7 @@
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "core/iteration/batch_order.hpp"
-#include "core/support/batch_thread.hpp"
+#include "core/iteration/iteration.hpp"
+#include "core/support/core_gate.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {

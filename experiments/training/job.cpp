@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "core/support/hash.hpp"
+#include "core/support/random.hpp"
 #include "experiments/studies/correction_study.hpp"
 #include "experiments/training/live_setup.hpp"
-#include "traces/files/measured.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -16,7 +16,7 @@
 #include "core/program/lowering.hpp"
 #include "experiments/cli/option_values.hpp"
 #include "experiments/studies/options.hpp"
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

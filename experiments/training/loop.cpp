@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/support/bytes.hpp"
-#include "core/support/hash.hpp"
+#include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "sim/engine.hpp"

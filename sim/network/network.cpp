@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "costmodel/analytic/collectives.hpp"
 #include "costmodel/analytic/communication.hpp"
 
 namespace dflop {

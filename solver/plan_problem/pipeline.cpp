@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/iteration/batch_order.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/program/lowering.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "solver/bins/heuristics.hpp"

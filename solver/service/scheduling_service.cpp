@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/support/batch_thread.hpp"
+#include "core/support/core_gate.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {

@@ -2,7 +2,6 @@
 #include <benchmark/benchmark.h>
 
 #include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
 #include "experiments/studies/study.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"

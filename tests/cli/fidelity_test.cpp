@@ -13,7 +13,7 @@
 
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 namespace dflop {
 namespace fidelity_test {

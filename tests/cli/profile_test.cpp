@@ -8,7 +8,7 @@
 
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 namespace dflop {
 namespace profile_test {

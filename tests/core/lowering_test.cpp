@@ -1,6 +1,5 @@
 #include "core/program/lowering.hpp"
 #include "core/order/pipeline_order.hpp"
-#include "core/program/verify.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "core/program/lowering.hpp"
 #include "core/program/raw_pipeline.hpp"
-#include "core/program/verify.hpp"
 #include "tests/core/pipelines.hpp"
 
 namespace dflop::testing {

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
 #include "tests/core/fixtures.hpp"
 
 namespace dflop {

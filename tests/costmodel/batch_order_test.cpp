@@ -1,4 +1,4 @@
-#include "core/iteration/batch_order.hpp"
+#include "core/iteration/iteration.hpp"
 
 #include <gtest/gtest.h>
 

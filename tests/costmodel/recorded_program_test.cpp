@@ -1,4 +1,4 @@
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 
 namespace dflop {
 namespace recorded_program_test {

@@ -8,7 +8,7 @@
 #include "backend/cuda/world.hpp"
 #include "backend/profile/profiler.hpp"
 #include "tests/backend/run/live_model.hpp"
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 namespace dflop {
 namespace live_cuda_test {

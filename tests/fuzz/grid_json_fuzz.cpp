@@ -1,5 +1,5 @@
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/files/grid.hpp"
+#include "traces/files/plan.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return dflop::run_fuzz_target(data, size, [](std::string_view text) {

@@ -1,7 +1,7 @@
+#include "core/program/lowering.hpp"
 #include "core/program/raw_pipeline.hpp"
-#include "core/program/verify.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/files/order.hpp"
+#include "traces/files/plan.hpp"
 
 namespace dflop {
 namespace {

@@ -1,4 +1,4 @@
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 #include "sim/engine.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 #include "traces/files/timeline.hpp"

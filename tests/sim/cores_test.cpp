@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/random_program.hpp"
 #include "tests/sim/reference.hpp"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "core/program/lowering.hpp"
 #include "core/program/raw_pipeline.hpp"
-#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/pipelines.hpp"
 

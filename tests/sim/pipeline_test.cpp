@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "core/iteration/iteration.hpp"
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/random_plan.hpp"

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/random_program.hpp"
 #include "tests/sim/reference.hpp"

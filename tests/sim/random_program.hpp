@@ -1,7 +1,7 @@
 // Random Programs with random costs, for property tests.
 #pragma once
 
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "tests/sim/pipelines.hpp"
 

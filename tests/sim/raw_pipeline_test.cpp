@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/pipelines.hpp"
 #include "tests/sim/reference.hpp"

@@ -1,5 +1,5 @@
 // What a run shows is enough to run it again.
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 
 #include "core/program/lowering.hpp"
 #include "costmodel/analytic/analytic.hpp"
-#include "costmodel/recorded/recorded.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/pipelines.hpp"

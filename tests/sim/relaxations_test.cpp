@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 

@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
-#include "core/program/verify.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/pipelines.hpp"

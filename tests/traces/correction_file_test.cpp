@@ -1,4 +1,4 @@
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 #include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"

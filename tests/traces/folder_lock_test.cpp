@@ -1,4 +1,4 @@
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "traces/files/grid.hpp"
+#include "traces/files/plan.hpp"
 
 #include <algorithm>
 

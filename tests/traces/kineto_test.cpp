@@ -2,7 +2,6 @@
 
 #include "tests/traces/kineto_fixtures.hpp"
 #include "traces/profiler/context.hpp"
-#include "traces/text/output_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -1,7 +1,7 @@
-#include "traces/files/order.hpp"
+#include "traces/files/plan.hpp"
 
+#include "core/program/lowering.hpp"
 #include "core/program/raw_pipeline.hpp"
-#include "core/program/verify.hpp"
 #include "tests/core/pipelines.hpp"
 #include "tests/traces/file_fixtures.hpp"
 #include "traces/text/text_file.hpp"

@@ -1,4 +1,4 @@
-#include "traces/text/output_file.hpp"
+#include "traces/text/text_file.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,7 +10,6 @@
 #include <iterator>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace output_file_test {

@@ -1,4 +1,4 @@
-#include "traces/files/pipeline.hpp"
+#include "traces/files/plan.hpp"
 
 #include <limits>
 

@@ -1,7 +1,7 @@
 // A profile whose every duration is known.
 #pragma once
 
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 namespace dflop::fixtures {
 

@@ -1,5 +1,5 @@
 // Profile tables: what is written reads back, and what is wrong is named.
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 #include "tests/traces/file_fixtures.hpp"
 #include "tests/traces/profile_fixtures.hpp"

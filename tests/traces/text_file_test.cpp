@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "tests/traces/file_fixtures.hpp"
-#include "traces/text/output_file.hpp"
 
 namespace dflop {
 namespace text_file_test {

@@ -1,10 +1,8 @@
 #include "traces/data/ground_truth.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -36,15 +34,11 @@ const std::vector<std::string> kLlamaColumns = {"model",
 /// Fields are one row's by the names of the header.
 class Fields {
  public:
-  Fields(const std::string& file, std::int64_t row, const std::vector<std::string>& header,
-         std::vector<std::string_view> fields)
-      : file_(file), row_(row), header_(header), fields_(std::move(fields)) {
-    if (fields_.size() != header_.size()) {
-      throw Error(ErrorKind::input,
-                  fmt::format("expected {} fields, found {}", header_.size(), fields_.size()),
-                  fmt::format("{}:row {}", file_, row_));
-    }
-  }
+  Fields(const CsvReader& reader, const std::vector<std::string>& header,
+         const std::vector<std::string_view>& fields)
+      : reader_(reader), header_(header), fields_(fields) {}
+
+  std::int64_t row() const { return reader_.row(); }
 
   std::string_view text(std::string_view column) const {
     const auto it = std::find(header_.begin(), header_.end(), column);
@@ -74,21 +68,19 @@ class Fields {
 
   [[noreturn]] void refuse(std::string_view column, const std::string& expected) const {
     constexpr std::size_t kLongest = 60;
-    throw Error(ErrorKind::input,
-                fmt::format("expected {}, found '{}'", expected, text(column).substr(0, kLongest)),
-                fmt::format("{}:row {}, column '{}'", file_, row_, column));
+    refuse_input(reader_.place(column), "expected {}, found '{}'", expected,
+                 text(column).substr(0, kLongest));
   }
 
  private:
-  const std::string& file_;
-  std::int64_t row_;
+  const CsvReader& reader_;
   const std::vector<std::string>& header_;
-  std::vector<std::string_view> fields_;
+  const std::vector<std::string_view>& fields_;
 };
 
-TruthRow read_parallelism(const Fields& fields, std::int64_t row) {
+TruthRow read_parallelism(const Fields& fields) {
   TruthRow truth;
-  truth.row = row;
+  truth.row = fields.row();
   truth.layers = fields.count("layers", kMostLayers);
   truth.tp = fields.count("tp", kMostRanks);
   truth.dp = fields.count("dp", kMostRanks);
@@ -104,8 +96,8 @@ TruthRow read_parallelism(const Fields& fields, std::int64_t row) {
   return truth;
 }
 
-TruthRow read_gpt(const Fields& fields, std::int64_t row) {
-  TruthRow truth = read_parallelism(fields, row);
+TruthRow read_gpt(const Fields& fields) {
+  TruthRow truth = read_parallelism(fields);
   truth.hidden = fields.count("hidden", kMostWidth);
   truth.heads = fields.count("heads", kMostWidth);
   truth.seq = fields.count("seq", kMostWidth);
@@ -125,8 +117,8 @@ TruthRow read_gpt(const Fields& fields, std::int64_t row) {
   return truth;
 }
 
-TruthRow read_llama(const Fields& fields, std::int64_t row) {
-  TruthRow truth = read_parallelism(fields, row);
+TruthRow read_llama(const Fields& fields) {
+  TruthRow truth = read_parallelism(fields);
   truth.model = std::string(fields.text("model"));
   if (truth.model != "llama3-70b" && truth.model != "llama3-405b") {
     fields.refuse("model", "llama3-70b or llama3-405b");
@@ -148,10 +140,8 @@ TruthKind kind_of(const std::vector<std::string>& header, const std::string& fil
   if (std::is_permutation(header.begin(), header.end(), kLlamaColumns.begin(), kLlamaColumns.end())) {
     return TruthKind::llama;
   }
-  throw Error(ErrorKind::input,
-              fmt::format("expected the columns {} or {}, found {}", fmt::join(kGptColumns, ","),
-                          fmt::join(kLlamaColumns, ","), fmt::join(header, ",")),
-              file + ":row 1");
+  refuse_input(file + ":row 1", "expected the columns {} or {}, found {}", fmt::join(kGptColumns, ","),
+               fmt::join(kLlamaColumns, ","), fmt::join(header, ","));
 }
 
 }  // namespace
@@ -162,12 +152,11 @@ TruthSet parse_ground_truth(std::string_view csv, const std::string& file) {
   std::vector<std::string> header;
   if (reader.next(fields)) header.assign(fields.begin(), fields.end());
   TruthSet set{file, kind_of(header, file), {}};
-  while (reader.next(fields)) {
-    const Fields row(file, reader.row(), header, fields);
-    set.rows.push_back(set.kind == TruthKind::llama ? read_llama(row, reader.row())
-                                                    : read_gpt(row, reader.row()));
+  while (reader.next(fields, header.size())) {
+    const Fields row(reader, header, fields);
+    set.rows.push_back(set.kind == TruthKind::llama ? read_llama(row) : read_gpt(row));
   }
-  if (set.rows.empty()) throw Error(ErrorKind::input, "expected at least one row of measurements", file);
+  if (set.rows.empty()) refuse_input(file, "expected at least one row of measurements");
   return set;
 }
 

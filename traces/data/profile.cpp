@@ -17,6 +17,19 @@ namespace {
 
 constexpr int kMaxBins = 20;
 
+/// A Quantile is the value below which a fraction of all values lies.
+struct Quantile {
+  std::string_view key;
+  double fraction;
+  double Series::*member;
+};
+
+/// Quantiles are in rising order, the mean apart.
+constexpr Quantile kQuantiles[] = {
+    {"min", 0.00, &Series::min}, {"p10", 0.10, &Series::p10}, {"p25", 0.25, &Series::p25},
+    {"p50", 0.50, &Series::p50}, {"p75", 0.75, &Series::p75}, {"p90", 0.90, &Series::p90},
+    {"p95", 0.95, &Series::p95}, {"p99", 0.99, &Series::p99}, {"max", 1.00, &Series::max}};
+
 /// Returns the exponent of the largest power of two that is at most `value` > 0.
 int exponent_of(double value) {
   int exponent = 0;
@@ -78,15 +91,7 @@ Series summarize(std::string name, std::vector<double> values) {
   series.name = std::move(name);
   if (values.empty()) return series;
   std::sort(values.begin(), values.end());
-  series.min = values.front();
-  series.p10 = quantile(values, 0.10);
-  series.p25 = quantile(values, 0.25);
-  series.p50 = quantile(values, 0.50);
-  series.p75 = quantile(values, 0.75);
-  series.p90 = quantile(values, 0.90);
-  series.p95 = quantile(values, 0.95);
-  series.p99 = quantile(values, 0.99);
-  series.max = values.back();
+  for (const Quantile& row : kQuantiles) series.*row.member = quantile(values, row.fraction);
   series.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   series.histogram = make_histogram(values);
   return series;
@@ -123,17 +128,10 @@ constexpr std::string_view kSchema = "dflop.data_profile";
 constexpr int kVersion = 1;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;
 
-/// Quantiles are in rising order, the mean apart.
-constexpr std::pair<std::string_view, double Series::*> kQuantiles[] = {
-    {"min", &Series::min}, {"p10", &Series::p10}, {"p25", &Series::p25},
-    {"p50", &Series::p50}, {"p75", &Series::p75}, {"p90", &Series::p90},
-    {"p95", &Series::p95}, {"p99", &Series::p99}, {"max", &Series::max}};
-
-
 void write_series(JsonWriter& writer, const Series& series) {
   writer.begin_object();
   writer.field("name", series.name);
-  for (const auto& [key, member] : kQuantiles) writer.field(key, series.*member);
+  for (const Quantile& row : kQuantiles) writer.field(row.key, series.*row.member);
   writer.field("mean", series.mean);
   writer.row("histogram_edges", series.histogram.edges);
   writer.row("histogram_counts", series.histogram.counts);
@@ -147,11 +145,11 @@ void read_histogram(const JsonValue& json, Histogram& histogram) {
   histogram.counts = counts.integers(0, kMostSamples);
   const bool both_empty = histogram.edges.empty() && histogram.counts.empty();
   if (!both_empty && histogram.edges.size() != histogram.counts.size() + 1) {
-    counts.refuse_type(fmt::format("one count between each two of {} edges", histogram.edges.size()));
+    counts.refuse_type("one count between each two of {} edges", histogram.edges.size());
   }
   for (std::size_t i = 1; i < histogram.edges.size(); ++i) {
     if (histogram.edges[i] <= histogram.edges[i - 1]) {
-      edges.elements()[i].refuse_type(fmt::format("an edge above {}", histogram.edges[i - 1]));
+      edges.elements()[i].refuse_type("an edge above {}", histogram.edges[i - 1]);
     }
   }
 }
@@ -162,10 +160,9 @@ Series read_series(const JsonValue& json) {
   Series series;
   series.name = json.at("name").string();
   double least = -std::numeric_limits<double>::infinity();
-  for (const auto& [key, member] : kQuantiles) {
+  for (const auto& [key, fraction, member] : kQuantiles) {
     series.*member = json.at(key).number();
-    if (series.*member < least)
-      json.at(key).refuse_type(fmt::format("at least {}, the quantile before it", least));
+    if (series.*member < least) json.at(key).refuse_type("at least {}, the quantile before it", least);
     least = series.*member;
   }
   series.mean = json.at("mean").number();
@@ -176,9 +173,7 @@ Series read_series(const JsonValue& json) {
 }  // namespace
 
 std::string to_json(const DataProfile& profile, const std::string& data, const std::string& model) {
-  JsonWriter writer;
-  writer.field("schema", kSchema);
-  writer.field("version", kVersion);
+  JsonWriter writer(kSchema, kVersion);
   writer.field("data", data);
   writer.field("model", model);
   writer.field("samples", profile.samples);
@@ -209,7 +204,7 @@ DataProfileFile parse_data_profile(std::string_view json, const std::string& fil
   const std::int64_t sum =
       std::accumulate(profile.by_modality.begin(), profile.by_modality.end(), std::int64_t{0});
   if (sum != profile.samples) {
-    root.at("samples").refuse_type(fmt::format("{}, the sum over the modalities", sum));
+    root.at("samples").refuse_type("{}, the sum over the modalities", sum);
   }
   for (const JsonValue& series : root.at("series").elements()) profile.series.push_back(read_series(series));
   return result;

@@ -4,9 +4,7 @@
 #include <array>
 #include <optional>
 
-#include <fmt/format.h>
-
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -62,11 +60,10 @@ bool read_size(std::string_view text, ImageSize& size) {
 /// A Row has the fields of one row by column, read as what they should be.
 class Row {
  public:
-  Row(const std::string& file, std::int64_t row, const FieldOfColumn& field_of,
-      const std::vector<std::string_view>& fields)
-      : file_(file), row_(row), field_of_(field_of), fields_(fields) {}
+  Row(const CsvReader& reader, const FieldOfColumn& field_of, const std::vector<std::string_view>& fields)
+      : reader_(reader), field_of_(field_of), fields_(fields) {}
 
-  std::int64_t row() const { return row_; }
+  std::int64_t row() const { return reader_.row(); }
   std::string_view text(Column column) const { return fields_[field_of_[static_cast<std::size_t>(column)]]; }
   bool has(Column column) const { return !text(column).empty(); }
 
@@ -114,13 +111,11 @@ class Row {
   }
 
   [[noreturn]] void fail(Column column, std::string_view expected) const {
-    throw Error(ErrorKind::input, fmt::format("expected {}, found {}", expected, quoted(text(column))),
-                fmt::format("{}:row {}, column '{}'", file_, row_, name_of(column)));
+    refuse_input(reader_.place(name_of(column)), "expected {}, found {}", expected, quoted(text(column)));
   }
 
  private:
-  const std::string& file_;
-  std::int64_t row_;
+  const CsvReader& reader_;
   const FieldOfColumn& field_of_;
   const std::vector<std::string_view>& fields_;
 };
@@ -192,8 +187,7 @@ FieldOfColumn read_header(const std::vector<std::string_view>& fields, const std
   FieldOfColumn field_of;
   field_of.fill(kAbsent);
   const auto fail = [&](std::string_view column, std::string_view message) {
-    throw Error(ErrorKind::input, std::string(message),
-                fmt::format("{}:row 1, column {}", file, quoted(column)));
+    refuse_input(fmt::format("{}:row 1, column {}", file, quoted(column)), "{}", message);
   };
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const auto known = std::find(kColumns.begin(), kColumns.end(), fields[i]);
@@ -222,21 +216,14 @@ std::vector<Record> parse_records(std::string_view text, const std::string& file
   CsvReader reader(text, file);
   std::vector<std::string_view> fields;
   if (!reader.next(fields)) {
-    throw Error(ErrorKind::input, "expected a header and at least one record, found an empty file", file);
+    refuse_input(file, "expected a header and at least one record, found an empty file");
   }
   const FieldOfColumn field_of = read_header(fields, file);
   std::vector<Record> records;
-  while (reader.next(fields)) {
-    if (fields.size() != kColumns.size()) {
-      throw Error(ErrorKind::input,
-                  fmt::format("expected {} fields, found {}", kColumns.size(), fields.size()),
-                  fmt::format("{}:row {}", file, reader.row()));
-    }
-    records.push_back(read_record(Row(file, reader.row(), field_of, fields)));
+  while (reader.next(fields, kColumns.size())) {
+    records.push_back(read_record(Row(reader, field_of, fields)));
   }
-  if (records.empty()) {
-    throw Error(ErrorKind::input, "expected at least one record, found only the header", file);
-  }
+  if (records.empty()) refuse_input(file, "expected at least one record, found only the header");
   return records;
 }
 

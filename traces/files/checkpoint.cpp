@@ -21,10 +21,10 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "traces/text/json_writer.hpp"
-#include "traces/text/output_file.hpp"
 #include "traces/text/strict_json.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -47,10 +47,6 @@ struct Preamble {
   std::uint64_t file_bytes = 0;
 };
 static_assert(sizeof(Preamble) == 32 && std::is_trivially_copyable_v<Preamble>);
-
-[[noreturn]] void refuse(const std::string& file, const std::string& message) {
-  throw Error(ErrorKind::input, message, file);
-}
 
 std::size_t width(ElementType element) {
   return element == ElementType::f32 ? sizeof(float) : sizeof(double);
@@ -138,9 +134,7 @@ void write_tensors(JsonWriter& writer, const std::vector<NamedTensor>& tensors) 
 }
 
 std::string write_header(const Checkpoint& checkpoint) {
-  JsonWriter writer;
-  writer.field("schema", kCheckpointSchema);
-  writer.field("version", kCheckpointVersion);
+  JsonWriter writer(kCheckpointSchema, kCheckpointVersion);
   writer.field("model", checkpoint.model);
   writer.field("model_spec", checkpoint.model_spec);
   writer.field("step", checkpoint.step);
@@ -175,27 +169,26 @@ void sync_to_disk(const std::string& path, const std::string& place) {
 /// and `size` its length.
 Preamble read_preamble(std::string_view begin, std::uint64_t size, const std::string& file) {
   if (begin.substr(0, kMagic.size()) != kMagic.substr(0, begin.size())) {
-    refuse(file,
-           fmt::format("expected a checkpoint, which begins with {}, found another kind of file", kMagic));
+    refuse_input(file, "expected a checkpoint, which begins with {}, found another kind of file", kMagic);
   }
   Preamble preamble;
   if (begin.size() < sizeof preamble) {
-    refuse(file, fmt::format("cut short: expected at least {} bytes, found {}", sizeof preamble, size));
+    refuse_input(file, "cut short: expected at least {} bytes, found {}", sizeof preamble, size);
   }
   std::memcpy(&preamble, begin.data(), sizeof preamble);
   if (preamble.layout != kLayout) {
-    refuse(file, fmt::format("written by another version: this one reads version {}, found {}", kLayout,
-                             preamble.layout));
+    refuse_input(file, "written by another version: this one reads version {}, found {}", kLayout,
+                 preamble.layout);
   }
   if (preamble.file_bytes != size) {
-    refuse(file, fmt::format("{}: expected {} bytes, found {}",
-                             size < preamble.file_bytes ? "cut short" : "followed by something else",
-                             preamble.file_bytes, size));
+    refuse_input(file, "{}: expected {} bytes, found {}",
+                 size < preamble.file_bytes ? "cut short" : "followed by something else", preamble.file_bytes,
+                 size);
   }
   const std::uint64_t most = size - sizeof preamble;
   if (preamble.header_bytes > most) {
-    refuse(file, fmt::format("damaged: expected a header of at most {} bytes, found {}", most,
-                             preamble.header_bytes));
+    refuse_input(file, "damaged: expected a header of at most {} bytes, found {}", most,
+                 preamble.header_bytes);
   }
   return preamble;
 }
@@ -206,8 +199,8 @@ std::size_t size_of(const JsonValue& json, const NamedTensor& tensor, std::size_
   const auto columns = static_cast<std::size_t>(tensor.columns);
   const std::size_t most = left / width(tensor.element);
   if (columns > most || rows > most / columns) {
-    json.refuse(fmt::format("expected at most {} values, as many as the file has left, found {} x {}", most,
-                            tensor.rows, tensor.columns));
+    json.refuse("expected at most {} values, as many as the file has left, found {} x {}", most, tensor.rows,
+                tensor.columns);
   }
   return rows * columns * width(tensor.element);
 }
@@ -234,18 +227,17 @@ NamedTensor read_tensor(const JsonValue& json, std::string_view& data, std::size
   json.require_keys({"name", "kind", "element", "rows", "columns", "offset_bytes", "crc32"});
   NamedTensor tensor;
   tensor.name = json.at("name").string();
-  tensor.kind = json.at("kind").choice({TensorKind::weight, TensorKind::moment1, TensorKind::moment2});
-  tensor.element = json.at("element").choice({ElementType::f32, ElementType::f64});
+  tensor.kind = json.at("kind").choice<TensorKind>();
+  tensor.element = json.at("element").choice<ElementType>();
   tensor.rows = json.at("rows").integer<std::int64_t>(1);
   tensor.columns = json.at("columns").integer<std::int64_t>(1);
   if (json.at("offset_bytes").unsigned_integer() != offset) {
-    json.at("offset_bytes").refuse_type(fmt::format("{}, where the tensor before it ends", offset));
+    json.at("offset_bytes").refuse_type("{}, where the tensor before it ends", offset);
   }
   const std::string_view raw = data.substr(0, size_of(json, tensor, data.size()));
   if (json.at("crc32").unsigned_integer() != crc_of(raw)) {
-    json.at("crc32").refuse(
-        fmt::format("damaged: the values of {} '{}' have another CRC-32 than when written",
-                    to_string(tensor.kind), tensor.name));
+    json.at("crc32").refuse("damaged: the values of {} '{}' have another CRC-32 than when written",
+                            to_string(tensor.kind), tensor.name);
   }
   tensor.values = read_values(raw, tensor.element);
   data.remove_prefix(raw.size());
@@ -260,13 +252,13 @@ std::vector<NamedTensor> read_tensors(const JsonValue& json, const std::string_v
     tensors.push_back(read_tensor(element, left, data.size() - left.size()));
     const NamedTensor& tensor = tensors.back();
     if (!known.emplace(tensor.kind, tensor.name).second) {
-      element.at("name").refuse(
-          fmt::format("expected one {} of each name, found '{}' twice", to_string(tensor.kind), tensor.name));
+      element.at("name").refuse("expected one {} of each name, found '{}' twice", to_string(tensor.kind),
+                                tensor.name);
     }
   }
   if (!left.empty()) {
-    json.refuse(fmt::format("expected tensors of {} bytes, which follow the header, found {}", data.size(),
-                            data.size() - left.size()));
+    json.refuse("expected tensors of {} bytes, which follow the header, found {}", data.size(),
+                data.size() - left.size());
   }
   return tensors;
 }
@@ -299,7 +291,7 @@ Checkpoint parse_checkpoint(std::string_view bytes, const std::string& file) {
   const Preamble preamble = read_preamble(bytes, bytes.size(), file);
   const std::string_view header = bytes.substr(sizeof preamble, preamble.header_bytes);
   if (preamble.crc != crc_of(preamble, header)) {
-    refuse(file, "damaged: the header has another CRC-32 than when written");
+    refuse_input(file, "damaged: the header has another CRC-32 than when written");
   }
   const JsonDocument document(header, file);
   const JsonValue root = document.root(kCheckpointSchema, kCheckpointVersion);
@@ -310,7 +302,7 @@ Checkpoint parse_checkpoint(std::string_view bytes, const std::string& file) {
   checkpoint.model_spec = root.at("model_spec").string();
   checkpoint.step = root.at("step").integer<std::int64_t>(0);
   checkpoint.seed = root.at("seed").unsigned_integer();
-  checkpoint.dtype = root.at("dtype").choice({ElementType::f32, ElementType::f64});
+  checkpoint.dtype = root.at("dtype").choice<ElementType>();
   checkpoint.gbs = root.at("gbs").integer(1);
   checkpoint.scheduler = root.at("scheduler").string();
   checkpoint.data_file = root.at("data_file").string();
@@ -335,16 +327,16 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
 Checkpoint read_checkpoint(const std::string& path) {
   std::error_code error;
   const std::uint64_t size = fs::file_size(path, error);
-  if (error) refuse(path, "cannot be read: " + error.message());
+  if (error) refuse_input(path, "cannot be read: {}", error.message());
   std::ifstream in(path, std::ios::binary);
-  if (!in) refuse(path, std::string("cannot be opened: ") + std::strerror(errno));
+  if (!in) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
   std::string bytes(std::min<std::uint64_t>(size, sizeof(Preamble)), '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   // This is checked before the rest is read: another kind of file may be of any size.
   read_preamble({bytes.data(), static_cast<std::size_t>(in.gcount())}, size, path);
   bytes.resize(size);
   in.read(bytes.data() + sizeof(Preamble), static_cast<std::streamsize>(size - sizeof(Preamble)));
-  if (!in) refuse(path, "cannot be read to its end");
+  if (!in) refuse_input(path, "cannot be read to its end");
   return parse_checkpoint(bytes, path);
 }
 
@@ -392,7 +384,7 @@ CheckpointFiles list_checkpoints(const std::string& folder) {
   try {
     return fs::exists(folder) ? list_existing(folder) : CheckpointFiles();
   } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorKind::input, "cannot be listed: " + error.code().message(), folder);
+    refuse_input(folder, "cannot be listed: {}", error.code().message());
   }
 }
 
@@ -401,10 +393,7 @@ NewestCheckpoint newest_of(const CheckpointFiles& files) {
   for (const auto& [step, path] : files.complete) {
     try {
       const std::int64_t inside = read_checkpoint(path).step;
-      if (inside != step) {
-        throw Error(ErrorKind::input,
-                    fmt::format("is of step {}: expected that of its name, {}", inside, step), path);
-      }
+      if (inside != step) refuse_input(path, "is of step {}: expected that of its name, {}", inside, step);
       newest.path = path;
       return newest;
     } catch (const Error& error) {

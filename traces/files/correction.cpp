@@ -1,4 +1,4 @@
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 #include <fmt/format.h>
 
@@ -60,7 +60,7 @@ void write_fit(JsonWriter& writer, const CorrectionFit& fit) {
 /// Reads `size` numbers in [least, kMostSum].
 std::vector<double> read_numbers(const JsonValue& json, std::size_t size, double least) {
   const std::vector<JsonValue> elements = json.elements();
-  if (elements.size() != size) json.refuse_type(fmt::format("{} numbers", size));
+  if (elements.size() != size) json.refuse_type("{} numbers", size);
   std::vector<double> numbers;
   numbers.reserve(size);
   for (const JsonValue& element : elements) numbers.push_back(element.number_in(least, kMostSum));
@@ -72,19 +72,18 @@ std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
   const std::vector<std::int64_t> tokens = json.at("bucket_tokens").integers(0, kMostLog);
   const std::vector<std::int64_t> lengths = json.at("bucket_lengths").integers(-kMostLog, kMostLog);
   if (modules.size() > kMostBuckets) {
-    json.at("bucket_modules").refuse_type(fmt::format("at most {} buckets", kMostBuckets));
+    json.at("bucket_modules").refuse_type("at most {} buckets", kMostBuckets);
   }
   if (tokens.size() != modules.size() || lengths.size() != modules.size()) {
-    json.refuse(fmt::format("expected as many bucket tokens and lengths as modules, {}, found {} and {}",
-                            modules.size(), tokens.size(), lengths.size()));
+    json.refuse("expected as many bucket tokens and lengths as modules, {}, found {} and {}", modules.size(),
+                tokens.size(), lengths.size());
   }
   std::vector<ShapeBucket> buckets;
   for (std::size_t b = 0; b < modules.size(); ++b) {
     const bool encoder = modules[b].choice({StageKind::encoder, StageKind::llm}) == StageKind::encoder;
     const ShapeBucket bucket{encoder, static_cast<int>(tokens[b]), static_cast<int>(lengths[b])};
     if (std::find(buckets.begin(), buckets.end(), bucket) != buckets.end()) {
-      json.at("bucket_tokens")
-          .refuse(fmt::format("expected different buckets, found the one of {} twice", b));
+      json.at("bucket_tokens").refuse("expected different buckets, found the one of {} twice", b);
     }
     buckets.push_back(bucket);
   }
@@ -110,7 +109,7 @@ CorrectionFit read_fit(const JsonValue& json) {
                      "bucket_modules", "bucket_tokens", "bucket_lengths", "information", "moment", "rise",
                      "fall"});
   CorrectionFit fit;
-  fit.kind = json.at("kind").choice({StageKind::encoder, StageKind::llm, StageKind::both});
+  fit.kind = json.at("kind").choice<StageKind>();
   fit.op = json.at("op").choice({Op::forward, Op::backward, Op::backward_input, Op::backward_weight});
   fit.reference = {read_workload(json.at("reference_encoder")), read_workload(json.at("reference_llm"))};
   fit.iterations = json.at("iterations").integer<std::int64_t>(0, kMostCount);
@@ -118,7 +117,7 @@ CorrectionFit read_fit(const JsonValue& json) {
   fit.buckets = read_buckets(json);
   const std::vector<JsonValue> rows = json.at("information").elements();
   if (rows.size() != fit.columns()) {
-    json.at("information").refuse_type(fmt::format("{} rows", fit.columns()));
+    json.at("information").refuse_type("{} rows", fit.columns());
   }
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const std::vector<double> numbers = read_numbers(rows[row], row + 1, 0);
@@ -134,9 +133,7 @@ CorrectionFit read_fit(const JsonValue& json) {
 }  // namespace
 
 std::string to_json(const CorrectionFile& correction) {
-  JsonWriter writer;
-  writer.field("schema", kCorrectionSchema);
-  writer.field("version", kCorrectionVersion);
+  JsonWriter writer(kCorrectionSchema, kCorrectionVersion);
   writer.field("model", correction.model);
   writer.field("cluster", correction.cluster);
   writer.begin_array("fits");
@@ -156,8 +153,8 @@ CorrectionFile parse_correction(std::string_view json, const std::string& file) 
       return other.kind == fit.kind && other.op == fit.op;
     };
     if (std::any_of(correction.fits.begin(), correction.fits.end(), same)) {
-      element.refuse(fmt::format("expected one fit of each kind and op, found {} {} twice",
-                                 to_string(fit.kind), to_string(fit.op)));
+      element.refuse("expected one fit of each kind and op, found {} {} twice", to_string(fit.kind),
+                     to_string(fit.op));
     }
     correction.fits.push_back(fit);
   }

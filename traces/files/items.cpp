@@ -1,7 +1,5 @@
 #include "traces/files/items.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,7 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "traces/text/csv.hpp"
 
 namespace dflop {
@@ -34,17 +32,16 @@ class Header {
   Header(const std::vector<std::string_view>& fields, const std::string& place) : width_(fields.size()) {
     for (std::size_t f = 0; f < fields.size(); ++f) {
       const auto column = std::find(kColumns.begin(), kColumns.end(), fields[f]);
-      if (column == kColumns.end())
-        throw Error(ErrorKind::input,
-                    "expected the columns id, encoder_s, llm_s and tokens, found " + in_quotes(fields[f]),
-                    place);
+      if (column == kColumns.end()) {
+        refuse_input(place, "expected the columns id, encoder_s, llm_s and tokens, found {}",
+                     in_quotes(fields[f]));
+      }
       std::optional<std::size_t>& field = field_[column - kColumns.begin()];
-      if (field) throw Error(ErrorKind::input, "column " + in_quotes(fields[f]) + " is there twice", place);
+      if (field) refuse_input(place, "column {} is there twice", in_quotes(fields[f]));
       field = f;
     }
     for (std::size_t c = 0; c < kRequired; ++c) {
-      if (!field_[c])
-        throw Error(ErrorKind::input, fmt::format("column '{}' is missing", kColumns[c]), place);
+      if (!field_[c]) refuse_input(place, "column '{}' is missing", kColumns[c]);
     }
   }
 
@@ -64,10 +61,8 @@ double read_number(std::string_view text, double most, bool whole, const std::st
   // The comparison is written so that NaN fails it.
   if (parse_number(text, value) && value >= 0 && value <= most && !(whole && value != std::floor(value)))
     return value;
-  throw Error(ErrorKind::input,
-              fmt::format("expected a {}number from 0 to {:g}, found {}", whole ? "whole " : "", most,
-                          in_quotes(text)),
-              place);
+  refuse_input(place, "expected a {}number from 0 to {:g}, found {}", whole ? "whole " : "", most,
+               in_quotes(text));
 }
 
 }  // namespace
@@ -75,32 +70,27 @@ double read_number(std::string_view text, double most, bool whole, const std::st
 ItemList parse_items(std::string_view csv, const std::string& file) {
   CsvReader reader(csv, file);
   std::vector<std::string_view> fields;
-  const auto row = [&] { return fmt::format("{}:row {}", file, reader.row()); };
-  if (!reader.next(fields)) throw Error(ErrorKind::input, "expected a header, found an empty file", file);
-  const Header header(fields, row());
+  if (!reader.next(fields)) refuse_input(file, "expected a header, found an empty file");
+  const Header header(fields, reader.place());
   ItemList items;
   std::unordered_map<std::string, std::int64_t> row_of;
-  while (reader.next(fields)) {
-    if (fields.size() != header.width())
-      throw Error(ErrorKind::input,
-                  fmt::format("expected {} fields, found {}", header.width(), fields.size()), row());
-    const auto place = [&](std::size_t c) { return fmt::format("{}, column '{}'", row(), kColumns[c]); };
+  while (reader.next(fields, header.width())) {
+    const auto number = [&](std::size_t c, double most, bool whole) {
+      return read_number(header.field(fields, c), most, whole, reader.place(kColumns[c]));
+    };
     std::string id = unquote(header.field(fields, 0));
-    if (id.empty()) throw Error(ErrorKind::input, "expected an id, found an empty field", place(0));
+    if (id.empty()) refuse_input(reader.place(kColumns[0]), "expected an id, found an empty field");
     const auto [other, is_new] = row_of.try_emplace(id, reader.row());
-    if (!is_new)
-      throw Error(
-          ErrorKind::input,
-          fmt::format("expected ids that differ, found {}, as in row {}", in_quotes(id), other->second),
-          place(0));
+    if (!is_new) {
+      refuse_input(reader.place(kColumns[0]), "expected ids that differ, found {}, as in row {}",
+                   in_quotes(id), other->second);
+    }
     items.ids.push_back(std::move(id));
-    items.encoder_s.push_back(read_number(header.field(fields, 1), kLongestItem, false, place(1)));
-    items.llm_s.push_back(read_number(header.field(fields, 2), kLongestItem, false, place(2)));
-    if (header.has_tokens())
-      items.tokens.push_back(
-          read_number(header.field(fields, kTokens), kMostItemTokens, true, place(kTokens)));
+    items.encoder_s.push_back(number(1, kLongestItem, false));
+    items.llm_s.push_back(number(2, kLongestItem, false));
+    if (header.has_tokens()) items.tokens.push_back(number(kTokens, kMostItemTokens, true));
   }
-  if (items.ids.empty()) throw Error(ErrorKind::input, "expected at least one item after the header", file);
+  if (items.ids.empty()) refuse_input(file, "expected at least one item after the header");
   return items;
 }
 

@@ -1,4 +1,4 @@
-#include "traces/files/pipeline.hpp"
+#include "traces/files/plan.hpp"
 
 #include <fmt/format.h>
 
@@ -24,8 +24,7 @@ std::vector<Value> read_row(const JsonValue& json, int microbatches) {
   std::vector<Value> row;
   for (const JsonValue& cell : json.elements()) row.push_back(read_cell(cell, Value{}));
   if (row.size() != static_cast<std::size_t>(microbatches)) {
-    json.refuse(fmt::format("expected a number or one for each of {} microbatches, found {}", microbatches,
-                            row.size()));
+    json.refuse("expected a number or one for each of {} microbatches, found {}", microbatches, row.size());
   }
   return row;
 }
@@ -38,8 +37,7 @@ BroadcastTable<Value> read_table(const JsonValue& json, int rows, std::string_vi
   BroadcastTable<Value> table;
   for (const JsonValue& row : json.elements()) table.rows.push_back(read_row<Value>(row, microbatches));
   if (table.rows.size() != static_cast<std::size_t>(rows)) {
-    json.refuse(
-        fmt::format("expected a number or one row for each of {} {}, found {}", rows, of, table.rows.size()));
+    json.refuse("expected a number or one row for each of {} {}, found {}", rows, of, table.rows.size());
   }
   return table;
 }
@@ -84,8 +82,7 @@ std::vector<int> read_limits(const JsonValue& json, int ranks) {
   std::vector<int> limits;
   for (const JsonValue& limit : json.elements()) limits.push_back(limit.integer(1, kMostRawCells));
   if (limits.size() != static_cast<std::size_t>(ranks)) {
-    json.refuse(
-        fmt::format("expected a number or one for each of {} stages, found {}", ranks, limits.size()));
+    json.refuse("expected a number or one for each of {} stages, found {}", ranks, limits.size());
   }
   return limits;
 }
@@ -95,7 +92,7 @@ void read_schedule_keys(const JsonValue& root, RawPipeline& pipeline) {
   const PipelineShape& shape = pipeline.shape;
   const auto refuse_for_others = [&](std::string_view key, bool known) {
     if (!known && root.has(key)) {
-      root.at(key).refuse(fmt::format("{} has no such key", to_string(shape.kind)));
+      root.at(key).refuse("{} has no such key", to_string(shape.kind));
     }
   };
   for (const std::string_view key : {"encoder_forward_s", "encoder_backward_s", "encoder_bytes"}) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -25,23 +27,28 @@ void write_module(JsonWriter& writer, std::string_view key, const ModulePlan& mo
   writer.end_object();
 }
 
+ModulePlan read_parallelism(const JsonValue& json, int most) {
+  ModulePlan module;
+  module.tp = json.at("tp").integer(1, most);
+  module.pp = json.at("pp").integer(1, most);
+  module.dp = json.at("dp").integer(1, most);
+  return module;
+}
+
 /// Reads a module; `chunks` is the stages of each pipeline rank.
 ModulePlan read_module(const JsonValue& json, int chunks) {
   json.require_keys({"tp", "pp", "dp", "layers"});
-  ModulePlan module;
-  module.tp = json.at("tp").integer(1, kPlanMostRanks);
-  module.pp = json.at("pp").integer(1, kPlanMostRanks);
-  module.dp = json.at("dp").integer(1, kPlanMostRanks);
+  ModulePlan module = read_parallelism(json, kPlanMostRanks);
   const std::int64_t ranks = std::int64_t{module.tp} * module.pp * module.dp;
   if (ranks > kPlanMostRanks) {
-    json.refuse(fmt::format("expected tp x pp x dp of at most {}, found {}", kPlanMostRanks, ranks));
+    json.refuse("expected tp x pp x dp of at most {}, found {}", kPlanMostRanks, ranks);
   }
   for (const std::int64_t layers : json.at("layers").integers(0, kPlanMostLayers)) {
     module.layers.push_back(static_cast<int>(layers));
   }
   const std::int64_t stages = std::int64_t{module.pp} * chunks;
   if (static_cast<std::int64_t>(module.layers.size()) != stages) {
-    json.at("layers").refuse_type(fmt::format("one number for each of {} stages", stages));
+    json.at("layers").refuse_type("one number for each of {} stages", stages);
   }
   return module;
 }
@@ -49,9 +56,7 @@ ModulePlan read_module(const JsonValue& json, int chunks) {
 }  // namespace
 
 std::string to_json(const Plan& plan) {
-  JsonWriter writer;
-  writer.field("schema", kPlanSchema);
-  writer.field("version", kPlanVersion);
+  JsonWriter writer(kPlanSchema, kPlanVersion);
   writer.field("planner", plan.planner);
   writer.field("model", plan.model);
   writer.field("cluster", plan.cluster);
@@ -88,8 +93,8 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   plan.microbatches = root.at("microbatches").integer(1, kPlanMostMicrobatches);
   const std::int64_t bins = std::int64_t{plan.microbatches} * plan.llm.dp;
   if (plan.gbs < bins) {
-    root.at("gbs").refuse_type(fmt::format("at least {} samples, one for each of {} microbatches x dp {}",
-                                           bins, plan.microbatches, plan.llm.dp));
+    root.at("gbs").refuse_type("at least {} samples, one for each of {} microbatches x dp {}", bins,
+                               plan.microbatches, plan.llm.dp);
   }
   plan.order = root.at("schedule").choice(all_order_kinds());
   plan.recomputation = root.at("recomputation").choice<Recomputation>();
@@ -102,6 +107,147 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   plan.zero1 = root.at("zero1").boolean();
   plan.sequence_parallel = root.at("sequence_parallel").boolean();
   return plan;
+}
+
+namespace {
+
+constexpr std::string_view kOrderSchema = "dflop.order";
+constexpr int kOrderVersion = 1;
+
+/// Returns "F, B, I or W with a microbatch from 0 to 7, as F0; on later chunks with .1 to .1".
+std::string expected_step(const PipelineShape& shape) {
+  std::string text =
+      fmt::format("F, B, I or W with a microbatch from 0 to {}, as F0", shape.microbatches - 1);
+  if (shape.chunks > 1) text += fmt::format("; on later chunks with .1 to .{}", shape.chunks - 1);
+  if (shape.spreads_encoder()) text += "; on the encoder with .e";
+  return text;
+}
+
+std::vector<OrderStep> read_steps(const JsonValue& json, const PipelineShape& shape, int rank) {
+  std::vector<OrderStep> steps;
+  for (const JsonValue& item : json.elements()) {
+    const std::optional<OrderStep> step = step_from_name(shape, rank, item.string());
+    if (!step) item.refuse_type(expected_step(shape));
+    steps.push_back(*step);
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::string to_json(const PipelineOrder& order) {
+  JsonWriter writer(kOrderSchema, kOrderVersion);
+  if (order.shape.chunks > 1) writer.field("placement", to_string(order.shape.chunk_placement()));
+  writer.begin_array("ranks");
+  for (const std::vector<OrderStep>& steps : order.ranks) {
+    writer.row({}, steps, [&](const OrderStep& step) { return step_name(order.shape, step); });
+  }
+  writer.end_array();
+  return writer.finish();
+}
+
+PipelineOrder parse_order(std::string_view json, const std::string& file, const PipelineShape& shape) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kOrderSchema, kOrderVersion);
+  root.require_keys({"schema", "version", "ranks"}, {"placement"});
+  PipelineOrder order{shape, {}};
+  if (root.has("placement")) {
+    if (shape.chunks == 1) root.at("placement").refuse("expected no such key where ranks have one chunk");
+    order.shape.placement = root.at("placement").choice<Placement>();
+  }
+  const std::vector<JsonValue> lists = root.at("ranks").elements();
+  if (lists.size() != static_cast<std::size_t>(shape.all_ranks())) {
+    root.at("ranks").refuse("expected {} lists, one for each pipeline rank, found {}", shape.all_ranks(),
+                            lists.size());
+  }
+  for (std::size_t r = 0; r < lists.size(); ++r) {
+    order.ranks.push_back(read_steps(lists[r], order.shape, static_cast<int>(r)));
+  }
+  validate(order, file);
+  return order;
+}
+
+namespace {
+
+constexpr std::string_view kGridSchema = "dflop.grid";
+constexpr int kGridVersion = 1;
+// Products of these stay inside an int.
+constexpr int kGridMostRanks = 1 << 10;
+constexpr int kGridMostMicrobatches = 1 << 16;
+constexpr int kGridMostGbs = 1 << 24;
+
+ModulePlan read_module(const JsonValue& json) {
+  json.require_keys({"tp", "pp", "dp"});
+  return read_parallelism(json, kGridMostRanks);
+}
+
+/// Reads a plan in short form; `grid` says what all plans have in common.
+Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
+  json.require_keys({"name", "llm", "microbatches"},
+                    {"encoder", "schedule", "recomputation", "zero1", "sequence_parallel"});
+  Plan plan;
+  plan.planner = "grid";
+  plan.model = grid.model;
+  plan.cluster = grid.cluster;
+  plan.gbs = grid.gbs;
+  plan.layout = json.has("encoder") ? Layout::disaggregated : Layout::uniform;
+  plan.llm = read_module(json.at("llm"));
+  plan.encoder = json.has("encoder") ? read_module(json.at("encoder")) : plan.llm;
+  plan.microbatches = json.at("microbatches").integer(1, kGridMostMicrobatches);
+  if (plan.bins() > grid.gbs) {
+    json.at("microbatches")
+        .refuse("expected a sample for each of {} microbatches x dp {}, found a gbs of {}", plan.microbatches,
+                plan.llm.dp, grid.gbs);
+  }
+  if (json.has("schedule")) {
+    const auto fits_here = [](const OrderTraits& order) {  // a short form has no chunks
+      return !order.has_chunks() && (fits(order, Layout::disaggregated) || fits(order, Layout::uniform));
+    };
+    plan.order = json.at("schedule").choice(orders_where(fits_here));
+  }
+  plan.recomputation = Recomputation::none;
+  if (json.has("recomputation")) {
+    plan.recomputation = json.at("recomputation").choice<Recomputation>();
+  }
+  if (json.has("zero1")) plan.zero1 = json.at("zero1").boolean();
+  plan.sequence_parallel = json.has("sequence_parallel") && json.at("sequence_parallel").boolean();
+  return plan;
+}
+
+GridPlan read_plan(const JsonValue& json, const PlanGrid& grid) {
+  GridPlan plan;
+  if (json.has("file")) {
+    json.require_keys({"name", "file"});
+    plan.file = json.at("file").string();
+    if (plan.file.empty()) json.at("file").refuse("expected the path of a plan, found an empty text");
+  } else {
+    plan.plan = read_short_plan(json, grid);
+  }
+  const JsonValue name = json.at("name");
+  plan.name = name.string();
+  if (plan.name.empty()) name.refuse("expected a name, found an empty text");
+  const bool twice = std::any_of(grid.plans.begin(), grid.plans.end(),
+                                 [&](const GridPlan& other) { return other.name == plan.name; });
+  if (twice) name.refuse_type("a name that no plan before it has");
+  return plan;
+}
+
+}  // namespace
+
+PlanGrid parse_plan_grid(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kGridSchema, kGridVersion);
+  root.require_keys({"schema", "version", "model", "cluster", "gbs", "plans"});
+  PlanGrid grid;
+  grid.model = root.at("model").string();
+  grid.cluster = root.at("cluster").string();
+  grid.gbs = root.at("gbs").integer(1, kGridMostGbs);
+  for (const JsonValue& element : root.at("plans").elements()) {
+    element.require_object();
+    grid.plans.push_back(read_plan(element, grid));
+  }
+  if (grid.plans.empty()) root.at("plans").refuse("expected at least one plan, found none");
+  return grid;
 }
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-#include "traces/files/schedule.hpp"
+#include "traces/files/plan.hpp"
 
 #include <fmt/format.h>
 
@@ -75,8 +75,7 @@ std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
     groups.push_back(read_encoder_sequences(item));
     tokens += groups.back().count * groups.back().tokens;
     if (tokens > kMostEncoderTokens)
-      item.refuse(fmt::format("expected at most {} encoder tokens in a sample, found {}", kMostEncoderTokens,
-                              tokens));
+      item.refuse("expected at most {} encoder tokens in a sample, found {}", kMostEncoderTokens, tokens);
   }
   return groups;
 }
@@ -91,7 +90,7 @@ void check_sample(const JsonValue& json, const Sample& sample) {
     output.refuse_type("0 without encoder sequences");
   }
   if (sample.encoder_output_tokens > sample.llm_tokens) {
-    output.refuse_type(fmt::format("at most the {} LLM tokens", sample.llm_tokens));
+    output.refuse_type("at most the {} LLM tokens", sample.llm_tokens);
   }
 }
 
@@ -99,9 +98,7 @@ Sample read_sample(const JsonValue& json) {
   json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"});
   Sample sample;
   sample.id = json.at("id").string();
-  sample.modality =
-      json.at("modality")
-          .choice({Modality::text, Modality::image, Modality::multi_image, Modality::video, Modality::audio});
+  sample.modality = json.at("modality").choice<Modality>();
   sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
   sample.encoder_output_tokens =
       json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
@@ -122,8 +119,7 @@ void check_size(const JsonValue& json, const std::vector<Sample>& samples) {
   }
   const double largest = std::max(encoder_work, llm_work);
   if (largest > kMostWork) {
-    json.refuse(
-        fmt::format("expected at most {:g} attention pairs in an iteration, found {:g}", kMostWork, largest));
+    json.refuse("expected at most {:g} attention pairs in an iteration, found {:g}", kMostWork, largest);
   }
 }
 
@@ -139,12 +135,11 @@ Assignment read_assignment(const JsonValue& json, int gbs) {
     filled[static_cast<std::size_t>(bin)] = true;
   }
   if (assignment.bin.size() != static_cast<std::size_t>(gbs)) {
-    json_bins.refuse_type(fmt::format("a bin for each of gbs = {} samples", gbs));
+    json_bins.refuse_type("a bin for each of gbs = {} samples", gbs);
   }
   const auto empty = std::find(filled.begin(), filled.end(), false);
   if (empty != filled.end()) {
-    json_bins.refuse(
-        fmt::format("expected samples in every bin, found none in bin {}", empty - filled.begin()));
+    json_bins.refuse("expected samples in every bin, found none in bin {}", empty - filled.begin());
   }
   return assignment;
 }
@@ -170,18 +165,16 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
   iteration.value = Seconds(json.at("c_max_s").non_negative());
   iteration.bound = Seconds(json.at("bound_s").non_negative());
   if (iteration.bound > iteration.value * (1 + kScheduleRounding)) {
-    json.at("bound_s").refuse_type(fmt::format("at most c_max_s = {}", iteration.value.count()));
+    json.at("bound_s").refuse_type("at most c_max_s = {}", iteration.value.count());
   }
   iteration.assignment = read_assignment(json, gbs);
   const JsonValue samples = json.at("samples");
   const std::vector<std::int64_t> indices = samples.integers(0, static_cast<std::int64_t>(table.size()) - 1);
-  if (indices.size() != static_cast<std::size_t>(gbs))
-    samples.refuse_type(fmt::format("gbs = {} samples", gbs));
+  if (indices.size() != static_cast<std::size_t>(gbs)) samples.refuse_type("gbs = {} samples", gbs);
   for (const std::int64_t index : indices) {
     const Sample& sample = table[static_cast<std::size_t>(index)];
     bytes_left -= std::min(bytes_left, memory_of(sample));
-    if (bytes_left == 0)
-      samples.refuse(fmt::format("expected samples of at most {} bytes in all", kMostSampleBytes));
+    if (bytes_left == 0) samples.refuse("expected samples of at most {} bytes in all", kMostSampleBytes);
     iteration.samples.push_back(sample);
   }
   check_size(json, iteration.samples);
@@ -196,9 +189,7 @@ std::string to_json(const ScheduleFile& schedule) {
   for (std::size_t i = 0; i < schedule.iterations.size(); ++i) {
     for (const Sample& sample : schedule.iterations[i].samples) indices[i].push_back(table.add(sample));
   }
-  JsonWriter writer;
-  writer.field("schema", kScheduleSchema);
-  writer.field("version", kScheduleVersion);
+  JsonWriter writer(kScheduleSchema, kScheduleVersion);
   writer.field("scheduler", schedule.scheduler);
   writer.field("model", schedule.model);
   writer.field("gbs", schedule.gbs);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -32,23 +34,38 @@ constexpr double kMostOversubscription = 1000;
 constexpr double kMostHalf = 1e6;
 constexpr double kMostLatencyS = 1;
 
-/// Reads a module; `least_vocabulary` is 0 for an encoder, which has neither embedding nor vocabulary head.
-TransformerSpec read_transformer(const JsonValue& json, int least_vocabulary) {
+/// TransformerLimits are the sizes that a module may have.
+struct TransformerLimits {
+  int layers;
+  int width;
+  int heads;
+  int least_vocabulary;  ///< 0 for an encoder, which has neither embedding nor vocabulary head
+  int vocabulary;
+};
+
+TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits& most) {
   json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
                      "causal", "vocabulary"});
   TransformerSpec spec;
   spec.name = json.at("name").string();
-  spec.layers = json.at("layers").integer(1, kSpecsMostLayers);
-  spec.hidden = json.at("hidden").integer(1, kMostWidth);
-  spec.ffn = json.at("ffn").integer(1, kMostWidth);
-  spec.heads = json.at("heads").integer(1, kMostHeads);
-  spec.kv_heads = json.at("kv_heads").integer(1, kMostHeads);
-  spec.head_dim = json.at("head_dim").integer(1, kMostHeads);
+  spec.layers = json.at("layers").integer(1, most.layers);
+  spec.hidden = json.at("hidden").integer(1, most.width);
+  spec.ffn = json.at("ffn").integer(1, most.width);
+  spec.heads = json.at("heads").integer(1, most.heads);
+  spec.kv_heads = json.at("kv_heads").integer(1, most.heads);
+  spec.head_dim = json.at("head_dim").integer(1, most.heads);
   spec.gated_mlp = json.at("gated_mlp").boolean();
   spec.causal = json.at("causal").boolean();
-  spec.vocabulary = json.at("vocabulary").integer(least_vocabulary, kMostVocabulary);
+  spec.vocabulary = json.at("vocabulary").integer(most.least_vocabulary, most.vocabulary);
+  return spec;
+}
+
+/// Reads a module of a model that is to be run.
+TransformerSpec read_module_spec(const JsonValue& json, int least_vocabulary) {
+  const TransformerSpec spec =
+      read_transformer(json, {kSpecsMostLayers, kMostWidth, kMostHeads, least_vocabulary, kMostVocabulary});
   if (spec.heads % spec.kv_heads != 0) {
-    json.at("kv_heads").refuse_type(fmt::format("a divisor of the {} heads", spec.heads));
+    json.at("kv_heads").refuse_type("a divisor of the {} heads", spec.heads);
   }
   return spec;
 }
@@ -65,11 +82,11 @@ ConnectorSpec read_connector(const JsonValue& json, const TransformerSpec& encod
   const std::int64_t joined = std::int64_t{encoder.hidden} * spec.merge;
   if (spec.widths.front() != encoder.hidden && spec.widths.front() != joined) {
     widths.elements().front().refuse_type(
-        fmt::format("the encoder's hidden width {} (tokens averaged) or {} times it (tokens joined)",
-                    encoder.hidden, spec.merge));
+        "the encoder's hidden width {} (tokens averaged) or {} times it (tokens joined)", encoder.hidden,
+        spec.merge);
   }
   if (spec.widths.back() != llm.hidden) {
-    widths.elements().back().refuse_type(fmt::format("the LLM's hidden width {}", llm.hidden));
+    widths.elements().back().refuse_type("the LLM's hidden width {}", llm.hidden);
   }
   return spec;
 }
@@ -139,8 +156,8 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
   model.name = root.at("name").string();
   model.preprocess = root.at("preprocess").string();
   model.max_tokens = root.at("max_tokens").integer<std::int64_t>(1, kSpecsMostTokens);
-  model.encoder = read_transformer(root.at("encoder"), 0);
-  model.llm = read_transformer(root.at("llm"), 1);
+  model.encoder = read_module_spec(root.at("encoder"), 0);
+  model.llm = read_module_spec(root.at("llm"), 1);
   model.connector = read_connector(root.at("connector"), model.encoder, model.llm);
   return model;
 }
@@ -160,9 +177,7 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   cluster.inter_node = read_cluster_link(root.at("inter_node"));
   if (root.has("leaf")) cluster.leaf = read_leaf(root.at("leaf"));
   if (root.has("collectives")) {
-    cluster.collectives = root.at("collectives")
-                              .choice({CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::ring,
-                                       CollectiveAlgorithm::tree, CollectiveAlgorithm::fastest});
+    cluster.collectives = root.at("collectives").choice<CollectiveAlgorithm>();
   }
   if (root.has("message_overhead_s")) cluster.message_overhead = read_latency(root.at("message_overhead_s"));
   if (root.has("node_ring_bandwidth_bytes_per_s")) {
@@ -173,9 +188,7 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
 }
 
 std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit) {
-  JsonWriter writer;
-  writer.field("schema", std::string_view("dflop.cluster"));
-  writer.field("version", kSpecsVersion);
+  JsonWriter writer("dflop.cluster", kSpecsVersion);
   writer.field("name", cluster.name);
   writer.field("source", source);
   writer.field("gpus_per_node", cluster.gpus_per_node);
@@ -210,6 +223,289 @@ std::string to_json(const ClusterSpec& cluster, std::string_view source, std::st
   }
   writer.raw("fit", fit);
   return writer.finish();
+}
+
+namespace {
+
+constexpr std::string_view kProfileSchema = "dflop.profile";
+constexpr int kProfileVersion = 2;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
+constexpr int kProfileMostRanks = 1 << 20;
+constexpr int kMostSize = 1 << 26;
+constexpr double kMostSeconds = 1e6;
+constexpr double kMostPerUnit = 1e-3;  // seconds a byte or parameter
+constexpr double kMostBytesPerToken = 1e12;
+constexpr std::string_view kActivation = "activation_bytes_per_token";
+constexpr std::string_view kForwardBuffers = "forward_buffer_bytes_per_token";
+constexpr std::string_view kBackwardBuffers = "backward_buffer_bytes_per_token";
+
+std::string_view unit_name(std::size_t unit) {
+  return to_string(static_cast<ProfileUnit>(unit));
+}
+
+void write_transformer(JsonWriter& writer, std::string_view key, const TransformerSpec& spec) {
+  writer.begin_object(key);
+  writer.field("name", spec.name);
+  writer.field("layers", spec.layers);
+  writer.field("hidden", spec.hidden);
+  writer.field("ffn", spec.ffn);
+  writer.field("heads", spec.heads);
+  writer.field("kv_heads", spec.kv_heads);
+  writer.field("head_dim", spec.head_dim);
+  writer.field("gated_mlp", spec.gated_mlp);
+  writer.field("causal", spec.causal);
+  writer.field("vocabulary", spec.vocabulary);
+  writer.end_object();
+}
+
+void write_model(JsonWriter& writer, const ModelSpec& model) {
+  writer.begin_object("model");
+  writer.field("name", model.name);
+  write_transformer(writer, "encoder", model.encoder);
+  writer.begin_object("connector");
+  writer.row("widths", model.connector.widths);
+  writer.field("merge", model.connector.merge);
+  writer.end_object();
+  write_transformer(writer, "llm", model.llm);
+  writer.end_object();
+}
+
+ModelSpec read_model(const JsonValue& json) {
+  json.require_keys({"name", "encoder", "connector", "llm"});
+  ModelSpec model;
+  model.name = json.at("name").string();
+  constexpr TransformerLimits kLimits{kMostSize, kMostSize, kMostSize, 0, kMostSize};
+  model.encoder = read_transformer(json.at("encoder"), kLimits);
+  const JsonValue connector = json.at("connector");
+  connector.require_keys({"widths", "merge"});
+  for (const std::int64_t width : connector.at("widths").integers(1, kMostSize)) {
+    model.connector.widths.push_back(static_cast<int>(width));
+  }
+  model.connector.merge = connector.at("merge").integer(1, kMostSize);
+  model.llm = read_transformer(json.at("llm"), kLimits);
+  return model;
+}
+
+void write_line(JsonWriter& writer, const ProfileLine& line, std::string_view per_unit) {
+  writer.field("start_s", line.start_s);
+  writer.field(per_unit, line.s_per_unit);
+}
+
+ProfileLine read_line(const JsonValue& json, std::string_view per_unit) {
+  return {json.at("start_s").number_in(0, kMostSeconds), json.at(per_unit).number_in(0, kMostPerUnit)};
+}
+
+void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& points) {
+  writer.begin_object(unit);
+  writer.row("tokens", points, [](const ProfilePoint& p) { return p.tokens; });
+  writer.row("lengths", points, [](const ProfilePoint& p) { return p.length; });
+  writer.row("forward_s", points, [](const ProfilePoint& p) { return p.forward_s; });
+  writer.row("backward_input_s", points, [](const ProfilePoint& p) { return p.backward_input_s; });
+  writer.row("backward_weight_s", points, [](const ProfilePoint& p) { return p.backward_weight_s; });
+  const auto has = [](const ProfilePoint& p) { return p.recompute_s.has_value(); };
+  if (std::all_of(points.begin(), points.end(), has)) {
+    writer.row("recompute_s", points, [](const ProfilePoint& p) { return *p.recompute_s; });
+  }
+  writer.end_object();
+}
+
+/// Reads numbers in [0, most], as many as there are points.
+std::vector<double> read_row(const JsonValue& json, std::size_t size, double most) {
+  const std::vector<JsonValue> elements = json.elements();
+  if (elements.size() != size) json.refuse_type("{} numbers", size);
+  std::vector<double> numbers;
+  for (const JsonValue& element : elements) numbers.push_back(element.number_in(0, most));
+  return numbers;
+}
+
+/// Requires numbers that rise from one to the next.
+void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numbers) {
+  for (std::size_t i = 1; i < numbers.size(); ++i) {
+    if (numbers[i] > numbers[i - 1]) continue;
+    json.elements()[i].refuse_type("a number above the one before it, {}", numbers[i - 1]);
+  }
+}
+
+UnitPoints read_points(const JsonValue& json, bool attention) {
+  json.require_keys({"tokens", "lengths", "forward_s", "backward_input_s", "backward_weight_s"},
+                    {"recompute_s"});
+  const std::vector<std::int64_t> tokens = json.at("tokens").integers(1, kMostTokens);
+  if (tokens.empty()) json.at("tokens").refuse_type("at least one number");
+  const std::vector<std::int64_t> lengths =
+      json.at("lengths").integers(attention ? 1 : 0, attention ? kMostTokens : 0);
+  if (lengths.size() != tokens.size()) {
+    json.at("lengths").refuse_type("{} numbers", tokens.size());
+  }
+  attention ? require_rising(json.at("lengths"), lengths) : require_rising(json.at("tokens"), tokens);
+  const auto forward = read_row(json.at("forward_s"), tokens.size(), kMostSeconds);
+  const auto input = read_row(json.at("backward_input_s"), tokens.size(), kMostSeconds);
+  const auto weight = read_row(json.at("backward_weight_s"), tokens.size(), kMostSeconds);
+  UnitPoints points;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    points.push_back({tokens[i], lengths[i], forward[i], input[i], weight[i]});
+  }
+  if (json.has("recompute_s")) {
+    const auto recompute = read_row(json.at("recompute_s"), tokens.size(), kMostSeconds);
+    for (std::size_t i = 0; i < points.size(); ++i) points[i].recompute_s = recompute[i];
+  }
+  return points;
+}
+
+void write_bytes(JsonWriter& writer, std::string_view key, const BytesPerToken& bytes) {
+  writer.begin_object(key);
+  writer.row("encoder_layer", bytes.encoder_layer);
+  writer.row("llm_layer", bytes.llm_layer);
+  writer.field("patches", bytes.patches);
+  writer.field("connector", bytes.connector);
+  writer.field("embedding", bytes.embedding);
+  writer.field("head", bytes.head);
+  writer.end_object();
+}
+
+BytesPerToken read_bytes(const JsonValue& json) {
+  json.require_keys({"encoder_layer", "llm_layer", "patches", "connector", "embedding", "head"});
+  const auto layer = [&](std::string_view key) {
+    const std::vector<double> row = read_row(json.at(key), 3, kMostBytesPerToken);
+    return std::array<double, 3>{row[0], row[1], row[2]};
+  };
+  const auto end = [&](std::string_view key) { return json.at(key).number_in(0, kMostBytesPerToken); };
+  return {layer("encoder_layer"), layer("llm_layer"), end("patches"),
+          end("connector"),       end("embedding"),   end("head")};
+}
+
+TpMode read_mode(const JsonValue& json, const std::vector<TpProfile>& before) {
+  TpMode mode{json.at("tp").integer(1, kProfileMostRanks), false};
+  if (json.has("sequence_parallel")) mode.sequence_parallel = json.at("sequence_parallel").boolean();
+  if (mode.sequence_parallel && mode.tp == 1)
+    json.at("tp").refuse_type("2 at least, for sequence parallelism");
+  if (!before.empty() && mode <= before.back().mode) {
+    json.at("tp").refuse_type("tables after those before them, {}", to_string(before.back().mode));
+  }
+  return mode;
+}
+
+/// Reads the tables of one mode; `activation` is what version 1 has beside the tables.
+TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
+                  const std::optional<BytesPerToken>& activation) {
+  TpProfile profile;
+  if (activation) {
+    json.require_keys({"tp", "units"});
+    profile.activation = *activation;
+  } else {
+    json.require_keys({"tp", "units", kActivation, kForwardBuffers, kBackwardBuffers}, {"sequence_parallel"});
+    profile.activation = read_bytes(json.at(kActivation));
+    profile.forward_buffers = read_bytes(json.at(kForwardBuffers));
+    profile.backward_buffers = read_bytes(json.at(kBackwardBuffers));
+  }
+  profile.mode = read_mode(json, before);
+  const JsonValue units = json.at("units");
+  std::vector<std::string_view> names;
+  for (std::size_t u = 0; u < kProfileUnits; ++u) names.push_back(unit_name(u));
+  units.require_keys(names);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    profile.units[u] = read_points(units.at(names[u]), is_attention(static_cast<ProfileUnit>(u)));
+  }
+  return profile;
+}
+
+std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
+  std::map<int, ProfileLine> lines;
+  for (const JsonValue& element : json.elements()) {
+    element.require_keys({"ranks", "start_s", "s_per_byte"});
+    const int least = lines.empty() ? 2 : lines.rbegin()->first + 1;
+    const int ranks = element.at("ranks").integer(least, kProfileMostRanks);
+    lines[ranks] = read_line(element, "s_per_byte");
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string to_json(const ProfileTables& profile) {
+  JsonWriter writer(kProfileSchema, kProfileVersion);
+  writer.field("dflop_version", profile.dflop_version);
+  writer.field("device", profile.device);
+  writer.field("cpu", profile.cpu);
+  if (!profile.software.empty()) writer.field("software", profile.software);
+  writer.field("dtype", profile.dtype);
+  writer.field("value_bytes", profile.value_bytes);
+  writer.field("sum_bytes", profile.sum_bytes);
+  write_model(writer, profile.model);
+  writer.begin_object("settings");
+  writer.field("seed", profile.settings.seed);
+  writer.field("budget_s", profile.settings.budget_s);
+  writer.field("most_tokens", profile.settings.most_tokens);
+  if (profile.settings.busy_ranks != 1) writer.field("busy_ranks", profile.settings.busy_ranks);
+  writer.end_object();
+  writer.begin_array("tables");
+  for (const TpProfile& tp : profile.tp) {
+    writer.begin_object();
+    writer.field("tp", tp.mode.tp);
+    if (tp.mode.sequence_parallel) writer.field("sequence_parallel", true);
+    write_bytes(writer, kActivation, tp.activation);
+    write_bytes(writer, kForwardBuffers, tp.forward_buffers);
+    write_bytes(writer, kBackwardBuffers, tp.backward_buffers);
+    writer.begin_object("units");
+    for (std::size_t u = 0; u < kProfileUnits; ++u) write_points(writer, unit_name(u), tp.units[u]);
+    writer.end_object();
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.begin_object("optimizer");
+  write_line(writer, profile.optimizer, "s_per_parameter");
+  writer.end_object();
+  writer.begin_object("message");
+  write_line(writer, profile.message, "s_per_byte");
+  writer.end_object();
+  writer.begin_array("all_reduce");
+  for (const auto& [ranks, line] : profile.all_reduce) {
+    writer.begin_object();
+    writer.field("ranks", ranks);
+    write_line(writer, line, "s_per_byte");
+    writer.end_object();
+  }
+  writer.end_array();
+  return writer.finish();
+}
+
+ProfileTables parse_profile_tables(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kProfileSchema, kProfileVersion);
+  const std::vector<std::string_view> required = {
+      "schema",    "version", "dflop_version", "device", "cpu",       "dtype",   "value_bytes",
+      "sum_bytes", "model",   "settings",      "tables", "optimizer", "message", "all_reduce"};
+  std::optional<BytesPerToken> activation;
+  if (root.at("version").integer(1, kProfileVersion) == 1) {
+    root.require_keys(required, {"software", kActivation});
+    activation = read_bytes(root.at(kActivation));
+  } else {
+    root.require_keys(required, {"software"});
+  }
+  ProfileTables profile;
+  profile.dflop_version = root.at("dflop_version").string();
+  profile.device = root.at("device").string();
+  profile.cpu = root.at("cpu").string();
+  if (root.has("software")) profile.software = root.at("software").string();
+  profile.dtype = root.at("dtype").string();
+  profile.value_bytes = root.at("value_bytes").integer<std::int64_t>(1, 16);
+  profile.sum_bytes = root.at("sum_bytes").integer<std::int64_t>(1, 16);
+  profile.model = read_model(root.at("model"));
+  const JsonValue settings = root.at("settings");
+  settings.require_keys({"seed", "budget_s", "most_tokens"}, {"busy_ranks"});
+  profile.settings = {
+      settings.at("seed").unsigned_integer(), settings.at("budget_s").number_in(0, kMostSeconds),
+      settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens),
+      settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kProfileMostRanks) : 1};
+  for (const JsonValue& element : root.at("tables").elements()) {
+    profile.tp.push_back(read_tp(element, profile.tp, activation));
+  }
+  if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
+  root.at("optimizer").require_keys({"start_s", "s_per_parameter"});
+  profile.optimizer = read_line(root.at("optimizer"), "s_per_parameter");
+  root.at("message").require_keys({"start_s", "s_per_byte"});
+  profile.message = read_line(root.at("message"), "s_per_byte");
+  profile.all_reduce = read_all_reduce(root.at("all_reduce"));
+  return profile;
 }
 
 }  // namespace dflop

@@ -1,10 +1,14 @@
-// ModelSpec and ClusterSpec are read from JSON, as in experiments/presets.
+// Files say what models and clusters are, as in experiments/presets, and keep what was measured or learned of
+// them: profile tables and corrections.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/cluster.hpp"
+#include "core/measured/correction_fit.hpp"
+#include "core/measured/profile.hpp"
 #include "core/model.hpp"
 
 namespace dflop {
@@ -21,5 +25,31 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file);
 /// Returns a file that parse_cluster reads as the same cluster. `source` says where the figures come from;
 /// `fit`, a JSON object, how they were fitted.
 std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit);
+
+/// Returns a file of schema "dflop.profile", version 2. settings.busy_ranks is written only where it is not
+/// 1, recompute_s only of units all of whose points have it, and sequence_parallel where it is on.
+std::string to_json(const ProfileTables& profile);
+
+/// Reads profile tables. Those of version 1 have activations of tp 1 alone, beside the tables, and no
+/// buffers. `file` is the text's place for errors.
+/// @throws Error (input) naming the key, what was expected and found; also for points that do not rise.
+ProfileTables parse_profile_tables(std::string_view json, const std::string& file);
+
+/// A CorrectionFile has what Adaptive Correction has learned of one model on one cluster.
+struct CorrectionFile {
+  std::string model;
+  std::string cluster;
+  std::vector<CorrectionFit> fits;  ///< one at most of each kind and op
+
+  bool operator==(const CorrectionFile&) const = default;
+};
+
+/// Returns a file of schema "dflop.correction", version 1. It reads back as the same, so that learning goes
+/// on as if it had never stopped.
+std::string to_json(const CorrectionFile& correction);
+
+/// Reads a correction. `file` is the text's place for errors.
+/// @throws Error (input) naming the key, what was expected and found.
+CorrectionFile parse_correction(std::string_view json, const std::string& file);
 
 }  // namespace dflop

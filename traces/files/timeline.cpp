@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -38,7 +38,7 @@ class Rows {
     if (!sized_) rows_.resize(count);
     sized_ = true;
     if (count != rows_.size()) {
-      column.refuse_type(fmt::format("{} entries, as in the columns beside it", rows_.size()));
+      column.refuse_type("{} entries, as in the columns beside it", rows_.size());
     }
     return rows_;
   }
@@ -276,9 +276,7 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
 std::string write_file(const Timeline* timelines, std::size_t count) {
   const auto name = [](auto value) { return to_string(value); };
   const FileNames names{all_of<Stream>(), all_of<Op>()};
-  JsonWriter writer;
-  writer.field("schema", kTimelineSchema);
-  writer.field("version", kTimelineVersion);
+  JsonWriter writer(kTimelineSchema, kTimelineVersion);
   writer.row("streams", names.streams, name);
   writer.row("ops", names.ops, name);
   writer.begin_array("iterations");
@@ -306,7 +304,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
     const bool overlaps = (after != end_of.end() && after->first < end) ||
                           (after != end_of.begin() && std::prev(after)->second > first);
     if (overlaps) json.at("first_rank").elements()[i].refuse_type("a rank that is in no group before it");
-    if (end > kMostRanks) json.refuse(fmt::format("expected at most {} ranks, found {}", kMostRanks, end));
+    if (end > kMostRanks) json.refuse("expected at most {} ranks, found {}", kMostRanks, end);
     end_of.emplace(first, end);
   }
 }
@@ -315,7 +313,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages) {
   std::vector<Stage> rows = read_table(json, stage_columns());
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
-    json.at("tp").refuse_type(fmt::format("one entry for each of {} stages, or none", stages));
+    json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
   }
   return rows;
 }
@@ -331,30 +329,19 @@ void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
   }
 }
 
-/// Checks the keys. Version 1 knew no cores: there the key is as unknown as any other.
-void require_timeline_keys(const JsonValue& json, std::int64_t version) {
-  const auto require = [&](std::initializer_list<std::string_view> optional) {
-    json.require_keys(
-        {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
-        optional);
-  };
-  if (version == 1) {
-    require({});
-  } else {
-    require({"cores"});
-  }
-}
-
 Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64_t version) {
-  require_timeline_keys(json, version);
+  std::vector<std::string_view> optional;
+  if (version > 1) optional.push_back("cores");  // in version 1 the key is as unknown as any other
+  json.require_keys(
+      {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
+      optional);
   Timeline timeline;
   timeline.source = json.at("source").string();
   timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMostNanoseconds));
   if (json.has("cores")) timeline.cores = json.at("cores").integer<std::int32_t>(1, kMostCores);
   for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
   Limits limits{names, static_cast<std::int64_t>(timeline.stages.size()), 0, timeline.makespan};
-  if (limits.stages > kMostStages)
-    json.at("stages").refuse_type(fmt::format("at most {} stages", kMostStages));
+  if (limits.stages > kMostStages) json.at("stages").refuse_type("at most {} stages", kMostStages);
   timeline.groups = read_table(json.at("groups"), group_columns(limits));
   check_groups(json.at("groups"), timeline.groups);
   timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages);
@@ -393,7 +380,7 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file) {
     timelines.iterations.push_back(read_timeline(iteration, names, version));
   }
   if (timelines.iterations.empty() || timelines.iterations.size() > kMostIterations) {
-    iterations.refuse_type(fmt::format("1 to {} iterations", kMostIterations));
+    iterations.refuse_type("1 to {} iterations", kMostIterations);
   }
   return timelines;
 }
@@ -401,8 +388,7 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file) {
 Timeline parse_timeline(std::string_view json, const std::string& file) {
   std::vector<Timeline> iterations = parse_timelines(json, file).iterations;
   if (iterations.size() != 1) {
-    throw Error(ErrorKind::input, fmt::format("expected one iteration, found {}", iterations.size()),
-                fmt::format("{}: key 'iterations'", file));
+    refuse_input(file + ": key 'iterations'", "expected one iteration, found {}", iterations.size());
   }
   return std::move(iterations.front());
 }

@@ -52,19 +52,12 @@ std::int64_t grid_tokens(ImageSize image, TileGrid grid) {
   return rows * (columns + 1);
 }
 
-/// Encodes one image: its grid and the whole image as base tile, which gives `base_tokens` to the LLM.
-Encoding encode_image(const RecordShapes& shapes, std::int64_t base_tokens) {
+/// Encodes one image: its grid and the whole image as base tile, which gives `kBaseTokens` to the LLM.
+template <std::int64_t kBaseTokens>
+Encoding encode_llava_image(const RecordShapes& shapes) {
   const ImageSize image = shapes.images().front().size;
   const TileGrid grid = llava_grid(image);
-  return {{llava_sequences(grid.tiles() + 1)}, base_tokens + grid_tokens(image, grid)};
-}
-
-Encoding encode_image_upstream(const RecordShapes& shapes) {
-  return encode_image(shapes, kLlavaTileTokens);
-}
-
-Encoding encode_image_dflop(const RecordShapes& shapes) {
-  return encode_image(shapes, 0);
+  return {{llava_sequences(grid.tiles() + 1)}, kBaseTokens + grid_tokens(image, grid)};
 }
 
 /// Encodes several images: each padded to a square and one tile, with one newline, whatever its size.
@@ -133,12 +126,14 @@ std::int64_t llava_frames(VideoTiming video) {
 }
 
 Rule llava_ov_rule() {
-  return {"llava-ov", {encode_text, encode_image_upstream, encode_llava_images, encode_llava_video, nullptr}};
+  return {
+      "llava-ov",
+      {encode_text, encode_llava_image<kLlavaTileTokens>, encode_llava_images, encode_llava_video, nullptr}};
 }
 
 Rule llava_ov_dflop_rule() {
   return {"llava-ov-dflop",
-          {encode_text, encode_image_dflop, encode_llava_images, encode_llava_video, nullptr}};
+          {encode_text, encode_llava_image<0>, encode_llava_images, encode_llava_video, nullptr}};
 }
 
 Rule tiny_vlm_rule() {

@@ -4,10 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "core/error.hpp"
-#include "core/support/hash.hpp"
+#include "core/refuse.hpp"
+#include "core/support/random.hpp"
 #include "traces/data/records.hpp"
 #include "traces/preprocess/rules.hpp"
 
@@ -25,8 +23,8 @@ const Rule& find_rule(std::string_view name) {
   const auto found =
       std::find_if(rules().begin(), rules().end(), [&](const Rule& rule) { return rule.name == name; });
   if (found == rules().end()) {
-    throw Error(ErrorKind::input, fmt::format("unknown preprocessing rule '{}'; expected one of {}", name,
-                                              fmt::join(preprocess_rules(), ", ")));
+    refuse_input("", "unknown preprocessing rule '{}'; expected one of {}", name,
+                 fmt::join(preprocess_rules(), ", "));
   }
   return *found;
 }
@@ -137,8 +135,7 @@ Random RecordShapes::random() const {
 }
 
 void RecordShapes::fail(std::string_view column, std::string_view message) const {
-  throw Error(ErrorKind::input, std::string(message),
-              fmt::format("{}:row {}, column '{}'", file_, record_.row, column));
+  refuse_input(fmt::format("{}:row {}, column '{}'", file_, record_.row, column), "{}", message);
 }
 
 void RecordShapes::assume(std::string_view column, std::string_view option, std::int64_t& count) const {

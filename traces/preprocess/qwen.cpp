@@ -69,17 +69,19 @@ void check_ratio(const RecordShapes& shapes, std::string_view column, ImageSize 
   }
 }
 
-Encoding encode_qwen_images(const RecordShapes& shapes, PixelLimits limits, AttentionPairs pairs) {
+template <const PixelLimits& kLimits, AttentionPairs kPairs>
+Encoding encode_qwen_images(const RecordShapes& shapes) {
   Encoding encoding;
   for (const ImageRun& run : shapes.images()) {
     check_ratio(shapes, "images", run.size);
-    add_slots(encoding, run.count, qwen_resize(run.size, limits.min, limits.max), pairs);
+    add_slots(encoding, run.count, qwen_resize(run.size, kLimits.min, kLimits.max), kPairs);
   }
   return encoding;
 }
 
 /// Encodes videos for both models: frames sampled and limited by qwen-vl-utils, two to a temporal slot.
-Encoding encode_qwen_video(const RecordShapes& shapes, AttentionPairs pairs) {
+template <AttentionPairs kPairs>
+Encoding encode_qwen_video(const RecordShapes& shapes) {
   const std::int64_t frames = qwen_sampled_frames(shapes.video_timing());
   if (frames < kFramesPerSlot) shapes.fail("video_frames", "expected a video of at least 2 frames, found 1");
   const ImageSize size = shapes.video_size();
@@ -87,24 +89,8 @@ Encoding encode_qwen_video(const RecordShapes& shapes, AttentionPairs pairs) {
   const double share = kVideoTotalPixels / static_cast<double>(frames) * kFramesPerSlot;
   const double max_pixels = std::max(std::min(kVideoMaxPixels, share), kVideoLeastMaxPixels);
   Encoding encoding;
-  add_slots(encoding, frames / kFramesPerSlot, qwen_resize(size, kVideoMinPixels, max_pixels), pairs);
+  add_slots(encoding, frames / kFramesPerSlot, qwen_resize(size, kVideoMinPixels, max_pixels), kPairs);
   return encoding;
-}
-
-Encoding encode_images_qwen2(const RecordShapes& shapes) {
-  return encode_qwen_images(shapes, kHuggingFace, full_pairs);
-}
-
-Encoding encode_images_qwen25(const RecordShapes& shapes) {
-  return encode_qwen_images(shapes, kQwenUtils, windowed_pairs);
-}
-
-Encoding encode_video_qwen2(const RecordShapes& shapes) {
-  return encode_qwen_video(shapes, full_pairs);
-}
-
-Encoding encode_video_qwen25(const RecordShapes& shapes) {
-  return encode_qwen_video(shapes, windowed_pairs);
 }
 
 std::int32_t to_pixels(double multiples) {
@@ -165,12 +151,14 @@ std::int64_t qwen_sampled_frames(VideoTiming video) {
 }
 
 Rule qwen2_vl_rule() {
-  return {"qwen2-vl", {encode_text, encode_images_qwen2, encode_images_qwen2, encode_video_qwen2, nullptr}};
+  constexpr Encode encode_images = encode_qwen_images<kHuggingFace, full_pairs>;
+  return {"qwen2-vl", {encode_text, encode_images, encode_images, encode_qwen_video<full_pairs>, nullptr}};
 }
 
 Rule qwen25_vl_rule() {
+  constexpr Encode encode_images = encode_qwen_images<kQwenUtils, windowed_pairs>;
   return {"qwen2.5-vl",
-          {encode_text, encode_images_qwen25, encode_images_qwen25, encode_video_qwen25, nullptr}};
+          {encode_text, encode_images, encode_images, encode_qwen_video<windowed_pairs>, nullptr}};
 }
 
 Rule qwen2_audio_rule() {

@@ -36,6 +36,10 @@ std::string us(Nanoseconds time) {
   return fmt::format("{:.3f} us", static_cast<double>(time.count()) * 1e-3);
 }
 
+std::string event_place(const KinetoTrace& trace, std::size_t event, const std::string& name) {
+  return fmt::format("{}: traceEvents[{}] '{:.60}'", trace.file, event, name);
+}
+
 /// A TraceChecker looks at one trace; its findings are put in order by the caller.
 class TraceChecker {
  public:
@@ -52,8 +56,7 @@ class TraceChecker {
 
  private:
   void add(Kind kind, std::size_t event, const std::string& name, std::string text) {
-    findings_.push_back({kind, event, fmt::format("{}: traceEvents[{}] '{:.60}'", trace_.file, event, name),
-                         std::move(text)});
+    findings_.push_back({kind, event, event_place(trace_, event, name), std::move(text)});
   }
 
   void add(Kind kind, const KinetoActivity& activity, std::string text) {
@@ -180,10 +183,9 @@ void check_exchanges(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
       text = fmt::format("{}: no other rank has one that overlaps it; its group is not recorded", c.name);
     }
     if (text.empty()) continue;
-    findings[end.trace].push_back(
-        {Kind::missing_collective, activity.event,
-         fmt::format("{}: traceEvents[{}] '{:.60}'", trace.file, activity.event, trace.names[activity.name]),
-         std::move(text)});
+    findings[end.trace].push_back({Kind::missing_collective, activity.event,
+                                   event_place(trace, activity.event, trace.names[activity.name]),
+                                   std::move(text)});
   }
 }
 

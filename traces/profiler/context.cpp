@@ -1,6 +1,7 @@
 #include "traces/profiler/context.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <numeric>
 #include <tuple>
@@ -9,73 +10,35 @@
 namespace dflop {
 namespace {
 
-struct ElementSize {
-  std::string_view name;
+/// ElementNames are all names of elements of one size.
+struct ElementNames {
   std::int64_t bytes;
+  std::array<std::string_view, 14> names;
 };
 
-constexpr ElementSize kElementSizes[] = {
-    {"Char", 1},
-    {"char", 1},
-    {"signed char", 1},
-    {"Byte", 1},
-    {"unsigned char", 1},
-    {"Bool", 1},
-    {"bool", 1},
-    {"Float8_e4m3fn", 1},
-    {"Float8_e5m2", 1},
-    {"Float8_e4m3fnuz", 1},
-    {"Float8_e5m2fnuz", 1},
-    {"c10::Float8_e4m3fn", 1},
-    {"c10::Float8_e5m2", 1},
-    {"Float8_e8m0fnu", 1},
-    {"Half", 2},
-    {"c10::Half", 2},
-    {"BFloat16", 2},
-    {"c10::BFloat16", 2},
-    {"Short", 2},
-    {"short", 2},
-    {"short int", 2},
-    {"UInt16", 2},
-    {"Float", 4},
-    {"float", 4},
-    {"Int", 4},
-    {"int", 4},
-    {"UInt32", 4},
-    {"Double", 8},
-    {"double", 8},
-    {"Long", 8},
-    {"long", 8},
-    {"long int", 8},
-    {"ComplexFloat", 8},
-    {"c10::complex<float>", 8},
-    {"UInt64", 8},
-    {"ComplexDouble", 16},
-    {"c10::complex<double>", 16},
-};
+constexpr ElementNames kElementNames[] = {
+    {1,
+     {"Char", "char", "signed char", "Byte", "unsigned char", "Bool", "bool", "Float8_e4m3fn", "Float8_e5m2",
+      "Float8_e4m3fnuz", "Float8_e5m2fnuz", "c10::Float8_e4m3fn", "c10::Float8_e5m2", "Float8_e8m0fnu"}},
+    {2, {"Half", "c10::Half", "BFloat16", "c10::BFloat16", "Short", "short", "short int", "UInt16"}},
+    {4, {"Float", "float", "Int", "int", "UInt32"}},
+    {8, {"Double", "double", "Long", "long", "long int", "ComplexFloat", "c10::complex<float>", "UInt64"}},
+    {16, {"ComplexDouble", "c10::complex<double>"}}};
 
 std::string until(std::string_view text, std::string_view stops) {
   return std::string(text.substr(0, std::min(text.find_first_of(stops), text.size())));
 }
 
-bool starts_with(std::string_view text, std::string_view beginning) {
-  return text.substr(0, beginning.size()) == beginning;
-}
-
-bool ends_with(std::string_view text, std::string_view ending) {
-  return text.size() >= ending.size() && text.substr(text.size() - ending.size()) == ending;
-}
-
 /// Finds the kind by words in the name, in any case; or by the endings (F), (B) and, for weight gradients,
 /// (W).
 std::optional<KinetoMarkKind> annotation_kind(const std::string& name) {
-  if (starts_with(name, "nccl:")) return KinetoMarkKind::collective;
-  if (starts_with(name, "ProfilerStep#")) return std::nullopt;
+  if (name.starts_with("nccl:")) return KinetoMarkKind::collective;
+  if (name.starts_with("ProfilerStep#")) return std::nullopt;
   std::string lower = name;
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const bool forward = lower.find("forward") != std::string::npos || ends_with(name, "(F)");
+  const bool forward = lower.find("forward") != std::string::npos || name.ends_with("(F)");
   const bool backward =
-      lower.find("backward") != std::string::npos || ends_with(name, "(B)") || ends_with(name, "(W)");
+      lower.find("backward") != std::string::npos || name.ends_with("(B)") || name.ends_with("(W)");
   if (forward != backward) return forward ? KinetoMarkKind::forward : KinetoMarkKind::backward;
   if (!forward && lower.find("optimizer") != std::string::npos) return KinetoMarkKind::optimizer;
   return std::nullopt;
@@ -122,9 +85,9 @@ std::unordered_map<std::int64_t, bool> backward_threads(const std::vector<Kineto
 
 std::optional<std::string> communication_name(std::string_view kernel) {
   for (const std::string_view prefix : {"ncclDevKernel_", "ncclKernel_"}) {
-    if (kernel.substr(0, prefix.size()) == prefix) return until(kernel.substr(prefix.size()), "_(");
+    if (kernel.starts_with(prefix)) return until(kernel.substr(prefix.size()), "_(");
   }
-  if (kernel.substr(0, 4) == "nccl") return until(kernel, "<(");
+  if (kernel.starts_with("nccl")) return until(kernel, "<(");
   for (const std::string_view space : {"ep::internode::", "ep::intranode::", "ep::internode_ll::"}) {
     const std::size_t at = kernel.find(space);
     if (at != std::string_view::npos) return until(kernel.substr(at + space.size()), "<(");
@@ -133,8 +96,9 @@ std::optional<std::string> communication_name(std::string_view kernel) {
 }
 
 std::optional<Bytes> kineto_element_size(std::string_view dtype) {
-  for (const ElementSize& size : kElementSizes) {
-    if (size.name == dtype) return Bytes{size.bytes};
+  if (dtype.empty()) return std::nullopt;  // rows end in empty names
+  for (const auto& [bytes, names] : kElementNames) {
+    if (std::find(names.begin(), names.end(), dtype) != names.end()) return Bytes{bytes};
   }
   return std::nullopt;
 }
@@ -153,9 +117,9 @@ std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event) {
 
 std::optional<KinetoMarkKind> kineto_mark(const KinetoEvent& event) {
   // Old versions record Optimizer.step as an operation, new ones as an annotation.
-  if (starts_with(event.name, "Optimizer.step")) return KinetoMarkKind::optimizer;
+  if (event.name.starts_with("Optimizer.step")) return KinetoMarkKind::optimizer;
   if (event.category == KinetoCategory::annotation) return annotation_kind(event.name);
-  if (starts_with(event.name, "autograd::engine::")) return KinetoMarkKind::backward;
+  if (event.name.starts_with("autograd::engine::")) return KinetoMarkKind::backward;
   if (!event.autograd_sequence || *event.autograd_sequence < 0) return std::nullopt;
   return event.forward_thread.value_or(0) == 0 ? KinetoMarkKind::recorded_op : KinetoMarkKind::backward;
 }

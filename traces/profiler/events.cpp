@@ -9,10 +9,9 @@
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <tuple>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -95,6 +94,16 @@ Field find(const Keys& keys, std::string_view key) {
   return Field::none;
 }
 
+/// Returns the key of a field as errors name it: "ts", "args.stream".
+std::string key_of(Field field) {
+  for (const auto& [name, of_event] : kEventKeys) {
+    if (of_event == field) return std::string(name);
+  }
+  const auto row =
+      std::find_if(kArgsKeys.begin(), kArgsKeys.end(), [&](const auto& key) { return key.second == field; });
+  return fmt::format("args.{}", row->first);
+}
+
 KinetoCategory category_of(std::string_view name) {
   if (name == "cpu_op") return KinetoCategory::cpu_op;
   if (name == "user_annotation") return KinetoCategory::annotation;
@@ -141,34 +150,131 @@ class EventFields {
  public:
   explicit EventFields(const std::string& file) : file_(file) {}
 
-  void clear(std::size_t index);
-  void set_whole(Field field, std::int64_t number);
+  void clear(std::size_t index) {
+    for (Value& value : values_) value.type = Type::absent;
+    event_.index = index;
+    event_.group_ranks.clear();
+    event_.input_elements.clear();
+    event_.input_types.clear();
+  }
+
+  void set_whole(Field field, std::int64_t number) {
+    if (field == Field::none) return;
+    value(field).type = Type::whole;
+    value(field).whole = number;
+  }
+
   /// Takes a number; `digits` is the number as it stands in the file: a double would lose nanoseconds of
   /// absolute times.
-  void set_real(Field field, std::string_view digits);
-  void set_text(Field field, const std::string& text);
+  void set_real(Field field, std::string_view digits) {
+    if (field == Field::none) return;
+    value(field).type = Type::real;
+    value(field).text = digits;
+  }
+
+  void set_text(Field field, const std::string& text) {
+    if (field == Field::none) return;
+    value(field).type = Type::text;
+    value(field).text = text;
+  }
+
   /// Takes what is neither number nor text.
-  void set_other(Field field);
+  void set_other(Field field) {
+    if (field != Field::none) value(field).type = Type::other;
+  }
 
   /// These take arrays, of which three fields are used.
-  void begin_list(Field field);
-  void begin_inner_list();
-  void list_number(std::int64_t number);
-  void list_text(const std::string& text);
-  void list_other();
-  void end_inner_list();
+  void begin_list(Field field) {
+    list_ = field;
+    list_complete_ = true;
+    elements_ = 1;
+    innermost_ = false;
+    set_other(field);
+  }
+
+  void begin_inner_list() {
+    elements_ = 1;
+    innermost_ = true;
+  }
+
+  void list_number(std::int64_t number) {
+    if (list_ == Field::group_ranks && number >= 0 && number < kMostRanks) {
+      event_.group_ranks.push_back(static_cast<std::int32_t>(number));
+    } else if (list_ == Field::input_dims) {
+      elements_ = number < 0 || number > kMostElements || (number > 0 && elements_ > kMostElements / number)
+                      ? kMostElements
+                      : elements_ * number;
+    } else {
+      list_complete_ = false;
+    }
+  }
+
+  void list_text(const std::string& text) {
+    if (list_ == Field::input_types) {
+      event_.input_types.push_back(text);
+    } else {
+      list_complete_ = false;
+    }
+  }
+
+  void list_other() { list_complete_ = false; }
+
+  void end_inner_list() {
+    if (innermost_ && list_ == Field::input_dims) event_.input_elements.push_back(elements_);
+    innermost_ = false;
+  }
 
   /// Tells whether the event is of use: complete, or the instant that ends the record.
-  bool is_used() const;
+  bool is_used() const {
+    const Value& ph = value(Field::ph);
+    if (ph.type != Type::text) refuse(Field::ph, "a text");
+    if (ph.text == "X") return true;
+    const Value& name = value(Field::name);
+    return ph.text == "i" && name.type == Type::text && name.text == "Record Window End";
+  }
 
   /// Returns the event. @throws Error (input) as read_kineto_events().
-  const KinetoEvent& finish();
+  const KinetoEvent& finish() {
+    const bool complete = value(Field::ph).text == "X";
+    if (value(Field::name).type == Type::absent) refuse(Field::name, "a text");
+    event_.name = text(Field::name);
+    event_.category = complete ? category_of(text(Field::cat)) : KinetoCategory::trace;
+    event_.time = time(Field::ts, -kMostTime, kMostTime);
+    event_.duration = complete ? time(Field::dur, 0, kMostDuration) : Nanoseconds(0);
+    switch (event_.category) {
+      case KinetoCategory::trace:
+      case KinetoCategory::other:
+        return event_;
+      case KinetoCategory::kernel:
+      case KinetoCategory::copy:
+      case KinetoCategory::set:
+        finish_device();
+        return event_;
+      case KinetoCategory::runtime:
+      case KinetoCategory::cpu_op:
+      case KinetoCategory::annotation:
+        break;
+    }
+    event_.thread = present(Field::tid);
+    event_.correlation = whole(Field::correlation);
+    event_.autograd_sequence = whole(Field::autograd_sequence);
+    event_.forward_thread = whole(Field::forward_thread);
+    if (!list_complete_ || event_.input_elements.size() != event_.input_types.size()) {
+      event_.input_elements.clear();  // lists of tensors and the like: their bytes stay unknown
+      event_.input_types.clear();
+    }
+    return event_;
+  }
 
   /// Tells whether a time of any event so far has decimals.
   bool fractions() const { return fractions_; }
 
   /// Returns "file: traceEvents[3] 'name'".
-  std::string place() const;
+  std::string place() const {
+    const std::string place = fmt::format("{}: traceEvents[{}]", file_, event_.index);
+    const Value& name = value(Field::name);
+    return name.type == Type::text ? place + ' ' + quoted(name.text, '\'') : place;
+  }
 
  private:
   enum class Type : std::uint8_t { absent, whole, real, text, other };
@@ -180,14 +286,110 @@ class EventFields {
 
   const Value& value(Field field) const { return values_[static_cast<std::size_t>(field)]; }
   Value& value(Field field) { return values_[static_cast<std::size_t>(field)]; }
-  [[noreturn]] void refuse(std::string_view key, const std::string& expected, const Value& found) const;
-  Nanoseconds time(Field field, std::string_view key, std::int64_t least, std::int64_t most);
-  std::optional<std::int64_t> whole(Field field, std::string_view key, std::int64_t least,
-                                    std::int64_t most) const;
-  std::string text(Field field, std::string_view key) const;
-  void finish_device();
-  void finish_collective();
-  void read_group_ranks();
+
+  [[noreturn]] void refuse(Field field, const std::string& expected) const {
+    const Value& found = value(field);
+    std::string what;
+    switch (found.type) {
+      case Type::absent:
+        what = "none";
+        break;
+      case Type::whole:
+        what = std::to_string(found.whole);
+        break;
+      case Type::real:
+        what = found.text;
+        break;
+      case Type::text:
+        what = quoted(found.text, '"');
+        break;
+      case Type::other:
+        what = "another type";
+    }
+    refuse_input(fmt::format("{}: key '{}'", place(), key_of(field)), "expected {}, found {}", expected,
+                 what);
+  }
+
+  Nanoseconds time(Field field, std::int64_t least, std::int64_t most) {
+    const Value& found = value(field);
+    std::optional<std::int64_t> ns;
+    if (found.type == Type::whole && std::abs(found.whole / 1000) <= kMostTime / 1'000'000) {
+      ns = found.whole * 1000;
+    } else if (found.type == Type::real) {
+      ns = nanoseconds_of(found.text);
+      fractions_ = fractions_ || (ns && *ns % 1000 != 0);
+    }
+    if (!ns || *ns < least || *ns > most) {
+      refuse(field, least == 0 ? "microseconds of at least 0 and at most 13 days" : "microseconds");
+    }
+    return Nanoseconds(*ns);
+  }
+
+  /// Returns a whole number; nothing where the field is absent.
+  std::optional<std::int64_t> whole(Field field, std::int64_t least = -kMostWhole,
+                                    std::int64_t most = kMostWhole) const {
+    const Value& found = value(field);
+    if (found.type == Type::absent) return std::nullopt;
+    if (found.type == Type::whole && found.whole >= least && found.whole <= most) return found.whole;
+    refuse(field,
+           most == kMostWhole ? "a whole number" : fmt::format("a whole number from {} to {}", least, most));
+  }
+
+  /// Returns a whole number of a field that must be there.
+  std::int64_t present(Field field) const {
+    const std::optional<std::int64_t> number = whole(field);
+    if (!number) refuse(field, "a whole number");
+    return *number;
+  }
+
+  std::string text(Field field) const {
+    const Value& found = value(field);
+    if (found.type == Type::absent) return "";
+    if (found.type != Type::text) refuse(field, "a text");
+    return found.text;
+  }
+
+  void finish_device() {
+    event_.correlation = whole(Field::correlation);
+    event_.bytes = whole(Field::bytes, 0, kMostElements);
+    event_.device = present(Field::device);
+    event_.stream = present(Field::stream);
+    finish_collective();
+  }
+
+  void finish_collective() {
+    event_.collective = text(Field::collective);
+    event_.dtype = text(Field::dtype);
+    event_.in_elements = whole(Field::in_elements, 0, kMostElements);
+    event_.out_elements = whole(Field::out_elements, 0, kMostElements);
+    event_.group_size = whole(Field::group_size, 0, kMostRanks);
+    event_.group_name = text(Field::group_name);
+    event_.sequence = whole(Field::sequence);
+    event_.source = whole(Field::source, 0, kMostRanks);
+    event_.destination = whole(Field::destination, 0, kMostRanks);
+    read_group_ranks();
+  }
+
+  void read_group_ranks() {
+    const Value& found = value(Field::group_ranks);
+    if (found.type == Type::absent) return;
+    if (found.type == Type::text) {  // "[0, 1, 2]", as PyTorch writes it
+      const std::string& list = found.text;
+      for (std::size_t at = 0; (at = list.find_first_of("0123456789", at)) != std::string::npos;) {
+        std::int32_t rank = 0;
+        const auto [end, problem] = std::from_chars(list.data() + at, list.data() + list.size(), rank);
+        if (problem != std::errc() || rank >= kMostRanks) refuse(Field::group_ranks, "ranks");
+        event_.group_ranks.push_back(rank);
+        at = static_cast<std::size_t>(end - list.data());
+      }
+    } else if (found.type != Type::other || !list_complete_) {
+      refuse(Field::group_ranks, "a list of ranks");
+    }
+    // Long lists are cut ("[0, 1, ...]"): such a group is known by its name only.
+    const auto size = static_cast<std::int64_t>(event_.group_ranks.size());
+    if (event_.group_size && *event_.group_size != size) event_.group_ranks.clear();
+    std::sort(event_.group_ranks.begin(), event_.group_ranks.end());
+  }
 
   const std::string& file_;
   std::array<Value, kFields> values_;
@@ -198,224 +400,6 @@ class EventFields {
   std::int64_t elements_ = 1;  ///< product of the innermost list
   bool fractions_ = false;
 };
-
-void EventFields::clear(std::size_t index) {
-  for (Value& value : values_) value.type = Type::absent;
-  event_.index = index;
-  event_.group_ranks.clear();
-  event_.input_elements.clear();
-  event_.input_types.clear();
-}
-
-void EventFields::set_whole(Field field, std::int64_t number) {
-  if (field == Field::none) return;
-  value(field).type = Type::whole;
-  value(field).whole = number;
-}
-
-void EventFields::set_real(Field field, std::string_view digits) {
-  if (field == Field::none) return;
-  value(field).type = Type::real;
-  value(field).text = digits;
-}
-
-void EventFields::set_text(Field field, const std::string& text) {
-  if (field == Field::none) return;
-  value(field).type = Type::text;
-  value(field).text = text;
-}
-
-void EventFields::set_other(Field field) {
-  if (field != Field::none) value(field).type = Type::other;
-}
-
-void EventFields::begin_list(Field field) {
-  list_ = field;
-  list_complete_ = true;
-  elements_ = 1;
-  innermost_ = false;
-  set_other(field);
-}
-
-void EventFields::begin_inner_list() {
-  elements_ = 1;
-  innermost_ = true;
-}
-
-void EventFields::list_number(std::int64_t number) {
-  if (list_ == Field::group_ranks && number >= 0 && number < kMostRanks) {
-    event_.group_ranks.push_back(static_cast<std::int32_t>(number));
-  } else if (list_ == Field::input_dims) {
-    elements_ = number < 0 || number > kMostElements || (number > 0 && elements_ > kMostElements / number)
-                    ? kMostElements
-                    : elements_ * number;
-  } else {
-    list_complete_ = false;
-  }
-}
-
-void EventFields::list_text(const std::string& text) {
-  if (list_ == Field::input_types) {
-    event_.input_types.push_back(text);
-  } else {
-    list_complete_ = false;
-  }
-}
-
-void EventFields::list_other() {
-  list_complete_ = false;
-}
-
-void EventFields::end_inner_list() {
-  if (innermost_ && list_ == Field::input_dims) event_.input_elements.push_back(elements_);
-  innermost_ = false;
-}
-
-bool EventFields::is_used() const {
-  const Value& ph = value(Field::ph);
-  if (ph.type != Type::text) refuse("ph", "a text", ph);
-  if (ph.text == "X") return true;
-  const Value& name = value(Field::name);
-  return ph.text == "i" && name.type == Type::text && name.text == "Record Window End";
-}
-
-std::string EventFields::place() const {
-  const std::string place = fmt::format("{}: traceEvents[{}]", file_, event_.index);
-  const Value& name = value(Field::name);
-  return name.type == Type::text ? place + ' ' + quoted(name.text, '\'') : place;
-}
-
-void EventFields::refuse(std::string_view key, const std::string& expected, const Value& found) const {
-  std::string what;
-  switch (found.type) {
-    case Type::absent:
-      what = "none";
-      break;
-    case Type::whole:
-      what = std::to_string(found.whole);
-      break;
-    case Type::real:
-      what = found.text;
-      break;
-    case Type::text:
-      what = quoted(found.text, '"');
-      break;
-    case Type::other:
-      what = "another type";
-  }
-  throw Error(ErrorKind::input, fmt::format("expected {}, found {}", expected, what),
-              fmt::format("{}: key '{}'", place(), key));
-}
-
-Nanoseconds EventFields::time(Field field, std::string_view key, std::int64_t least, std::int64_t most) {
-  const Value& found = value(field);
-  std::optional<std::int64_t> ns;
-  if (found.type == Type::whole && std::abs(found.whole / 1000) <= kMostTime / 1'000'000) {
-    ns = found.whole * 1000;
-  } else if (found.type == Type::real) {
-    ns = nanoseconds_of(found.text);
-    fractions_ = fractions_ || (ns && *ns % 1000 != 0);
-  }
-  if (!ns || *ns < least || *ns > most) {
-    refuse(key, least == 0 ? "microseconds of at least 0 and at most 13 days" : "microseconds", found);
-  }
-  return Nanoseconds(*ns);
-}
-
-std::optional<std::int64_t> EventFields::whole(Field field, std::string_view key, std::int64_t least,
-                                               std::int64_t most) const {
-  const Value& found = value(field);
-  if (found.type == Type::absent) return std::nullopt;
-  if (found.type == Type::whole && found.whole >= least && found.whole <= most) return found.whole;
-  refuse(key,
-         most == kMostWhole ? "a whole number" : fmt::format("a whole number from {} to {}", least, most),
-         found);
-}
-
-std::string EventFields::text(Field field, std::string_view key) const {
-  const Value& found = value(field);
-  if (found.type == Type::absent) return "";
-  if (found.type != Type::text) refuse(key, "a text", found);
-  return found.text;
-}
-
-const KinetoEvent& EventFields::finish() {
-  const bool complete = value(Field::ph).text == "X";
-  if (value(Field::name).type == Type::absent) refuse("name", "a text", value(Field::name));
-  event_.name = text(Field::name, "name");
-  event_.category = complete ? category_of(text(Field::cat, "cat")) : KinetoCategory::trace;
-  event_.time = time(Field::ts, "ts", -kMostTime, kMostTime);
-  event_.duration = complete ? time(Field::dur, "dur", 0, kMostDuration) : Nanoseconds(0);
-  switch (event_.category) {
-    case KinetoCategory::trace:
-    case KinetoCategory::other:
-      return event_;
-    case KinetoCategory::kernel:
-    case KinetoCategory::copy:
-    case KinetoCategory::set:
-      finish_device();
-      return event_;
-    case KinetoCategory::runtime:
-    case KinetoCategory::cpu_op:
-    case KinetoCategory::annotation:
-      break;
-  }
-  if (value(Field::tid).type == Type::absent) refuse("tid", "a whole number", value(Field::tid));
-  event_.thread = *whole(Field::tid, "tid", -kMostWhole, kMostWhole);
-  event_.correlation = whole(Field::correlation, "args.correlation", -kMostWhole, kMostWhole);
-  event_.autograd_sequence = whole(Field::autograd_sequence, "args.Sequence number", -kMostWhole, kMostWhole);
-  event_.forward_thread = whole(Field::forward_thread, "args.Fwd thread id", -kMostWhole, kMostWhole);
-  if (!list_complete_ || event_.input_elements.size() != event_.input_types.size()) {
-    event_.input_elements.clear();  // lists of tensors and the like: their bytes stay unknown
-    event_.input_types.clear();
-  }
-  return event_;
-}
-
-void EventFields::finish_device() {
-  event_.correlation = whole(Field::correlation, "args.correlation", -kMostWhole, kMostWhole);
-  event_.bytes = whole(Field::bytes, "args.bytes", 0, kMostElements);
-  for (const auto& [field, key, to] : {std::tuple(Field::device, "args.device", &event_.device),
-                                       std::tuple(Field::stream, "args.stream", &event_.stream)}) {
-    if (value(field).type == Type::absent) refuse(key, "a whole number", value(field));
-    *to = whole(field, key, -kMostWhole, kMostWhole);
-  }
-  finish_collective();
-}
-
-void EventFields::finish_collective() {
-  event_.collective = text(Field::collective, "args.Collective name");
-  event_.dtype = text(Field::dtype, "args.dtype");
-  event_.in_elements = whole(Field::in_elements, "args.In msg nelems", 0, kMostElements);
-  event_.out_elements = whole(Field::out_elements, "args.Out msg nelems", 0, kMostElements);
-  event_.group_size = whole(Field::group_size, "args.Group size", 0, kMostRanks);
-  event_.group_name = text(Field::group_name, "args.Process Group Name");
-  event_.sequence = whole(Field::sequence, "args.Seq", -kMostWhole, kMostWhole);
-  event_.source = whole(Field::source, "args.Src Rank", 0, kMostRanks);
-  event_.destination = whole(Field::destination, "args.Dst Rank", 0, kMostRanks);
-  read_group_ranks();
-}
-
-void EventFields::read_group_ranks() {
-  const Value& found = value(Field::group_ranks);
-  if (found.type == Type::absent) return;
-  if (found.type == Type::text) {  // "[0, 1, 2]", as PyTorch writes it
-    const std::string& list = found.text;
-    for (std::size_t at = 0; (at = list.find_first_of("0123456789", at)) != std::string::npos;) {
-      std::int32_t rank = 0;
-      const auto [end, problem] = std::from_chars(list.data() + at, list.data() + list.size(), rank);
-      if (problem != std::errc() || rank >= kMostRanks) refuse("args.Process Group Ranks", "ranks", found);
-      event_.group_ranks.push_back(rank);
-      at = static_cast<std::size_t>(end - list.data());
-    }
-  } else if (found.type != Type::other || !list_complete_) {
-    refuse("args.Process Group Ranks", "a list of ranks", found);
-  }
-  // Long lists are cut ("[0, 1, ...]"): such a group is known by its name only.
-  const auto size = static_cast<std::int64_t>(event_.group_ranks.size());
-  if (event_.group_size && *event_.group_size != size) event_.group_ranks.clear();
-  std::sort(event_.group_ranks.begin(), event_.group_ranks.end());
-}
 
 /// An EventParser follows the parser through the document: {header..., "traceEvents": [{event..., "args":
 /// {...}}, ...]}, or the array of events alone. The callbacks are those of nlohmann's SAX interface; true
@@ -529,16 +513,13 @@ class EventParser {
     const std::string what = error.what();
     const std::size_t id = what.find("] ");
     const std::string place = in_events() ? fmt::format("{}: traceEvents[{}]", file_, index_) : file_;
-    throw Error(ErrorKind::input,
-                fmt::format("expected JSON, found at byte {}: {}", position,
-                            what.substr(id == std::string::npos ? 0 : id + 2, 300)),
-                place);
+    refuse_input(place, "expected JSON, found at byte {}: {}", position,
+                 what.substr(id == std::string::npos ? 0 : id + 2, 300));
   }
 
   KinetoHeader finish() {
     if (!seen_events_) {
-      throw Error(ErrorKind::input, "expected a PyTorch-profiler trace with key 'traceEvents', found none",
-                  file_);
+      refuse_input(file_, "expected a PyTorch-profiler trace with key 'traceEvents', found none");
     }
     header_.fractions = fields_.fractions();
     return header_;
@@ -576,8 +557,7 @@ class EventParser {
 
   void nested_other() {
     if (level() == 0) {
-      throw Error(ErrorKind::input, "expected an event, found no object",
-                  fmt::format("{}: traceEvents[{}]", file_, index_));
+      refuse_input(fmt::format("{}: traceEvents[{}]", file_, index_), "expected an event, found no object");
     }
     if (lists_ > 0) fields_.list_other();
   }
@@ -588,9 +568,8 @@ class EventParser {
     const std::string name = depth_ <= 2 ? header_name() : "";
     const auto in = [&](std::int64_t least, std::int64_t most) {
       if (number >= least && number <= most) return number;
-      throw Error(ErrorKind::input,
-                  fmt::format("expected a whole number from {} to {}, found {}", least, most, number),
-                  fmt::format("{}: key '{}'", file_, name));
+      refuse_input(fmt::format("{}: key '{}'", file_, name),
+                   "expected a whole number from {} to {}, found {}", least, most, number);
     };
     if (name == "baseTimeNanoseconds") header_.base_time = Nanoseconds(in(0, kMostTime));
     if (name == "distributedInfo.rank") header_.rank = in(0, kMostRanks - 1);
@@ -609,16 +588,14 @@ class EventParser {
     const std::string name = header_name();
     if (name == "baseTimeNanoseconds" || name == "distributedInfo.rank" ||
         name == "distributedInfo.world_size") {
-      throw Error(ErrorKind::input, "expected a whole number, found another type",
-                  fmt::format("{}: key '{}'", file_, name));
+      refuse_input(fmt::format("{}: key '{}'", file_, name), "expected a whole number, found another type");
     }
     refuse_events_value(name);
   }
 
   void refuse_events_value(const std::string& name) const {
     if (name != "traceEvents") return;
-    throw Error(ErrorKind::input, "expected an array, found another type",
-                fmt::format("{}: key '{}'", file_, name));
+    refuse_input(fmt::format("{}: key '{}'", file_, name), "expected an array, found another type");
   }
 
   void finish_event() {

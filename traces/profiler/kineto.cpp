@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <limits>
 #include <tuple>
 #include <unordered_map>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "traces/profiler/context.hpp"
 #include "traces/profiler/events.hpp"
+#include "traces/text/csv.hpp"
 
 namespace dflop {
 namespace {
@@ -22,11 +21,9 @@ constexpr std::int64_t kLatestTime = 4'000'000'000'000'000'000;
 /// Returns N of "ProfilerStep#N".
 std::optional<std::int64_t> step_number(std::string_view name) {
   constexpr std::string_view prefix = "ProfilerStep#";
-  if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
-  std::int64_t number = 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, problem] = std::from_chars(name.data() + prefix.size(), end, number);
-  return problem == std::errc() && stop == end && number >= 0 ? std::optional(number) : std::nullopt;
+  std::int64_t number = -1;
+  const bool is_step = name.starts_with(prefix) && parse_number(name.substr(prefix.size()), number);
+  return is_step && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
 /// Tells whether a call of CUDA's runtime or driver puts work on a stream. A graph's kernels share its
@@ -76,22 +73,17 @@ class TraceBuilder {
 
   KinetoTrace finish(const KinetoHeader& header) {
     if (earliest_ == Nanoseconds::max()) {
-      throw Error(
-          ErrorKind::input,
-          "expected events of the categories cpu_op, user_annotation, cuda_runtime or kernel, found none",
-          trace_.file);
+      refuse_input(
+          trace_.file,
+          "expected events of the categories cpu_op, user_annotation, cuda_runtime or kernel, found none");
     }
     if (latest_ - earliest_ > kLongestTrace) {
-      throw Error(ErrorKind::input,
-                  fmt::format("expected events within 13 days, found {} s between the first and the last",
-                              (latest_ - earliest_).count() / 1'000'000'000),
-                  trace_.file);
+      refuse_input(trace_.file, "expected events within 13 days, found {} s between the first and the last",
+                   (latest_ - earliest_).count() / 1'000'000'000);
     }
     trace_.base = header.base_time + earliest_;
     if (trace_.base.count() < 0 || trace_.base.count() > kLatestTime) {
-      throw Error(ErrorKind::input,
-                  fmt::format("expected times between 1970 and 2096, found {} ns", trace_.base.count()),
-                  trace_.file);
+      refuse_input(trace_.file, "expected times between 1970 and 2096, found {} ns", trace_.base.count());
     }
     if (header.rank) trace_.rank = static_cast<std::int32_t>(*header.rank);
     trace_.resolution = Nanoseconds(header.fractions ? 1 : 1000);
@@ -260,11 +252,6 @@ class TraceBuilder {
 };
 
 }  // namespace
-
-std::string_view to_string(KinetoPhase phase) {
-  constexpr std::array<std::string_view, 4> names = {"forward", "backward", "optimizer", "other"};
-  return names[static_cast<std::size_t>(phase)];
-}
 
 std::optional<Bytes> KinetoCollective::bytes() const {
   if (!in || !out) return in ? in : out;

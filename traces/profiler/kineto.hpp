@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/names.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -15,7 +16,11 @@ namespace dflop {
 /// docs/replay.md says how.
 enum class KinetoPhase : std::uint8_t { forward, backward, optimizer, other };
 
-std::string_view to_string(KinetoPhase phase);
+template <>
+inline constexpr NameTable<KinetoPhase, 4> kNames<KinetoPhase> = {{{KinetoPhase::forward, "forward"},
+                                                                   {KinetoPhase::backward, "backward"},
+                                                                   {KinetoPhase::optimizer, "optimizer"},
+                                                                   {KinetoPhase::other, "other"}}};
 
 /// An activity of a device is one of these.
 enum class KinetoWork : std::uint8_t {

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -309,9 +309,8 @@ Timeline timeline_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   }
   constexpr Nanoseconds longest{std::int64_t{1} << 50};  // as of a timeline file
   if (end - begin > longest) {
-    throw Error(ErrorKind::input,
-                "expected ranks that run a step at the same time, found more than 13 days apart",
-                traces[parts.back().trace].file);
+    refuse_input(traces[parts.back().trace].file,
+                 "expected ranks that run a step at the same time, found more than 13 days apart");
   }
   Timeline timeline;
   timeline.source = "recorded";
@@ -331,16 +330,14 @@ std::vector<std::size_t> rank_order(const std::vector<KinetoTrace>& traces) {
   std::vector<std::size_t> order(traces.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (const KinetoTrace& trace : traces) {
-    if (!trace.rank)
-      throw Error(ErrorKind::input, "expected a rank (distributedInfo.rank), found none", trace.file);
+    if (!trace.rank) refuse_input(trace.file, "expected a rank (distributedInfo.rank), found none");
   }
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return *traces[a].rank < *traces[b].rank; });
   for (std::size_t i = 1; i < order.size(); ++i) {
     if (*traces[order[i]].rank != *traces[order[i - 1]].rank) continue;
-    throw Error(ErrorKind::input,
-                fmt::format("expected one file per rank, found rank {} again", *traces[order[i]].rank),
-                traces[std::max(order[i], order[i - 1])].file);
+    refuse_input(traces[std::max(order[i], order[i - 1])].file,
+                 "expected one file per rank, found rank {} again", *traces[order[i]].rank);
   }
   return order;
 }
@@ -353,8 +350,8 @@ std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const
     if (parts.size() == traces.size()) timelines.push_back(timeline_of(traces, ranks, parts));
   }
   if (timelines.empty()) {
-    throw Error(ErrorKind::input, "expected a step with kernels that all ranks have, found none",
-                traces.empty() ? "" : traces.front().file);
+    refuse_input(traces.empty() ? "" : traces.front().file,
+                 "expected a step with kernels that all ranks have, found none");
   }
   return timelines;
 }

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 
@@ -22,6 +20,20 @@ bool CsvReader::next(std::vector<std::string_view>& fields) {
   return true;
 }
 
+bool CsvReader::next(std::vector<std::string_view>& fields, std::size_t width) {
+  if (!next(fields)) return false;
+  if (fields.size() != width) refuse_input(place(), "expected {} fields, found {}", width, fields.size());
+  return true;
+}
+
+std::string CsvReader::place() const {
+  return fmt::format("{}:row {}", file_, row_);
+}
+
+std::string CsvReader::place(std::string_view column) const {
+  return fmt::format("{}:row {}, column '{}'", file_, row_, column);
+}
+
 std::string_view CsvReader::read_field() {
   if (take('"')) return read_quoted();
   const std::size_t begin = position_;
@@ -35,8 +47,7 @@ std::string_view CsvReader::read_quoted() {
   do {
     position_ = text_.find('"', position_);
     if (position_ == std::string_view::npos) {
-      throw Error(ErrorKind::input, "expected a closing quote, found the end of the file",
-                  fmt::format("{}:row {}", file_, row_));
+      refuse_input(place(), "expected a closing quote, found the end of the file");
     }
     ++position_;
   } while (take('"'));
@@ -54,9 +65,7 @@ void CsvReader::end_row() {
     return;
   }
   const std::string_view name = found == '"' ? "a quote" : found == '\r' ? "a lone carriage return" : "text";
-  throw Error(ErrorKind::input,
-              fmt::format("expected a comma or the end of the line after a field, found {}", name),
-              fmt::format("{}:row {}", file_, row_));
+  refuse_input(place(), "expected a comma or the end of the line after a field, found {}", name);
 }
 
 bool CsvReader::take(char expected) {

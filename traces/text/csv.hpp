@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,8 +23,14 @@ class CsvReader {
   /// @throws Error (input) for a quote that is never closed or stands inside a field, and for a lone CR.
   bool next(std::vector<std::string_view>& fields);
 
+  /// Reads as next() a row that must have `width` fields. @throws Error (input) for another number of them
+  bool next(std::vector<std::string_view>& fields, std::size_t width);
+
   /// Returns the line on which the last row begins; the first line is 1.
   std::int64_t row() const { return row_; }
+  /// Returns the place of the last row, or of a column in it, for errors: "file:row 7, column 'fps'".
+  std::string place() const;
+  std::string place(std::string_view column) const;
 
  private:
   std::string_view read_field();

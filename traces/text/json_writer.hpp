@@ -49,6 +49,11 @@ class JsonWriter {
  public:
   /// Begins the root object.
   JsonWriter() { begin_object(); }
+  /// Begins that of a file of a schema.
+  JsonWriter(std::string_view schema, int version) : JsonWriter() {
+    field("schema", schema);
+    field("version", version);
+  }
 
   void begin_object(std::string_view key = {}) { begin(key, '{'); }
   void end_object() { end('}'); }

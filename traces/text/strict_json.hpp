@@ -2,6 +2,8 @@
 // was found.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -11,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/names.hpp"
@@ -72,10 +75,20 @@ class JsonValue {
   /// Returns the index of this string in `names`.
   std::size_t choice_index(const std::vector<std::string_view>& names) const;
 
-  /// Refuses the value. @throws Error (input) with this value's place.
+  /// Refuses the value with a message, or what fmt::format() makes of one and values.
+  /// @throws Error (input) with this value's place.
   [[noreturn]] void refuse(const std::string& message) const;
-  /// Refuses with "expected ..., found ...", the latter from the value itself.
+  template <typename First, typename... Rest>
+  [[noreturn]] void refuse(fmt::format_string<First, Rest...> message, First&& first, Rest&&... rest) const {
+    refuse(fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
+  /// Refuses likewise with "expected ..., found ...", the latter from the value itself.
   [[noreturn]] void refuse_type(const std::string& expected) const;
+  template <typename First, typename... Rest>
+  [[noreturn]] void refuse_type(fmt::format_string<First, Rest...> expected, First&& first,
+                                Rest&&... rest) const {
+    refuse_type(fmt::format(expected, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
 
  private:
   std::int64_t integer_in(std::int64_t least, std::int64_t most) const;

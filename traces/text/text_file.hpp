@@ -1,9 +1,14 @@
-// Whole text files are read into memory here, and packed and unpacked as gzip.
+// Whole files are read into memory here, and packed and unpacked as gzip. Outputs are either complete or not
+// there, and one process at a time writes in a folder.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dflop {
 
@@ -29,5 +34,77 @@ inline constexpr std::int64_t kLongestStream = std::int64_t{512} << 20;
 /// @throws Error (input) if it is missing, a directory, longer than `longest` bytes (and kLongestStream,
 /// where it is no regular file), or cannot be read or unpacked.
 std::string read_text_file(const std::string& path, std::int64_t longest = kLongestFile);
+
+/// StagedOutputs are several outputs of which either all appear or none:
+///
+///     StagedOutputs outputs;
+///     outputs.add("a.json", a);
+///     outputs.add("b.csv.gz", b);  // if this throws, there is no a.json either
+///     outputs.commit();
+///
+/// Files are compressed if their path ends in ".gz". A file that is replaced gives its permissions to the new
+/// one. Symbolic links stay; the files they name are replaced or made.
+class StagedOutputs {
+ public:
+  StagedOutputs();
+  /// Removes what was not committed.
+  ~StagedOutputs();
+  StagedOutputs(const StagedOutputs&) = delete;
+  StagedOutputs& operator=(const StagedOutputs&) = delete;
+
+  /// Writes all bytes to a temporary file beside `path`. For a pipe or device, as /dev/stdout, the bytes are
+  /// kept until commit().
+  /// @throws Error (output) with the path and the system's reason; what was added before stays added.
+  void add(const std::string& path, std::string_view bytes);
+
+  /// Writes to the pipes and devices, then gives all files their names.
+  /// @throws Error (output) as add(). Only the last step, renaming, can leave some files done and others not.
+  void commit();
+
+ private:
+  class TemporaryFile;
+  struct Stream {
+    std::string path;
+    std::string bytes;
+  };
+
+  std::vector<std::unique_ptr<TemporaryFile>> files_;
+  std::vector<Stream> streams_;
+};
+
+/// Writes one file as StagedOutputs do: a failure leaves what was there before.
+/// @throws Error (output)
+void write_file_atomically(const std::string& path, std::string_view bytes);
+
+/// Says early that write_file_atomically(path) would fail: the folder is not there or no file can be made in
+/// it, or the path is a folder. For work that takes long before it has something to write. Leaves nothing.
+/// @throws Error (output) as write_file_atomically.
+void check_output(const std::string& path);
+
+/// Lets SIGINT, SIGTERM, SIGHUP and SIGPIPE remove the temporary files of all StagedOutputs before they end
+/// the process, except those that are ignored, as under nohup. A file that grows too large (SIGXFSZ) becomes
+/// an Error (output) as other failures. For main().
+void remove_temporaries_on_signals();
+
+/// A FolderLock holds a folder by a lock of the system on the empty file ".lock" in it. The system lets go of
+/// it when the process ends, however it does; the file stays, as removing it would let two others hold a file
+/// of that name each.
+class FolderLock {
+ public:
+  /// Returns the lock, or nothing where another process holds the folder. Where the file system knows no
+  /// locks, all get one.
+  /// @throws Error (output) if the file cannot be made.
+  static std::optional<FolderLock> try_hold(const std::string& folder);
+
+  ~FolderLock();
+  FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  explicit FolderLock(int file) : file_(file) {}
+
+  int file_;  // open while the lock is held
+};
 
 }  // namespace dflop

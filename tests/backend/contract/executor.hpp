@@ -9,7 +9,7 @@
 #include <ostream>
 #include <string>
 
-#include "core/iteration/executor.hpp"
+#include "core/iteration/iteration.hpp"
 
 namespace dflop::testing {
 

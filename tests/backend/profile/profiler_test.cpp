@@ -9,7 +9,7 @@
 #include "core/program/lowering.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "tests/backend/run/live_model.hpp"
-#include "traces/files/measured.hpp"
+#include "traces/files/specs.hpp"
 
 namespace dflop {
 namespace profiler_test {

@@ -2,7 +2,7 @@
 // the whole batch as one microbatch, and the same run gives the same bits.
 #include <gtest/gtest.h>
 
-#include "core/program/verify.hpp"
+#include "core/program/lowering.hpp"
 #include "tests/backend/run/live_random.hpp"
 
 namespace dflop {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "costmodel/recorded/program.hpp"
+#include "costmodel/recorded/recorded.hpp"
 #include "tests/backend/run/live_random.hpp"
 #include "traces/files/timeline.hpp"
 
