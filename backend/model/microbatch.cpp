@@ -8,7 +8,6 @@
 #include "core/error.hpp"
 #include "core/program/loss_weight.hpp"
 #include "core/support/random.hpp"
-#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {

@@ -1,8 +1,9 @@
-#include "experiments/charts/markup.hpp"
+#include "experiments/charts/charts.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace dflop {
@@ -18,27 +19,12 @@ pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 12px; }
 }  // namespace
 
 std::string html_escaped(std::string_view text) {
+  constexpr std::string_view kSpecial = "<>&'\"";
+  constexpr std::array<std::string_view, 5> kEntities = {"&lt;", "&gt;", "&amp;", "&#39;", "&quot;"};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
+    const std::size_t special = kSpecial.find(c);
+    out += special == std::string_view::npos ? std::string_view(&c, 1) : kEntities[special];
   }
   return out;
 }

@@ -1,13 +1,9 @@
-#include "experiments/charts/memory.hpp"
+#include "experiments/charts/charts.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <string_view>
-#include <vector>
-
-#include "experiments/charts/markup.hpp"
 
 namespace dflop {
 namespace {

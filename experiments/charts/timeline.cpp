@@ -1,4 +1,4 @@
-#include "experiments/charts/timeline.hpp"
+#include "experiments/charts/charts.hpp"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <set>
-
-#include "experiments/charts/markup.hpp"
 
 namespace dflop {
 namespace {
@@ -34,8 +31,8 @@ constexpr std::array<PaintStyle, 5> kPaints = {{{"#4c78a8", "forward"},
                                                 {"#8e6bbf", "gradient all-reduce"},
                                                 {"#54a24b", "optimizer step"}}};
 
-std::optional<Paint> paint_of(const Span& span) {
-  switch (span.op) {
+std::optional<Paint> paint_of(Op op) {
+  switch (op) {
     case Op::forward:
       return forward;
     case Op::backward:
@@ -56,6 +53,21 @@ std::optional<Paint> paint_of(const Span& span) {
       break;  // they run beside the computation
   }
   return std::nullopt;
+}
+
+/// A Bar is work of a group, in pixels; one without paint is not drawn.
+struct Bar {
+  double begin;
+  double end;
+  std::optional<Paint> paint;
+};
+
+/// Makes the bar of a Span or of a PathLink.
+template <typename Work>
+Bar bar_of(const Work& work, double pixels_per_ns) {
+  const double begin = static_cast<double>(work.start.count()) * pixels_per_ns;
+  const double end = begin + static_cast<double>(work.duration.count()) * pixels_per_ns;
+  return {begin, end, work.duration.count() == 0 ? std::nullopt : paint_of(work.op)};
 }
 
 /// Returns the groups that are drawn: all, or those of the path and evenly chosen others.
@@ -81,19 +93,17 @@ std::string rectangle(double x, double y, double width, Paint paint) {
 
 /// Draws the bars of one group where they are too many to be seen: each pixel has the colour that fills most
 /// of it.
-std::string pixel_bars(const std::vector<const Span*>& spans, double y, double pixels_per_ns) {
+std::string pixel_bars(const std::vector<Bar>& bars, double y) {
   constexpr auto kPixels = static_cast<std::size_t>(kPlotWidth);
   std::vector<std::array<double, kPaints.size()>> filled(kPixels);
-  for (const Span* span : spans) {
-    const std::optional<Paint> paint = paint_of(*span);
-    if (!paint) continue;
-    double from = static_cast<double>(span->start.count()) * pixels_per_ns;
-    const double to =
-        std::min(from + static_cast<double>(span->duration.count()) * pixels_per_ns, kPlotWidth);
+  for (const Bar& bar : bars) {
+    if (!bar.paint) continue;
+    double from = bar.begin;
+    const double to = std::min(bar.end, kPlotWidth);
     while (from < to) {
       const double pixel = std::floor(from);
       const double until = std::min(pixel + 1, to);
-      filled[static_cast<std::size_t>(pixel)][*paint] += until - from;
+      filled[static_cast<std::size_t>(pixel)][*bar.paint] += until - from;
       from = until;
     }
   }
@@ -113,10 +123,8 @@ std::string pixel_bars(const std::vector<const Span*>& spans, double y, double p
 }
 
 /// Draws the bars of one group. Neighbours of one colour that lie within half a pixel become one bar.
-std::string row_bars(const std::vector<const Span*>& spans, double y, double pixels_per_ns) {
-  if (static_cast<double>(spans.size()) > kMostBarsPerPixel * kPlotWidth) {
-    return pixel_bars(spans, y, pixels_per_ns);
-  }
+std::string row_bars(const std::vector<Bar>& bars, double y) {
+  if (static_cast<double>(bars.size()) > kMostBarsPerPixel * kPlotWidth) return pixel_bars(bars, y);
   std::string out;
   double begin = 0;
   double end = -1;
@@ -124,19 +132,16 @@ std::string row_bars(const std::vector<const Span*>& spans, double y, double pix
   const auto flush = [&] {
     if (end > begin) out += rectangle(kLabelWidth + begin, y, std::max(end - begin, 0.3), paint);
   };
-  for (const Span* span : spans) {
-    const std::optional<Paint> next = paint_of(*span);
-    const double from = static_cast<double>(span->start.count()) * pixels_per_ns;
-    const double to = from + static_cast<double>(span->duration.count()) * pixels_per_ns;
-    if (!next || span->duration.count() == 0) continue;
-    if (*next == paint && from <= end + 0.5 && to - begin < 2) {
-      end = std::max(end, to);
+  for (const Bar& bar : bars) {
+    if (!bar.paint) continue;
+    if (*bar.paint == paint && bar.begin <= end + 0.5 && bar.end - begin < 2) {
+      end = std::max(end, bar.end);
       continue;
     }
     flush();
-    begin = from;
-    end = to;
-    paint = *next;
+    begin = bar.begin;
+    end = bar.end;
+    paint = *bar.paint;
   }
   flush();
   return out;
@@ -189,17 +194,11 @@ class PathPicture {
   void add_stay(std::size_t first, std::size_t end) {
     const std::int32_t group = row(first);
     if (row_of_.count(group) == 0) return;
-    std::vector<Span> spans;
+    std::vector<Bar> bars;
     for (std::size_t k = first; k < end; ++k) {
-      if (path_[k].kind == PathLinkKind::pause) continue;
-      Span& span = spans.emplace_back();
-      span.op = path_[k].op;
-      span.start = path_[k].start;
-      span.duration = path_[k].duration;
+      if (path_[k].kind != PathLinkKind::pause) bars.push_back(bar_of(path_[k], pixels_per_ns_));
     }
-    std::vector<const Span*> pointers;
-    for (const Span& span : spans) pointers.push_back(&span);
-    bars_ += row_bars(pointers, y(group), pixels_per_ns_);
+    bars_ += row_bars(bars, y(group));
     const double left = x(path_[first].start);
     const double right = x(path_[end - 1].start + path_[end - 1].duration);
     outlines_ += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}'/>", left, y(group),
@@ -236,7 +235,9 @@ std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::v
                                  : fmt::format("stage {}", group.stage);
     out += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{} · dp {} · rank {}</text>",
                        kLabelWidth - 8, y + 11, name, group.dp_rank, group.first_rank);
-    bars += row_bars(by_rank[group.first_rank], y, pixels_per_ns);
+    std::vector<Bar> row;
+    for (const Span* span : by_rank[group.first_rank]) row.push_back(bar_of(*span, pixels_per_ns));
+    bars += row_bars(row, y);
   }
   out += path.empty() ? bars : fmt::format("<g opacity='{}'>{}</g>", kPale, bars);
   if (!path.empty()) out += PathPicture(path, rows, pixels_per_ns).draw();

@@ -37,10 +37,7 @@ Values parse(const Command& command, const std::vector<std::string>& arguments) 
   if (values.count("help") > 0) return values;
   for (const auto& [name, value] : values) {
     const auto* text = boost::any_cast<std::string>(&value.value());
-    if (text != nullptr && text->empty()) {
-      throw Error(ErrorKind::usage,
-                  fmt::format("option '--{}': expected a value, found an empty text", name));
-    }
+    if (text != nullptr && text->empty()) refuse_option(name, "expected a value, found an empty text");
   }
   return values;
 }
@@ -82,29 +79,12 @@ void complain(const std::string& what) noexcept {
 }  // namespace
 
 std::vector<Command> commands() {
-  std::vector<Command> all;
-  all.push_back(compare_command());
-  all.push_back(data_command());
-  all.push_back(import_command());
-  all.push_back(plan_command());
-  all.push_back(schedule_command());
-  all.push_back(partition_command());
-  all.push_back(simulate_command());
-  all.push_back(replay_command());
-  all.push_back(profile_command());
-  all.push_back(train_command());
-  all.push_back(fidelity_command());
-  all.push_back(sweep_command());
-  all.push_back(sweep_export_command());
-  all.push_back(sweep_plot_command());
-  all.push_back(correction_command());
-  all.push_back(validate_command());
-  all.push_back(calibrate_command());
-  all.push_back(models_command());
-  all.push_back(clusters_command());
-  all.push_back(devices_command());
-  all.push_back(manual_command());
-  return all;
+  return {compare_command(),      data_command(),       import_command(),     plan_command(),
+          schedule_command(),     partition_command(),  simulate_command(),   replay_command(),
+          profile_command(),      train_command(),      fidelity_command(),   sweep_command(),
+          sweep_export_command(), sweep_plot_command(), correction_command(), validate_command(),
+          calibrate_command(),    models_command(),     clusters_command(),   devices_command(),
+          manual_command()};
 }
 
 std::string help_text(const Command& command) {

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <utility>
 
 #include "core/error.hpp"
 #include "experiments/cli/table.hpp"
@@ -20,41 +19,35 @@ namespace {
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
-template <typename T>
-const po::value_semantic* typed_semantic(const ValueKind& kind, const std::optional<T>& usual) {
+/// Returns the kind of a value T, which is made of one Usual where the option is not given.
+template <typename T, typename Usual = T>
+const po::value_semantic* typed_semantic(const ValueKind& kind) {
   auto* semantic = po::value<T>()->value_name(kind.stands_for);
-  if (usual) semantic->default_value(*usual, plain_text(kind.usual));
+  if (const Usual* usual = std::get_if<Usual>(&kind.usual))
+    semantic->default_value(T{*usual}, plain_text(kind.usual));
   if (kind.is_required) semantic->required();
   if (kind.is_repeatable) semantic->composing();
   if (kind.takes_several) semantic->multitoken();
   return semantic;
 }
 
-template <typename T>
-std::optional<T> usual_of(const ValueKind& kind) {
-  const T* usual = std::get_if<T>(&kind.usual);
-  return usual == nullptr ? std::nullopt : std::optional(*usual);
-}
-
 /// Returns the kind as Boost.Program_options has it; the description that it is put in owns it.
 const po::value_semantic* semantic_of(const ValueKind& kind) {
-  using Texts = std::vector<std::string>;
-  using Wholes = std::vector<std::int64_t>;
   switch (kind.type) {
     case ValueKind::Type::flag:
       return po::bool_switch();
     case ValueKind::Type::text:
-      return typed_semantic(kind, usual_of<std::string>(kind));
+      return typed_semantic<std::string>(kind);
     case ValueKind::Type::whole:
-      return typed_semantic(kind, usual_of<std::int64_t>(kind));
+      return typed_semantic<std::int64_t>(kind);
     case ValueKind::Type::number:
-      return typed_semantic(kind, usual_of<double>(kind));
+      return typed_semantic<double>(kind);
     case ValueKind::Type::texts:
-      return typed_semantic(kind, std::optional<Texts>());
+      return typed_semantic<std::vector<std::string>, std::string>(kind);
     case ValueKind::Type::wholes:
       break;
   }
-  return typed_semantic(kind, std::optional(Wholes{std::get<std::int64_t>(kind.usual)}));
+  return typed_semantic<std::vector<std::int64_t>, std::int64_t>(kind);
 }
 
 po::options_description description_of(const Options& options) {
@@ -120,15 +113,15 @@ ValueKind flag() {
 }
 
 ValueKind text(const std::string& stands_for, const std::optional<std::string>& usual) {
-  return {ValueKind::Type::text, stands_for, usual ? Cell(*usual) : Cell()};
+  return {ValueKind::Type::text, stands_for, usual};
 }
 
 ValueKind whole(const std::string& stands_for, std::optional<std::int64_t> usual) {
-  return {ValueKind::Type::whole, stands_for, usual ? Cell(*usual) : Cell()};
+  return {ValueKind::Type::whole, stands_for, usual};
 }
 
 ValueKind number(const std::string& stands_for, std::optional<double> usual) {
-  return {ValueKind::Type::number, stands_for, usual ? Cell(*usual) : Cell()};
+  return {ValueKind::Type::number, stands_for, usual};
 }
 
 ValueKind repeatable_text(const std::string& stands_for) {
@@ -171,9 +164,18 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
   return values;
 }
 
+void refuse_option(const std::string& option, const std::string& why) {
+  throw Error(ErrorKind::usage, fmt::format("option '--{}': {}", option, why));
+}
+
+void refuse_given(const Values& values, std::initializer_list<const char*> options, const std::string& why) {
+  for (const char* option : options) {
+    if (values.count(option) > 0 && !values[option].defaulted()) refuse_option(option, why);
+  }
+}
+
 void refuse_value(const std::string& option, const std::string& expected, const std::string& found) {
-  throw Error(ErrorKind::usage,
-              fmt::format("option '--{}': expected {}, found '{}'", option, expected, found));
+  refuse_option(option, fmt::format("expected {}, found '{}'", expected, found));
 }
 
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
@@ -213,10 +215,8 @@ std::vector<std::string> read_texts(const Values& values, const std::string& nam
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
-    if (path == file || fs::equivalent(path, file, ignored)) {
-      throw Error(ErrorKind::usage,
-                  fmt::format("option '--{}': '{}' is also the file of '--{}'", name, path, other));
-    }
+    if (path == file || fs::equivalent(path, file, ignored))
+      refuse_option(name, fmt::format("'{}' is also the file of '--{}'", path, other));
   };
   for (const char* other :
        {"data",        "plan",    "plans",       "schedule", "pipeline", "order", "trace",
@@ -267,21 +267,19 @@ void make_output_directory(const std::string& directory) {
 }
 
 std::string typed_options(const Values& values) {
-  std::string text;
+  std::vector<std::string> typed;
   for (const auto& [name, value] : values) {
     if (value.defaulted() || name == "out" || name == "format") continue;
-    const auto* on = boost::any_cast<bool>(&value.value());
-    if (on != nullptr && !*on) continue;
-    if (const auto* several = boost::any_cast<std::vector<std::string>>(&value.value())) {
-      for (const std::string& one : *several) {
-        text += fmt::format("{}--{} {}", text.empty() ? "" : " ", name, shell_quoted(one));
-      }
-      continue;
+    const boost::any& any = value.value();
+    if (const auto* on = boost::any_cast<bool>(&any)) {
+      if (*on) typed.push_back("--" + name);
+    } else if (const auto* several = boost::any_cast<std::vector<std::string>>(&any)) {
+      for (const std::string& one : *several) typed.push_back("--" + name + ' ' + shell_quoted(one));
+    } else {
+      typed.push_back("--" + name + ' ' + shell_quoted(value_text(any)));
     }
-    text += fmt::format("{}--{}", text.empty() ? "" : " ", name);
-    if (on == nullptr) text += " " + shell_quoted(value_text(value.value()));
   }
-  return text;
+  return fmt::format("{}", fmt::join(typed, " "));
 }
 
 std::string options_json(const Values& values) {

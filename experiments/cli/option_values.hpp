@@ -63,6 +63,12 @@ using Values = boost::program_options::variables_map;
 /// @throws Error (usage) that says what is wrong
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 
+/// Refuses an option. @throws Error (usage) "option '--gbs': " with `why`.
+[[noreturn]] void refuse_option(const std::string& option, const std::string& why);
+
+/// Refuses those of the options that were given. @throws Error (usage) as refuse_option()
+void refuse_given(const Values& values, std::initializer_list<const char*> options, const std::string& why);
+
 /// Refuses a value. @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
                                const std::string& found);
@@ -74,6 +80,13 @@ void require_one_of(const std::string& option, const std::vector<std::string_vie
 /// Reads an integer option in [lowest, highest]. @throws Error (usage) otherwise.
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest);
+
+/// Reads such an option; `usual` where it was not given. @throws Error (usage) as read_integer()
+template <std::integral Whole>
+Whole read_integer_or(const Values& values, const std::string& name, Whole usual, std::int64_t lowest,
+                      std::int64_t highest) {
+  return values.count(name) > 0 ? static_cast<Whole>(read_integer(values, name, lowest, highest)) : usual;
+}
 
 /// Reads a finite number option in [lowest, highest]. @throws Error (usage) otherwise.
 double read_number(const Values& values, const std::string& name, double lowest, double highest);

@@ -47,13 +47,6 @@ std::string as_blocks(const Table& table, const std::vector<std::vector<std::str
 
 }  // namespace
 
-std::optional<Format> format_from_string(std::string_view name) {
-  if (name == "table") return Format::table;
-  if (name == "json") return Format::json;
-  if (name == "csv") return Format::csv;
-  return std::nullopt;
-}
-
 std::string to_text(const Table& table, int width) {
   std::vector<std::vector<std::string>> cells;
   std::vector<std::size_t> widths;
@@ -70,22 +63,21 @@ std::string to_text(const Table& table, int width) {
   if (width > 0 && total > static_cast<std::size_t>(width) + 2) return as_blocks(table, cells);
 
   std::string out;
-  const auto add_line = [&](const auto& text_at, bool header) {
+  const auto add_line = [&](const auto& text_at) {
     std::string line;
     for (std::size_t c = 0; c < widths.size(); ++c) {
       // Words go to the left, numbers to the right; a column of words has a word in its first row.
-      const bool words = header ? !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][c])
-                                : std::holds_alternative<std::string>(table.rows[0][c]);
+      const bool words = !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][c]);
       line += words ? fmt::format("{:<{}}  ", text_at(c), widths[c])
                     : fmt::format("{:>{}}  ", text_at(c), widths[c]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
   };
-  add_line([&](std::size_t c) { return table.columns[c].title; }, true);
-  add_line([&](std::size_t c) { return std::string(widths[c], '-'); }, true);
+  add_line([&](std::size_t c) { return table.columns[c].title; });
+  add_line([&](std::size_t c) { return std::string(widths[c], '-'); });
   for (const std::vector<std::string>& row : cells) {
-    add_line([&](std::size_t c) { return row[c]; }, false);
+    add_line([&](std::size_t c) { return row[c]; });
   }
   return out;
 }
@@ -121,10 +113,20 @@ nlohmann::ordered_json json_of(const Table& table) {
   return nlohmann::ordered_json::parse(to_json(table, -1));
 }
 
+std::string terminal_text(const Table& table) {
+  winsize size{};
+  const bool known = isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return to_text(table, known ? size.ws_col : 0);
+}
+
+std::string section(std::string_view heading, const std::optional<Table>& table) {
+  return table ? fmt::format("\n{}:\n\n{}", heading, terminal_text(*table)) : "";
+}
+
 void print_table(const Table& table, Format format) {
   switch (format) {
     case Format::table:
-      fmt::print("{}", to_text(table, terminal_width()));
+      fmt::print("{}", terminal_text(table));
       break;
     case Format::json:
       fmt::print("{}\n", to_json(table, 2));
@@ -132,6 +134,11 @@ void print_table(const Table& table, Format format) {
     case Format::csv:
       fmt::print("{}", to_csv(table));
   }
+}
+
+void print_result(Format format, const std::string& text, const std::string& json, const Table& csv) {
+  if (format == Format::csv) return print_table(csv, format);
+  fmt::print("{}", format == Format::json ? json : text);
 }
 
 std::string plain_text(const Cell& cell) {
@@ -143,12 +150,6 @@ std::string plain_text(const Cell& cell) {
 
 std::string shortest(double value) {
   return fmt::format("{}", value);
-}
-
-int terminal_width() {
-  winsize size{};
-  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
 }
 
 }  // namespace dflop

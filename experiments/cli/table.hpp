@@ -1,21 +1,45 @@
 // A Table has results for people as text and for machines as JSON and CSV: one description, three renderings.
 #pragma once
 
+#include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
+
+#include "core/names.hpp"
+#include "core/units.hpp"
 
 namespace dflop {
 
 enum class Format : std::uint8_t { table, json, csv };
-std::optional<Format> format_from_string(std::string_view name);
 
-/// A Cell is a value; a missing one prints as "-" in a table, null in JSON and nothing in CSV.
-using Cell = std::variant<std::monostate, std::string, std::int64_t, double>;
+template <>
+inline constexpr NameTable<Format, 3> kNames<Format> = {
+    {{Format::table, "table"}, {Format::json, "json"}, {Format::csv, "csv"}}};
+
+/// A Cell is a value; a missing one prints as "-" in a table, null in JSON and nothing in CSV. A time is its
+/// seconds, an amount of memory its bytes, and a truth "yes" or "no".
+class Cell : public std::variant<std::monostate, std::string, std::int64_t, double> {
+ public:
+  Cell() = default;
+  Cell(std::string text) : variant(std::move(text)) {}
+  Cell(std::string_view text) : variant(std::string(text)) {}
+  Cell(const char* text) : variant(std::string(text)) {}
+  Cell(bool truth) : Cell(truth ? "yes" : "no") {}
+  Cell(std::integral auto whole) : variant(static_cast<std::int64_t>(whole)) {}
+  Cell(double number) : variant(number) {}
+  Cell(Bytes bytes) : Cell(bytes.count) {}
+  template <typename Count, typename Period>
+  Cell(std::chrono::duration<Count, Period> time) : Cell(Seconds(time).count()) {}
+  template <typename Value>
+  Cell(const std::optional<Value>& value) : Cell(value ? Cell(*value) : Cell()) {}
+};
 
 struct Column {
   std::string key;    ///< JSON and CSV, with the unit: "peak_memory_bytes"
@@ -43,16 +67,23 @@ std::string to_json(const Table& table, int indent);
 /// so.
 nlohmann::ordered_json json_of(const Table& table);
 
+/// Returns the text of a table as wide as the terminal on standard output allows; where that is none, as wide
+/// as it is.
+std::string terminal_text(const Table& table);
+
+/// Returns a blank line, the heading and a table as wide as the terminal allows; nothing without a table.
+std::string section(std::string_view heading, const std::optional<Table>& table);
+
 /// Prints in one of the three renderings, the table as wide as the terminal allows.
 void print_table(const Table& table, Format format);
+
+/// Prints a result of more than one table: its text, its JSON, or the table that is its CSV.
+void print_result(Format format, const std::string& text, const std::string& json, const Table& csv);
 
 /// Returns the text of a cell as CSV has it, without quotes; nothing for a missing one.
 std::string plain_text(const Cell& cell);
 
 /// Returns the shortest text that reads back as the same double.
 std::string shortest(double value);
-
-/// Returns the columns of the terminal on standard output; 0 where it is not a terminal.
-int terminal_width();
 
 }  // namespace dflop

@@ -85,16 +85,11 @@ Table errors_table(const Calibration& result) {
                    {"new_widths_mape_percent", "new widths mean %", 2}};
   for (std::size_t s = 0; s < result.sets.size(); ++s) {
     const SetErrors& e = result.errors[s];
-    table.rows.push_back({result.sets[s].set.file, static_cast<std::int64_t>(result.sets[s].runs.size()),
-                          100 * e.in_sample.mean, 100 * e.held_out.mean, 100 * e.held_out.median,
-                          100 * e.held_out.p95, 100 * e.held_out.max,
-                          e.new_widths ? Cell{100 * e.new_widths->mean} : Cell{}});
+    table.rows.push_back({result.sets[s].set.file, result.sets[s].runs.size(), 100 * e.in_sample.mean,
+                          100 * e.held_out.mean, 100 * e.held_out.median, 100 * e.held_out.p95,
+                          100 * e.held_out.max, e.new_widths ? Cell{100 * e.new_widths->mean} : Cell{}});
   }
   return table;
-}
-
-bool near(double value, double bound) {
-  return std::abs(value / bound - 1) < kAtBound;
 }
 
 Table parameters_table(const Calibration& result) {
@@ -105,11 +100,12 @@ Table parameters_table(const Calibration& result) {
     const double value = parameter.get(result.fitted);
     // What no row depends on is left as it was.
     const bool fitted = value != parameter.get(result.start);
-    const bool bound = fitted && (near(value, parameter.lower) || near(value, parameter.upper));
+    const auto near = [&](double bound) { return std::abs(value / bound - 1) < kAtBound; };
+    const bool bound = fitted && (near(parameter.lower) || near(parameter.upper));
     const auto text = [](double x) { return fmt::format("{:.4g}", x); };
     table.rows.push_back({parameter.key, text(parameter.get(result.start)),
                           fitted ? Cell{text(value)} : Cell{}, text(parameter.lower), text(parameter.upper),
-                          std::string(bound ? "yes" : "no")});
+                          bound});
   }
   return table;
 }
@@ -124,26 +120,8 @@ Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
     if (parameter.get(result.fitted) != parameter.get(result.start))
       fit["parameters"].push_back(parameter.key);
   }
-  fit["sets"] = Json::parse(to_json(errors_table(result), -1));
+  fit["sets"] = json_of(errors_table(result));
   return fit;
-}
-
-void print_result(Format format, const Calibration& result, const Json& fit) {
-  const Table errors = errors_table(result);
-  switch (format) {
-    case Format::table:
-      fmt::print("{}\n{}", to_text(errors, terminal_width()),
-                 to_text(parameters_table(result), terminal_width()));
-      break;
-    case Format::json: {
-      Json out = fit;
-      out["parameters"] = Json::parse(to_json(parameters_table(result), -1));
-      fmt::print("{}\n", out.dump(2));
-      break;
-    }
-    case Format::csv:
-      fmt::print("{}", to_csv(errors));
-  }
 }
 
 /// Reads the data sets.
@@ -155,8 +133,7 @@ std::vector<PreparedSet> read_sets(const Values& values) {
   const std::vector<std::string> traces = read_texts(values, "trace");
   const std::optional<std::string> model = read_text(values, "model");
   if (traces.empty() == model.has_value()) {
-    throw Error(ErrorKind::usage,
-                "option '--model': is of the recordings that '--trace' names; expected both or none");
+    refuse_option("model", "is of the recordings that '--trace' names; expected both or none");
   }
   for (const std::string& file : traces) sets.push_back(prepare_recording(file, find_model(*model)));
   if (sets.empty())
@@ -180,15 +157,13 @@ int run_calibrate(const Values& values) {
     const std::string source = fmt::format("dflop calibrate: {} fitted to {}", cluster.name, files);
     write_file_atomically(*out, to_json(named, source, fit.dump()));
   }
-  print_result(format, result, fit);
+  const Table errors = errors_table(result);
+  const Table parameters = parameters_table(result);
+  Json json = fit;
+  json["parameters"] = json_of(parameters);
+  print_result(format, terminal_text(errors) + "\n" + terminal_text(parameters), json.dump(2) + "\n", errors);
   return 0;
 }
-
-constexpr const char* kCalibrateDescription =
-    R"(Bounded least squares of log(predicted / measured), one set of parameters for all rows. Every error is
-also given held out: of rows left out of the fit (--folds), and of models of widths left out of it.
-A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
-Writes a cluster file, to be used as any other: --cluster calibration.json.)";
 
 }  // namespace
 
@@ -196,7 +171,11 @@ Command calibrate_command() {
   Command command{
       .name = "calibrate",
       .summary = "fit a GPU type's parameters to measurements, published or recorded",
-      .description = kCalibrateDescription,
+      .description =
+          R"(Bounded least squares of log(predicted / measured), one set of parameters for all rows. Every error is
+also given held out: of rows left out of the fit (--folds), and of models of widths left out of it.
+A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
+Writes a cluster file, to be used as any other: --cluster calibration.json.)",
       .example =
           "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",
       .run = run_calibrate,

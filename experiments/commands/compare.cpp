@@ -4,15 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
-#include "core/error.hpp"
-#include "experiments/charts/markup.hpp"
-#include "experiments/charts/timeline.hpp"
+#include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/cli/table.hpp"
 #include "experiments/studies/comparison.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/plan.hpp"
@@ -111,13 +106,10 @@ void write_outputs(const std::string& directory, const Values& values, const std
 }
 
 std::optional<Training> read_training(const Values& values) {
-  const bool wanted = values.count("train-samples") > 0;
-  for (const char* name : {"gpu-hour-cost", "gpu-power-w"}) {
-    if (values.count(name) > 0 && !wanted) {
-      throw Error(ErrorKind::usage, fmt::format("option '--{}': needs '--train-samples'", name));
-    }
+  if (values.count("train-samples") == 0) {
+    refuse_given(values, {"gpu-hour-cost", "gpu-power-w"}, "needs '--train-samples'");
+    return std::nullopt;
   }
-  if (!wanted) return std::nullopt;
   Training training;
   training.samples = static_cast<double>(read_integer(values, "train-samples", 1, 1'000'000'000'000'000));
   if (values.count("gpu-hour-cost") > 0)
@@ -149,17 +141,13 @@ int run_compare(const Values& values) {
   input.options = read_plan_options(values);
   input.search = read_search_options(values);
   if (has_chunks(input.options.order)) {
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("option '--pipeline-schedule': expected a schedule of one stage a rank, which all "
-                    "systems can have, found '{}'",
-                    to_string(input.options.order)));
+    refuse_value("pipeline-schedule", "a schedule of one stage a rank, which all systems can have",
+                 std::string(to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);
   std::vector<System> systems = systems_to_compare(read_scheduler(values));
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
-  input.samples = load_samples(values["data"].as<std::string>(),
-                               read_preprocess_options(values, target.model, input.seed));
+  input.samples = read_samples(values, target.model, input.seed);
   input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
   if (out) check_output_directory(*out, "report.html");
 
@@ -168,19 +156,21 @@ int run_compare(const Values& values) {
   Table table = comparison_table(systems);
   if (training) add_training_columns(table, systems, *training, target.cluster.gpus());
   if (out) write_outputs(*out, values, systems, table);
-  if (format == Format::json) {
-    fmt::print("{}", comparison_json(values, systems, table));
-  } else {
-    print_table(table, format);
-  }
+  print_result(format, terminal_text(table), comparison_json(values, systems, table), table);
   for (const std::string& note : infeasible_notes(systems)) say("dflop: {}\n", note);
   const bool any =
       std::any_of(systems.begin(), systems.end(), [](const System& s) { return s.evaluation.has_value(); });
   return any ? 0 : 3;
 }
 
-constexpr const char* kCompareDescription =
-    R"(Plans with each system, schedules the same global batches and simulates them:
+}  // namespace
+
+Command compare_command() {
+  Command command{
+      .name = "compare",
+      .summary = "data-aware plans beside the best data-blind ones",
+      .description =
+          R"(Plans with each system, schedules the same global batches and simulates them:
   pytorch          one tp, pp, dp for all; encoder and LLM layers split evenly by count; random microbatches
   megatron         one tp, pp, dp for all; encoder on the first stage; random microbatches
   dflop-optimizer  the published data-aware optimizer; random microbatches
@@ -189,15 +179,7 @@ constexpr const char* kCompareDescription =
                    together by simulation; the latter two are fixed for all systems where they are given
 Both baselines are the best of all their configurations and microbatch counts on these very batches.
 gap is how far the schedule's largest bin may be from the best possible, and status how it was found;
-p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.)";
-
-}  // namespace
-
-Command compare_command() {
-  Command command{
-      .name = "compare",
-      .summary = "data-aware plans beside the best data-blind ones",
-      .description = kCompareDescription,
+p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.)",
       .example =
           "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
           "--cluster a100-80g:4 --gbs 512 --iterations 8 --seed 1",

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -15,6 +14,7 @@
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
+#include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -27,19 +27,12 @@ constexpr double kMostLatency = 100;
 std::vector<double> read_list(const Values& values, const std::string& name, double most) {
   const auto text = values[name].as<std::string>();
   std::vector<double> numbers;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
+  for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
-    double number = -1;
-    const auto [stop, problem] = std::from_chars(text.data() + begin, text.data() + comma, number);
-    if (problem != std::errc() || stop != text.data() + comma || !(number > 0 && number <= most)) {
-      throw Error(
-          ErrorKind::usage,
-          fmt::format("option '--{}': expected a comma-separated list of numbers above 0 and at most {}, "
-                      "found '{}'",
-                      name, most, text));
-    }
-    numbers.push_back(number);
+    double& number = numbers.emplace_back();
+    const bool read = parse_number(std::string_view(text).substr(begin, comma - begin), number);
+    if (!read || !(number > 0 && number <= most))
+      refuse_value(name, fmt::format("a comma-separated list of numbers above 0 and at most {}", most), text);
     begin = comma + 1;
   }
   return numbers;
@@ -48,18 +41,11 @@ std::vector<double> read_list(const Values& values, const std::string& name, dou
 std::vector<Anomaly> read_anomalies(const Values& values, int iterations) {
   Anomaly anomaly;
   const auto module = values["module"].as<std::string>();
-  if (module != "llm" && module != "encoder") {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--module': expected llm or encoder, found '{}'", module));
-  }
+  if (module != "llm" && module != "encoder") refuse_value("module", "llm or encoder", module);
   anomaly.encoder = module == "encoder";
   anomaly.shifted = values["shifted"].as<bool>();
-  if (values.count("appear") > 0) {
-    anomaly.begin = static_cast<int>(read_integer(values, "appear", 0, iterations - 1));
-  }
-  if (values.count("vanish") > 0) {
-    anomaly.end = static_cast<int>(read_integer(values, "vanish", anomaly.begin + 1, iterations - 1));
-  }
+  anomaly.begin = read_integer_or(values, "appear", anomaly.begin, 0, iterations - 1);
+  anomaly.end = read_integer_or(values, "vanish", anomaly.end, anomaly.begin + 1, iterations - 1);
   std::vector<Anomaly> anomalies;
   const std::vector<double> latencies = read_list(values, "latencies", kMostLatency);
   for (const double fraction : read_list(values, "fractions", 1)) {
@@ -75,9 +61,8 @@ std::vector<Anomaly> read_anomalies(const Values& values, int iterations) {
 int read_studied_iterations(const Values& values, int gbs) {
   const int iterations = read_iterations(values, gbs);
   if (iterations < 2 || iterations > kMostStudied) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--iterations': expected a whole number from 2 to {}, found '{}'",
-                            kMostStudied, iterations));
+    refuse_value("iterations", fmt::format("a whole number from 2 to {}", kMostStudied),
+                 std::to_string(iterations));
   }
   return iterations;
 }
@@ -94,10 +79,9 @@ SwitchOptions read_switch(const Values& values) {
 int read_drift_window(const Values& values, int gbs) {
   const auto window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
   if (std::int64_t{window} * gbs > kMostSamplesInAll) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--window': expected with --new-data at most {} samples in all, {} "
-                            "global batches of {}, found {}",
-                            kMostSamplesInAll, kMostSamplesInAll / gbs, gbs, window));
+    refuse_option("window", fmt::format("expected with --new-data at most {} samples in all, {} global "
+                                        "batches of {}, found {}",
+                                        kMostSamplesInAll, kMostSamplesInAll / gbs, gbs, window));
   }
   return window;
 }
@@ -106,8 +90,7 @@ int read_drift_window(const Values& values, int gbs) {
 DriftAdvice drift_of(const Values& values, const Target& target, const std::vector<Sample>& profile, int gbs,
                      std::uint64_t seed) {
   const int window = read_drift_window(values, gbs);
-  const std::vector<Sample> samples =
-      load_samples(values["new-data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  const std::vector<Sample> samples = read_samples(values, target.model, seed, "new-data");
   DriftOptions options;
   options.seed = seed;
   const ShapeDrift drift(target.model, profile, options);
@@ -122,31 +105,22 @@ DriftAdvice drift_of(const Values& values, const Target& target, const std::vect
   return drift.advise(recent);
 }
 
-void print_result(Format format, const std::vector<CorrectionCell>& cells,
-                  const std::optional<DriftAdvice>& drift) {
+void print_study(Format format, const std::vector<CorrectionCell>& cells,
+                 const std::optional<DriftAdvice>& drift) {
   const Table table = correction_table(cells);
-  switch (format) {
-    case Format::table:
-      fmt::print("{}", to_text(table, terminal_width()));
-      if (drift) {
-        fmt::print("\nnew data against the data planned for:\n\n{}\n{}\n",
-                   to_text(drift_table(*drift), terminal_width()), drift_sentence(*drift));
-      }
-      break;
-    case Format::json: {
-      nlohmann::ordered_json out;
-      out["cells"] = json_of(table);
-      if (drift) {
-        out["drift"] = json_of(drift_table(*drift));
-        out["replan"] = drift->replan;
-      }
-      fmt::print("{}\n", out.dump(2));
-      break;
-    }
-    case Format::csv:  // one table; the verdict is a note beside it
-      if (drift) say("dflop: note: new data: {}\n", drift_sentence(*drift));
-      fmt::print("{}", to_csv(table));
+  std::string text = terminal_text(table);
+  nlohmann::ordered_json json;
+  json["cells"] = json_of(table);
+  if (drift) {
+    const Table measures = drift_table(*drift);
+    const std::string sentence = drift_sentence(*drift);
+    text += section("new data against the data planned for", measures) + "\n" + sentence + "\n";
+    json["drift"] = json_of(measures);
+    json["replan"] = drift->replan;
+    // CSV is one table, the verdict a note beside it.
+    if (format == Format::csv) say("dflop: note: new data: {}\n", sentence);
   }
+  print_result(format, text, json.dump(2) + "\n", table);
 }
 
 int run_correction(const Values& values) {
@@ -159,10 +133,8 @@ int run_correction(const Values& values) {
   const int iterations = read_studied_iterations(values, plan.gbs);
   const std::vector<Anomaly> anomalies = read_anomalies(values, iterations);
   if (out && anomalies.size() != 1) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--out': expected one of --fractions and one of --latencies, "
-                            "found {} pairs",
-                            anomalies.size()));
+    refuse_option("out", fmt::format("expected one of --fractions and one of --latencies, found {} pairs",
+                                     anomalies.size()));
   }
   const SchedulerChoice scheduler = read_scheduler(values);
   const SwitchOptions switching = read_switch(values);
@@ -170,8 +142,7 @@ int run_correction(const Values& values) {
   const double jitter = read_number(values, "jitter", 0, 1);
   const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);
-  const std::vector<Sample> samples =
-      load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  const std::vector<Sample> samples = read_samples(values, target.model, seed);
   std::optional<DriftAdvice> drift;
   if (values.count("new-data") > 0) drift = drift_of(values, target, samples, plan.gbs, seed);
   const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
@@ -184,17 +155,9 @@ int run_correction(const Values& values) {
   if (out) outputs.add(*out, to_json(CorrectionFile{plan.model, plan.cluster, cells[0].on.learned}));
   if (html) outputs.add(*html, correction_page("dflop correction " + typed_options(values), plan, cells));
   outputs.commit();
-  print_result(format, cells, drift);
+  print_study(format, cells, drift);
   return 0;
 }
-
-constexpr const char* kCorrectionDescription =
-    R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost model
-says: each lengthens every stage of its module by a part of the largest stage's duration. A row for each
-fraction of slow samples and latency. gain: throughput against schedules without correction; net: less
-what tracking costs; perfect: scheduled with the hardware's own costs; these of the second half of the
-iterations, those with the switch of all. Under both rules of the switch: whether tracking is on at the
-end, since when, and when it went on and off; keep goes on using, at rest, what was learned.)";
 
 }  // namespace
 
@@ -202,7 +165,13 @@ Command correction_command() {
   Command command{
       .name = "correction",
       .summary = "study Adaptive Correction: slow shapes, what it gains, when it switches itself off",
-      .description = kCorrectionDescription,
+      .description =
+          R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost model
+says: each lengthens every stage of its module by a part of the largest stage's duration. A row for each
+fraction of slow samples and latency. gain: throughput against schedules without correction; net: less
+what tracking costs; perfect: scheduled with the hardware's own costs; these of the second half of the
+iterations, those with the switch of all. Under both rules of the switch: whether tracking is on at the
+end, since when, and when it went on and off; keep goes on using, at rest, what was learned.)",
       .example =
           "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --html correction.html",
       .run = run_correction,
@@ -228,10 +197,7 @@ Command correction_command() {
        "iterations over which the benefit is averaged; of --new-data, global batches that are looked at"},
       {"probe", whole("P", 8), "at rest under keep, track one iteration in so many; 0: none"},
       {"new-data", text("FILE"), "data that are now trained on: says whether to plan anew"},
-  });
-  static const std::string schedulers = joined(scheduler_names());
-  command.options.add({
-      {"scheduler", text(schedulers, "lpt"), "microbatch scheduler"},
+      {"scheduler", text(joined(scheduler_names()), "lpt"), "microbatch scheduler"},
       {"steps", whole("N"), "work of its search for each iteration, in its own steps"},
       {"out", text("FILE"), "write what was learned, of one fraction and latency, as JSON"},
       {"html", text("FILE"), "write a page with pictures"},

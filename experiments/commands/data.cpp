@@ -1,7 +1,6 @@
 // dflop data describes what one model makes of a data set.
 #include <fmt/format.h>
 
-#include "core/error.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/presets/presets.hpp"
@@ -56,38 +55,23 @@ int run_data(const Values& values) {
   const auto data = values["data"].as<std::string>();
   PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
   if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
-  options.max_tokens = 0;
-  if (values.count("max-tokens") > 0)
-    options.max_tokens = read_integer(values, "max-tokens", 1, 1'000'000'000);
+  options.max_tokens = read_integer_or(values, "max-tokens", std::int64_t{0}, 1, 1'000'000'000);
   const std::vector<Sample> samples = load_samples(data, options);
   const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
+  const std::string json = to_json(profile, data, model.name);
   StagedOutputs files;
   if (samples_out) files.add(*samples_out, samples_csv(samples));
-  if (profile_out) files.add(*profile_out, to_json(profile, data, model.name));
+  if (profile_out) files.add(*profile_out, json);
   files.commit();
-  const Table table = profile_table(profile);
-  switch (format) {
-    case Format::json:
-      fmt::print("{}", to_json(profile, data, model.name));
-      break;
-    case Format::csv:
-      fmt::print("{}", to_csv(table));
-      break;
-    case Format::table:
-      fmt::print("{} samples:", profile.samples);
-      for (int m = 0; m < kModalities; ++m) {
-        if (profile.by_modality[m] > 0)
-          fmt::print(" {} {}", profile.by_modality[m], to_string(static_cast<Modality>(m)));
-      }
-      fmt::print("\n\n{}", to_text(table, terminal_width()));
+  std::string text = fmt::format("{} samples:", profile.samples);
+  for (int m = 0; m < kModalities; ++m) {
+    if (profile.by_modality[m] > 0)
+      text += fmt::format(" {} {}", profile.by_modality[m], to_string(static_cast<Modality>(m)));
   }
+  const Table table = profile_table(profile);
+  print_result(format, text + "\n\n" + terminal_text(table), json, table);
   return 0;
 }
-
-constexpr const char* kDataDescription =
-    R"(Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens
-and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text tokens,
-before truncation unless --max-tokens is given.)";
 
 }  // namespace
 
@@ -95,7 +79,10 @@ Command data_command() {
   Command command{
       .name = "data",
       .summary = "what a model makes of a data set",
-      .description = kDataDescription,
+      .description =
+          R"(Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens
+and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text tokens,
+before truncation unless --max-tokens is given.)",
       .example = "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
       .run = run_data,
   };

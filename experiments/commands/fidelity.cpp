@@ -16,7 +16,6 @@
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
-#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -43,8 +42,7 @@ Request read_request(const Values& values) {
   const auto file = values["plans"].as<std::string>();
   request.grid = parse_plan_grid(read_text_file(file), file);
   const PlanGrid& grid = request.grid;
-  request.gbs =
-      values.count("gbs") > 0 ? static_cast<int>(read_integer(values, "gbs", 1, kMostGbs)) : grid.gbs;
+  request.gbs = read_integer_or(values, "gbs", grid.gbs, 1, kMostGbs);
   request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
   request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;
@@ -62,8 +60,7 @@ Request read_request(const Values& values) {
 
 BatchStream make_request_batches(const Request& request, const Values& values) {
   const std::uint64_t seed = request.options.seed;
-  auto samples = load_samples(values["data"].as<std::string>(),
-                              read_preprocess_options(values, request.target->model, seed));
+  auto samples = read_samples(values, request.target->model, seed);
   return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
@@ -135,18 +132,6 @@ void write_outputs(const std::string& directory, const Values& values,
   say("dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv\n", directory);
 }
 
-void print(const std::vector<PlanFidelity>& plans, Format format) {
-  if (format == Format::json) {
-    fmt::print("{}", fidelity_json(plans));
-  } else if (format == Format::csv) {
-    print_table(fidelity_table(plans), format);
-  } else {
-    print_table(fidelity_table_with_summary(plans), format);
-    fmt::print("\n");
-    print_table(all_operations_table(plans), format);
-  }
-}
-
 int run_fidelity(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_text(values, "out");
@@ -167,7 +152,10 @@ int run_fidelity(const Values& values) {
   std::vector<PlanFidelity> done;
   const auto report = [&] {
     if (out) write_outputs(*out, values, done);
-    print(done, format);
+    print_result(
+        format,
+        terminal_text(fidelity_table_with_summary(done)) + "\n" + terminal_text(all_operations_table(done)),
+        fidelity_json(done), fidelity_table(done));
   };
   const auto report_part = [&](const std::string& why) {
     say("dflop: {}; {} of {} plans are done\n", why, done.size(), request.plans.size());
@@ -189,20 +177,18 @@ int run_fidelity(const Values& values) {
   return 0;
 }
 
-constexpr const char* kFidelityDescription =
-    R"(Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a profile of the
-same device through the simulator (error %), and from the step's own recorded durations through the simulator
-(engine error %), so that what the cost model and what the engine get wrong stand apart. Times are medians over the
-steps. Below the plans stand the operations, by the module of their stage, with means. Measured seconds are not
-the same in two runs.)";
-
 }  // namespace
 
 Command fidelity_command() {
   Command command{
       .name = "fidelity",
       .summary = "live runs of several plans beside their predictions",
-      .description = kFidelityDescription,
+      .description =
+          R"(Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a profile of the
+same device through the simulator (error %), and from the step's own recorded durations through the simulator
+(engine error %), so that what the cost model and what the engine get wrong stand apart. Times are medians over the
+steps. Below the plans stand the operations, by the module of their stage, with means. Measured seconds are not
+the same in two runs.)",
       .example =
           "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
       .run = run_fidelity,

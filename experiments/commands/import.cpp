@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"
@@ -20,18 +21,10 @@ namespace {
 
 constexpr std::size_t kMostExamples = 3;
 
-double seconds(Nanoseconds time) {
-  return Seconds(time).count();
-}
-
 /// Returns `part` over `whole`, and nothing where that is 0.
 Cell fraction(Nanoseconds part, Nanoseconds whole) {
   if (whole.count() == 0) return {};
-  return seconds(part) / seconds(whole);
-}
-
-std::int64_t rank_of(const KinetoTrace& trace) {
-  return *trace.rank;
+  return Seconds(part) / Seconds(whole);
 }
 
 Table step_table(const std::vector<KinetoTrace>& traces) {
@@ -54,16 +47,11 @@ Table step_table(const std::vector<KinetoTrace>& traces) {
   for (const KinetoTrace& trace : traces) {
     for (const KinetoStepUsage& usage : step_usage(trace)) {
       const std::int32_t step = usage.window.step;
-      std::vector<Cell> row = {rank_of(trace),
-                               step < 0 ? Cell{} : Cell{trace.steps[step].number},
-                               usage.host ? Cell{seconds(*usage.host)} : Cell{},
-                               seconds(usage.window.end - usage.window.begin),
-                               seconds(usage.busy),
-                               seconds(usage.compute),
-                               seconds(usage.communication),
-                               seconds(usage.exposed),
-                               seconds(usage.copy),
-                               seconds(usage.idle)};
+      std::vector<Cell> row = {trace.rank,          step < 0 ? Cell{} : Cell{trace.steps[step].number},
+                               usage.host,          usage.window.end - usage.window.begin,
+                               usage.busy,          usage.compute,
+                               usage.communication, usage.exposed,
+                               usage.copy,          usage.idle};
       for (const Nanoseconds phase : usage.phases) row.push_back(fraction(phase, usage.compute));
       row.push_back(usage.activities);
       table.rows.push_back(std::move(row));
@@ -84,8 +72,8 @@ Table stream_table(const std::vector<KinetoTrace>& traces) {
                    {"copy_s", "memcpy ms", 3, 1e3}};
   for (const KinetoTrace& trace : traces) {
     for (const KinetoStreamUsage& usage : stream_usage(trace)) {
-      table.rows.push_back({rank_of(trace), usage.device, usage.stream, usage.kernels, seconds(usage.compute),
-                            seconds(usage.communication), usage.copies, seconds(usage.copy)});
+      table.rows.push_back({trace.rank, usage.device, usage.stream, usage.kernels, usage.compute,
+                            usage.communication, usage.copies, usage.copy});
     }
   }
   return table;
@@ -94,7 +82,7 @@ Table stream_table(const std::vector<KinetoTrace>& traces) {
 /// Returns bytes per second, and nothing where either is not known.
 Cell bandwidth(const std::optional<Bytes>& bytes, Nanoseconds time) {
   if (!bytes || bytes->count == 0 || time.count() == 0) return {};
-  return static_cast<double>(bytes->count) / seconds(time);
+  return static_cast<double>(bytes->count) / Seconds(time).count();
 }
 
 Table group_table(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
@@ -115,10 +103,9 @@ Table group_table(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
     for (const KinetoGroupUsage& usage : group_usage(traces[t], ranks.shares[t])) {
       const bool matched = usage.matched > 0;
       table.rows.push_back(
-          {usage.name, rank_of(traces[t]), usage.group.empty() ? Cell{} : Cell{usage.group},
-           usage.group_size == 0 ? Cell{} : Cell{usage.group_size}, usage.count,
-           usage.bytes ? Cell{usage.bytes->count} : Cell{}, seconds(usage.time), usage.matched,
-           matched ? Cell{seconds(usage.transfer)} : Cell{}, matched ? Cell{seconds(usage.wait)} : Cell{},
+          {usage.name, traces[t].rank, usage.group.empty() ? Cell{} : Cell{usage.group},
+           usage.group_size == 0 ? Cell{} : Cell{usage.group_size}, usage.count, usage.bytes, usage.time,
+           usage.matched, matched ? Cell{usage.transfer} : Cell{}, matched ? Cell{usage.wait} : Cell{},
            bandwidth(usage.matched_bytes, usage.transfer), bandwidth(usage.bytes, usage.time)});
     }
   }
@@ -135,9 +122,8 @@ Table clock_table(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
   for (std::size_t t = 0; t < traces.size(); ++t) {
     const KinetoClock& clock = ranks.clocks[t];
     const bool known = t == 0 || clock.matches > 0;
-    table.rows.push_back({traces[t].file, rank_of(traces[t]), known ? Cell{seconds(clock.offset)} : Cell{},
-                          known ? Cell{seconds(clock.spread)} : Cell{},
-                          static_cast<std::int64_t>(clock.matches)});
+    table.rows.push_back({traces[t].file, traces[t].rank, known ? Cell{clock.offset} : Cell{},
+                          known ? Cell{clock.spread} : Cell{}, clock.matches});
   }
   return table;
 }
@@ -151,8 +137,7 @@ Table finding_table(const std::vector<KinetoFinding>& findings) {
     const auto count = std::count_if(findings.begin(), findings.end(),
                                      [&](const KinetoFinding& f) { return f.kind == kind; });
     if (count == 0) continue;
-    table.rows.push_back(
-        {std::string(to_string(kind)), static_cast<std::int64_t>(count), std::string(explanation(kind))});
+    table.rows.push_back({to_string(kind), count, explanation(kind)});
   }
   return table;
 }
@@ -168,59 +153,50 @@ std::vector<const KinetoFinding*> examples(const std::vector<KinetoFinding>& fin
   return first;
 }
 
-std::string examples_json(const std::vector<KinetoFinding>& findings) {
+Table example_table(const std::vector<const KinetoFinding*>& examples) {
   Table table{{{"finding", ""}, {"event", ""}, {"place", ""}, {"text", ""}}, {}};
-  for (const KinetoFinding* f : examples(findings)) {
-    table.rows.push_back(
-        {std::string(to_string(f->kind)), static_cast<std::int64_t>(f->event), f->place, f->text});
-  }
-  return to_json(table, -1);
+  for (const KinetoFinding* f : examples)
+    table.rows.push_back({to_string(f->kind), f->event, f->place, f->text});
+  return table;
 }
 
-void print_tables(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                  const std::vector<KinetoFinding>& findings) {
-  const int width = terminal_width();
-  fmt::print("{}\nby step:\n\n{}\nby stream:\n\n{}", to_text(clock_table(traces, ranks), width),
-             to_text(step_table(traces), width), to_text(stream_table(traces), width));
+void print_trace(Format format, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                 const std::vector<KinetoFinding>& findings) {
+  const Table clocks = clock_table(traces, ranks);
+  const Table steps = step_table(traces);
+  const Table streams = stream_table(traces);
   const Table groups = group_table(traces, ranks);
-  if (!groups.rows.empty()) fmt::print("\ncommunication:\n\n{}", to_text(groups, width));
-  if (findings.empty()) {
-    fmt::print("\nno findings\n");
-    return;
-  }
-  fmt::print("\nfindings:\n\n{}\n", to_text(finding_table(findings), width));
-  for (const KinetoFinding* f : examples(findings)) {
-    fmt::print("{}: {}: {}\n", to_string(f->kind), f->place, f->text);
-  }
-}
+  const Table kinds = finding_table(findings);
+  const std::vector<const KinetoFinding*> first = examples(findings);
 
-void print_json(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                const std::vector<KinetoFinding>& findings) {
-  nlohmann::ordered_json out;
-  out["traces"] = nlohmann::ordered_json::parse(to_json(clock_table(traces, ranks), -1));
-  out["steps"] = nlohmann::ordered_json::parse(to_json(step_table(traces), -1));
-  out["streams"] = nlohmann::ordered_json::parse(to_json(stream_table(traces), -1));
-  out["communication"] = nlohmann::ordered_json::parse(to_json(group_table(traces, ranks), -1));
-  out["findings"] = nlohmann::ordered_json::parse(to_json(finding_table(findings), -1));
-  out["examples"] = nlohmann::ordered_json::parse(examples_json(findings));
-  fmt::print("{}\n", out.dump(2));
+  std::string text = terminal_text(clocks) + section("by step", steps) + section("by stream", streams);
+  if (!groups.rows.empty()) text += section("communication", groups);
+  text += findings.empty() ? "\nno findings\n" : section("findings", kinds) + "\n";
+  for (const KinetoFinding* f : first)
+    text += fmt::format("{}: {}: {}\n", to_string(f->kind), f->place, f->text);
+
+  nlohmann::ordered_json json;
+  json["traces"] = json_of(clocks);
+  json["steps"] = json_of(steps);
+  json["streams"] = json_of(streams);
+  json["communication"] = json_of(groups);
+  json["findings"] = json_of(kinds);
+  json["examples"] = json_of(example_table(first));
+  print_result(format, text, json.dump(2) + "\n", steps);
 }
 
 /// Gives files without a rank the lowest free ones, and refuses a rank that is there twice.
 void settle_ranks(std::vector<KinetoTrace>& traces) {
-  std::vector<std::int32_t> taken;
+  std::set<std::int32_t> taken;
   for (const KinetoTrace& trace : traces) {
-    if (!trace.rank) continue;
-    if (std::find(taken.begin(), taken.end(), *trace.rank) != taken.end()) {
-      throw Error(ErrorKind::input,
-                  fmt::format("expected one file per rank, found rank {} again", *trace.rank), trace.file);
-    }
-    taken.push_back(*trace.rank);
+    if (!trace.rank || taken.insert(*trace.rank).second) continue;
+    throw Error(ErrorKind::input, fmt::format("expected one file per rank, found rank {} again", *trace.rank),
+                trace.file);
   }
   std::int32_t next = 0;
   for (KinetoTrace& trace : traces) {
     if (trace.rank) continue;
-    while (std::find(taken.begin(), taken.end(), next) != taken.end()) ++next;
+    while (taken.count(next) > 0) ++next;
     trace.rank = next++;
   }
 }
@@ -231,7 +207,7 @@ std::optional<std::string> read_timeline_output(const Values& values,
   for (const std::string& input : inputs) {
     std::error_code ignored;  // what is not there yet is not the same file
     if (!out || (*out != input && !std::filesystem::equivalent(*out, input, ignored))) continue;
-    throw Error(ErrorKind::usage, fmt::format("option '--out': '{}' is also a file of '--kineto'", *out));
+    refuse_option("out", fmt::format("'{}' is also a file of '--kineto'", *out));
   }
   return out;
 }
@@ -246,30 +222,9 @@ int run_import(const Values& values) {
   const KinetoRanks ranks = compare_ranks(traces);
   const std::vector<KinetoFinding> findings = check_kineto(traces, ranks);
   if (out) write_file_atomically(*out, to_json(TimelineFile{to_timelines(traces, ranks)}));
-  switch (format) {
-    case Format::table:
-      print_tables(traces, ranks, findings);
-      break;
-    case Format::json:
-      print_json(traces, ranks, findings);
-      break;
-    case Format::csv:
-      fmt::print("{}", to_csv(step_table(traces)));
-  }
+  print_trace(format, traces, ranks, findings);
   return 0;
 }
-
-constexpr const char* kImportDescription =
-    R"(Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints each rank's clock beside
-the first file's; per rank and step the time on the device, from the first kernel of the step to that
-of the next: busy + idle = device; exposed is communication while no kernel computes; forward,
-backward, optimizer and other are shares of compute; per stream and, for communication, per process
-group the sums over the trace. With several ranks, the transfer of a collective is its shortest kernel
-on any of them and wait the rest; GB/s is bytes / transfer, and with wait, bytes / time. JSON holds
-all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found.
-
-Findings, with the first examples of each kind:
-)";
 
 }  // namespace
 
@@ -282,7 +237,17 @@ Command import_command() {
   Command command{
       .name = "import",
       .summary = "read PyTorch-profiler traces, check them and show where the time went",
-      .description = std::string(kImportDescription) + kinds,
+      .description =
+          R"(Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints each rank's clock beside
+the first file's; per rank and step the time on the device, from the first kernel of the step to that
+of the next: busy + idle = device; exposed is communication while no kernel computes; forward,
+backward, optimizer and other are shares of compute; per stream and, for communication, per process
+group the sums over the trace. With several ranks, the transfer of a collective is its shortest kernel
+on any of them and wait the rest; GB/s is bytes / transfer, and with wait, bytes / time. JSON holds
+all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found.
+
+Findings, with the first examples of each kind:
+)" + kinds,
       .example = "dflop import --kineto traces/kineto/rank0.json traces/kineto/rank1.json",
       .run = run_import,
   };

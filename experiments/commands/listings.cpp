@@ -47,9 +47,9 @@ int run_clusters(const Values& values) {
                    {"inter_node_bytes_per_s", "network GB/s per GPU", 1, 1e-9}};
   for (const std::string& name : preset_names("clusters")) {
     const ClusterSpec cluster = find_cluster(name);
-    table.rows.push_back({name, cluster.gpu.name, static_cast<std::int64_t>(cluster.gpus_per_node),
-                          cluster.gpu.peak_flop_per_s, cluster.gpu.memory.count,
-                          cluster.gpu.memory_bandwidth_bytes_per_s, cluster.intra_node.bandwidth_bytes_per_s,
+    const GpuSpec& gpu = cluster.gpu;
+    table.rows.push_back({name, gpu.name, cluster.gpus_per_node, gpu.peak_flop_per_s, gpu.memory,
+                          gpu.memory_bandwidth_bytes_per_s, cluster.intra_node.bandwidth_bytes_per_s,
                           cluster.inter_node.bandwidth_bytes_per_s});
   }
   print_table(table, read_format(values));
@@ -65,10 +65,8 @@ int run_devices(const Values& values) {
                    {"memory_bytes", "memory GiB", 1, 0x1p-30},
                    {"free_memory_bytes", "free GiB", 1, 0x1p-30}};
   for (const GpuInfo& device : cuda_devices()) {
-    table.rows.push_back({static_cast<std::int64_t>(device.index), device.name,
-                          static_cast<std::int64_t>(device.multiprocessors),
-                          static_cast<std::int64_t>(device.compute_capability), device.memory.count,
-                          device.free_memory.count});
+    table.rows.push_back({device.index, device.name, device.multiprocessors, device.compute_capability,
+                          device.memory, device.free_memory});
   }
   print_table(table, read_format(values));
   return 0;
@@ -84,10 +82,6 @@ Command listing(Command command) {
   add_format_option(command.options);
   return command;
 }
-
-constexpr const char* kClustersDescription =
-    R"('a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file
-of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.)";
 
 }  // namespace
 
@@ -106,7 +100,9 @@ Command clusters_command() {
   return listing({
       .name = "clusters",
       .summary = "list the clusters that are known by name",
-      .description = kClustersDescription,
+      .description =
+          R"('a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file
+of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.)",
       .example = "dflop clusters --format json",
       .run = run_clusters,
   });

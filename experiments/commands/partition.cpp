@@ -1,5 +1,6 @@
 // dflop partition puts items with given costs into bins.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,18 +48,15 @@ std::vector<OrderKind> partition_orders() {
 
 Objective read_objective_of_bins(const Values& values) {
   const Objective objective = read_objective(values).value_or(Objective::bins);
-  for (const char* option : {"encoder-stages", "llm-stages", "schedule", "backward-ratio"}) {
-    if (objective != Objective::makespan && !values[option].defaulted())
-      throw Error(ErrorKind::usage,
-                  fmt::format("option '--{}': read only with --objective makespan", option));
-  }
+  if (objective != Objective::makespan)
+    refuse_given(values, {"encoder-stages", "llm-stages", "schedule", "backward-ratio"},
+                 "read only with --objective makespan");
   return objective;
 }
 
 Partition::Partition(const Values& values)
     : file(values["costs"].as<std::string>()), objective(read_objective_of_bins(values)) {
-  const int encoder_dp =
-      values.count("encoder-dp") > 0 ? static_cast<int>(read_integer(values, "encoder-dp", 1, kMostBins)) : 0;
+  const int encoder_dp = read_integer_or(values, "encoder-dp", 0, 1, kMostBins);
   items = parse_items(read_text_file(file), file);
   read_bins(values, encoder_dp);
   if (objective == Objective::makespan) read_pipeline(values, encoder_dp);
@@ -69,8 +67,7 @@ void Partition::read_bins(const Values& values, int encoder_dp) {
   bins.bins = static_cast<int>(read_integer(values, "bins", 1, kMostBins));
   bins.dp = static_cast<int>(read_integer(values, "dp", 1, bins.bins));
   if (bins.bins % bins.dp != 0) {
-    throw Error(ErrorKind::usage, fmt::format("option '--bins': expected a multiple of --dp {}, found '{}'",
-                                              bins.dp, bins.bins));
+    refuse_value("bins", fmt::format("a multiple of --dp {}", bins.dp), std::to_string(bins.bins));
   }
   // This is a bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
   const double share = encoder_dp > 0 ? static_cast<double>(bins.dp) / encoder_dp : 1.0;
@@ -105,16 +102,16 @@ void Partition::read_pipeline(const Values& values, int encoder_dp) {
   const bool encodes =
       std::any_of(items.encoder_s.begin(), items.encoder_s.end(), [](double time) { return time > 0; });
   if (encoder_stages == 0 && (encodes || encoder_dp > 0)) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--encoder-stages': expected at least 1 where {}, found '0'",
-                            encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"));
+    refuse_value("encoder-stages",
+                 fmt::format("at least 1 where {}",
+                             encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"),
+                 "0");
   }
   const int llm_stages = static_cast<int>(read_integer(values, "llm-stages", 1, kMostStages));
   const PipelineShape shape{*kind, encoder_stages + llm_stages, 1, problem.bins.microbatches()};
   if (shape.microbatches > kMostRawCells / shape.ranks) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--bins': expected at most {} stages x microbatches, found {}",
-                            kMostRawCells, std::int64_t{shape.microbatches} * shape.ranks));
+    refuse_option("bins", fmt::format("expected at most {} stages x microbatches, found {}", kMostRawCells,
+                                      std::int64_t{shape.microbatches} * shape.ranks));
   }
   pipeline = simple_load_pipeline(shape, encoder_stages, problem.bins.dp, encoder_dp,
                                   read_number(values, "backward-ratio", 0, 100));
@@ -128,10 +125,9 @@ void Partition::read_pipeline(const Values& values, int encoder_dp) {
 SolveLimits read_limits(const Values& values) {
   SolveLimits limits;
   limits.seed = read_seed(values);
-  if (values.count("steps") > 0) limits.steps = read_integer(values, "steps", 1, INT64_MAX);
+  limits.steps = read_integer_or(values, "steps", limits.steps, 1, INT64_MAX);
   if (values.count("time-limit") > 0) {
-    if (limits.steps > 0)
-      throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--steps'");
+    if (limits.steps > 0) refuse_option("time-limit", "takes the place of '--steps'");
     limits.time = Seconds(read_number(values, "time-limit", 1e-6, 86400));
   }
   return limits;
@@ -139,25 +135,21 @@ SolveLimits read_limits(const Values& values) {
 
 void print_solution(const Partition& partition, std::string_view method, const AssignmentSolution& solution,
                     Seconds taken, Format format) {
-  std::string bins;
-  for (const std::int32_t bin : solution.bin) bins += (bins.empty() ? "" : " ") + std::to_string(bin);
-  const Table table{
-      {{"method", "method"},
-       {"objective", "objective"},
-       {"objective_s", "objective s", 6},
-       {"bound_s", "bound s", 6},
-       {"bound_kind", "kind of bound"},
-       {"gap", "gap %", 3, 100},
-       {"status", "status"},
-       {"seconds", "seconds", 4},
-       {"assignment", "assignment"}},
-      {{std::string(method), std::string(to_string(partition.objective)), solution.value.count(),
-        solution.bound.count(), std::string(to_string(solution.bound_kind)), solution.gap(),
-        std::string(to_string(solution.status)), taken.count(), bins}}};
-  if (format != Format::json) return print_table(table, format);
+  const Table table{{{"method", "method"},
+                     {"objective", "objective"},
+                     {"objective_s", "objective s", 6},
+                     {"bound_s", "bound s", 6},
+                     {"bound_kind", "kind of bound"},
+                     {"gap", "gap %", 3, 100},
+                     {"status", "status"},
+                     {"seconds", "seconds", 4},
+                     {"assignment", "assignment"}},
+                    {{method, to_string(partition.objective), solution.value, solution.bound,
+                      to_string(solution.bound_kind), solution.gap(), to_string(solution.status), taken,
+                      fmt::format("{}", fmt::join(solution.bin, " "))}}};
   nlohmann::ordered_json json = json_of(table)[0];
   json["assignment"] = solution.bin;
-  fmt::print("{}\n", json.dump());
+  print_result(format, terminal_text(table), json.dump() + "\n", table);
 }
 
 int run_partition(const Values& values) {
@@ -177,16 +169,6 @@ int run_partition(const Values& values) {
   return 0;
 }
 
-constexpr const char* kPartitionDescription =
-    R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints for each item, in file
-order, its bin: bin b is microbatch b div D on LLM dp rank b mod D. Objectives: the largest load of any bin,
-encoder or LLM, where the encoder's is shared by the bins of a microbatch (bins) or each bin carries its own
-(published); or the makespan of a pipeline in which a stage takes encoder_s or llm_s forward. With --encoder-dp E
-a microbatch's encoder work is split over E ranks; without it each dp rank encodes its own items. The bound is
-proven; that of a makespan comes from a linear program, solved before 'seconds' begins, for up to 4,096 steps
-of all stages, and is simple beyond. 'seconds' is measured; all else is the same on every run unless there is a time limit. Exit code 3 if
-no assignment obeys the cap.)";
-
 }  // namespace
 
 Command partition_command() {
@@ -196,7 +178,15 @@ Command partition_command() {
   Command command{
       .name = "partition",
       .summary = "put items of given costs into bins",
-      .description = kPartitionDescription,
+      .description =
+          R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints for each item, in file
+order, its bin: bin b is microbatch b div D on LLM dp rank b mod D. Objectives: the largest load of any bin,
+encoder or LLM, where the encoder's is shared by the bins of a microbatch (bins) or each bin carries its own
+(published); or the makespan of a pipeline in which a stage takes encoder_s or llm_s forward. With --encoder-dp E
+a microbatch's encoder work is split over E ranks; without it each dp rank encodes its own items. The bound is
+proven; that of a makespan comes from a linear program, solved before 'seconds' begins, for up to 4,096 steps
+of all stages, and is simple beyond. 'seconds' is measured; all else is the same on every run unless there is a time limit. Exit code 3 if
+no assignment obeys the cap.)",
       .example =
           "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 "
           "--format json",

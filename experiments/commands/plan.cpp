@@ -5,15 +5,10 @@
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "core/error.hpp"
 #include "core/iteration/planner.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/cli/table.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
 #include "solver/planners/planners.hpp"
@@ -24,25 +19,18 @@
 namespace dflop {
 namespace {
 
-using Shares = std::array<std::pair<std::string_view, Seconds>, 4>;
-
-Shares named(const RankShares& shares) {
-  return {{{"computes", shares.busy},
-           {"is out of balance", shares.imbalance},
-           {"idles in bubbles", shares.bubble},
-           {"waits for communication", shares.communication}}};
-}
-
 /// Says what a plan spends most more on than the best.
 std::string loss(const RankedPlan& plan, const RankedPlan& best) {
-  const Shares mine = named(plan.shares);
-  const Shares its = named(best.shares);
-  std::size_t most = 0;
-  const auto more = [&](std::size_t i) { return mine[i].second - its[i].second; };
-  for (std::size_t i = 1; i < mine.size(); ++i) {
-    if (more(i) > more(most)) most = i;
-  }
-  return fmt::format("{} {:.3f} s more", mine[most].first, more(most).count());
+  const RankShares& mine = plan.shares;
+  const RankShares& its = best.shares;
+  const std::array<std::pair<std::string_view, Seconds>, 4> more = {
+      {{"computes", mine.busy - its.busy},
+       {"is out of balance", mine.imbalance - its.imbalance},
+       {"idles in bubbles", mine.bubble - its.bubble},
+       {"waits for communication", mine.communication - its.communication}}};
+  const auto& [what, time] = *std::max_element(
+      more.begin(), more.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fmt::format("{} {:.3f} s more", what, time.count());
 }
 
 /// Writes layers as "7 7 7 6", and "9x3" for 9 9 9.
@@ -79,20 +67,17 @@ Table plan_ranking(const PlanResult& result) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const RankedPlan& p = result.best[i];
     const RankedPlan& best = result.best.front();
-    Cell bound;
-    if (result.bound) bound = p.bound.count();
-    table.rows.push_back({static_cast<std::int64_t>(i + 1), describe(p.plan),
-                          std::string(to_string(p.plan.recomputation)),
+    table.rows.push_back({i + 1, describe(p.plan), to_string(p.plan.recomputation),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
-                          p.scheduler, p.objective.count(), bound, p.peak_memory.count, p.shares.busy.count(),
-                          p.shares.imbalance.count(), p.shares.bubble.count(), p.shares.communication.count(),
-                          p.objective / best.objective - 1, i == 0 ? std::string("best") : loss(p, best)});
+                          p.scheduler, p.objective, result.bound ? Cell(p.bound) : Cell(), p.peak_memory,
+                          p.shares.busy, p.shares.imbalance, p.shares.bubble, p.shares.communication,
+                          p.objective / best.objective - 1, i == 0 ? "best" : loss(p, best)});
   }
   return table;
 }
 
 /// Returns the ranking, the bound and its gap as JSON, schema "dflop.plan_ranking".
-std::string ranking_json(const PlanResult& result) {
+std::string ranking_json(const PlanResult& result, const Table& ranking) {
   nlohmann::ordered_json json;
   json["schema"] = "dflop.plan_ranking";
   json["version"] = 1;
@@ -105,7 +90,7 @@ std::string ranking_json(const PlanResult& result) {
     json["bound_s"] = result.bound->count();
     json["gap"] = result.gap();
   }
-  json["plans"] = json_of(plan_ranking(result));
+  json["plans"] = json_of(ranking);
   return json.dump(2) + "\n";
 }
 
@@ -121,19 +106,14 @@ std::string describe_proof(const PlanResult& result) {
 }
 
 Table plan_table(const std::string& planner, const PlanResult& result) {
-  Table table{{{"planner", "planner"},
-               {"plan", "plan"},
-               {"objective_s", "objective s", 4},
-               {"bound_s", "bound s", 4},
-               {"gap", "gap %", 2, 100},
-               {"gpus", "GPUs"}},
-              {{planner, describe(*result.plan), result.objective.count(), Cell(), Cell(),
-                static_cast<std::int64_t>(result.plan->ranks())}}};
-  if (result.bound) {
-    table.rows[0][3] = result.bound->count();
-    table.rows[0][4] = result.gap();
-  }
-  return table;
+  return {{{"planner", "planner"},
+           {"plan", "plan"},
+           {"objective_s", "objective s", 4},
+           {"bound_s", "bound s", 4},
+           {"gap", "gap %", 2, 100},
+           {"gpus", "GPUs"}},
+          {{planner, describe(*result.plan), result.objective, result.bound,
+            result.bound ? Cell(result.gap()) : Cell(), result.plan->ranks()}}};
 }
 
 /// Reads the options of the planner search, which the others refuse.
@@ -142,17 +122,12 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   search.scheduler = values["scheduler"].as<std::string>();
   require_one_of("scheduler", scheduler_names(), search.scheduler);
   if (values.count("time-limit") > 0) {
-    if (search.budget > 0)
-      throw Error(ErrorKind::usage, "option '--time-limit': takes the place of '--budget'");
+    if (search.budget > 0) refuse_option("time-limit", "takes the place of '--budget'");
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
-  if (find_planner(planner).searches) return search;
-  for (const char* name : {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain"}) {
-    const auto& value = values[name];
-    if (value.empty() || value.defaulted()) continue;
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--{}': is of the planner search, found '--planner {}'", name, planner));
-  }
+  if (!find_planner(planner).searches)
+    refuse_given(values, {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain"},
+                 fmt::format("is of the planner search, found '--planner {}'", planner));
   return search;
 }
 
@@ -167,8 +142,7 @@ int run_plan(const Values& values) {
   const bool searches = find_planner(planner).searches;  // refuses an unknown name before the long part
   const SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
-  const std::vector<Sample> samples =
-      load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  const std::vector<Sample> samples = read_samples(values, target.model, seed);
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
 
   const auto start = std::chrono::steady_clock::now();
@@ -181,27 +155,12 @@ int run_plan(const Values& values) {
   }
   if (out) write_file_atomically(*out, to_json(*result.plan));
   if (searches) say("dflop: {}\n", describe_proof(result));
-  if (values["explain"].as<bool>()) {
-    if (format == Format::json) {
-      fmt::print("{}", ranking_json(result));
-    } else {
-      print_table(plan_ranking(result), format);
-    }
-  } else if (format == Format::json) {
-    fmt::print("{}", to_json(*result.plan));
-  } else {
-    print_table(plan_table(planner, result), format);
-  }
+  const bool explains = values["explain"].as<bool>();
+  const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
+  const std::string json = explains ? ranking_json(result, table) : to_json(*result.plan);
+  print_result(format, terminal_text(table), json, table);
   return 0;
 }
-
-constexpr const char* kPlanDescription =
-    R"(Prints the plan and its planner's objective: for dflop the published estimate of the mean iteration
-time, for the baselines (the best of all their uniform configurations) the simulated mean over the
-global batches with random microbatches. search chooses layout, parallelism, layers of each stage,
-microbatches, schedule and recomputation (those of the options where given) by simulating the global
-batches with LPT, the best few in the end with --scheduler; bound is proven for every plan of its space and all
-microbatches. Exit code 3 if nothing fits, saying why.)";
 
 }  // namespace
 
@@ -209,7 +168,13 @@ Command plan_command() {
   Command command{
       .name = "plan",
       .summary = "choose a plan for a model, a cluster and data",
-      .description = kPlanDescription,
+      .description =
+          R"(Prints the plan and its planner's objective: for dflop the published estimate of the mean iteration
+time, for the baselines (the best of all their uniform configurations) the simulated mean over the
+global batches with random microbatches. search chooses layout, parallelism, layers of each stage,
+microbatches, schedule and recomputation (those of the options where given) by simulating the global
+batches with LPT, the best few in the end with --scheduler; bound is proven for every plan of its space and all
+microbatches. Exit code 3 if nothing fits, saying why.)",
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
           "--gbs 512 --out plan.json",

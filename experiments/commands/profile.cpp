@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
-#include <optional>
 #include <set>
 
 #include "backend/model/parameter_list.hpp"
@@ -18,7 +16,6 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/specs.hpp"
-#include "traces/text/text_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -68,8 +65,7 @@ Table unit_table(const ProfileTables& profile) {
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       const auto unit = static_cast<ProfileUnit>(u);
       for (const ProfilePoint& p : tp.units[u]) {
-        table.rows.push_back({static_cast<std::int64_t>(tp.mode.tp), tp.mode.sequence_parallel ? "yes" : "no",
-                              std::string(to_string(unit)), p.tokens,
+        table.rows.push_back({tp.mode.tp, tp.mode.sequence_parallel, to_string(unit), p.tokens,
                               is_attention(unit) ? Cell(p.length) : Cell(), p.forward_s, p.backward_input_s,
                               p.backward_weight_s});
       }
@@ -89,7 +85,7 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
                                           const ProfilerOptions& options) {
   if (!values["resume"].as<bool>()) return std::nullopt;
   const std::optional<std::string> path = read_text(values, "out");
-  if (!path) throw Error(ErrorKind::usage, "option '--resume': expected '--out FILE' with it");
+  if (!path) refuse_option("resume", "expected '--out FILE' with it");
   if (!std::filesystem::exists(*path)) return std::nullopt;
   ProfileTables earlier = parse_profile_tables(read_text_file(*path), *path);
   require_measured(earlier, *path, model, world, options.dtype, false);
@@ -160,19 +156,17 @@ int run_profile(const Values& values) {
   return 0;
 }
 
-constexpr const char* kProfileDescription =
-    R"(Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention also on sequences
-of such lengths, and prints the means without outliers. The file has these tables, optimizer, memory, messages and all-reduces;
-'dflop train --profile' predicts with it. Parts are measured on one rank (tp 1) unless '--tp' and '--busy' say
-otherwise: ranks that share a processor's cores, caches and memory take longer. Measured seconds are not the same in two runs.)";
-
 }  // namespace
 
 Command profile_command() {
   Command command{
       .name = "profile",
       .summary = "measure what the parts of a model take on a live device",
-      .description = kProfileDescription,
+      .description =
+          R"(Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, of attention also on sequences
+of such lengths, and prints the means without outliers. The file has these tables, optimizer, memory, messages and all-reduces;
+'dflop train --profile' predicts with it. Parts are measured on one rank (tp 1) unless '--tp' and '--busy' say
+otherwise: ranks that share a processor's cores, caches and memory take longer. Measured seconds are not the same in two runs.)",
       .example = "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
       .run = run_profile,
   };

@@ -2,23 +2,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <utility>
-#include <vector>
 
-#include "core/error.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/cli/table.hpp"
+#include "experiments/commands/simulate.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/replay_runs.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/timeline.hpp"
+#include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -32,8 +27,7 @@ struct RunSummary {
   Seconds mean{0};
   Seconds p95{0};  ///< nearest rank
   double idle_fraction = 0;
-  Bytes peak_memory;
-  bool memory = true;  ///< known
+  std::optional<Bytes> peak_memory = Bytes{};  ///< nothing where it is not known of all iterations
 };
 
 RunSummary summarize(const Replays& replays, std::size_t k) {
@@ -45,8 +39,8 @@ RunSummary summarize(const Replays& replays, std::size_t k) {
     times.push_back(timeline.makespan);
     summary.mean += times.back() / count;
     summary.idle_fraction += idle_fraction(timeline) * times.back().count() / count;
-    summary.peak_memory = std::max(summary.peak_memory, peak_memory(timeline));
-    summary.memory = summary.memory && runs[k].memory;
+    if (!runs[k].memory) summary.peak_memory.reset();
+    if (summary.peak_memory) summary.peak_memory = std::max(*summary.peak_memory, peak_memory(timeline));
   }
   if (summary.mean.count() > 0) summary.idle_fraction /= summary.mean.count();
   std::sort(times.begin(), times.end());
@@ -58,10 +52,6 @@ RunSummary summarize(const Replays& replays, std::size_t k) {
 std::optional<double> relative_difference(Seconds before, Seconds after) {
   if (before.count() == 0) return std::nullopt;
   return (after - before) / before;
-}
-
-Cell cell(std::optional<double> value) {
-  return value ? Cell(*value) : Cell();
 }
 
 /// Returns the largest difference of one iteration, as a fraction of what it is compared with.
@@ -91,20 +81,17 @@ Table run_table(const Replays& replays) {
   }
   for (std::size_t k = 0; k < replays.front().size(); ++k) {
     const RunSummary summary = summarize(replays, k);
-    std::vector<Cell> row = {replays.front()[k].name, summary.mean.count(), std::string("-"), Cell{}, Cell{}};
+    std::vector<Cell> row = {replays.front()[k].name, summary.mean, "-", Cell(), Cell()};
     const std::size_t base = k > 1 ? 1 : 0;
     if (k > 0) {
       const Seconds before = summarize(replays, base).mean;
       row[2] = replays.front()[base].name;
-      row[3] = (summary.mean - before).count();
-      row[4] = cell(relative_difference(before, summary.mean));
+      row[3] = summary.mean - before;
+      row[4] = relative_difference(before, summary.mean);
     }
-    row.emplace_back(summary.idle_fraction);
-    row.push_back(summary.memory ? Cell(summary.peak_memory.count) : Cell());
-    if (several) {
-      row.emplace_back(summary.p95.count());
-      row.push_back(k > 0 ? cell(largest_difference(replays, k, base)) : Cell{});
-    }
+    row.insert(row.end(), {summary.idle_fraction, summary.peak_memory});
+    if (several)
+      row.insert(row.end(), {summary.p95, k > 0 ? largest_difference(replays, k, base) : std::nullopt});
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -123,13 +110,10 @@ Table group_table(const std::vector<ReplayRun>& runs) {
   const Timeline& recorded = runs[0].timeline;
   for (std::size_t g = 0; g < recorded.groups.size(); ++g) {
     const GroupUsage& group = recorded.groups[g];
-    std::vector<Cell> row = {recorded.stages[group.stage], static_cast<std::int64_t>(group.dp_rank),
-                             static_cast<std::int64_t>(group.first_rank)};
+    std::vector<Cell> row = {recorded.stages[group.stage], group.dp_rank, group.first_rank};
     for (const Timeline* timeline : {&recorded, &runs[1].timeline}) {
       const GroupUsage& usage = timeline->groups[g];
-      for (const Nanoseconds time : {usage.busy, usage.bubble, usage.wait}) {
-        row.emplace_back(Seconds(time).count());
-      }
+      row.insert(row.end(), {usage.busy, usage.bubble, usage.wait});
     }
     table.rows.push_back(std::move(row));
   }
@@ -155,48 +139,24 @@ void print_replays(Format format, const Replays& replays, const PricedParts* pri
                    const std::optional<Table>& distribution) {
   const Table runs = run_table(replays);
   const Table groups = group_table(replays.front());
-  switch (format) {
-    case Format::table:
-      fmt::print("{}", to_text(runs, terminal_width()));
-      if (distribution) {
-        fmt::print("\nmakespans of all runs of the last row:\n\n{}",
-                   to_text(*distribution, terminal_width()));
-      }
-      if (prices != nullptr) {
-        fmt::print("\nprices of the other plan:\n\n{}", to_text(price_table(*prices), terminal_width()));
-      }
-      fmt::print("\nfirst replayed iteration, by tp group:\n\n{}", to_text(groups, terminal_width()));
-      break;
-    case Format::json: {
-      nlohmann::ordered_json out = nlohmann::ordered_json::object();
-      out["iterations"] = replays.size();
-      out["runs"] = json_of(runs);
-      if (distribution) {
-        out["distribution"] = json_of(*distribution)[0];
-      }
-      if (prices != nullptr) out["prices"] = json_of(price_table(*prices));
-      out["groups"] = json_of(groups);
-      fmt::print("{}\n", out.dump(2));
-      break;
-    }
-    case Format::csv:
-      fmt::print("{}", to_csv(distribution ? *distribution : runs));
-  }
+  const auto prices_table = prices != nullptr ? std::optional(price_table(*prices)) : std::nullopt;
+  const std::string text = terminal_text(runs) +
+                           section("makespans of all runs of the last row", distribution) +
+                           section("prices of the other plan", prices_table) +
+                           section("first replayed iteration, by tp group", groups);
+  nlohmann::ordered_json json;
+  json["iterations"] = replays.size();
+  json["runs"] = json_of(runs);
+  if (distribution) json["distribution"] = json_of(*distribution)[0];
+  if (prices_table) json["prices"] = json_of(*prices_table);
+  json["groups"] = json_of(groups);
+  print_result(format, text, json.dump(2) + "\n", distribution.value_or(runs));
 }
 
 /// An OtherPlan is the plan of a what-if and all that it refers to.
-struct OtherPlan {
-  OtherPlan(const std::string& plan_file, const std::string& schedule_file)
-      : plan(parse_plan(read_text_file(plan_file), plan_file)),
-        schedule(parse_schedule(read_text_file(schedule_file), schedule_file)),
-        target(plan.model, plan.cluster, plan_file) {
-    validate(plan, target.model, target.cluster, plan_file);
-    validate(schedule, plan, schedule_file);
-  }
+struct OtherPlan : PlanFiles {
+  using PlanFiles::PlanFiles;
 
-  Plan plan;
-  ScheduleFile schedule;
-  Target target;
   PricedParts parts;
 };
 
@@ -205,14 +165,8 @@ std::optional<int> read_iteration(const Values& values, std::size_t recorded) {
   const auto text = values["iteration"].as<std::string>();
   if (text == "all") return std::nullopt;
   int iteration = -1;
-  const char* end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, iteration);
-  if (problem != std::errc() || stop != end || iteration < 0 ||
-      static_cast<std::size_t>(iteration) >= recorded) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--iteration': expected a whole number from 0 to {} or 'all', found '{}'",
-                            recorded - 1, text));
-  }
+  if (!parse_number(text, iteration) || iteration < 0 || static_cast<std::size_t>(iteration) >= recorded)
+    refuse_value("iteration", fmt::format("a whole number from 0 to {} or 'all'", recorded - 1), text);
   return iteration;
 }
 
@@ -224,8 +178,8 @@ std::optional<OrderKind> read_order_kind(const Values& values) {
 }
 
 void require_beside(const Values& values, const std::string& option, const std::string& other) {
-  if (values.count(option) == 0 || values.count(other) > 0) return;
-  throw Error(ErrorKind::usage, fmt::format("option '--{}': expected '--{}' beside it", option, other));
+  if (values.count(option) > 0 && values.count(other) == 0)
+    refuse_option(option, fmt::format("expected '--{}' beside it", other));
 }
 
 std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
@@ -242,18 +196,12 @@ constexpr double kMostScale = 1e6;
 std::optional<ReplayChange> read_order_change(const Values& values) {
   const std::optional<std::string> file = read_text(values, "order");
   const std::optional<OrderKind> kind = read_order_kind(values);
-  if (file && kind) {
-    throw Error(ErrorKind::usage, "option '--order': takes the place of '--pipeline-schedule', found both");
-  }
-  if (values.count("weight-share") > 0 && !file && !kind) {
-    throw Error(ErrorKind::usage,
-                "option '--weight-share': expected '--pipeline-schedule' or '--order' beside it");
-  }
+  if (file && kind) refuse_option("order", "takes the place of '--pipeline-schedule', found both");
+  if (!file && !kind)
+    refuse_given(values, {"weight-share"}, "expected '--pipeline-schedule' or '--order' beside it");
   Reordering reordering;
   if (values.count("weight-share") > 0) reordering.weight_share = read_number(values, "weight-share", 0, 1);
-  if (values.count("microbatches") > 0) {
-    reordering.microbatches = static_cast<int>(read_integer(values, "microbatches", 1, kMostGbs));
-  }
+  reordering.microbatches = read_integer_or(values, "microbatches", reordering.microbatches, 1, kMostGbs);
   if (file) return user_order(*file, read_text_file(*file), reordering);
   if (kind || reordering.microbatches > 0) return other_order(kind, reordering);
   return std::nullopt;
@@ -288,10 +236,8 @@ ReplayConditions read_conditions(const Values& values, const OtherPlan* plan) {
   conditions.name = conditions_name(values);
   conditions.cluster = read_cluster(values, plan);
   if (conditions.what_if.network != NetworkModel::contention) return conditions;
-  if (!conditions.cluster) {
-    throw Error(ErrorKind::usage,
-                "option '--network': 'contention' needs the links of '--cluster' or '--plan', found neither");
-  }
+  if (!conditions.cluster)
+    refuse_option("network", "'contention' needs the links of '--cluster' or '--plan', found neither");
   const double latency = read_number(values, "latency-scale", 1 / kMostScale, kMostScale);
   const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMostScale, kMostScale);
   ClusterSpec& cluster = *conditions.cluster;
@@ -354,8 +300,17 @@ int run_replay(const Values& values) {
   return 0;
 }
 
-constexpr const char* kReplayDescription =
-    R"(Rebuilds the program that a timeline recorded, with the durations of its spans, and simulates it. Prints the
+}  // namespace
+
+Command replay_command() {
+  const std::string orders =
+      "what if: the same work in the order of " +
+      listed(names_of(orders_where([](const OrderTraits& order) { return !order.spreads_encoder; })));
+  Command command{
+      .name = "replay",
+      .summary = "run a recorded timeline again, as it was or otherwise",
+      .description =
+          R"(Rebuilds the program that a timeline recorded, with the durations of its spans, and simulates it. Prints the
 recorded makespan, the replayed one with its error, and a row for each what-if, compared with the replay.
 What-ifs are applied on top of one another in this order: another plan, another order, other links, and
 last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail, --cores.
@@ -368,18 +323,7 @@ recording; how many were which is printed. Exit code 3 if memory is not enough f
 
 --network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth the
 durations that were recorded. Exit code 3, too, if a rank fails; the result then says who stalls. --order is
-a file as 'dflop simulate --order-out' writes it.)";
-
-}  // namespace
-
-Command replay_command() {
-  const std::string orders =
-      "what if: the same work in the order of " +
-      listed(names_of(orders_where([](const OrderTraits& order) { return !order.spreads_encoder; })));
-  Command command{
-      .name = "replay",
-      .summary = "run a recorded timeline again, as it was or otherwise",
-      .description = kReplayDescription,
+a file as 'dflop simulate --order-out' writes it.)",
       .example = "dflop replay --trace timeline.json --pipeline-schedule gpipe",
       .run = run_replay,
   };

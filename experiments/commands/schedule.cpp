@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <string>
-#include <utility>
 
 #include "core/error.hpp"
 #include "costmodel/correction/corrected.hpp"
@@ -28,11 +26,9 @@ Table schedule_table(const ScheduleFile& schedule) {
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
     const bool bounded = iteration.bound_kind != BoundKind::none;
-    const auto if_bounded = [&](double value) { return bounded ? Cell(value) : Cell(); };
-    table.rows.push_back({static_cast<std::int64_t>(k), static_cast<std::int64_t>(iteration.samples.size()),
-                          std::string(to_string(iteration.objective)), iteration.value.count(),
-                          if_bounded(iteration.bound.count()), std::string(to_string(iteration.bound_kind)),
-                          if_bounded(iteration.gap()), std::string(to_string(iteration.status))});
+    table.rows.push_back({k, iteration.samples.size(), to_string(iteration.objective), iteration.value,
+                          bounded ? Cell(iteration.bound) : Cell(), to_string(iteration.bound_kind),
+                          bounded ? Cell(iteration.gap()) : Cell(), to_string(iteration.status)});
   }
   return table;
 }
@@ -89,16 +85,14 @@ int run_schedule(const Values& values) {
   const std::uint64_t seed = read_seed(values);
   const auto plan_path = values["plan"].as<std::string>();
   Plan plan = parse_plan(read_text_file(plan_path), plan_path);
-  if (values.count("gbs") > 0)
-    plan.gbs = static_cast<int>(read_integer(values, "gbs", plan.bins(), kMostGbs));
+  plan.gbs = read_integer_or(values, "gbs", plan.gbs, plan.bins(), kMostGbs);
   const int iterations = read_iterations(values, plan.gbs);
   const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);
   const Correction correction = read_correction(values, plan);
   const CorrectedCostModel corrected(target.cost, correction);
   if (!correction.fits().empty()) choice.cost = &corrected;
-  const std::vector<Sample> samples =
-      load_samples(values["data"].as<std::string>(), read_preprocess_options(values, target.model, seed));
+  const std::vector<Sample> samples = read_samples(values, target.model, seed);
   const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
 
   std::vector<Seconds> seconds;
@@ -111,18 +105,16 @@ int run_schedule(const Values& values) {
   return 0;
 }
 
-constexpr const char* kScheduleDescription =
-    R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the plan.
-C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
-proven. Exit code 3 if no assignment obeys the caps.)";
-
 }  // namespace
 
 Command schedule_command() {
   Command command{
       .name = "schedule",
       .summary = "put the samples of global batches into microbatches",
-      .description = kScheduleDescription,
+      .description =
+          R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the plan.
+C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
+proven. Exit code 3 if no assignment obeys the caps.)",
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run_schedule,
   };
@@ -140,8 +132,6 @@ Command schedule_command() {
   add_scheduler_options(command.options);
   command.options.add({
       {"correction", text("FILE"), "from 'dflop correction': loads and C_max count what was learned there"},
-  });
-  command.options.add({
       {"out", text("FILE"), "write all iterations as JSON"},
   });
   add_format_option(command.options);

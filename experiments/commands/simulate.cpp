@@ -5,16 +5,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "core/error.hpp"
 #include "core/program/lowering.hpp"
+#include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
-#include "experiments/reports/explain.hpp"
 #include "experiments/studies/explain.hpp"
-#include "experiments/studies/options.hpp"
-#include "experiments/studies/stage_gpus.hpp"
-#include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/timeline.hpp"
@@ -31,8 +27,8 @@ Table summary_table(const Evaluation& result) {
            {"mfu", "MFU %", 1, 100},
            {"idle_fraction", "idle %", 1, 100},
            {"peak_memory_bytes", "peak GiB", 1, 0x1p-30}},
-          {{result.mean.count(), result.p95.count(), result.samples_per_s, result.llm_tokens_per_s,
-            result.mfu, result.idle_fraction, result.peak_memory.count}}};
+          {{result.mean, result.p95, result.samples_per_s, result.llm_tokens_per_s, result.mfu,
+            result.idle_fraction, result.peak_memory}}};
 }
 
 /// Shows the usage of every group in the first iteration.
@@ -47,76 +43,60 @@ Table group_table(const Timeline& timeline) {
                    {"transfer_s", "transfer s", 4},
                    {"peak_memory_bytes", "peak GiB", 1, 0x1p-30}};
   for (const GroupUsage& group : timeline.groups) {
-    table.rows.push_back({timeline.stages[group.stage], static_cast<std::int64_t>(group.dp_rank),
-                          static_cast<std::int64_t>(group.first_rank), Seconds(group.busy).count(),
-                          Seconds(group.bubble).count(), Seconds(group.wait).count(),
-                          Seconds(group.transfer).count(), group.peak_memory.count});
+    table.rows.push_back({timeline.stages[group.stage], group.dp_rank, group.first_rank, group.busy,
+                          group.bubble, group.wait, group.transfer, group.peak_memory});
   }
   return table;
 }
 
-void print_result(Format format, const Evaluation& result, const std::optional<Table>& distribution,
-                  const Explanation* explanation) {
+void print_evaluation(Format format, const Evaluation& result, const std::optional<Table>& distribution,
+                      const Explanation* explanation) {
   const Table summary = summary_table(result);
   Table groups = group_table(result.timelines.front());
   const Table fullest = fullest_rank_table(result.timelines);
-  switch (format) {
-    case Format::table:
-      fmt::print("{}\nfirst iteration, by tp group:\n\n{}\nthe fullest rank, when it is fullest:\n\n{}",
-                 to_text(summary, terminal_width()), to_text(groups, terminal_width()),
-                 to_text(fullest, terminal_width()));
-      if (distribution) {
-        fmt::print("\niteration times of all runs:\n\n{}", to_text(*distribution, terminal_width()));
-      }
-      if (explanation != nullptr) fmt::print("{}", explanation_text(*explanation));
-      break;
-    case Format::json: {
-      nlohmann::ordered_json out = json_of(summary)[0];
-      out["iterations_s"] = nlohmann::ordered_json::array();
-      for (const Timeline& timeline : result.timelines)
-        out["iterations_s"].push_back(Seconds(timeline.makespan).count());
-      if (distribution) {
-        out["distribution"] = json_of(*distribution)[0];
-      }
-      add_memory_columns(groups, result.timelines.front());
-      out["fullest_rank"] = json_of(fullest)[0];
-      out["groups"] = json_of(groups);
-      if (explanation != nullptr) out["explain"] = explanation_json(*explanation);
-      fmt::print("{}\n", out.dump(2));
-      break;
-    }
-    case Format::csv:
-      fmt::print("{}", to_csv(distribution ? *distribution : summary));
+  std::string text = terminal_text(summary) + section("first iteration, by tp group", groups) +
+                     section("the fullest rank, when it is fullest", fullest) +
+                     section("iteration times of all runs", distribution);
+  nlohmann::ordered_json json = json_of(summary)[0];
+  for (const Timeline& timeline : result.timelines)
+    json["iterations_s"].push_back(Seconds(timeline.makespan).count());
+  if (distribution) json["distribution"] = json_of(*distribution)[0];
+  add_memory_columns(groups, result.timelines.front());
+  json["fullest_rank"] = json_of(fullest)[0];
+  json["groups"] = json_of(groups);
+  if (explanation != nullptr) {
+    text += explanation_text(*explanation);
+    json["explain"] = explanation_json(*explanation);
   }
+  print_result(format, text, json.dump(2) + "\n", distribution.value_or(summary));
 }
 
 /// A UserOrder is an order of the user's for all iterations, or none.
 using UserOrder = std::optional<PipelineOrder>;
 
-Iteration make(const Target& target, const Plan& plan, const ScheduledIteration& iteration,
-               const UserOrder& order) {
-  return make_iteration(target.problem(), plan, iteration.samples, iteration.assignment, order);
+Iteration make(const PlanFiles& files, std::size_t k, const UserOrder& order) {
+  const ScheduledIteration& iteration = files.schedule.iterations[k];
+  return make_iteration(files.target.problem(), files.plan, iteration.samples, iteration.assignment, order);
 }
 
 /// Explains the slowest iteration.
-Explanation explain_slowest(const WhatIfExecutor& executor, const Target& target, const Plan& plan,
-                            const ScheduleFile& schedule, const UserOrder& order, const Evaluation& result) {
+Explanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles& files, const UserOrder& order,
+                            const Evaluation& result) {
   const std::size_t slowest = slowest_iteration(result.timelines);
-  const Iteration iteration = make(target, plan, schedule.iterations[slowest], order);
+  const Iteration iteration = make(files, slowest, order);
   const ConditionedProgram conditioned = executor.condition(iteration);
   Explanation explanation = explain(iteration.program, conditioned.costs(slowest), conditioned.conditions());
   explanation.iteration = slowest;
-  explanation.iterations = schedule.iterations.size();
+  explanation.iterations = files.schedule.iterations.size();
   return explanation;
 }
 
 /// Returns the distribution of iteration times of `runs` runs of all iterations.
-Table repeat(const WhatIfExecutor& executor, const Target& target, const Plan& plan,
-             const ScheduleFile& schedule, const UserOrder& order, int runs) {
+Table repeat(const WhatIfExecutor& executor, const PlanFiles& files, const UserOrder& order, int runs) {
   std::list<Iteration> iterations;  // that stay where they are
   std::vector<std::unique_ptr<ConditionedProgram>> conditioned;
-  for (const ScheduledIteration& scheduled : schedule.iterations) {
-    iterations.push_back(make(target, plan, scheduled, order));
+  for (std::size_t k = 0; k < files.schedule.iterations.size(); ++k) {
+    iterations.push_back(make(files, k, order));
     conditioned.emplace_back(new ConditionedProgram(executor.condition(iterations.back())));
   }
   const auto run = [&](std::size_t i) {
@@ -125,38 +105,45 @@ Table repeat(const WhatIfExecutor& executor, const Target& target, const Plan& p
   return distribution_table(run_all(runs * iterations.size(), run));
 }
 
-void require_plan_options(const Values& values) {
-  for (const char* needed : {"plan", "schedule"}) {
-    if (values.count(needed) > 0) continue;
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("option '--{}': required without '--pipeline'; see 'dflop simulate --help'", needed));
-  }
+std::string text_block(const Table& table) {
+  return fmt::format("<div class='scroll'><pre>{}</pre></div>\n", html_escaped(to_text(table)));
 }
 
-/// Makes the page of an explained iteration of a plan.
-std::string plan_page(const Values& values, const Plan& plan, const Evaluation& result, const StageGpus& gpus,
-                      const Explanation& explanation) {
+std::string memory_part(const Timeline& timeline, const StageGpus* gpus) {
+  const std::size_t group = fullest_rank(std::span(&timeline, 1)).group;
+  const GroupUsage& usage = timeline.groups[group];
+  const std::optional<Bytes> limit =
+      gpus != nullptr ? std::optional(gpus->usable_memory(usage.stage)) : std::nullopt;
+  return fmt::format(
+      "<h2>Memory of its fullest rank: {}, dp {}, rank {}</h2>\n<div class='scroll'>{}</div>\n",
+      html_escaped(timeline.stages[usage.stage]), usage.dp_rank, usage.first_rank,
+      memory_svg(timeline, group, limit));
+}
+
+std::string explanation_page(const std::string& title, const std::string& command, const Table& summary,
+                             const Explanation& explanation, const StageGpus* gpus) {
   const Timeline& timeline = explanation.timeline;
-  const int fullest = timeline.groups[fullest_rank(std::span(&timeline, 1)).group].stage;
-  return explain_report(fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)),
-                        "dflop simulate " + typed_options(values), summary_table(result), explanation,
-                        gpus.usable_memory(fullest));
+  std::string body = fmt::format("<pre>{}</pre>\n", html_escaped(command)) + text_block(summary);
+  body += fmt::format("<h2>Critical path of {}, {:.4f} s</h2>\n{}\n<div class='scroll'>{}</div>\n",
+                      html_escaped(explained_iteration(explanation)), Seconds(timeline.makespan).count(),
+                      timeline_legend_svg(true), timeline_svg(timeline, timeline.makespan, explanation.path));
+  body += "<h2>The path by stage</h2>\n" + text_block(path_table(explanation));
+  body += "<h2>What the iteration would gain</h2>\n" + text_block(gains_table(explanation));
+  if (peak_memory(timeline) > Bytes{}) body += memory_part(timeline, gpus);
+  return html_page(title, body);
 }
 
 int simulate_plan(const Values& values) {
-  require_plan_options(values);
+  for (const char* needed : {"plan", "schedule"}) {
+    if (values.count(needed) == 0)
+      refuse_option(needed, "required without '--pipeline'; see 'dflop simulate --help'");
+  }
   const Format format = read_format(values);
   const SimulateOutputs outputs = read_simulate_outputs(values);
-  const auto plan_path = values["plan"].as<std::string>();
-  const auto schedule_path = values["schedule"].as<std::string>();
-  const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
-  const ScheduleFile schedule = parse_schedule(read_text_file(schedule_path), schedule_path);
   const WhatIf what_if = read_what_if(values);
-  const Target target(plan.model, plan.cluster, plan_path,
-                      [&](ClusterSpec& cluster) { what_if.apply(cluster); });
-  validate(plan, target.model, target.cluster, plan_path);
-  validate(schedule, plan, schedule_path);
+  const PlanFiles files(values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
+                        [&](ClusterSpec& cluster) { what_if.apply(cluster); });
+  const auto& [plan, schedule, target] = files;
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
   const WhatIfExecutor executor(
       what_if, target.cluster,
@@ -172,20 +159,18 @@ int simulate_plan(const Values& values) {
   const bool stalled = !result.timelines.back().stalls.empty();
   std::optional<Explanation> explanation;
   if (wants_explanation(values) && !stalled) {
-    explanation = explain_slowest(executor, target, plan, schedule, order, result);
+    explanation = explain_slowest(executor, files, order, result);
   }
-  outputs.write(result.timelines, result.order, explanation, [&](const Explanation& explained) {
-    return plan_page(values, plan, result, gpus, explained);
-  });
+  outputs.write(result.timelines, result.order, explanation,
+                fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result),
+                &gpus);
   if (stalled) {
     const std::string iteration = fmt::format("iteration {}", result.timelines.size() - 1);
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
   }
   std::optional<Table> distribution;
-  if (what_if.repeat > 1) {
-    distribution = repeat(executor, target, plan, schedule, order, what_if.repeat);
-  }
-  print_result(format, result, distribution, printed(values, explanation));
+  if (what_if.repeat > 1) distribution = repeat(executor, files, order, what_if.repeat);
+  print_evaluation(format, result, distribution, printed(values, explanation));
   if (const auto problem = gpus.empty() ? out_of_memory(result.timelines, target.cluster)
                                         : gpus.out_of_memory(result.timelines)) {
     say("dflop: infeasible: {}\n", *problem);
@@ -198,8 +183,41 @@ int run_simulate(const Values& values) {
   return values.count("pipeline") > 0 ? simulate_pipeline(values) : simulate_plan(values);
 }
 
-constexpr const char* kSimulateDescription =
-    R"(Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how each tp
+}  // namespace
+
+PlanFiles::PlanFiles(const std::string& plan_file, const std::string& schedule_file,
+                     const std::function<void(ClusterSpec&)>& change)
+    : plan(parse_plan(read_text_file(plan_file), plan_file)),
+      schedule(parse_schedule(read_text_file(schedule_file), schedule_file)),
+      target(plan.model, plan.cluster, plan_file, change) {
+  validate(plan, target.model, target.cluster, plan_file);
+  validate(schedule, plan, schedule_file);
+}
+
+SimulateOutputs read_simulate_outputs(const Values& values) {
+  return {"dflop simulate " + typed_options(values), read_output(values, "out"),
+          read_output(values, "perfetto"), read_output(values, "order-out"), read_output(values, "html")};
+}
+
+void SimulateOutputs::write(std::span<const Timeline> iterations, const PipelineOrder& steps,
+                            const std::optional<Explanation>& explanation, const std::string& title,
+                            const Table& summary, const StageGpus* gpus) const {
+  StagedOutputs files;
+  if (order) files.add(*order, to_json(steps));
+  if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}}));
+  if (perfetto) {
+    files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
+  }
+  if (page && explanation) files.add(*page, explanation_page(title, command, summary, *explanation, gpus));
+  files.commit();
+}
+
+Command simulate_command() {
+  Command command{
+      .name = "simulate",
+      .summary = "run a plan and its schedule, or a raw pipeline, in virtual time",
+      .description =
+          R"(Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how each tp
 group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the
 awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations
 holds when it is fullest. Exit code 3 if memory is not enough or, with --fail, the run does not end; the
@@ -216,10 +234,8 @@ With --pipeline it runs a pipeline without a model, described by durations, and 
 the same shares and the peak bytes of activations for each stage. The file, as those in
 traces/pipelines, is JSON with these keys:
   schema, version       "dflop.pipeline", 1
-  schedule              )";
-
-/// This follows the list of orders.
-constexpr const char* kRest = R"(
+  schedule              )" +
+          listed(names_of(all_order_kinds())) + R"(
   stages, microbatches  pipeline ranks; microbatches of an iteration
   chunks                stages of the model on each rank, for interleaved (zb-v always has 2)
   forward_s             seconds of one forward of one of the stages x chunks stages of the model:
@@ -243,33 +259,7 @@ constexpr const char* kRest = R"(
 traces/pipelines/1f1b-order.json shows: "ranks" lists the steps of each pipeline rank, F3 being the
 forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the
 rank's second chunk and F3.e on the encoder of encoder-in-bubbles. "placement", where ranks have chunks,
-is round-robin, or v for down the ranks and up again.)";
-
-}  // namespace
-
-SimulateOutputs read_simulate_outputs(const Values& values) {
-  return {read_output(values, "out"), read_output(values, "perfetto"), read_output(values, "order-out"),
-          read_output(values, "html")};
-}
-
-void SimulateOutputs::write(std::span<const Timeline> iterations, const PipelineOrder& steps,
-                            const std::optional<Explanation>& explanation,
-                            const std::function<std::string(const Explanation&)>& make_page) const {
-  StagedOutputs files;
-  if (order) files.add(*order, to_json(steps));
-  if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}}));
-  if (perfetto) {
-    files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
-  }
-  if (page && explanation) files.add(*page, make_page(*explanation));
-  files.commit();
-}
-
-Command simulate_command() {
-  Command command{
-      .name = "simulate",
-      .summary = "run a plan and its schedule, or a raw pipeline, in virtual time",
-      .description = kSimulateDescription + listed(names_of(all_order_kinds())) + kRest,
+is round-robin, or v for down the ranks and up again.)",
       .example =
           "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
       .run = run_simulate,

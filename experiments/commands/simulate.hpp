@@ -1,4 +1,4 @@
-// dflop simulate writes these files, for plans and for raw pipelines.
+// dflop simulate reads and writes these files, for plans and for raw pipelines; dflop replay reads them, too.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,26 @@
 #include "core/timeline.hpp"
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/stage_gpus.hpp"
+#include "experiments/studies/study.hpp"
 
 namespace dflop {
 
+/// PlanFiles are what the files of a plan and of its schedule hold, and what the plan runs on.
+struct PlanFiles {
+  /// Reads both; `change` is applied to the cluster before anything is made of it.
+  /// @throws Error (input) for a file that cannot be read, or one that does not fit the other or its model
+  PlanFiles(const std::string& plan_file, const std::string& schedule_file,
+            const std::function<void(ClusterSpec&)>& change = {});
+
+  Plan plan;
+  ScheduleFile schedule;
+  Target target;
+};
+
 /// SimulateOutputs are the paths of files; nothing where a file was not asked for.
 struct SimulateOutputs {
+  std::string command;  ///< as it would be typed again
   std::optional<std::string> timeline;
   std::optional<std::string> perfetto;
   std::optional<std::string> order;
@@ -23,11 +38,13 @@ struct SimulateOutputs {
   /// Tells whether one of the files needs the spans of all iterations.
   bool need_spans() const { return timeline || perfetto; }
 
-  /// Writes all files or none. `make_page` makes the page of an explanation; a run that stalled has none.
+  /// Writes all files or none; a run that stalled has no explanation and no page. The page has the title,
+  /// the command, the summary, the timeline with its critical path, what the iteration would gain, and the
+  /// memory of its fullest rank, with what is usable on the GPUs of its stage where these are given.
   /// @throws Error (output) naming the file
   void write(std::span<const Timeline> iterations, const PipelineOrder& steps,
-             const std::optional<Explanation>& explanation,
-             const std::function<std::string(const Explanation&)>& make_page) const;
+             const std::optional<Explanation>& explanation, const std::string& title, const Table& summary,
+             const StageGpus* gpus = nullptr) const;
 };
 
 /// Reads --out, --perfetto, --order-out and --html. @throws Error as read_output().

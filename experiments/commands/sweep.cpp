@@ -2,15 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <mutex>
 
-#include "core/error.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/sweep/store.hpp"
+#include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -27,16 +26,12 @@ struct Shard {
 Shard read_shard(const Values& values) {
   const std::optional<std::string> text = read_text(values, "shard");
   if (!text) return {};
+  const std::size_t slash = text->find('/');
   Shard shard;
-  const char* end = text->data() + text->size();
-  const auto index = std::from_chars(text->data(), end, shard.index);
-  const bool slash = index.ec == std::errc() && index.ptr != end && *index.ptr == '/';
-  const auto count = slash ? std::from_chars(index.ptr + 1, end, shard.count) : index;
-  if (!slash || count.ec != std::errc() || count.ptr != end || shard.count < 1 || shard.count > kMostShards ||
-      shard.index < 1 || shard.index > shard.count) {
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("option '--shard': expected I/N with 1 <= I <= N <= {}, found '{}'", kMostShards, *text));
+  if (slash == std::string::npos || !parse_number(std::string_view(*text).substr(0, slash), shard.index) ||
+      !parse_number(std::string_view(*text).substr(slash + 1), shard.count) || shard.count < 1 ||
+      shard.count > kMostShards || shard.index < 1 || shard.index > shard.count) {
+    refuse_value("shard", fmt::format("I/N with 1 <= I <= N <= {}", kMostShards), *text);
   }
   return shard;
 }
@@ -99,16 +94,21 @@ int run_sweep(const Values& values) {
                      {"ok", "ok"},
                      {"infeasible", "infeasible"},
                      {"failed", "failed"}},
-                    {{static_cast<std::int64_t>(cells), static_cast<std::int64_t>(cells - left), counts.all(),
-                      counts.ok, counts.infeasible, counts.failed}}};
+                    {{cells, cells - left, counts.all(), counts.ok, counts.infeasible, counts.failed}}};
   print_table(table, format);
   if (counts.failed == 0) return 0;
   say("dflop: {} cells failed; 'dflop sweep export' says why\n", counts.failed);
   return 1;
 }
 
-constexpr const char* kSweepDescription =
-    R"(Plans, schedules and simulates every combination of the values that a file lists, on all cores, and
+}  // namespace
+
+Command sweep_command() {
+  Command command{
+      .name = "sweep",
+      .summary = "run a grid of what-if values",
+      .description =
+          R"(Plans, schedules and simulates every combination of the values that a file lists, on all cores, and
 keeps each finished one, a cell, in an SQLite database. Run again with the same file, after whatever
 ended it, it runs what is missing; a longer file adds its cells. A cell's numbers are those of 'dflop
 plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The file is JSON:
@@ -131,15 +131,7 @@ plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The
   exclude               an array of objects; a cell is left out if its value of each axis that such
                         an object names is one that it lists
 
-Prints how many cells were run. Exit code 1 if some failed, which does not stop the others.)";
-
-}  // namespace
-
-Command sweep_command() {
-  Command command{
-      .name = "sweep",
-      .summary = "run a grid of what-if values",
-      .description = kSweepDescription,
+Prints how many cells were run. Exit code 1 if some failed, which does not stop the others.)",
       .example = "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
       .run = run_sweep,
   };

@@ -20,15 +20,11 @@ void keep_where(std::vector<SweepRow>& rows, const std::string& condition) {
   if (sign == std::string::npos || !axis) {
     std::string known;
     for (std::size_t i = 0; i < kAxes; ++i) known += (i > 0 ? ", " : "") + sweep_columns()[i].column.key;
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--where': expected AXIS=VALUE with an axis of {}, found '{}'", known,
-                            condition));
+    refuse_value("where", "AXIS=VALUE with an axis of " + known, condition);
   }
   const std::string value = condition.substr(sign + 1);
   std::erase_if(rows, [&](const SweepRow& row) { return plain_text(row[*axis]) != value; });
-  if (rows.empty()) {
-    throw Error(ErrorKind::usage, fmt::format("option '--where': no cell is left of '{}'", condition));
-  }
+  if (rows.empty()) refuse_option("where", fmt::format("no cell is left of '{}'", condition));
 }
 
 std::vector<SweepRow> read_rows(const Values& values) {
@@ -44,18 +40,15 @@ void add_result_options(Options& options) {
   });
 }
 
-bool any_value(const std::vector<SweepRow>& rows, std::size_t column) {
-  return std::any_of(rows.begin(), rows.end(), [&](const SweepRow& row) {
-    return !std::holds_alternative<std::monostate>(row.cells[column]);
-  });
-}
-
 /// Returns whether a column is shown: for machines all are, for people those that say something.
 bool wanted(const std::vector<SweepRow>& rows, std::size_t column, Format format, bool measured) {
   if (column == index_of(Measure::plan_json)) return false;
   if (column >= kAxes + kFirstMeasured) return measured;
   if (format != Format::table) return true;
-  return column < kAxes ? varies(rows, column) : any_value(rows, column);
+  if (column < kAxes) return varies(rows, column);
+  return std::any_of(rows.begin(), rows.end(), [&](const SweepRow& row) {
+    return !std::holds_alternative<std::monostate>(row.cells[column]);
+  });
 }
 
 int run_export(const Values& values) {
@@ -89,7 +82,7 @@ Measure read_measure(const Values& values, SweepX x) {
     if (key == *name) return measure;
     names += (names.empty() ? "" : ", ") + key;
   }
-  throw Error(ErrorKind::usage, fmt::format("option '--y': expected one of {}, found '{}'", names, *name));
+  refuse_value("y", "one of " + names, *name);
 }
 
 int run_plot(const Values& values) {
@@ -103,41 +96,21 @@ int run_plot(const Values& values) {
   const SweepPicture picture = sweep_picture(rows, x, y);
   const std::vector<SweepPanel>& panels = picture.panels;
   if (panels.size() > kMostSweepPanels) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--where': required, as {} pictures would stand side by "
-                            "side, and {} are the most",
-                            panels.size(), kMostSweepPanels));
+    refuse_option("where",
+                  fmt::format("required, as {} pictures would stand side by side, and {} are the most",
+                              panels.size(), kMostSweepPanels));
   }
   write_file_atomically(out, sweep_svg(picture));
-  std::int64_t points = 0;
+  std::size_t points = 0;
   for (const SweepPanel& panel : panels) {
-    for (const auto& [name, line] : panel.lines) points += static_cast<std::int64_t>(line.size());
+    for (const auto& [name, line] : panel.lines) points += line.size();
   }
   print_table(
       {{{"panels", "panels"}, {"points", "points"}, {"cells", "cells"}, {"left_out", "without result"}},
-       {{static_cast<std::int64_t>(panels.size()), points, static_cast<std::int64_t>(rows.size()),
-         static_cast<std::int64_t>(left_out)}}},
+       {{panels.size(), points, rows.size(), left_out}}},
       Format::table);
   return 0;
 }
-
-constexpr const char* kExportDescription =
-    R"(Prints one row for each cell, ordered by its axes. Databases of several shards make one
-table. status is ok, infeasible or failed, and reason says why.
-  schedule_gap   how far a schedule may be from the best possible in schedule_objective, mean over
-                 iterations
-  flop_ratio     encoder FLOP / LLM FLOP of all samples
-  heterogeneity  standard deviation / mean of a sample's FLOP in both modules
-The table for people leaves out axes with one value. Plans are in the databases:
-  sqlite3 sweep.sqlite 'SELECT plan_json FROM cells')";
-
-constexpr const char* kPlotDescription =
-    R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds, and one panel
-for each combination of the other axes:
-  --x nodes          samples/s against nodes
-  --x flop_ratio     MFU against encoder FLOP / LLM FLOP, over models, data and modalities
-  --x heterogeneity  MFU against the coefficient of variation of a sample's FLOP, likewise
-Both axes begin at zero. Prints how many points it drew and how many cells have none.)";
 
 }  // namespace
 
@@ -145,7 +118,15 @@ Command sweep_export_command() {
   Command command{
       .name = "sweep export",
       .summary = "results of sweeps as a table",
-      .description = kExportDescription,
+      .description =
+          R"(Prints one row for each cell, ordered by its axes. Databases of several shards make one
+table. status is ok, infeasible or failed, and reason says why.
+  schedule_gap   how far a schedule may be from the best possible in schedule_objective, mean over
+                 iterations
+  flop_ratio     encoder FLOP / LLM FLOP of all samples
+  heterogeneity  standard deviation / mean of a sample's FLOP in both modules
+The table for people leaves out axes with one value. Plans are in the databases:
+  sqlite3 sweep.sqlite 'SELECT plan_json FROM cells')",
       .example = "dflop sweep export --db sweep.sqlite --format csv",
       .run = run_export,
   };
@@ -163,7 +144,13 @@ Command sweep_plot_command() {
   Command command{
       .name = "sweep plot",
       .summary = "results of sweeps as a picture",
-      .description = kPlotDescription,
+      .description =
+          R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds, and one panel
+for each combination of the other axes:
+  --x nodes          samples/s against nodes
+  --x flop_ratio     MFU against encoder FLOP / LLM FLOP, over models, data and modalities
+  --x heterogeneity  MFU against the coefficient of variation of a sample's FLOP, likewise
+Both axes begin at zero. Prints how many points it drew and how many cells have none.)",
       .example = "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
       .run = run_plot,
   };

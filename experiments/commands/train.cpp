@@ -1,5 +1,4 @@
 // dflop train trains a model under a plan on a live device.
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -7,7 +6,6 @@
 #include <memory>
 
 #include "backend/process/process_world.hpp"
-#include "core/error.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
@@ -73,13 +71,10 @@ Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& 
   }
   if (options.correct) table.columns.push_back({"tracked", "tracked"});
   for (const TrainingStep& s : steps) {
-    table.rows.push_back({s.step, s.loss, s.time.count(), s.tokens_per_s(), s.idle_fraction,
-                          s.peak_memory.count, s.waited.count()});
-    if (options.profile) {
-      table.rows.back().push_back(s.predicted->count());
-      table.rows.back().push_back(s.extrapolated_fraction);
-    }
-    if (options.correct) table.rows.back().push_back(s.tracked ? "yes" : "no");
+    std::vector<Cell>& row = table.rows.emplace_back(std::vector<Cell>{
+        s.step, s.loss, s.time, s.tokens_per_s(), s.idle_fraction, s.peak_memory, s.waited});
+    if (options.profile) row.insert(row.end(), {s.predicted, s.extrapolated_fraction});
+    if (options.correct) row.push_back(s.tracked);
   }
   return table;
 }
@@ -196,18 +191,16 @@ int run_train(const Values& values) {
   }
 }
 
-constexpr const char* kTrainDescription =
-    R"(Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the seed: answers follow
-from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
-SIGINT and SIGTERM end the run after the step that is under way.)";
-
 }  // namespace
 
 Command train_command() {
   Command command{
       .name = "train",
       .summary = "train a model under a plan on a live device",
-      .description = kTrainDescription,
+      .description =
+          R"(Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the seed: answers follow
+from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
+SIGINT and SIGTERM end the run after the step that is under way.)",
       .example = "dflop train --model tiny-vlm --device host --steps 10",
       .run = run_train,
   };

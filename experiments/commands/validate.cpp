@@ -1,6 +1,4 @@
 // dflop validate holds predictions against published measurements.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -22,10 +20,6 @@ struct Validated {
   std::vector<Prediction> predictions;
 };
 
-double signed_error(const TruthRow& row, const Prediction& prediction) {
-  return prediction.iteration / row.iteration - 1;
-}
-
 Table sets_table(const std::vector<Validated>& all) {
   Table table;
   table.columns = {{"file", "file"},
@@ -38,8 +32,8 @@ Table sets_table(const std::vector<Validated>& all) {
   for (const Validated& one : all) {
     const ErrorSummary time = summarize(time_errors(one.set, one.predictions));
     const std::vector<double> memory = memory_errors(one.set, one.predictions);
-    table.rows.push_back({one.set.file, static_cast<std::int64_t>(one.set.rows.size()), 100 * time.mean,
-                          100 * time.median, 100 * time.p95, 100 * time.max,
+    table.rows.push_back({one.set.file, one.set.rows.size(), 100 * time.mean, 100 * time.median,
+                          100 * time.p95, 100 * time.max,
                           memory.empty() ? Cell{} : Cell{100 * summarize(memory).mean}});
   }
   return table;
@@ -70,21 +64,14 @@ void add_row(Table& table, const Validated& one, std::size_t i) {
   const TruthRow& row = one.set.rows[i];
   const Prediction& prediction = one.predictions[i];
   const TransformerSpec spec = truth_case(one.set.kind, row).model.llm;
-  std::vector<Cell> cells = {one.set.file, row.row, spec.name};
-  for (const int value : {spec.hidden, row.layers, row.tp, row.dp, row.pp, row.micro_batch, row.microbatches})
-    cells.emplace_back(static_cast<std::int64_t>(value));
-  for (const double value :
-       {row.iteration.count(), prediction.iteration.count(), 100 * signed_error(row, prediction)})
-    cells.emplace_back(value);
-  if (row.peak_memory_max_rank) {
-    const auto measured = static_cast<double>(row.peak_memory_max_rank->count);
-    cells.emplace_back(row.peak_memory_max_rank->count);
-    cells.emplace_back(prediction.peak_memory.count);
-    cells.emplace_back(100 * (static_cast<double>(prediction.peak_memory.count) / measured - 1));
-  } else {
-    cells.resize(cells.size() + 3);
-  }
-  table.rows.push_back(std::move(cells));
+  const std::optional<Bytes>& measured = row.peak_memory_max_rank;
+  const auto predicted = static_cast<double>(prediction.peak_memory.count);
+  table.rows.push_back(
+      {one.set.file, row.row, spec.name, spec.hidden, row.layers, row.tp, row.dp, row.pp, row.micro_batch,
+       row.microbatches, row.iteration, prediction.iteration,
+       100 * (prediction.iteration / row.iteration - 1), measured,
+       measured ? Cell(prediction.peak_memory) : Cell(),
+       measured ? Cell(100 * (predicted / static_cast<double>(measured->count) - 1)) : Cell()});
 }
 
 Table all_rows(const std::vector<Validated>& all) {
@@ -115,24 +102,13 @@ Table worst_rows(const Validated& one) {
   return table;
 }
 
-void print_result(Format format, const std::vector<Validated>& all) {
+void print_errors(Format format, const std::vector<Validated>& all) {
   const Table sets = sets_table(all);
-  switch (format) {
-    case Format::table:
-      fmt::print("{}", to_text(sets, terminal_width()));
-      for (const Validated& one : all) {
-        fmt::print("\nworst rows of {}:\n\n{}", one.set.file, to_text(worst_rows(one), terminal_width()));
-      }
-      break;
-    case Format::json: {
-      nlohmann::ordered_json out;
-      out["sets"] = json_of(sets);
-      fmt::print("{}\n", out.dump(2));
-      break;
-    }
-    case Format::csv:
-      fmt::print("{}", to_csv(sets));
-  }
+  std::string text = terminal_text(sets);
+  for (const Validated& one : all) text += section("worst rows of " + one.set.file, worst_rows(one));
+  nlohmann::ordered_json json;
+  json["sets"] = json_of(sets);
+  print_result(format, text, json.dump(2) + "\n", sets);
 }
 
 int run_validate(const Values& values) {
@@ -149,13 +125,9 @@ int run_validate(const Values& values) {
     }
   }
   if (rows_out) write_file_atomically(*rows_out, to_csv(all_rows(all)));
-  print_result(format, all);
+  print_errors(format, all);
   return 0;
 }
-
-constexpr const char* kValidateDescription =
-    R"(Predicts the iteration time, and memory where it was measured, of every row and prints the absolute
-percentage errors of each file. The cluster says the GPU type; the rows say how many GPUs.)";
 
 }  // namespace
 
@@ -163,7 +135,9 @@ Command validate_command() {
   Command command{
       .name = "validate",
       .summary = "compare predictions with published measurements",
-      .description = kValidateDescription,
+      .description =
+          R"(Predicts the iteration time, and memory where it was measured, of every row and prints the absolute
+percentage errors of each file. The cluster says the GPU type; the rows say how many GPUs.)",
       .example = "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
       .run = run_validate,
   };

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "experiments/charts/markup.hpp"
+#include "experiments/charts/charts.hpp"
 #include "experiments/fidelity/study.hpp"
 
 namespace dflop {

@@ -1,9 +1,8 @@
 #include "experiments/presets/presets.hpp"
 
-#include <charconv>
-
 #include "core/error.hpp"
 #include "traces/files/specs.hpp"
+#include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -12,8 +11,7 @@ namespace {
 constexpr int kMostNodes = 4096;
 
 bool is_path(std::string_view name) {
-  return name.find('/') != std::string_view::npos ||
-         (name.size() > 5 && name.substr(name.size() - 5) == ".json");
+  return name.find('/') != std::string_view::npos || (name.size() > 5 && name.ends_with(".json"));
 }
 
 /// Returns the JSON text of a preset or file.
@@ -34,9 +32,7 @@ std::pair<std::string, int> split_nodes(const std::string& name) {
   const std::size_t colon = name.rfind(':');
   if (colon == std::string::npos || is_path(name.substr(colon))) return {name, 1};  // a colon inside a path
   int nodes = 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, problem] = std::from_chars(name.data() + colon + 1, end, nodes);
-  if (problem != std::errc() || stop != end || nodes < 1 || nodes > kMostNodes) {
+  if (!parse_number(std::string_view(name).substr(colon + 1), nodes) || nodes < 1 || nodes > kMostNodes) {
     throw Error(ErrorKind::input, "cluster '" + name + "': expected a number of nodes from 1 to " +
                                       std::to_string(kMostNodes) + " after ':', found '" +
                                       name.substr(colon + 1) + "'");

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "experiments/charts/markup.hpp"
+#include "experiments/charts/charts.hpp"
 
 namespace dflop {
 namespace {
@@ -102,6 +102,28 @@ std::string cell_svg(const CorrectionCell& cell, const Scale& scale) {
   return out;
 }
 
+std::string correction_svg(const std::vector<CorrectionCell>& cells) {
+  const Scale scale = scale_of(cells);
+  std::size_t columns = 0;  // of one fraction
+  while (columns < cells.size() && cells[columns].anomaly.fraction == cells[0].anomaly.fraction) ++columns;
+  const std::size_t rows = (cells.size() + columns - 1) / columns;
+  const double width = kCellWidth + kLeft + kGap;
+  const double height = kTitle + kCellHeight + kFoot;
+  std::string out = svg_open(width * static_cast<double>(columns), height * static_cast<double>(rows) + 24);
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    out += fmt::format("<g transform='translate({:.1f},{:.1f})'>{}</g>",
+                       width * static_cast<double>(c % columns) + kLeft,
+                       height * static_cast<double>(c / columns) + kTitle, cell_svg(cells[c], scale));
+  }
+  const double y = height * static_cast<double>(rows) + 14;
+  out += fmt::format(
+      "<text x='{}' y='{}'>throughput against schedules without correction: <tspan fill='{}'>published "
+      "rule</tspan>, <tspan fill='{}'>keep rule</tspan>, perfect knowledge (dashed). Bars below: tracking is "
+      "on.</text></svg>",
+      kLeft, y, kPublishedColor, kKeepColor);
+  return out;
+}
+
 std::string change_of(const DriftMeasure& m) {
   if (m.name == "shape_distance") {
     return fmt::format("{:.0f} % of samples in other shapes ({:.0f} % by chance)", 100 * m.recent,
@@ -134,16 +156,14 @@ Table correction_table(const std::vector<CorrectionCell>& cells) {
     const std::size_t count = cell.off.seconds.size();
     double off = 0;
     for (const double seconds : cell.off.seconds) off += seconds / static_cast<double>(count);
-    const auto state = [](const CorrectionRun& run) {
-      return std::string(run.tracked.back() ? "on" : "off");
-    };
+    const auto state = [](const CorrectionRun& run) { return run.tracked.back() ? "on" : "off"; };
     const double net = gain(cell.on, cell.off, count / 2, count);
-    table.rows.push_back(
-        {cell.fraction, cell.anomaly.latency, off, gain(cell.perfect, cell.off, count / 2, count),
-         (1 + net) / (1 - cell.on.cost.value()) - 1, net,
-         cell.published.cost ? Cell(*cell.published.cost) : Cell(), gain(cell.published, cell.off, 0, count),
-         state(cell.published), cell.published.since(), cell.published.story(),
-         gain(cell.keep, cell.off, 0, count), state(cell.keep), cell.keep.since(), cell.keep.story()});
+    table.rows.push_back({cell.fraction, cell.anomaly.latency, off,
+                          gain(cell.perfect, cell.off, count / 2, count),
+                          (1 + net) / (1 - cell.on.cost.value()) - 1, net, cell.published.cost,
+                          gain(cell.published, cell.off, 0, count), state(cell.published),
+                          cell.published.since(), cell.published.story(), gain(cell.keep, cell.off, 0, count),
+                          state(cell.keep), cell.keep.since(), cell.keep.story()});
   }
   return table;
 }
@@ -156,8 +176,7 @@ Table drift_table(const DriftAdvice& advice) {
     const bool flop = m.name == "encoder_flop" || m.name == "llm_flop";
     const double unit = flop ? 1e-12 : 1;
     table.rows.push_back({flop ? m.name.substr(0, m.name.size() - 4) + "tflop" : m.name, m.profile * unit,
-                          m.recent * unit, m.least * unit, m.most * unit,
-                          std::string(m.drifted() ? "yes" : "no")});
+                          m.recent * unit, m.least * unit, m.most * unit, m.drifted()});
   }
   return table;
 }
@@ -171,28 +190,6 @@ std::string drift_sentence(const DriftAdvice& advice) {
   }
   if (text.empty()) return "the plan still fits: no measure is outside of what chance does";
   return (advice.replan ? "re-plan: " : "the plan still fits, drift is small: ") + text;
-}
-
-std::string correction_svg(const std::vector<CorrectionCell>& cells) {
-  const Scale scale = scale_of(cells);
-  std::size_t columns = 0;  // of one fraction
-  while (columns < cells.size() && cells[columns].anomaly.fraction == cells[0].anomaly.fraction) ++columns;
-  const std::size_t rows = (cells.size() + columns - 1) / columns;
-  const double width = kCellWidth + kLeft + kGap;
-  const double height = kTitle + kCellHeight + kFoot;
-  std::string out = svg_open(width * static_cast<double>(columns), height * static_cast<double>(rows) + 24);
-  for (std::size_t c = 0; c < cells.size(); ++c) {
-    out += fmt::format("<g transform='translate({:.1f},{:.1f})'>{}</g>",
-                       width * static_cast<double>(c % columns) + kLeft,
-                       height * static_cast<double>(c / columns) + kTitle, cell_svg(cells[c], scale));
-  }
-  const double y = height * static_cast<double>(rows) + 14;
-  out += fmt::format(
-      "<text x='{}' y='{}'>throughput against schedules without correction: <tspan fill='{}'>published "
-      "rule</tspan>, <tspan fill='{}'>keep rule</tspan>, perfect knowledge (dashed). Bars below: tracking is "
-      "on.</text></svg>",
-      kLeft, y, kPublishedColor, kKeepColor);
-  return out;
 }
 
 std::string correction_page(std::string_view command, const Plan& plan,

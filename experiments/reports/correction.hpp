@@ -21,11 +21,8 @@ Table drift_table(const DriftAdvice& advice);
 /// Says "re-plan: ..." or "the plan still fits: ...".
 std::string drift_sentence(const DriftAdvice& advice);
 
-/// Draws a small picture for each anomaly: throughput of the switched run against none, iteration by
-/// iteration, on ground that shows where it tracks.
-std::string correction_svg(const std::vector<CorrectionCell>& cells);
-
-/// Makes a page of the pictures and the table, which `command` made.
+/// Makes a page of the table, which `command` made, and of a small picture for each anomaly: throughput of
+/// the switched run against none, iteration by iteration, on ground that shows where it tracks.
 std::string correction_page(std::string_view command, const Plan& plan,
                             const std::vector<CorrectionCell>& cells);
 

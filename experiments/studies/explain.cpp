@@ -217,9 +217,9 @@ Table gains_table(const Explanation& explanation) {
 
 std::string explanation_text(const Explanation& explanation) {
   return fmt::format("\ncritical path of {}, by stage:\n\n{}\nwhat {} would gain:\n\n{}",
-                     explained_iteration(explanation), to_text(path_table(explanation), terminal_width()),
+                     explained_iteration(explanation), terminal_text(path_table(explanation)),
                      explanation.iterations == 1 ? "it" : "that iteration",
-                     to_text(gains_table(explanation), terminal_width()));
+                     terminal_text(gains_table(explanation)));
 }
 
 nlohmann::ordered_json explanation_json(const Explanation& explanation) {

@@ -186,7 +186,7 @@ void add_truth_option(Options& options, bool required) {
 
 void add_format_option(Options& options) {
   options.add({
-      {"format", text("table|json|csv", "table"), "of the result on standard output"},
+      {"format", text(joined<Format>(), "table"), "of the result on standard output"},
   });
 }
 
@@ -211,6 +211,11 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
   return options;
 }
 
+std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
+                                 const std::string& option) {
+  return load_samples(values[option].as<std::string>(), read_preprocess_options(values, model, seed));
+}
+
 PlanOptions read_plan_options(const Values& values) {
   PlanOptions options;
   const auto name = values["pipeline-schedule"].as<std::string>();
@@ -232,10 +237,7 @@ PlanOptions read_plan_options(const Values& values) {
 }
 
 Format read_format(const Values& values) {
-  const auto name = values["format"].as<std::string>();
-  const std::optional<Format> format = format_from_string(name);
-  if (!format) refuse_value("format", "table, json or csv", name);
-  return *format;
+  return read_named<Format>(values, "format");
 }
 
 std::optional<Objective> read_objective(const Values& values) {

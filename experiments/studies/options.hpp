@@ -110,6 +110,9 @@ SearchOptions read_search_options(const Values& values);
 
 /// Reads what add_data_options() declared; rule and maximum length come from the model.
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
+/// Loads the data set that the option names, as read_preprocess_options() says. @throws as load_samples()
+std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
+                                 const std::string& option = "data");
 PlanOptions read_plan_options(const Values& values);
 Format read_format(const Values& values);
 

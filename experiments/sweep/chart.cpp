@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <set>
 
-#include "experiments/charts/markup.hpp"
+#include "experiments/charts/charts.hpp"
 
 namespace dflop {
 namespace {

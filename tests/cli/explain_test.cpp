@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "experiments/charts/memory.hpp"
-#include "experiments/charts/timeline.hpp"
+#include "experiments/charts/charts.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {
