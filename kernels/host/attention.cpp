@@ -160,7 +160,7 @@ void attention(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShap
   for_each_block(shape, offsets, [&](const Block& block) {
     const Parts parts{packed, shape, block};
     auto scores = scores_of(block, memory);
-    scores.noalias() = (scale * parts.query()) * parts.key().transpose();
+    product_transposed(part(scores), scale, const_part(parts.query()), const_part(parts.key()));
     std::array<T, kQueryRows> sums;
     for (Index row = 0; row < block.rows; ++row) {
       const auto [largest, sum] = exponentials(scores.row(row), block.visible(row));
@@ -168,7 +168,7 @@ void attention(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShap
       log_sums(block.begin + block.first + row, block.head) = largest + std::log(sum);
     }
     auto rows = output_part(result, shape, block);
-    rows.noalias() = scores * parts.value();
+    product(part(rows), T(1), const_part(scores), const_part(parts.value()));
     for (Index row = 0; row < block.rows; ++row) rows.row(row) /= sums[static_cast<std::size_t>(row)];
   });
 }
@@ -192,16 +192,16 @@ void attention_backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSum
     const auto y = output_part(result, shape, block);
     auto p = scores_of(block, memory);
     auto dp = scores_of(block, slope_memory);
-    p.noalias() = (scale * parts.query()) * parts.key().transpose();
-    dp.noalias() = dy * parts.value().transpose();
+    product_transposed(part(p), scale, const_part(parts.query()), const_part(parts.key()));
+    product_transposed(part(dp), T(1), const_part(dy), const_part(parts.value()));
     for (Index row = 0; row < block.rows; ++row) {
       probabilities(p.row(row), block.visible(row), log_sums(block.begin + block.first + row, block.head));
       const T mean = dy.row(row).dot(y.row(row));  // of the slopes dp under the probabilities p
       dp.row(row).array() = p.row(row).array() * (dp.row(row).array() - mean);
     }
-    slopes.value().noalias() += p.transpose() * dy;
-    slopes.query().noalias() = (scale * dp) * parts.key();
-    slopes.key().noalias() += (scale * dp).transpose() * parts.query();
+    add_transposed_product(part(slopes.value()), T(1), const_part(p), const_part(dy));
+    product(part(slopes.query()), scale, const_part(dp), const_part(parts.key()));
+    add_transposed_product(part(slopes.key()), scale, const_part(dp), const_part(parts.query()));
   });
 }
 

@@ -56,6 +56,45 @@ auto view(const AnyMatrix& matrix) {
   }
 }
 
+/// A Part is a whole matrix or a rectangle of one, to read from or to write to.
+template <typename T>
+using ConstPart = Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+template <typename T>
+using Part = Eigen::Map<RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+
+/// Returns what Eigen sees as rows on some memory as a Part.
+template <typename Rows>
+auto const_part(const Rows& rows) {
+  using T = typename Rows::Scalar;
+  return ConstPart<T>(rows.data(), rows.rows(), rows.cols(), Eigen::OuterStride<>(rows.outerStride()));
+}
+template <typename Rows>
+auto part(Rows&& rows) {
+  using T = typename std::decay_t<Rows>::Scalar;
+  return Part<T>(rows.data(), rows.rows(), rows.cols(), Eigen::OuterStride<>(rows.outerStride()));
+}
+
+// Eigen's products take longer to compile than all else that the host does, so the three that are needed are
+// instantiated once for each type.
+
+/// Sets out = scale a b.
+template <typename T>
+void product(Part<T> out, T scale, ConstPart<T> a, ConstPart<T> b) {
+  out.noalias() = (scale * a) * b;
+}
+
+/// Sets out = scale a b^T.
+template <typename T>
+void product_transposed(Part<T> out, T scale, ConstPart<T> a, ConstPart<T> b) {
+  out.noalias() = (scale * a) * b.transpose();
+}
+
+/// Adds scale a^T b to out.
+template <typename T>
+void add_transposed_product(Part<T> out, T scale, ConstPart<T> a, ConstPart<T> b) {
+  out.noalias() += (scale * a).transpose() * b;
+}
+
 /// Returns all values of a matrix as one array, for what is done to each alone.
 template <typename T, typename AnyMatrix>
 auto flat(const AnyMatrix& matrix) {

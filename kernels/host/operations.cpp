@@ -7,19 +7,19 @@ namespace {
 template <typename T>
 void linear(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
   auto out = view<T>(y);
-  out.noalias() = view<T>(x) * view<T>(weight).transpose();
+  product_transposed(part(out), T(1), const_part(view<T>(x)), const_part(view<T>(weight)));
   if (bias.columns > 0) out.rowwise() += view<T>(bias).row(0);
 }
 
 template <typename T>
 void linear_backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
-  view<T>(dx).noalias() = view<T>(dy) * view<T>(weight);
+  product(part(view<T>(dx)), T(1), const_part(view<T>(dy)), const_part(view<T>(weight)));
 }
 
 template <typename T>
 void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
   const auto gradient = view<T>(dy);
-  view<T>(dweight).noalias() += gradient.transpose() * view<T>(x);
+  add_transposed_product(part(view<T>(dweight)), T(1), const_part(gradient), const_part(view<T>(x)));
   if (dbias.columns == 0) return;
   auto sum = view<T>(dbias).row(0);
   for (Index row = 0; row < gradient.rows(); ++row) sum += gradient.row(row);
