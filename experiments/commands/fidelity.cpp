@@ -190,7 +190,7 @@ same device through the simulator (error %), and from the step's own recorded du
 steps. Below the plans stand the operations, by the module of their stage, with means. Measured seconds are not
 the same in two runs.)",
       .example =
-          "dflop fidelity --plans traces/grids/tiny-vlm-host.json --steps 3 --budget-s 1 --out fidelity",
+          "dflop fidelity --plans traces/grids/tiny-vlm-quick.json --steps 3 --budget-s 1 --out fidelity",
       .run = run_fidelity,
   };
   command.options.add({
