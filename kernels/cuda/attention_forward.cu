@@ -5,7 +5,7 @@
 #include "kernels/cuda/tiles.cuh"
 
 namespace dflop::cuda {
-namespace {
+namespace attention_forward {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
@@ -155,10 +155,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   write_rows<dim / 8>(out, statistics, sums, running, tile, head, layout);
 }
 
-}  // namespace
+}  // namespace attention_forward
 
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv) {
+  using namespace attention_forward;
   const bool narrow = layout.head_dim <= 64;
   const auto kernel = narrow ? forward_kernel<64> : forward_kernel<128>;
   const std::size_t shared = narrow ? kSharedBytes<64> : kSharedBytes<128>;

@@ -9,7 +9,7 @@
 #include "kernels/cuda/tiles.cuh"
 
 namespace dflop::cuda {
-namespace {
+namespace attention_keys {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
@@ -256,10 +256,11 @@ void start(const CudaTarget& target, const AttentionLayout& layout, const Attent
   launch(target, kOperation, keys_kernel<S>, grid, kThreads, S::kSharedBytes, gradients, layout);
 }
 
-}  // namespace
+}  // namespace attention_keys
 
 void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
                    const AttentionGradients& gradients) {
+  using namespace attention_keys;
   using Narrow = Shape<64, 64, 1>;
   using Wide = Shape<128, 64, 2>;
   using WideInLessMemory = Shape<128, 32, 1>;

@@ -6,7 +6,7 @@
 #include "kernels/cuda/values.cuh"
 
 namespace dflop::cuda {
-namespace {
+namespace attention_plain {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
@@ -226,10 +226,11 @@ void launch_warps(const CudaTarget& target, const char* operation, const Attenti
          arguments..., layout, width);
 }
 
-}  // namespace
+}  // namespace attention_plain
 
 void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                      ConstMatrix qkv) {
+  using namespace attention_plain;
   with_type(target, [&](auto type) {
     using T = decltype(type);
     launch_warps(target, "attention", layout, layout.heads, kForwardLines, forward_kernel<T>,
@@ -239,6 +240,7 @@ void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Ma
 
 void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv) {
+  using namespace attention_plain;
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const Gradients<T> gradients{values_of<T>(dqkv), values_of<T>(dout), values_of<T>(out),

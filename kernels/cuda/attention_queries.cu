@@ -4,7 +4,7 @@
 #include "kernels/cuda/tiles.cuh"
 
 namespace dflop::cuda {
-namespace {
+namespace attention_queries {
 
 constexpr int kThreads = 4 * kWarp;
 constexpr int kRowTiles = 2;  ///< fragments of 16 queries that a warp has
@@ -122,10 +122,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-}  // namespace
+}  // namespace attention_queries
 
 void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
                      const AttentionGradients& gradients) {
+  using namespace attention_queries;
   constexpr const char* kOperation = "attention_backward";
   const bool narrow = layout.head_dim <= 64;
   const dim3 grid(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, kQueries)),

@@ -8,7 +8,7 @@
 namespace dflop::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kLossThreads = 512;
 
 // These are the columns of the parts.
 constexpr int kLargest = 0;
@@ -35,13 +35,13 @@ struct Exponentials {
 };
 
 template <int width, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     parts_kernel(float* parts, const T* logits, const std::int32_t* targets, std::int64_t first,
                  std::int64_t columns) {
   const std::int64_t row = blockIdx.x;
   const T* in = logits + row * columns;
   Exponentials mine;
-  for (std::int64_t column = threadIdx.x * width; column < columns; column += kThreads * width) {
+  for (std::int64_t column = threadIdx.x * width; column < columns; column += kLossThreads * width) {
     float values[width];
     load(values, in + column);
     mine.add(values);
@@ -76,7 +76,7 @@ __global__ void merge_kernel(float* merged, const float* parts, std::int64_t row
 }
 
 template <int width, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     backward_kernel(T* logits, const float* merged, const std::int32_t* targets, std::int64_t first,
                     std::int64_t columns, float weight) {
   const std::int64_t row = blockIdx.x;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t target = targets[row] - first;
   const float largest = merged[kParts * row + kLargest];
   const float factor = weight / merged[kParts * row + kSum];
-  for (std::int64_t column = threadIdx.x * width; column < columns; column += kThreads * width) {
+  for (std::int64_t column = threadIdx.x * width; column < columns; column += kLossThreads * width) {
     float values[width] = {};
     if (trained) {
       load(values, values_of_row + column);
@@ -99,11 +99,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// Adds weight * sum over trained rows of log(sum) + largest - target's logit to loss, in one block.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     loss_kernel(float* loss, const float* merged, const std::int32_t* targets, std::int64_t rows,
                 double weight) {
   double sum = 0.0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += kThreads) {
+  for (std::int64_t row = threadIdx.x; row < rows; row += kLossThreads) {
     const float* part = merged + kParts * row;
     if (targets[row] >= 0) sum += logf(part[kSum]) + (part[kLargest] - part[kTarget]);
   }
@@ -118,7 +118,7 @@ void cross_entropy_parts(const CudaTarget& target, Sums parts, ConstMatrix logit
     using T = decltype(type);
     const bool vectors = fit_vectors<T>(logits.columns, logits.data);
     const auto kernel = vectors ? parts_kernel<kVector<T>, T> : parts_kernel<1, T>;
-    launch(target, "cross_entropy_parts", kernel, grid_size("cross_entropy_parts", logits.rows), kThreads, 0,
+    launch(target, "cross_entropy_parts", kernel, grid_size("cross_entropy_parts", logits.rows), kLossThreads, 0,
            values_of(parts), values_of<T>(logits), targets.device, first, logits.columns);
   });
 }
@@ -139,10 +139,10 @@ void cross_entropy_backward(const CudaTarget& target, Matrix logits, Sums loss, 
     using T = decltype(type);
     const bool vectors = fit_vectors<T>(logits.columns, logits.data);
     const auto kernel = vectors ? backward_kernel<kVector<T>, T> : backward_kernel<1, T>;
-    launch(target, kOperation, kernel, grid_size(kOperation, logits.rows), kThreads, 0, values_of<T>(logits),
+    launch(target, kOperation, kernel, grid_size(kOperation, logits.rows), kLossThreads, 0, values_of<T>(logits),
            values_of(merged), targets.device, first, logits.columns, static_cast<float>(weight));
   });
-  launch(target, kOperation, loss_kernel, 1, kThreads, 0, values_of(loss), values_of(merged), targets.device,
+  launch(target, kOperation, loss_kernel, 1, kLossThreads, 0, values_of(loss), values_of(merged), targets.device,
          logits.rows, weight);
 }
 

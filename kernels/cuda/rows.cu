@@ -10,7 +10,7 @@
 namespace dflop::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kRowThreads = 256;
 
 /// Bytes16 are moved as they are.
 struct alignas(16) Bytes16 {
@@ -19,13 +19,13 @@ struct alignas(16) Bytes16 {
 
 /// Sets y[i] = table[ids[i] - first], or zeros; rows are `columns` Units long. Unit() is zero.
 template <typename Unit>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRowThreads)
     look_up_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t first,
                    std::int64_t table_rows, std::int64_t columns) {
   const std::int64_t i = blockIdx.x;
   const std::int64_t row = ids[i] - first;
   const bool found = row >= 0 && row < table_rows;
-  for (std::int64_t column = threadIdx.x; column < columns; column += kThreads) {
+  for (std::int64_t column = threadIdx.x; column < columns; column += kRowThreads) {
     y[i * columns + column] = found ? table[row * columns + column] : Unit();
   }
 }
@@ -36,11 +36,11 @@ constexpr int kLooks = 4;
 /// Returns whether one of ids[0, i) is `id`. All threads of the block take part.
 __device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32_t id) {
   bool found = false;
-  for (std::int64_t start = 0; start < i && !found; start += kLooks * kThreads) {
+  for (std::int64_t start = 0; start < i && !found; start += kLooks * kRowThreads) {
     bool mine = false;
 #pragma unroll
     for (int look = 0; look < kLooks; ++look) {
-      const std::int64_t other = start + look * kThreads + threadIdx.x;
+      const std::int64_t other = start + look * kRowThreads + threadIdx.x;
       mine |= other < i && ids[other] == id;
     }
     found = __syncthreads_or(mine) != 0;
@@ -51,12 +51,12 @@ __device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32
 /// Calls f(j) for each j of [i, count) whose id is `id`, in order, in all threads of the block.
 template <typename F>
 __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t count, std::int32_t id, F f) {
-  constexpr int kWarps = kThreads / kWarp;
+  constexpr int kWarps = kRowThreads / kWarp;
   __shared__ unsigned matches[kLooks * kWarps];
-  for (std::int64_t start = i; start < count; start += kLooks * kThreads) {
+  for (std::int64_t start = i; start < count; start += kLooks * kRowThreads) {
 #pragma unroll
     for (int look = 0; look < kLooks; ++look) {
-      const std::int64_t other = start + look * kThreads + threadIdx.x;
+      const std::int64_t other = start + look * kRowThreads + threadIdx.x;
       const unsigned of_warp = __ballot_sync(kAllLanes, other < count && ids[other] == id);
       if (threadIdx.x % kWarp == 0) matches[look * kWarps + threadIdx.x / kWarp] = of_warp;
     }
@@ -70,9 +70,9 @@ __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t c
   }
 }
 
-/// Adds x[i] to y[ids[i] - first]. The block (i, part) has the columns of one part, kThreads * width of them.
+/// Adds x[i] to y[ids[i] - first]. The block (i, part) has the columns of one part, kRowThreads * width of them.
 template <int width, typename Sum, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRowThreads)
     add_rows_kernel(Sum* y, const T* x, const std::int32_t* ids, std::int64_t first, std::int64_t y_rows,
                     std::int64_t count, std::int64_t columns, bool distinct) {
   const std::int64_t i = blockIdx.x;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = id - first;
   if (row < 0 || row >= y_rows) return;  // all threads alike
   if (!distinct && comes_before(ids, i, id)) return;
-  const std::int64_t column = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * width;
+  const std::int64_t column = (std::int64_t{blockIdx.y} * kRowThreads + threadIdx.x) * width;
   const bool inside = column < columns;
   float sum[width] = {};
   if (inside) load(sum, y + row * columns + column);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Unit>
 void look_up_units(const CudaTarget& target, const char* operation, Matrix y, ConstMatrix table, Indices ids,
                    std::int64_t first, std::int64_t units) {
-  launch(target, operation, look_up_kernel<Unit>, grid_size(operation, y.rows), kThreads, 0,
+  launch(target, operation, look_up_kernel<Unit>, grid_size(operation, y.rows), kRowThreads, 0,
          values_of<Unit>(y), values_of<Unit>(table), ids.device, first, table.rows, units);
 }
 
@@ -128,9 +128,9 @@ void add_rows(const CudaTarget& target, const char* operation, Sum* y, std::int6
       std::adjacent_find(ids.host.begin(), ids.host.end(), std::greater_equal<>()) == ids.host.end();
   const bool vectors = fit_vectors<T>(x.columns, y, x.data);
   const auto kernel = vectors ? add_rows_kernel<kVector<T>, Sum, T> : add_rows_kernel<1, Sum, T>;
-  const std::int64_t parts = pieces(x.columns, kThreads * (vectors ? kVector<T> : 1));
+  const std::int64_t parts = pieces(x.columns, kRowThreads * (vectors ? kVector<T> : 1));
   const dim3 grid(grid_size(operation, x.rows), static_cast<unsigned>(parts));
-  launch(target, operation, kernel, grid, kThreads, 0, y, values_of<T>(x), ids.device, first, y_rows, x.rows,
+  launch(target, operation, kernel, grid, kRowThreads, 0, y, values_of<T>(x), ids.device, first, y_rows, x.rows,
          x.columns, distinct);
 }
 
