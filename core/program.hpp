@@ -139,6 +139,9 @@ struct Program {
     return {instructions.data() + group.begin, instructions.data() + group.end};
   }
 
+  /// Returns the stage of the group of that index.
+  const Stage& stage_of(std::int32_t group) const { return stages[groups[group].stage]; }
+
   /// Returns one more than the last rank of any group.
   int ranks() const {
     int ranks = 0;

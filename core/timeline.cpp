@@ -1,7 +1,6 @@
 #include "core/timeline.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 

@@ -86,6 +86,15 @@ class MarginalCost {
 
 }  // namespace
 
+Work total_work(std::span<const Sample> samples) {
+  Work total;
+  for (const Sample& sample : samples) {
+    total.encoder += sample.encoder();
+    total.llm += sample.llm();
+  }
+  return total;
+}
+
 Workload mean_part(const Workload& total, std::int64_t count) {
   return {round_up(total.sequences, count) / count, round_up(total.tokens, count) / count,
           round_up(total.attention_pairs, count) / count};
@@ -93,11 +102,7 @@ Workload mean_part(const Workload& total, std::int64_t count) {
 
 SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpec& model,
                          std::span<const Sample> samples) {
-  Work total;
-  for (const Sample& sample : samples) {
-    total.encoder += sample.encoder();
-    total.llm += sample.llm();
-  }
+  const Work total = total_work(samples);
   const std::vector<RankStages> ranks = rank_stages(plan, model);
   // Only an encoder on ranks of its own is shared by other dp ranks than those of the LLM.
   const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;

@@ -8,6 +8,9 @@
 
 namespace dflop {
 
+/// Returns what all samples of a batch come to.
+Work total_work(std::span<const Sample> samples);
+
 /// Returns the mean of `count` parts of a total, rounded up so that it is empty only if all are.
 Workload mean_part(const Workload& total, std::int64_t count);
 

@@ -1,12 +1,10 @@
 #include "backend/cuda/world.hpp"
 
 #include <exception>
-#include <string>
 #include <utility>
 
 #include "backend/cuda/gpu.hpp"
 #include "backend/host/thread_communicator.hpp"
-#include "core/error.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace dflop {

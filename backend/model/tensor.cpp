@@ -1,8 +1,6 @@
 #include "backend/model/tensor.hpp"
 
 #include <algorithm>
-#include <type_traits>
-#include <utility>
 
 #include "kernels/dtype.hpp"
 

@@ -8,8 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "backend/communicator.hpp"
-#include "backend/nccl/comms.hpp"
 #include "core/support/clock.hpp"
 
 namespace dflop {
@@ -206,29 +204,128 @@ class NcclCommunicator final : public Communicator {
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
-  ~NcclCommunicator() override;
+  ~NcclCommunicator() override {
+    const Nanoseconds since = host_time();
+    const auto all_sent = [&] {
+      return std::ranges::all_of(routes_, [](const auto& entry) { return entry.second.all_sent(); });
+    };
+    try {
+      while (!(pending_.all_done() && all_sent()) &&
+             host_time() - since < to_nanoseconds(rendezvous_.timeout())) {
+        rendezvous_.check();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } catch (const std::exception&) {  // the run has ended: nothing will be received any more
+    }
+    rendezvous_.leave();
+    rendezvous_.watch(nullptr);
+    rendezvous_.on_end(nullptr);
+    comms_.abort_all();
+  }
 
   int rank() const override { return rendezvous_.rank(); }
   int ranks() const override { return rendezvous_.ranks(); }
 
   void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
-            const std::string& what) override;
+            const std::string& what) override {
+    require_peer(*this, peer, "sends " + what + " to");
+    rendezvous_.check();
+    const std::string wait = "a route for " + what + " to rank " + std::to_string(peer);
+    const Rendezvous::Waiting waiting(rendezvous_, wait);
+    route({rank(), peer}).send(data, bytes, stream, "sending " + what + " to rank " + std::to_string(peer));
+  }
+
   void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
-               const std::string& what) override;
-  void connect(const std::vector<RankRoute>& routes) override;
+               const std::string& what) override {
+    require_peer(*this, peer, "receives " + what + " from");
+    rendezvous_.check();
+    const std::string wait = what + " from rank " + std::to_string(peer);
+    const Rendezvous::Waiting waiting(rendezvous_, wait);
+    SharedEvent come = recorded(stream);
+    last_ = route({peer, rank()}).receive(data, bytes, stream, *come, "receiving " + wait);
+    last_what_ = wait;
+    pending_.add(wait, std::move(come), last_);
+  }
+
+  /// NCCL connects two ranks when both first use a communicator, so each route is used here, by an empty
+  /// message. All ranks go through the new routes in one order; of those that are not connected yet the first
+  /// can be, as neither of its ends waits for another.
+  void connect(const std::vector<RankRoute>& routes) override {
+    const std::unique_ptr<DeviceStream> stream = seam_.new_device()->make_stream();
+    for (const RankRoute& r : routes) {
+      if ((r.source != rank() && r.destination != rank()) || routes_.count(r) > 0) continue;
+      if (r.source == rank()) {
+        send(nullptr, 0, r.destination, *stream, "a first message");
+      } else {
+        receive(nullptr, 0, r.source, *stream, "a first message");
+        last_arrival();
+      }
+    }
+  }
 
   void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
-                  DeviceStream& stream) override;
+                  DeviceStream& stream) override {
+    const std::string what = std::string(to_string(call.kind)) + " of " + call.what;
+    const std::size_t place = place_in(group, *this, what);
+    rendezvous_.check();
+    const std::string wait = what + " with ranks " + joined(group);
+    const Rendezvous::Waiting waiting(rendezvous_, wait);
+    const ncclComm_t comm = comm_of(group, place);
+    last_ = recorded(stream);
+    last_what_ = wait;
+    comms_.enter(comm, what, [&] { return enter(call, input, output, comm, seam_.native_stream(stream)); });
+    pending_.add(wait, last_, recorded(stream));
+  }
 
-  Arrival arrival() const override;
+  /// Returns the last arrival, to be asked for while the communicator is there.
+  Arrival arrival() const override {
+    return [&rendezvous = rendezvous_, event = last_, what = last_what_] {
+      rendezvous.check();
+      if (event == nullptr) return Nanoseconds{0};
+      const Rendezvous::Waiting waiting(rendezvous, what);
+      const Nanoseconds time = event->time();
+      rendezvous.check();  // which ends what the device waits for, too
+      return time;
+    };
+  }
+
   void abort(const std::string& reason) override { rendezvous_.abort(reason); }
 
  private:
+  SharedEvent recorded(DeviceStream& stream) {
+    SharedEvent event = memory_.make_event();
+    stream.record(*event);
+    return event;
+  }
+
+  NcclRoute& route(const RankRoute& route) {
+    const auto found = routes_.find(route);
+    if (found != routes_.end()) return found->second;
+    return routes_
+        .try_emplace(route, NcclParts{table_, comms_, memory_, seam_}, route, route.source == rank())
+        .first->second;
+  }
+
+  /// The ranks of a group come to its first collective together, and so to the making of its communicator.
+  ncclComm_t comm_of(const RankGroup& group, std::size_t place) {
+    ncclComm_t& comm = groups_[group.ranks];
+    if (comm == nullptr) comm = comms_.make(group.ranks, place, "a group of ranks " + joined(group), 0);
+    return comm;
+  }
+
   ncclResult_t enter(const CollectiveCall& call, const void* input, void* output, ncclComm_t comm,
-                     cudaStream_t stream) const;
-  NcclRoute& route(const RankRoute& route);
-  ncclComm_t comm_of(const RankGroup& group, std::size_t place);
-  SharedEvent recorded(DeviceStream& stream);
+                     cudaStream_t stream) const {
+    const ncclDataType_t type = type_of(call.element);
+    switch (call.kind) {
+      case CollectiveKind::all_reduce:
+        return table_.all_reduce(input, output, call.count, type, ncclSum, comm, stream);
+      case CollectiveKind::all_gather:
+        return table_.all_gather(input, output, call.count, type, comm, stream);
+      case CollectiveKind::reduce_scatter:
+        return table_.reduce_scatter(input, output, call.count, type, ncclSum, comm, stream);
+    }
+    return ncclInvalidArgument;
+  }
 
   const NcclTable& table_;
   Rendezvous& rendezvous_;
@@ -241,122 +338,6 @@ class NcclCommunicator final : public Communicator {
   SharedEvent last_;  ///< null before the first receive or collective
   std::string last_what_;
 };
-
-NcclCommunicator::~NcclCommunicator() {
-  const Nanoseconds since = host_time();
-  const auto all_sent = [&] {
-    return std::ranges::all_of(routes_, [](const auto& entry) { return entry.second.all_sent(); });
-  };
-  try {
-    while (!(pending_.all_done() && all_sent()) &&
-           host_time() - since < to_nanoseconds(rendezvous_.timeout())) {
-      rendezvous_.check();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  } catch (const std::exception&) {  // the run has ended: nothing will be received any more
-  }
-  rendezvous_.leave();
-  rendezvous_.watch(nullptr);
-  rendezvous_.on_end(nullptr);
-  comms_.abort_all();
-}
-
-SharedEvent NcclCommunicator::recorded(DeviceStream& stream) {
-  SharedEvent event = memory_.make_event();
-  stream.record(*event);
-  return event;
-}
-
-NcclRoute& NcclCommunicator::route(const RankRoute& route) {
-  const auto found = routes_.find(route);
-  if (found != routes_.end()) return found->second;
-  return routes_.try_emplace(route, NcclParts{table_, comms_, memory_, seam_}, route, route.source == rank())
-      .first->second;
-}
-
-void NcclCommunicator::send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
-                            const std::string& what) {
-  require_peer(*this, peer, "sends " + what + " to");
-  rendezvous_.check();
-  const std::string wait = "a route for " + what + " to rank " + std::to_string(peer);
-  const Rendezvous::Waiting waiting(rendezvous_, wait);
-  route({rank(), peer}).send(data, bytes, stream, "sending " + what + " to rank " + std::to_string(peer));
-}
-
-void NcclCommunicator::receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
-                               const std::string& what) {
-  require_peer(*this, peer, "receives " + what + " from");
-  rendezvous_.check();
-  const std::string wait = what + " from rank " + std::to_string(peer);
-  const Rendezvous::Waiting waiting(rendezvous_, wait);
-  SharedEvent come = recorded(stream);
-  last_ = route({peer, rank()}).receive(data, bytes, stream, *come, "receiving " + wait);
-  last_what_ = wait;
-  pending_.add(wait, std::move(come), last_);
-}
-
-/// NCCL connects two ranks when both first use a communicator, so each route is used here, by an empty
-/// message. All ranks go through the new routes in one order; of those that are not connected yet the first
-/// can be, as neither of its ends waits for another.
-void NcclCommunicator::connect(const std::vector<RankRoute>& routes) {
-  const std::unique_ptr<DeviceStream> stream = seam_.new_device()->make_stream();
-  for (const RankRoute& r : routes) {
-    if ((r.source != rank() && r.destination != rank()) || routes_.count(r) > 0) continue;
-    if (r.source == rank()) {
-      send(nullptr, 0, r.destination, *stream, "a first message");
-    } else {
-      receive(nullptr, 0, r.source, *stream, "a first message");
-      last_arrival();
-    }
-  }
-}
-
-/// The ranks of a group come to its first collective together, and so to the making of its communicator.
-ncclComm_t NcclCommunicator::comm_of(const RankGroup& group, std::size_t place) {
-  ncclComm_t& comm = groups_[group.ranks];
-  if (comm == nullptr) comm = comms_.make(group.ranks, place, "a group of ranks " + joined(group), 0);
-  return comm;
-}
-
-ncclResult_t NcclCommunicator::enter(const CollectiveCall& call, const void* input, void* output,
-                                     ncclComm_t comm, cudaStream_t stream) const {
-  const ncclDataType_t type = type_of(call.element);
-  switch (call.kind) {
-    case CollectiveKind::all_reduce:
-      return table_.all_reduce(input, output, call.count, type, ncclSum, comm, stream);
-    case CollectiveKind::all_gather:
-      return table_.all_gather(input, output, call.count, type, comm, stream);
-    case CollectiveKind::reduce_scatter:
-      return table_.reduce_scatter(input, output, call.count, type, ncclSum, comm, stream);
-  }
-  return ncclInvalidArgument;
-}
-
-void NcclCommunicator::collective(const CollectiveCall& call, const void* input, void* output,
-                                  const RankGroup& group, DeviceStream& stream) {
-  const std::string what = std::string(to_string(call.kind)) + " of " + call.what;
-  const std::size_t place = place_in(group, *this, what);
-  rendezvous_.check();
-  const std::string wait = what + " with ranks " + joined(group);
-  const Rendezvous::Waiting waiting(rendezvous_, wait);
-  const ncclComm_t comm = comm_of(group, place);
-  last_ = recorded(stream);
-  last_what_ = wait;
-  comms_.enter(comm, what, [&] { return enter(call, input, output, comm, seam_.native_stream(stream)); });
-  pending_.add(wait, last_, recorded(stream));
-}
-
-/// Returns the last arrival, to be asked for while the communicator is there.
-Arrival NcclCommunicator::arrival() const {
-  return [&rendezvous = rendezvous_, event = last_, what = last_what_] {
-    rendezvous.check();
-    if (event == nullptr) return Nanoseconds{0};
-    const Rendezvous::Waiting waiting(rendezvous, what);
-    const Nanoseconds time = event->time();
-    rendezvous.check();  // which ends what the device waits for, too
-    return time;
-  };
-}
 
 }  // namespace
 

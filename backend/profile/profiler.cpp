@@ -1,7 +1,6 @@
 #include "backend/profile/profiler.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"

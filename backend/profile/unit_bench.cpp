@@ -1,6 +1,5 @@
 #include "backend/profile/unit_bench.hpp"
 
-#include <string>
 #include <utility>
 
 #include "core/error.hpp"

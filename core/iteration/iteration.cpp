@@ -1,12 +1,10 @@
 #include "core/iteration/iteration.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
 #include "core/program/encoder_share.hpp"
-#include "core/program/lowering.hpp"
 
 namespace dflop {
 namespace {

@@ -8,7 +8,6 @@
 #include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "core/program.hpp"
 #include "core/program/lowering.hpp"

@@ -1,9 +1,5 @@
 #include "core/support/shared_library.hpp"
 
-#include <dlfcn.h>
-
-#include "core/error.hpp"
-
 namespace dflop {
 
 SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "core/program/encoder_share.hpp"
 #include "core/refuse.hpp"

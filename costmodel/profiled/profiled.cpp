@@ -57,11 +57,8 @@ bool is_recomputed(Recomputation recomputation, bool attention) {
 
 /// Returns in how many parts the ranks of a tp group send a message.
 int shards_of(const Message& message, const Program& program) {
-  const auto stage_of = [&](std::int32_t group) -> const Stage& {
-    return program.stages[static_cast<std::size_t>(program.groups[static_cast<std::size_t>(group)].stage)];
-  };
-  const Stage& source = stage_of(message.source);
-  const Stage& destination = stage_of(message.destination);
+  const Stage& source = program.stage_of(message.source);
+  const Stage& destination = program.stage_of(message.destination);
   const bool from_encoder = source.llm_layers == 0 && destination.encoder_layers == 0;
   const bool to_encoder = source.encoder_layers == 0 && destination.llm_layers == 0;
   return source.sequence_parallel && !from_encoder && !to_encoder ? source.tp : 1;

@@ -1,8 +1,6 @@
 #include "costmodel/recorded/recorded.hpp"
 
 #include <algorithm>
-#include <map>
-#include <vector>
 
 #include "costmodel/analytic/communication.hpp"
 

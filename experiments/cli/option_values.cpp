@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "core/error.hpp"
-#include "experiments/cli/table.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/error.hpp"
 #include "costmodel/correction/drift.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/timeline.hpp"
@@ -190,8 +190,7 @@ void settle_ranks(std::vector<KinetoTrace>& traces) {
   std::set<std::int32_t> taken;
   for (const KinetoTrace& trace : traces) {
     if (!trace.rank || taken.insert(*trace.rank).second) continue;
-    throw Error(ErrorKind::input, fmt::format("expected one file per rank, found rank {} again", *trace.rank),
-                trace.file);
+    refuse_input(trace.file, "expected one file per rank, found rank {} again", *trace.rank);
   }
   std::int32_t next = 0;
   for (KinetoTrace& trace : traces) {

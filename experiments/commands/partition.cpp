@@ -6,7 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/options.hpp"
@@ -78,10 +78,8 @@ void Partition::read_bins(const Values& values, int encoder_dp) {
   bins.shared_encoder = encoder_dp > 0 && objective != Objective::published;
   bins.allow_empty = values["allow-empty"].as<bool>();
   if (!bins.allow_empty && items.ids.size() < static_cast<std::size_t>(bins.bins)) {
-    throw Error(ErrorKind::input,
-                fmt::format("expected at least as many items as --bins {} (or --allow-empty), found {}",
-                            bins.bins, items.ids.size()),
-                file);
+    refuse_input(file, "expected at least as many items as --bins {} (or --allow-empty), found {}", bins.bins,
+                 items.ids.size());
   }
   if (values.count("token-cap") == 0) return;
   if (items.tokens.empty())

@@ -8,7 +8,7 @@
 
 #include "backend/model/parameter_list.hpp"
 #include "backend/profile/profiler.hpp"
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
@@ -92,13 +92,11 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
   const ProfileSettings& settings = earlier.settings;
   if (settings.seed != options.seed || settings.most_tokens != options.most_tokens ||
       settings.busy_ranks != options.busy) {
-    throw Error(
-        ErrorKind::input,
-        fmt::format("a profile of other settings: expected --seed {}, --most-tokens {}, --busy {}, found "
-                    "{}, {}, {}",
-                    options.seed, options.most_tokens, options.busy, settings.seed, settings.most_tokens,
-                    settings.busy_ranks),
-        *path);
+    refuse_input(*path,
+                 "a profile of other settings: expected --seed {}, --most-tokens {}, --busy {}, found "
+                 "{}, {}, {}",
+                 options.seed, options.most_tokens, options.busy, settings.seed, settings.most_tokens,
+                 settings.busy_ranks);
   }
   const auto is_old = [](const TpProfile& tp) { return tp.forward_buffers == BytesPerToken{}; };
   for (const TpProfile& tp : earlier.tp) {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "costmodel/correction/corrected.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
@@ -70,8 +70,7 @@ Correction read_correction(const Values& values, const Plan& plan) {
   CorrectionFile file = parse_correction(read_text_file(*path), *path);
   const auto require = [&](const char* key, const std::string& found, const std::string& expected) {
     if (found == expected) return;
-    throw Error(ErrorKind::input,
-                fmt::format("{}: expected the plan's '{}', found '{}'", key, expected, found), *path);
+    refuse_input(*path, "{}: expected the plan's '{}', found '{}'", key, expected, found);
   };
   require("model", file.model, plan.model);
   require("cluster", file.cluster, plan.cluster);

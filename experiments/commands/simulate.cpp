@@ -10,7 +10,6 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
-#include "experiments/studies/explain.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/timeline.hpp"

@@ -12,13 +12,11 @@
 #include <utility>
 
 #include "backend/model/parameter_list.hpp"
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/median.hpp"
 #include "costmodel/recorded/recorded.hpp"
-#include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
 #include "sim/engine.hpp"
-#include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -27,10 +25,8 @@ namespace {
 Plan read_plan(const PlanGrid& grid, const std::string& path) {
   Plan plan = parse_plan(read_text_file(path), path);
   if (plan.model == grid.model && plan.cluster == grid.cluster) return plan;
-  throw Error(ErrorKind::input,
-              fmt::format("expected a plan for the grid's model '{}' on '{}', found one for '{}' on '{}'",
-                          grid.model, grid.cluster, plan.model, plan.cluster),
-              path);
+  refuse_input(path, "expected a plan for the grid's model '{}' on '{}', found one for '{}' on '{}'",
+               grid.model, grid.cluster, plan.model, plan.cluster);
 }
 
 /// More stages than layers leave some empty, which validate() refuses.
@@ -158,9 +154,6 @@ std::vector<OperationFidelity> values_of(const Operations& operations) {
 /// Adds what one step's instructions, messages and reductions were predicted to take and took.
 void add_step(Operations& operations, const Program& program, const ProgramCosts& predicted,
               const ProgramCosts& measured) {
-  const auto stage_of = [&](std::int32_t group) -> const Stage& {
-    return program.stages[static_cast<std::size_t>(program.groups[static_cast<std::size_t>(group)].stage)];
-  };
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     if (!is_compute(instruction.op) && instruction.op != Op::optimizer_step) continue;
@@ -168,11 +161,11 @@ void add_step(Operations& operations, const Program& program, const ProgramCosts
                      predicted.instruction[i], measured.instruction[i]});
   }
   for (std::size_t m = 0; m < program.messages.size(); ++m) {
-    add(operations, {module_of(stage_of(program.messages[m].source)), "message", 1, predicted.message[m],
-                     measured.message[m]});
+    add(operations, {module_of(program.stage_of(program.messages[m].source)), "message", 1,
+                     predicted.message[m], measured.message[m]});
   }
   for (std::size_t c = 0; c < program.collectives.size(); ++c) {
-    add(operations, {module_of(stage_of(program.collectives[c].groups.front())), "all_reduce", 1,
+    add(operations, {module_of(program.stage_of(program.collectives[c].groups.front())), "all_reduce", 1,
                      predicted.collective[c], measured.collective[c]});
   }
 }

@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/least_squares.hpp"
@@ -137,15 +137,11 @@ void require_of_model(const Program& program, const ModelSpec& model, const std:
   const bool has_works = std::any_of(program.works.begin(), program.works.end(),
                                      [](const Work& work) { return !work.llm.empty(); });
   if (layers == 0 || !has_works) {
-    throw Error(ErrorKind::input,
-                "expected shapes of stages and works, as timelines of 'simulate' and 'train' have them",
-                where);
+    refuse_input(where,
+                 "expected shapes of stages and works, as timelines of 'simulate' and 'train' have them");
   }
   if (layers == model.llm.layers) return;
-  throw Error(
-      ErrorKind::input,
-      fmt::format("expected the {} LLM layers of '{}', found {}", model.llm.layers, model.name, layers),
-      where);
+  refuse_input(where, "expected the {} LLM layers of '{}', found {}", model.llm.layers, model.name, layers);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "core/program/lowering.hpp"
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
+#include "costmodel/sample_costs.hpp"
 #include "sim/conditions.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -186,12 +187,10 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
                                        std::span<const Sample> samples, const Anomaly& anomaly,
                                        std::uint64_t seed)
     : CostModelOver(base), anomaly_(anomaly) {
-  Work total;
+  const Work total = total_work(samples);
   std::map<int, double> shares;
   const auto count = static_cast<double>(samples.size());
   for (const Sample& sample : samples) {
-    total.encoder += sample.encoder();
-    total.llm += sample.llm();
     const int bucket = slow_bucket(sample, anomaly);
     if (bucket >= 0) shares[bucket] += 1 / count;
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/error.hpp"
 #include "solver/bins/ilp.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -42,7 +41,7 @@ int read_chunks(const Values& values, OrderKind order) {
   const int chunks = traits(order).chunks;
   if (chunks == OrderTraits::kAnyChunks) {
     if (!given) {
-      throw Error(ErrorKind::usage, fmt::format("option '--chunks': required with {}", to_string(order)));
+      refuse_option("chunks", fmt::format("required with {}", to_string(order)));
     }
     return static_cast<int>(read_integer(values, "chunks", 1, kMostChunks));
   }
@@ -256,9 +255,9 @@ SchedulerChoice read_scheduler(const Values& values) {
   choice.limits.steps = read_limit(values, "steps", 1, INT64_MAX);
   choice.limits.node_budget = read_limit(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {
-    if (choice.limits.node_budget || choice.limits.steps)
-      throw Error(ErrorKind::usage,
-                  "option '--time-limit': takes the place of '--node-budget' and '--steps'");
+    if (choice.limits.node_budget || choice.limits.steps) {
+      refuse_option("time-limit", "takes the place of '--node-budget' and '--steps'");
+    }
     choice.limits.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
   return choice;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
@@ -64,11 +64,10 @@ bool splits_backward(const StepOrder& order) {
 /// Requires a weight share for an order that splits backwards. `name` is what the order is of.
 void require_weight_share(const std::string& name, const Program& program, const Reordering& reordering) {
   if (reordering.weight_share || !has_whole_backwards(program)) return;
-  throw Error(
-      ErrorKind::input,
-      fmt::format("{} splits backwards, which are whole here; '--weight-share' has to say how much of "
-                  "one is for the weights",
-                  name));
+  refuse_input("",
+               "{} splits backwards, which are whole here; '--weight-share' has to say how much of "
+               "one is for the weights",
+               name);
 }
 
 std::string order_name(std::string name, const Reordering& reordering) {
@@ -92,10 +91,10 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   std::set<std::int32_t> ranks;
   for (const Group& group : program.groups) ranks.insert(group.stage);
   if (ranks.empty() || program.stages.size() % ranks.size() != 0) {
-    throw Error(ErrorKind::input,
-                fmt::format("expected as many stages on each pipeline rank as on the others, "
-                            "found {} stages on {} ranks",
-                            program.stages.size(), ranks.size()));
+    refuse_input("",
+                 "expected as many stages on each pipeline rank as on the others, "
+                 "found {} stages on {} ranks",
+                 program.stages.size(), ranks.size());
   }
   PipelineShape shape;
   shape.ranks = static_cast<int>(ranks.size());
@@ -112,10 +111,9 @@ ConditionedProgram condition(const ReplayConditions& conditions, const PricedPro
   const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
   const Program& program = priced.program;
   if (network == NetworkModel::contention && program.ranks() > conditions.cluster->gpus()) {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--cluster': expected the {} GPUs of the recording at least, found '{}' "
-                            "with {}",
-                            program.ranks(), conditions.cluster->name, conditions.cluster->gpus()));
+    refuse_option("cluster",
+                  fmt::format("expected the {} GPUs of the recording at least, found '{}' with {}",
+                              program.ranks(), conditions.cluster->name, conditions.cluster->gpus()));
   }
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
     return cluster_network(program, *conditions.cluster, bandwidth_factor);
@@ -129,10 +127,8 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
                         const std::string& schedule_file, const Target& target, PricedParts& parts) {
   return {name, [=, &target, &parts](const PricedProgram&, const RecordedProgram& recorded, int iteration) {
             if (static_cast<std::size_t>(iteration) >= schedule.iterations.size()) {
-              throw Error(ErrorKind::input,
-                          fmt::format("expected a schedule of iteration {}, found {} iterations", iteration,
-                                      schedule.iterations.size()),
-                          schedule_file);
+              refuse_input(schedule_file, "expected a schedule of iteration {}, found {} iterations",
+                           iteration, schedule.iterations.size());
             }
             const ScheduledIteration& scheduled = schedule.iterations[iteration];
             PricedProgram result =
@@ -152,8 +148,8 @@ ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reor
           [=](const PricedProgram& before, const RecordedProgram&, int) {
             const auto kind = wanted ? wanted : order_kind_of(before.program, before.costs);
             if (!kind) {
-              throw Error(ErrorKind::input,
-                          "the order is that of no known schedule; '--pipeline-schedule' has to name one");
+              refuse_input("",
+                           "the order is that of no known schedule; '--pipeline-schedule' has to name one");
             }
             if (splits_backward(*kind)) {
               require_weight_share(std::string(to_string(*kind)), before.program, reordering);

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <numeric>
-#include <span>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "costmodel/analytic/flops.hpp"
+#include "costmodel/sample_costs.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/explain.hpp"
@@ -123,15 +122,6 @@ ScheduledIteration stored(const ScheduledBatch& batch) {
     say("dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind), event.message);
   }
   return {batch.result, *batch.samples};
-}
-
-Work total_work(std::span<const Sample> samples) {
-  Work work;
-  for (const Sample& sample : samples) {
-    work.encoder += sample.encoder();
-    work.llm += sample.llm();
-  }
-  return work;
 }
 
 /// An Evaluator runs the iterations of a plan one after the other and adds up what they come to.
@@ -319,10 +309,8 @@ std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, co
 
 void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file) {
   if (schedule.model != plan.model) {
-    throw Error(
-        ErrorKind::input,
-        fmt::format("expected a schedule of the plan's model '{}', found '{}'", plan.model, schedule.model),
-        file);
+    refuse_input(file, "expected a schedule of the plan's model '{}', found '{}'", plan.model,
+                 schedule.model);
   }
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];

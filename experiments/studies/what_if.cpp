@@ -12,7 +12,6 @@
 #include "core/error.hpp"
 #include "core/support/parallel.hpp"
 #include "experiments/cli/say.hpp"
-#include "sim/conditions.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <boost/program_options/parsers.hpp>
 #include <boost/token_functions.hpp>
-#include <map>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/presets/presets.hpp"
 #include "solver/planners/planners.hpp"
@@ -42,8 +41,7 @@ std::vector<std::string> split_arguments(const std::string& text) {
   try {
     return po::split_unix(text);
   } catch (const boost::escaped_list_error& problem) {
-    throw Error(ErrorKind::input,
-                fmt::format("expected options as in a shell, found '{}': {}", text, problem.what()));
+    refuse_input("", "expected options as in a shell, found '{}': {}", text, problem.what());
   }
 }
 
@@ -345,9 +343,7 @@ WhatIf sweep_conditions(const SweepRow& cell) {
       add_conditions, conditions == kNoConditions ? std::vector<std::string>() : split_arguments(conditions));
   for (const char* own : {"repeat", "seed"}) {
     if (!values[own].defaulted()) {
-      throw Error(ErrorKind::input, fmt::format("option '--{}': not in a sweep, which has axes "
-                                                "'iterations' and 'seed'",
-                                                own));
+      refuse_input("", "option '--{}': not in a sweep, which has axes 'iterations' and 'seed'", own);
     }
   }
   WhatIf what_if = read_what_if(values);

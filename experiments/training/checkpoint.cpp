@@ -10,11 +10,10 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
 #include "traces/files/checkpoint.hpp"
-#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -37,9 +36,7 @@ std::string sizes(const TransformerSpec& spec) {
 void require_same(const std::string& path, const char* what, const std::string& expected,
                   const std::string& found) {
   if (expected == found) return;
-  throw Error(ErrorKind::input,
-              fmt::format("a checkpoint of another run: expected {} '{}', found '{}'", what, expected, found),
-              path);
+  refuse_input(path, "a checkpoint of another run: expected {} '{}', found '{}'", what, expected, found);
 }
 
 struct FoundCheckpoint {
@@ -52,8 +49,7 @@ FoundCheckpoint read_newest(const std::string& folder, const RunIdentity& run) {
   const NewestCheckpoint newest = newest_checkpoint(folder);
   for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
   if (!newest.path && !newest.notes.empty()) {
-    throw Error(ErrorKind::input,
-                "has checkpoints of which none can be read; expected one that can, or no --resume", folder);
+    refuse_input(folder, "has checkpoints of which none can be read; expected one that can, or no --resume");
   }
   if (!newest.path) {
     say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/iteration/iteration.hpp"
 #include "core/support/core_gate.hpp"
 #include "solver/schedulers/schedulers.hpp"
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/error.hpp"
 #include "core/support/random.hpp"
 #include "experiments/studies/correction_study.hpp"
 #include "experiments/training/live_setup.hpp"
@@ -39,11 +38,10 @@ Plan read_plan(const Values& values) {
   const auto path = values["plan"].as<std::string>();
   Plan plan = parse_plan(read_text_file(path), path);
   if (values.count("model") > 0 && values["model"].as<std::string>() != plan.model) {
-    throw Error(ErrorKind::usage, fmt::format("option '--model': {} is a plan for '{}', found '{}'", path,
-                                              plan.model, values["model"].as<std::string>()));
+    refuse_option("model", fmt::format("{} is a plan for '{}', found '{}'", path, plan.model,
+                                       values["model"].as<std::string>()));
   }
-  if (values.count("gbs") > 0)
-    plan.gbs = static_cast<int>(read_integer(values, "gbs", plan.bins(), kMostGbs));
+  plan.gbs = read_integer_or(values, "gbs", plan.gbs, plan.bins(), kMostGbs);
   return plan;
 }
 
@@ -60,8 +58,8 @@ TrainJob read_job(const Values& values) {
     job.where = "plan";
     const auto model = read_text(values, "model").value_or(kDefaultModel);
     job.target = std::make_shared<const Target>(model, kDefaultCluster);
-    const auto gbs = values.count("gbs") > 0 ? read_integer(values, "gbs", 1, kMostGbs) : 16;
-    job.plan = default_plan(model, kDefaultCluster, job.target->model, static_cast<int>(gbs));
+    const int gbs = read_integer_or(values, "gbs", 16, 1, kMostGbs);
+    job.plan = default_plan(model, kDefaultCluster, job.target->model, gbs);
   }
   validate(job.plan, job.target->model, job.target->cluster, job.where);
   require_trainable(job.plan, job.target->model, job.where);
@@ -117,8 +115,7 @@ Checkpoints read_checkpoints(const Values& values) {
   Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMostSteps),
                           values["resume"].as<bool>()};
   if ((checkpoints.resume || checkpoints.every > 0) && !checkpoints.folder) {
-    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected '--checkpoint DIR' with it",
-                                              checkpoints.resume ? "resume" : "every"));
+    refuse_option(checkpoints.resume ? "resume" : "every", "expected '--checkpoint DIR' with it");
   }
   return checkpoints;
 }
@@ -131,13 +128,11 @@ void read_correction(const Values& values, const TrainJob& job, TrainingOptions&
   } else if (rule == "keep") {
     options.correction_rule = SwitchRule::keep;
   } else if (rule != "off" && rule != "always") {
-    throw Error(ErrorKind::usage,
-                fmt::format("option '--correction': expected {}, found '{}'", kCorrectionRules, rule));
+    refuse_value("correction", kCorrectionRules, rule);
   }
   const std::optional<Anomaly> slow = read_slow_shapes(values);
   if ((slow || options.correct) && !options.profile) {
-    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected '--profile FILE' with it",
-                                              slow ? "slow-shapes" : "correction"));
+    refuse_option(slow ? "slow-shapes" : "correction", "expected '--profile FILE' with it");
   }
   if (!slow) return;
   options.slower = std::make_shared<AnomalousCostModel>(*options.profile, job.plan, job.target->model,

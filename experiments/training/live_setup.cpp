@@ -12,10 +12,9 @@
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
 #include "backend/run/worlds.hpp"
-#include "core/error.hpp"
 #include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 #include "experiments/cli/option_values.hpp"
-#include "experiments/studies/options.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -43,10 +42,8 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
   ModelSpec expected = profiled_model(model);
   expected.name = profile.model.name;  // a file may have been given by another path
   if (expected == profile.model) return;
-  throw Error(ErrorKind::input,
-              fmt::format("a profile of another model: '{}' there and '{}' here differ in sizes",
-                          profile.model.name, model.name),
-              path);
+  refuse_input(path, "a profile of another model: '{}' there and '{}' here differ in sizes",
+               profile.model.name, model.name);
 }
 
 /// Returns the command that measures tables of a mode beside those of a profile.
@@ -65,10 +62,8 @@ std::string command_for(const TpMode& mode, const ProfileTables& profile, const 
 void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {
   const auto has_mode = [&](const TpProfile& tp) { return tp.mode == tp_mode(stage); };
   if (std::none_of(profile.tp.begin(), profile.tp.end(), has_mode)) {
-    throw Error(ErrorKind::input,
-                fmt::format("the plan needs tables of {}, which are not there; '{}' adds them",
-                            to_string(tp_mode(stage)), command_for(tp_mode(stage), profile, path)),
-                path);
+    refuse_input(path, "the plan needs tables of {}, which are not there; '{}' adds them",
+                 to_string(tp_mode(stage)), command_for(tp_mode(stage), profile, path));
   }
   if (stage.dp > 1 && profile.all_reduce.empty()) {
     throw Error(ErrorKind::input, "the plan has dp > 1, and no all-reduce was measured", path);
@@ -158,10 +153,8 @@ int read_cores(const Values& values, const LiveDevice& device) {
 
 void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where) {
   if (plan.gbs > kMostGbs) {
-    throw Error(ErrorKind::input,
-                fmt::format("key 'gbs': expected at most {}, of which a step can be trained live, found {}",
-                            kMostGbs, plan.gbs),
-                where);
+    refuse_input(where, "key 'gbs': expected at most {}, of which a step can be trained live, found {}",
+                 kMostGbs, plan.gbs);
   }
   try {
     require_split(model, plan.encoder.tp, plan.llm.tp);
@@ -173,7 +166,7 @@ void require_trainable(const Plan& plan, const ModelSpec& model, const std::stri
 bool read_foreign_profile(const Values& values) {
   const bool foreign = values["foreign-profile"].as<bool>();
   if (foreign && values.count("profile") == 0)
-    throw Error(ErrorKind::usage, "option '--foreign-profile': expected '--profile FILE' with it");
+    refuse_option("foreign-profile", "expected '--profile FILE' with it");
   return foreign;
 }
 
@@ -181,9 +174,7 @@ void require_measured(const ProfileTables& profile, const std::string& path, con
                       const World& world, DType dtype, bool elsewhere) {
   const auto require = [&](const std::string& what, const std::string& expected, const std::string& found) {
     if (expected == found) return;
-    throw Error(ErrorKind::input,
-                fmt::format("a profile of another {}: expected '{}', found '{}'", what, expected, found),
-                path);
+    refuse_input(path, "a profile of another {}: expected '{}', found '{}'", what, expected, found);
   };
   if (!elsewhere) {
     require("device", world.device_name(), profile.device);

@@ -1,12 +1,9 @@
 #include "experiments/training/loop.hpp"
 
-#include <fmt/format.h>
-
-#include <memory>
 #include <type_traits>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/bytes.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
@@ -92,9 +89,8 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = source.next();
     if (!batch || !batch->result.feasible()) {
-      throw Error(ErrorKind::input,
-                  fmt::format("step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
-                              batch ? batch->result.reason : std::string()));
+      refuse_input("", "step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
+                   batch ? batch->result.reason : std::string());
     }
     for (const ScheduleEvent& event : batch->events) {
       say("dflop: note: step {}: {}: {}\n", first + event.iteration + 1, to_string(event.kind),

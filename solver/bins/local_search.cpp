@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 #include <type_traits>
-#include <utility>
 
 #include "core/support/clock.hpp"
 #include "solver/bins/heuristics.hpp"

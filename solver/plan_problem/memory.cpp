@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 #include <string>
-#include <vector>
 
 #include "core/program/encoder_share.hpp"
 #include "core/program/lowering.hpp"

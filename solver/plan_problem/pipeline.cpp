@@ -6,12 +6,10 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "core/iteration/iteration.hpp"
 #include "core/program/lowering.hpp"
-#include "costmodel/sample_costs.hpp"
 #include "solver/bins/heuristics.hpp"
 #include "solver/plan_problem/work.hpp"
 
@@ -315,7 +313,7 @@ class Builder {
     }
     const Work total = total_work(samples);
     const std::int64_t encoder_dp = apart_ ? plan.encoder.dp : plan.llm.dp;
-    mean_ = {mean_of(total.encoder, plan.microbatches * encoder_dp), mean_of(total.llm, plan.bins())};
+    mean_ = {mean_part(total.encoder, plan.microbatches * encoder_dp), mean_part(total.llm, plan.bins())};
     avoidable_ = !all_encode_ || (apart_ && plan.encoder.dp > 1);
     add_excesses(samples);
     has_floor_ = llm_always_ && !takes_less_ &&

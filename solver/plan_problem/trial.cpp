@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/error.hpp"
 #include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 
@@ -36,9 +36,8 @@ void check_batches(const PlanRequest& request) {
     throw Error(ErrorKind::input, "planning needs at least one iteration of samples");
   for (const Batch& batch : request.batches) {
     if (request.gbs > 0 && batch.size() == static_cast<std::size_t>(request.gbs)) continue;
-    throw Error(ErrorKind::input,
-                fmt::format("expected iterations of gbs {} (at least 1) samples, found one of {}",
-                            request.gbs, batch.size()));
+    refuse_input("", "expected iterations of gbs {} (at least 1) samples, found one of {}", request.gbs,
+                 batch.size());
   }
 }
 

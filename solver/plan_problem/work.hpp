@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 
-#include "core/program.hpp"
+#include "costmodel/sample_costs.hpp"
 
 namespace dflop {
 
@@ -18,21 +17,6 @@ Workload each_count(const Count& count, const Workloads&... work) {
 /// Returns the smaller of each count of two workloads.
 inline Workload least(const Workload& a, const Workload& b) {
   return each_count([](std::int64_t x, std::int64_t y) { return std::min(x, y); }, a, b);
-}
-
-/// Returns the mean of a total over so many parts, rounded up.
-inline Workload mean_of(const Workload& total, std::int64_t parts) {
-  return each_count([&](std::int64_t count) { return round_up(count, parts) / parts; }, total);
-}
-
-/// Returns what all samples of a batch come to.
-inline Work total_work(std::span<const Sample> samples) {
-  Work total;
-  for (const Sample& sample : samples) {
-    total.encoder += sample.encoder();
-    total.llm += sample.llm();
-  }
-  return total;
 }
 
 /// Returns the part of a work that a stage does: that of the modules of which it has layers.

@@ -1,12 +1,9 @@
 #include "solver/schedulers/schedulers.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <optional>
 #include <string>
 
-#include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "solver/bins/heuristics.hpp"
 #include "solver/plan_problem/makespan.hpp"
@@ -107,9 +104,8 @@ std::vector<std::string_view> scheduler_names(std::optional<Budget> budget) {
 
 void require_enough_samples(std::size_t samples, const Plan& plan) {
   if (samples >= static_cast<std::size_t>(plan.bins())) return;
-  throw Error(ErrorKind::input,
-              fmt::format("global batch of {} samples cannot fill {} bins (dp {} x {} microbatches)", samples,
-                          plan.bins(), plan.llm.dp, plan.microbatches));
+  refuse_input("", "global batch of {} samples cannot fill {} bins (dp {} x {} microbatches)", samples,
+               plan.bins(), plan.llm.dp, plan.microbatches);
 }
 
 Assignment random_assignment(std::size_t samples, const Plan& plan, std::uint64_t seed,

@@ -12,7 +12,6 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "core/error.hpp"
 #include "core/support/core_gate.hpp"

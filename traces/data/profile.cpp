@@ -1,7 +1,5 @@
 #include "traces/data/profile.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,7 +1,5 @@
 #include "traces/files/specs.hpp"
 
-#include <fmt/format.h>
-
 #include <Eigen/Dense>
 #include <algorithm>
 #include <array>

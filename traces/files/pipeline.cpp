@@ -1,7 +1,5 @@
 #include "traces/files/plan.hpp"
 
-#include <fmt/format.h>
-
 #include "traces/text/strict_json.hpp"
 
 namespace dflop {

@@ -1,7 +1,5 @@
 #include "traces/files/specs.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "traces/text/json_writer.hpp"

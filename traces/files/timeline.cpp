@@ -1,8 +1,5 @@
 #include "traces/files/timeline.hpp"
 
-#include <fmt/format.h>
-
-#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <limits>
@@ -93,24 +90,29 @@ auto& member_of(auto& row) {
   }
 }
 
+/// Makes a column of what `write` makes of a row. `read` makes the entries, and `set` sets a row from one.
+template <typename Row, typename Write, typename Read, typename Set>
+Column<Row> make_column(std::string_view key, Write write, Read read, Set set) {
+  return {key, [=](JsonWriter& writer, const std::vector<Row>& rows) { writer.row(key, rows, write); },
+          [=](const JsonValue& column, Rows<Row>& rows) {
+            const auto entries = read(column);
+            std::vector<Row>& all = rows.of(column, entries.size());
+            for (std::size_t i = 0; i < all.size(); ++i) set(all[i], entries[i]);
+          }};
+}
+
 /// Makes a column of whole numbers in [least, most]. The members lead from a row to its value, as Span::rank
 /// or Work::encoder and Workload::tokens.
 template <auto First, auto... Rest>
 auto whole(std::string_view key, std::int64_t least, std::int64_t most) {
   using Row = decltype(row_of(First));
-  return Column<Row>{key,
-                     [=](JsonWriter& writer, const std::vector<Row>& rows) {
-                       writer.row(key, rows,
-                                  [](const Row& row) { return to_number(member_of<First, Rest...>(row)); });
-                     },
-                     [=](const JsonValue& column, Rows<Row>& rows) {
-                       const std::vector<std::int64_t> numbers = column.integers(least, most);
-                       std::vector<Row>& all = rows.of(column, numbers.size());
-                       for (std::size_t i = 0; i < all.size(); ++i) {
-                         auto& value = member_of<First, Rest...>(all[i]);
-                         value = from_number<std::remove_reference_t<decltype(value)>>(numbers[i]);
-                       }
-                     }};
+  return make_column<Row>(
+      key, [](const Row& row) { return to_number(member_of<First, Rest...>(row)); },
+      [=](const JsonValue& column) { return column.integers(least, most); },
+      [](Row& row, std::int64_t number) {
+        auto& value = member_of<First, Rest...>(row);
+        value = from_number<std::remove_reference_t<decltype(value)>>(number);
+      });
 }
 
 /// Makes a column of indices into the file's list of names, which stand for `values`: older and newer
@@ -118,30 +120,21 @@ auto whole(std::string_view key, std::int64_t least, std::int64_t most) {
 template <auto Member, typename Enum>
 auto named(std::string_view key, const std::vector<Enum>& values) {
   using Row = decltype(row_of(Member));
-  return Column<Row>{key,
-                     [=](JsonWriter& writer, const std::vector<Row>& rows) {
-                       writer.row(key, rows, [](const Row& row) { return static_cast<int>(row.*Member); });
-                     },
-                     [=](const JsonValue& column, Rows<Row>& rows) {
-                       const auto indices = column.integers(0, static_cast<std::int64_t>(values.size()) - 1);
-                       std::vector<Row>& all = rows.of(column, indices.size());
-                       for (std::size_t i = 0; i < all.size(); ++i) all[i].*Member = values[indices[i]];
-                     }};
+  const auto most = static_cast<std::int64_t>(values.size()) - 1;
+  return make_column<Row>(
+      key, [](const Row& row) { return static_cast<int>(row.*Member); },
+      [=](const JsonValue& column) { return column.integers(0, most); },
+      [=](Row& row, std::int64_t index) { row.*Member = values[index]; });
 }
 
 /// Makes a column of what `write` makes of a member and `read` makes the member of.
 template <auto Member, typename Write, typename Read>
 auto each(std::string_view key, Write write, Read read) {
   using Row = decltype(row_of(Member));
-  return Column<Row>{key,
-                     [=](JsonWriter& writer, const std::vector<Row>& rows) {
-                       writer.row(key, rows, [&](const Row& row) { return write(row.*Member); });
-                     },
-                     [=](const JsonValue& column, Rows<Row>& rows) {
-                       const std::vector<JsonValue> values = column.elements();
-                       std::vector<Row>& all = rows.of(column, values.size());
-                       for (std::size_t i = 0; i < all.size(); ++i) all[i].*Member = read(values[i]);
-                     }};
+  return make_column<Row>(
+      key, [=](const Row& row) { return write(row.*Member); },
+      [](const JsonValue& column) { return column.elements(); },
+      [=](Row& row, const JsonValue& value) { row.*Member = read(value); });
 }
 
 /// Makes a column of true and false.

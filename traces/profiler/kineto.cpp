@@ -1,9 +1,6 @@
 #include "traces/profiler/kineto.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <limits>
 #include <tuple>
 #include <unordered_map>
 

@@ -1,10 +1,7 @@
 // Traces of several ranks of one run are put beside each other: clocks, and the waiting inside communication.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "traces/profiler/kineto.hpp"

@@ -1,7 +1,5 @@
 #include "traces/profiler/usage.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>

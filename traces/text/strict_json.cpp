@@ -1,9 +1,6 @@
 #include "traces/text/strict_json.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>

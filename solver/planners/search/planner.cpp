@@ -9,7 +9,6 @@
 #include <tuple>
 #include <utility>
 
-#include "core/order/pipeline_order.hpp"
 #include "core/support/clock.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"

@@ -201,8 +201,8 @@ void SearchSpace::set_layers(Plan& plan, LayerSplit split) const {
   const int encoder_layers = request_.model.encoder.layers;
   const int llm_layers = request_.model.llm.layers;
   const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
-  const Work mean{mean_of(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
-                  mean_of(total_.llm, plan.bins())};
+  const Work mean{mean_part(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
+                  mean_part(total_.llm, plan.bins())};
   const int stages = plan.llm.pp * plan.chunks;
   if (plan.layout == Layout::uniform) {
     const std::vector<int> counts = split == LayerSplit::even
