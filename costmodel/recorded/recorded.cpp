@@ -165,8 +165,7 @@ void RecordedCostModel::learn_instructions(const RecordedProgram& recording) {
           place_of(group, instruction),
           Priced{key, duration, recording.costs.activation_of(i), recording.costs.workspace_of(i)});
       Mean& mean = shapes_[key];
-      mean.total_s += Seconds(duration).count();
-      mean.count += 1;
+      mean.add(duration);
       mean.activation = std::max(mean.activation, recording.costs.activation_of(i));
       mean.workspace = std::max(mean.workspace, recording.costs.workspace_of(i));
       learn_ratio(instruction.op, kind_of(stage), duration,
@@ -193,9 +192,7 @@ void RecordedCostModel::learn_collectives(const RecordedProgram& recording) {
     const Collective& collective = recording.program.collectives[c];
     const Nanoseconds duration = recording.costs.collective[c];
     collectives_[collective_key(collective, recording.program)].push_back(duration);
-    Mean& mean = collective_shapes_[{collective.groups.size(), collective.bytes.count}];
-    mean.total_s += Seconds(duration).count();
-    mean.count += 1;
+    collective_shapes_[{collective.groups.size(), collective.bytes.count}].add(duration);
     learn_ratio(Op::all_reduce, 0, duration, fallback_.all_reduce(collective, recording.program));
   }
 }
@@ -264,10 +261,6 @@ Seconds RecordedCostModel::compute(Op op, const Stage& stage, const Work& work) 
 Seconds RecordedCostModel::optimizer_step(const Stage& stage) const {
   if (const Mean* mean = find_shape(Op::optimizer_step, stage, {})) return mean->value();
   return ratio(Op::optimizer_step, kind_of(stage)) * fallback_.optimizer_step(stage);
-}
-
-bool RecordedCostModel::fits(const Message& message, const Program& program) const {
-  return fits_[link_class(cluster_, message, program)].has_value();
 }
 
 Seconds RecordedCostModel::message(const Message& message, const Program& program) const {
@@ -368,20 +361,20 @@ ProgramCosts RecordedCostModel::price(const Program& program, PricedParts& parts
     }
   }
   Takers takers;
+  const auto take = [](const Nanoseconds* recorded, bool known, Nanoseconds& cost, PriceSources& sources) {
+    if (recorded != nullptr) cost = *recorded;
+    ++(recorded != nullptr ? sources.exact : known ? sources.by_shape : sources.scaled);
+  };
   for (std::size_t m = 0; m < program.messages.size(); ++m) {
     const Message& message = program.messages[m];
-    const Nanoseconds* recorded = takers.next(messages_, message_key(message, program));
-    if (recorded != nullptr) costs.message[m] = *recorded;
-    ++(recorded != nullptr ? parts.messages.exact
-                           : (fits(message, program) ? parts.messages.by_shape : parts.messages.scaled));
+    const bool known = fits_[link_class(cluster_, message, program)].has_value();
+    take(takers.next(messages_, message_key(message, program)), known, costs.message[m], parts.messages);
   }
   for (std::size_t c = 0; c < program.collectives.size(); ++c) {
     const Collective& collective = program.collectives[c];
-    const Nanoseconds* recorded = takers.next(collectives_, collective_key(collective, program));
-    if (recorded != nullptr) costs.collective[c] = *recorded;
     const bool known = collective_shapes_.count({collective.groups.size(), collective.bytes.count}) > 0;
-    ++(recorded != nullptr ? parts.collectives.exact
-                           : (known ? parts.collectives.by_shape : parts.collectives.scaled));
+    take(takers.next(collectives_, collective_key(collective, program)), known, costs.collective[c],
+         parts.collectives);
   }
   return costs;
 }

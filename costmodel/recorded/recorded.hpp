@@ -149,6 +149,10 @@ class RecordedCostModel final : public SumCostModel {
     double count = 0;
     Bytes activation;  ///< the most of any
     Bytes workspace;
+    void add(Nanoseconds duration) {
+      total_s += Seconds(duration).count();
+      ++count;
+    }
     Seconds value() const { return Seconds(total_s / count); }
   };
   struct Weighted {
@@ -174,7 +178,6 @@ class RecordedCostModel final : public SumCostModel {
   Bytes price_activation(const Program& program, const Group& group, const Instruction& instruction) const;
   void price_instruction(const Program& program, const Group& group, std::int64_t i, ProgramCosts& costs,
                          PriceSources& sources) const;
-  bool fits(const Message& message, const Program& program) const;
 
   const CostModel& fallback_;
   std::optional<ClusterSpec> cluster_;

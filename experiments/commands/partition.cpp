@@ -21,24 +21,6 @@ namespace {
 constexpr int kMostBins = 65'536;
 constexpr std::int64_t kPartitionMostTokens = std::int64_t{1} << 50;
 
-/// A Partition has items and bins as the options say, and all that the problem refers to.
-struct Partition {
-  std::string file;
-  ItemList items;
-  Objective objective = Objective::bins;
-  std::vector<double> encoder_s;  ///< of a bin
-  LoadPipeline pipeline;
-  std::unique_ptr<MakespanBounds> bounds;
-  AssignmentProblem problem;
-
-  explicit Partition(const Values& values);
-  Partition(const Partition&) = delete;
-
- private:
-  void read_bins(const Values& values, int encoder_dp);
-  void read_pipeline(const Values& values, int encoder_dp);
-};
-
 /// Returns the orders that the makespan bounds know: those of one stage on each rank, the same for all
 /// durations.
 std::vector<OrderKind> partition_orders() {
@@ -54,71 +36,84 @@ Objective read_objective_of_bins(const Values& values) {
   return objective;
 }
 
-Partition::Partition(const Values& values)
-    : file(values["costs"].as<std::string>()), objective(read_objective_of_bins(values)) {
-  const int encoder_dp = read_integer_or(values, "encoder-dp", 0, 1, kMostBins);
-  items = parse_items(read_text_file(file), file);
-  read_bins(values, encoder_dp);
-  if (objective == Objective::makespan) read_pipeline(values, encoder_dp);
-}
+/// A Partition has items and bins as the options say, and all that the problem refers to.
+struct Partition {
+  std::string file;
+  ItemList items;
+  Objective objective = Objective::bins;
+  std::vector<double> encoder_s;  ///< of a bin
+  LoadPipeline pipeline;
+  std::unique_ptr<MakespanBounds> bounds;
+  AssignmentProblem problem;
 
-void Partition::read_bins(const Values& values, int encoder_dp) {
-  BinProblem& bins = problem.bins;
-  bins.bins = static_cast<int>(read_integer(values, "bins", 1, kMostBins));
-  bins.dp = static_cast<int>(read_integer(values, "dp", 1, bins.bins));
-  if (bins.bins % bins.dp != 0) {
-    refuse_value("bins", fmt::format("a multiple of --dp {}", bins.dp), std::to_string(bins.bins));
+  explicit Partition(const Values& values)
+      : file(values["costs"].as<std::string>()), objective(read_objective_of_bins(values)) {
+    const int encoder_dp = read_integer_or(values, "encoder-dp", 0, 1, kMostBins);
+    items = parse_items(read_text_file(file), file);
+    read_bins(values, encoder_dp);
+    if (objective == Objective::makespan) read_pipeline(values, encoder_dp);
   }
-  // This is a bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
-  const double share = encoder_dp > 0 ? static_cast<double>(bins.dp) / encoder_dp : 1.0;
-  for (const double time : items.encoder_s) encoder_s.push_back(time * share);
-  bins.encoder_s = encoder_s;
-  bins.llm_s = items.llm_s;
-  bins.names = items.ids;
-  bins.shared_encoder = encoder_dp > 0 && objective != Objective::published;
-  bins.allow_empty = values["allow-empty"].as<bool>();
-  if (!bins.allow_empty && items.ids.size() < static_cast<std::size_t>(bins.bins)) {
-    refuse_input(file, "expected at least as many items as --bins {} (or --allow-empty), found {}", bins.bins,
-                 items.ids.size());
-  }
-  if (values.count("token-cap") == 0) return;
-  if (items.tokens.empty())
-    throw Error(ErrorKind::input, "column 'tokens' is missing, which --token-cap reads", file);
-  const std::int64_t cap = read_integer(values, "token-cap", 1, kPartitionMostTokens);
-  bins.caps.push_back({"LLM tokens", items.tokens, static_cast<double>(cap)});
-}
+  Partition(const Partition&) = delete;
 
-void Partition::read_pipeline(const Values& values, int encoder_dp) {
-  constexpr int kMostStages = 256;
-  const auto name = values["schedule"].as<std::string>();
-  const auto kind = order_kind_from_string(name);
-  const std::vector<OrderKind> known = partition_orders();
-  if (!kind || std::find(known.begin(), known.end(), *kind) == known.end()) {
-    refuse_value("schedule", listed(names_of(known)), name);
+ private:
+  void read_bins(const Values& values, int encoder_dp) {
+    BinProblem& bins = problem.bins;
+    bins.bins = static_cast<int>(read_integer(values, "bins", 1, kMostBins));
+    bins.dp = static_cast<int>(read_integer(values, "dp", 1, bins.bins));
+    if (bins.bins % bins.dp != 0) {
+      refuse_value("bins", fmt::format("a multiple of --dp {}", bins.dp), std::to_string(bins.bins));
+    }
+    // This is a bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
+    const double share = encoder_dp > 0 ? static_cast<double>(bins.dp) / encoder_dp : 1.0;
+    for (const double time : items.encoder_s) encoder_s.push_back(time * share);
+    bins.encoder_s = encoder_s;
+    bins.llm_s = items.llm_s;
+    bins.names = items.ids;
+    bins.shared_encoder = encoder_dp > 0 && objective != Objective::published;
+    bins.allow_empty = values["allow-empty"].as<bool>();
+    if (!bins.allow_empty && items.ids.size() < static_cast<std::size_t>(bins.bins)) {
+      refuse_input(file, "expected at least as many items as --bins {} (or --allow-empty), found {}",
+                   bins.bins, items.ids.size());
+    }
+    if (values.count("token-cap") == 0) return;
+    if (items.tokens.empty())
+      throw Error(ErrorKind::input, "column 'tokens' is missing, which --token-cap reads", file);
+    const std::int64_t cap = read_integer(values, "token-cap", 1, kPartitionMostTokens);
+    bins.caps.push_back({"LLM tokens", items.tokens, static_cast<double>(cap)});
   }
-  const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMostStages));
-  const bool encodes =
-      std::any_of(items.encoder_s.begin(), items.encoder_s.end(), [](double time) { return time > 0; });
-  if (encoder_stages == 0 && (encodes || encoder_dp > 0)) {
-    refuse_value("encoder-stages",
-                 fmt::format("at least 1 where {}",
-                             encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"),
-                 "0");
+
+  void read_pipeline(const Values& values, int encoder_dp) {
+    constexpr int kMostStages = 256;
+    const auto name = values["schedule"].as<std::string>();
+    const auto kind = order_kind_from_string(name);
+    const std::vector<OrderKind> known = partition_orders();
+    if (!kind || std::find(known.begin(), known.end(), *kind) == known.end()) {
+      refuse_value("schedule", listed(names_of(known)), name);
+    }
+    const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMostStages));
+    const bool encodes =
+        std::any_of(items.encoder_s.begin(), items.encoder_s.end(), [](double time) { return time > 0; });
+    if (encoder_stages == 0 && (encodes || encoder_dp > 0)) {
+      refuse_value("encoder-stages",
+                   fmt::format("at least 1 where {}",
+                               encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"),
+                   "0");
+    }
+    const int llm_stages = static_cast<int>(read_integer(values, "llm-stages", 1, kMostStages));
+    const PipelineShape shape{*kind, encoder_stages + llm_stages, 1, problem.bins.microbatches()};
+    if (shape.microbatches > kMostRawCells / shape.ranks) {
+      refuse_option("bins", fmt::format("expected at most {} stages x microbatches, found {}", kMostRawCells,
+                                        std::int64_t{shape.microbatches} * shape.ranks));
+    }
+    pipeline = simple_load_pipeline(shape, encoder_stages, problem.bins.dp, encoder_dp,
+                                    read_number(values, "backward-ratio", 0, 100));
+    problem.pipeline = &pipeline;
+    problem.features = {items.encoder_s, items.llm_s};
+    bounds = std::make_unique<MakespanBounds>(pipeline);
+    bounds->prepare(problem.features);
+    problem.bounds = bounds.get();
   }
-  const int llm_stages = static_cast<int>(read_integer(values, "llm-stages", 1, kMostStages));
-  const PipelineShape shape{*kind, encoder_stages + llm_stages, 1, problem.bins.microbatches()};
-  if (shape.microbatches > kMostRawCells / shape.ranks) {
-    refuse_option("bins", fmt::format("expected at most {} stages x microbatches, found {}", kMostRawCells,
-                                      std::int64_t{shape.microbatches} * shape.ranks));
-  }
-  pipeline = simple_load_pipeline(shape, encoder_stages, problem.bins.dp, encoder_dp,
-                                  read_number(values, "backward-ratio", 0, 100));
-  problem.pipeline = &pipeline;
-  problem.features = {items.encoder_s, items.llm_s};
-  bounds = std::make_unique<MakespanBounds>(pipeline);
-  bounds->prepare(problem.features);
-  problem.bounds = bounds.get();
-}
+};
 
 SolveLimits read_limits(const Values& values) {
   SolveLimits limits;

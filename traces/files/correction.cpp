@@ -55,16 +55,6 @@ void write_fit(JsonWriter& writer, const CorrectionFit& fit) {
   writer.end_object();
 }
 
-/// Reads `size` numbers in [least, kMostSum].
-std::vector<double> read_numbers(const JsonValue& json, std::size_t size, double least) {
-  const std::vector<JsonValue> elements = json.elements();
-  if (elements.size() != size) json.refuse_type("{} numbers", size);
-  std::vector<double> numbers;
-  numbers.reserve(size);
-  for (const JsonValue& element : elements) numbers.push_back(element.number_in(least, kMostSum));
-  return numbers;
-}
-
 std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
   const std::vector<JsonValue> modules = json.at("bucket_modules").elements();
   const std::vector<std::int64_t> tokens = json.at("bucket_tokens").integers(0, kMostLog);
@@ -118,13 +108,13 @@ CorrectionFit read_fit(const JsonValue& json) {
     json.at("information").refuse_type("{} rows", fit.columns());
   }
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    const std::vector<double> numbers = read_numbers(rows[row], row + 1, 0);
+    const std::vector<double> numbers = rows[row].numbers(row + 1, 0, kMostSum);
     fit.information.insert(fit.information.end(), numbers.begin(), numbers.end());
   }
   require_semidefinite(json.at("information"), fit);
-  fit.moment = read_numbers(json.at("moment"), fit.columns(), -kMostSum);
-  fit.rise = read_numbers(json.at("rise"), fit.columns(), 0);
-  fit.fall = read_numbers(json.at("fall"), fit.columns(), 0);
+  fit.moment = json.at("moment").numbers(fit.columns(), -kMostSum, kMostSum);
+  fit.rise = json.at("rise").numbers(fit.columns(), 0, kMostSum);
+  fit.fall = json.at("fall").numbers(fit.columns(), 0, kMostSum);
   return fit;
 }
 

@@ -68,14 +68,17 @@ TransformerSpec read_module_spec(const JsonValue& json, int least_vocabulary) {
   return spec;
 }
 
-ConnectorSpec read_connector(const JsonValue& json, const TransformerSpec& encoder,
-                             const TransformerSpec& llm) {
+ConnectorSpec read_connector(const JsonValue& json, int most_width, int most_merge) {
   json.require_keys({"widths", "merge"});
-  ConnectorSpec spec;
+  const std::vector<std::int64_t> widths = json.at("widths").integers(1, most_width);
+  return {{widths.begin(), widths.end()}, json.at("merge").integer(1, most_merge)};
+}
+
+/// Reads the connector of a model that is to be run.
+ConnectorSpec read_fitting_connector(const JsonValue& json, const TransformerSpec& encoder,
+                                     const TransformerSpec& llm) {
+  ConnectorSpec spec = read_connector(json, kMostWidth, 1024);
   const JsonValue widths = json.at("widths");
-  for (const std::int64_t width : widths.integers(1, kMostWidth))
-    spec.widths.push_back(static_cast<int>(width));
-  spec.merge = json.at("merge").integer(1, 1024);
   if (spec.widths.size() < 2) widths.refuse_type("an array of at least 2 widths");
   const std::int64_t joined = std::int64_t{encoder.hidden} * spec.merge;
   if (spec.widths.front() != encoder.hidden && spec.widths.front() != joined) {
@@ -156,7 +159,7 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
   model.max_tokens = root.at("max_tokens").integer<std::int64_t>(1, kSpecsMostTokens);
   model.encoder = read_module_spec(root.at("encoder"), 0);
   model.llm = read_module_spec(root.at("llm"), 1);
-  model.connector = read_connector(root.at("connector"), model.encoder, model.llm);
+  model.connector = read_fitting_connector(root.at("connector"), model.encoder, model.llm);
   return model;
 }
 
@@ -274,12 +277,7 @@ ModelSpec read_model(const JsonValue& json) {
   model.name = json.at("name").string();
   constexpr TransformerLimits kLimits{kMostSize, kMostSize, kMostSize, 0, kMostSize};
   model.encoder = read_transformer(json.at("encoder"), kLimits);
-  const JsonValue connector = json.at("connector");
-  connector.require_keys({"widths", "merge"});
-  for (const std::int64_t width : connector.at("widths").integers(1, kMostSize)) {
-    model.connector.widths.push_back(static_cast<int>(width));
-  }
-  model.connector.merge = connector.at("merge").integer(1, kMostSize);
+  model.connector = read_connector(json.at("connector"), kMostSize, kMostSize);
   model.llm = read_transformer(json.at("llm"), kLimits);
   return model;
 }
@@ -307,15 +305,6 @@ void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& p
   writer.end_object();
 }
 
-/// Reads numbers in [0, most], as many as there are points.
-std::vector<double> read_row(const JsonValue& json, std::size_t size, double most) {
-  const std::vector<JsonValue> elements = json.elements();
-  if (elements.size() != size) json.refuse_type("{} numbers", size);
-  std::vector<double> numbers;
-  for (const JsonValue& element : elements) numbers.push_back(element.number_in(0, most));
-  return numbers;
-}
-
 /// Requires numbers that rise from one to the next.
 void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numbers) {
   for (std::size_t i = 1; i < numbers.size(); ++i) {
@@ -335,15 +324,18 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
     json.at("lengths").refuse_type("{} numbers", tokens.size());
   }
   attention ? require_rising(json.at("lengths"), lengths) : require_rising(json.at("tokens"), tokens);
-  const auto forward = read_row(json.at("forward_s"), tokens.size(), kMostSeconds);
-  const auto input = read_row(json.at("backward_input_s"), tokens.size(), kMostSeconds);
-  const auto weight = read_row(json.at("backward_weight_s"), tokens.size(), kMostSeconds);
+  const auto seconds = [&](std::string_view key) {
+    return json.at(key).numbers(tokens.size(), 0, kMostSeconds);
+  };
+  const auto forward = seconds("forward_s");
+  const auto input = seconds("backward_input_s");
+  const auto weight = seconds("backward_weight_s");
   UnitPoints points;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     points.push_back({tokens[i], lengths[i], forward[i], input[i], weight[i]});
   }
   if (json.has("recompute_s")) {
-    const auto recompute = read_row(json.at("recompute_s"), tokens.size(), kMostSeconds);
+    const auto recompute = seconds("recompute_s");
     for (std::size_t i = 0; i < points.size(); ++i) points[i].recompute_s = recompute[i];
   }
   return points;
@@ -363,7 +355,7 @@ void write_bytes(JsonWriter& writer, std::string_view key, const BytesPerToken& 
 BytesPerToken read_bytes(const JsonValue& json) {
   json.require_keys({"encoder_layer", "llm_layer", "patches", "connector", "embedding", "head"});
   const auto layer = [&](std::string_view key) {
-    const std::vector<double> row = read_row(json.at(key), 3, kMostBytesPerToken);
+    const std::vector<double> row = json.at(key).numbers(3, 0, kMostBytesPerToken);
     return std::array<double, 3>{row[0], row[1], row[2]};
   };
   const auto end = [&](std::string_view key) { return json.at(key).number_in(0, kMostBytesPerToken); };

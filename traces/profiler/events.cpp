@@ -26,7 +26,7 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::size_t kLongestQuote = 60;
 
-/// These are the keys of an event, then keys of its "args".
+/// These are the fields of an event, then those of its "args", in the order of kKeys.
 enum class Field : std::uint8_t {
   ph,
   cat,
@@ -55,53 +55,45 @@ enum class Field : std::uint8_t {
   none,
 };
 constexpr std::size_t kFields = static_cast<std::size_t>(Field::none);
+constexpr std::size_t kEventFields = static_cast<std::size_t>(Field::correlation);
 
-constexpr std::array<std::pair<std::string_view, Field>, 6> kEventKeys = {{
-    {"ph", Field::ph},
-    {"cat", Field::cat},
-    {"name", Field::name},
-    {"ts", Field::ts},
-    {"dur", Field::dur},
-    {"tid", Field::tid},
-}};
+constexpr std::array<std::string_view, kFields> kKeys = {"ph",
+                                                         "cat",
+                                                         "name",
+                                                         "ts",
+                                                         "dur",
+                                                         "tid",
+                                                         "correlation",
+                                                         "device",
+                                                         "stream",
+                                                         "bytes",
+                                                         "Sequence number",
+                                                         "Fwd thread id",
+                                                         "Collective name",
+                                                         "dtype",
+                                                         "In msg nelems",
+                                                         "Out msg nelems",
+                                                         "Group size",
+                                                         "Process Group Name",
+                                                         "Process Group Ranks",
+                                                         "Seq",
+                                                         "Src Rank",
+                                                         "Dst Rank",
+                                                         "Input Dims",
+                                                         "Input type"};
 
-constexpr std::array<std::pair<std::string_view, Field>, 18> kArgsKeys = {{
-    {"correlation", Field::correlation},
-    {"device", Field::device},
-    {"stream", Field::stream},
-    {"bytes", Field::bytes},
-    {"Sequence number", Field::autograd_sequence},
-    {"Fwd thread id", Field::forward_thread},
-    {"Collective name", Field::collective},
-    {"dtype", Field::dtype},
-    {"In msg nelems", Field::in_elements},
-    {"Out msg nelems", Field::out_elements},
-    {"Group size", Field::group_size},
-    {"Process Group Name", Field::group_name},
-    {"Process Group Ranks", Field::group_ranks},
-    {"Seq", Field::sequence},
-    {"Src Rank", Field::source},
-    {"Dst Rank", Field::destination},
-    {"Input Dims", Field::input_dims},
-    {"Input type", Field::input_types},
-}};
-
-template <typename Keys>
-Field find(const Keys& keys, std::string_view key) {
-  for (const auto& [name, field] : keys) {
-    if (name == key) return field;
-  }
-  return Field::none;
+/// Finds the field of a key, of an event or of its "args".
+Field find(std::string_view key, bool in_args) {
+  const auto args = kKeys.begin() + kEventFields;
+  const auto end = in_args ? kKeys.end() : args;
+  const auto found = std::find(in_args ? args : kKeys.begin(), end, key);
+  return found == end ? Field::none : static_cast<Field>(found - kKeys.begin());
 }
 
 /// Returns the key of a field as errors name it: "ts", "args.stream".
 std::string key_of(Field field) {
-  for (const auto& [name, of_event] : kEventKeys) {
-    if (of_event == field) return std::string(name);
-  }
-  const auto row =
-      std::find_if(kArgsKeys.begin(), kArgsKeys.end(), [&](const auto& key) { return key.second == field; });
-  return fmt::format("args.{}", row->first);
+  const auto index = static_cast<std::size_t>(field);
+  return fmt::format("{}{}", index < kEventFields ? "" : "args.", kKeys[index]);
 }
 
 KinetoCategory category_of(std::string_view name) {
@@ -448,10 +440,10 @@ class EventParser {
       if (depth_ == 1) header_key_ = key;
       if (depth_ == 2) info_key_ = key;
     } else if (level() == 1) {
-      field_ = find(kEventKeys, key);
+      field_ = find(key, false);
       args_next_ = key == "args";
     } else if (level() == 2 && in_args_) {
-      field_ = find(kArgsKeys, key);
+      field_ = find(key, true);
     }
     return true;
   }

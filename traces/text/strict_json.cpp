@@ -193,6 +193,15 @@ std::vector<double> JsonValue::numbers() const {
   return values;
 }
 
+std::vector<double> JsonValue::numbers(std::size_t size, double least, double most) const {
+  const std::vector<JsonValue> items = elements();
+  if (items.size() != size) refuse_type(fmt::format("{} numbers", size));
+  std::vector<double> values;
+  values.reserve(size);
+  for (const JsonValue& item : items) values.push_back(item.number_in(least, most));
+  return values;
+}
+
 std::int64_t JsonValue::integer_in(std::int64_t least, std::int64_t most) const {
   const auto value = whole_number(*json_);
   if (value && *value >= least && *value <= most) return *value;

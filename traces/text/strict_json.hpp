@@ -44,6 +44,8 @@ class JsonValue {
   /// Returns the elements of an array of whole numbers, each in [least, most].
   std::vector<std::int64_t> integers(std::int64_t least, std::int64_t most) const;
   std::vector<double> numbers() const;
+  /// Returns the elements of an array of `size` numbers, each in [least, most].
+  std::vector<double> numbers(std::size_t size, double least, double most) const;
 
   /// Returns a whole number in [least, most], written without point and exponent.
   template <typename Int = int>

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/order/pipeline_order.hpp"
+#include "costmodel/sample_costs.hpp"
 #include "solver/plan_problem/trial.hpp"
-#include "solver/plan_problem/work.hpp"
 
 namespace dflop {
 namespace {
