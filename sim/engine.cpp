@@ -609,16 +609,4 @@ Timeline simulate(const Program& program, const ProgramCosts& costs, Detail deta
   return Engine(program, costs, detail, conditions).run();
 }
 
-Timeline SimExecutor::run(const Iteration& iteration, Detail detail) const {
-  return simulate(iteration.program, iteration.costs, detail, conditions_);
-}
-
-Timeline SimExecutor::run(const Iteration& iteration, const CostModel& cost, Detail detail) const {
-  return simulate(iteration.program, price(cost, iteration), detail, conditions_);
-}
-
-Timeline SimExecutor::run(const PricedProgram& priced, Detail detail) const {
-  return simulate(priced.program, priced.costs, detail, conditions_);
-}
-
 }  // namespace dflop

@@ -60,13 +60,19 @@ class SimExecutor final : public Executor {
   /// `conditions.network` outlives the executor.
   explicit SimExecutor(Conditions conditions) : conditions_(std::move(conditions)) {}
 
-  Timeline run(const Iteration& iteration, Detail detail) const override;
+  Timeline run(const Iteration& iteration, Detail detail) const override {
+    return simulate(iteration.program, iteration.costs, detail, conditions_);
+  }
 
   /// Runs an iteration with the costs of another model in place of its own.
-  Timeline run(const Iteration& iteration, const CostModel& cost, Detail detail) const;
+  Timeline run(const Iteration& iteration, const CostModel& cost, Detail detail) const {
+    return simulate(iteration.program, price(cost, iteration), detail, conditions_);
+  }
 
   /// Runs a program that need not be of a plan.
-  Timeline run(const PricedProgram& priced, Detail detail) const;
+  Timeline run(const PricedProgram& priced, Detail detail) const {
+    return simulate(priced.program, priced.costs, detail, conditions_);
+  }
 
  private:
   Conditions conditions_;

@@ -191,10 +191,6 @@ void HostRun::wait(Lock& lock, int rank, const std::function<std::string()>& wai
   if (!ready()) check_running();
 }
 
-void HostRun::wake(const std::vector<std::int32_t>& ranks) {
-  for (const std::int32_t rank : ranks) state(rank).woken.notify_one();
-}
-
 void HostRun::check_running() const {
   if (end_reason_) throw Aborted(ErrorKind::internal, *end_reason_);
 }

@@ -110,7 +110,9 @@ class HostRun {
   void wait(Lock& lock, int rank, const std::function<std::string()>& waits_for,
             const std::function<bool()>& ready);
   void wait_for_core(Lock& lock, int rank);
-  void wake(const std::vector<std::int32_t>& ranks);
+  void wake(const std::vector<std::int32_t>& ranks) {
+    for (const std::int32_t rank : ranks) state(rank).woken.notify_one();
+  }
   std::shared_ptr<HostCollective> open_collective(const RankGroup& group, int rank,
                                                   const CollectiveCall& call);
   void check_running() const;

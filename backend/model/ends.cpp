@@ -175,10 +175,6 @@ void LmHead::forward(Tensor x, const LlmInput& input, double token_weight, Sums 
   rank_.kernels.cross_entropy_backward(tape.d_logits, loss, merged, targets, first_class_, token_weight);
 }
 
-Tensor LmHead::backward_input(LmHeadTape& tape) const {
-  return norm_.backward(head_.backward_input(tape.d_logits), tape.norm);
-}
-
 void LmHead::backward_weight(LmHeadTape& tape) const {
   head_.backward_weight(tape.d_logits, AllRows(rank_, tape.norm.out, tape.d_logits.rows(), kEndRows));
   tape = {};

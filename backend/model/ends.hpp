@@ -117,7 +117,9 @@ class LmHead {
   /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape) const;
   /// Returns the gradient of x and adds to that of the norm; leaves what backward_weight() reads.
-  Tensor backward_input(LmHeadTape& tape) const;
+  Tensor backward_input(LmHeadTape& tape) const {
+    return norm_.backward(head_.backward_input(tape.d_logits), tape.norm);
+  }
   void backward_weight(LmHeadTape& tape) const;
 
  private:

@@ -54,10 +54,6 @@ Tensor Linear::backward_input(ConstMatrix dy) const {
                  [&](Matrix dx) { backward_input_part(dx, dy); });
 }
 
-void Linear::backward_input_part(Matrix dx, ConstMatrix dy) const {
-  rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_));
-}
-
 void Linear::backward_weight(ConstMatrix dy, ConstMatrix x) const {
   const Sums none{};
   rank_.kernels.linear_backward_weight(store_.gradient(weight_),

@@ -30,7 +30,9 @@ class Linear {
   /// Returns the gradient of the input, summed over tp where the rows are split.
   Tensor backward_input(ConstMatrix dy) const;
   /// Writes the gradient of the input into `dx`, and does not sum it.
-  void backward_input_part(Matrix dx, ConstMatrix dy) const;
+  void backward_input_part(Matrix dx, ConstMatrix dy) const {
+    rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_));
+  }
   /// Adds to the gradients of weight and bias.
   void backward_weight(ConstMatrix dy, ConstMatrix x) const;
 

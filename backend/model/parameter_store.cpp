@@ -150,10 +150,6 @@ ModelState ParameterStore::memory() const {
   return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(states * shard_size(), sum)};
 }
 
-bool ParameterStore::is_sharded(Kind which) const {
-  return which == Kind::moment1 || which == Kind::moment2 || (which == Kind::weight && has_master());
-}
-
 void* ParameterStore::in_shard(const Parameter& parameter, const Range& range, Kind which) {
   SumTensor& all = which == Kind::weight ? master_ : which == Kind::moment1 ? moment1_ : moment2_;
   return at(all.view().data, parameter.offset + range.begin - shard_ * shard_size(), sum_bytes_of(dtype_));

@@ -61,7 +61,9 @@ class ParameterStore {
   void place(bool by_held_rows);
   void initialize(const RankContext& rank, std::uint64_t seed);
   bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }
-  bool is_sharded(Kind which) const;
+  bool is_sharded(Kind which) const {
+    return which == Kind::moment1 || which == Kind::moment2 || (which == Kind::weight && has_master());
+  }
   void* in_shard(const Parameter& parameter, const Range& range, Kind which);
   std::int64_t shard_size() const { return length_ / shards_; }
 

@@ -18,18 +18,10 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
   if (place.stage.head) head_.emplace(store_, rank);
 }
 
-std::int64_t StageModule::input_columns() const {
-  return place_.stage.encoder_layers > 0 ? model_.encoder.hidden : model_.llm.hidden;
-}
-
 std::int64_t StageModule::input_rows(const StageInput& input) const {
   if (place_.patches) return 0;
   if (place_.stage.encoder_layers > 0) return held_rows(rank_, input.encoder->rows());
   return embedding_ ? input.llm->encoder_rows : held_rows(rank_, input.llm->rows());
-}
-
-std::int64_t StageModule::output_columns() const {
-  return connector_ || place_.stage.llm_layers > 0 ? model_.llm.hidden : model_.encoder.hidden;
 }
 
 std::int64_t StageModule::output_rows(const StageInput& input) const {

@@ -40,9 +40,13 @@ class StageModule {
   /// These return what this rank has of a microbatch when it comes from the stage before, and goes to the
   /// stage after this one: between encoder and LLM all rows, between stages of one of them those that it
   /// holds.
-  std::int64_t input_columns() const;
+  std::int64_t input_columns() const {
+    return place_.stage.encoder_layers > 0 ? model_.encoder.hidden : model_.llm.hidden;
+  }
   std::int64_t input_rows(const StageInput& input) const;
-  std::int64_t output_columns() const;
+  std::int64_t output_columns() const {
+    return connector_ || place_.stage.llm_layers > 0 ? model_.llm.hidden : model_.encoder.hidden;
+  }
   std::int64_t output_rows(const StageInput& input) const;
 
   /// Returns the output; a stage with the head adds to `loss`, [1, 1], and has none.

@@ -131,8 +131,4 @@ Tensor TransformerStack::backward(Tensor d_out, bool weights, StackTape& tape) c
   return d_out;
 }
 
-void TransformerStack::backward_weight(StackTape& tape) const {
-  for (std::size_t i = layers_.size(); i-- > 0;) layers_[i].backward_weight(tape.layers[i]);
-}
-
 }  // namespace dflop

@@ -116,7 +116,9 @@ class TransformerStack {
   /// Returns the gradient of the input; with `weights` each layer adds to those of its parameters at once,
   /// which frees its memory, else backward_weight() does.
   Tensor backward(Tensor d_out, bool weights, StackTape& tape) const;
-  void backward_weight(StackTape& tape) const;
+  void backward_weight(StackTape& tape) const {
+    for (std::size_t i = layers_.size(); i-- > 0;) layers_[i].backward_weight(tape.layers[i]);
+  }
 
  private:
   std::vector<TransformerLayer> layers_;

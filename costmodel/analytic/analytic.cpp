@@ -19,10 +19,6 @@ constexpr double kAdamBytes = 7 * kFp32Bytes + kBf16Bytes;
 
 }  // namespace
 
-Seconds AnalyticCostModel::tensor_all_reduce(const Stage& stage, double tokens, int width) const {
-  return tensor_all_reduce_time(cluster_, stage.tp, kBf16Bytes * tokens * width);
-}
-
 PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
                                          const Workload& work) const {
   PassTimes layer = transformer_layer(cluster_.gpu, spec, work, stage.tp, stage.sequence_parallel);

@@ -66,7 +66,9 @@ class AnalyticCostModel final : public SumCostModel {
   /// Returns what the host needs to launch the passes of all layers.
   PassTimes launch_times(const Stage& stage, const Work& work) const;
   /// Returns the time of an all-reduce of one bf16 tensor over the stage's tp ranks.
-  Seconds tensor_all_reduce(const Stage& stage, double tokens, int width) const;
+  Seconds tensor_all_reduce(const Stage& stage, double tokens, int width) const {
+    return tensor_all_reduce_time(cluster_, stage.tp, kBf16Bytes * tokens * width);
+  }
 
   ModelSpec model_;
   ClusterSpec cluster_;

@@ -14,10 +14,6 @@ Op CorrectedCostModel::learned_op(Op op, const Stage& stage) const {
   return part && !correction_.knows(kind_of(stage), op) ? Op::backward : op;
 }
 
-double CorrectedCostModel::level(Op op, const Stage& stage) const {
-  return is_compute(op) ? correction_.level(kind_of(stage), learned_op(op, stage)) : 1.0;
-}
-
 Seconds CorrectedCostModel::compute(Op op, const Stage& stage, const Work& work) const {
   if (in_parts(op, stage)) {
     return compute(Op::backward_input, stage, work) + compute(Op::backward_weight, stage, work);

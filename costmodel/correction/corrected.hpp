@@ -68,7 +68,9 @@ class CorrectedCostModel final : public CostModelOver {
   bool in_parts(Op op, const Stage& stage) const;
   /// Returns the op whose correction stands for `op`: that of the whole backward, where runs had no parts.
   Op learned_op(Op op, const Stage& stage) const;
-  double level(Op op, const Stage& stage) const;
+  double level(Op op, const Stage& stage) const {
+    return is_compute(op) ? correction_.level(kind_of(stage), learned_op(op, stage)) : 1.0;
+  }
 
   const Correction& correction_;
 };

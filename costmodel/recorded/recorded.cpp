@@ -234,10 +234,6 @@ double RecordedCostModel::ratio(Op op, int kind) const {
   return 1;
 }
 
-bool RecordedCostModel::knows_ratio(Op op, int kind) const {
-  return medians_.count({static_cast<int>(op), kind}) > 0;
-}
-
 const RecordedCostModel::Mean* RecordedCostModel::find_shape(Op op, const Stage& stage,
                                                              const Work& work) const {
   const auto found = shapes_.find(ShapeKey(op, stage, work));

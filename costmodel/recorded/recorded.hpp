@@ -172,7 +172,7 @@ class RecordedCostModel final : public SumCostModel {
   void learn_ratio(Op op, int kind, Nanoseconds recorded, Seconds predicted);
   void settle_ratios();
   double ratio(Op op, int kind) const;
-  bool knows_ratio(Op op, int kind) const;
+  bool knows_ratio(Op op, int kind) const { return medians_.count({static_cast<int>(op), kind}) > 0; }
   const Mean* find_shape(Op op, const Stage& stage, const Work& work) const;
   const Priced* find_part(const Program& program, const Group& group, const Instruction& instruction) const;
   Bytes price_activation(const Program& program, const Group& group, const Instruction& instruction) const;

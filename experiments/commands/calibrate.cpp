@@ -189,7 +189,6 @@ Writes a cluster file, to be used as any other: --cluster calibration.json.)",
       {"seed", whole("S", 1), "of the parts"},
       {"out", text("FILE"), "write the fitted cluster"},
   });
-  add_format_option(command.options);
   return command;
 }
 

@@ -200,7 +200,6 @@ p95 is over iterations; MFU leaves recomputation out; idle is the mean over rank
       {"out", text("DIR"),
        "write report.html, compare.json, compare.csv and each system's plan, schedule and trace"},
   });
-  add_format_option(command.options);
   return command;
 }
 

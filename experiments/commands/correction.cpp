@@ -201,7 +201,6 @@ end, since when, and when it went on and off; keep goes on using, at rest, what 
       {"out", text("FILE"), "write what was learned, of one fraction and latency, as JSON"},
       {"html", text("FILE"), "write a page with pictures"},
   });
-  add_format_option(command.options);
   return command;
 }
 

@@ -97,7 +97,6 @@ before truncation unless --max-tokens is given.)",
       {"samples-out", text("FILE"), "write one CSV row per sample"},
       {"profile-out", text("FILE"), "write the profile with histograms as JSON"},
   });
-  add_format_option(command.options);
   return command;
 }
 

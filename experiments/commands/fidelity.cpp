@@ -210,7 +210,6 @@ the same in two runs.)",
   add_live_options(command.options, false);
   add_cores_option(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
-  add_format_option(command.options);
   return command;
 }
 

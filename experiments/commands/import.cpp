@@ -254,7 +254,6 @@ Findings, with the first examples of each kind:
       {"kineto", texts("FILE...").required(), "traces of different ranks of one run (.json, .json.gz)"},
       {"out", text("FILE"), "write a timeline with one iteration per step (.json, .json.gz)"},
   });
-  add_format_option(command.options);
   return command;
 }
 

@@ -77,27 +77,21 @@ int run_manual(const Values&) {
   return 0;
 }
 
-/// Returns the command with its only option, --format.
-Command listing(Command command) {
-  add_format_option(command.options);
-  return command;
-}
-
 }  // namespace
 
 Command models_command() {
-  return listing({
+  return {
       .name = "models",
       .summary = "list the models that are known by name",
       .description =
           "A model of your own is a file of the same form as those in experiments/presets/models: give its path.",
       .example = "dflop models",
       .run = run_models,
-  });
+  };
 }
 
 Command clusters_command() {
-  return listing({
+  return {
       .name = "clusters",
       .summary = "list the clusters that are known by name",
       .description =
@@ -105,18 +99,18 @@ Command clusters_command() {
 of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.)",
       .example = "dflop clusters --format json",
       .run = run_clusters,
-  });
+  };
 }
 
 Command devices_command() {
-  return listing({
+  return {
       .name = "devices",
       .summary = "list the GPUs of this machine",
       .description =
           "Exit code 4 where there is none, saying whether the build, the driver or the device is missing.",
       .example = "dflop devices",
       .run = run_devices,
-  });
+  };
 }
 
 Command manual_command() {
@@ -126,6 +120,7 @@ Command manual_command() {
       .description = "All commands with their options and examples, as Markdown.",
       .example = "dflop manual",
       .run = run_manual,
+      .has_format = false,
   };
 }
 

@@ -207,7 +207,6 @@ no assignment obeys the cap.)",
        "order of forwards and backwards, for the makespan"},
       {"backward-ratio", number("R", 2), "backward time over forward time, for the makespan"},
   });
-  add_format_option(command.options);
   return command;
 }
 

@@ -194,7 +194,6 @@ microbatches. Exit code 3 if nothing fits, saying why.)",
   });
   add_search_options(command.options);
   add_plan_options(command.options);
-  add_format_option(command.options);
   return command;
 }
 

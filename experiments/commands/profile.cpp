@@ -186,7 +186,6 @@ otherwise: ranks that share a processor's cores, caches and memory take longer. 
       {"busy", whole("N", 1), "ranks that run the parts at the same time, in whole tp groups"},
       {"seed", whole("S", 1), "of values and of the order in which points are measured"},
   });
-  add_format_option(command.options);
   return command;
 }
 

@@ -348,7 +348,6 @@ a file as 'dflop simulate --order-out' writes it.)",
       {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
   });
   add_what_if_options(command.options);
-  add_format_option(command.options);
   return command;
 }
 

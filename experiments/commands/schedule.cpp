@@ -133,7 +133,6 @@ proven. Exit code 3 if no assignment obeys the caps.)",
       {"correction", text("FILE"), "from 'dflop correction': loads and C_max count what was learned there"},
       {"out", text("FILE"), "write all iterations as JSON"},
   });
-  add_format_option(command.options);
   return command;
 }
 

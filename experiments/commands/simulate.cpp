@@ -276,7 +276,6 @@ is round-robin, or v for down the ranks and up again.)",
   add_cluster_what_if_options(command.options);
   add_stage_gpu_option(command.options);
   add_explain_options(command.options);
-  add_format_option(command.options);
   return command;
 }
 

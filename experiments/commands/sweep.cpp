@@ -143,7 +143,6 @@ Prints how many cells were run. Exit code 1 if some failed, which does not stop 
        "run only the I-th of N parts, from 1, as the jobs of an array do; into one database or several"},
       {"retry-failed", flag(), "run cells again that failed before"},
   });
-  add_format_option(command.options);
   return command;
 }
 

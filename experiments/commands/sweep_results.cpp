@@ -136,7 +136,6 @@ The table for people leaves out axes with one value. Plans are in the databases:
        "add seconds of planning, of scheduling an iteration and of scheduling and simulating, as measured while "
        "other cells ran"},
   });
-  add_format_option(command.options);
   return command;
 }
 
@@ -153,6 +152,7 @@ for each combination of the other axes:
 Both axes begin at zero. Prints how many points it drew and how many cells have none.)",
       .example = "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
       .run = run_plot,
+      .has_format = false,
   };
   add_result_options(command.options);
   command.options.add({

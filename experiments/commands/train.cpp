@@ -245,7 +245,6 @@ SIGINT and SIGTERM end the run after the step that is under way.)",
        "wall-clock limit of the scheduler for each step; what it has found when the step begins is taken. "
        "Without it the same seed gives the same schedules"},
   });
-  add_format_option(command.options);
   return command;
 }
 

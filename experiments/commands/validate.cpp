@@ -146,7 +146,6 @@ percentage errors of each file. The cluster says the GPU type; the rows say how 
       {"cluster", text("NAME|FILE").required(), "see 'dflop clusters'"},
       {"rows", text("FILE"), "write measured and predicted figures of every row as CSV"},
   });
-  add_format_option(command.options);
   return command;
 }
 

@@ -230,13 +230,10 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
   buckets_.push_back(rarest->first);
 }
 
-bool AnomalousCostModel::is_slow(const Sample& sample) const {
-  return std::find(buckets_.begin(), buckets_.end(), slow_bucket(sample, anomaly_)) != buckets_.end();
-}
-
 Seconds AnomalousCostModel::sample_excess(Op op, const Stage& stage, const Sample& sample) const {
   const bool of_module = (anomaly_.encoder ? stage.encoder_layers : stage.llm_layers) > 0;
-  if (!of_module || !is_slow(sample)) return Seconds(0);
+  const bool is_slow = std::ranges::count(buckets_, slow_bucket(sample, anomaly_)) > 0;
+  if (!of_module || !is_slow) return Seconds(0);
   return anomaly_.latency * scale_ * base_.compute(op, stage, mean_);
 }
 

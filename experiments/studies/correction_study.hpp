@@ -41,8 +41,6 @@ class AnomalousCostModel final : public CostModelOver {
   double fraction() const { return fraction_; }
 
  private:
-  bool is_slow(const Sample& sample) const;
-
   Anomaly anomaly_;
   Work mean_;         ///< of a microbatch
   double scale_ = 1;  ///< duration of the largest stage / that of the largest of the slow module

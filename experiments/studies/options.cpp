@@ -183,12 +183,6 @@ void add_truth_option(Options& options, bool required) {
   });
 }
 
-void add_format_option(Options& options) {
-  options.add({
-      {"format", text(joined<Format>(), "table"), "of the result on standard output"},
-  });
-}
-
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {
   PreprocessOptions options;
   options.rule = model.preprocess;

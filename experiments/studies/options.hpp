@@ -99,8 +99,6 @@ void add_scheduler_options(Options& options);
 SchedulerChoice read_scheduler(const Values& values);
 /// Adds --truth.
 void add_truth_option(Options& options, bool required);
-/// Adds --format.
-void add_format_option(Options& options);
 
 /// Adds --objective, --layout, --budget: what the planner search is told beside add_plan_options().
 void add_search_options(Options& options);

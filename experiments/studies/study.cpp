@@ -239,10 +239,6 @@ Batch BatchStream::next() {
   return batch;
 }
 
-void BatchStream::skip(std::int64_t batches) {
-  for (std::int64_t i = 0; i < batches * gbs_; ++i) next_sample();
-}
-
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed) {
   BatchStream stream(borrowed(samples), gbs, seed);

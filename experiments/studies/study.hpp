@@ -54,7 +54,9 @@ class BatchStream {
 
   Batch next();
   /// Passes over so many batches.
-  void skip(std::int64_t batches);
+  void skip(std::int64_t batches) {
+    for (std::int64_t i = 0; i < batches * gbs_; ++i) next_sample();
+  }
 
  private:
   const Sample& next_sample();

@@ -309,10 +309,6 @@ void require_countable(const ProgramCosts& costs, const Conditions& conditions) 
 
 }  // namespace
 
-void WhatIf::apply(ClusterSpec& cluster) const {
-  for (const auto& change : cluster_changes) change(cluster);
-}
-
 ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
                                        NetworkModel model, const NetworkMaker& make_network, int cores)
     : what_if_(what_if), program_(program), inputs_{std::move(costs), {nullptr, {}, cores}, {}} {

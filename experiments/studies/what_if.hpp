@@ -47,7 +47,9 @@ struct WhatIf {
   std::uint64_t seed = 1;
 
   /// Gives the cluster another network.
-  void apply(ClusterSpec& cluster) const;
+  void apply(ClusterSpec& cluster) const {
+    for (const auto& change : cluster_changes) change(cluster);
+  }
 };
 
 /// A NetworkMaker makes the links of a program, each group's bandwidth scaled (empty: none is).

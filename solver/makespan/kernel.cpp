@@ -297,10 +297,6 @@ void MakespanLanes::set(int column, double value) {
   }
 }
 
-void MakespanLanes::set_lane(int lane, const MakespanLanes& other) {
-  for (std::size_t t = 0; t < times_.size(); ++t) times_[t].value[lane] = other.base_[t];
-}
-
 void MakespanLanes::change(int lane, int column, double value) {
   for (const std::int32_t t : times_of(column)) {
     const LoadTime& time = kernel_->times_[t].time;

@@ -100,7 +100,9 @@ class MakespanLanes {
   void set(std::span<const double> values);
   void set(int column, double value);
   /// Gives one lane what was set() in others of the same pipeline; reset() must not follow.
-  void set_lane(int lane, const MakespanLanes& other);
+  void set_lane(int lane, const MakespanLanes& other) {
+    for (std::size_t t = 0; t < times_.size(); ++t) times_[t].value[lane] = other.base_[t];
+  }
   /// Makes one lane differ from set() in one column, until the next reset().
   void change(int lane, int column, double value);
   /// Undoes all change()s.

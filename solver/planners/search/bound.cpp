@@ -100,10 +100,6 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
   return floor;
 }
 
-double SearchBounds::floor_of(Op op, const Stage& stage, const Work& work) const {
-  return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();
-}
-
 /// Returns the time of a batch's largest sample forward and backward through all stages, however many.
 double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputation) const {
   const Stage stage = whole_stage(kind, tp, 1, recomputation);

@@ -73,7 +73,9 @@ class SearchBounds {
   static FloorBatch floor_batch(const PlanRequest& request);
   /// Returns the place of totals_ or ways_.
   static std::uint64_t key(Kind kind, int tp, Recomputation recomputation, std::int64_t bins = 0);
-  double floor_of(Op op, const Stage& stage, const Work& work) const;
+  double floor_of(Op op, const Stage& stage, const Work& work) const {
+    return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();
+  }
   double passes(const Stage& stage, const Work& work, bool split) const;
   double total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const;
   double largest_chain(Kind kind, int tp, Recomputation recomputation) const;
