@@ -95,18 +95,6 @@ bool is_there(const fs::path& path) {
 
 }  // namespace
 
-ValueKind ValueKind::required() const {
-  ValueKind kind = *this;
-  kind.is_required = true;
-  return kind;
-}
-
-ValueKind ValueKind::repeatable() const {
-  ValueKind kind = *this;
-  kind.is_repeatable = true;
-  return kind;
-}
-
 ValueKind flag() {
   return {};
 }

@@ -24,8 +24,16 @@ struct ValueKind {
   bool is_repeatable = false;  ///< whether it may be given several times, each adding to the values
   bool takes_several = false;  ///< whether several values may follow it at once
 
-  ValueKind required() const;
-  ValueKind repeatable() const;
+  ValueKind required() const {
+    ValueKind kind = *this;
+    kind.is_required = true;
+    return kind;
+  }
+  ValueKind repeatable() const {
+    ValueKind kind = *this;
+    kind.is_repeatable = true;
+    return kind;
+  }
 };
 
 ValueKind flag();

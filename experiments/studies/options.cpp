@@ -72,10 +72,6 @@ std::string joined(const std::vector<std::string_view>& names) {
   return fmt::format("{}", fmt::join(names, "|"));
 }
 
-void add_data_options(Options& options) {
-  add_data_options(options, nullptr);
-}
-
 void add_data_options(Options& options, const char* default_file) {
   const ValueKind data = default_file != nullptr ? text("FILE", default_file) : text("FILE").required();
   options.add({

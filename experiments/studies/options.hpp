@@ -78,10 +78,9 @@ Enum read_named(const Values& values, const std::string& option) {
   return *value;
 }
 
-/// Adds --data, --modalities, --assume-image, --assume-video, --strict.
-void add_data_options(Options& options);
-/// Adds the same with a data set where none is named.
-void add_data_options(Options& options, const char* default_file);
+/// Adds --data, --modalities, --assume-image, --assume-video, --strict. `default_file` is the data set where
+/// none is named; null: one has to be.
+void add_data_options(Options& options, const char* default_file = nullptr);
 /// Adds --model, --cluster.
 void add_target_options(Options& options);
 /// Adds --gbs, --iterations, --seed.

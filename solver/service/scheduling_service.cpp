@@ -386,10 +386,6 @@ SchedulingService::SchedulingService(ServiceInput input, const ServiceOptions& o
   state_->start();
 }
 
-SchedulingService::~SchedulingService() {
-  stop();
-}
-
 std::optional<ScheduledBatch> SchedulingService::next() {
   return state_->next();
 }

@@ -69,7 +69,7 @@ class SchedulingService final : public AssignmentSource {
   SchedulingService(ServiceInput input, const ServiceOptions& options);
 
   /// Does as stop().
-  ~SchedulingService() override;
+  ~SchedulingService() override { stop(); }
   SchedulingService(const SchedulingService&) = delete;
   SchedulingService& operator=(const SchedulingService&) = delete;
 

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "core/refuse.hpp"
 
