@@ -1,7 +1,5 @@
-# The host's operations a second time, for AVX2 with fused multiply-add; make_host_kernels() chooses at run time. Sanitizers
-# see the same sources once, as these take longer to compile than any other.
-option(DFLOP_HOST_AVX2 "Build the host's operations for AVX2, too, on x86-64" ON)
-if(DFLOP_HOST_AVX2 AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+# The host's operations a second time, for AVX2 with fused multiply-add; make_host_kernels() chooses at run time.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/host/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/host_kernels\\.cpp$")  # this is not for one processor
   add_library(dflop_kernels_avx2 OBJECT ${sources})

@@ -25,6 +25,11 @@ function(dflop_room room)
   list(TRANSFORM arg_DEPENDS PREPEND dflop_)
   target_link_libraries(dflop_${room} PUBLIC dflop_options ${arg_DEPENDS} PRIVATE ${arg_PRIVATE})
   dflop_unity(dflop_${room} ${sources})
+  if(room STREQUAL "core")
+    dflop_precompile(dflop_core ${DFLOP_COMMON_HEADERS})
+  else()
+    dflop_precompile(dflop_${room} FROM dflop_core)
+  endif()
 endfunction()
 
 # dflop_uses_cuda(<target>): for targets with wings named cuda/ or nccl/.

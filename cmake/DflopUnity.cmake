@@ -37,3 +37,18 @@ function(dflop_unity target)
     target_sources(${target} PRIVATE ${unity})
   endforeach()
 endfunction()
+
+# dflop_precompile(<target> <header>... | FROM <other>): headers that most of the target's folders read are compiled once, or
+# taken from a target with the same flags. For builds of whole folders only: others find what a source forgets to include.
+function(dflop_precompile target)
+  if(NOT DFLOP_UNITY)
+    return()
+  endif()
+  if("${ARGV1}" STREQUAL "FROM")
+    target_precompile_headers(${target} REUSE_FROM ${ARGV2})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+set(DFLOP_COMMON_HEADERS <algorithm> <array> <chrono> <cmath> <functional> <limits> <map> <memory> <mutex> <numeric> <optional>
+  <set> <span> <string> <string_view> <thread> <tuple> <unordered_map> <utility> <vector> <fmt/format.h>)
