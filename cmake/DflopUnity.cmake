@@ -41,7 +41,7 @@ endfunction()
 # dflop_precompile(<target> <header>... | FROM <other>): headers that most of the target's folders read are compiled once, or
 # taken from a target with the same flags. For builds of whole folders only: others find what a source forgets to include.
 function(dflop_precompile target)
-  if(NOT DFLOP_UNITY)
+  if(DFLOP_CCACHE OR NOT DFLOP_UNITY)  # ccache keeps nothing that is compiled with them
     return()
   endif()
   if("${ARGV1}" STREQUAL "FROM")
