@@ -1,6 +1,6 @@
-# DFLOP_UNITY: the sources of a folder are compiled as one, which reads the headers they share once: a build from scratch
-# takes a quarter of the time. Off, each source is compiled alone: less is built again after a change, and a source that
-# lacks an include fails.
+# DFLOP_UNITY: the sources of a folder are compiled as one, which reads the headers they share once, so that a build from
+# scratch is much faster. Off, each source is compiled alone: less is built again after a change, and a source that lacks an
+# include fails.
 option(DFLOP_UNITY "Compile the sources of each folder as one" OFF)
 
 # dflop_unity(<target> <source>...): groups sources by folder. At most DFLOP_UNITY_SOURCES of them make a group.

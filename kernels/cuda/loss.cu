@@ -118,8 +118,8 @@ void cross_entropy_parts(const CudaTarget& target, Sums parts, ConstMatrix logit
     using T = decltype(type);
     const bool vectors = fit_vectors<T>(logits.columns, logits.data);
     const auto kernel = vectors ? parts_kernel<kVector<T>, T> : parts_kernel<1, T>;
-    launch(target, "cross_entropy_parts", kernel, grid_size("cross_entropy_parts", logits.rows), kLossThreads, 0,
-           values_of(parts), values_of<T>(logits), targets.device, first, logits.columns);
+    launch(target, "cross_entropy_parts", kernel, grid_size("cross_entropy_parts", logits.rows), kLossThreads,
+           0, values_of(parts), values_of<T>(logits), targets.device, first, logits.columns);
   });
 }
 
@@ -139,11 +139,12 @@ void cross_entropy_backward(const CudaTarget& target, Matrix logits, Sums loss, 
     using T = decltype(type);
     const bool vectors = fit_vectors<T>(logits.columns, logits.data);
     const auto kernel = vectors ? backward_kernel<kVector<T>, T> : backward_kernel<1, T>;
-    launch(target, kOperation, kernel, grid_size(kOperation, logits.rows), kLossThreads, 0, values_of<T>(logits),
-           values_of(merged), targets.device, first, logits.columns, static_cast<float>(weight));
+    launch(target, kOperation, kernel, grid_size(kOperation, logits.rows), kLossThreads, 0,
+           values_of<T>(logits), values_of(merged), targets.device, first, logits.columns,
+           static_cast<float>(weight));
   });
-  launch(target, kOperation, loss_kernel, 1, kLossThreads, 0, values_of(loss), values_of(merged), targets.device,
-         logits.rows, weight);
+  launch(target, kOperation, loss_kernel, 1, kLossThreads, 0, values_of(loss), values_of(merged),
+         targets.device, logits.rows, weight);
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t c
   }
 }
 
-/// Adds x[i] to y[ids[i] - first]. The block (i, part) has the columns of one part, kRowThreads * width of them.
+/// Adds x[i] to y[ids[i] - first]. The block (i, part) has the columns of one part, kRowThreads * width of
+/// them.
 template <int width, typename Sum, typename T>
 __global__ void __launch_bounds__(kRowThreads)
     add_rows_kernel(Sum* y, const T* x, const std::int32_t* ids, std::int64_t first, std::int64_t y_rows,
@@ -130,8 +131,8 @@ void add_rows(const CudaTarget& target, const char* operation, Sum* y, std::int6
   const auto kernel = vectors ? add_rows_kernel<kVector<T>, Sum, T> : add_rows_kernel<1, Sum, T>;
   const std::int64_t parts = pieces(x.columns, kRowThreads * (vectors ? kVector<T> : 1));
   const dim3 grid(grid_size(operation, x.rows), static_cast<unsigned>(parts));
-  launch(target, operation, kernel, grid, kRowThreads, 0, y, values_of<T>(x), ids.device, first, y_rows, x.rows,
-         x.columns, distinct);
+  launch(target, operation, kernel, grid, kRowThreads, 0, y, values_of<T>(x), ids.device, first, y_rows,
+         x.rows, x.columns, distinct);
 }
 
 void embedding(const CudaTarget& target, Matrix y, ConstMatrix table, Indices ids, std::int64_t first) {
