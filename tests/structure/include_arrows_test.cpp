@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <regex>
@@ -41,7 +41,7 @@ struct Wing {
   std::string_view below;  ///< separated by blanks
 };
 
-constexpr std::array<Room, 8> kRooms = {{
+constexpr Room kRooms[] = {
     {"core", ""},
     {"traces", "core"},
     {"kernels", "core"},
@@ -50,9 +50,9 @@ constexpr std::array<Room, 8> kRooms = {{
     {"sim", "core traces costmodel"},
     {"backend", "core traces kernels costmodel"},
     {"experiments", "core traces kernels costmodel solver sim backend"},
-}};
+};
 
-constexpr std::array<Wing, 51> kWings = {{
+constexpr Wing kWings[] = {
     {"core", ".", ""},
     {"core", "support", "."},
     {"core", "measured", "."},
@@ -104,7 +104,7 @@ constexpr std::array<Wing, 51> kWings = {{
     {"experiments", "commands", "cli presets charts studies sweep training fidelity reports"},
     {"experiments", "examples", "cli presets studies"},
     {"experiments", ".", "cli"},
-}};
+};
 
 /// The files that may include COIN headers: one for integer programs, one for linear ones.
 const std::set<std::string> kCoinFiles = {"solver/bins/ilp.cpp", "solver/makespan/bound.cpp"};
@@ -115,8 +115,9 @@ struct SourceFile {
 };
 
 const Room* find_room(std::string_view name) {
-  const auto room = std::find_if(kRooms.begin(), kRooms.end(), [&](const Room& r) { return r.name == name; });
-  return room == kRooms.end() ? nullptr : &*room;
+  const auto room =
+      std::find_if(std::begin(kRooms), std::end(kRooms), [&](const Room& r) { return r.name == name; });
+  return room == std::end(kRooms) ? nullptr : room;
 }
 
 std::string first_folder(const std::string& path) {
@@ -147,9 +148,9 @@ std::string wing_of(const std::string& path) {
 }
 
 const Wing* find_wing(std::string_view room, std::string_view name) {
-  const auto wing = std::find_if(kWings.begin(), kWings.end(),
+  const auto wing = std::find_if(std::begin(kWings), std::end(kWings),
                                  [&](const Wing& w) { return w.room == room && w.name == name; });
-  return wing == kWings.end() ? nullptr : &*wing;
+  return wing == std::end(kWings) ? nullptr : wing;
 }
 
 /// What is wrong with an include of the same room, if anything.
@@ -286,6 +287,56 @@ std::vector<std::string> check(const std::string& path, const std::string& text)
 }
 
 using Lines = std::vector<std::string>;
+
+/// Returns the part of a page from its heading `## title` to the next heading of that level; empty where it
+/// has none.
+std::string section_of(const std::string& page, const std::string& title) {
+  const std::size_t begin = page.find("\n## " + title + "\n");
+  if (begin == std::string::npos) return "";
+  return page.substr(begin, page.find("\n## ", begin + 1) - begin);
+}
+
+/// Returns the wings of the table whose names are missing in the section "Wings" of a page: each stands in
+/// backticks in the row of its room, those in a wing of their own by their last names, "." as the room.
+Lines wings_left_out(const std::string& page) {
+  std::istringstream section(section_of(page, "Wings"));
+  std::map<std::string, std::string> rows;  // by room
+  for (std::string line; std::getline(section, line);) {
+    std::istringstream words(line);
+    std::string bar;
+    std::string room;
+    if (words >> bar >> room && bar == "|") rows[room] = line;
+  }
+  Lines missing;
+  for (const Wing& wing : kWings) {
+    const std::string room(wing.room);
+    const std::string name = wing.name == "." ? room + "/" : file_name(std::string(wing.name));
+    if (rows[room].find("`" + name + "`") == std::string::npos) missing.push_back(room + ": " + name);
+  }
+  return missing;
+}
+
+/// A new wing must be told of: the page has a row for each room, in which stand all wings of kWings.
+TEST(IncludeArrows, ThePageNamesEveryWing) {
+  std::ostringstream page;
+  page << std::ifstream(fs::path(DFLOP_SOURCE_DIR) / "docs" / "architecture.md").rdbuf();
+  EXPECT_EQ(wings_left_out(page.str()), Lines{});
+}
+
+TEST(IncludeArrows, AWingThatThePageLacksIsFound) {
+  std::string page = "# Map\n\n## Wings\n\n| room | wings |\n|---|---|\n";
+  for (const Room& room : kRooms) {
+    page += "| " + std::string(room.name) + " |";
+    for (const Wing& wing : kWings) {
+      if (wing.room != room.name || (wing.room == "sim" && wing.name == "analysis")) continue;
+      page +=
+          " `" + (wing.name == "." ? std::string(room.name) + "/" : file_name(std::string(wing.name))) + "`";
+    }
+    page += " |\n";
+  }
+  // A name of another section does not count.
+  EXPECT_EQ(wings_left_out(page + "\n## Words\n\n| sim | `analysis` |\n"), Lines{"sim: analysis"});
+}
 
 TEST(IncludeArrowsChecker, AllowsWhatGoesDown) {
   EXPECT_EQ(check("sim/a.cpp", "#include \"sim/a.hpp\"\n#include \"core/b.hpp\"\n#include <vector>\n"),
