@@ -10,7 +10,7 @@ function(dflop_unity target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # it takes a source that is included for a header
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # GCC takes a source that is included for a header
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
   foreach(source IN LISTS ARGN)
@@ -39,7 +39,7 @@ function(dflop_unity target)
 endfunction()
 
 # dflop_precompile(<target> <header>... | FROM <other>): headers that most of the target's folders read are compiled once, or
-# taken from a target with the same flags. For builds of whole folders only: others find what a source forgets to include.
+# taken from a target with the same flags. Builds of single sources have none, so that they find what a source forgets to include.
 function(dflop_precompile target)
   if(DFLOP_CCACHE OR NOT DFLOP_UNITY)  # ccache keeps nothing that is compiled with them
     return()
