@@ -107,15 +107,16 @@ class Communicator {
                       DeviceStream& stream, const std::string& what) {
     collective({CollectiveKind::reduce_scatter, count, element, what}, all, one, group, stream);
   }
-  /// Does one of the three, from its input to its output.
+  /// Does the collective that `call` names: it reads `input` and writes `output`, which may overlap as the
+  /// three calls above say.
   virtual void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
                           DeviceStream& stream) = 0;
 
-  /// Returns when the data of the last receive was there, or all ranks of the last collective had come, on
-  /// the clock of DeviceEvent::time(); 0 before the first of them. What came before the call that took it did
-  /// not have to be waited for. Of a collective between processes it is when this rank had come: the latest
-  /// of its ranks' answers is when all had. It may be asked for later: where streams run behind their threads
-  /// this call waits for nothing.
+  /// Returns a function that says when the data of the last receive was there, or all ranks of the last
+  /// collective had come, on the clock of DeviceEvent::time(); 0 before the first of them. What came before
+  /// the call that took it did not have to be waited for. Of a collective between processes it is when this
+  /// rank had come: the latest of its ranks' answers is when all had. Where streams run behind their threads
+  /// this call waits for nothing, and the function that it returns waits for the device.
   virtual Arrival arrival() const = 0;
   Nanoseconds last_arrival() const { return arrival()(); }
 

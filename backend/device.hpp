@@ -67,7 +67,7 @@ class Buffer {
  protected:
   Buffer(void* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
 
-  void* data_;  // of who derives from it
+  void* data_;  // a derived class may take it and give it back before its end
 
  private:
   std::size_t bytes_;

@@ -1,10 +1,10 @@
-// A World carries the ranks of a live run: threads of the host, streams of one GPU, or a GPU each.
+// A World carries the ranks of a live run: threads of the host, streams of one GPU, or a GPU each. The ranks
+// of one process have a thread each.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,7 +29,7 @@ struct ComputeTurn {
   std::function<void()> end;
 };
 
-/// WorldOptions are those of all devices; each knows what is its own.
+/// WorldOptions has the options of every device; a World reads its own and ignores the others.
 struct WorldOptions {
   Seconds timeout{60};               ///< that a rank waits for another
   std::optional<Bytes> memory = {};  ///< of each rank; none: what the device gives
@@ -47,11 +47,7 @@ class World {
   virtual std::string software() const { return {}; }
   virtual int ranks() const = 0;
   /// Returns the ranks that this process runs, rising: all of them where it is the only one.
-  virtual std::vector<int> local_ranks() const {
-    std::vector<int> all(static_cast<std::size_t>(ranks()));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
+  virtual std::vector<int> local_ranks() const { return consecutive_ranks(0, ranks()).ranks; }
 
   /// Makes a local rank's device. It and the communicator are asked for once.
   virtual std::unique_ptr<Device> make_device(int rank) = 0;

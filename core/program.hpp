@@ -59,6 +59,11 @@ constexpr bool enters_collective(Op op) {
   return op == Op::all_reduce || op == Op::all_reduce_start;
 }
 
+/// Returns whether the group has the sum of its collective after this instruction.
+constexpr bool ends_collective(Op op) {
+  return op == Op::all_reduce || op == Op::all_reduce_wait;
+}
+
 /// A Stage says what a pipeline stage holds: everything that its cost depends on beside the work.
 struct Stage {
   int encoder_layers = 0;
@@ -135,7 +140,7 @@ struct Program {
   std::vector<Collective> collectives;
 
   /// Returns the instructions of a group, one after the other.
-  std::span<const Instruction> list(const Group& group) const {
+  std::span<const Instruction> instructions_of(const Group& group) const {
     return {instructions.data() + group.begin, instructions.data() + group.end};
   }
 

@@ -32,9 +32,14 @@ constexpr std::size_t bytes_of(DType dtype) {
   return 0;
 }
 
+/// Returns the type of sums where values are of `dtype`.
+constexpr DType sum_type_of(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
 /// Returns the bytes of one sum.
 constexpr std::size_t sum_bytes_of(DType dtype) {
-  return dtype == DType::f64 ? kFp64Bytes : kFp32Bytes;
+  return bytes_of(sum_type_of(dtype));
 }
 
 /// A bfloat16 is the upper half of a float.

@@ -278,7 +278,7 @@ void check_round(std::string_view operation, Matrix y, ConstSums x) {
   require_shape({operation, "y"}, y, x.rows, x.columns);
 }
 
-/// Checks an operation on one matrix, in place, which may be of any shape.
+/// Checks an operation that takes one matrix, of any shape: that there is memory for it.
 template <typename AnyMatrix, typename... Numbers>
 void check_memory(std::string_view operation, AnyMatrix y, Numbers...) {
   require_shape({operation, "y"}, y, y.rows, y.columns);

@@ -1,5 +1,5 @@
 // Conditions are what a simulated run meets beside its costs: pauses, failures, few cores, shared links.
-// Beside them stand what-if changes to the costs themselves.
+// The file also has what-if changes of costs: stragglers, jitter, slow links.
 #pragma once
 
 #include <algorithm>

@@ -117,8 +117,7 @@ class Engine {
     if (spans_) {
       timeline_.works = program.works;
       timeline_.spans.reserve(program.instructions.size());
-      // A compute instruction changes the memory twice, and most programs have a send and a receive beside
-      // it.
+      // A compute instruction changes the memory twice; most programs have a send and a receive beside it.
       timeline_.memory.reserve(program.groups.size() + program.instructions.size());
     }
   }

@@ -1,5 +1,5 @@
-// Ranks share one GPU: each is a thread with a device of its own. The header needs no CUDA; what it declares
-// is there only in builds with it.
+// Ranks that share one GPU are threads, each with streams and an account of memory of its own. The header
+// needs no CUDA; what it declares is there only in builds with it.
 #pragma once
 
 #include <cstddef>
@@ -74,7 +74,7 @@ void add_up_on_gpu(const HostSum& sum, std::size_t begin, std::size_t end, void*
 /// Beside what Communicator says, a receive with other bytes than were sent, and collectives that differ, end
 /// the run as on the host (HostWorld).
 /// With `partition` each rank has equally many multiprocessors, on which no other computes; else they share
-/// all of them. `timeout` is that of threads.
+/// all of them. `timeout` says how long a rank's thread waits for another's.
 /// @throws Error (no_device) without a GPU, Error (usage) for more than 64 ranks, Error (input) for a
 /// partition with more ranks than parts.
 std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options = {});

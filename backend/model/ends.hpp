@@ -1,6 +1,6 @@
-// The ends of encoder and LLM: the embedding of pixels; the encoder's last norm with the connector's MLP and
-// the means that become tokens of the LLM; the embedding of tokens; and the LLM's last norm with the head
-// over the vocabulary, which is split over tp, and the loss.
+// This file has the first and last parts of encoder and LLM: the embedding of pixels; the encoder's last norm
+// with the connector's MLP and the means that become tokens of the LLM; the embedding of tokens; and the
+// LLM's last norm with the head over the vocabulary, which is split over tp, and the loss.
 #pragma once
 
 #include <vector>

@@ -199,7 +199,8 @@ void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const 
   writer.add(parameter.row_ranges);
   writer.add(parameter.column_range);
   writer.add(held);
-  writer.add(std::vector<double>(values.begin() + held.begin, values.begin() + held.end));
+  writer.add(std::span<const double>(values).subspan(static_cast<std::size_t>(held.begin),
+                                                     static_cast<std::size_t>(held.size())));
 }
 
 void merge_parts(const std::string& parts, WholeTensors& tensors) {

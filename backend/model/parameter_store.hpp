@@ -96,7 +96,7 @@ void merge_parts(const std::string& parts, WholeTensors& tensors);
 /// Returns a rank's part of a whole tensor. @throws Error (input) naming it where it has another shape.
 std::vector<double> part_of(const WholeTensor& whole, const Parameter& parameter);
 
-/// Returns whole tensors as parts that have all of them.
+/// Returns bytes from which merge_parts() makes the same tensors.
 std::string to_bytes(const WholeTensors& tensors);
 
 }  // namespace dflop

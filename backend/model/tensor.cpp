@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "kernels/dtype.hpp"
 
 namespace dflop {
@@ -30,18 +31,18 @@ To as(From value) {
   }
 }
 
-/// Calls f with a zero of the type that an element has on the host.
+/// Calls f with a zero of the type that an element has on the host: float, double or BFloat16.
 template <typename F>
 auto with_zero_of(DType element, const F& f) {
   switch (element) {
     case DType::f32:
-      break;
+      return f(float{});
     case DType::f64:
       return f(double{});
     case DType::bf16:
       return f(BFloat16{});
   }
-  return f(float{});
+  throw Error(ErrorKind::internal, "a type of elements that is none");
 }
 
 void zero_rows_from(const RankContext& rank, Tensor& tensor, std::int64_t first) {
@@ -51,6 +52,7 @@ void zero_rows_from(const RankContext& rank, Tensor& tensor, std::int64_t first)
 }  // namespace
 
 template <typename From>
+requires std::is_same_v<From, float> || std::is_same_v<From, double>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values) {
   if (values.empty()) return;
   with_zero_of(element, [&](auto zero) {
@@ -74,9 +76,13 @@ std::vector<double> download(const RankContext& rank, const void* data, DType el
     std::vector<From> values(count);
     if (count > 0) rank.compute.copy_to_host(values.data(), data, count * sizeof(From));
     rank.compute.synchronize();
-    std::vector<double> wide(count);
-    std::transform(values.begin(), values.end(), wide.begin(), as<double, From>);
-    return wide;
+    if constexpr (std::is_same_v<From, double>) {
+      return values;
+    } else {
+      std::vector<double> wide(count);
+      std::transform(values.begin(), values.end(), wide.begin(), as<double, From>);
+      return wide;
+    }
   });
 }
 

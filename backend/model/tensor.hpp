@@ -68,9 +68,10 @@ class DeviceMatrix {
 using Tensor = DeviceMatrix<Matrix, ConstMatrix>;
 using SumTensor = DeviceMatrix<Sums, ConstSums>;
 
-/// Returns the rows [begin, begin + rows) of a Matrix or ConstMatrix.
+/// Returns the rows [begin, begin + rows) of a matrix of values, which sums are not.
 template <typename AnyMatrix>
-AnyMatrix rows_of(const RankContext& rank, AnyMatrix matrix, std::int64_t begin, std::int64_t rows) {
+requires std::is_same_v<AnyMatrix, Matrix> || std::is_same_v<AnyMatrix, ConstMatrix> AnyMatrix
+rows_of(const RankContext& rank, AnyMatrix matrix, std::int64_t begin, std::int64_t rows) {
   if (rows == 0) return {nullptr, 0, matrix.columns};
   const auto before = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
   return {offset(matrix.data, before), rows, matrix.columns};
@@ -95,14 +96,10 @@ class IndexTensor {
 /// Copies numbers, of float or double, to device memory as values of `element`, rounded where they do not
 /// fit. They may go away when the call returns.
 template <typename From>
+requires std::is_same_v<From, float> || std::is_same_v<From, double>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values);
 /// Copies values back as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count);
-
-/// Returns the type of sums, as collectives name it.
-constexpr DType sum_type_of(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
 
 /// Returns whether the ranks of this rank's tp group have shards.
 bool has_shards(const RankContext& rank);

@@ -14,7 +14,7 @@
 
 namespace dflop {
 
-inline constexpr double kRopeBase = 10'000;  ///< of the turning of queries and keys
+inline constexpr double kRopeBase = 10'000;  ///< RoPE turns pair i by position * base^(-2i / head_dim)
 
 /// Returns the attention that a tp rank computes: its share of the heads.
 inline AttentionShape attention_shape(const TransformerSpec& spec, const RankContext& rank) {

@@ -62,7 +62,7 @@ void NcclComms::enter(ncclComm_t comm, const std::string& what, const std::funct
   finish(comm, what, guarded(call));
 }
 
-/// Ended runs have no communicators that could be called.
+/// Makes a call of NCCL. @throws Aborted or Error (internal) in ended runs, which have no communicators left.
 ncclResult_t NcclComms::guarded(const std::function<ncclResult_t()>& call) {
   rendezvous_.check();
   {
@@ -73,7 +73,8 @@ ncclResult_t NcclComms::guarded(const std::function<ncclResult_t()>& call) {
   throw Error(ErrorKind::internal, "NCCL's communicators have been ended");
 }
 
-/// Waits for what is in progress.
+/// Waits while a call on the communicator is in progress. @throws Error (internal) naming `what` where it
+/// fails.
 void NcclComms::finish(ncclComm_t comm, const std::string& what, ncclResult_t result) {
   while (result == ncclInProgress) {
     ncclResult_t state = ncclInProgress;

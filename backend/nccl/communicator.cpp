@@ -36,7 +36,7 @@ using SharedEvent = std::shared_ptr<DeviceEvent>;
 constexpr int kSource = 0;
 constexpr int kDestination = 1;
 
-/// A message without bytes is one that arrives.
+/// Returns the bytes that are sent for a message: one where it has none, as NCCL sends nothing then.
 std::size_t on_the_way(std::size_t bytes) {
   return std::max<std::size_t>(bytes, 1);
 }

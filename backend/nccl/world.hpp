@@ -8,8 +8,8 @@
 
 namespace dflop {
 
-/// Makes the World of this process, which uses the GPU of its local rank, or its only one; all must
-/// come within five minutes.
+/// Makes the World of this process, which uses the GPU of its local rank, or its only one; all
+/// processes must come within five minutes.
 /// @throws Error (no_device) without a driver, that GPU or NCCL; as Rendezvous.
 std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const WorldOptions& options);
 

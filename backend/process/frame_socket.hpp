@@ -71,15 +71,16 @@ class FrameBuffer {
   std::string bytes_;
 };
 
-/// A frame of a rank of the run may have so many bytes in its value.
+/// The value of a frame has at most so many bytes once its sender has said hello.
 inline constexpr std::uint64_t kMostValueBytes = std::numeric_limits<std::uint64_t>::max() / 4;
 
-/// A thread that waits for frames looks at all else so often.
+/// A thread that waits for frames wakes after so many milliseconds, to see what time is up and whether to
+/// stop.
 inline constexpr int kTickMs = 100;
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Returns the point in so much time from now.
+/// Returns the time that is `time` from now.
 inline Deadline in_time(Seconds time) {
   return Deadline::clock::now() + std::chrono::duration_cast<Deadline::duration>(time);
 }

@@ -97,7 +97,7 @@ void RendezvousServer::handle(Peer& peer, Frame frame) {
     case FrameKind::put:
       return put(std::move(frame));
     case FrameKind::get:
-      return get(peer.rank, frame.key);
+      return get(peer, frame.key);
     case FrameKind::ping:
       return send(peer, {FrameKind::pong, "", 0, std::to_string(host_time().count())});
     case FrameKind::abort:
@@ -160,19 +160,18 @@ void RendezvousServer::put(Frame frame) {
   const std::vector<int> ranks = std::move(wanted->second);
   wanted_.erase(wanted);
   for (const int rank : ranks) {
-    if (peer_of(rank) != nullptr) get(rank, key);
+    if (Peer* peer = peer_of(rank)) get(*peer, key);
   }
 }
 
-void RendezvousServer::get(int rank, const std::string& key) {
+void RendezvousServer::get(Peer& peer, const std::string& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) {
-    wanted_[key].push_back(rank);
+    wanted_[key].push_back(peer.rank);
     return;
   }
   const bool last = --found->second.readers == 0;
-  send(*peer_of(rank),
-       {FrameKind::value, key, 0, last ? std::move(found->second.value) : found->second.value});
+  send(peer, {FrameKind::value, key, 0, last ? std::move(found->second.value) : found->second.value});
   if (last) values_.erase(key);
 }
 

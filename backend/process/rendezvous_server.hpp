@@ -14,7 +14,7 @@
 
 namespace dflop {
 
-/// This follows the name of a rank whose connection ends.
+/// This text says, behind a rank's name, that its connection has ended without a goodbye.
 inline constexpr const char* kGone =
     " is gone: its connection was closed without a reason; its process was ended, or its machine or "
     "network was lost";
@@ -64,7 +64,7 @@ class RendezvousServer {
   void handle(Peer& peer, Frame frame);
   void greet(Peer& peer, const Frame& hello);
   void put(Frame frame);
-  void get(int rank, const std::string& key);
+  void get(Peer& peer, const std::string& key);
   void leave(int rank);
   void lose(Peer& peer);
   void ask_all(int origin);

@@ -77,8 +77,8 @@ std::unique_ptr<Buffer> zeroed(const LocalRank& rank, std::size_t bytes) {
   return buffer;
 }
 
-/// Returns the line through what the first `count` ranks take for each size. run(bench, rank, data, bytes)
-/// does it as one of them, in a thread of its own.
+/// Returns the line through what the first `count` ranks take for each size. A thread of each rank calls
+/// run(bench, rank, data, bytes), which does what is measured.
 template <typename Run>
 ProfileLine line_of(const std::vector<LocalRank>& ranks, std::size_t count, const Run& run) {
   std::vector<LinkSample> samples;
@@ -99,8 +99,11 @@ ProfileLine measure_messages(const std::vector<LocalRank>& ranks) {
     const bool first = own.communicator->rank() == 0;
     const auto pass = [&](bool sends, std::size_t size, const char* what) {
       const int peer = first ? 1 : 0;
-      sends ? own.communicator->send(data, size, peer, *own.stream, what)
-            : own.communicator->receive(data, size, peer, *own.stream, what);
+      if (sends) {
+        own.communicator->send(data, size, peer, *own.stream, what);
+      } else {
+        own.communicator->receive(data, size, peer, *own.stream, what);
+      }
     };
     bench.run(
         own, [&] { pass(!first, 0, "readiness"); }, [&] { pass(first, bytes, "a measured message"); });

@@ -53,10 +53,10 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
                         const ProfilerOptions& options, const ProfilerProgress& progress = {});
 
-/// Measures messages and all-reduces. `ranks` are all ranks, each of which works in a thread of its own;
-/// `element` is what is summed. Lines, per byte, are fitted to medians of the time from when the last rank
-/// comes, for which the others wait, until all are done: as in a run, where it was computing. With one rank
-/// there are none.
+/// Measures messages and all-reduces, and sets `message` and `all_reduce` of the profile. `ranks` are all
+/// ranks, each of which works in a thread of its own; `element` is what is summed. Lines, per byte, are
+/// fitted to medians of the time from when the last rank comes, for which the others wait, until all are
+/// done: as in a run, where it was computing. With one rank there are none.
 /// @throws what the first rank that failed has thrown
 void measure_links(const std::vector<LocalRank>& ranks, DType element, ProfileTables& profile);
 

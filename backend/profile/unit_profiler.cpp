@@ -24,7 +24,7 @@ constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of b
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
 
-/// Samples are a point and what its rounds took, which have a recomputation all or none.
+/// Samples are a point and what each of its rounds took. Either all rounds have a recomputation or none has.
 struct Samples {
   ProfileUnit unit;
   std::int64_t tokens = 0;

@@ -43,8 +43,8 @@ std::vector<std::size_t> first_groups(const Program& layout) {
   return groups;
 }
 
-/// Joins the next rank's record, as step() writes it, of a group of which the first rank does the same
-/// and came before it.
+/// Joins a rank's record, written by step(), to that of its group; the group's first rank comes before the
+/// others.
 void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader, double& loss) {
   const auto group = reader.get<std::size_t>();
   const bool first = reader.get<int>() == 0;
@@ -145,7 +145,8 @@ LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& opt
                                    ranks_[i]->parts.communicator->abort(message);
                                  }});
   ByteWriter own;
-  const Nanoseconds offset = world_.clock_offset();  // to the clock of the leading process
+  // This added to a time of this process gives the time on the leading process's clock.
+  const Nanoseconds offset = world_.clock_offset();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     for (LiveSpan& span : results[i].spans) {
       for (Nanoseconds* time : {&span.start, &span.end, &span.arrival}) *time += offset;

@@ -41,7 +41,8 @@ class LiveExecutor final : public Executor {
   /// @throws as step()
   Timeline run(const Iteration& iteration, Detail detail) const override;
 
-  /// Runs a training step. The timeline has its spans.
+  /// Runs a training step, which changes the parameters that the ranks hold. It is const as run() is, for
+  /// which only the executor's own members count. The timeline has its spans.
   /// @throws Error (internal) for an iteration of another plan, else what the first rank that failed has
   /// thrown; the run cannot be gone on with then.
   LiveResult step(const Iteration& iteration, const StepOptions& options) const;

@@ -32,8 +32,8 @@ Range part_of(const std::vector<std::int64_t>& sizes, std::int32_t part) {
 
 /// Returns the collective in which a group reduces the gradients of a stage; none with one dp rank.
 const Collective* reduction_of(const Program& program, std::size_t group, int stage) {
-  for (const Instruction& i : instructions_of(program, group)) {
-    if (has_sum_after(i.op) && i.stage == stage) {
+  for (const Instruction& i : program.instructions_of(program.groups[group])) {
+    if (ends_collective(i.op) && i.stage == stage) {
       return &program.collectives[static_cast<std::size_t>(i.index)];
     }
   }
@@ -51,7 +51,7 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
       turn_(turn),
       loss_(rank, 1, 1) {
   const std::vector<StagePlace> places = stage_places(layout.stages);
-  for (const Instruction& instruction : instructions_of(layout, group_)) {
+  for (const Instruction& instruction : layout.instructions_of(layout.groups[group_])) {
     if (instruction.op != Op::optimizer_step) continue;
     const StagePlace& place = places[instruction.stage];
     const Collective* reduction = reduction_of(layout, group_, instruction.stage);
@@ -107,13 +107,13 @@ void LiveRank::prepare(const LiveStep& step) {
   arrivals_.clear();
   incoming_ = IncomingMessages(step.program, group_);
   std::map<std::pair<int, int>, bool> turned;
-  for (const Instruction& i : instructions_of(step.program, group_)) {
+  for (const Instruction& i : step.program.instructions_of(step.program.groups[group_])) {
     const std::pair<int, int> key{i.stage, i.microbatch};
     if (i.op == Op::forward) slots_[key].input = input_of(step, i.stage, i.microbatch);
     if (makes_input_gradient(i.op)) turned[key] = true;
     if (makes_weight_gradient(i.op)) ++weights_left_[i.stage];
     if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
-    if (has_sum_after(i.op)) ++pieces_[i.stage].count;
+    if (ends_collective(i.op)) ++pieces_[i.stage].count;
   }
   for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   rank_.kernels.zero(Sums(loss_));
@@ -123,8 +123,9 @@ void LiveRank::prepare(const LiveStep& step) {
 /// Runs the iteration. Nothing here waits for the device but what messages ask for; times
 /// are read when all is done.
 LiveRankResult LiveRank::run(const LiveStep& step) {
+  const std::span<const Instruction> instructions = step.program.instructions_of(step.program.groups[group_]);
   std::vector<Note> notes;
-  for (const Instruction& instruction : instructions_of(step.program, group_)) {
+  for (const Instruction& instruction : instructions) {
     notes.push_back(run_noted(step, instruction));
     notes.back().span.instruction = static_cast<std::int32_t>(notes.size() - 1);
   }
@@ -132,7 +133,7 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
   LiveRankResult result;
   Nanoseconds last_end{0};
   for (std::size_t i = 0; i < notes.size(); ++i) {
-    read_times(notes[i], is_send(instructions_of(step.program, group_)[i].op), last_end);
+    read_times(notes[i], is_send(instructions[i].op), last_end);
     last_end = notes[i].span.end;
     result.spans.push_back(notes[i].span);
   }
@@ -333,7 +334,7 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arri
   const std::int64_t end = all.columns * (pieces.done + 1) / pieces.count;
   ++pieces.done;
   const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
-  rank_.communicator.all_reduce(static_cast<std::byte*>(all.data) + static_cast<std::size_t>(begin) * width,
+  rank_.communicator.all_reduce(offset(all.data, static_cast<std::size_t>(begin) * width),
                                 static_cast<std::size_t>(end - begin), sum_type_of(rank_.kernels.dtype()),
                                 ranks_of(step.program, collective), rank_.compute,
                                 "gradients of stage " + std::to_string(instruction.stage));

@@ -71,7 +71,7 @@ class LiveRank {
     int shards = 1;
     std::unique_ptr<StageModule> module;
   };
-  const std::vector<HeldStage>& stages() const { return stages_; }
+  std::span<const HeldStage> stages() { return stages_; }
 
   /// Returns the bytes of parameters and gradients, and of optimizer states.
   ModelState model_state() const;

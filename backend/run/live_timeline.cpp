@@ -84,14 +84,14 @@ class LiveTimeline {
     });
   }
 
-  /// Notes when messages and collectives were on their way. What senders know, and each rank of a collective,
-  /// is noted first.
+  /// Notes when messages and collectives were on their way. The first pass notes when messages were sent and
+  /// when the last rank of each collective came; the second needs both.
   void find_transfers() {
     std::vector<Nanoseconds> all_there(program_.collectives.size(), Nanoseconds{0});
     for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
       const Nanoseconds arrival = span.arrival - begin_;
       if (is_send(instruction.op)) messages_[index_of(instruction)].begin = arrival;
-      if (!has_sum_after(instruction.op)) return;
+      if (!ends_collective(instruction.op)) return;
       Nanoseconds& latest = all_there[index_of(instruction)];
       latest = std::max(latest, arrival);
     });
@@ -101,7 +101,7 @@ class LiveTimeline {
         Interval& sent = messages_[index_of(instruction)];
         const Nanoseconds arrival = span.arrival - begin_;
         sent.end = std::max(sent.begin, arrival > own.begin ? own.end : arrival);
-      } else if (has_sum_after(instruction.op)) {
+      } else if (ends_collective(instruction.op)) {
         const std::size_t index = index_of(instruction);
         reductions_[g][index] = {std::clamp(all_there[index], own.begin, own.end), own.end};
       }
@@ -120,7 +120,7 @@ class LiveTimeline {
     if (is_receive(instruction.op)) {
       return {std::min(own.end, std::max(own.begin, messages_[index_of(instruction)].begin)), own.end};
     }
-    return has_sum_after(instruction.op) ? reductions_[g][index_of(instruction)] : Interval{};
+    return ends_collective(instruction.op) ? reductions_[g][index_of(instruction)] : Interval{};
   }
 
   GroupUsage usage(std::size_t g) const {

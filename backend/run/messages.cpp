@@ -5,12 +5,6 @@
 
 namespace dflop {
 
-std::span<const Instruction> instructions_of(const Program& program, std::size_t group) {
-  const Group& of = program.groups[group];
-  return std::span(program.instructions)
-      .subspan(static_cast<std::size_t>(of.begin), static_cast<std::size_t>(of.end - of.begin));
-}
-
 std::vector<int> receivers_of(int place, int senders, int receivers) {
   std::vector<int> places;
   for (int t = place; t < receivers; t += senders) places.push_back(t);
@@ -33,7 +27,7 @@ std::vector<RankRoute> routes_of(const Program& program) {
 
 IncomingMessages::IncomingMessages(const Program& program, std::size_t group) {
   std::set<std::pair<int, int>> forwarded;  // stage and microbatch
-  for (const Instruction& i : instructions_of(program, group)) {
+  for (const Instruction& i : program.instructions_of(program.groups[group])) {
     const std::pair<int, int> key{i.stage, i.microbatch};
     if (i.op == Op::forward) forwarded.insert(key);
     if (!is_receive(i.op)) continue;
@@ -43,7 +37,7 @@ IncomingMessages::IncomingMessages(const Program& program, std::size_t group) {
     sent_by_[message.source];
   }
   for (auto& [source, messages] : sent_by_) {
-    for (const Instruction& i : instructions_of(program, static_cast<std::size_t>(source))) {
+    for (const Instruction& i : program.instructions_of(program.groups[static_cast<std::size_t>(source)])) {
       if (is_send(i.op) && source_of_.count(i.index) > 0) messages.push_back(i.index);
     }
   }

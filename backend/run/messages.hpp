@@ -1,24 +1,15 @@
-// Messages of a Program: which ranks send them to which, and in which order a rank takes them.
+// This says which ranks send the messages of a Program to which, and in which order a rank takes them.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <span>
 #include <vector>
 
 #include "backend/communicator.hpp"
 #include "core/program.hpp"
 
 namespace dflop {
-
-/// Returns whether a group has the sum of a collective after this operation.
-constexpr bool has_sum_after(Op op) {
-  return op == Op::all_reduce || op == Op::all_reduce_wait;
-}
-
-/// Returns the instructions of one group.
-std::span<const Instruction> instructions_of(const Program& program, std::size_t group);
 
 /// Returns the places of a tp group of `receivers` to which rank `place` of one of `senders` sends: each of
 /// them hears a message once, and all senders have it.

@@ -1,7 +1,5 @@
 #include "backend/run/worlds.hpp"
 
-#include <array>
-
 #include "backend/gpus.hpp"
 #include "backend/host/world.hpp"
 #include "backend/process/process_world.hpp"
@@ -39,7 +37,7 @@ std::unique_ptr<World> make_process_world(int ranks, [[maybe_unused]] const Worl
 #endif
 }
 
-constexpr std::array<WorldKind, 3> kWorldKinds = {{
+constexpr WorldKind kWorldKinds[] = {
     {.name = "host",
      .what = "every rank is a thread",
      .on_host = true,
@@ -57,7 +55,7 @@ constexpr std::array<WorldKind, 3> kWorldKinds = {{
      .processes = true,
      .require = [] { read_launch_environment(process_environment()); },
      .make = make_process_world},
-}};
+};
 
 }  // namespace
 

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -32,12 +34,16 @@ class ByteWriter {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
   template <typename Value>
-  void add(const std::vector<Value>& values) {
+  void add(std::span<const Value> values) {
     static_assert(std::is_trivially_copyable_v<Value>);
     add(static_cast<std::uint64_t>(values.size()));
-    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value));
+    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   }
-  void add(const std::string& text) { add(std::vector<char>(text.begin(), text.end())); }
+  template <typename Value>
+  void add(const std::vector<Value>& values) {
+    add(std::span<const Value>(values));
+  }
+  void add(const std::string& text) { add(std::span<const char>(text)); }
 
   std::string take() { return std::move(bytes_); }
 

@@ -20,8 +20,8 @@
 namespace dflop::cuda {
 namespace {
 
-/// A CublasLt has the functions of cuBLASLt that are used, as it documents them. The library has 540 MB and
-/// takes a tenth of a second to load, so it is loaded by the first who multiplies on a GPU.
+/// A CublasLt has the functions of cuBLASLt that are used, as it documents them. The library is large (`ls
+/// -lL` libcublasLt.so.13 says 540 MB), so it is loaded by the first who multiplies on a GPU.
 struct CublasLt : FunctionTable {
   decltype(&cublasLtCreate) create = function("cublasLtCreate");
   decltype(&cublasLtDestroy) destroy = function("cublasLtDestroy");

@@ -1,5 +1,5 @@
-// This makes the operations of one rank on a GPU, makes Errors of the CUDA runtime's, and finds its
-// libraries. The header is for sources that are built with the toolkit only.
+// This makes the operations of one rank on a GPU, turns failures of the CUDA runtime into Errors, and finds
+// its libraries. The header is for sources that are built with the toolkit only.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -6,6 +6,7 @@
 // include this.
 #pragma once
 
+// This renames Eigen, so no header before it may include Eigen.
 #ifdef DFLOP_HOST_AVX2
 #define DFLOP_HOST_TARGET avx2
 #define Eigen EigenAvx2
@@ -22,7 +23,8 @@
 
 namespace dflop::DFLOP_HOST_TARGET {
 
-// Each sets the functions of one theme, in the file of its name, for the kernels' precision: f32 or f64.
+// Each sets the functions of one theme, in the file of its name (linear: operations.cpp), for the kernels'
+// precision: f32 or f64.
 void set_linear(Kernels& kernels);
 void set_norms(Kernels& kernels);
 void set_activations(Kernels& kernels);
@@ -56,7 +58,7 @@ auto view(const AnyMatrix& matrix) {
   }
 }
 
-/// A Part is a whole matrix or a rectangle of one, to read from or to write to.
+/// A Part is a whole matrix or a rectangle of one that is written to, a ConstPart one that is read.
 template <typename T>
 using ConstPart = Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
 template <typename T>
@@ -75,7 +77,7 @@ auto part(Rows&& rows) {
 }
 
 // Eigen's products take longer to compile than all else that the host does, so the three that are needed are
-// instantiated once for each type.
+// instantiated once for each type where the folder is compiled as one.
 
 /// Sets out = scale a b.
 template <typename T>

@@ -20,7 +20,7 @@ constexpr std::int64_t kNone = -1;
 /// as every span is checked.
 void require(bool holds, std::string_view what, std::int64_t number = 0) {
   if (holds) return;
-  throw Error(ErrorKind::internal, fmt::format("critical path: {}", fmt::format(fmt::runtime(what), number)));
+  throw Error(ErrorKind::internal, "critical path: " + fmt::format(fmt::runtime(what), number));
 }
 
 /// PathWalk walks back from the end of the run. It stands in `group_` at `time_`, the end of the instruction

@@ -1,8 +1,8 @@
+#include "backend/device.hpp"
+
 #include <gtest/gtest.h>
 
 #include <string>
-
-#include "backend/device.hpp"
 
 namespace dflop {
 namespace memory_account_test {

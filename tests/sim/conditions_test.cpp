@@ -1,11 +1,17 @@
-// Pauses and failures, on a pipeline of two stages and two microbatches by 1F1B.
+// Most of these conditions are of a pipeline of two stages and two microbatches by 1F1B.
 //
 // Forward 10, backward 20, messages 3 ms. Undisturbed:
 //   stage 0: F0 0-10, F1 10-20, B0 46-66, B1 76-96
 //   stage 1: F0 13-23, B0 23-43, F1 43-53, B1 53-73
+#include "sim/conditions.hpp"
+
 #include <gtest/gtest.h>
 
-#include "core/error.hpp"
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/support/random.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/pipelines.hpp"
 
@@ -16,12 +22,16 @@ constexpr Nanoseconds milliseconds(std::int64_t count) {
   return Nanoseconds(count * 1'000'000);
 }
 
-Timeline run(const std::vector<Pause>& pauses, Detail detail = Detail::usage) {
+PricedProgram two_stages() {
   Pipeline pipeline;
   pipeline.stages = 2;
   pipeline.microbatches = 2;
   pipeline.message = milliseconds(3);
-  const PricedProgram priced = make_pipeline(pipeline);
+  return make_pipeline(pipeline);
+}
+
+Timeline run(const std::vector<Pause>& pauses, Detail detail = Detail::usage) {
+  const PricedProgram priced = two_stages();
   return simulate(priced.program, priced.costs, detail, {nullptr, pauses});
 }
 
@@ -140,6 +150,69 @@ TEST(ComputeRuns, EndWhereTheGroupFails) {
 TEST(Failures, AfterTheEndGoUnnoticed) {
   EXPECT_TRUE(run({{1, milliseconds(73), Pause::kForever}}).stalls.empty());
   EXPECT_FALSE(run({{1, milliseconds(72), Pause::kForever}}).stalls.empty());
+}
+
+TEST(Perturbation, FindsTheGroupOfARank) {
+  Program program;
+  program.groups = {{0, 2, 0, 0, 0, 0}, {2, 4, 1, 0, 0, 0}, {6, 1, 2, 0, 0, 0}};
+  const std::vector<std::int32_t> expected = {0, 0, 1, 1, 1, 1, 2};
+  for (std::int32_t rank = 0; rank < 7; ++rank) EXPECT_EQ(group_of_rank(program, rank), expected[rank]);
+  std::swap(program.groups[0], program.groups[2]);  // groups need not be in the order of their ranks
+  for (std::int32_t rank = 0; rank < 7; ++rank) EXPECT_EQ(group_of_rank(program, rank), 2 - expected[rank]);
+}
+
+// Stage 1 twice as slow: F0 13-33, B0 33-73, F1 73-93, B1 93-133; stage 0's B1 136-156.
+TEST(Perturbation, SlowsOneGroup) {
+  PricedProgram priced = two_stages();
+  slow_down(priced.costs, priced.program, 1, 2);
+  const Timeline timeline = simulate(priced.program, priced.costs, Detail::usage);
+  EXPECT_EQ(timeline.makespan, Nanoseconds(156'000'000));
+  EXPECT_EQ(timeline.groups[0].busy, Nanoseconds(60'000'000));
+  EXPECT_EQ(timeline.groups[1].busy, Nanoseconds(120'000'000));
+}
+
+// Messages at half the bandwidth take 6 instead of 3 ms: of the chain F0, message, F0 B0 F1 B1, message, B1
+// both messages are 3 longer.
+TEST(Perturbation, SlowsTheLinksOfOneGroup) {
+  PricedProgram priced = two_stages();
+  slow_links(priced.costs, priced.program, {1, 0.5});
+  EXPECT_EQ(simulate(priced.program, priced.costs, Detail::usage).makespan, Nanoseconds(102'000'000));
+}
+
+TEST(Perturbation, FreesCommunication) {
+  PricedProgram priced = two_stages();
+  free_communication(priced.costs);
+  EXPECT_EQ(simulate(priced.program, priced.costs, Detail::usage).makespan, Nanoseconds(90'000'000));
+}
+
+// Mean 1 and, for sigma 0.2, standard deviation sqrt(exp(0.04) - 1) = 0.202: with 100,000 draws their
+// estimates are within 0.004 (six standard errors of the mean) and 0.005.
+TEST(Perturbation, JitterKeepsTheMean) {
+  ProgramCosts costs;
+  costs.instruction.assign(100'000, Nanoseconds(1'000'000));
+  Random random(9);
+  add_jitter(costs, 0.2, random);
+  double sum = 0;
+  double squares = 0;
+  for (const Nanoseconds duration : costs.instruction) {
+    const double factor = static_cast<double>(duration.count()) / 1e6;
+    sum += factor;
+    squares += factor * factor;
+  }
+  const double mean = sum / 1e5;
+  EXPECT_NEAR(mean, 1, 0.004);
+  EXPECT_NEAR(std::sqrt(squares / 1e5 - mean * mean), std::sqrt(std::exp(0.04) - 1), 0.005);
+}
+
+TEST(Perturbation, JitterFollowsItsSeed) {
+  const auto drawn = [](std::uint64_t seed) {
+    PricedProgram priced = two_stages();
+    Random random(seed);
+    add_jitter(priced.costs, 0.1, random);
+    return priced.costs.instruction;
+  };
+  EXPECT_EQ(drawn(1), drawn(1));
+  EXPECT_NE(drawn(1), drawn(2));
 }
 
 }  // namespace conditions_test

@@ -22,8 +22,8 @@ Timeline run(const RawPipeline& pipeline, Detail detail = Detail::usage) {
 
 /// A pipeline of this kind whose whole forward, input part and weight part of a rank take one unit each.
 Timeline run_units(OrderKind kind, int ranks, int microbatches, Detail detail = Detail::usage) {
-  const int chunks = kind == OrderKind::zb_v ? 2 : 1;
-  const Nanoseconds step = 2 * kUnit / chunks;  // even, so that halves are whole
+  const int chunks = std::max(1, traits(kind).chunks);  // one where a rank can have any number
+  const Nanoseconds step = 2 * kUnit / chunks;          // even, so that halves are whole
   return run(equal_pipeline({kind, ranks, chunks, microbatches}, step, step, step), detail);
 }
 

@@ -81,7 +81,7 @@ class ReferenceBuilder {
           }
           entered_before = instruction.index;
         }
-        if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
+        if (ends_collective(instruction.op)) {
           const std::size_t start = 1 + instructions + instruction.index;
           graph.add(start, i + 1, costs_.collective[instruction.index]);
         }

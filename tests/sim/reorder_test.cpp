@@ -26,7 +26,7 @@ void expect_equal(const PricedProgram& found, const PricedProgram& expected) {
             simulate(expected.program, expected.costs, Detail::spans));
 }
 
-TEST(Reorder, ToTheSameScheduleChangesNothing) {
+TEST(Reorder, ToTheSameOrderChangesNothing) {
   Random random(3);
   for_each_shape(4, 8, 3, [&](const PipelineShape& shape) {
     if (shape.spreads_encoder()) return;  // not an order of the same work
@@ -42,7 +42,7 @@ TEST(Reorder, ToTheSameScheduleChangesNothing) {
 }
 
 // Whole backwards of a raw pipeline take as long as both parts together.
-TEST(Reorder, ToAnotherScheduleIsWhatThatScheduleWouldBe) {
+TEST(Reorder, ToAnotherOrderIsWhatThatOrderWouldBe) {
   Random random(4);
   const OrderKind kinds[] = {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::zb_h1, OrderKind::zb_h2};
   for (int p = 1; p <= 4; ++p) {
@@ -122,7 +122,7 @@ Plan plan_of(OrderKind order, Bytes gradient_bucket) {
   return plan;
 }
 
-void turn_one_plans_schedule_into_the_other(Bytes gradient_bucket) {
+void turn_one_plans_order_into_the_other(Bytes gradient_bucket) {
   Random random(7);
   const Batch batch = random_batch(random, 40);
   const Plan plan = plan_of(OrderKind::one_f_one_b, gradient_bucket);
@@ -157,13 +157,13 @@ void turn_one_plans_schedule_into_the_other(Bytes gradient_bucket) {
                gpipe);
 }
 
-TEST(Reorder, TurnsOnePlansScheduleIntoTheOther) {
-  turn_one_plans_schedule_into_the_other(Bytes{});
+TEST(Reorder, TurnsOnePlansOrderIntoTheOther) {
+  turn_one_plans_order_into_the_other(Bytes{});
 }
 
 // The last backwards of all stages but the last begin with a receive, which comes before the starts.
-TEST(Reorder, TurnsOnePlansScheduleIntoTheOtherWithGradientBuckets) {
-  turn_one_plans_schedule_into_the_other(Bytes{1'000});
+TEST(Reorder, TurnsOnePlansOrderIntoTheOtherWithGradientBuckets) {
+  turn_one_plans_order_into_the_other(Bytes{1'000});
 }
 
 /// One rank: F0 B0 F1 start B1 wait step, in this order of microbatches.
@@ -254,7 +254,7 @@ TEST(Reorder, RefusesOrdersThatDoNotFit) {
   refused([](O& o) { std::swap(o[0][0], o[0][1]); }, "out of order");
 }
 
-TEST(Reorder, RefusesSchedulesThatDoNotFit) {
+TEST(Reorder, RefusesKindsOfOrderThatDoNotFit) {
   Random random(1);
   const PricedProgram priced = make_program(random_pipeline(random, {OrderKind::zb_v, 2, 2, 3}));
   const auto refused = [&](const Program& program, OrderKind kind, const std::string& text) {

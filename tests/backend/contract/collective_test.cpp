@@ -13,7 +13,7 @@ namespace collective_test {
 
 constexpr DType kElements[] = {DType::f32, DType::f64, DType::bf16};
 
-/// In [-16, 16]: the sum of eight fits the eight bits of a bf16.
+/// Draws whole numbers in [-16, 16]: the sum of eight fits the eight bits of a bf16.
 std::vector<double> whole_numbers(std::size_t count, Random& random) {
   std::vector<double> values(count);
   for (double& value : values) value = static_cast<double>(random.below(33)) - 16;
@@ -163,13 +163,14 @@ TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
     for (const Data& sum : sums) ASSERT_EQ(sum, sums.front()) << to_string(element);
     double worst = 0;  // against the sum in f64, as a share of the largest of the terms
     const std::vector<double> got = decode(element, sums.front());
+    std::vector<std::vector<double>> terms;
+    for (const Data& input : inputs) terms.push_back(decode(element, input));
     for (std::size_t i = 0; i < got.size(); ++i) {
       double exact = 0;
       double largest = 0;
-      for (const Data& input : inputs) {
-        const double term = decode(element, input)[i];
-        exact += term;
-        largest = std::max(largest, std::abs(term));
+      for (const std::vector<double>& term : terms) {
+        exact += term[i];
+        largest = std::max(largest, std::abs(term[i]));
       }
       worst = std::max(worst, std::abs(got[i] - exact) / largest);
     }

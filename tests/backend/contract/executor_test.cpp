@@ -44,8 +44,8 @@ struct Case {
   std::unique_ptr<Executor> executor() const { return ExecutorContract::GetParam().make(plan, model); }
 };
 
-/// Of both layouts, with reductions, with tp, with split backwards, and with buckets that are reduced while
-/// the last backward runs.
+/// Returns plans of both layouts, with reductions, with tp, with split backwards, and with buckets that are
+/// reduced while the last backward runs.
 std::vector<Plan> plans() {
   Plan split = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
   split.order = OrderKind::zb_h1;

@@ -14,7 +14,7 @@ const RankGroup kThree{{0, 1, 2}};
 
 using Call = std::function<void(const RankSide&)>;
 
-/// Each waits for rank 2, which never comes.
+/// Each of these calls waits for rank 2, which never comes.
 std::map<std::string, Call> blocking_calls() {
   return {{"receive", [](const RankSide& side) { side.receive(8, 2, "a letter"); }},
           {"all-reduce", [](const RankSide& side) { side.all_reduce(Data(8), DType::f32, kThree, "sum"); }},

@@ -45,7 +45,7 @@ inline std::ostream& operator<<(std::ostream& out, const CommunicatorKind& kind)
   return out << kind.name;
 }
 
-/// For INSTANTIATE_TEST_SUITE_P.
+/// Names a case for INSTANTIATE_TEST_SUITE_P.
 struct KindName {
   template <typename Kind>
   std::string operator()(const ::testing::TestParamInfo<Kind>& info) const {
@@ -102,7 +102,7 @@ class CommunicatorContract : public ::testing::TestWithParam<CommunicatorKind> {
   /// Runs body as each rank and waits for all.
   std::vector<RankEnd> run(int ranks, const std::function<void(const RankSide&)>& body,
                            Seconds timeout = kLong) const;
-  /// The same, expecting that all ranks come to their end.
+  /// Runs as run() does, and expects that all ranks come to their end.
   void run_to_end(int ranks, const std::function<void(const RankSide&)>& body) const;
   bool has_ranks(int ranks) const { return ranks <= GetParam().most_ranks; }
 };

@@ -95,7 +95,7 @@ int processors_of_rank_1(int ranks, int cores) {
   return processors_of_a_thread(*HostWorld(ranks, {Seconds{1}, {}, cores}).make_device(1));
 }
 
-/// One that the machine has not is none.
+/// A core that the machine has not is none.
 TEST(HostDevice, ThreadsStayOnItsProcessor) {
   const std::vector<int> all = usable_processors();
   HostDeviceOptions options;

@@ -14,7 +14,7 @@ namespace tape_memory_test {
 constexpr std::int64_t kRows = 7;
 constexpr std::int64_t kBytes = 8;  // of a value and of a sum, f64
 
-/// One layer of each module and all ends.
+/// Returns units with one layer of each module and all ends.
 StagePlace all_units(int tp) {
   StagePlace place;
   place.stage.tp = tp;

@@ -31,7 +31,7 @@ std::vector<double> values_of(const RankContext& rank, ConstMatrix matrix) {
   return download(rank, matrix.data, DType::f64, static_cast<std::size_t>(matrix.size()));
 }
 
-/// Of rank r: 100 r + place.
+/// Rank r has the values 100 r + place.
 std::vector<double> own_values(int rank, std::int64_t rows) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < rows * kColumns; ++i) values.push_back(100.0 * rank + static_cast<double>(i));

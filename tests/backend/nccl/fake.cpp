@@ -174,7 +174,7 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* state) {
   return ncclSuccess;
 }
 
-/// With the clique's mutex held.
+/// The caller holds the clique's mutex.
 void queue(ncclComm_t comm, AsyncStream& stream, std::function<void()> work) {
   ++comm->queued;
   stream.enter([comm, work = std::move(work)] {

@@ -21,7 +21,7 @@ NcclSeam fake_seam(int rank);
 
 /// Calls since the last forget, in order: "all_reduce 12 of type 7 as 1 of 2".
 std::vector<std::string> fake_nccl_calls();
-/// As a call with an aborted communicator.
+/// Returns what broke a rule since the last forget, as "a call with an aborted communicator".
 std::vector<std::string> fake_nccl_faults();
 void forget_fake_nccl_calls();
 

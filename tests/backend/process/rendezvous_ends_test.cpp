@@ -72,7 +72,7 @@ TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
   EXPECT_EQ(errors, 1);  // who lost patience; the others hear of it
 }
 
-/// In a process of its own, which ends with the value of `body`.
+/// Runs `body` in a process of its own, which ends with its value.
 pid_t in_process(const std::function<int()>& body) {
   const pid_t process = ::fork();
   if (process == 0) ::_exit(body());
@@ -154,7 +154,7 @@ TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
   expect_says(second.message, "rank 0 does not answer rank 1, which waits for a word (");
 }
 
-/// As where a device is asked that has failed.
+/// Fails as a device does that is asked after it has failed.
 TEST(RendezvousEnds, AWatchThatThrowsEndsTheRun) {
   const auto ends = run(2, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() == 1) {

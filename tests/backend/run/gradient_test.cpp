@@ -105,7 +105,7 @@ class LiveGradient : public ::testing::TestWithParam<Case> {
   WholeTensors weights_;
 };
 
-/// Of every tensor the entry with the largest gradient, and two at random.
+/// Checks of every tensor the entry with the largest gradient and two at random.
 TEST_P(LiveGradient, IsTheSlopeOfTheLoss) {
   EXPECT_GT(run_.step(false).loss, 1);
   weights_ = run_.executor->read(Kind::weight);

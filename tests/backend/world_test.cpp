@@ -1,3 +1,5 @@
+#include "backend/world.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -5,10 +7,9 @@
 #include <string>
 
 #include "backend/communicator.hpp"
-#include "backend/world.hpp"
 
 namespace dflop {
-namespace rank_threads_test {
+namespace backend_world_test {
 
 constexpr std::size_t kRanks = 6;
 
@@ -61,5 +62,5 @@ TEST(RankThreads, DoNotWaitForOneThatFailedToPrepare) {
   EXPECT_EQ(ran, static_cast<int>(kRanks) - 1);
 }
 
-}  // namespace rank_threads_test
+}  // namespace backend_world_test
 }  // namespace dflop
