@@ -1,6 +1,6 @@
 #include "experiments/cli/option_values.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -155,7 +155,7 @@ void refuse_option(const std::string& option, const std::string& why) {
   throw Error(ErrorKind::usage, fmt::format("option '--{}': {}", option, why));
 }
 
-void refuse_given(const Values& values, std::initializer_list<const char*> options, const std::string& why) {
+void refuse_given(const Values& values, const std::vector<const char*>& options, const std::string& why) {
   for (const char* option : options) {
     if (values.count(option) > 0 && !values[option].defaulted()) refuse_option(option, why);
   }
@@ -180,6 +180,12 @@ std::int64_t read_integer(const Values& values, const std::string& name, std::in
   return value;
 }
 
+std::optional<std::int64_t> read_optional_integer(const Values& values, const std::string& name,
+                                                  std::int64_t lowest, std::int64_t highest) {
+  if (values.count(name) == 0) return std::nullopt;
+  return read_integer(values, name, lowest, highest);
+}
+
 double read_number(const Values& values, const std::string& name, double lowest, double highest) {
   const auto value = values[name].as<double>();
   if (!(value >= lowest && value <= highest)) {
@@ -197,6 +203,20 @@ std::vector<std::string> read_texts(const Values& values, const std::string& nam
   if (values.count(name) == 0) return {};
   const auto* one = boost::any_cast<std::string>(&values[name].value());
   return one != nullptr ? std::vector<std::string>{*one} : values[name].as<std::vector<std::string>>();
+}
+
+Format read_format(const Values& values) {
+  return read_named<Format>(values, "format");
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {

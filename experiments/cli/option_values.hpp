@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/names.hpp"
 #include "experiments/cli/table.hpp"
 
 namespace dflop {
@@ -75,7 +76,7 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
 [[noreturn]] void refuse_option(const std::string& option, const std::string& why);
 
 /// Refuses those of the options that were given. @throws Error (usage) as refuse_option()
-void refuse_given(const Values& values, std::initializer_list<const char*> options, const std::string& why);
+void refuse_given(const Values& values, const std::vector<const char*>& options, const std::string& why);
 
 /// Refuses a value. @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
@@ -89,12 +90,9 @@ void require_one_of(const std::string& option, const std::vector<std::string_vie
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest);
 
-/// Reads such an option; `usual` where it was not given. @throws Error (usage) as read_integer()
-template <std::integral Whole>
-Whole read_integer_or(const Values& values, const std::string& name, Whole usual, std::int64_t lowest,
-                      std::int64_t highest) {
-  return values.count(name) > 0 ? static_cast<Whole>(read_integer(values, name, lowest, highest)) : usual;
-}
+/// Reads such an option; nothing where it was not given. @throws Error (usage) as read_integer()
+std::optional<std::int64_t> read_optional_integer(const Values& values, const std::string& name,
+                                                  std::int64_t lowest, std::int64_t highest);
 
 /// Reads a finite number option in [lowest, highest]. @throws Error (usage) otherwise.
 double read_number(const Values& values, const std::string& name, double lowest, double highest);
@@ -104,6 +102,22 @@ std::optional<std::string> read_text(const Values& values, const std::string& na
 
 /// Reads all texts of an option that takes one or several; none where it was not given.
 std::vector<std::string> read_texts(const Values& values, const std::string& name);
+
+/// Reads an option whose values are all of an enum. @throws Error (usage) for another one.
+template <Named Enum>
+Enum read_named(const Values& values, const std::string& option) {
+  const auto name = values[option].as<std::string>();
+  const std::optional<Enum> value = from_string<Enum>(name);
+  if (!value) refuse_value(option, listed<Enum>(), name);
+  return *value;
+}
+
+/// Reads --format. @throws Error (usage) as read_named()
+Format read_format(const Values& values);
+
+/// Returns the parts of a value between separators: one more than there are separators, some perhaps empty.
+/// They refer to the text.
+std::vector<std::string_view> split(std::string_view text, char separator);
 
 /// Refuses a `path` that option `name` writes where it is also the file of another option. @throws Error
 /// (usage)

@@ -45,6 +45,11 @@ std::string as_blocks(const Table& table, const std::vector<std::vector<std::str
   return out;
 }
 
+/// Returns JSON as text; names of files may hold any bytes, which it may not.
+std::string replacing(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace
 
 std::string to_text(const Table& table, int width) {
@@ -94,6 +99,10 @@ std::string to_csv(const Table& table) {
 }
 
 std::string to_json(const Table& table, int indent) {
+  return replacing(json_of(table), indent);
+}
+
+nlohmann::ordered_json json_of(const Table& table) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const std::vector<Cell>& row : table.rows) {
     nlohmann::ordered_json object = nlohmann::ordered_json::object();
@@ -105,12 +114,11 @@ std::string to_json(const Table& table, int indent) {
     }
     rows.push_back(std::move(object));
   }
-  // Names of files may hold any bytes; JSON may not.
-  return rows.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return rows;
 }
 
-nlohmann::ordered_json json_of(const Table& table) {
-  return nlohmann::ordered_json::parse(to_json(table, -1));
+std::string json_text(const nlohmann::ordered_json& document) {
+  return replacing(document, 2) + '\n';
 }
 
 std::string terminal_text(const Table& table) {
@@ -136,9 +144,10 @@ void print_table(const Table& table, Format format) {
   }
 }
 
-void print_result(Format format, const std::string& text, const std::string& json, const Table& csv) {
+void print_result(Format format, const std::function<std::string()>& text,
+                  const std::function<std::string()>& json, const Table& csv) {
   if (format == Format::csv) return print_table(csv, format);
-  fmt::print("{}", format == Format::json ? json : text);
+  fmt::print("{}", format == Format::json ? json() : text());
 }
 
 std::string plain_text(const Cell& cell) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -31,8 +32,9 @@ class Cell : public std::variant<std::monostate, std::string, std::int64_t, doub
   Cell(std::string text) : variant(std::move(text)) {}
   Cell(std::string_view text) : variant(std::string(text)) {}
   Cell(const char* text) : variant(std::string(text)) {}
-  Cell(bool truth) : Cell(truth ? "yes" : "no") {}
-  Cell(std::integral auto whole) : variant(static_cast<std::int64_t>(whole)) {}
+  Cell(std::same_as<bool> auto truth) : Cell(truth ? "yes" : "no") {}
+  template <std::integral Whole>
+  requires(!std::same_as<Whole, bool>) Cell(Whole whole) : variant(static_cast<std::int64_t>(whole)) {}
   Cell(double number) : variant(number) {}
   Cell(Bytes bytes) : Cell(bytes.count) {}
   template <typename Count, typename Period>
@@ -60,12 +62,14 @@ std::string to_text(const Table& table, int width = 0);
 /// Returns CSV as RFC 4180 has it, header first.
 std::string to_csv(const Table& table);
 
-/// Returns a JSON array with one object per row.
+/// Returns a JSON array with one object per row. Text that is not UTF-8 is made so.
 std::string to_json(const Table& table, int indent);
 
-/// Returns the array as a value, for documents that hold more than one table. Text that is not UTF-8 is made
-/// so.
+/// Returns the array as a value, for documents that hold more than one table; json_text() makes text of them.
 nlohmann::ordered_json json_of(const Table& table);
+
+/// Returns a document as text that ends with a line end. Text that is not UTF-8 is made so.
+std::string json_text(const nlohmann::ordered_json& document);
 
 /// Returns the text of a table as wide as the terminal on standard output allows; where that is none, as wide
 /// as it is.
@@ -77,8 +81,10 @@ std::string section(std::string_view heading, const std::optional<Table>& table)
 /// Prints in one of the three renderings, the table as wide as the terminal allows.
 void print_table(const Table& table, Format format);
 
-/// Prints a result of more than one table: its text, its JSON, or the table that is its CSV.
-void print_result(Format format, const std::string& text, const std::string& json, const Table& csv);
+/// Prints a result of more than one table: its text, its JSON, or the table that is its CSV. Of text() and
+/// json() only the one that is printed is called.
+void print_result(Format format, const std::function<std::string()>& text,
+                  const std::function<std::string()>& json, const Table& csv);
 
 /// Returns the text of a cell as CSV has it, without quotes; nothing for a missing one.
 std::string plain_text(const Cell& cell);

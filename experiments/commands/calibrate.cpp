@@ -155,13 +155,18 @@ int run_calibrate(const Values& values) {
     std::string files;
     for (const PreparedSet& set : result.sets) files += (files.empty() ? "" : ", ") + set.set.file;
     const std::string source = fmt::format("dflop calibrate: {} fitted to {}", cluster.name, files);
-    write_file_atomically(*out, to_json(named, source, fit.dump()));
+    write_file_atomically(*out,
+                          to_json(named, source, fit.dump(-1, ' ', false, Json::error_handler_t::replace)));
   }
   const Table errors = errors_table(result);
   const Table parameters = parameters_table(result);
-  Json json = fit;
-  json["parameters"] = json_of(parameters);
-  print_result(format, terminal_text(errors) + "\n" + terminal_text(parameters), json.dump(2) + "\n", errors);
+  const auto text = [&] { return terminal_text(errors) + "\n" + terminal_text(parameters); };
+  const auto json = [&] {
+    Json all = fit;
+    all["parameters"] = json_of(parameters);
+    return json_text(all);
+  };
+  print_result(format, text, json, errors);
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "experiments/studies/comparison.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -80,7 +81,7 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
       system["plan"] = nlohmann::ordered_json::parse(to_json(*systems[i].planned.plan));
     if (!systems[i].evaluation) system["infeasible_reason"] = systems[i].planned.infeasible_reason;
   }
-  return out.dump(2) + "\n";
+  return json_text(out);
 }
 
 /// Writes all files or none.
@@ -156,7 +157,9 @@ int run_compare(const Values& values) {
   Table table = comparison_table(systems);
   if (training) add_training_columns(table, systems, *training, target.cluster.gpus());
   if (out) write_outputs(*out, values, systems, table);
-  print_result(format, terminal_text(table), comparison_json(values, systems, table), table);
+  const auto json = [&] { return comparison_json(values, systems, table); };
+  const auto text = [&] { return terminal_text(table); };
+  print_result(format, text, json, table);
   for (const std::string& note : infeasible_notes(systems)) say("dflop: {}\n", note);
   const bool any =
       std::any_of(systems.begin(), systems.end(), [](const System& s) { return s.evaluation.has_value(); });

@@ -1,8 +1,8 @@
 // dflop correction runs the study of Adaptive Correction.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "costmodel/correction/drift.hpp"
 #include "experiments/cli/command.hpp"
@@ -11,8 +11,8 @@
 #include "experiments/studies/correction_study.hpp"
 #include "experiments/studies/options.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "traces/files/correction.hpp"
 #include "traces/files/plan.hpp"
-#include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -26,13 +26,10 @@ constexpr double kMostLatency = 100;
 std::vector<double> read_list(const Values& values, const std::string& name, double most) {
   const auto text = values[name].as<std::string>();
   std::vector<double> numbers;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
+  for (const std::string_view part : split(text, ',')) {
     double& number = numbers.emplace_back();
-    const bool read = parse_number(std::string_view(text).substr(begin, comma - begin), number);
-    if (!read || !(number > 0 && number <= most))
+    if (!parse_number(part, number) || !(number > 0 && number <= most))
       refuse_value(name, fmt::format("a comma-separated list of numbers above 0 and at most {}", most), text);
-    begin = comma + 1;
   }
   return numbers;
 }
@@ -43,8 +40,10 @@ std::vector<Anomaly> read_anomalies(const Values& values, int iterations) {
   if (module != "llm" && module != "encoder") refuse_value("module", "llm or encoder", module);
   anomaly.encoder = module == "encoder";
   anomaly.shifted = values["shifted"].as<bool>();
-  anomaly.begin = read_integer_or(values, "appear", anomaly.begin, 0, iterations - 1);
-  anomaly.end = read_integer_or(values, "vanish", anomaly.end, anomaly.begin + 1, iterations - 1);
+  anomaly.begin =
+      static_cast<int>(read_optional_integer(values, "appear", 0, iterations - 1).value_or(anomaly.begin));
+  anomaly.end = static_cast<int>(
+      read_optional_integer(values, "vanish", anomaly.begin + 1, iterations - 1).value_or(anomaly.end));
   std::vector<Anomaly> anomalies;
   const std::vector<double> latencies = read_list(values, "latencies", kMostLatency);
   for (const double fraction : read_list(values, "fractions", 1)) {
@@ -107,19 +106,23 @@ DriftAdvice drift_of(const Values& values, const Target& target, const std::vect
 void print_study(Format format, const std::vector<CorrectionCell>& cells,
                  const std::optional<DriftAdvice>& drift) {
   const Table table = correction_table(cells);
-  std::string text = terminal_text(table);
-  nlohmann::ordered_json json;
-  json["cells"] = json_of(table);
-  if (drift) {
-    const Table measures = drift_table(*drift);
-    const std::string sentence = drift_sentence(*drift);
-    text += section("new data against the data planned for", measures) + "\n" + sentence + "\n";
-    json["drift"] = json_of(measures);
-    json["replan"] = drift->replan;
-    // CSV is one table, the verdict a note beside it.
-    if (format == Format::csv) say("dflop: note: new data: {}\n", sentence);
-  }
-  print_result(format, text, json.dump(2) + "\n", table);
+  const auto text = [&] {
+    if (!drift) return terminal_text(table);
+    return terminal_text(table) + section("new data against the data planned for", drift_table(*drift)) +
+           "\n" + drift_sentence(*drift) + "\n";
+  };
+  const auto json = [&] {
+    nlohmann::ordered_json all;
+    all["cells"] = json_of(table);
+    if (drift) {
+      all["drift"] = json_of(drift_table(*drift));
+      all["replan"] = drift->replan;
+    }
+    return json_text(all);
+  };
+  // CSV is one table, the verdict a note beside it.
+  if (drift && format == Format::csv) say("dflop: note: new data: {}\n", drift_sentence(*drift));
+  print_result(format, text, json, table);
 }
 
 int run_correction(const Values& values) {

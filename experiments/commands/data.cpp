@@ -55,21 +55,24 @@ int run_data(const Values& values) {
   const auto data = values["data"].as<std::string>();
   PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
   if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
-  options.max_tokens = read_integer_or(values, "max-tokens", std::int64_t{0}, 1, 1'000'000'000);
+  options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000).value_or(0);
   const std::vector<Sample> samples = load_samples(data, options);
   const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
-  const std::string json = to_json(profile, data, model.name);
+  const auto json = [&] { return to_json(profile, data, model.name); };
   StagedOutputs files;
   if (samples_out) files.add(*samples_out, samples_csv(samples));
-  if (profile_out) files.add(*profile_out, json);
+  if (profile_out) files.add(*profile_out, json());
   files.commit();
-  std::string text = fmt::format("{} samples:", profile.samples);
-  for (int m = 0; m < kModalities; ++m) {
-    if (profile.by_modality[m] > 0)
-      text += fmt::format(" {} {}", profile.by_modality[m], to_string(static_cast<Modality>(m)));
-  }
   const Table table = profile_table(profile);
-  print_result(format, text + "\n\n" + terminal_text(table), json, table);
+  const auto text = [&] {
+    std::string all = fmt::format("{} samples:", profile.samples);
+    for (int m = 0; m < kModalities; ++m) {
+      if (profile.by_modality[m] > 0)
+        all += fmt::format(" {} {}", profile.by_modality[m], to_string(static_cast<Modality>(m)));
+    }
+    return all + "\n\n" + terminal_text(table);
+  };
+  print_result(format, text, json, table);
   return 0;
 }
 

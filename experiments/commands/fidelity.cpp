@@ -14,6 +14,7 @@
 #include "experiments/fidelity/study.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/live_setup.hpp"
+#include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -42,7 +43,7 @@ Request read_request(const Values& values) {
   const auto file = values["plans"].as<std::string>();
   request.grid = parse_plan_grid(read_text_file(file), file);
   const PlanGrid& grid = request.grid;
-  request.gbs = read_integer_or(values, "gbs", grid.gbs, 1, kMostGbs);
+  request.gbs = static_cast<int>(read_optional_integer(values, "gbs", 1, kMostGbs).value_or(grid.gbs));
   request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
   request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;
@@ -152,10 +153,12 @@ int run_fidelity(const Values& values) {
   std::vector<PlanFidelity> done;
   const auto report = [&] {
     if (out) write_outputs(*out, values, done);
-    print_result(
-        format,
-        terminal_text(fidelity_table_with_summary(done)) + "\n" + terminal_text(all_operations_table(done)),
-        fidelity_json(done), fidelity_table(done));
+    const auto text = [&] {
+      return terminal_text(fidelity_table_with_summary(done)) + "\n" +
+             terminal_text(all_operations_table(done));
+    };
+    const auto json = [&] { return fidelity_json(done); };
+    print_result(format, text, json, fidelity_table(done));
   };
   const auto report_part = [&](const std::string& why) {
     say("dflop: {}; {} of {} plans are done\n", why, done.size(), request.plans.size());

@@ -8,7 +8,6 @@
 
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/studies/options.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
 #include "traces/profiler/kineto.hpp"
@@ -169,20 +168,25 @@ void print_trace(Format format, const std::vector<KinetoTrace>& traces, const Ki
   const Table kinds = finding_table(findings);
   const std::vector<const KinetoFinding*> first = examples(findings);
 
-  std::string text = terminal_text(clocks) + section("by step", steps) + section("by stream", streams);
-  if (!groups.rows.empty()) text += section("communication", groups);
-  text += findings.empty() ? "\nno findings\n" : section("findings", kinds) + "\n";
-  for (const KinetoFinding* f : first)
-    text += fmt::format("{}: {}: {}\n", to_string(f->kind), f->place, f->text);
-
-  nlohmann::ordered_json json;
-  json["traces"] = json_of(clocks);
-  json["steps"] = json_of(steps);
-  json["streams"] = json_of(streams);
-  json["communication"] = json_of(groups);
-  json["findings"] = json_of(kinds);
-  json["examples"] = json_of(example_table(first));
-  print_result(format, text, json.dump(2) + "\n", steps);
+  const auto text = [&] {
+    std::string all = terminal_text(clocks) + section("by step", steps) + section("by stream", streams);
+    if (!groups.rows.empty()) all += section("communication", groups);
+    all += findings.empty() ? "\nno findings\n" : section("findings", kinds) + "\n";
+    for (const KinetoFinding* f : first)
+      all += fmt::format("{}: {}: {}\n", to_string(f->kind), f->place, f->text);
+    return all;
+  };
+  const auto json = [&] {
+    nlohmann::ordered_json all;
+    all["traces"] = json_of(clocks);
+    all["steps"] = json_of(steps);
+    all["streams"] = json_of(streams);
+    all["communication"] = json_of(groups);
+    all["findings"] = json_of(kinds);
+    all["examples"] = json_of(example_table(first));
+    return json_text(all);
+  };
+  print_result(format, text, json, steps);
 }
 
 /// Gives files without a rank the lowest free ones, and refuses a rank that is there twice.

@@ -4,7 +4,6 @@
 #include "backend/gpus.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/options.hpp"
 
 namespace dflop {
 namespace {

@@ -48,7 +48,8 @@ struct Partition {
 
   explicit Partition(const Values& values)
       : file(values["costs"].as<std::string>()), objective(read_objective_of_bins(values)) {
-    const int encoder_dp = read_integer_or(values, "encoder-dp", 0, 1, kMostBins);
+    const auto encoder_dp =
+        static_cast<int>(read_optional_integer(values, "encoder-dp", 1, kMostBins).value_or(0));
     items = parse_items(read_text_file(file), file);
     read_bins(values, encoder_dp);
     if (objective == Objective::makespan) read_pipeline(values, encoder_dp);
@@ -118,7 +119,7 @@ struct Partition {
 SolveLimits read_limits(const Values& values) {
   SolveLimits limits;
   limits.seed = read_seed(values);
-  limits.steps = read_integer_or(values, "steps", limits.steps, 1, INT64_MAX);
+  limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX).value_or(limits.steps);
   if (values.count("time-limit") > 0) {
     if (limits.steps > 0) refuse_option("time-limit", "takes the place of '--steps'");
     limits.time = Seconds(read_number(values, "time-limit", 1e-6, 86400));
@@ -140,9 +141,13 @@ void print_solution(const Partition& partition, std::string_view method, const A
                     {{method, to_string(partition.objective), solution.value, solution.bound,
                       to_string(solution.bound_kind), solution.gap(), to_string(solution.status), taken,
                       fmt::format("{}", fmt::join(solution.bin, " "))}}};
-  nlohmann::ordered_json json = json_of(table)[0];
-  json["assignment"] = solution.bin;
-  print_result(format, terminal_text(table), json.dump() + "\n", table);
+  const auto json = [&] {
+    nlohmann::ordered_json line = json_of(table)[0];
+    line["assignment"] = solution.bin;
+    return line.dump() + "\n";
+  };
+  const auto text = [&] { return terminal_text(table); };
+  print_result(format, text, json, table);
 }
 
 int run_partition(const Values& values) {

@@ -91,7 +91,7 @@ std::string ranking_json(const PlanResult& result, const Table& ranking) {
     json["gap"] = result.gap();
   }
   json["plans"] = json_of(ranking);
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 /// Says "no plan of the space has an objective below 19.1 s, so that the best is within 3.2 % of it", or that
@@ -157,8 +157,9 @@ int run_plan(const Values& values) {
   if (searches) say("dflop: {}\n", describe_proof(result));
   const bool explains = values["explain"].as<bool>();
   const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
-  const std::string json = explains ? ranking_json(result, table) : to_json(*result.plan);
-  print_result(format, terminal_text(table), json, table);
+  const auto json = [&] { return explains ? ranking_json(result, table) : to_json(*result.plan); };
+  const auto text = [&] { return terminal_text(table); };
+  print_result(format, text, json, table);
   return 0;
 }
 

@@ -7,11 +7,10 @@
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/commands/simulate.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/replay_runs.hpp"
-#include "traces/files/plan.hpp"
+#include "experiments/studies/study.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
@@ -140,17 +139,21 @@ void print_replays(Format format, const Replays& replays, const PricedParts* pri
   const Table runs = run_table(replays);
   const Table groups = group_table(replays.front());
   const auto prices_table = prices != nullptr ? std::optional(price_table(*prices)) : std::nullopt;
-  const std::string text = terminal_text(runs) +
-                           section("makespans of all runs of the last row", distribution) +
-                           section("prices of the other plan", prices_table) +
-                           section("first replayed iteration, by tp group", groups);
-  nlohmann::ordered_json json;
-  json["iterations"] = replays.size();
-  json["runs"] = json_of(runs);
-  if (distribution) json["distribution"] = json_of(*distribution)[0];
-  if (prices_table) json["prices"] = json_of(*prices_table);
-  json["groups"] = json_of(groups);
-  print_result(format, text, json.dump(2) + "\n", distribution.value_or(runs));
+  const auto text = [&] {
+    return terminal_text(runs) + section("makespans of all runs of the last row", distribution) +
+           section("prices of the other plan", prices_table) +
+           section("first replayed iteration, by tp group", groups);
+  };
+  const auto json = [&] {
+    nlohmann::ordered_json all;
+    all["iterations"] = replays.size();
+    all["runs"] = json_of(runs);
+    if (distribution) all["distribution"] = json_of(*distribution)[0];
+    if (prices_table) all["prices"] = json_of(*prices_table);
+    all["groups"] = json_of(groups);
+    return json_text(all);
+  };
+  print_result(format, text, json, distribution ? *distribution : runs);
 }
 
 /// An OtherPlan is the plan of a what-if and all that it refers to.
@@ -201,7 +204,8 @@ std::optional<ReplayChange> read_order_change(const Values& values) {
     refuse_given(values, {"weight-share"}, "expected '--pipeline-schedule' or '--order' beside it");
   Reordering reordering;
   if (values.count("weight-share") > 0) reordering.weight_share = read_number(values, "weight-share", 0, 1);
-  reordering.microbatches = read_integer_or(values, "microbatches", reordering.microbatches, 1, kMostGbs);
+  reordering.microbatches = static_cast<int>(
+      read_optional_integer(values, "microbatches", 1, kMostGbs).value_or(reordering.microbatches));
   if (file) return user_order(*file, read_text_file(*file), reordering);
   if (kind || reordering.microbatches > 0) return other_order(kind, reordering);
   return std::nullopt;

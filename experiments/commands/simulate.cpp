@@ -10,8 +10,10 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
+#include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -51,23 +53,28 @@ Table group_table(const Timeline& timeline) {
 void print_evaluation(Format format, const Evaluation& result, const std::optional<Table>& distribution,
                       const Explanation* explanation) {
   const Table summary = summary_table(result);
-  Table groups = group_table(result.timelines.front());
+  const Table groups = group_table(result.timelines.front());
   const Table fullest = fullest_rank_table(result.timelines);
-  std::string text = terminal_text(summary) + section("first iteration, by tp group", groups) +
-                     section("the fullest rank, when it is fullest", fullest) +
-                     section("iteration times of all runs", distribution);
-  nlohmann::ordered_json json = json_of(summary)[0];
-  for (const Timeline& timeline : result.timelines)
-    json["iterations_s"].push_back(Seconds(timeline.makespan).count());
-  if (distribution) json["distribution"] = json_of(*distribution)[0];
-  add_memory_columns(groups, result.timelines.front());
-  json["fullest_rank"] = json_of(fullest)[0];
-  json["groups"] = json_of(groups);
-  if (explanation != nullptr) {
-    text += explanation_text(*explanation);
-    json["explain"] = explanation_json(*explanation);
-  }
-  print_result(format, text, json.dump(2) + "\n", distribution.value_or(summary));
+  const auto text = [&] {
+    std::string all = terminal_text(summary) + section("first iteration, by tp group", groups) +
+                      section("the fullest rank, when it is fullest", fullest) +
+                      section("iteration times of all runs", distribution);
+    if (explanation != nullptr) all += explanation_text(*explanation);
+    return all;
+  };
+  const auto json = [&] {
+    nlohmann::ordered_json all = json_of(summary)[0];
+    for (const Timeline& timeline : result.timelines)
+      all["iterations_s"].push_back(Seconds(timeline.makespan).count());
+    if (distribution) all["distribution"] = json_of(*distribution)[0];
+    all["fullest_rank"] = json_of(fullest)[0];
+    Table with_memory = groups;
+    add_memory_columns(with_memory, result.timelines.front());
+    all["groups"] = json_of(with_memory);
+    if (explanation != nullptr) all["explain"] = explanation_json(*explanation);
+    return json_text(all);
+  };
+  print_result(format, text, json, distribution ? *distribution : summary);
 }
 
 /// A UserOrder is an order of the user's for all iterations, or none.
@@ -139,9 +146,12 @@ int simulate_plan(const Values& values) {
   }
   const Format format = read_format(values);
   const SimulateOutputs outputs = read_simulate_outputs(values);
-  const WhatIf what_if = read_what_if(values);
+  WhatIf what_if;  // what is wrong with the files is told first
   const PlanFiles files(values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
-                        [&](ClusterSpec& cluster) { what_if.apply(cluster); });
+                        [&](ClusterSpec& cluster) {
+                          what_if = read_what_if(values);
+                          what_if.apply(cluster);
+                        });
   const auto& [plan, schedule, target] = files;
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
   const WhatIfExecutor executor(
@@ -183,15 +193,6 @@ int run_simulate(const Values& values) {
 }
 
 }  // namespace
-
-PlanFiles::PlanFiles(const std::string& plan_file, const std::string& schedule_file,
-                     const std::function<void(ClusterSpec&)>& change)
-    : plan(parse_plan(read_text_file(plan_file), plan_file)),
-      schedule(parse_schedule(read_text_file(schedule_file), schedule_file)),
-      target(plan.model, plan.cluster, plan_file, change) {
-  validate(plan, target.model, target.cluster, plan_file);
-  validate(schedule, plan, schedule_file);
-}
 
 SimulateOutputs read_simulate_outputs(const Values& values) {
   return {"dflop simulate " + typed_options(values), read_output(values, "out"),

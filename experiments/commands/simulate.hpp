@@ -1,7 +1,6 @@
-// dflop simulate reads and writes these files, for plans and for raw pipelines; dflop replay reads them, too.
+// dflop simulate writes these files, for plans and for raw pipelines.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,21 +10,8 @@
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/stage_gpus.hpp"
-#include "experiments/studies/study.hpp"
 
 namespace dflop {
-
-/// PlanFiles are what the files of a plan and of its schedule hold, and what the plan runs on.
-struct PlanFiles {
-  /// Reads both; `change` is applied to the cluster before anything is made of it.
-  /// @throws Error (input) for a file that cannot be read, or one that does not fit the other or its model
-  PlanFiles(const std::string& plan_file, const std::string& schedule_file,
-            const std::function<void(ClusterSpec&)>& change = {});
-
-  Plan plan;
-  ScheduleFile schedule;
-  Target target;
-};
 
 /// SimulateOutputs are the paths of files; nothing where a file was not asked for.
 struct SimulateOutputs {

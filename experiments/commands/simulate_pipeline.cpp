@@ -8,6 +8,7 @@
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "sim/engine.hpp"
+#include "traces/files/pipeline.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -37,21 +38,25 @@ Table stage_table(const Timeline& timeline) {
 
 void print_pipeline(Format format, const Table& summary, const Timeline& timeline,
                     const std::optional<Table>& distribution, const Explanation* explanation) {
-  Table stages = stage_table(timeline);
-  std::string text = terminal_text(summary) + section("by stage", stages);
-  if (peak_memory(timeline) > Bytes{})
-    text += section("the fullest rank, when it is fullest", fullest_rank_table(std::span(&timeline, 1)));
-  text += section("makespans of all runs", distribution);
-  const Table csv = distribution.value_or(stages);
-  nlohmann::ordered_json json = json_of(summary)[0];
-  if (distribution) json["distribution"] = json_of(*distribution)[0];
-  add_memory_columns(stages, timeline);
-  json["stages"] = json_of(stages);
-  if (explanation != nullptr) {
-    text += explanation_text(*explanation);
-    json["explain"] = explanation_json(*explanation);
-  }
-  print_result(format, text, json.dump(2) + "\n", csv);
+  const Table stages = stage_table(timeline);
+  const auto text = [&] {
+    std::string all = terminal_text(summary) + section("by stage", stages);
+    if (peak_memory(timeline) > Bytes{})
+      all += section("the fullest rank, when it is fullest", fullest_rank_table(std::span(&timeline, 1)));
+    all += section("makespans of all runs", distribution);
+    if (explanation != nullptr) all += explanation_text(*explanation);
+    return all;
+  };
+  const auto json = [&] {
+    nlohmann::ordered_json all = json_of(summary)[0];
+    if (distribution) all["distribution"] = json_of(*distribution)[0];
+    Table with_memory = stages;
+    add_memory_columns(with_memory, timeline);
+    all["stages"] = json_of(with_memory);
+    if (explanation != nullptr) all["explain"] = explanation_json(*explanation);
+    return json_text(all);
+  };
+  print_result(format, text, json, distribution ? *distribution : stages);
 }
 
 /// Puts a pipeline under a what-if. A shared link is shared unless another network is asked for.
@@ -75,7 +80,9 @@ int simulate_pipeline(const Values& values) {
       refuse_option("pipeline",
                     fmt::format("takes the place of '--plan' and '--schedule', found '--{}'", other));
   }
-  refuse_given(values, {"stage-gpu", "collectives", "leaf"}, "of plans, found with '--pipeline'");
+  const std::string of_plans = "of plans, found with '--pipeline'";
+  refuse_given(values, {"stage-gpu"}, of_plans);
+  refuse_given(values, cluster_condition_names(), of_plans);
   const Format format = read_format(values);
   const SimulateOutputs outputs = read_simulate_outputs(values);
   const WhatIf what_if = read_what_if(values);

@@ -6,7 +6,6 @@
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/studies/options.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/sweep/store.hpp"
 #include "traces/text/csv.hpp"

@@ -5,7 +5,6 @@
 
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/studies/options.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
 #include "traces/text/text_file.hpp"

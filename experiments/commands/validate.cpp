@@ -104,11 +104,17 @@ Table worst_rows(const Validated& one) {
 
 void print_errors(Format format, const std::vector<Validated>& all) {
   const Table sets = sets_table(all);
-  std::string text = terminal_text(sets);
-  for (const Validated& one : all) text += section("worst rows of " + one.set.file, worst_rows(one));
-  nlohmann::ordered_json json;
-  json["sets"] = json_of(sets);
-  print_result(format, text, json.dump(2) + "\n", sets);
+  const auto text = [&] {
+    std::string tables = terminal_text(sets);
+    for (const Validated& one : all) tables += section("worst rows of " + one.set.file, worst_rows(one));
+    return tables;
+  };
+  const auto json = [&] {
+    nlohmann::ordered_json document;
+    document["sets"] = json_of(sets);
+    return json_text(document);
+  };
+  print_result(format, text, json, sets);
 }
 
 int run_validate(const Values& values) {

@@ -3,6 +3,9 @@
 //
 //   build/release/examples/own_scheduler compare --scheduler round-robin --seed 1 --iterations 8
 //     --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 --gbs 512
+//
+// A source beside this one is built to build/release/examples/<name> with the project, as this one is, and is
+// run as a test: give it arguments_<name> and output_<name> in CMakeLists.txt.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -29,7 +29,8 @@ Plan read_plan(const PlanGrid& grid, const std::string& path) {
                grid.model, grid.cluster, plan.model, plan.cluster);
 }
 
-/// More stages than layers leave some empty, which validate() refuses.
+/// Splits the model's layers over the plan's stages; where stages outnumber layers some stay empty, which
+/// validate() refuses.
 void give_layers(Plan& plan, const ModelSpec& model) {
   if (plan.layout == Layout::disaggregated) {
     plan.encoder.layers = split_layers(model.encoder.layers, plan.encoder.pp);

@@ -67,11 +67,11 @@ struct PlanFidelity {
   std::vector<RankFidelity> ranks;
   std::optional<double> others;  ///< part of the machine's processor time that other processes took
 
-  /// These are medians over the steps.
+  /// measured(), predicted() and replayed() are medians over the steps.
   Seconds measured() const;
   Seconds predicted() const;
   Seconds replayed() const;
-  /// These compare the medians: predicted / measured - 1, likewise replayed.
+  /// error() and engine_error() compare them: predicted / measured - 1, likewise replayed.
   double error() const { return predicted() / measured() - 1; }
   double engine_error() const { return replayed() / measured() - 1; }
 };

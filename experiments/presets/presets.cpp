@@ -1,5 +1,7 @@
 #include "experiments/presets/presets.hpp"
 
+#include <string_view>
+
 #include "core/error.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"

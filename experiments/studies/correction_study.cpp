@@ -167,11 +167,12 @@ struct Way {
   bool perfect = false;
   std::optional<SwitchRule> rule = {};
 };
-constexpr std::array<Way, 5> kWays = {{{.run = &CorrectionCell::off},
-                                       {.run = &CorrectionCell::perfect, .perfect = true},
-                                       {.run = &CorrectionCell::on, .tracked = true},
-                                       {&CorrectionCell::published, true, false, SwitchRule::published},
-                                       {&CorrectionCell::keep, true, false, SwitchRule::keep}}};
+constexpr std::array<Way, 5> kWays = {
+    {{.run = &CorrectionCell::off},
+     {.run = &CorrectionCell::perfect, .perfect = true},
+     {.run = &CorrectionCell::on, .tracked = true},
+     {.run = &CorrectionCell::published, .tracked = true, .rule = SwitchRule::published},
+     {.run = &CorrectionCell::keep, .tracked = true, .rule = SwitchRule::keep}}};
 
 /// Returns the bucket of a sample's tokens in one module; -1 where it has none.
 int slow_bucket(const Sample& sample, const Anomaly& anomaly) {
@@ -194,7 +195,7 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
     const int bucket = slow_bucket(sample, anomaly);
     if (bucket >= 0) shares[bucket] += 1 / count;
   }
-  // This is a microbatch's mean part of a global batch.
+  // mean_ is the work of a mean microbatch of a global batch.
   const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
   const auto part = [&](const Workload& work, int bins) {
     const double factor = plan.gbs / count / bins;
@@ -232,8 +233,7 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
 
 Seconds AnomalousCostModel::sample_excess(Op op, const Stage& stage, const Sample& sample) const {
   const bool of_module = (anomaly_.encoder ? stage.encoder_layers : stage.llm_layers) > 0;
-  const bool is_slow = std::ranges::count(buckets_, slow_bucket(sample, anomaly_)) > 0;
-  if (!of_module || !is_slow) return Seconds(0);
+  if (!of_module || std::ranges::count(buckets_, slow_bucket(sample, anomaly_)) == 0) return Seconds(0);
   return anomaly_.latency * scale_ * base_.compute(op, stage, mean_);
 }
 

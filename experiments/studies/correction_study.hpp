@@ -63,7 +63,8 @@ struct CorrectionStudy {
 struct CorrectionRun {
   std::vector<double> seconds;  ///< per iteration, with what tracking costs
   std::vector<bool> tracked;    ///< per iteration, probes apart
-  /// This is C as measured, where it was; of a run that is always tracked, as set.
+  /// The cost of tracking, C, is the measured one; in a run that is always tracked it is the one that was
+  /// set, and in one that never tracked or has not measured it there is none.
   std::optional<double> cost;
   double benefit = 0;  ///< of the last window
   std::vector<CorrectionFit> learned;

@@ -13,17 +13,6 @@
 #include "sim/engine.hpp"
 
 namespace dflop {
-
-template <>
-inline constexpr NameTable<Relaxation::Kind, 7> kNames<Relaxation::Kind> = {
-    {{Relaxation::Kind::free_stage, "compute of a stage free"},
-     {Relaxation::Kind::free_messages, "messages free"},
-     {Relaxation::Kind::free_collectives, "collectives free"},
-     {Relaxation::Kind::free_communication, "messages and collectives free"},
-     {Relaxation::Kind::no_stragglers, "dp ranks equal in each microbatch"},
-     {Relaxation::Kind::balanced, "all microbatches of a stage equal"},
-     {Relaxation::Kind::no_bubbles, "no bubbles (busiest rank)"}}};
-
 namespace {
 
 /// A PathColumn is a column of the path table.
@@ -77,7 +66,22 @@ double per_makespan(const Explanation& explanation) {
 }
 
 std::string name_of(const Relaxation& relaxation, const Timeline& timeline) {
-  if (relaxation.kind != Relaxation::Kind::free_stage) return std::string(to_string(relaxation.kind));
+  switch (relaxation.kind) {
+    case Relaxation::Kind::free_stage:
+      break;
+    case Relaxation::Kind::free_messages:
+      return "messages free";
+    case Relaxation::Kind::free_collectives:
+      return "collectives free";
+    case Relaxation::Kind::free_communication:
+      return "messages and collectives free";
+    case Relaxation::Kind::no_stragglers:
+      return "dp ranks equal in each microbatch";
+    case Relaxation::Kind::balanced:
+      return "all microbatches of a stage equal";
+    case Relaxation::Kind::no_bubbles:
+      return "no bubbles (busiest rank)";
+  }
   return "compute of " + timeline.stages[relaxation.stage] + " free";
 }
 
@@ -112,9 +116,12 @@ std::vector<Column> memory_columns() {
 }
 
 std::vector<Cell> memory_cells(const GroupUsage& group) {
-  return {seconds(group.peak_time),          group.model_state.parameters.count,
-          group.model_state.gradients.count, group.model_state.optimizer.count,
-          group.peak_activations.count,      group.peak_buffers.count};
+  return {group.peak_time,
+          group.model_state.parameters,
+          group.model_state.gradients,
+          group.model_state.optimizer,
+          group.peak_activations,
+          group.peak_buffers};
 }
 
 }  // namespace
@@ -188,11 +195,11 @@ Table path_table(const Explanation& explanation) {
     std::vector<Cell> cells = {name, row.links};
     Nanoseconds sum{0};
     for (std::size_t c = 0; c < row.of.size(); ++c) {
-      if (all.of[c] > Nanoseconds(0)) cells.emplace_back(seconds(row.of[c]));
+      if (all.of[c] > Nanoseconds(0)) cells.emplace_back(row.of[c]);
       sum += row.of[c];
     }
     cells.emplace_back(seconds(sum) * per_makespan(explanation));
-    cells.emplace_back(seconds(sum));
+    cells.emplace_back(sum);
     table.rows.push_back(std::move(cells));
   };
   for (const auto& [stage, row] : rows) add_row(explanation.timeline.stages[stage], row);
@@ -209,7 +216,7 @@ Table gains_table(const Explanation& explanation) {
                    {"gain", "gain %", 1, 100}};
   for (const Gain& gain : explanation.gains) {
     const double gained = seconds(explanation.timeline.makespan - gain.makespan);
-    table.rows.push_back({name_of(gain.relaxation, explanation.timeline), seconds(gain.makespan), gained,
+    table.rows.push_back({name_of(gain.relaxation, explanation.timeline), gain.makespan, gained,
                           gained * per_makespan(explanation)});
   }
   return table;
@@ -260,12 +267,11 @@ Table fullest_rank_table(std::span<const Timeline> iterations) {
   const GroupUsage& group = timeline.groups[fullest.group];
   Table table;
   table.columns = {{"iteration", "iteration"}, {"stage", "stage"}, {"dp_rank", "dp"}, {"first_rank", "rank"}};
-  table.rows = {{static_cast<std::int64_t>(fullest.iteration), timeline.stages[group.stage],
-                 static_cast<std::int64_t>(group.dp_rank), static_cast<std::int64_t>(group.first_rank)}};
+  table.rows = {{fullest.iteration, timeline.stages[group.stage], group.dp_rank, group.first_rank}};
   for (const Column& column : memory_columns()) table.columns.push_back(column);
   for (const Cell& cell : memory_cells(group)) table.rows[0].push_back(cell);
   table.columns.push_back({"peak_memory_bytes", "peak GiB", 2, kGiB});
-  table.rows[0].push_back(group.peak_memory.count);
+  table.rows[0].emplace_back(group.peak_memory);
   return table;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "experiments/cli/value_text.hpp"
 #include "solver/bins/ilp.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -23,14 +24,11 @@ ImageSize read_size(ValueText& text) {
 
 std::vector<Modality> parse_modalities(const std::string& text) {
   std::vector<Modality> modalities;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    const std::optional<Modality> modality = from_string<Modality>(text.substr(begin, comma - begin));
+  for (const std::string_view name : split(text, ',')) {
+    const std::optional<Modality> modality = from_string<Modality>(name);
     if (!modality)
       refuse_value("modalities", "a comma-separated list of text, image, multi_image, video, audio", text);
     modalities.push_back(*modality);
-    begin = comma + 1;
   }
   return modalities;
 }
@@ -57,13 +55,6 @@ std::vector<std::string_view> orders_of_all_planners() {
 std::vector<std::string_view> orders_of_uniform_planners() {
   return names_of(
       orders_where([](const OrderTraits& order) { return !order.spreads_encoder && order.has_chunks(); }));
-}
-
-/// Reads an integer option; nothing where it was not given. @throws as read_integer()
-std::optional<std::int64_t> read_limit(const Values& values, const std::string& name, std::int64_t lowest,
-                                       std::int64_t highest) {
-  if (values.count(name) == 0) return std::nullopt;
-  return read_integer(values, name, lowest, highest);
 }
 
 }  // namespace
@@ -225,10 +216,6 @@ PlanOptions read_plan_options(const Values& values) {
   return options;
 }
 
-Format read_format(const Values& values) {
-  return read_named<Format>(values, "format");
-}
-
 std::optional<Objective> read_objective(const Values& values) {
   if (values.count("objective") == 0) return std::nullopt;
   return read_named<Objective>(values, "objective");
@@ -240,10 +227,10 @@ SchedulerChoice read_scheduler(const Values& values) {
   choice.name = values["scheduler"].as<std::string>();
   require_one_of("scheduler", scheduler_names(), choice.name);
   choice.limits.objective = read_objective(values);
-  choice.limits.token_cap = read_limit(values, "token-cap", 1, kMostTokens);
+  choice.limits.token_cap = read_optional_integer(values, "token-cap", 1, kMostTokens);
   choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
-  choice.limits.steps = read_limit(values, "steps", 1, INT64_MAX);
-  choice.limits.node_budget = read_limit(values, "node-budget", 0, INT32_MAX);
+  choice.limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX);
+  choice.limits.node_budget = read_optional_integer(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {
     if (choice.limits.node_budget || choice.limits.steps) {
       refuse_option("time-limit", "takes the place of '--node-budget' and '--steps'");

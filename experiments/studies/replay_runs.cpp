@@ -9,6 +9,7 @@
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 
 namespace dflop {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "experiments/cli/value_text.hpp"
 #include "experiments/presets/presets.hpp"
 
 namespace dflop {

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "costmodel/sample_costs.hpp"
@@ -17,6 +18,8 @@
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -200,6 +203,15 @@ Target::Target(const std::string& model_name, const std::string& cluster_name, c
     : model(named_by(plan_file, "model", [&] { return find_model(model_name); })),
       cluster(changed(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); }), change)),
       cost(model, cluster) {}
+
+PlanFiles::PlanFiles(const std::string& plan_file, const std::string& schedule_file,
+                     const std::function<void(ClusterSpec&)>& change)
+    : plan(parse_plan(read_text_file(plan_file), plan_file)),
+      schedule(parse_schedule(read_text_file(schedule_file), schedule_file)),
+      target(plan.model, plan.cluster, plan_file, change) {
+  validate(plan, target.model, target.cluster, plan_file);
+  validate(schedule, plan, schedule_file);
+}
 
 ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster) const {
   ScheduleLimits all = limits;

@@ -17,7 +17,7 @@
 #include "costmodel/analytic/analytic.hpp"
 #include "sim/engine.hpp"
 #include "solver/service/scheduling_service.hpp"
-#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 #include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
@@ -37,6 +37,18 @@ struct Target {
   SimExecutor executor;  ///< without conditions
 
   Problem problem() const { return {model, cluster, cost}; }
+};
+
+/// PlanFiles are what the files of a plan and of its schedule hold, and what the plan runs on.
+struct PlanFiles {
+  /// Reads both; `change` is applied to the cluster before anything is made of it.
+  /// @throws Error (input) for a file that cannot be read, or one that does not fit the other or its model
+  PlanFiles(const std::string& plan_file, const std::string& schedule_file,
+            const std::function<void(ClusterSpec&)>& change = {});
+
+  Plan plan;
+  ScheduleFile schedule;
+  Target target;
 };
 
 /// Loads and preprocesses a data set; `report` counts assumptions and left-out records on stderr.

@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/support/parallel.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/cli/value_text.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 
@@ -191,38 +192,46 @@ struct Condition {
   void (*read)(const Values& values, const std::string& option, WhatIf& what_if);
 };
 
-const std::array kProgramConditions{
-    Condition{"network", text("NAME"),
-              "none (communication takes no time), latency-bandwidth (each message and collective as with "
-              "nothing else on the links), contention (max-min fair shares)",
-              read_network},
-    Condition{"slow", repeatable_text("rank=R:F"),
-              "compute of a rank, or with stage=S:F of a stage, takes F times as long", read_slow},
-    Condition{"slow-link", repeatable_text("rank=R:F"), "its links have F times their bandwidth, 0 < F <= 1",
-              read_slow_link},
-    Condition{"pause", repeatable_text("rank=R:T:D"), "the rank computes nothing for D seconds from T on",
-              read_pause},
-    Condition{"fail", repeatable_text("rank=R:T"),
-              "the rank fails after T seconds; the result says who stalls, exit code 3", read_fail},
-    Condition{"cores", whole("N"),
-              "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
-              "--cores'; 0: every rank when it likes; default: as in the recording, else 0",
-              read_cores},
-    Condition{"jitter", number("S", 0),
-              "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma",
-              read_jitter},
-};
+/// Returns the conditions of programs.
+const auto& program_conditions() {
+  static const std::array rows{
+      Condition{"network", text("NAME"),
+                "none (communication takes no time), latency-bandwidth (each message and collective as with "
+                "nothing else on the links), contention (max-min fair shares)",
+                read_network},
+      Condition{"slow", repeatable_text("rank=R:F"),
+                "compute of a rank, or with stage=S:F of a stage, takes F times as long", read_slow},
+      Condition{"slow-link", repeatable_text("rank=R:F"),
+                "its links have F times their bandwidth, 0 < F <= 1", read_slow_link},
+      Condition{"pause", repeatable_text("rank=R:T:D"), "the rank computes nothing for D seconds from T on",
+                read_pause},
+      Condition{"fail", repeatable_text("rank=R:T"),
+                "the rank fails after T seconds; the result says who stalls, exit code 3", read_fail},
+      Condition{"cores", whole("N"),
+                "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
+                "--cores'; 0: every rank when it likes; default: as in the recording, else 0",
+                read_cores},
+      Condition{"jitter", number("S", 0),
+                "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma",
+                read_jitter},
+  };
+  return rows;
+}
 
-const std::array kClusterConditions{
-    Condition{
-        "collectives", text("NAME"),
-        "gradient reduction over nodes: hierarchical, ring, tree or fastest; default: as the cluster says",
-        read_collectives},
-    Condition{"leaf", text("NODES:X"),
-              "with contention: leaf switches over so many nodes, oversubscribed X times; default: as the "
-              "cluster says",
-              read_leaf},
-};
+/// Returns the conditions of clusters, which plans have.
+const auto& cluster_conditions() {
+  static const std::array rows{
+      Condition{
+          "collectives", text("NAME"),
+          "gradient reduction over nodes: hierarchical, ring, tree or fastest; default: as the cluster says",
+          read_collectives},
+      Condition{"leaf", text("NODES:X"),
+                "with contention: leaf switches over so many nodes, oversubscribed X times; default: as the "
+                "cluster says",
+                read_leaf},
+  };
+  return rows;
+}
 
 /// Adds an option for each row. The first of a row of options that may be given several times says so for
 /// all.
@@ -351,7 +360,7 @@ ConditionedProgram WhatIfExecutor::condition(const Iteration& iteration) const {
 }
 
 void add_what_if_options(Options& options) {
-  add_options_of(kProgramConditions, options);
+  add_options_of(program_conditions(), options);
   options.add({
       {"repeat", whole("K", 1),
        "run K times and print the distribution of iteration times, of the runs that end"},
@@ -360,13 +369,19 @@ void add_what_if_options(Options& options) {
 }
 
 void add_cluster_what_if_options(Options& options) {
-  add_options_of(kClusterConditions, options);
+  add_options_of(cluster_conditions(), options);
+}
+
+std::vector<const char*> cluster_condition_names() {
+  std::vector<const char*> names;
+  for (const Condition& condition : cluster_conditions()) names.push_back(condition.name);
+  return names;
 }
 
 WhatIf read_what_if(const Values& values) {
   WhatIf what_if;
-  read_each(kProgramConditions, values, what_if);
-  read_each(kClusterConditions, values, what_if);
+  read_each(program_conditions(), values, what_if);
+  read_each(cluster_conditions(), values, what_if);
   what_if.repeat = static_cast<int>(read_integer(values, "repeat", 1, kMostRepeats));
   what_if.seed = read_seed(values);
   return what_if;
@@ -374,7 +389,7 @@ WhatIf read_what_if(const Values& values) {
 
 std::string conditions_name(const Values& values) {
   std::string name;
-  for (const Condition& condition : kProgramConditions) {
+  for (const Condition& condition : program_conditions()) {
     for (const std::string& value : given(condition, values)) {
       name += fmt::format("{}{} {}", name.empty() ? "" : ", ", condition.name, value);
     }

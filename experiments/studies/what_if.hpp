@@ -109,6 +109,8 @@ class WhatIfExecutor final : public Executor {
 void add_what_if_options(Options& options);
 /// Adds the conditions of clusters, which plans have: --collectives and --leaf.
 void add_cluster_what_if_options(Options& options);
+/// Returns the names of these, for what has no cluster to refuse them.
+std::vector<const char*> cluster_condition_names();
 
 /// Reads all conditions. @throws Error (usage) naming the option, what was expected and what was found.
 WhatIf read_what_if(const Values& values);

@@ -68,7 +68,7 @@ struct SweepColumn {
   Cell usual = {};  ///< of an axis, where a spec does not name it; missing where it must
 };
 
-// These are usual values.
+// An axis that a spec does not name has one of these values.
 inline constexpr const char* kAllModalities = "all";
 inline constexpr const char* kNoConditions = "none";
 inline constexpr const char* kDefaultOption = "default";  ///< as without the option

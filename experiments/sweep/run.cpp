@@ -18,6 +18,7 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 
 namespace dflop {
 namespace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/program_options/parsers.hpp>
 #include <boost/token_functions.hpp>
+#include <string_view>
 
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"

@@ -4,21 +4,26 @@
 
 #include <algorithm>
 #include <map>
-
-#include "core/names.hpp"
+#include <string_view>
 
 namespace dflop {
-
-/// Kinds of cells are named by SQL's types.
-template <>
-inline constexpr NameTable<CellKind, 3> kNames<CellKind> = {
-    {{CellKind::text, "TEXT"}, {CellKind::whole, "INTEGER"}, {CellKind::real, "REAL"}}};
-
 namespace {
 
 constexpr std::int64_t kApplication = 0x64666c70;  // "dflp", in the file's header
 constexpr std::int64_t kVersion = 1;               // of the tables below
 constexpr const char* kProgram = "dflop";          // among the inputs
+
+std::string_view sql_type(CellKind kind) {
+  switch (kind) {
+    case CellKind::text:
+      break;
+    case CellKind::whole:
+      return "INTEGER";
+    case CellKind::real:
+      return "REAL";
+  }
+  return "TEXT";
+}
 
 /// Lists "model, cluster, ..."
 std::string column_names() {
@@ -30,7 +35,7 @@ std::string column_names() {
 void make_tables(Database& database) {
   std::string columns;
   for (const SweepColumn& c : sweep_columns())
-    columns += fmt::format(", {} {}", c.column.key, to_string(c.kind));
+    columns += fmt::format(", {} {}", c.column.key, sql_type(c.kind));
   database.execute(
       fmt::format("CREATE TABLE cells (key TEXT PRIMARY KEY{}) WITHOUT ROWID;CREATE TABLE inputs (name TEXT "
                   "PRIMARY KEY, fingerprint TEXT NOT NULL);CREATE TABLE specs (text TEXT PRIMARY KEY);PRAGMA "

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
@@ -108,12 +109,7 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor) {
-  Checkpoint checkpoint;
-  static_cast<RunIdentity&>(checkpoint) = run;
-  checkpoint.step = step;
-  checkpoint.scheduler = scheduler;
-  checkpoint.samples_drawn = step * run.gbs;
-  checkpoint.plan = describe(plan);
+  Checkpoint checkpoint{run, step, ElementType::f32, scheduler, step * run.gbs, describe(plan), {}};
   for (const auto& [kind, stored] : kKinds) {
     for (auto& [name, tensor] : executor.read(kind)) {
       checkpoint.tensors.push_back(

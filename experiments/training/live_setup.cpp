@@ -46,6 +46,14 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
                profile.model.name, model.name);
 }
 
+/// Returns the --device that measures a profile's device: the host is named as its row of the table, while
+/// GPUs have names of their own, and one process measures on the first row of them.
+std::string_view device_option(const ProfileTables& profile) {
+  if (const WorldKind* kind = find_world_kind(profile.device)) return kind->name;
+  const auto has_gpu = [](const WorldKind& kind) { return !kind.on_host && !kind.processes; };
+  return std::ranges::find_if(world_kinds(), has_gpu)->name;
+}
+
 /// Returns the command that measures tables of a mode beside those of a profile.
 std::string command_for(const TpMode& mode, const ProfileTables& profile, const std::string& path) {
   const ProfileSettings& settings = profile.settings;
@@ -54,9 +62,9 @@ std::string command_for(const TpMode& mode, const ProfileTables& profile, const 
   return fmt::format(
       "dflop profile --device {}{} --model {} --dtype {} --seed {} --budget-s {} --most-tokens {} --busy {} "
       "--ranks {} --tp {}{} --resume --out {}",
-      profile.device == "host" ? "host" : "cuda", partition ? " --partition" : "", profile.model.name,
-      profile.dtype, settings.seed, settings.budget_s, settings.most_tokens, settings.busy_ranks, ranks,
-      mode.tp, mode.tp > 1 && !mode.sequence_parallel ? " --no-sequence-parallel" : "", path);
+      device_option(profile), partition ? " --partition" : "", profile.model.name, profile.dtype,
+      settings.seed, settings.budget_s, settings.most_tokens, settings.busy_ranks, ranks, mode.tp,
+      mode.tp > 1 && !mode.sequence_parallel ? " --no-sequence-parallel" : "", path);
 }
 
 void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {
@@ -92,8 +100,10 @@ void add_live_options(Options& options, bool processes) {
   options.add({
       {"device", text("DEVICE", "host"), devices},
       {"partition", flag(),
-       "of one GPU (cuda): each rank computes on multiprocessors of its own, as many as the others, so that ranks do "
-       "not falsify each other's durations"},
+       fmt::format(
+           "of one GPU ({}): each rank computes on multiprocessors of its own, as many as the others, so that "
+           "ranks do not falsify each other's durations",
+           world_names([](const WorldKind& kind) { return kind.partitions; }))},
       {"dtype", text("f32|bf16", "f32"),
        "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
        "weights of bf16, which checkpoints hold"},

@@ -58,8 +58,8 @@ bool read_foreign_profile(const Values& values);
 void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
                       const World& world, DType dtype, bool elsewhere);
 
-/// The same is checked for live runs of a plan.
-/// @throws Error (input) as require_measured(), and for one without what the plan needs.
+/// Checks what require_measured() does, and that the profile has the tables that the plan's stages need.
+/// @throws Error (input) as require_measured(), and for a profile without them.
 void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
                      const Plan& plan, const World& world, DType dtype, bool elsewhere);
 

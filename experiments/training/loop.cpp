@@ -129,8 +129,9 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   done.loss = result.loss;
   done.time = result.timeline.makespan;
   if (options_.profile) {
-    const SimExecutor executor(Conditions{.cores = options_.cores});
-    done.predicted = correction_ ? correction_->predicted() : executor.run(iteration, Detail::usage).makespan;
+    done.predicted =
+        correction_ ? correction_->predicted()
+                    : SimExecutor(Conditions{.cores = options_.cores}).run(iteration, Detail::usage).makespan;
     done.extrapolated_fraction = extrapolated_fraction(*options_.profile, iteration.program);
   }
   done.tracked = correction_ && correction_->tracked();

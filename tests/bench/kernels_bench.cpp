@@ -98,7 +98,7 @@ struct AttentionInput {
     pairs = kRows * (shape.causal ? (keys + 1.0) / 2.0 : keys);
   }
   Indices offsets() const { return {offset_list, offset_list.data()}; }
-  /// Of `products` matrix products over all heads, nothing counted for keys that are not seen.
+  /// Counts the FLOP of `products` matrix products over all heads; keys that are not seen count nothing.
   double flop(int products) const {
     return 2.0 * products * pairs * static_cast<double>(shape.out_columns());
   }

@@ -7,7 +7,7 @@
 #include "costmodel/correction/correction.hpp"
 #include "experiments/reports/correction.hpp"
 #include "tests/cli/run.hpp"
-#include "traces/files/specs.hpp"
+#include "traces/files/correction.hpp"
 
 namespace dflop {
 namespace correction_test {

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "backend/run/worlds.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
 #include "traces/files/specs.hpp"
@@ -184,7 +185,8 @@ TEST_F(Fidelity, NamesThePlanThatDoesNotFit) {
   expect_refused(R"("llm": {"tp": 2)", R"("llm": {"tp": 4)", "plan 'tp': ");
   expect_refused(R"("llm": {"tp": 2)", R"("llm": {"tp": 4)", "cannot be split over tp 4");
   write_grid();
-  testing::expect_error(run("--device gpu"), {"option '--device': expected host or cuda, found 'gpu'"});
+  const std::string devices = world_names([](const WorldKind& kind) { return !kind.processes; });
+  testing::expect_error(run("--device gpu"), {"option '--device': expected " + devices + ", found 'gpu'"});
   testing::expect_error(run("--gbs 3"), {"plan 'split'", "3 samples cannot fill"});
 }
 

@@ -1,4 +1,4 @@
-// One profile from several.
+// These tests make one profile of several.
 #include "experiments/fidelity/study.hpp"
 
 #include <gtest/gtest.h>

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "backend/run/worlds.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
 #include "traces/files/specs.hpp"
@@ -67,7 +68,9 @@ TEST_F(Profile, PrintsATableOfUnitsAndWritesThem) {
 }
 
 TEST_F(Profile, RefusesWhatItCannotDo) {
-  testing::expect_error(measure("--device gpu"), {"option '--device': expected host or cuda, found 'gpu'"});
+  const std::string devices = world_names([](const WorldKind& kind) { return !kind.processes; });
+  testing::expect_error(measure("--device gpu"),
+                        {"option '--device': expected " + devices + ", found 'gpu'"});
   testing::expect_error(sandbox.run("profile --model tiny-vlm --most-tokens 16"),
                         {"option '--most-tokens': expected a whole number from 32"});
   testing::expect_error(sandbox.run("profile --model tiny-vlm --ranks 1"),

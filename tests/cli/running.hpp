@@ -22,7 +22,7 @@ class Running {
 
   /// Waits until `condition` holds or the process has ended.
   void wait_until(const std::function<bool()>& condition);
-  /// As commands that compute have, once they are past reading what they are asked for.
+  /// Tells whether the command is past reading its input: those that compute have threads from then on.
   bool has_threads() const;
   void send(int signal) const;
   /// The exit code, or 128 + the signal that killed it; of one that does not end in a minute SIGKILL does.

@@ -21,7 +21,7 @@ class SweepErrors : public testing::SweepTest {
     EXPECT_FALSE(sandbox_.has("a.sqlite"));
   }
 
-  /// One axis with other values.
+  /// Expects that the spec with other values of one axis is refused.
   void expect_refused(const char* axis, const json& values, const std::vector<std::string>& parts) const {
     std::vector<std::string> all = {"spec.json: key 'axes." + std::string(axis)};
     all.insert(all.end(), parts.begin(), parts.end());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/host/machine.hpp"
+#include "backend/run/worlds.hpp"
 #include "core/support/random.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
@@ -288,7 +289,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
     EXPECT_NE(result.err.find(message), std::string::npos) << options << ": " << result.err;
   };
   refused("--steps 0", 2, "option '--steps': expected a whole number from 1");
-  refused("--steps 2 --device gpu", 2, "option '--device': expected host or cuda or nccl, found 'gpu'");
+  const std::string devices = world_names([](const WorldKind&) { return true; });
+  refused("--steps 2 --device gpu", 2, "option '--device': expected " + devices + ", found 'gpu'");
   refused("--steps 2 --device nccl", 2,
           "expected RANK (torchrun), OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID");
   refused("--steps 2 --partition", 2, "option '--partition': expected --device cuda with it, found host");

@@ -233,7 +233,7 @@ struct Attention {
   DeviceInts offsets{{0, static_cast<std::int32_t>(kTokens)}};
   void operator()(Kernels& k) { k.attention(out, statistics, qkv, shape, offsets); }
   double work() const { return flop(2); }
-  /// Of matrix products over all heads; nothing is counted for keys that are not seen.
+  /// Counts the FLOP of `products` matrix products over all heads; keys that are not seen count nothing.
   double flop(int products) const {
     const double pairs = causal ? kTokens * (kTokens + 1) / 2.0 : 1.0 * kTokens * kTokens;
     return 2.0 * products * pairs * static_cast<double>(shape.out_columns());

@@ -1,0 +1,53 @@
+// Values of options that have several parts are read here.
+#pragma once
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "experiments/cli/option_values.hpp"
+
+namespace dflop {
+
+/// A ValueText reads an option's value, as "rank=3:1.5:0.2", piece by piece. What does not fit is refused
+/// with the form that was expected. It refers to its arguments.
+class ValueText {
+ public:
+  ValueText(std::string_view option, std::string_view form, std::string_view text)
+      : option_(option), form_(form), text_(text), rest_(text) {}
+
+  /// Passes over a word, where it comes next.
+  bool take(std::string_view word) {
+    if (rest_.substr(0, word.size()) != word) return false;
+    rest_.remove_prefix(word.size());
+    return true;
+  }
+  void expect(std::string_view word) {
+    if (!take(word)) fail();
+  }
+  template <typename Number>
+  Number number(Number least, Number most) {
+    Number value{};
+    const auto [end, problem] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (problem != std::errc() || !(value >= least && value <= most)) fail();
+    rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+    return value;
+  }
+  void expect_end() const {
+    if (!rest_.empty()) fail();
+  }
+  std::string_view rest() const { return rest_; }
+  /// Refuses the value. @throws Error as refuse_value()
+  [[noreturn]] void fail() const {
+    refuse_value(std::string(option_), std::string(form_), std::string(text_));
+  }
+
+ private:
+  std::string_view option_;
+  std::string_view form_;
+  std::string_view text_;
+  std::string_view rest_;
+};
+
+}  // namespace dflop
