@@ -12,7 +12,7 @@ namespace {
 /// Returns the stages that a group runs, each once.
 std::vector<std::int32_t> stages_of(const Program& program, const Group& group) {
   std::vector<std::int32_t> stages = {group.stage};
-  for (const Instruction& instruction : program.list(group)) {
+  for (const Instruction& instruction : program.instructions_of(group)) {
     const std::int32_t stage = instruction.stage;
     if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
   }

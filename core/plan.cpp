@@ -34,7 +34,7 @@ class PlanCheck {
   template <typename... Values>
   [[noreturn]] void refuse(const std::string& key, fmt::format_string<Values...> message,
                            Values&&... values) const {
-    refuse_input(where_ + ": key '" + key + "'", message, std::forward<Values>(values)...);
+    refuse_key(where_, key, message, std::forward<Values>(values)...);
   }
 
   void require_positive(const std::string& key, int value) const {

@@ -15,11 +15,11 @@ enum class Modality : std::uint8_t { text, image, multi_image, video, audio };
 inline constexpr int kModalities = 5;
 
 template <>
-inline constexpr NameTable<Modality, 5> kNames<Modality> = {{{Modality::text, "text"},
-                                                             {Modality::image, "image"},
-                                                             {Modality::multi_image, "multi_image"},
-                                                             {Modality::video, "video"},
-                                                             {Modality::audio, "audio"}}};
+inline constexpr NameTable<Modality, kModalities> kNames<Modality> = {{{Modality::text, "text"},
+                                                                       {Modality::image, "image"},
+                                                                       {Modality::multi_image, "multi_image"},
+                                                                       {Modality::video, "video"},
+                                                                       {Modality::audio, "audio"}}};
 
 struct ImageSize {
   std::int32_t width = 0;

@@ -15,7 +15,8 @@ std::vector<std::size_t> first_group_of_stages(const Program& program) {
     // The other dp ranks of a pipeline rank run the same.
     if (program.groups[g].dp_rank != 0) continue;
     groups[program.groups[g].stage] = g;
-    for (const Instruction& instruction : program.list(program.groups[g])) groups[instruction.stage] = g;
+    for (const Instruction& instruction : program.instructions_of(program.groups[g]))
+      groups[instruction.stage] = g;
   }
   return groups;
 }

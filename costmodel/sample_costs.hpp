@@ -8,7 +8,7 @@
 
 namespace dflop {
 
-/// Returns what all samples of a batch come to.
+/// Returns the sum of the work of all samples.
 Work total_work(std::span<const Sample> samples);
 
 /// Returns the mean of `count` parts of a total, rounded up so that it is empty only if all are.

@@ -142,7 +142,7 @@ std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const
 bool fills_bins(const BinProblem& problem, std::span<const std::int32_t> bin) {
   std::vector<char> filled(problem.bins, problem.allow_empty ? 1 : 0);
   for (const std::int32_t b : bin) filled[b] = 1;
-  return std::ranges::count(filled, 0) == 0;
+  return std::ranges::find(filled, 0) == filled.end();
 }
 
 }  // namespace dflop

@@ -53,7 +53,7 @@ double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin
 /// hold that many of them.
 double lower_bound(const BinProblem& problem);
 
-/// Returns 0 to count - 1.
+/// Returns the numbers 0 to count - 1 in rising order.
 std::vector<std::int32_t> numbered(std::size_t count);
 
 /// Returns the items by falling max(encoder, LLM) time, equal ones in their order.
@@ -63,7 +63,7 @@ std::vector<std::int32_t> by_falling_size(const BinProblem& problem);
 /// at most 8192"; nothing where it obeys all.
 std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const std::int32_t> bin);
 
-/// Returns whether no bin is empty that must not be.
+/// Returns whether every bin has an item, or the problem allows empty bins.
 bool fills_bins(const BinProblem& problem, std::span<const std::int32_t> bin);
 
 }  // namespace dflop

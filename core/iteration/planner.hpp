@@ -1,10 +1,8 @@
 // A Planner chooses a Plan for a model, a cluster and the data.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,18 +30,7 @@ inline constexpr NameTable<PlanObjective, 3> kNames<PlanObjective> = {
 
 /// Returns the objective of a plan whose iterations took these durations.
 /// @pre there is at least one
-inline Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations) {
-  std::vector<Seconds> falling(iterations.begin(), iterations.end());
-  const std::size_t count = falling.size();
-  std::size_t counted = count;
-  if (objective != PlanObjective::mean) {
-    std::sort(falling.begin(), falling.end(), std::greater<>());
-    if (objective == PlanObjective::p95) return falling[count - (95 * count + 99) / 100];
-    counted = (count + 3) / 4;
-  }
-  const auto end = falling.begin() + static_cast<std::ptrdiff_t>(counted);
-  return std::accumulate(falling.begin(), end, Seconds(0)) / static_cast<double>(counted);
-}
+Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
 
 /// SearchOptions say what planners that choose more than tp, pp, dp and microbatches may choose from, and
 /// how. An empty list stands for everything that they know.

@@ -70,8 +70,8 @@ class OrderCheck {
 
   void run() {
     if (order_.ranks.size() != static_cast<std::size_t>(shape_.all_ranks())) {
-      refuse_input(where_ + ": key 'ranks'", "expected {} lists, one for each pipeline rank, found {}",
-                   shape_.all_ranks(), order_.ranks.size());
+      refuse_key(where_, "ranks", "expected {} lists, one for each pipeline rank, found {}",
+                 shape_.all_ranks(), order_.ranks.size());
     }
     for (std::size_t r = 0; r < order_.ranks.size(); ++r) check_steps(static_cast<int>(r));
     check_complete();
@@ -90,13 +90,12 @@ class OrderCheck {
     return step_name(shape_, {op, stage, microbatch});
   }
 
-  /// Refuses a step of a rank, or where `position` is -1 all of them.
+  /// Refuses the step at `position` of a rank's list; -1: the whole list.
   template <typename... Values>
   [[noreturn]] void refuse(int rank, std::int64_t position, fmt::format_string<Values...> message,
                            Values&&... values) const {
     const std::string place = position < 0 ? "" : fmt::format("[{}]", position);
-    refuse_input(fmt::format("{}: key 'ranks[{}]{}'", where_, rank, place), message,
-                 std::forward<Values>(values)...);
+    refuse_key(where_, fmt::format("ranks[{}]{}", rank, place), message, std::forward<Values>(values)...);
   }
 
   /// Checks that each step is there once, on its rank and after those that it follows.

@@ -311,8 +311,7 @@ std::optional<OrderKind> order_kind_from_string(std::string_view name) {
 
 void validate(const PipelineShape& shape, const std::string& where) {
   const auto require = [&](bool holds, std::string_view key, const std::string& expected, int found) {
-    if (!holds)
-      refuse_input(fmt::format("{}: key '{}'", where, key), "expected {}, found {}", expected, found);
+    if (!holds) refuse_key(where, key, "expected {}, found {}", expected, found);
   };
   require(shape.ranks >= 1, "stages", "at least 1", shape.ranks);
   require(shape.microbatches >= 1, "microbatches", "at least 1", shape.microbatches);

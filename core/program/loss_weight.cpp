@@ -17,7 +17,7 @@ std::int64_t loss_tokens(const Sample& sample) {
 
 LossWeights loss_weights(std::span<const std::int64_t> tokens, const Assignment& assignment) {
   if (assignment.bin.size() != tokens.size()) {
-    refuse_input("", "loss weights: expected a bin for each of {} samples, found {}", tokens.size(),
+    refuse_input("loss weights", "expected a bin for each of {} samples, found {}", tokens.size(),
                  assignment.bin.size());
   }
   const std::size_t bins = static_cast<std::size_t>(assignment.microbatches) * assignment.dp;
@@ -26,11 +26,11 @@ LossWeights loss_weights(std::span<const std::int64_t> tokens, const Assignment&
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const auto b = static_cast<std::size_t>(assignment.bin[i]);
     if (b >= bins) {
-      refuse_input("", "loss weights: sample {}: expected a bin from 0 to {}, found {}", i, bins - 1,
+      refuse_input("loss weights", "sample {}: expected a bin from 0 to {}, found {}", i, bins - 1,
                    assignment.bin[i]);
     }
     if (tokens[i] < 0) {
-      refuse_input("", "loss weights: sample {}: expected tokens from 0 on, found {}", i, tokens[i]);
+      refuse_input("loss weights", "sample {}: expected tokens from 0 on, found {}", i, tokens[i]);
     }
     of_bin[b] += tokens[i];
     total += tokens[i];

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.hpp"
 #include "core/program/encoder_share.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -373,8 +373,7 @@ Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> 
   std::int64_t tokens = 0;
   for (const Sample& sample : batch) {
     tokens += sample.encoder().tokens + sample.llm_tokens;
-    if (tokens > kMostTokens)
-      throw Error(ErrorKind::input, "a global batch of more than 10^11 tokens is not supported");
+    if (tokens > kMostTokens) refuse_input("", "a global batch of more than 10^11 tokens is not supported");
   }
   return Lowering(plan, model, batch, assignment, order).take();
 }

@@ -57,7 +57,7 @@ class Validation {
   template <typename... Values>
   [[noreturn]] void refuse(const std::string& key, fmt::format_string<Values...> message,
                            Values&&... values) const {
-    refuse_input(where_ + ": key '" + key + "'", message, std::forward<Values>(values)...);
+    refuse_key(where_, key, message, std::forward<Values>(values)...);
   }
 
   void check_encoder() const {
@@ -144,7 +144,8 @@ StepTimes times_of(const RawPipeline& pipeline, bool split) {
     return to_nanoseconds(path->latency + Seconds(static_cast<double>(bytes.count) / path->bytes_per_second));
   };
   StepTimes times;
-  for (int j = 0; shape.spreads_encoder() && j < shape.microbatches; ++j) {
+  const int encoded = shape.spreads_encoder() ? shape.microbatches : 0;
+  for (int j = 0; j < encoded; ++j) {
     times.forward.push_back(to_nanoseconds(pipeline.encoder->forward.at(0, j)));
     times.backward.push_back(to_nanoseconds(pipeline.encoder->backward.at(0, j)));
     times.message.push_back(message_time(pipeline.encoder->message.at(0, j)));
@@ -338,8 +339,8 @@ PricedProgram make_program(const RawPipeline& pipeline, const PipelineOrder& ord
                            const std::string& where) {
   validate(pipeline, where);
   if (splits_backward(order) && !pipeline.backward_weight) {
-    refuse_input(where + ": key 'backward_weight_s'",
-                 "expected this key for an order that splits backwards, found none");
+    refuse_key(where, "backward_weight_s",
+               "expected this key for an order that splits backwards, found none");
   }
   return Builder(pipeline, order).build();
 }

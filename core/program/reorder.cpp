@@ -360,7 +360,7 @@ StepOrder step_order(const Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const std::int32_t rank = program.groups[g].stage;
     std::vector<OrderStep> steps;
-    for (const Instruction& i : program.list(program.groups[g])) {
+    for (const Instruction& i : program.instructions_of(program.groups[g])) {
       if (is_compute(i.op)) steps.push_back({i.op, i.stage, i.microbatch});
     }
     if (known[rank] && steps != order[rank]) {

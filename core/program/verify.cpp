@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/program/collective_order.hpp"
 #include "core/refuse.hpp"
@@ -12,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// Refuses an instruction, or where that is -1 a group.
+/// Refuses an instruction of a group; `instruction` is -1 where the group itself is wrong.
 template <typename... Values>
 [[noreturn]] void refuse(const Program& program, std::size_t group, std::int64_t instruction,
                          fmt::format_string<Values...> message, Values&&... values) {
@@ -257,9 +258,7 @@ class ProgressRun {
     if (is_send(instruction.op)) deliver(instruction.index);
     if (is_receive(instruction.op)) return sent_[instruction.index] != 0;
     if (enters_collective(instruction.op)) enter(g, instruction.index);
-    if (instruction.op == Op::all_reduce || instruction.op == Op::all_reduce_wait) {
-      return ended_[instruction.index] != 0;
-    }
+    if (ends_collective(instruction.op)) return ended_[instruction.index] != 0;
     return true;
   }
 

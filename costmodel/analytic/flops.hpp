@@ -30,28 +30,6 @@ inline Flop layer_forward_flop(const TransformerSpec& spec, const Workload& work
          attention_flop(spec, work, tp);
 }
 
-/// Returns the FLOP of one layer's backward pass: twice the forward, for inputs and weights (or for both
-/// operands of QK^T and PV). What flash attention computes again inside its kernel is a matter of time and
-/// not counted (PaLM, appendix B).
-inline Flop layer_backward_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
-  return layer_forward_flop(spec, work, tp) * 2;
-}
-
-/// Returns what recomputation adds to one layer's backward pass: nothing, the attention core (Korthikanti et
-/// al. 2022), or the whole forward.
-inline Flop layer_recomputation_flop(const TransformerSpec& spec, const Workload& work,
-                                     Recomputation recomputation, int tp = 1) {
-  switch (recomputation) {
-    case Recomputation::none:
-      break;
-    case Recomputation::selective:
-      return attention_flop(spec, work, tp);
-    case Recomputation::full:
-      return layer_forward_flop(spec, work, tp);
-  }
-  return {};
-}
-
 /// Returns the connector tokens that come out of an encoder workload: tokens / merge.
 inline double connector_tokens(const ConnectorSpec& spec, const Workload& encoder) {
   return static_cast<double>(encoder.tokens) / spec.merge;

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"

@@ -1,38 +1,12 @@
-// The inner loop of local search finds which offer of one bin to exchange for which of another. It computes
-// in Lanes, vectors of sixteen floats, by functions that are compiled for several processors; so does the
-// search for the makespan.
+// The inner loop of local search finds which offer of one bin to exchange for which of another.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
-// A function with DFLOP_VECTOR_CLONES is compiled for several processors; the one that fits is chosen when
-// the program is loaded. Sanitizers do not get along with code that runs while the program is loaded.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define DFLOP_VECTOR_CLONES
-#endif
-#endif
-#if !defined(__x86_64__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define DFLOP_VECTOR_CLONES
-#endif
-#ifndef DFLOP_VECTOR_CLONES
-#define DFLOP_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
+#include "solver/lanes.hpp"
 
 namespace dflop {
-
-/// Lanes have one value for each of the candidates that are evaluated together: sixteen floats, in as many
-/// registers as the processor needs. The vectors are those of GCC and Clang.
-struct alignas(64) Lanes {
-  static constexpr int count = 16;
-  float value __attribute__((vector_size(64))) = {};
-};
-
-/// LaneGroups have a group, or -1, for each lane.
-struct alignas(64) LaneGroups {
-  std::int32_t value __attribute__((vector_size(64))) = {};
-};
 
 /// Offers are read so many at a time; their arrays are padded to a multiple of it.
 inline constexpr int kLanes = Lanes::count;

@@ -220,8 +220,7 @@ std::vector<std::int32_t> layers(const BinProblem& problem, const std::vector<do
 
 void arrange_bins(const BinProblem& problem, std::vector<std::int32_t>& bin) {
   const int dp = problem.dp;
-  const bool whole =
-      problem.shared_encoder || std::ranges::count(problem.caps, true, &Cap::of_microbatch) > 0;
+  const bool whole = problem.shared_encoder || std::ranges::any_of(problem.caps, &Cap::of_microbatch);
   const std::vector<std::int32_t> order = layers(problem, bin_loads(problem, bin), whole);
   std::vector<std::int32_t> renamed(problem.bins);
   for (int k = 0; k < problem.bins; ++k) {

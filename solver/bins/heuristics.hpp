@@ -32,7 +32,7 @@ class BinFilling {
 
  private:
   const BinProblem& problem_;
-  int share_;                    // problem_.share()
+  int share_;                    // how many bins carry an encoder load together, kept for the inner loop
   std::vector<double> encoder_;  // per bin; of a shared encoder that of its microbatch
   std::vector<double> llm_;
   std::vector<char> filled_;

@@ -356,7 +356,7 @@ class SearchBudget {
 
 /// Exchanges until none helps, `goal` is reached or the budget is spent.
 void descend(BinSearch& search, float goal, const SearchBudget& budget) {
-  const auto over = [&] { return budget.over(search); };
+  const BinSearch::Stop over = [&] { return budget.over(search); };
   while (search.largest() > goal && !over()) {
     if (!search.exchange_items(over) && !search.exchange_pairs(over)) return;
   }

@@ -96,7 +96,7 @@ class BinSearch {
   void grow();
 
   const BinProblem& problem_;
-  int share_;                             // problem_.share()
+  int share_;  // how many bins carry an encoder load together, kept for the inner loop
   std::vector<std::vector<float>> item_;  // [encoder, LLM, caps][item]
   std::vector<std::vector<float>> rows_;  // the same, [.][bin, slot]
   std::vector<float> zeros_;              // encoder row of exchanges inside a microbatch that shares it

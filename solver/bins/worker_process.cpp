@@ -105,7 +105,8 @@ class Child {
   int in_ = -1;
 };
 
-/// Returns how many values a reply has, once it says so. It is a vector as ByteWriter has it.
+/// Returns how many values the child says it sends; nothing until that count has come. A reply is a vector of
+/// doubles as ByteWriter writes it.
 std::optional<std::uint64_t> count_of(const std::string& reply) {
   if (reply.size() < sizeof(std::uint64_t)) return std::nullopt;
   return ByteReader(reply).get<std::uint64_t>();

@@ -67,7 +67,7 @@ struct MeanPipeline {
 
   int microbatches;
   std::size_t features;
-  std::vector<Time> times;  ///< different ones
+  std::vector<Time> times;  ///< of steps and messages, equal ones once
   std::vector<Step> steps;
   std::vector<std::int32_t> last;  ///< per rank, its last step; -1: none
   std::vector<double> tail_s;      ///< per rank

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "solver/lanes.hpp"
 #include "solver/makespan/state.hpp"
 
 namespace dflop {

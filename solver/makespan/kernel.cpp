@@ -114,8 +114,8 @@ MakespanKernel::MakespanKernel(const LoadPipeline& pipeline)
     : dp_(pipeline.dp),
       loads_(static_cast<int>(pipeline.loads.size())),
       columns_of_(pipeline.loads.size() * pipeline.bins()) {
-  const bool is_coupled = std::ranges::count(pipeline.shared, 0) < std::ssize(pipeline.shared) ||
-                          std::ranges::count(pipeline.loads, true, &Load::of_microbatch) > 0;
+  const bool is_coupled = std::ranges::any_of(pipeline.shared, [](char shared) { return shared != 0; }) ||
+                          std::ranges::any_of(pipeline.loads, &Load::of_microbatch);
   if (is_coupled) width_ = dp_;
   for (int l = 0; l < loads_; ++l) {
     const bool together = width_ == 1 || pipeline.loads[l].of_microbatch;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "solver/bins/exchange_kernel.hpp"
+#include "solver/lanes.hpp"
 #include "solver/load_pipeline.hpp"
 
 namespace dflop {

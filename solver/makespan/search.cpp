@@ -356,7 +356,7 @@ void cut(const BinProblem& problem, std::size_t size, Items items, std::vector<I
 struct MeanReplica {
   LoadPipeline pipeline;
   std::vector<std::vector<double>> means;
-  AssignmentProblem problem;  ///< of the other members
+  AssignmentProblem problem;  ///< its spans and pointers refer to the other members
 
   MeanReplica(const AssignmentProblem& whole, std::span<const Items> cells) : pipeline(*whole.pipeline) {
     const int dp = whole.bins.dp;
@@ -376,8 +376,10 @@ struct MeanReplica {
       return values_of_cells;
     };
     means.reserve(2 + whole.features.size() + whole.bins.caps.size());  // spans point into it
-    problem.bins = {mean(whole.bins.encoder_s), mean(whole.bins.llm_s), whole.bins.microbatches(), 1, false,
-                    whole.bins.allow_empty};
+    problem.bins = {.encoder_s = mean(whole.bins.encoder_s),
+                    .llm_s = mean(whole.bins.llm_s),
+                    .bins = whole.bins.microbatches(),
+                    .allow_empty = whole.bins.allow_empty};
     for (const Cap& cap : whole.bins.caps) {
       const double most = kCapPart * cap.most / (cap.of_microbatch ? dp : 1);
       problem.bins.caps.push_back({cap.what, mean(cap.weight), most, cap.window, false});

@@ -13,8 +13,8 @@
 
 namespace dflop {
 
-/// KnownPaths are paths that bounded the makespan of plans before, of the last 64 that were kept. They are
-/// safe to use from several threads at once.
+/// KnownPaths are paths that bounded the makespan of plans before, of the last kMostPlans that were kept.
+/// They are safe to use from several threads at once.
 class KnownPaths {
  public:
   /// Returns the paths of a plan; none for one that is not known.
@@ -42,35 +42,35 @@ class KnownPaths {
 
 /// A PlanMakespan has pipeline, features and bounds of one request.
 struct PlanMakespan {
-  PlanPipeline plan;
+  PlanPipeline pipeline;
   MakespanBounds bounds;
 
   explicit PlanMakespan(const ScheduleRequest& request)
-      : plan(
+      : pipeline(
             plan_pipeline(request.plan, request.model, request.cost, request.samples, request.limits.memory)),
-        bounds(plan.floor, plan.bound) {}
+        bounds(pipeline.floor, pipeline.bound) {}
   PlanMakespan(const PlanMakespan&) = delete;  // problems refer to it
 
   /// Makes the problem one of the makespan. `this` must outlive it.
   void describe(AssignmentProblem& problem) {
-    problem.pipeline = &plan.pipeline;
-    problem.features = plan.features();
+    problem.pipeline = &pipeline.pipeline;
+    problem.features = pipeline.features();
     problem.bounds = &bounds;
   }
 
   /// Takes the paths that `known` has for the plan, which are bounds for this batch and its durations, too.
   /// @return whether there are any
-  bool recall(const Plan& of, const KnownPaths& known) {
-    for (const PathFlow& flow : known.find(of)) bounds.use(flow);
+  bool recall(const Plan& plan, const KnownPaths& known) {
+    for (const PathFlow& flow : known.find(plan)) bounds.use(flow);
     return !bounds.flows().empty();
   }
 
   /// Finds paths for the bounds by solving the linear program: from milliseconds to half a second.
-  void prove() { bounds.prepare(plan.features()); }
+  void prove() { bounds.prepare(pipeline.features()); }
 
-  /// Makes the plan's paths known.
-  void remember(const Plan& of, KnownPaths& known) const {
-    if (!bounds.flows().empty()) known.keep(of, bounds.flows());
+  /// Keeps this problem's paths in `known` for later batches of the plan.
+  void remember(const Plan& plan, KnownPaths& known) const {
+    if (!bounds.flows().empty()) known.keep(plan, bounds.flows());
   }
 };
 

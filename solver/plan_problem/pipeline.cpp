@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/iteration/iteration.hpp"
@@ -302,8 +303,11 @@ class Builder {
         links_(plan_links(plan, model, cost)),
         apart_(plan.layout == Layout::disaggregated),
         values_(kCounts) {
+    Work total;
     for (const Sample& sample : samples) {
       const Work work{sample.encoder(), sample.llm()};
+      total.encoder += work.encoder;
+      total.llm += work.llm;
       const Counts counts = counts_of(work);
       for (std::size_t k = 0; k < kWorkCounts; ++k) values_[k].push_back(static_cast<double>(counts[k]));
       values_[kOutputTokens].push_back(
@@ -311,7 +315,6 @@ class Builder {
       all_encode_ = all_encode_ && values_[kOutputTokens].back() > 0;
       llm_always_ = llm_always_ && !work.llm.empty();
     }
-    const Work total = total_work(samples);
     const std::int64_t encoder_dp = apart_ ? plan.encoder.dp : plan.llm.dp;
     mean_ = {mean_part(total.encoder, plan.microbatches * encoder_dp), mean_part(total.llm, plan.bins())};
     avoidable_ = !all_encode_ || (apart_ && plan.encoder.dp > 1);

@@ -32,8 +32,7 @@ std::vector<ModulePlan> module_plans(const ClusterSpec& cluster, int gpus, int m
 }
 
 void check_batches(const PlanRequest& request) {
-  if (request.batches.empty())
-    throw Error(ErrorKind::input, "planning needs at least one iteration of samples");
+  if (request.batches.empty()) refuse_input("", "planning needs at least one iteration of samples");
   for (const Batch& batch : request.batches) {
     if (request.gbs > 0 && batch.size() == static_cast<std::size_t>(request.gbs)) continue;
     refuse_input("", "expected iterations of gbs {} (at least 1) samples, found one of {}", request.gbs,

@@ -1,4 +1,4 @@
-// These functions make works of works: of batches, of their parts, and of what a stage does.
+// These functions compute Works: counts taken together, and the part of a Work that a stage does.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,11 @@ Workload each_count(const Count& count, const Workloads&... work) {
 /// Returns the smaller of each count of two workloads.
 inline Workload least(const Workload& a, const Workload& b) {
   return each_count([](std::int64_t x, std::int64_t y) { return std::min(x, y); }, a, b);
+}
+
+/// Returns the larger of each count of two workloads.
+inline Workload most(const Workload& a, const Workload& b) {
+  return each_count([](std::int64_t x, std::int64_t y) { return std::max(x, y); }, a, b);
 }
 
 /// Returns the part of a work that a stage does: that of the modules of which it has layers.

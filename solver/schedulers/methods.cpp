@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/clock.hpp"
 #include "core/support/random.hpp"
 #include "solver/bins/cap_table.hpp"
@@ -204,7 +205,7 @@ std::vector<Method>::iterator find_row(std::string_view name) {
 
 void require_enough_items(const BinProblem& problem) {
   if (problem.allow_empty || problem.items() >= static_cast<std::size_t>(problem.bins)) return;
-  throw Error(ErrorKind::input, fmt::format("{} items cannot fill {} bins", problem.items(), problem.bins));
+  refuse_input("", "{} items cannot fill {} bins", problem.items(), problem.bins);
 }
 
 AssignmentSolution infeasible(std::string reason) {

@@ -25,8 +25,13 @@ struct BatchProblem {
     for (const Sample& sample : request.samples) names.push_back(sample.id);
     // In other layouts each dp rank encodes its own samples.
     const bool shared = objective != Objective::published && request.plan.layout == Layout::disaggregated;
-    problem.bins = {costs.encoder_s, costs.llm_s, request.plan.bins(), request.plan.llm.dp,
-                    shared,          false,       caps.caps,           names};
+    problem.bins = {.encoder_s = costs.encoder_s,
+                    .llm_s = costs.llm_s,
+                    .bins = request.plan.bins(),
+                    .dp = request.plan.llm.dp,
+                    .shared_encoder = shared,
+                    .caps = caps.caps,
+                    .names = names};
   }
   BatchProblem(const BatchProblem&) = delete;  // the problem refers to the members
 };
@@ -69,7 +74,7 @@ class AssignmentScheduler final : public Scheduler {
     if (to_prove && !solution.bin.empty() && !request.stop.stop_requested()) {
       makespan->prove();
       makespan->remember(request.plan, known_);
-      const MakespanBound bound = makespan->bounds.bound(makespan->plan.features());
+      const MakespanBound bound = makespan->bounds.bound(makespan->pipeline.features());
       out.bound = std::min(Seconds(bound.seconds), out.value);
       out.bound_kind = bound.kind;
     }

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/support/core_gate.hpp"
@@ -144,7 +145,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
             options_.seed, item.iteration, options_.limits, item.stop.get_token()};
   }
 
-  // The keeper's thread runs these.
+  // The keeper's thread runs these; start() calls start_solver(), too.
 
   /// Draws batches while there is room, and watches the scheduler.
   void keep() {

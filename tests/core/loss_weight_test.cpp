@@ -193,7 +193,7 @@ void expect_refused(const std::vector<std::int64_t>& tokens, const Assignment& a
     FAIL() << "expected: " << message;
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::input);
-    EXPECT_EQ(error.message(), message);
+    EXPECT_EQ(std::string(error.what()), message);
   }
 }
 

@@ -57,7 +57,7 @@ inline StepTimes random_times(Random& random, const PipelineShape& shape) {
   return times;
 }
 
-/// One value for all.
+/// Returns a table with one value everywhere.
 template <typename Value>
 BroadcastTable<Value> same(Value value) {
   return {{{value}}};

@@ -20,7 +20,7 @@ inline std::vector<int> random_split(Random& random, int layers, int stages) {
   return parts;
 }
 
-/// Of the model of 4 encoder and 6 LLM layers.
+/// Draws a plan of the model of 4 encoder and 6 LLM layers.
 inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   Plan plan;
   plan.layout = layout;

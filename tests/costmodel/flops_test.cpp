@@ -22,14 +22,17 @@ TEST(Flops, EncoderLayerForwardByHand) {
 }
 
 TEST(Flops, BackwardIsTwiceTheForward) {
-  EXPECT_EQ(layer_backward_flop(small_model().llm, {2, 5, 13}).count, 2 * 5008);
+  // Forward: 3 layers * 5008 + 800 = 15824, without an encoder's work. Forward and backward: 3 * 15824.
+  const Workload llm{2, 5, 13};
+  const Flop forward = llm_flop(small_model(), llm);
+  EXPECT_EQ(model_flop(small_model(), {}, llm).count - forward.count, 2 * 15824);
 }
 
-TEST(Flops, RecomputationRepeatsNothingTheAttentionOrTheLayer) {
+TEST(Flops, LayerIsItsLinearPartAndItsAttention) {
+  // Selective recomputation repeats the attention alone, full recomputation both: 4800 + 208.
   const TransformerSpec llm = small_model().llm;
-  EXPECT_EQ(layer_recomputation_flop(llm, {2, 5, 13}, Recomputation::none).count, 0);
-  EXPECT_EQ(layer_recomputation_flop(llm, {2, 5, 13}, Recomputation::selective).count, 208);
-  EXPECT_EQ(layer_recomputation_flop(llm, {2, 5, 13}, Recomputation::full).count, 5008);
+  EXPECT_EQ(attention_flop(llm, {2, 5, 13}).count, 208);
+  EXPECT_EQ(layer_forward_flop(llm, {2, 5, 13}).count, linear_flop(480, 5).count + 208);
 }
 
 TEST(Flops, ConnectorSeesMergedTokensAndHeadSeesAll) {

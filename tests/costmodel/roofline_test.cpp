@@ -165,7 +165,7 @@ TEST(Roofline, NeverFasterThanThePeakAndNeverFasterPerFlopAfterASplit) {
       const double forward = layer_forward_flop(llama3_8b(), work, tp).count;
       const Seconds backward = times.backward_input + times.backward_weight;
       EXPECT_LT(forward / times.forward.count(), a100().peak_flop_per_s);
-      EXPECT_LT(layer_backward_flop(llama3_8b(), work, tp).count / backward.count(), a100().peak_flop_per_s);
+      EXPECT_LT(2 * forward / backward.count(), a100().peak_flop_per_s);
       EXPECT_GE(times.forward.count() / forward, previous);
       previous = times.forward.count() / forward;
     }

@@ -1,6 +1,6 @@
 #include "costmodel/correction/correction.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/files/specs.hpp"
+#include "traces/files/correction.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return dflop::run_fuzz_target(data, size, [](std::string_view text) {

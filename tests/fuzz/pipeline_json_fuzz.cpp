@@ -1,6 +1,6 @@
 #include "core/program/lowering.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/files/plan.hpp"
+#include "traces/files/pipeline.hpp"
 
 /// A few bytes of a file can name millions of instructions.
 constexpr std::int64_t kMostCells = 10'000;

@@ -1,6 +1,6 @@
 #include "tests/core/fixtures.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 
 namespace dflop {
 namespace {

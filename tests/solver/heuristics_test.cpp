@@ -135,6 +135,23 @@ TEST(ArrangeBins, LikeLoadsShareAMicrobatchAndTheLargestIsInTheMiddle) {
   EXPECT_EQ(bin, (std::vector<std::int32_t>{1 * 2 + 1, 0, 2 * 2 + 0, 2 * 2 + 1, 1, 1 * 2 + 0}));
 }
 
+TEST(ArrangeBins, KeepsBinsWhereTheRampWouldBreakACap) {
+  // Four bins of one item each, 4 microbatches x dp 1. The ramp makes loads 1 3 4 2 of them, where two
+  // microbatches in a row hold 4, 7 and 6; as they are, 3 1 4 2, they hold 4, 5 and 6.
+  const std::vector<double> encoder = {0, 0, 0, 0};
+  const std::vector<double> llm = {3, 1, 4, 2};
+  const std::vector<std::int32_t> before = {0, 1, 2, 3};
+  const auto arranged = [&](double most) {
+    BinProblem problem{encoder, llm, 4};
+    problem.caps = {{"LLM tokens", llm, most, 2}};
+    std::vector<std::int32_t> bin = before;
+    arrange_bins(problem, bin);
+    return bin;
+  };
+  EXPECT_EQ(arranged(6), before);
+  EXPECT_EQ(arranged(7), (std::vector<std::int32_t>{1, 0, 2, 3}));
+}
+
 TEST(ArrangeBins, OnlyRenames) {
   Random random(3);
   for (int round = 0; round < 200; ++round) {

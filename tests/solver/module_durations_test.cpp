@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "costmodel/analytic/analytic.hpp"
-#include "solver/planners/dflop/planner.hpp"
 #include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/fixtures.hpp"
 

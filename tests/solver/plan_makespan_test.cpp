@@ -38,7 +38,7 @@ TEST(PlanMakespan, IsAProblemOfTheMakespanWithItsBounds) {
   PlanMakespan makespan({b.first, b.plan, b.model, cost});
   AssignmentProblem problem;
   makespan.describe(problem);
-  EXPECT_EQ(problem.pipeline, &makespan.plan.pipeline);
+  EXPECT_EQ(problem.pipeline, &makespan.pipeline.pipeline);
   EXPECT_EQ(problem.bounds, &makespan.bounds);
   ASSERT_FALSE(problem.features.empty());
   EXPECT_EQ(problem.features[0].size(), 64u);
@@ -63,8 +63,8 @@ TEST(PlanMakespan, KnownPathsOfAPlanBoundItsNextBatch) {
 
   PlanMakespan own(request);
   own.prove();
-  const double own_s = own.bounds.bound(own.plan.features()).seconds;
-  const double again_s = again.bounds.bound(again.plan.features()).seconds;
+  const double own_s = own.bounds.bound(own.pipeline.features()).seconds;
+  const double again_s = again.bounds.bound(again.pipeline.features()).seconds;
   EXPECT_LE(again_s, own_s * 1.001);
   EXPECT_GT(again_s, own_s * 0.9);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "solver/planners/dflop/module_durations.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

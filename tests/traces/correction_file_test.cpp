@@ -1,4 +1,4 @@
-#include "traces/files/specs.hpp"
+#include "traces/files/correction.hpp"
 
 #include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"

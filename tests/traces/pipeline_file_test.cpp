@@ -1,4 +1,4 @@
-#include "traces/files/plan.hpp"
+#include "traces/files/pipeline.hpp"
 
 #include <limits>
 
@@ -49,21 +49,20 @@ TEST(PipelineFile, BroadcastsNumbersToRowsAndRowsToMicrobatches) {
 }
 
 TEST(PipelineFile, KnowsEverySchedule) {
-  const struct {
-    std::string_view name;
-    OrderKind kind;
-    int chunks;
-  } schedules[] = {{"gpipe", OrderKind::gpipe, 1}, {"1f1b", OrderKind::one_f_one_b, 1},
-                   {"zb-h1", OrderKind::zb_h1, 1}, {"zb-h2", OrderKind::zb_h2, 1},
-                   {"zb-v", OrderKind::zb_v, 2},   {"eager-1f1b", OrderKind::eager_1f1b, 1}};
-  for (const auto& schedule : schedules) {
-    const std::string text =
-        R"({"schema":"dflop.pipeline","version":1,"stages":3,"microbatches":2,"forward_s":1,"backward_s":1,
-            "backward_weight_s":1,"schedule":")" +
-        std::string(schedule.name) + "\"}";
-    const RawPipeline pipeline = parse_pipeline(text, "p.json");
-    EXPECT_EQ(pipeline.shape.kind, schedule.kind);
-    EXPECT_EQ(pipeline.shape.chunks, schedule.chunks);
+  for (const OrderTraits& order : pipeline_orders()) {
+    SCOPED_TRACE(order.name);
+    // Three microbatches on three ranks, which orders in rounds can have, too.
+    std::string text =
+        R"({"schema":"dflop.pipeline","version":1,"stages":3,"microbatches":3,"forward_s":1,"backward_s":1,
+            "backward_weight_s":1,)";
+    const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
+    if (any_chunks) text += R"("chunks":4,)";
+    if (order.spreads_encoder) text += R"("encoder_forward_s":1,"encoder_backward_s":1,)";
+    const RawPipeline pipeline =
+        parse_pipeline(text + R"("schedule":")" + std::string(order.name) + "\"}", "p.json");
+    EXPECT_EQ(pipeline.shape.kind, order.kind);
+    EXPECT_EQ(pipeline.shape.chunks, any_chunks ? 4 : order.chunks);
+    EXPECT_EQ(pipeline.encoder.has_value(), order.spreads_encoder);
     EXPECT_EQ(pipeline.message.at(1, 1), Bytes{0});
     EXPECT_FALSE(pipeline.activation || pipeline.link);
   }

@@ -1,4 +1,4 @@
-#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 
 #include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"

@@ -15,14 +15,14 @@ namespace {
 
 constexpr int kMaxBins = 20;
 
-/// A Quantile is the value below which a fraction of all values lies.
+/// A Quantile is a field of a Series: its key, the fraction of values below it, and the member.
 struct Quantile {
   std::string_view key;
   double fraction;
   double Series::*member;
 };
 
-/// Quantiles are in rising order, the mean apart.
+/// kQuantiles are in rising order; the mean is not among them.
 constexpr Quantile kQuantiles[] = {
     {"min", 0.00, &Series::min}, {"p10", 0.10, &Series::p10}, {"p25", 0.25, &Series::p25},
     {"p50", 0.50, &Series::p50}, {"p75", 0.75, &Series::p75}, {"p90", 0.90, &Series::p90},

@@ -1,9 +1,10 @@
-#include "traces/files/specs.hpp"
+#include "traces/files/correction.hpp"
 
 #include <Eigen/Dense>
 #include <algorithm>
 #include <array>
 #include <span>
+#include <vector>
 
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"

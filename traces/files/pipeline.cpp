@@ -1,4 +1,6 @@
-#include "traces/files/plan.hpp"
+#include "traces/files/pipeline.hpp"
+
+#include <vector>
 
 #include "traces/text/strict_json.hpp"
 

@@ -176,7 +176,7 @@ constexpr int kGridMostRanks = 1 << 10;
 constexpr int kGridMostMicrobatches = 1 << 16;
 constexpr int kGridMostGbs = 1 << 24;
 
-ModulePlan read_module(const JsonValue& json) {
+ModulePlan read_short_module(const JsonValue& json) {
   json.require_keys({"tp", "pp", "dp"});
   return read_parallelism(json, kGridMostRanks);
 }
@@ -191,8 +191,8 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   plan.cluster = grid.cluster;
   plan.gbs = grid.gbs;
   plan.layout = json.has("encoder") ? Layout::disaggregated : Layout::uniform;
-  plan.llm = read_module(json.at("llm"));
-  plan.encoder = json.has("encoder") ? read_module(json.at("encoder")) : plan.llm;
+  plan.llm = read_short_module(json.at("llm"));
+  plan.encoder = json.has("encoder") ? read_short_module(json.at("encoder")) : plan.llm;
   plan.microbatches = json.at("microbatches").integer(1, kGridMostMicrobatches);
   if (plan.bins() > grid.gbs) {
     json.at("microbatches")

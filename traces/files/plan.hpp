@@ -1,16 +1,12 @@
-// Files keep plans and what goes with them: orders of pipeline steps, schedules of several iterations,
-// pipelines without a model, and grids of plans to be compared.
+// Files keep plans, orders of pipeline steps, and grids of plans to be compared.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/order/pipeline_order.hpp"
 #include "core/plan.hpp"
-#include "core/program/raw_pipeline.hpp"
-#include "core/scheduler.hpp"
 
 namespace dflop {
 
@@ -31,40 +27,6 @@ std::string to_json(const PipelineOrder& order);
 /// Reads an order for a pipeline of this shape, and checks it. Without the key "placement" it is the shape's.
 /// @throws Error (input) naming the key, as "ranks[2][7]" for a step.
 PipelineOrder parse_order(std::string_view json, const std::string& file, const PipelineShape& shape);
-
-/// A ScheduledIteration is a batch with the microbatches that its samples are in. Files have no reason.
-struct ScheduledIteration : ScheduleResult {
-  std::vector<Sample> samples = {};  ///< in batch order
-};
-
-struct ScheduleFile {
-  std::string scheduler;
-  std::string model;
-  int gbs = 0;
-  std::uint64_t seed = 0;
-  std::vector<ScheduledIteration> iterations;
-};
-
-/// Returns a file of schema "dflop.schedule", version 2, which is all of the data that a simulation needs:
-/// every distinct sample once, and iterations that refer to them by index.
-std::string to_json(const ScheduleFile& schedule);
-
-/// Reads a schedule. One of version 1, which had neither objective nor kind of bound, is read as the
-/// published form with a simple bound.
-/// @throws Error (input) naming the key, also where the file contradicts itself: an iteration of another size
-/// than gbs, an index or a bin out of range, an empty bin, a bound above c_max, more attention pairs than
-/// tokens allow, encoder outputs without encoder work or beyond the LLM's tokens.
-ScheduleFile parse_schedule(std::string_view json, const std::string& file);
-
-/// Reads a pipeline (schema "dflop.pipeline", version 1) and validates it. `stages` are pipeline ranks,
-/// `chunks` the stages of the model that each holds (required for interleaved; 2, and so optional, for zb-v).
-/// forward_s, backward_s, backward_weight_s, activation_bytes and p2p_bytes are each a number, or an array
-/// with one row for each of the stages x chunks stages of the model (p2p_bytes: for each boundary between two
-/// of them), a row being a number or an array of one for each microbatch. encoder_forward_s,
-/// encoder_backward_s and encoder_bytes are a number or an array of one for each microbatch, activation_limit
-/// a number or an array of one for each of the `stages`.
-/// @throws Error (input) naming the key.
-RawPipeline parse_pipeline(std::string_view json, const std::string& file);
 
 /// A GridPlan is a plan of a grid: a file's, or one in short form.
 struct GridPlan {

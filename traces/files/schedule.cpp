@@ -1,7 +1,8 @@
-#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 
 #include <algorithm>
 #include <unordered_map>
+#include <vector>
 
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"

@@ -1,6 +1,8 @@
 #include "traces/files/specs.hpp"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
@@ -41,20 +43,20 @@ struct TransformerLimits {
   int vocabulary;
 };
 
-TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits& most) {
+TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits& limits) {
   json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
                      "causal", "vocabulary"});
   TransformerSpec spec;
   spec.name = json.at("name").string();
-  spec.layers = json.at("layers").integer(1, most.layers);
-  spec.hidden = json.at("hidden").integer(1, most.width);
-  spec.ffn = json.at("ffn").integer(1, most.width);
-  spec.heads = json.at("heads").integer(1, most.heads);
-  spec.kv_heads = json.at("kv_heads").integer(1, most.heads);
-  spec.head_dim = json.at("head_dim").integer(1, most.heads);
+  spec.layers = json.at("layers").integer(1, limits.layers);
+  spec.hidden = json.at("hidden").integer(1, limits.width);
+  spec.ffn = json.at("ffn").integer(1, limits.width);
+  spec.heads = json.at("heads").integer(1, limits.heads);
+  spec.kv_heads = json.at("kv_heads").integer(1, limits.heads);
+  spec.head_dim = json.at("head_dim").integer(1, limits.heads);
   spec.gated_mlp = json.at("gated_mlp").boolean();
   spec.causal = json.at("causal").boolean();
-  spec.vocabulary = json.at("vocabulary").integer(most.least_vocabulary, most.vocabulary);
+  spec.vocabulary = json.at("vocabulary").integer(limits.least_vocabulary, limits.vocabulary);
   return spec;
 }
 
@@ -230,10 +232,10 @@ namespace {
 
 constexpr std::string_view kProfileSchema = "dflop.profile";
 constexpr int kProfileVersion = 2;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
+constexpr std::int64_t kProfileMostTokens = std::int64_t{1} << 32;
 constexpr int kProfileMostRanks = 1 << 20;
-constexpr int kMostSize = 1 << 26;
-constexpr double kMostSeconds = 1e6;
+constexpr int kProfileMostSize = 1 << 26;
+constexpr double kProfileMostSeconds = 1e6;
 constexpr double kMostPerUnit = 1e-3;  // seconds a byte or parameter
 constexpr double kMostBytesPerToken = 1e12;
 constexpr std::string_view kActivation = "activation_bytes_per_token";
@@ -275,9 +277,10 @@ ModelSpec read_model(const JsonValue& json) {
   json.require_keys({"name", "encoder", "connector", "llm"});
   ModelSpec model;
   model.name = json.at("name").string();
-  constexpr TransformerLimits kLimits{kMostSize, kMostSize, kMostSize, 0, kMostSize};
+  constexpr TransformerLimits kLimits{kProfileMostSize, kProfileMostSize, kProfileMostSize, 0,
+                                      kProfileMostSize};
   model.encoder = read_transformer(json.at("encoder"), kLimits);
-  model.connector = read_connector(json.at("connector"), kMostSize, kMostSize);
+  model.connector = read_connector(json.at("connector"), kProfileMostSize, kProfileMostSize);
   model.llm = read_transformer(json.at("llm"), kLimits);
   return model;
 }
@@ -288,7 +291,7 @@ void write_line(JsonWriter& writer, const ProfileLine& line, std::string_view pe
 }
 
 ProfileLine read_line(const JsonValue& json, std::string_view per_unit) {
-  return {json.at("start_s").number_in(0, kMostSeconds), json.at(per_unit).number_in(0, kMostPerUnit)};
+  return {json.at("start_s").number_in(0, kProfileMostSeconds), json.at(per_unit).number_in(0, kMostPerUnit)};
 }
 
 void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& points) {
@@ -316,16 +319,16 @@ void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numb
 UnitPoints read_points(const JsonValue& json, bool attention) {
   json.require_keys({"tokens", "lengths", "forward_s", "backward_input_s", "backward_weight_s"},
                     {"recompute_s"});
-  const std::vector<std::int64_t> tokens = json.at("tokens").integers(1, kMostTokens);
+  const std::vector<std::int64_t> tokens = json.at("tokens").integers(1, kProfileMostTokens);
   if (tokens.empty()) json.at("tokens").refuse_type("at least one number");
   const std::vector<std::int64_t> lengths =
-      json.at("lengths").integers(attention ? 1 : 0, attention ? kMostTokens : 0);
+      json.at("lengths").integers(attention ? 1 : 0, attention ? kProfileMostTokens : 0);
   if (lengths.size() != tokens.size()) {
     json.at("lengths").refuse_type("{} numbers", tokens.size());
   }
   attention ? require_rising(json.at("lengths"), lengths) : require_rising(json.at("tokens"), tokens);
   const auto seconds = [&](std::string_view key) {
-    return json.at(key).numbers(tokens.size(), 0, kMostSeconds);
+    return json.at(key).numbers(tokens.size(), 0, kProfileMostSeconds);
   };
   const auto forward = seconds("forward_s");
   const auto input = seconds("backward_input_s");
@@ -483,8 +486,8 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
   const JsonValue settings = root.at("settings");
   settings.require_keys({"seed", "budget_s", "most_tokens"}, {"busy_ranks"});
   profile.settings = {
-      settings.at("seed").unsigned_integer(), settings.at("budget_s").number_in(0, kMostSeconds),
-      settings.at("most_tokens").integer<std::int64_t>(1, kMostTokens),
+      settings.at("seed").unsigned_integer(), settings.at("budget_s").number_in(0, kProfileMostSeconds),
+      settings.at("most_tokens").integer<std::int64_t>(1, kProfileMostTokens),
       settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kProfileMostRanks) : 1};
   for (const JsonValue& element : root.at("tables").elements()) {
     profile.tp.push_back(read_tp(element, profile.tp, activation));

@@ -1,13 +1,11 @@
-// Files say what models and clusters are, as in experiments/presets, and keep what was measured or learned of
-// them: profile tables and corrections.
+// Files say what models and clusters are, as in experiments/presets, and keep what was measured of them in
+// profile tables.
 #pragma once
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/cluster.hpp"
-#include "core/measured/correction_fit.hpp"
 #include "core/measured/profile.hpp"
 #include "core/model.hpp"
 
@@ -34,22 +32,5 @@ std::string to_json(const ProfileTables& profile);
 /// buffers. `file` is the text's place for errors.
 /// @throws Error (input) naming the key, what was expected and found; also for points that do not rise.
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file);
-
-/// A CorrectionFile has what Adaptive Correction has learned of one model on one cluster.
-struct CorrectionFile {
-  std::string model;
-  std::string cluster;
-  std::vector<CorrectionFit> fits;  ///< one at most of each kind and op
-
-  bool operator==(const CorrectionFile&) const = default;
-};
-
-/// Returns a file of schema "dflop.correction", version 1. It reads back as the same, so that learning goes
-/// on as if it had never stopped.
-std::string to_json(const CorrectionFile& correction);
-
-/// Reads a correction. `file` is the text's place for errors.
-/// @throws Error (input) naming the key, what was expected and found.
-CorrectionFile parse_correction(std::string_view json, const std::string& file);
 
 }  // namespace dflop

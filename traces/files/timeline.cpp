@@ -381,7 +381,7 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file) {
 Timeline parse_timeline(std::string_view json, const std::string& file) {
   std::vector<Timeline> iterations = parse_timelines(json, file).iterations;
   if (iterations.size() != 1) {
-    refuse_input(file + ": key 'iterations'", "expected one iteration, found {}", iterations.size());
+    refuse_key(file, "iterations", "expected one iteration, found {}", iterations.size());
   }
   return std::move(iterations.front());
 }

@@ -180,8 +180,7 @@ std::vector<std::string_view> preprocess_rules() {
 std::vector<Modality> rule_modalities(std::string_view name) {
   const Rule& rule = find_rule(name);
   std::vector<Modality> modalities;
-  for (int i = 0; i < kModalities; ++i) {
-    const auto modality = static_cast<Modality>(i);
+  for (const Modality modality : all_of<Modality>()) {
     if (encode_of(rule, modality) != nullptr) modalities.push_back(modality);
   }
   return modalities;

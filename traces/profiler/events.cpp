@@ -297,8 +297,7 @@ class EventFields {
       case Type::other:
         what = "another type";
     }
-    refuse_input(fmt::format("{}: key '{}'", place(), key_of(field)), "expected {}, found {}", expected,
-                 what);
+    refuse_key(place(), key_of(field), "expected {}, found {}", expected, what);
   }
 
   Nanoseconds time(Field field, std::int64_t least, std::int64_t most) {
@@ -559,8 +558,7 @@ class EventParser {
     const std::string name = depth_ <= 2 ? header_name() : "";
     const auto in = [&](std::int64_t least, std::int64_t most) {
       if (number >= least && number <= most) return number;
-      refuse_input(fmt::format("{}: key '{}'", file_, name),
-                   "expected a whole number from {} to {}, found {}", least, most, number);
+      refuse_key(file_, name, "expected a whole number from {} to {}, found {}", least, most, number);
     };
     if (name == "baseTimeNanoseconds") header_.base_time = Nanoseconds(in(0, kMostTime));
     if (name == "distributedInfo.rank") header_.rank = in(0, kMostRanks - 1);
@@ -579,14 +577,14 @@ class EventParser {
     const std::string name = header_name();
     if (name == "baseTimeNanoseconds" || name == "distributedInfo.rank" ||
         name == "distributedInfo.world_size") {
-      refuse_input(fmt::format("{}: key '{}'", file_, name), "expected a whole number, found another type");
+      refuse_key(file_, name, "expected a whole number, found another type");
     }
     refuse_events_value(name);
   }
 
   void refuse_events_value(const std::string& name) const {
     if (name != "traceEvents") return;
-    refuse_input(fmt::format("{}: key '{}'", file_, name), "expected an array, found another type");
+    refuse_key(file_, name, "expected an array, found another type");
   }
 
   void finish_event() {

@@ -49,7 +49,7 @@ class JsonWriter {
  public:
   /// Begins the root object.
   JsonWriter() { begin_object(); }
-  /// Begins that of a file of a schema.
+  /// Begins the root object of a file with the keys 'schema' and 'version'.
   JsonWriter(std::string_view schema, int version) : JsonWriter() {
     field("schema", schema);
     field("version", version);

@@ -9,7 +9,6 @@
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/plan_problem/work.hpp"
-#include "solver/planners/dflop/planner.hpp"
 
 namespace dflop {
 namespace {
@@ -101,6 +100,16 @@ void add_bundles(Loads loads, int halvings, Workload Bundle::*first, Workload Bu
   add_bundles({middle, loads.end()}, halvings - 1, second, first, by, bundles);
 }
 
+/// Returns the most of forward and backward together over the stages; `seconds(op, stage)` says what each
+/// takes.
+template <typename Duration>
+Seconds slowest_of(std::span<const Stage> stages, const Duration& seconds) {
+  Seconds slowest{0};
+  for (const Stage& stage : stages)
+    slowest = std::max(slowest, seconds(Op::forward, stage) + seconds(Op::backward, stage));
+  return slowest;
+}
+
 constexpr int kHalvings = 4;  // 16 bundles, more where some items lack a module
 
 }  // namespace
@@ -149,6 +158,16 @@ std::vector<Bundle> bundle_items(std::span<const Sample> items, int halvings, Bu
   return bundles;
 }
 
+Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares) {
+  const auto share = [&](std::int64_t count) {
+    if (count == 0) return std::int64_t{0};
+    constexpr double most = 4e18;  // attention pairs of hostile records times gbs would not fit 64 bits
+    const double rounded = std::floor(static_cast<double>(count) * gbs / static_cast<double>(shares) + 0.5);
+    return static_cast<std::int64_t>(std::clamp(rounded, 1.0, most));
+  };
+  return each_count(share, sample);
+}
+
 Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t shares) {
   if (items == 1) return share_of_batch(work, gbs, shares);
   // share_of_batch() rounds by at most a half.
@@ -159,6 +178,15 @@ Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t 
   Workload at_least = each_count(share, work);
   if (!work.empty()) at_least.tokens = std::max<std::int64_t>(at_least.tokens, 1);
   return at_least;
+}
+
+Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, const Work& work) {
+  return slowest_of(stages, [&](Op op, const Stage& stage) { return cost.compute(op, stage, work); });
+}
+
+Seconds slowest_stage_floor(const CostModel& cost, std::span<const Stage> stages, const Work& work) {
+  return slowest_of(stages,
+                    [&](Op op, const Stage& stage) { return cost.convex_floor(op, stage, work).value(); });
 }
 
 DurationTable::DurationTable(std::span<const RepeatedLoad> loads, Duration duration)
@@ -216,7 +244,6 @@ DurationTable ModuleDurations::table(const std::vector<Bundle>& bundles) {
   });
 }
 
-/// Sums the durations of all items at each place of the grid; a sum does not rise with shares.
 std::vector<std::vector<double>> ModuleDurations::coarse_sums(const std::vector<Bundle>& bundles) const {
   std::vector<std::int64_t> most_shares(all_.kinds.size(), 0);
   for (const ModuleChoice& choice : all_.choices) {
@@ -247,7 +274,8 @@ double ModuleDurations::duration(int kind, std::int64_t shares, const RepeatedLo
   const Work work = module_ == Module::encoder ? Work{share, {}} : Work{{}, share};
   const std::vector<Stage>& stages = all_.kinds[kind];
   const bool is_mean = load.items > 1 && by_ == BundleBy::mean;
-  return slowest_stage(request_.cost, stages, work, is_mean).count();
+  const auto slowest = is_mean ? slowest_stage_floor : slowest_stage;
+  return slowest(request_.cost, stages, work).count();
 }
 
 }  // namespace dflop

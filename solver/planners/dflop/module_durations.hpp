@@ -65,9 +65,20 @@ std::vector<Bundle> single_items(std::span<const Sample> items);
 /// of their tokens: of the encoder, then of the LLM, and so on.
 std::vector<Bundle> bundle_items(std::span<const Sample> items, int halvings, BundleBy by);
 
+/// Returns a module's share of a global batch of copies of one sample, gbs / shares of them: whole sequences,
+/// tokens and attention pairs, rounded half up, at least one of each that the sample has.
+Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares);
+
 /// Returns work that is in no count more than the mean (BundleBy::mean) or the least (BundleBy::least) of
 /// share_of_batch() over the items of a bundle; share_of_batch() itself for a bundle of one.
 Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t shares);
+
+/// Returns the time of forward and backward of one workload on the slowest of a module's stages.
+Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, const Work& work);
+
+/// Returns slowest_stage() by CostModel::convex_floor().
+/// @pre the cost model has it
+Seconds slowest_stage_floor(const CostModel& cost, std::span<const Stage> stages, const Work& work);
 
 /// The grid has numbers of at most four bits, followed by zeros: 1, 2, ..., 16, 18, 20, ..., 32, 36, ...
 namespace share_grid {
@@ -145,7 +156,7 @@ struct PlanningItems {
 class ModuleDurations {
  public:
   ModuleDurations(const PlanRequest& request, const PlanningItems& items, Module module);
-  ModuleDurations(const ModuleDurations&) = delete;  // its tables refer to it
+  ModuleDurations(const ModuleDurations&) = delete;  // the duration tables call back into this object
 
   const ModuleChoices& all() const { return all_; }
   const ModulePipeline& pipeline(const ModuleChoice& choice) const { return all_.pipelines[choice.pipeline]; }
@@ -164,6 +175,7 @@ class ModuleDurations {
  private:
   double duration(int kind, std::int64_t shares, const RepeatedLoad& load) const;
   DurationTable table(const std::vector<Bundle>& bundles);
+  /// Sums the durations of all items at each place of the grid; a sum does not rise with shares.
   std::vector<std::vector<double>> coarse_sums(const std::vector<Bundle>& bundles) const;
   std::vector<RepeatedLoad> loads(const std::vector<Bundle>& bundles) const;
 
@@ -171,8 +183,9 @@ class ModuleDurations {
   Module module_;
   BundleBy by_;
   ModuleChoices all_;
-  std::vector<std::vector<double>>
-      coarse_s_;  // [kind][place on the grid], at most the sum up to the next place
+  /// These are, per kind of pipeline and place on share_grid, sums over items in seconds; each is at most the
+  /// sum at any number of shares from the place before up to it.
+  std::vector<std::vector<double>> coarse_s_;
   DurationTable bundles_;
   DurationTable single_;
 };

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -14,10 +14,10 @@
 #include "core/error.hpp"
 #include "core/order/pipeline_order.hpp"
 #include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
-#include "solver/plan_problem/work.hpp"
 #include "solver/planners/dflop/module_durations.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -325,26 +325,6 @@ class DflopSearch {
 
 }  // namespace
 
-Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares) {
-  const auto share = [&](std::int64_t count) {
-    if (count == 0) return std::int64_t{0};
-    constexpr double most = 4e18;  // attention pairs of hostile records times gbs would not fit 64 bits
-    const double rounded = std::floor(static_cast<double>(count) * gbs / static_cast<double>(shares) + 0.5);
-    return static_cast<std::int64_t>(std::clamp(rounded, 1.0, most));
-  };
-  return each_count(share, sample);
-}
-
-Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, const Work& work, bool floor) {
-  const auto seconds = [&](Op op, const Stage& stage) {
-    return floor ? cost.convex_floor(op, stage, work).value() : cost.compute(op, stage, work);
-  };
-  Seconds slowest{0};
-  for (const Stage& stage : stages)
-    slowest = std::max(slowest, seconds(Op::forward, stage) + seconds(Op::backward, stage));
-  return slowest;
-}
-
 Seconds published_objective(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                             std::span<const Sample> items) {
   const std::vector<Stage> stages = plan_stages(plan, model);
@@ -389,7 +369,7 @@ PlanResult DflopPlanner::plan(const PlanRequest& request) const {
                     "of several",
                     to_string(request.options.order)));
   }
-  if (request.profile.empty()) throw Error(ErrorKind::input, "planning needs at least one profiled sample");
+  if (request.profile.empty()) refuse_input("", "planning needs at least one profiled sample");
   if (request.cluster.gpus() > 1) return DflopSearch(request).run();
   PlanResult result;
   result.infeasible_reason = "encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '" +

@@ -22,10 +22,6 @@ Workload times(const Workload& one, std::int64_t count) {
   return each_count([&](std::int64_t n) { return n * count; }, one);
 }
 
-Workload most(const Workload& a, const Workload& b) {
-  return each_count([](std::int64_t x, std::int64_t y) { return std::max(x, y); }, a, b);
-}
-
 /// Returns the iterations that an objective cannot leave out, heaviest first: for any set of so many, the
 /// objective is at least the mean of their durations (p95: the least).
 std::vector<const Batch*> counted_batches(const PlanRequest& request) {
@@ -467,7 +463,7 @@ class SearchBounds::PlanPrice {
   std::vector<std::vector<int>> ranks_;
   bool split_;
   Op backward_op_;
-  double largest_;                // the largest sample's way through all stages
+  double largest_;  // seconds that a batch's largest sample takes forward and backward through all stages
   std::vector<double> busy_;      // per stage: all microbatches, at the least
   std::vector<double> expected_;  // per stage: the same if all microbatches have encoder work
   std::vector<double> forward_;   // per stage: of the smallest sample

@@ -68,10 +68,11 @@ class SearchBounds {
     std::vector<Work> falling;          // the samples of the heaviest iteration, by LLM tokens
   };
 
-  /// Returns what is on the ranks of a layout's LLM.
+  /// Returns which modules the LLM's ranks hold under a layout: both if it is uniform, else the LLM alone.
   static Kind kind_of(Layout layout) { return layout == Layout::uniform ? Kind::both : Kind::llm; }
   static FloorBatch floor_batch(const PlanRequest& request);
-  /// Returns the place of totals_ or ways_.
+  /// Returns the key under which totals_ and ways_ keep what was worked out for a kind, tp, recomputation and
+  /// number of bins.
   static std::uint64_t key(Kind kind, int tp, Recomputation recomputation, std::int64_t bins = 0);
   double floor_of(Op op, const Stage& stage, const Work& work) const {
     return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();

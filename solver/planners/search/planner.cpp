@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/support/clock.hpp"
 #include "core/support/parallel.hpp"
@@ -32,7 +33,7 @@ constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants ar
 constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
 constexpr std::int64_t kFinalSteps = 320;    // steps of that scheduler
 constexpr int kPatience = 5;                 // limits are so many times wider where nothing fits yet
-constexpr double kTooLarge = 10;             // times the estimates of plans that are expected not to fit
+constexpr double kTooLarge = 10;  // estimates of plans that are expected not to fit are multiplied by this
 
 /// A PlanFamily has all plans of one shape, recomputation and count of microbatches. The plainest variant is
 /// made first, the others if that does well or if nothing that fits is known to have a smaller bound.
@@ -461,12 +462,12 @@ class PlanSearch {
   }
 
   RankedPlan ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const {
-    return {leaf.plan,
-            std::string(scheduler.name()),
-            objective_value(request_.search.objective, score.iterations),
-            Seconds(leaf.floor.bound_s),
-            score.peak_memory,
-            score.mean()};
+    return {.plan = leaf.plan,
+            .scheduler = std::string(scheduler.name()),
+            .objective = objective_value(request_.search.objective, score.iterations),
+            .bound = Seconds(leaf.floor.bound_s),
+            .peak_memory = score.peak_memory,
+            .shares = score.mean()};
   }
 
   /// Returns a plan as it was run under LPT; `scheduled`: under the scheduler asked for, where that is better

@@ -1,0 +1,37 @@
+// Files keep schedules of several iterations, with the samples that they place.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/scheduler.hpp"
+
+namespace dflop {
+
+/// A ScheduledIteration is a batch with the microbatches that its samples are in. Files have no reason.
+struct ScheduledIteration : ScheduleResult {
+  std::vector<Sample> samples = {};  ///< in batch order
+};
+
+struct ScheduleFile {
+  std::string scheduler;
+  std::string model;
+  int gbs = 0;
+  std::uint64_t seed = 0;
+  std::vector<ScheduledIteration> iterations;
+};
+
+/// Returns a file of schema "dflop.schedule", version 2, which is all of the data that a simulation needs:
+/// every distinct sample once, and iterations that refer to them by index.
+std::string to_json(const ScheduleFile& schedule);
+
+/// Reads a schedule. One of version 1, which had neither objective nor kind of bound, is read as the
+/// published form with a simple bound.
+/// @throws Error (input) naming the key, also where the file contradicts itself: an iteration of another size
+/// than gbs, an index or a bin out of range, an empty bin, a bound above c_max, more attention pairs than
+/// tokens allow, encoder outputs without encoder work or beyond the LLM's tokens.
+ScheduleFile parse_schedule(std::string_view json, const std::string& file);
+
+}  // namespace dflop
