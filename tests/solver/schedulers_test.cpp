@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "tests/solver/fixtures.hpp"
+#include "tests/solver/threads.hpp"
 
 namespace dflop {
 namespace schedulers_test {
@@ -52,7 +53,7 @@ TEST(Schedulers, PutEverySampleInOneBinAndFillAll) {
   const ModelSpec model = testing::small_model(2, 4);
   for (const std::string_view name : scheduler_names()) {
     const auto scheduler = make_scheduler(name);
-    for (int round = 0; round < 25; ++round) {
+    for (int round = 0; round < testing::integer_programs(25); ++round) {
       const int llm_dp = 1 + static_cast<int>(random.below(3));
       const int microbatches = 1 + static_cast<int>(random.below(4));
       const int gbs = llm_dp * microbatches + static_cast<int>(random.below(20));

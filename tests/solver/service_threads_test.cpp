@@ -23,7 +23,7 @@ using testing::service_plan;
 using testing::stub;
 using testing::wait_for;
 
-constexpr int kTimes = 1000;
+constexpr int kTimes = testing::integer_programs(1000) / testing::kThreads * testing::kThreads;
 
 constexpr ScheduleLimits kQuick{.steps = 20, .node_budget = 1};
 

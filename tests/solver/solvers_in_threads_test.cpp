@@ -18,7 +18,7 @@ using testing::has_child;
 using testing::in_threads;
 using testing::open_files;
 
-constexpr std::size_t kTimes = 1000;
+constexpr std::size_t kTimes = testing::integer_programs(1000);
 
 /// 9 items into 2 dp ranks x 2 microbatches, for the largest load or for the makespan of 3 ranks' 1F1B, with
 /// all that the problem refers to. Too tight for the bound to be met at once, so that every solver has to
@@ -71,7 +71,7 @@ bool same(const AssignmentSolution& a, const AssignmentSolution& b) {
          a.status == b.status;
 }
 
-/// What each solver finds alone it finds again, 1,000 times in 8 threads that share solver and problems.
+/// What each solver finds alone it finds again, kTimes times in 8 threads that share solver and problems.
 TEST(SolversInThreads, LoseNothing) {
   const SharedProblems problems = shared_problems();
   for (const Method& method : methods()) {

@@ -1,4 +1,5 @@
-// Many threads at once, and what they must not leave behind.
+// Many threads at once, what they must not leave behind, and how often tests repeat what takes long with
+// sanitizers.
 #pragma once
 
 #include <sys/wait.h>
@@ -6,12 +7,21 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 namespace dflop::testing {
 
 constexpr int kThreads = 8;
+
+/// Returns how often a test solves integer programs that does so `times` times elsewhere. With the address
+/// sanitizer each large array that CBC takes and gives back is several system calls: a solution takes a tenth
+/// of a second and more.
+constexpr int integer_programs(int times) {
+  return std::string_view(DFLOP_SANITIZE).find("address") == std::string_view::npos ? times
+                                                                                    : (times + 9) / 10;
+}
 
 /// Calls body(thread) in threads of their own, and returns when all are done.
 template <typename Body>
