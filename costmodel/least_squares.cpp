@@ -1,6 +1,6 @@
 #include "costmodel/least_squares.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
 

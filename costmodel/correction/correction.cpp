@@ -1,6 +1,7 @@
 #include "costmodel/correction/correction.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Cholesky>
+#include <Eigen/LU>
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,6 +1,6 @@
 #include "traces/files/correction.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Cholesky>
 #include <algorithm>
 #include <array>
 #include <span>
