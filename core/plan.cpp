@@ -181,7 +181,8 @@ std::vector<std::int32_t> first_ranks(const Plan& plan) {
     if (!stage_major) pieces = replica_pieces(plan.encoder, plan.llm);
   }
   std::vector<std::int32_t> ranks;
-  for (const ModulePlan* module : modules) ranks.resize(ranks.size() + module->pp * module->dp);
+  for (const ModulePlan* module : modules)
+    ranks.resize(ranks.size() + static_cast<std::size_t>(module->pp) * module->dp);
   std::int32_t next = 0;
   for (int piece = 0; piece < pieces; ++piece) {
     int first_group = 0;

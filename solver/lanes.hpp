@@ -24,7 +24,7 @@ namespace dflop {
 /// Lanes have one value for each of the candidates that are evaluated together: sixteen floats, in as many
 /// registers as the processor needs. The vectors are those of GCC and Clang.
 struct alignas(64) Lanes {
-  static constexpr int count = 16;
+  static constexpr int kCount = 16;
   float value __attribute__((vector_size(64))) = {};
 };
 

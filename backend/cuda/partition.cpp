@@ -57,7 +57,7 @@ class GreenPartition final : public CudaPartition {
     multiprocessors_ = each * static_cast<int>(groups.front().sm.smCount);
     for (int rank = 0; rank < ranks; ++rank) {
       CUdevResourceDesc description = nullptr;
-      check(driver_.describe(&description, &groups[static_cast<std::size_t>(rank * each)],
+      check(driver_.describe(&description, &groups[static_cast<std::size_t>(rank) * each],
                              static_cast<unsigned int>(each)),
             "a part of the GPU");
       contexts_.push_back(nullptr);

@@ -97,7 +97,7 @@ HostMessage HostRun::take(int source, int destination, std::size_t bytes, const 
 }
 
 std::shared_ptr<HostCollective> HostRun::enter(const RankGroup& group, std::size_t place,
-                                               const CollectiveCall& call, HostPart part) {
+                                               const CollectiveCall& call, const HostPart& part) {
   Lock lock(mutex_);
   check_running();
   const int rank = group.ranks[place];

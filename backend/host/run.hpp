@@ -78,7 +78,7 @@ class HostRun {
   /// Brings a rank's part to its group's next collective and waits for all others. `place` is that of the
   /// rank in the group.
   std::shared_ptr<HostCollective> enter(const RankGroup& group, std::size_t place, const CollectiveCall& call,
-                                        HostPart part);
+                                        const HostPart& part);
   /// Waits until all have done their share, after which the parts' memory is the ranks' own again. Never
   /// throws: once all have come, all do their share, whatever becomes of the run.
   void leave(int rank, HostCollective& collective);

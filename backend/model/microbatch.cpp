@@ -140,7 +140,7 @@ LlmInput BatchContent::llm(int microbatch, int llm_dp) const {
     if (piece.llm_dp != llm_dp) return;
     input.rows_from[static_cast<std::size_t>(piece.encoder_dp)] += piece.output_end - piece.output_begin;
   });
-  for (const std::int32_t i : bins_[static_cast<std::size_t>(microbatch * plan_.llm.dp + llm_dp)]) {
+  for (const std::int32_t i : bins_[static_cast<std::size_t>(microbatch) * plan_.llm.dp + llm_dp]) {
     const Sample& sample = samples_[static_cast<std::size_t>(i)];
     const std::int64_t first = input.rows();
     const std::int64_t encoded = std::min(sample.encoder_output_tokens, sample.llm_tokens);

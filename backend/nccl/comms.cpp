@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kTimeForTheReason{1000};
 NcclTable load_nccl() {
   constexpr int kLeastVersion = NCCL_VERSION(2, 22, 0);
   const SharedLibrary library({"libnccl.so.2"}, cuda_folders(), "communication between GPUs");
-  const NcclTable table(library);
+  NcclTable table(library);
   int version = 0;
   if (table.get_version(&version) != ncclSuccess || version < kLeastVersion) {
     throw Error(ErrorKind::no_device, library.name() + " has version " + std::to_string(version) +

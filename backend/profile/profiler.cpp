@@ -49,7 +49,7 @@ std::vector<RankContext> in_tp_groups(const std::vector<LocalRank>& ranks, const
     const RankGroup group = consecutive_ranks(g * tp, tp);
     for (int t = 0; t < tp; ++t) {
       contexts.push_back(
-          context_of(ranks[static_cast<std::size_t>(g * tp + t)], group, t, mode.sequence_parallel));
+          context_of(ranks[static_cast<std::size_t>(g) * tp + t], group, t, mode.sequence_parallel));
     }
   }
   return contexts;

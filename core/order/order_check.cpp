@@ -101,7 +101,7 @@ class OrderCheck {
   /// Checks that each step is there once, on its rank and after those that it follows.
   void check_steps(int r) {
     const std::vector<OrderStep>& steps = order_.ranks[r];
-    for (std::size_t k = 0; k < steps.size(); ++k) {
+    for (std::int64_t k = 0; k < std::ssize(steps); ++k) {
       const OrderStep& step = steps[k];
       const std::string found = step_name(shape_, step);
       const int owner = rank_of_stage(shape_, step.stage, step.microbatch);
@@ -120,7 +120,7 @@ class OrderCheck {
     }
   }
 
-  [[noreturn]] void check_repeated(int r, std::size_t k, std::int32_t before) const {
+  [[noreturn]] void check_repeated(int r, std::int64_t k, std::int32_t before) const {
     const OrderStep& step = order_.ranks[r][k];
     const OrderStep& other = order_.ranks[r][before];
     if (step.op == other.op) {
@@ -130,7 +130,7 @@ class OrderCheck {
            step_name(shape_, step), step_name(shape_, other));
   }
 
-  void check_weight(int r, std::size_t k, std::int32_t backward) const {
+  void check_weight(int r, std::int64_t k, std::int32_t backward) const {
     const OrderStep& step = order_.ranks[r][k];
     if (backward == kNowhere) {
       refuse(r, k, "expected {} before {}", name(Op::backward_input, step.stage, step.microbatch),

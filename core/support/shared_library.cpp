@@ -1,5 +1,7 @@
 #include "core/support/shared_library.hpp"
 
+#include <fmt/format.h>
+
 namespace dflop {
 
 SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
@@ -7,7 +9,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::v
   std::vector<std::string> places;
   for (const std::string& name : names) {
     places.push_back(name);
-    for (const std::string& folder : folders) places.push_back(folder + "/" + name);
+    for (const std::string& folder : folders) places.push_back(fmt::format("{}/{}", folder, name));
   }
   std::string reasons;
   for (const std::string& place : places) {

@@ -25,7 +25,7 @@ std::string text_of(const Cell& cell, const Column& column) {
 }
 
 std::string csv_of(const Cell& cell) {
-  const std::string text = plain_text(cell);
+  std::string text = plain_text(cell);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);

@@ -13,11 +13,14 @@
 
 namespace dflop::cuda {
 
+/// Every device gives a block so many bytes of shared memory without being asked.
+inline constexpr std::size_t kUsualSharedBytes = std::size_t{48} * 1024;
+
 struct CudaTarget {
   cudaStream_t stream = nullptr;
-  DType dtype = DType::f32;              ///< f32 or bf16
-  cudaMemPool_t pool = nullptr;          ///< of StreamBuffers
-  std::size_t shared_bytes = 48 * 1024;  ///< that a block may have
+  DType dtype = DType::f32;                      ///< f32 or bf16
+  cudaMemPool_t pool = nullptr;                  ///< of StreamBuffers
+  std::size_t shared_bytes = kUsualSharedBytes;  ///< that a block may have
 };
 
 template <typename T>
@@ -66,7 +69,7 @@ void launch(const CudaTarget& target, const char* operation, void (*kernel)(Para
                     std::to_string(target.shared_bytes) + " on this device",
                 operation);
   }
-  if (shared_bytes > 48 * 1024) {  // more than every device gives without being asked
+  if (shared_bytes > kUsualSharedBytes) {
     check_start(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),

@@ -38,7 +38,7 @@ using Eigen::Index;
 /// Calls f with a value of the type that the kernels' values and sums have: f32 or f64.
 template <typename F>
 void with_type(const Kernels& kernels, F f) {
-  if (kernels.dtype() == DType::f64) {
+  if (kernels.dtype() == DType::f64) {  // NOLINT(bugprone-branch-clone): of a template they look alike
     f(double());
   } else {
     f(float());

@@ -79,7 +79,7 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
     }
     // These are windows that do not overlap, each at its cap, and what is left over at one more.
     const int window = problem.window(cap);
-    const double windows = (problem.microbatches() + window - 1) / window;
+    const int windows = (problem.microbatches() + window - 1) / window;
     const double holds = windows * cap.most * (cap.of_microbatch ? 1 : problem.dp);
     const double sum = std::accumulate(cap.weight.begin(), cap.weight.end(), 0.0);
     if (sum > holds * (1 + 1e-12)) {

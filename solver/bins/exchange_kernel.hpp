@@ -9,7 +9,7 @@
 namespace dflop {
 
 /// Offers are read so many at a time; their arrays are padded to a multiple of it.
-inline constexpr int kLanes = Lanes::count;
+inline constexpr int kLanes = Lanes::kCount;
 /// A padding offer has these loads, so that an exchange for it is never the best.
 inline constexpr float kFar = 1e30F;
 /// One exchange can obey so many caps.

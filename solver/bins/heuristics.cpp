@@ -206,7 +206,7 @@ std::vector<std::int32_t> layers(const BinProblem& problem, const std::vector<do
   std::vector<double> largest(problem.microbatches());
   std::vector<std::int32_t> microbatches = numbered(problem.microbatches());
   for (const std::int32_t j : microbatches)
-    largest[j] = *std::max_element(loads.begin() + j * dp, loads.begin() + (j + 1) * dp);
+    largest[j] = std::ranges::max(std::span(loads).subspan(static_cast<std::size_t>(j) * dp, dp));
   sort_by_load(microbatches, largest);
   for (std::size_t k = 0; k < microbatches.size(); ++k) {
     const auto layer = std::span(order).subspan(k * dp, dp);

@@ -43,7 +43,7 @@ ExchangeFilter::ExchangeFilter(const MakespanState& state)
     : state_(state),
       loads_(state.kernel().loads()),
       items_(state.bin().size()),
-      chunks_((items_ + state.bins() + Lanes::count - 1) / Lanes::count),
+      chunks_((items_ + state.bins() + Lanes::kCount - 1) / Lanes::kCount),
       weight_(loads_ * chunks_),
       slope_(loads_ * chunks_),
       rest_(chunks_),
@@ -53,7 +53,7 @@ ExchangeFilter::ExchangeFilter(const MakespanState& state)
   for (Lanes& rest : rest_) rest.value -= std::numeric_limits<float>::max();  // padding never passes
   for (std::size_t i = 0; i < items_; ++i) {
     for (std::size_t l = 0; l < loads_; ++l) {
-      weight_[l * chunks_ + i / Lanes::count].value[i % Lanes::count] =
+      weight_[l * chunks_ + i / Lanes::kCount].value[i % Lanes::kCount] =
           static_cast<float>(state.item_loads(static_cast<std::int32_t>(i))[l]);
     }
   }
@@ -65,8 +65,8 @@ void ExchangeFilter::refresh(int group) {
   const std::span<const double> gradient = state_.gradient(group);
   const auto smooth_s = static_cast<float>(state_.smooth_s(group));
   const auto set = [&](std::size_t entry, int bin) {
-    const std::size_t chunk = entry / Lanes::count;
-    const std::size_t lane = entry % Lanes::count;
+    const std::size_t chunk = entry / Lanes::kCount;
+    const std::size_t lane = entry % Lanes::kCount;
     float rest = -smooth_s;
     for (std::size_t l = 0; l < loads_; ++l) {
       const auto slope = static_cast<float>(gradient[kernel.column(static_cast<int>(l), bin)]);
@@ -104,9 +104,9 @@ void ExchangeFilter::scan(int chunk, double less_s, std::size_t most, std::vecto
   pass({&weight_[chunk], &slope_[chunk], &rest_[chunk], &group_[chunk], chunks_, loads_, loss_.data(),
         out_.data(), offered_, least, static_cast<float>(less_s), group},
        passes);
-  for (int z = 0; z < Lanes::count && found.size() < most; ++z) {
+  for (int z = 0; z < Lanes::kCount && found.size() < most; ++z) {
     if (passes.value[z] == 0) continue;
-    const std::size_t entry = static_cast<std::size_t>(chunk) * Lanes::count + z;
+    const std::size_t entry = static_cast<std::size_t>(chunk) * Lanes::kCount + z;
     BinExchange exchange = offer_;
     exchange.in[0] = entry < items_ ? static_cast<std::int32_t>(entry) : -1;
     exchange.to = entry < items_ ? state_.bin()[entry] : static_cast<std::int32_t>(entry - items_);

@@ -321,7 +321,7 @@ Lanes MakespanLanes::evaluate(double smoothing_s) {
   Lanes longest;
   for (const MakespanKernel::Last& last : kernel_->lasts_) {
     const auto tail = static_cast<float>(last.tail_s);
-    for (int z = 0; z < Lanes::count; ++z) {
+    for (int z = 0; z < Lanes::kCount; ++z) {
       const float end = ends_[last.place].value[z] + tail;
       const float near = smoothing - std::abs(end - longest.value[z]);
       const float more = std::max(end, longest.value[z]);

@@ -118,13 +118,13 @@ class MakespanSearch {
   /// give for what others have.
   void collect(int q) {
     found_.clear();
-    for (int offer = 0; offer < kOffers && found_.size() < Lanes::count; ++offer) {
+    for (int offer = 0; offer < kOffers && found_.size() < Lanes::kCount; ++offer) {
       const std::int32_t from = pick_bin(q);
       const Parcel out = pick_parcel(from);
       if (out == kNothing) continue;
       if (pick(16) == 0) add_swap(from);
       filter_.offer(from, out);
-      const std::size_t most = std::min<std::size_t>(found_.size() + kOfOneOffer, Lanes::count);
+      const std::size_t most = std::min<std::size_t>(found_.size() + kOfOneOffer, Lanes::kCount);
       const int chunks = filter_.chunks();
       const int first = pick(chunks);
       for (int k = 0; k < chunks && found_.size() < most; ++k) {
@@ -186,7 +186,7 @@ class MakespanSearch {
   /// Where a candidate makes the slowest group faster, its other group is evaluated, all of these at once.
   void slower_of_others(int q, Lanes& result) {
     int others = 0;
-    std::array<int, Lanes::count> candidate;
+    std::array<int, Lanes::kCount> candidate;
     for (int z = 0; z < static_cast<int>(found_.size()); ++z) {
       const int r = kernel_.group(found_[z].to);
       if (r == q || result.value[z] >= static_cast<float>(less_s_)) continue;
@@ -213,9 +213,9 @@ class MakespanSearch {
     if (microbatches < 2) return false;
     const int q = state_.slowest();
     set_limits(q);
-    std::array<Reorder, Lanes::count> reorders;
+    std::array<Reorder, Lanes::kCount> reorders;
     int count = 0;
-    for (int t = 0; t < 2 * Lanes::count && count < Lanes::count; ++t) {
+    for (int t = 0; t < 2 * Lanes::kCount && count < Lanes::kCount; ++t) {
       Reorder reorder{q, pick(microbatches), pick(microbatches), pick(2) == 0};
       if (reorder.from != reorder.to && change(count, reorder)) reorders[count++] = reorder;
     }

@@ -90,7 +90,7 @@ void makespan_lanes(benchmark::State& state) {
   lanes.set(values);
   const double smoothing_s = static_cast<double>(state.range(2));
   for (auto _ : state) benchmark::DoNotOptimize(lanes.evaluate(smoothing_s));
-  state.SetItemsProcessed(state.iterations() * Lanes::count);
+  state.SetItemsProcessed(state.iterations() * Lanes::kCount);
 }
 
 /// The same one by one, with all steps and no gradient.

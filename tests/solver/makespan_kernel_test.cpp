@@ -97,8 +97,8 @@ TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
     lanes.set(base);
     for (int batch = 0; batch < 3; ++batch) {
       const double smoothing = smoothing_of(random);
-      std::vector<std::vector<double>> values(Lanes::count, base);
-      for (int z = 0; z < Lanes::count; ++z) {
+      std::vector<std::vector<double>> values(Lanes::kCount, base);
+      for (int z = 0; z < Lanes::kCount; ++z) {
         for (int change = 0; change < 3; ++change) {
           const int column = static_cast<int>(random.below(base.size()));
           values[z][column] = 10 * random.uniform();
@@ -107,7 +107,7 @@ TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
       }
       const Lanes result = lanes.evaluate(smoothing);
       lanes.reset();
-      for (int z = 0; z < Lanes::count; ++z) {
+      for (int z = 0; z < Lanes::kCount; ++z) {
         CriticalPath path;
         kernel.evaluate(values[z], smoothing, path);
         ASSERT_NEAR(result.value[z], path.smooth_s, 1e-4 * path.smooth_s) << round;

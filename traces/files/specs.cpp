@@ -62,7 +62,7 @@ TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits&
 
 /// Reads a module of a model that is to be run.
 TransformerSpec read_module_spec(const JsonValue& json, int least_vocabulary) {
-  const TransformerSpec spec =
+  TransformerSpec spec =
       read_transformer(json, {kSpecsMostLayers, kMostWidth, kMostHeads, least_vocabulary, kMostVocabulary});
   if (spec.heads % spec.kv_heads != 0) {
     json.at("kv_heads").refuse_type("a divisor of the {} heads", spec.heads);

@@ -246,7 +246,7 @@ std::vector<std::size_t> take_least(std::vector<std::size_t>& from, std::size_t 
   std::partial_sort(from.begin(), end, from.end(), [&](std::size_t a, std::size_t b) {
     return std::tuple(key(a), a) < std::tuple(key(b), b);
   });
-  const std::vector<std::size_t> taken(from.begin(), end);
+  std::vector<std::size_t> taken(from.begin(), end);
   from.erase(from.begin(), end);
   return taken;
 }
