@@ -85,8 +85,9 @@ std::string cell_svg(const CorrectionCell& cell, const Scale& scale) {
                      cell.keep.tracked.back() ? "on" : "off");
   out += fmt::format("<rect width='{}' height='{}' fill='#fafafa' stroke='#ccc'/>", kCellWidth, kCellHeight);
   const double step = tick_step(scale.most - scale.least);
-  for (double value = step * std::ceil(scale.least / step); value <= scale.most; value += step) {
-    const bool zero = std::abs(value) < step / 2;
+  for (auto tick = static_cast<int>(std::ceil(scale.least / step)); tick * step <= scale.most; ++tick) {
+    const double value = tick * step;
+    const bool zero = tick == 0;
     out += fmt::format("<line x1='0' x2='{}' y1='{:.1f}' y2='{:.1f}' stroke='{}'/>", kCellWidth,
                        scale.y(value), scale.y(value), zero ? "#999" : "#e6e6e6");
     out += fmt::format("<text x='-4' y='{:.1f}' text-anchor='end' font-size='9'>{:.0f} %</text>",
@@ -112,9 +113,10 @@ std::string correction_svg(const std::vector<CorrectionCell>& cells) {
   const double height = kTitle + kCellHeight + kFoot;
   std::string out = svg_open(width * static_cast<double>(columns), height * static_cast<double>(rows) + 24);
   for (std::size_t c = 0; c < cells.size(); ++c) {
+    const std::size_t row = c / columns;
     out += fmt::format("<g transform='translate({:.1f},{:.1f})'>{}</g>",
                        width * static_cast<double>(c % columns) + kLeft,
-                       height * static_cast<double>(c / columns) + kTitle, cell_svg(cells[c], scale));
+                       height * static_cast<double>(row) + kTitle, cell_svg(cells[c], scale));
   }
   const double y = height * static_cast<double>(rows) + 14;
   out += fmt::format(

@@ -42,7 +42,7 @@ bool makes_x(std::size_t column, SweepX x) {
 
 /// Names a value, as "nodes 4" and "vision_mix".
 std::string label_of(const SweepRow& row, std::size_t column) {
-  const std::string text = plain_text(row.cells[column]);
+  std::string text = plain_text(row.cells[column]);
   if (column == index_of(Axis::data)) return std::filesystem::path(text).stem().string();
   if (is_one_of(column, {Axis::model, Axis::cluster, Axis::pipeline_schedule})) return text;
   return sweep_columns()[column].column.title + " " + text;
@@ -254,7 +254,8 @@ std::string sweep_svg(const SweepPicture& picture) {
   Scale scale = common_scale(panels);
   for (std::size_t p = 0; p < panels.size(); ++p) {
     scale.x0 = kCellWidth * static_cast<double>(p % kColumns) + kLeft;
-    scale.y0 = head + kCellHeight * static_cast<double>(p / kColumns) + kTop + kPanelHeight;
+    const std::size_t row = p / kColumns;
+    scale.y0 = head + kCellHeight * static_cast<double>(row) + kTop + kPanelHeight;
     out += panel_svg(picture, panels[p], scale, names);
   }
   return out + "</svg>\n";
