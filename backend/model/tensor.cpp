@@ -51,8 +51,7 @@ void zero_rows_from(const RankContext& rank, Tensor& tensor, std::int64_t first)
 
 }  // namespace
 
-template <typename From>
-requires std::is_same_v<From, float> || std::is_same_v<From, double>
+template <std::floating_point From>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values) {
   if (values.empty()) return;
   with_zero_of(element, [&](auto zero) {

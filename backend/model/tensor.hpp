@@ -5,6 +5,7 @@
 // Transformer Models", section 4.2.2). Shards are of equal length: the last ones end with rows of no token.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -68,10 +69,13 @@ class DeviceMatrix {
 using Tensor = DeviceMatrix<Matrix, ConstMatrix>;
 using SumTensor = DeviceMatrix<Sums, ConstSums>;
 
-/// Returns the rows [begin, begin + rows) of a matrix of values, which sums are not.
+/// A ValueMatrix is a matrix of values, which sums are not.
 template <typename AnyMatrix>
-requires std::is_same_v<AnyMatrix, Matrix> || std::is_same_v<AnyMatrix, ConstMatrix> AnyMatrix
-rows_of(const RankContext& rank, AnyMatrix matrix, std::int64_t begin, std::int64_t rows) {
+concept ValueMatrix = std::same_as<AnyMatrix, Matrix> || std::same_as<AnyMatrix, ConstMatrix>;
+
+/// Returns the rows [begin, begin + rows) of a matrix.
+template <ValueMatrix AnyMatrix>
+AnyMatrix rows_of(const RankContext& rank, AnyMatrix matrix, std::int64_t begin, std::int64_t rows) {
   if (rows == 0) return {nullptr, 0, matrix.columns};
   const auto before = static_cast<std::size_t>(begin * matrix.columns) * bytes_of(rank.kernels.dtype());
   return {offset(matrix.data, before), rows, matrix.columns};
@@ -95,8 +99,7 @@ class IndexTensor {
 
 /// Copies numbers, of float or double, to device memory as values of `element`, rounded where they do not
 /// fit. They may go away when the call returns.
-template <typename From>
-requires std::is_same_v<From, float> || std::is_same_v<From, double>
+template <std::floating_point From>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values);
 /// Copies values back as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count);

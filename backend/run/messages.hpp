@@ -1,4 +1,4 @@
-// This says which ranks send the messages of a Program to which, and in which order a rank takes them.
+// This header says which ranks send a Program's messages, which receive them, and in which order.
 #pragma once
 
 #include <cstdint>

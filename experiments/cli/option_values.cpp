@@ -180,12 +180,6 @@ std::int64_t read_integer(const Values& values, const std::string& name, std::in
   return value;
 }
 
-std::optional<std::int64_t> read_optional_integer(const Values& values, const std::string& name,
-                                                  std::int64_t lowest, std::int64_t highest) {
-  if (values.count(name) == 0) return std::nullopt;
-  return read_integer(values, name, lowest, highest);
-}
-
 double read_number(const Values& values, const std::string& name, double lowest, double highest) {
   const auto value = values[name].as<double>();
   if (!(value >= lowest && value <= highest)) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/program_options/variables_map.hpp>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -91,8 +92,12 @@ std::int64_t read_integer(const Values& values, const std::string& name, std::in
                           std::int64_t highest);
 
 /// Reads such an option; nothing where it was not given. @throws Error (usage) as read_integer()
-std::optional<std::int64_t> read_optional_integer(const Values& values, const std::string& name,
-                                                  std::int64_t lowest, std::int64_t highest);
+template <std::integral Whole = std::int64_t>
+std::optional<Whole> read_optional_integer(const Values& values, const std::string& name, std::int64_t lowest,
+                                           std::int64_t highest) {
+  if (values.count(name) == 0) return std::nullopt;
+  return static_cast<Whole>(read_integer(values, name, lowest, highest));
+}
 
 /// Reads a finite number option in [lowest, highest]. @throws Error (usage) otherwise.
 double read_number(const Values& values, const std::string& name, double lowest, double highest);

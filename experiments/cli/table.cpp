@@ -46,7 +46,7 @@ std::string as_blocks(const Table& table, const std::vector<std::vector<std::str
 }
 
 /// Returns JSON as text; names of files may hold any bytes, which it may not.
-std::string replacing(const nlohmann::ordered_json& json, int indent) {
+std::string dump_as_utf8(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -99,7 +99,7 @@ std::string to_csv(const Table& table) {
 }
 
 std::string to_json(const Table& table, int indent) {
-  return replacing(json_of(table), indent);
+  return dump_as_utf8(json_of(table), indent);
 }
 
 nlohmann::ordered_json json_of(const Table& table) {
@@ -118,7 +118,7 @@ nlohmann::ordered_json json_of(const Table& table) {
 }
 
 std::string json_text(const nlohmann::ordered_json& document) {
-  return replacing(document, 2) + '\n';
+  return dump_as_utf8(document, 2) + '\n';
 }
 
 std::string terminal_text(const Table& table) {

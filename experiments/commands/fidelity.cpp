@@ -43,7 +43,7 @@ Request read_request(const Values& values) {
   const auto file = values["plans"].as<std::string>();
   request.grid = parse_plan_grid(read_text_file(file), file);
   const PlanGrid& grid = request.grid;
-  request.gbs = static_cast<int>(read_optional_integer(values, "gbs", 1, kMostGbs).value_or(grid.gbs));
+  request.gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs).value_or(grid.gbs);
   request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
   request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;

@@ -48,8 +48,7 @@ struct Partition {
 
   explicit Partition(const Values& values)
       : file(values["costs"].as<std::string>()), objective(read_objective_of_bins(values)) {
-    const auto encoder_dp =
-        static_cast<int>(read_optional_integer(values, "encoder-dp", 1, kMostBins).value_or(0));
+    const int encoder_dp = read_optional_integer<int>(values, "encoder-dp", 1, kMostBins).value_or(0);
     items = parse_items(read_text_file(file), file);
     read_bins(values, encoder_dp);
     if (objective == Objective::makespan) read_pipeline(values, encoder_dp);

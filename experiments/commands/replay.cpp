@@ -204,8 +204,8 @@ std::optional<ReplayChange> read_order_change(const Values& values) {
     refuse_given(values, {"weight-share"}, "expected '--pipeline-schedule' or '--order' beside it");
   Reordering reordering;
   if (values.count("weight-share") > 0) reordering.weight_share = read_number(values, "weight-share", 0, 1);
-  reordering.microbatches = static_cast<int>(
-      read_optional_integer(values, "microbatches", 1, kMostGbs).value_or(reordering.microbatches));
+  reordering.microbatches =
+      read_optional_integer<int>(values, "microbatches", 1, kMostGbs).value_or(reordering.microbatches);
   if (file) return user_order(*file, read_text_file(*file), reordering);
   if (kind || reordering.microbatches > 0) return other_order(kind, reordering);
   return std::nullopt;

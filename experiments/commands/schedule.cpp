@@ -85,7 +85,7 @@ int run_schedule(const Values& values) {
   const std::uint64_t seed = read_seed(values);
   const auto plan_path = values["plan"].as<std::string>();
   Plan plan = parse_plan(read_text_file(plan_path), plan_path);
-  plan.gbs = static_cast<int>(read_optional_integer(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs));
+  plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
   const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);

@@ -42,7 +42,7 @@ Plan read_plan(const Values& values) {
     refuse_option("model", fmt::format("{} is a plan for '{}', found '{}'", path, plan.model,
                                        values["model"].as<std::string>()));
   }
-  plan.gbs = static_cast<int>(read_optional_integer(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs));
+  plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs);
   return plan;
 }
 
@@ -59,7 +59,7 @@ TrainJob read_job(const Values& values) {
     job.where = "plan";
     const auto model = read_text(values, "model").value_or(kDefaultModel);
     job.target = std::make_shared<const Target>(model, kDefaultCluster);
-    const auto gbs = static_cast<int>(read_optional_integer(values, "gbs", 1, kMostGbs).value_or(16));
+    const int gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs).value_or(16);
     job.plan = default_plan(model, kDefaultCluster, job.target->model, gbs);
   }
   validate(job.plan, job.target->model, job.target->cluster, job.where);

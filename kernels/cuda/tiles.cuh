@@ -1,7 +1,6 @@
 // Tiles of heads are in shared memory, and are multiplied on tensor cores. The file begins with
 // the tensor-core instructions of devices from compute capability 8.0 on, and copies to shared memory that
-// run beside them. Layouts of
-// fragments: PTX ISA, "Matrix fragments for mma.m16n8k16".
+// run beside them. Layouts of fragments: PTX ISA, "Matrix fragments for mma.m16n8k16".
 #pragma once
 
 #include <cuda_bf16.h>
