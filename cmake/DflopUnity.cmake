@@ -10,8 +10,11 @@ function(dflop_unity target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # GCC takes a source that is included for a header
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC takes a source that is included for a header. It collects garbage all the time in a source that is so long: without,
+    # it needs an eighth less time and a fifth more memory, 1.2 GB at most.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage;--param=ggc-min-heapsize=4194304>)
   endif()
   foreach(source IN LISTS ARGN)
     get_filename_component(source ${source} ABSOLUTE)

@@ -40,10 +40,9 @@ std::vector<Anomaly> read_anomalies(const Values& values, int iterations) {
   if (module != "llm" && module != "encoder") refuse_value("module", "llm or encoder", module);
   anomaly.encoder = module == "encoder";
   anomaly.shifted = values["shifted"].as<bool>();
-  anomaly.begin =
-      static_cast<int>(read_optional_integer(values, "appear", 0, iterations - 1).value_or(anomaly.begin));
-  anomaly.end = static_cast<int>(
-      read_optional_integer(values, "vanish", anomaly.begin + 1, iterations - 1).value_or(anomaly.end));
+  anomaly.begin = read_optional_integer<int>(values, "appear", 0, iterations - 1).value_or(anomaly.begin);
+  anomaly.end =
+      read_optional_integer<int>(values, "vanish", anomaly.begin + 1, iterations - 1).value_or(anomaly.end);
   std::vector<Anomaly> anomalies;
   const std::vector<double> latencies = read_list(values, "latencies", kMostLatency);
   for (const double fraction : read_list(values, "fractions", 1)) {
@@ -175,7 +174,8 @@ what tracking costs; perfect: scheduled with the hardware's own costs; these of 
 iterations, those with the switch of all. Under both rules of the switch: whether tracking is on at the
 end, since when, and when it went on and off; keep goes on using, at rest, what was learned.)",
       .example =
-          "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --html correction.html",
+          "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --fractions 0.01,0.05 "
+          "--latencies 0.5 --html correction.html",
       .run = run_correction,
   };
   command.options.add({
