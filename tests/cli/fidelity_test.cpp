@@ -206,7 +206,7 @@ TEST_F(Fidelity, ReportsThePlansThatAreDone) {
   write_grid();
   write_profile();
   testing::Running run(
-      sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps", "50", "--out", "out"});
+      sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps", "20", "--out", "out"});
   run.wait_until([&] { return run.err().find("plan 'split': ") != std::string::npos; });
   run.send(SIGINT);
   EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
