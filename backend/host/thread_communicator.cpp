@@ -98,7 +98,7 @@ void ThreadCommunicator::collective(const CollectiveCall& call, const void* inpu
   const bool paused = run_->pause_turn(rank_);
   HostPart part{input, output, {}, {}};
   come(part, stream);
-  const std::shared_ptr<HostCollective> collective = run_->enter(group, place, call, std::move(part));
+  const std::shared_ptr<HostCollective> collective = run_->enter(group, place, call, part);
   std::exception_ptr failure;  // the others wait for this rank whatever becomes of its share
   try {
     do_share(*collective, place, stream);

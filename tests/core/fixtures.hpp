@@ -33,8 +33,8 @@ inline Plan disaggregated_plan(ModulePlan encoder, ModulePlan llm, int microbatc
   plan.model = "tiny";
   plan.cluster = "tiny";
   plan.layout = Layout::disaggregated;
-  plan.encoder = encoder;
-  plan.llm = llm;
+  plan.encoder = std::move(encoder);
+  plan.llm = std::move(llm);
   plan.microbatches = microbatches;
   plan.gbs = gbs;
   return plan;

@@ -155,7 +155,7 @@ TEST(LossWeights, AreTheBinsSharesOfTokens) {
 /// A sample of one image, or with 0 encoder output tokens of text only.
 Sample sample_of(std::int64_t encoder_output_tokens, std::int64_t llm_tokens) {
   Sample sample;
-  if (encoder_output_tokens > 0) sample.encoder_sequences.push_back({1, 196, 196 * 196});
+  if (encoder_output_tokens > 0) sample.encoder_sequences.push_back({1, 196, std::int64_t{196} * 196});
   sample.encoder_output_tokens = encoder_output_tokens;
   sample.llm_tokens = llm_tokens;
   return sample;

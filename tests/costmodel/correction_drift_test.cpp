@@ -143,7 +143,7 @@ TEST(ShapeDrift, TooFewResamplesAreRefused) {
   EXPECT_NO_THROW(ShapeDrift(model, profile, options));
   options.resamples = 1998;
   try {
-    ShapeDrift(model, profile, options);
+    const ShapeDrift refused(model, profile, options);
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::input);

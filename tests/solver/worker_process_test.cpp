@@ -169,7 +169,9 @@ TEST(WorkerProcess, LeavesNoProcessAndNoOpenFile) {
     for (int k = 0; k < 20; ++k) {
       const auto work = [how = t % 4]() -> std::vector<double> {
         if (how == 1) std::raise(SIGKILL);
-        while (how >= 2) std::this_thread::sleep_for(std::chrono::seconds(1));
+        if (how >= 2) {
+          while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+        }
         return std::vector<double>(100'000);
       };
       constexpr std::array ends = {WorkerEnd::done, WorkerEnd::died, WorkerEnd::late, WorkerEnd::stopped};

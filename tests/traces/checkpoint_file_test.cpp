@@ -131,8 +131,9 @@ TEST(CheckpointFile, ReadsBackToTheLastBit) {
 TEST(CheckpointFile, SpecialValuesAndStringsReadBack) {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
+  using namespace std::string_literals;
   Checkpoint checkpoint = example_checkpoint();
-  checkpoint.plan = "quotes \" and \\, lines\n, zeros \0 and ü";
+  checkpoint.plan = "quotes \" and \\, lines\n, zeros \0 and ü"s;
   const std::vector<double> values = {0.0, -0.0, inf, -inf, nan, 0x1p-149, 0x1.fffffep127, -0x1p-126};
   checkpoint.tensors = {{"a", TensorKind::moment1, ElementType::f32, 2, 4, values},
                         {"a", TensorKind::weight, ElementType::f64, 4, 2, values}};
