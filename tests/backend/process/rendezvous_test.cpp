@@ -36,7 +36,7 @@ TEST(Rendezvous, ValuesAreGatheredByRankAndBroadcastFromTheFirst) {
 
 TEST(Rendezvous, AValueIsBytesOfAnySize) {
   Random random(3);
-  std::string value(20'000'000, '\0');
+  std::string value(20'000'000, '\0');  // NOLINT(bugprone-string-constructor): it is meant to be that large
   for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(random.below(256));
   expect_done(run(2, [&](Rendezvous& rendezvous) {
     EXPECT_EQ(rendezvous.broadcast(value, "a large value"), value);
