@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
   /// `context` is the place, as "file:line", "file:row 7, column 'fps'" or "plan.json: key 'llm.tp'"; may be
   /// empty.
   Error(ErrorKind kind, const std::string& message, const std::string& context = "")
-      : std::runtime_error(context.empty() ? message : context + ": " + message),
+      : std::runtime_error(without_zeros(context.empty() ? message : context + ": " + message)),
         kind_(kind),
         message_(message),
         context_(context) {}
@@ -47,6 +47,12 @@ class Error : public std::runtime_error {
   }
 
  private:
+  /// Writes bytes of 0, which names in files may hold, as \0: what() would end there.
+  static std::string without_zeros(std::string text) {
+    for (std::size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) text.replace(at, 1, "\\0");
+    return text;
+  }
+
   ErrorKind kind_;
   std::string message_;
   std::string context_;

@@ -216,13 +216,14 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
-    if (path == file || fs::equivalent(path, file, ignored))
+    const auto full = [&](const std::string& name) { return fs::absolute(name, ignored).lexically_normal(); };
+    if (full(path) == full(file) || fs::equivalent(path, file, ignored))
       refuse_option(name, fmt::format("'{}' is also the file of '--{}'", path, other));
   };
   for (const char* other :
-       {"data",        "plan",    "plans",       "schedule", "pipeline", "order", "trace",
-        "truth",       "spec",    "out",         "rows",     "perfetto", "db",    "order-out",
-        "samples-out", "profile", "profile-out", "html",     "model",    "record"}) {
+       {"data",        "plan",    "plans",       "schedule", "pipeline", "order",  "trace",
+        "truth",       "spec",    "out",         "rows",     "perfetto", "db",     "order-out",
+        "samples-out", "profile", "profile-out", "html",     "model",    "record", "checkpoint"}) {
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }

@@ -130,6 +130,14 @@ TEST(Errors, PlansAndSchedules) {
                {"plan.json", "dflop.schedule"});
 }
 
+TEST(Errors, NamesMayHoldBytesOfZero) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("m.json"), R"({"schema": "dflop.model\u0000x", "version": 1})");
+  expect_error(
+      sandbox.run("plan --data traces/datasets/vision_mix.csv --model m.json --cluster a100-80g:1 --gbs 8"),
+      {"m.json: key 'schema'", "dflop.model\\0x"});
+}
+
 TEST(Errors, Outputs) {
   const Sandbox sandbox;
   const std::string data = "--data d.csv ";

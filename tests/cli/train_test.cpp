@@ -289,6 +289,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
     EXPECT_NE(result.err.find(message), std::string::npos) << options << ": " << result.err;
   };
   refused("--steps 0", 2, "option '--steps': expected a whole number from 1");
+  refused("--steps 2 --checkpoint z --record ./z", 2, "'./z' is also the file of '--checkpoint'");
   const std::string devices = world_names([](const WorldKind&) { return true; });
   refused("--steps 2 --device gpu", 2, "option '--device': expected " + devices + ", found 'gpu'");
   refused("--steps 2 --device nccl", 2,
