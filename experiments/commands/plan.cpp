@@ -170,9 +170,10 @@ Command plan_command() {
       .name = "plan",
       .summary = "choose a plan for a model, a cluster and data",
       .description =
-          R"(Prints the plan and its planner's objective: for dflop the published estimate of the mean iteration
-time, for the baselines (the best of all their uniform configurations) the simulated mean over the
-global batches with random microbatches. search chooses layout, parallelism, layers of each stage,
+          R"(Prints the plan and its planner's objective. dflop chooses as the released code of the published system
+does, dflop-paper as its Algorithm 1 is printed; their objective is its estimate at the mean shape.
+dflop-expected finds the least mean of that estimate over the data. For the baselines (the best of all their
+uniform configurations) it is the simulated mean over the global batches with random microbatches. search chooses layout, parallelism, layers of each stage,
 microbatches, schedule and recomputation (those of the options where given) by simulating the global
 batches with LPT, the best few in the end with --scheduler; bound is proven for every plan of its space and all
 microbatches. Exit code 3 if nothing fits, saying why.)",

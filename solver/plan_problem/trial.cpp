@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 
@@ -38,6 +40,17 @@ void check_batches(const PlanRequest& request) {
     refuse_input("", "expected iterations of gbs {} (at least 1) samples, found one of {}", request.gbs,
                  batch.size());
   }
+}
+
+void check_disaggregated_request(const PlanRequest& request, std::string_view planner) {
+  check_batches(request);
+  if (has_chunks(request.options.order)) {
+    throw Error(ErrorKind::usage,
+                fmt::format("the {} planner makes one stage a pipeline rank, found the schedule {}, which is "
+                            "of several",
+                            planner, to_string(request.options.order)));
+  }
+  if (request.profile.empty()) refuse_input("", "planning needs at least one profiled sample");
 }
 
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan) {

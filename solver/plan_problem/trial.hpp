@@ -21,6 +21,10 @@ std::vector<ModulePlan> module_plans(const ClusterSpec& cluster, int gpus, int m
 /// Checks a request's batches. @throws Error (input) unless there is one at least and each has gbs samples.
 void check_batches(const PlanRequest& request);
 
+/// Checks a request for a planner of disaggregated plans. @throws Error (usage) for orders of several chunks;
+/// Error (input) without profile samples, and as check_batches()
+void check_disaggregated_request(const PlanRequest& request, std::string_view planner);
+
 /// Returns the most model state that any rank holds: less memory than this never does.
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan);
 

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "solver/planners/dflop/planner.hpp"
+#include "solver/planners/expected/planner.hpp"
+#include "solver/planners/published/planner.hpp"
 #include "solver/planners/search/planner.hpp"
 #include "solver/planners/uniform/planner.hpp"
 
@@ -17,7 +18,9 @@ std::unique_ptr<Planner> make() {
 
 constexpr PlannerKind kPlanners[] = {
     {.name = "search", .searches = true, .make = make<SearchPlanner>},
-    {.name = "dflop", .make = make<DflopPlanner>},
+    {.name = "dflop", .make = make<PublishedPlanner, PublishedReading::released>},
+    {.name = "dflop-paper", .make = make<PublishedPlanner, PublishedReading::printed>},
+    {.name = "dflop-expected", .make = make<ExpectedPlanner>},
     {.name = "megatron", .make = make<UniformPlanner, UniformSplit::encoder_first>},
     {.name = "pytorch", .make = make<UniformPlanner, UniformSplit::by_count>},
 };

@@ -91,7 +91,7 @@ void plan_pipeline_of_preset(benchmark::State& state) {
   if (audio) options.modalities = {Modality::text, Modality::audio};
   const auto samples = load_samples(std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/" + data, options);
   const auto batches = make_batches(samples, 512, 4, kSeed);
-  const PlanResult found = make_plan("dflop", target, samples, batches, 512, kSeed, PlanOptions{});
+  const PlanResult found = make_plan("dflop-expected", target, samples, batches, 512, kSeed, PlanOptions{});
   if (!found.plan) {
     state.SkipWithError("no feasible plan");
     return;

@@ -76,7 +76,7 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
                   {"inter_node_bandwidth", {0.25}},
                   {"modalities", {"all", "text,image"}},
                   {"seed", {7}},
-                  {"planner", {"dflop", "megatron"}},
+                  {"planner", {"dflop-expected", "megatron"}},
                   {"pipeline_schedule", {"zb-h1", "interleaved:2"}},
                   {"recompute", {"selective"}},
                   {"scheduler", {"random"}},
@@ -84,11 +84,12 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
                    {"none", "--slow rank=0:1.5 --jitter 0.1 --network contention", "--collectives ring"}}}),
             "a.sqlite");
   EXPECT_EQ(counts["cells"], 96);
-  // The planner dflop refuses interleaved schedules.
+  // The planner dflop-expected refuses interleaved schedules.
   std::size_t compared = 0;
   for (const json& row : rows("a.sqlite")) {
-    EXPECT_EQ(row["status"],
-              row["planner"] == "dflop" && row["pipeline_schedule"] == "interleaved:2" ? "failed" : "ok")
+    EXPECT_EQ(row["status"], row["planner"] == "dflop-expected" && row["pipeline_schedule"] == "interleaved:2"
+                                 ? "failed"
+                                 : "ok")
         << row;
     if (row["status"] != "ok" || compared % 7 != 0) {  // some of them
       compared += row["status"] == "ok" ? 1 : 0;

@@ -1,5 +1,5 @@
-// The sums from which the dflop planner bounds configurations are from below.
-#include "solver/planners/dflop/module_durations.hpp"
+// The sums from which the planner dflop-expected bounds configurations are from below.
+#include "solver/planners/expected/module_durations.hpp"
 
 #include <gtest/gtest.h>
 

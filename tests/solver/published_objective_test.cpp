@@ -1,8 +1,8 @@
-#include "solver/planners/dflop/planner.hpp"
+#include "solver/planners/expected/planner.hpp"
 
 #include <gtest/gtest.h>
 
-#include "solver/planners/dflop/module_durations.hpp"
+#include "solver/planners/expected/module_durations.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {

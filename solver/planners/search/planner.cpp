@@ -13,7 +13,7 @@
 #include "core/support/clock.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
-#include "solver/planners/dflop/planner.hpp"
+#include "solver/planners/expected/planner.hpp"
 #include "solver/planners/search/bound.hpp"
 #include "solver/planners/search/space.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -294,7 +294,7 @@ class PlanSearch {
     if (has_chunks(request_.options.order)) return;
     PlanRequest quiet = request_;
     quiet.progress = {};
-    std::optional<Plan> plan = DflopPlanner().plan(quiet).plan;
+    std::optional<Plan> plan = ExpectedPlanner().plan(quiet).plan;
     if (!plan) return;
     plan->planner = "search";
     PlanFloor floor = bounds_.plan_floor(*plan);

@@ -13,8 +13,8 @@ namespace dflop {
 /// Meanwhile those with the smallest bound are looked into for the proof. The best in the end are scheduled
 /// by SearchOptions::scheduler within memory, and count with what that gains over LPT.
 ///
-/// The plan of solver/planners/dflop/planner.hpp is run first, though its count of microbatches may be none
-/// of the space.
+/// The plan of solver/planners/expected/planner.hpp is run first, though its count of microbatches may be
+/// none of the space.
 ///
 /// A plan fits if with LPT microbatches no rank needs more memory than a GPU has in any iteration that was
 /// run; one that would fit with others only is not of the space. Plans are given up when their bound is no

@@ -1,4 +1,4 @@
-#include "solver/planners/dflop/planner.hpp"
+#include "solver/planners/expected/planner.hpp"
 
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
@@ -12,7 +12,7 @@
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
-namespace dflop_planner_test {
+namespace expected_planner_test {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
@@ -76,7 +76,7 @@ struct Case {
         if (encoder.ranks() + llm.ranks() != cluster.gpus()) continue;
         for (int m = 1; m * llm.dp <= gbs; ++m) {
           Plan plan;
-          plan.planner = "dflop";
+          plan.planner = "dflop-expected";
           plan.model = model.name;
           plan.cluster = cluster.name;
           plan.gbs = gbs;
@@ -110,7 +110,7 @@ struct Case {
 };
 
 /// Odd seeds: costs that are convex, which makes other bounds.
-TEST(DflopPlanner, FindsTheSmallestObjective) {
+TEST(ExpectedPlanner, FindsTheSmallestObjective) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Case c(seed, seed % 3 == 0 ? 300 : 20);
     if (seed % 2 == 1) {
@@ -121,7 +121,7 @@ TEST(DflopPlanner, FindsTheSmallestObjective) {
     for (const Plan& plan : plans) {
       if (best == nullptr || c.objective(plan) < c.objective(*best)) best = &plan;
     }
-    const PlanResult result = DflopPlanner().plan(c.request());
+    const PlanResult result = ExpectedPlanner().plan(c.request());
     ASSERT_TRUE(result.plan.has_value()) << result.infeasible_reason;
     EXPECT_EQ(*result.plan, *best) << describe(*result.plan) << " instead of " << describe(*best);
     EXPECT_DOUBLE_EQ(result.objective.count(), c.objective(*best));
@@ -132,7 +132,7 @@ TEST(DflopPlanner, FindsTheSmallestObjective) {
 
 // So many microbatches that the search bounds several numbers of them at once, and memory for three layers of
 // a module on a GPU, so that pipelines of several stages compete.
-TEST(DflopPlanner, FindsTheSmallestObjectiveOfManyMicrobatches) {
+TEST(ExpectedPlanner, FindsTheSmallestObjectiveOfManyMicrobatches) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Case c(seed, 3, 100 + static_cast<int>(seed % 100));
     c.cluster = testing::small_cluster(2 + static_cast<int>(seed % 3), 1 + static_cast<int>(seed % 2), 30);
@@ -143,7 +143,7 @@ TEST(DflopPlanner, FindsTheSmallestObjectiveOfManyMicrobatches) {
     std::vector<Plan> plans = c.plans();
     const auto too_large = [](const ModulePlan& module) { return module.layers[0] * 10 / module.tp > 30; };
     std::erase_if(plans, [&](const Plan& p) { return too_large(p.encoder) || too_large(p.llm); });
-    const PlanResult result = DflopPlanner().plan(c.request());
+    const PlanResult result = ExpectedPlanner().plan(c.request());
     ASSERT_EQ(result.plan.has_value(), !plans.empty());
     if (plans.empty()) continue;
     const auto better = [&](const Plan& a, const Plan& b) { return c.objective(a) < c.objective(b); };
@@ -153,7 +153,7 @@ TEST(DflopPlanner, FindsTheSmallestObjectiveOfManyMicrobatches) {
   }
 }
 
-TEST(DflopPlanner, TakesTheFirstThatFitsTheMemory) {
+TEST(ExpectedPlanner, TakesTheFirstThatFitsTheMemory) {
   int passed_over = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Case c(seed, 20);
@@ -161,7 +161,7 @@ TEST(DflopPlanner, TakesTheFirstThatFitsTheMemory) {
     c.cost.token_bytes = 10;
     c.cluster.gpu.memory =
         Bytes{1200 + 200 * static_cast<std::int64_t>(seed % 4)};  // a sample has up to 107 LLM tokens
-    const PlanResult result = DflopPlanner().plan(c.request());
+    const PlanResult result = ExpectedPlanner().plan(c.request());
     ASSERT_TRUE(result.plan.has_value()) << result.infeasible_reason;
     EXPECT_TRUE(c.fits(*result.plan));
     for (const Plan& plan : c.plans()) {
@@ -173,7 +173,7 @@ TEST(DflopPlanner, TakesTheFirstThatFitsTheMemory) {
   EXPECT_GT(passed_over, 0);
 }
 
-TEST(DflopPlanner, TakesMoreMicrobatchesWhereFewerDoNotFit) {
+TEST(ExpectedPlanner, TakesMoreMicrobatchesWhereFewerDoNotFit) {
   Case c(1, 1);
   c.cluster = testing::small_cluster(1, 2, 200);
   c.profile = {testing::small_sample(0, 10)};
@@ -184,13 +184,13 @@ TEST(DflopPlanner, TakesMoreMicrobatchesWhereFewerDoNotFit) {
   // One GPU each, 5 LLM layers. T(m) = (m + 1 + 1 - 1) (0.2 + 3 ms * 5 * 120 / m), with 120 / m rounded:
   // 4, 3.3, 3.2, 3.25, 3.36, 3.5, 3.64, ... for m = 1, 2, ...: 3 is best. But the LLM rank has 200 bytes for
   // one microbatch: 2 samples of 10 tokens of 10 bytes, so at least 6 microbatches.
-  const PlanResult result = DflopPlanner().plan(c.request());
+  const PlanResult result = ExpectedPlanner().plan(c.request());
   ASSERT_TRUE(result.plan.has_value()) << result.infeasible_reason;
   EXPECT_EQ(result.plan->microbatches, 6);
   EXPECT_NEAR(result.objective.count(), 7 * (0.2 + 0.3), 1e-12);
 }
 
-TEST(DflopPlanner, CarriesTheOptions) {
+TEST(ExpectedPlanner, CarriesTheOptions) {
   const Case c(1, 20);
   PlanRequest request = c.request();
   request.options.order = OrderKind::gpipe;
@@ -198,9 +198,9 @@ TEST(DflopPlanner, CarriesTheOptions) {
   request.options.zero1 = false;
   request.options.sequence_parallel = false;
   request.options.gradient_bucket = Bytes{1'000};
-  const PlanResult result = DflopPlanner().plan(request);
+  const PlanResult result = ExpectedPlanner().plan(request);
   ASSERT_TRUE(result.plan.has_value());
-  EXPECT_EQ(result.plan->planner, "dflop");
+  EXPECT_EQ(result.plan->planner, "dflop-expected");
   EXPECT_EQ(result.plan->model, "small");
   EXPECT_EQ(result.plan->cluster, "small");
   EXPECT_EQ(result.plan->gbs, 12);
@@ -211,22 +211,22 @@ TEST(DflopPlanner, CarriesTheOptions) {
   EXPECT_FALSE(result.plan->sequence_parallel);
 }
 
-TEST(DflopPlanner, GivesTheSamePlanOnOneThread) {
+TEST(ExpectedPlanner, GivesTheSamePlanOnOneThread) {
   const Case c(3, 20);
-  const PlanResult many = DflopPlanner().plan(c.request());
+  const PlanResult many = ExpectedPlanner().plan(c.request());
   const tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
-  const PlanResult single = DflopPlanner().plan(c.request());
+  const PlanResult single = ExpectedPlanner().plan(c.request());
   EXPECT_EQ(many.plan, single.plan);
   EXPECT_EQ(many.objective, single.objective);
 }
 
-TEST(DflopPlanner, RefusesSchedulesOfSeveralChunks) {
+TEST(ExpectedPlanner, RefusesSchedulesOfSeveralChunks) {
   const Case c(3, 20);
   PlanRequest request = c.request();
   request.options.order = OrderKind::zb_v;
   request.options.chunks = 2;
   try {
-    DflopPlanner().plan(request);
+    ExpectedPlanner().plan(request);
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
@@ -234,12 +234,12 @@ TEST(DflopPlanner, RefusesSchedulesOfSeveralChunks) {
   }
 }
 
-TEST(DflopPlanner, SaysHowMuchModelStateIsTooMuch) {
+TEST(ExpectedPlanner, SaysHowMuchModelStateIsTooMuch) {
   Case c(1, 5);
   c.cluster = testing::small_cluster(1, 2, 4 * kGiB);
   c.cost.layer_bytes = kGiB;
   // One GPU each: the LLM's 5 layers take 5 GiB, and most microbatches are 12.
-  const PlanResult result = DflopPlanner().plan(c.request());
+  const PlanResult result = ExpectedPlanner().plan(c.request());
   EXPECT_FALSE(result.plan.has_value());
   EXPECT_EQ(result.infeasible_reason,
             "every configuration exceeds GPU memory; the closest (E tp1 pp1 dp1 | L tp1 pp1 dp1 mb12) needs "
@@ -247,7 +247,7 @@ TEST(DflopPlanner, SaysHowMuchModelStateIsTooMuch) {
             "5.0 GiB on one rank, 4.0 GiB are usable");
 }
 
-TEST(DflopPlanner, SaysHowMuchActivationIsTooMuch) {
+TEST(ExpectedPlanner, SaysHowMuchActivationIsTooMuch) {
   Case c(1, 5);
   c.cluster = testing::small_cluster(1, 2, kGiB);
   c.cost.token_bytes = 2 * kGiB;
@@ -255,7 +255,7 @@ TEST(DflopPlanner, SaysHowMuchActivationIsTooMuch) {
   c.cluster.gpu.reserved_memory = Bytes{kGiB / 2};
   // One GPU each: 12 microbatches of one sample with one token, of which the only LLM stage holds one at a
   // time.
-  const PlanResult result = DflopPlanner().plan(c.request());
+  const PlanResult result = ExpectedPlanner().plan(c.request());
   EXPECT_FALSE(result.plan.has_value());
   EXPECT_EQ(result.infeasible_reason,
             "every configuration exceeds GPU memory; the closest (E tp1 pp1 dp1 | L tp1 pp1 dp1 mb12) needs "
@@ -263,25 +263,25 @@ TEST(DflopPlanner, SaysHowMuchActivationIsTooMuch) {
             "2.0 GiB on one rank, 0.5 GiB are usable");
 }
 
-TEST(DflopPlanner, NeedsTwoGpus) {
+TEST(ExpectedPlanner, NeedsTwoGpus) {
   Case c(1, 5);
   c.cluster = testing::small_cluster(1, 1, kGiB);
-  const PlanResult result = DflopPlanner().plan(c.request());
+  const PlanResult result = ExpectedPlanner().plan(c.request());
   EXPECT_FALSE(result.plan.has_value());
   EXPECT_EQ(result.infeasible_reason,
             "encoder and LLM on GPUs of their own need at least 2 GPUs, cluster 'small' has 1");
 }
 
-TEST(DflopPlanner, RefusesMissingData) {
+TEST(ExpectedPlanner, RefusesMissingData) {
   Case c(1, 5);
   c.profile.clear();
-  EXPECT_THROW(DflopPlanner().plan(c.request()), Error);
+  EXPECT_THROW(ExpectedPlanner().plan(c.request()), Error);
   Case d(1, 5);
   d.batches.clear();
-  EXPECT_THROW(DflopPlanner().plan(d.request()), Error);
+  EXPECT_THROW(ExpectedPlanner().plan(d.request()), Error);
 }
 
-TEST(DflopPlanner, ItemsAreAtMost256FromLargeToSmall) {
+TEST(ExpectedPlanner, ItemsAreAtMost256FromLargeToSmall) {
   std::vector<Sample> profile;
   for (int i = 0; i < 1000; ++i) profile.push_back(testing::small_sample(0, 1 + i));
   const std::vector<Sample> items = planning_items(profile);
@@ -293,5 +293,5 @@ TEST(DflopPlanner, ItemsAreAtMost256FromLargeToSmall) {
   EXPECT_EQ(planning_items(std::span(profile).first(100)).size(), 100u);
 }
 
-}  // namespace dflop_planner_test
+}  // namespace expected_planner_test
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// DflopPlanner is the data-aware planner: it searches the objective of the published parallelism optimizer
+// ExpectedPlanner is the data-aware planner: it searches the objective of the published parallelism optimizer
 // exactly.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace dflop {
 Seconds published_objective(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                             std::span<const Sample> items);
 
-/// A DflopPlanner finds tp, pp and dp of encoder and LLM and the number of microbatches that minimise
+/// A ExpectedPlanner finds tp, pp and dp of encoder and LLM and the number of microbatches that minimise
 /// published_objective() over all configurations where the two modules use all GPUs, tp divides the GPUs of a
 /// node, no stage is without layers, and the global batch has a sample for every microbatch of every LLM dp
 /// rank. Ties go to the first in the order encoder tp, pp, dp, LLM tp, pp, dp, microbatches.
@@ -35,9 +35,9 @@ Seconds published_objective(const Plan& plan, const ModelSpec& model, const Cost
 /// iteration of the request, both with random and with LPT microbatches. A configuration that does not fit
 /// also rules out those that differ only in having fewer, and so larger, microbatches; if the one with the
 /// most microbatches does not fit either, all of them.
-class DflopPlanner final : public Planner {
+class ExpectedPlanner final : public Planner {
  public:
-  std::string_view name() const override { return "dflop"; }
+  std::string_view name() const override { return "dflop-expected"; }
 
   /// @throws Error (usage) for orders of several chunks; Error (input) unless there are profile samples, at
   /// least one batch, and gbs samples in each batch.

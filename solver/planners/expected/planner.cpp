@@ -1,4 +1,4 @@
-#include "solver/planners/dflop/planner.hpp"
+#include "solver/planners/expected/planner.hpp"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
-#include "solver/planners/dflop/module_durations.hpp"
+#include "solver/planners/expected/module_durations.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -71,12 +71,12 @@ void for_each_range(int most, const Visit& visit) {
   }
 }
 
-/// A DflopSearch is a best-first branch and bound over pairs and numbers of microbatches. The candidate with
-/// the smallest bound is looked at more closely or cut in two; the first that is one configuration with all
-/// items has the smallest objective.
-class DflopSearch {
+/// A ExpectedSearch is a best-first branch and bound over pairs and numbers of microbatches. The candidate
+/// with the smallest bound is looked at more closely or cut in two; the first that is one configuration with
+/// all items has the smallest objective.
+class ExpectedSearch {
  public:
-  explicit DflopSearch(const PlanRequest& request)
+  explicit ExpectedSearch(const PlanRequest& request)
       : request_(request),
         items_(planning_items(request.profile), request.cost),
         encoder_(request, items_, Module::encoder),
@@ -294,7 +294,7 @@ class DflopSearch {
   Plan plan_of(const Pair& pair, int microbatches) const {
     const ModulePipeline& encoder_pipeline = encoder_.pipeline(encoder(pair));
     const ModulePipeline& llm_pipeline = llm_.pipeline(llm(pair));
-    Plan plan = blank_plan(request_, "dflop");
+    Plan plan = blank_plan(request_, "dflop-expected");
     plan.layout = Layout::disaggregated;
     plan.encoder = even_module(request_.model.encoder.layers, encoder_pipeline.tp, encoder_pipeline.pp,
                                encoder(pair).dp);
@@ -360,17 +360,9 @@ std::vector<Sample> planning_items(std::span<const Sample> profile) {
   return items;
 }
 
-PlanResult DflopPlanner::plan(const PlanRequest& request) const {
-  check_batches(request);
-  if (has_chunks(request.options.order)) {
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("the dflop planner makes one stage a pipeline rank, found the schedule {}, which is "
-                    "of several",
-                    to_string(request.options.order)));
-  }
-  if (request.profile.empty()) refuse_input("", "planning needs at least one profiled sample");
-  if (request.cluster.gpus() > 1) return DflopSearch(request).run();
+PlanResult ExpectedPlanner::plan(const PlanRequest& request) const {
+  check_disaggregated_request(request, name());
+  if (request.cluster.gpus() > 1) return ExpectedSearch(request).run();
   PlanResult result;
   result.infeasible_reason = "encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '" +
                              request.cluster.name + "' has 1";

@@ -1,4 +1,4 @@
-#include "solver/planners/dflop/module_durations.hpp"
+#include "solver/planners/expected/module_durations.hpp"
 
 #include <algorithm>
 #include <cmath>

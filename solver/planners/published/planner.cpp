@@ -1,0 +1,64 @@
+#include "solver/planners/published/planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "core/order/pipeline_order.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/planners/published/rules.hpp"
+
+namespace dflop {
+namespace {
+
+/// Says why the published optimizer has no choice; empty where it can have one.
+std::string reason_against(const PlanRequest& request) {
+  if (request.cluster.gpus() < 2) {
+    return fmt::format("encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '{}' has 1",
+                       request.cluster.name);
+  }
+  const auto none_has = [&](Workload (Sample::*work)() const) {
+    return std::ranges::all_of(request.profile, [&](const Sample& item) { return (item.*work)().empty(); });
+  };
+  if (none_has(&Sample::encoder)) return "no item of the data has work for the encoder";
+  if (none_has(&Sample::llm)) return "no item of the data has work for the LLM";
+  return "";
+}
+
+}  // namespace
+
+PlanResult PublishedPlanner::plan(const PlanRequest& request) const {
+  check_disaggregated_request(request, name());
+  PlanResult result;
+  result.infeasible_reason = reason_against(request);
+  if (!result.infeasible_reason.empty()) return result;
+  const PublishedProfile profile = published_profile(request);
+  const PublishedProblem problem{request.cluster.gpus(), request.gbs,
+                                 static_cast<double>(request.cluster.gpu.memory.count)};
+  const bool released = reading_ == PublishedReading::released;
+  const PublishedChoices found =
+      released ? released_choice(profile, problem) : printed_choice(profile, problem);
+  result.candidates = found.candidates;
+  if (!found.choice) {
+    result.infeasible_reason = fmt::format(
+        "by the published memory rule ({}) no pair of encoder and LLM fits the {:.1f} GiB of a GPU",
+        released ? "1.25 x (10 bytes a parameter and the activations of the largest item)"
+                 : "10 bytes a parameter and the activations of the mean microbatch",
+        problem.memory / (1024.0 * 1024 * 1024));
+    return result;
+  }
+  Plan plan = blank_plan(request, name());
+  plan.layout = Layout::disaggregated;
+  plan.encoder = found.choice->encoder;
+  plan.llm = found.choice->llm;
+  plan.encoder.layers = split_layers(request.model.encoder.layers, plan.encoder.pp);
+  plan.llm.layers = split_layers(request.model.llm.layers, plan.llm.pp);
+  plan.microbatches = found.choice->microbatches;
+  result.objective = Seconds(found.choice->seconds);
+  result.plan = std::move(plan);
+  return result;
+}
+
+}  // namespace dflop
