@@ -132,6 +132,19 @@ void report_planning(const std::vector<System>& systems, const std::optional<Tra
   }
 }
 
+/// Returns a line for each system.
+std::string listed_systems() {
+  std::string lines;
+  for (const SystemKind& kind : system_kinds()) lines += fmt::format("  {:<23}{}\n", kind.name, kind.what);
+  return lines;
+}
+
+std::vector<System> read_systems(const Values& values) {
+  const auto list = read_text(values, "systems");
+  return systems_to_compare(list ? split(*list, ',') : std::vector<std::string_view>{},
+                            read_scheduler(values));
+}
+
 int run_compare(const Values& values) {
   const Format format = read_format(values);
   const std::optional<Training> training = read_training(values);
@@ -146,7 +159,7 @@ int run_compare(const Values& values) {
                  std::string(to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);
-  std::vector<System> systems = systems_to_compare(read_scheduler(values));
+  std::vector<System> systems = read_systems(values);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
   input.samples = read_samples(values, target.model, input.seed);
   input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
@@ -173,14 +186,11 @@ Command compare_command() {
       .name = "compare",
       .summary = "data-aware plans beside the best data-blind ones",
       .description =
-          R"(Plans with each system, schedules the same global batches and simulates them:
-  pytorch          one tp, pp, dp for all; encoder and LLM layers split evenly by count; random microbatches
-  megatron         one tp, pp, dp for all; encoder on the first stage; random microbatches
-  dflop-optimizer  the published data-aware optimizer; random microbatches
-  dflop            the same plan with the microbatch scheduler
-  search           layout, parallelism, layers of stages, microbatches, schedule and recomputation chosen
-                   together by simulation; the latter two are fixed for all systems where they are given
-Both baselines are the best of all their configurations and microbatch counts on these very batches.
+          "Plans with each system, schedules the same global batches and simulates them:\n" +
+          listed_systems() +
+          R"(Microbatches of the baselines and optimizers alone are random. Both baselines are the best of all their
+configurations and microbatch counts on these very batches. The search fixes schedule and recomputation where
+they are given, as all systems do.
 gap is how far the schedule's largest bin may be from the best possible, and status how it was found;
 p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.)",
       .example =
@@ -195,6 +205,7 @@ p95 is over iterations; MFU leaves recomputation out; idle is the mean over rank
   add_search_options(command.options);
   add_scheduler_options(command.options);
   command.options.add({
+      {"systems", text("LIST"), "only these, separated by commas, as pytorch,dflop,search"},
       {"train-samples", whole("N"),
        "also say what training on N samples takes: hours, GPU-hours and, on standard error, the share of "
        "planning"},

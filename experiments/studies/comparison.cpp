@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "experiments/cli/option_values.hpp"
+
 namespace dflop {
 namespace {
 
@@ -45,13 +47,47 @@ Cell speedup(double value, double reference) {
 
 }  // namespace
 
-std::vector<System> systems_to_compare(const SchedulerChoice& scheduler) {
-  const SchedulerChoice random{"random"};
-  return {{"pytorch", "pytorch", random},
-          {"megatron", "megatron", random},
-          {"dflop-optimizer", "dflop", random},
-          {"dflop", "dflop", scheduler},
-          {"search", "search", {SearchOptions{}.scheduler}}};
+std::span<const SystemKind> system_kinds() {
+  static constexpr SystemKind kSystems[] = {
+      {"pytorch", "pytorch", Filling::random,
+       "one tp, pp, dp for all; encoder and LLM layers split evenly by count"},
+      {"megatron", "megatron", Filling::random, "one tp, pp, dp for all; encoder on the first stage"},
+      {"dflop-optimizer", "dflop", Filling::random,
+       "the published data-aware optimizer, as its released code chooses"},
+      {"dflop", "dflop", Filling::chosen, "the same plan with the microbatch scheduler"},
+      {"dflop-paper-optimizer", "dflop-paper", Filling::random,
+       "the published optimizer, as Algorithm 1 of the paper is printed"},
+      {"dflop-paper", "dflop-paper", Filling::chosen, "the same plan with the microbatch scheduler"},
+      {"dflop-expected", "dflop-expected", Filling::chosen,
+       "our variant: T in the mean over the data, searched exactly; with the scheduler"},
+      {"search", "search", Filling::searched,
+       "layout, parallelism, layers of stages, microbatches, schedule and recomputation, by simulation"},
+  };
+  return kSystems;
+}
+
+std::vector<System> systems_to_compare(const std::vector<std::string_view>& names,
+                                       const SchedulerChoice& scheduler) {
+  std::vector<std::string_view> known;
+  for (const SystemKind& kind : system_kinds()) known.push_back(kind.name);
+  for (const std::string_view name : names) require_one_of("systems", known, std::string(name));
+  const auto scheduler_of = [&](Filling filling) {
+    switch (filling) {
+      case Filling::random:
+        break;
+      case Filling::chosen:
+        return scheduler;
+      case Filling::searched:
+        return SchedulerChoice{SearchOptions{}.scheduler};
+    }
+    return SchedulerChoice{"random"};
+  };
+  std::vector<System> systems;
+  for (const SystemKind& kind : system_kinds()) {
+    if (!names.empty() && std::ranges::count(names, kind.name) == 0) continue;
+    systems.push_back({std::string(kind.name), std::string(kind.planner), scheduler_of(kind.filling)});
+  }
+  return systems;
 }
 
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input) {

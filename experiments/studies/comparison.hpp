@@ -1,14 +1,35 @@
 // A comparison measures several systems on the same global batches, for `dflop compare`.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/cli/table.hpp"
 #include "experiments/studies/study.hpp"
 
 namespace dflop {
+
+/// A Filling says how a system fills microbatches.
+enum class Filling : std::uint8_t {
+  random,
+  chosen,    ///< by the scheduler that the user chose
+  searched,  ///< by the scheduler with which the search did best
+};
+
+/// A SystemKind is a row of the table of systems that plan.
+struct SystemKind {
+  std::string_view name;
+  std::string_view planner;
+  Filling filling = Filling::random;
+  std::string_view what;  ///< what the planner does, for help
+};
+
+/// Returns the systems that can be compared, in the order of the rows.
+std::span<const SystemKind> system_kinds();
 
 /// A System is one row of the comparison.
 struct System {
@@ -38,9 +59,11 @@ struct Training {
   std::optional<double> gpu_power_w;
 };
 
-/// Returns the two baselines, the data-aware optimizer alone and with `scheduler`, and the joint search with
-/// its own.
-std::vector<System> systems_to_compare(const SchedulerChoice& scheduler);
+/// Returns the systems of those names, in the order of the table, with `scheduler` where they take the
+/// user's; all of them where no name is given.
+/// @throws Error (usage) for an unknown name
+std::vector<System> systems_to_compare(const std::vector<std::string_view>& names,
+                                       const SchedulerChoice& scheduler);
 
 /// Plans, schedules and simulates every system; each planner runs once.
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input);
