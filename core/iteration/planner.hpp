@@ -1,6 +1,7 @@
 // A Planner chooses a Plan for a model, a cluster and the data.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -32,12 +33,14 @@ inline constexpr NameTable<PlanObjective, 3> kNames<PlanObjective> = {
 /// @pre there is at least one
 Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
 
-/// SearchOptions say what planners that choose more than tp, pp, dp and microbatches may choose from, and
-/// how. An empty list stands for everything that they know.
+/// SearchOptions say what planners may choose from beside tp, pp, dp and microbatches, and how. An empty list
+/// stands for everything that a planner knows; a list of one fixes it.
 struct SearchOptions {
   std::vector<Layout> layouts;
   std::vector<OrderKind> orders;
   std::vector<Recomputation> recomputations;
+  std::vector<RankOrder> placements;
+  std::vector<Bytes> gradient_buckets;
   PlanObjective objective = PlanObjective::mean;
   /// This scheduler makes the microbatches of the best plans in the end, within memory.
   std::string scheduler = "auto";
@@ -45,7 +48,16 @@ struct SearchOptions {
   /// The search ends after this time; its result then depends on the machine.
   std::optional<Seconds> time_limit = {};
   int listed = 10;  ///< plans in PlanResult::best
+  /// A search looks at these plans of other planners first, where they are of its space. It asks planners
+  /// that made none of them itself.
+  std::vector<Plan> seeds = {};
 };
+
+/// Returns whether a list of SearchOptions leaves a value open.
+template <typename T>
+bool may_be(const std::vector<T>& list, const T& value) {
+  return list.empty() || std::ranges::find(list, value) != list.end();
+}
 
 struct PlanRequest : Problem {
   const Executor& executor;

@@ -189,7 +189,7 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
   Bytes peak;
   for (const OrderStep& step : steps) {
     const Stage& stage = stages[step.stage];
-    const Work& work = works[step.microbatch];
+    const Work work = work_of_stage(stage, works[step.microbatch]);
     const Bytes kept = cost.activation_of(step.op, stage, work);
     if (step.op == Op::forward) held += kept;
     peak = std::max(peak, held + cost.workspace(step.op, stage, work));
@@ -202,21 +202,26 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
 }  // namespace
 
 bool memory_needs_no_run(const Plan& plan) {
-  return plan.layout == Layout::disaggregated && !reads_tables(plan.order);
+  return plan.layout != Layout::colocated && !reads_tables(plan.order);
 }
 
 Bytes peak_memory(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                   std::span<const Sample> batch, const Assignment& assignment) {
   const SamplesOfBins bins = samples_of_bins(plan, assignment);
-  using Works = std::vector<std::vector<Work>>;  // of a module: [dp rank][microbatch]
-  Works encoder(plan.encoder.dp, std::vector<Work>(plan.microbatches));
-  Works llm(plan.llm.dp, std::vector<Work>(plan.microbatches));
+  const bool apart = plan.layout == Layout::disaggregated;
+  using Works = std::vector<std::vector<Work>>;                          // [dp rank][microbatch]
+  Works encoder(plan.encoder.dp, std::vector<Work>(plan.microbatches));  // of ranks of its own
+  Works rest(plan.llm.dp, std::vector<Work>(plan.microbatches));
   for (int j = 0; j < plan.microbatches; ++j) {
+    for (int d = 0; d < plan.llm.dp; ++d) {
+      for (const std::int32_t i : bins[j * plan.llm.dp + d]) {
+        rest[d][j].llm += batch[i].llm();
+        if (!apart) rest[d][j].encoder += batch[i].encoder();
+      }
+    }
+    if (!apart) continue;
     const EncoderShare share = share_encoder(plan, model, batch, bins, j);
     for (int e = 0; e < plan.encoder.dp; ++e) encoder[e][j].encoder = share.work[e];
-    for (int d = 0; d < plan.llm.dp; ++d) {
-      for (const std::int32_t i : bins[j * plan.llm.dp + d]) llm[d][j].llm += batch[i].llm();
-    }
   }
   const std::vector<Stage> stages = plan_stages(plan, model);
   const PipelineOrder order = plan_order(plan);
@@ -225,8 +230,8 @@ Bytes peak_memory(const Plan& plan, const ModelSpec& model, const CostModel& cos
   for (std::size_t rank = 0; rank < order.ranks.size(); ++rank) {
     ModelState state;
     for (const int s : stages_of_rank[rank]) state += cost.model_state(stages[s]);
-    const bool is_encoder = static_cast<int>(rank) < plan.encoder.pp;
-    for (const std::vector<Work>& works : is_encoder ? encoder : llm) {
+    const bool is_encoder = apart && static_cast<int>(rank) < plan.encoder.pp;
+    for (const std::vector<Work>& works : is_encoder ? encoder : rest) {
       peak = std::max(peak, state.total() + peak_of_steps(cost, stages, order.ranks[rank], works));
     }
   }

@@ -18,10 +18,11 @@ std::unique_ptr<Planner> make() {
 
 constexpr PlannerKind kPlanners[] = {
     {.name = "search", .searches = true, .make = make<SearchPlanner>},
-    {.name = "dflop", .make = make<PublishedPlanner, PublishedReading::released>},
-    {.name = "dflop-paper", .make = make<PublishedPlanner, PublishedReading::printed>},
-    {.name = "dflop-expected", .make = make<ExpectedPlanner>},
+    {.name = "dflop", .leaves_parts = true, .make = make<PublishedPlanner, PublishedReading::released>},
+    {.name = "dflop-paper", .leaves_parts = true, .make = make<PublishedPlanner, PublishedReading::printed>},
+    {.name = "dflop-expected", .leaves_parts = true, .make = make<ExpectedPlanner>},
     {.name = "megatron", .make = make<UniformPlanner, UniformSplit::encoder_first>},
+    {.name = "megatron-default", .make = make<HandSetPlanner>},
     {.name = "pytorch", .make = make<UniformPlanner, UniformSplit::by_count>},
 };
 

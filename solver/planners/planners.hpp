@@ -12,7 +12,9 @@ namespace dflop {
 /// PlannerKind is a row of the table of planners: what the command line says of one, and how it is made.
 struct PlannerKind {
   std::string_view name;
-  bool searches = false;  ///< it reads SearchOptions, and chooses what they do not fix
+  bool searches = false;  ///< it obeys all of SearchOptions
+  /// It chooses parallelism and microbatches alone: with_best_parts() finds the rest.
+  bool leaves_parts = false;
   std::unique_ptr<Planner> (*make)();
 };
 

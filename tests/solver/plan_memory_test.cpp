@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/order/pipeline_order.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/fixtures.hpp"
@@ -43,8 +45,22 @@ TEST(PlanMemory, IsThatOfARun) {
     plan.chunks = traits(plan.order).has_chunks() ? 2 : 1;
     if (traits(plan.order).in_rounds) plan.microbatches *= plan.llm.pp;
     if (!memory_needs_no_run(plan)) continue;
+    const int stages = plan.llm.pp * plan.chunks;
     plan.encoder.layers = split_layers(4, plan.encoder.pp);
-    plan.llm.layers = split_layers(6, plan.llm.pp * plan.chunks);
+    plan.llm.layers = split_layers(6, stages);
+    if (round % 2 == 1) {  // uniform: 10 layers in one list, of which the first 4 are the encoder's
+      plan.layout = Layout::uniform;
+      plan.encoder = plan.llm;
+      plan.encoder.layers.clear();
+      plan.llm.layers.clear();
+      int encoder_left = 4;
+      for (const int layers : split_layers(10, stages)) {
+        const int of_encoder = std::min(layers, encoder_left);
+        plan.encoder.layers.push_back(of_encoder);
+        plan.llm.layers.push_back(layers - of_encoder);
+        encoder_left -= of_encoder;
+      }
+    }
     plan.gbs = plan.bins() + pick(20);
     const Batch batch = testing::small_random_batch(random, plan.gbs);
     const Assignment assignment = random_assignment(batch.size(), plan, 1, round);
@@ -63,6 +79,8 @@ TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
   EXPECT_FALSE(memory_needs_no_run(plan));
   plan.order = OrderKind::one_f_one_b;
   plan.layout = Layout::uniform;
+  EXPECT_TRUE(memory_needs_no_run(plan));
+  plan.layout = Layout::colocated;
   EXPECT_FALSE(memory_needs_no_run(plan));
 }
 

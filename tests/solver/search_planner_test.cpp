@@ -167,10 +167,10 @@ TEST(SearchPlanner, ATimeLimitEndsTheSearch) {
   request.search.time_limit = Seconds(1e-6);
   const PlanResult ended = SearchPlanner().plan(request);
   EXPECT_FALSE(ended.exhausted);
-  // Over before the first plan is run, however fast the machine.
-  EXPECT_FALSE(ended.plan);
-  EXPECT_EQ(ended.infeasible_reason.find("no plan that fits was found before the search ended"), 0u)
-      << ended.infeasible_reason;
+  // The plans of other planners are run whatever the limit.
+  ASSERT_TRUE(ended.plan);
+  EXPECT_EQ(ended.plan->layout, Layout::uniform);
+  EXPECT_EQ(ended.plan->planner, "search");
 }
 
 TEST(SearchPlanner, RefusesBatchesOfAnotherSizeAndUnknownSchedulers) {

@@ -92,7 +92,10 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
     }
   }
   for (const Sample& sample : *heaviest) floor.falling.push_back({sample.encoder(), sample.llm()});
+  floor.falling_encoder = floor.falling;
   std::ranges::stable_sort(floor.falling, std::greater(), [](const Work& work) { return work.llm.tokens; });
+  std::ranges::stable_sort(floor.falling_encoder, std::greater(),
+                           [](const Work& work) { return work.encoder.tokens; });
   return floor;
 }
 
@@ -114,22 +117,30 @@ double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputatio
 }
 
 /// Returns what a rank of a stage holds of its `held` heaviest microbatches, which schedulers put side by
-/// side: the largest samples are dealt to microbatches of otherwise mean size.
+/// side, as like bins go together: the largest samples are dealt to bins of otherwise mean size. The dp ranks
+/// of an encoder apart share the samples of all bins of a microbatch.
 Work SearchBounds::held_work(const Stage& stage, int microbatches, int llm_dp, int held) const {
+  const bool shares = stage.llm_layers == 0;
+  const std::vector<Work>& falling = shares ? batch_.falling_encoder : batch_.falling;
   const Work mean = divided(batch_.most_work, std::int64_t{microbatches} * stage.dp);
-  const std::int64_t ranks = stage.llm_layers == 0 ? stage.dp : 1;  // that share a microbatch
   Work work;
   for (std::size_t h = 0; h < static_cast<std::size_t>(held); ++h) {
-    const std::size_t next = h * llm_dp;
+    const std::size_t first = h * llm_dp;
+    const std::size_t last = std::min(falling.size(), first + (shares ? llm_dp : 1));
+    Work largest;
+    for (std::size_t i = first; i < last; ++i) {
+      largest.encoder += falling[i].encoder;
+      largest.llm += falling[i].llm;
+    }
+    if (shares) largest = divided(largest, stage.dp);
     const bool larger =
-        next < batch_.falling.size() && batch_.falling[next].llm.tokens > mean.llm.tokens * ranks;
+        shares ? largest.encoder.tokens > mean.encoder.tokens : largest.llm.tokens > mean.llm.tokens;
     if (!larger) {  // nor are those that follow
       const auto left = static_cast<std::int64_t>(held - h);
       work.encoder += times(mean.encoder, left);
       work.llm += times(mean.llm, left);
       break;
     }
-    const Work largest = divided(batch_.falling[next], ranks);
     work.encoder += most(mean.encoder, largest.encoder);
     work.llm += most(mean.llm, largest.llm);
   }

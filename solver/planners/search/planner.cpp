@@ -1,6 +1,7 @@
 #include "solver/planners/search/planner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <memory>
@@ -12,10 +13,14 @@
 
 #include "core/support/clock.hpp"
 #include "core/support/parallel.hpp"
+#include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/planners/expected/planner.hpp"
+#include "solver/planners/published/planner.hpp"
 #include "solver/planners/search/bound.hpp"
 #include "solver/planners/search/space.hpp"
+#include "solver/planners/trials/candidates.hpp"
+#include "solver/planners/uniform/planner.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -24,9 +29,11 @@ namespace {
 constexpr std::int64_t kBudgetOfGpu = 280'000;  // about a second on two cores for 32 GPUs
 constexpr std::int64_t kLeastBudget = 3'000'000;
 constexpr std::int64_t kMostBudget = 60'000'000;
-constexpr std::size_t kOpenedAtOnce = 64;    // families, between runs
-constexpr std::size_t kRunAtOnce = 32;       // plans, enough to keep the threads busy
-constexpr std::size_t kRunForProof = 8;      // of kRunAtOnce, those with the smallest bounds
+constexpr std::size_t kOpenedAtOnce = 32;    // families, between runs, with the smallest estimates
+constexpr std::size_t kOpenedOfEach = 4;     // families of each layout and recomputation beside these
+constexpr std::size_t kRunAtOnce = 12;       // plans of the most promise, between looks at what came out
+constexpr std::size_t kRunOfEach = 2;        // plans of each layout and recomputation beside these
+constexpr std::size_t kRunForProof = 6;      // plans with the smallest bounds beside these
 constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
@@ -45,7 +52,16 @@ struct PlanFamily {
   std::int32_t microbatches = 1;
   bool begun = false;  ///< the plainest variant is made
   bool whole = false;  ///< all variants are made
+  bool given = false;  ///< given out by its estimate
 };
+
+/// Strata are the layouts with the recomputations. Each gets a share of the search: what fits into memory is
+/// seen only when it is run, and estimates of a whole stratum may be far off.
+constexpr std::size_t kStrata = 9;
+
+std::size_t stratum_of(Layout layout, Recomputation recomputation) {
+  return 3 * static_cast<std::size_t>(layout) + static_cast<std::size_t>(recomputation);
+}
 
 /// PlanFamilies are the families of a space. Each is given out once by its estimate and once by its bound,
 /// the smallest first.
@@ -70,8 +86,12 @@ class PlanFamilies {
         }
       }
     }
-    by_estimate_ = rising(&PlanFamily::estimate_s);
-    by_bound_ = rising(&PlanFamily::bound_s);
+    by_estimate_.all = rising(&PlanFamily::estimate_s);
+    by_bound_.all = rising(&PlanFamily::bound_s);
+    for (const std::size_t f : by_estimate_.all) {
+      const Layout layout = space.shapes()[families_[f].shape].layout;
+      by_stratum_[stratum_of(layout, families_[f].recomputation)].all.push_back(f);
+    }
   }
 
   PlanFamily& operator[](std::size_t family) { return families_[family]; }
@@ -83,36 +103,47 @@ class PlanFamilies {
     return families_.size() - 1;
   }
 
-  /// Returns at most `count` families that are not begun and whose bound is below `below_s`; others on the
-  /// way are left out for good.
-  std::vector<std::size_t> next_by_estimate(std::size_t count, double below_s) {
+  /// Returns families that are not begun and whose bound is below `below_s`, `count` of all and `of_each` of
+  /// each stratum at most; others on the way are left out for good.
+  std::vector<std::size_t> next_by_estimate(std::size_t count, std::size_t of_each, double below_s) {
     std::vector<std::size_t> next;
-    while (next.size() < count && next_by_estimate_ < by_estimate_.size()) {
-      const std::size_t f = by_estimate_[next_by_estimate_++];
-      if (!families_[f].begun && families_[f].bound_s < below_s) next.push_back(f);
-    }
+    const auto take = [&](Queue& queue, std::size_t most) {
+      for (std::size_t taken = 0; taken < most && queue.next < queue.all.size();) {
+        PlanFamily& family = families_[queue.all[queue.next++]];
+        if (family.begun || family.given || family.bound_s >= below_s) continue;
+        family.given = true;
+        next.push_back(queue.all[queue.next - 1]);
+        ++taken;
+      }
+    };
+    take(by_estimate_, count);
+    for (Queue& queue : by_stratum_) take(queue, of_each);
     return next;
   }
 
   /// Returns at most `count` families, up to the first whose bound is not below `below_s`.
   std::vector<std::size_t> next_by_bound(std::size_t count, double below_s) {
     std::vector<std::size_t> next;
-    while (next.size() < count && next_by_bound_ < by_bound_.size()) {
-      const std::size_t f = by_bound_[next_by_bound_];
+    while (next.size() < count && by_bound_.next < by_bound_.all.size()) {
+      const std::size_t f = by_bound_.all[by_bound_.next];
       if (families_[f].bound_s >= below_s) break;
-      ++next_by_bound_;
+      ++by_bound_.next;
       next.push_back(f);
     }
     return next;
   }
 
-  /// Returns how many were looked at in each order.
-  std::pair<std::size_t, std::size_t> looked_at() const { return {next_by_estimate_, next_by_bound_}; }
+  /// Returns how many were looked at, in whatever order.
+  std::size_t looked_at() const {
+    std::size_t count = by_estimate_.next + by_bound_.next;
+    for (const Queue& queue : by_stratum_) count += queue.next;
+    return count;
+  }
 
   /// Returns the smallest bound of the families that are not whole; the largest double where all are.
   double open_bound() const {
-    for (std::size_t i = next_by_bound_; i < by_bound_.size(); ++i) {
-      const PlanFamily& family = families_[by_bound_[i]];
+    for (std::size_t i = by_bound_.next; i < by_bound_.all.size(); ++i) {
+      const PlanFamily& family = families_[by_bound_.all[i]];
       if (!family.whole) return family.bound_s;
     }
     return std::numeric_limits<double>::max();
@@ -126,11 +157,16 @@ class PlanFamilies {
     return order;
   }
 
+  /// A Queue has families in a rising order, of which the next is to be looked at.
+  struct Queue {
+    std::vector<std::size_t> all;
+    std::size_t next = 0;
+  };
+
   std::vector<PlanFamily> families_;
-  std::vector<std::size_t> by_estimate_;  // rising
-  std::vector<std::size_t> by_bound_;     // rising
-  std::size_t next_by_estimate_ = 0;
-  std::size_t next_by_bound_ = 0;
+  Queue by_estimate_;
+  Queue by_bound_;
+  std::array<Queue, kStrata> by_stratum_;  // by estimate
 };
 
 /// A PlanScore has the first iterations of a request under one plan and scheduler.
@@ -177,6 +213,12 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
         scheduler.schedule({request.batches[k], plan, request.model, request.cost, request.seed, k, limits});
     score.fits = scheduled.feasible();
     if (!score.fits) return;
+    if (k == 0 && memory_needs_no_run(plan)) {  // far less work than a run
+      score.peak_memory =
+          peak_memory(plan, request.model, request.cost, request.batches[k], scheduled.assignment);
+      score.fits = score.peak_memory <= usable;
+      if (!score.fits) return;
+    }
     const Timeline timeline = run_iteration(request, plan, k, scheduled.assignment);
     score.peak_memory = std::max(score.peak_memory, peak_memory(timeline));
     score.fits = score.peak_memory <= usable;
@@ -255,16 +297,19 @@ class PlanSearch {
  public:
   explicit PlanSearch(const PlanRequest& request)
       : request_(request),
+        quiet_(request),
         space_(request),
         bounds_(request),
         families_(request, space_, bounds_, closest_),
         lpt_(make_scheduler("lpt")),
         scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
-        budget_(budget_of(request)) {}
+        budget_(budget_of(request)) {
+    quiet_.progress = {};
+  }
 
   PlanResult run() {
     TrialProgress progress(request_, budget_);
-    add_published();
+    add_seeds();
     bool done = false;
     while (!done && !ended()) {
       const std::int64_t before = spent_;
@@ -287,27 +332,61 @@ class PlanSearch {
   }
 
  private:
-  /// Adds the published planner's choice, where there is one: the search is never worse, and has a plan that
-  /// fits.
-  void add_published() {
-    if (!space_.has(Layout::disaggregated) || request_.profile.empty()) return;
-    if (has_chunks(request_.options.order)) return;
-    PlanRequest quiet = request_;
-    quiet.progress = {};
-    std::optional<Plan> plan = ExpectedPlanner().plan(quiet).plan;
-    if (!plan) return;
-    plan->planner = "search";
-    PlanFloor floor = bounds_.plan_floor(*plan);
+  /// Adds the choices of the other planners that are of the space: the search is never worse than they are,
+  /// and has a plan where one of them has.
+  void add_seeds() {
+    const std::vector<const Planner*> planners = seeding_planners();
+    std::vector<Plan> seeds;
+    for (const Planner* planner : planners) {
+      const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
+      if (given != request_.search.seeds.end()) {
+        seeds.push_back(*given);
+      } else if (const PlanResult found = planner->plan(quiet_); found.plan) {
+        seeds.push_back(*with_best_parts(quiet_, found).plan);
+      }
+    }
+    for (const Plan& seed : request_.search.seeds) {
+      if (!has_name(planners, seed.planner)) seeds.push_back(seed);
+    }
+    for (Plan& seed : seeds) {
+      if (!space_.allows(seed)) continue;
+      seed.planner = "search";
+      add_seed(std::move(seed));
+    }
+  }
+
+  static bool has_name(const std::vector<const Planner*>& planners, std::string_view name) {
+    return std::ranges::any_of(planners, [&](const Planner* planner) { return planner->name() == name; });
+  }
+
+  /// Returns the planners whose plans are of the space.
+  std::vector<const Planner*> seeding_planners() const {
+    static const PublishedPlanner released(PublishedReading::released);
+    static const PublishedPlanner printed(PublishedReading::printed);
+    static const ExpectedPlanner expected;
+    static const UniformPlanner by_count(UniformSplit::by_count);
+    static const UniformPlanner encoder_first(UniformSplit::encoder_first);
+    static const HandSetPlanner hand_set;
+    std::vector<const Planner*> planners;
+    if (space_.has(Layout::disaggregated) && !request_.profile.empty() && !has_chunks(request_.options.order))
+      planners.insert(planners.end(), {&released, &printed, &expected});
+    if (space_.has(Layout::uniform)) planners.insert(planners.end(), {&by_count, &encoder_first, &hand_set});
+    return planners;
+  }
+
+  void add_seed(Plan plan) {
+    PlanFloor floor = bounds_.plan_floor(plan);
     floor.estimate_s = 0;  // so that it is run first
     const std::size_t family =
-        families_.add({floor.bound_s, 0, 0, plan->recomputation, plan->microbatches, true, true});
-    leaves_.push_back({*std::move(plan), family, floor});
+        families_.add({floor.bound_s, 0, 0, plan.recomputation, plan.microbatches, true, true});
+    seeds_.push_back(leaves_.size());
+    leaves_.push_back({std::move(plan), family, floor});
   }
 
   /// Makes plans of the families of the smallest estimates, and all of those that did best or have the
   /// smallest bounds.
   void open_families() {
-    add_leaves(families_.next_by_estimate(kOpenedAtOnce, incumbent_s_), true);
+    add_leaves(families_.next_by_estimate(kOpenedAtOnce, kOpenedOfEach, incumbent_s_), true);
     std::vector<std::size_t> completed = best_families();
     const double least = std::min(known_bound(), incumbent_s_);
     const std::vector<std::size_t> smallest = families_.next_by_bound(kOpenedForProof, least);
@@ -380,15 +459,24 @@ class PlanSearch {
     return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
   }
 
-  /// Returns the plans of the most promise and those with the smallest bounds.
+  /// Returns the plans of the most promise, of all and of each stratum, and those with the smallest bounds.
   std::vector<std::size_t> next_to_run() const {
     std::vector<std::size_t> waiting =
         leaves_that([&](const Leaf& leaf) { return !leaf.run() && leaf.floor.bound_s < incumbent_s_; });
-    std::vector<std::size_t> next =
-        take_least(waiting, kRunAtOnce - kRunForProof, [&](std::size_t i) { return promise(leaves_[i]); });
+    const auto promise_of = [&](std::size_t i) { return promise(leaves_[i]); };
+    std::vector<std::size_t> next = take_least(waiting, kRunAtOnce, promise_of);
+    std::array<std::vector<std::size_t>, kStrata> of_each;
+    for (const std::size_t i : waiting) {
+      of_each[stratum_of(leaves_[i].plan.layout, leaves_[i].plan.recomputation)].push_back(i);
+    }
+    std::vector<std::size_t> rest;
+    for (std::vector<std::size_t>& stratum : of_each) {
+      for (const std::size_t i : take_least(stratum, kRunOfEach, promise_of)) next.push_back(i);
+      rest.insert(rest.end(), stratum.begin(), stratum.end());
+    }
     const double known = known_bound();
     const auto bound_s = [&](std::size_t i) { return leaves_[i].floor.bound_s; };
-    for (const std::size_t i : take_least(waiting, kRunForProof, bound_s)) {
+    for (const std::size_t i : take_least(rest, kRunForProof, bound_s)) {
       if (bound_s(i) < known) next.push_back(i);
     }
     return next;
@@ -399,7 +487,9 @@ class PlanSearch {
     parallel_for(next.size(), [&](std::size_t n) { extend(leaves_[next[n]], 1); });
     for (const std::size_t i : next) {
       const Leaf& leaf = leaves_[i];
-      spent_ += instructions_of(leaf.plan);
+      // What does not fit is mostly known without a run.
+      spent_ +=
+          leaf.score.iterations.empty() ? instructions_of(leaf.plan) / 8 + 1 : instructions_of(leaf.plan);
       Experience& seen = experience_[kind_of(leaf.plan)];
       seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
                       static_cast<double>(leaf.floor.expected_memory.count));
@@ -461,8 +551,9 @@ class PlanSearch {
     leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
   }
 
-  RankedPlan ranked(const Leaf& leaf, const PlanScore& score, const Scheduler& scheduler) const {
-    return {.plan = leaf.plan,
+  RankedPlan ranked(const Plan& plan, const Leaf& leaf, const PlanScore& score,
+                    const Scheduler& scheduler) const {
+    return {.plan = plan,
             .scheduler = std::string(scheduler.name()),
             .objective = objective_value(request_.search.objective, score.iterations),
             .bound = Seconds(leaf.floor.bound_s),
@@ -470,19 +561,48 @@ class PlanSearch {
             .shares = score.mean()};
   }
 
-  /// Returns a plan as it was run under LPT; `scheduled`: under the scheduler asked for, where that is better
-  /// and fits.
-  RankedPlan finished(const Leaf& leaf, bool scheduled) const {
-    RankedPlan best = ranked(leaf, leaf.score, *lpt_);
-    if (!scheduled || scheduler_->name() == lpt_->name()) return best;
-    PlanScore score;
+  /// Returns a plan as it was run under LPT. `finalist`: with the gradient buckets that are best, and under
+  /// the scheduler asked for where that is better and fits.
+  RankedPlan finished(const Leaf& leaf, bool finalist) const {
+    RankedPlan best = ranked(leaf.plan, leaf, leaf.score, *lpt_);
+    if (!finalist) return best;
+    for (const Bytes bucket : free_parts(request_).gradient_buckets) {
+      Plan plan = leaf.plan;
+      plan.gradient_bucket = bucket;
+      if (plan != leaf.plan) take_better(best, plan, leaf, *lpt_, {});
+    }
+    if (scheduler_->name() == lpt_->name()) return best;
     ScheduleLimits limits;
     limits.memory = request_.cluster.gpu.usable_memory();
     limits.steps = kFinalSteps;
-    extend_score(score, request_, leaf.plan, *scheduler_, request_.batches.size(), limits);
-    if (!score.fits) return best;
-    RankedPlan other = ranked(leaf, score, *scheduler_);
-    return other.objective < best.objective ? other : best;
+    const Plan plan = best.plan;
+    take_better(best, plan, leaf, *scheduler_, limits);
+    return best;
+  }
+
+  /// Runs all iterations of a plan, which is a leaf's or of its bound, and takes it if it is better than the
+  /// best.
+  void take_better(RankedPlan& best, const Plan& plan, const Leaf& leaf, const Scheduler& scheduler,
+                   const ScheduleLimits& limits) const {
+    PlanScore score;
+    extend_score(score, request_, plan, scheduler, request_.batches.size(), limits);
+    if (!score.fits) return;
+    RankedPlan other = ranked(plan, leaf, score, scheduler);
+    if (other.objective < best.objective) best = std::move(other);
+  }
+
+  /// Adds the seeds with random microbatches, with which the baselines have chosen them: LPT's are better but
+  /// for chance, or where they do not fit.
+  void add_random_seeds(std::vector<RankedPlan>& best) const {
+    const std::unique_ptr<Scheduler> random = make_scheduler("random");
+    std::vector<PlanScore> scores(seeds_.size());
+    parallel_for(seeds_.size(), [&](std::size_t s) {
+      extend_score(scores[s], request_, leaves_[seeds_[s]].plan, *random, request_.batches.size());
+    });
+    for (std::size_t s = 0; s < seeds_.size(); ++s) {
+      if (scores[s].fits)
+        best.push_back(ranked(leaves_[seeds_[s]].plan, leaves_[seeds_[s]], scores[s], *random));
+    }
   }
 
   PlanResult result() {
@@ -495,7 +615,10 @@ class PlanSearch {
     result.best.resize(finalists.size());
     parallel_for(finalists.size(),
                  [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], n < kFinalists); });
+    add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
+    if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
+      result.best.resize(request_.search.listed);
     if (result.best.empty()) {
       result.infeasible_reason = closest_.reason(request_.cluster);
       return result;
@@ -508,6 +631,7 @@ class PlanSearch {
 
   Stopwatch watch_;
   const PlanRequest& request_;
+  PlanRequest quiet_;  ///< the same without progress, for other planners
   SearchSpace space_;
   SearchBounds bounds_;
   ClosestMiss closest_;
@@ -517,6 +641,7 @@ class PlanSearch {
   std::int64_t budget_;
   std::int64_t spent_ = 0;
   std::vector<Leaf> leaves_;
+  std::vector<std::size_t> seeds_;  ///< of leaves_
   std::map<PlanKind, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
 };

@@ -13,11 +13,6 @@ namespace {
 
 constexpr int kChunks = 2;  // of interleaved, unless asked for more
 
-template <typename T>
-bool allowed(const std::vector<T>& list, T value) {
-  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
-}
-
 /// Returns the counts of the last pieces that hold `limit` at most, from the end; nothing if that takes more.
 std::optional<std::vector<int>> fill_from_end(const std::vector<double>& items, int parts, double limit) {
   std::vector<int> counts(parts, 0);
@@ -99,10 +94,7 @@ std::vector<int> cut_evenly(const std::vector<double>& items, int parts) {
 }
 
 SearchSpace::SearchSpace(const PlanRequest& request)
-    : request_(request), total_(total_work(request.batches.front())) {
-  for (const Recomputation r : all_of<Recomputation>()) {
-    if (allowed(request.search.recomputations, r)) recomputations_.push_back(r);
-  }
+    : request_(request), total_(total_work(request.batches.front())), parts_(free_parts(request)) {
   for (const OrderKind order : plainest_first(all_order_kinds())) {
     if (has(order)) orders_.push_back(&traits(order));
   }
@@ -118,12 +110,12 @@ SearchSpace::SearchSpace(const PlanRequest& request)
 }
 
 bool SearchSpace::has(Layout layout) const {
-  return allowed(request_.search.layouts, layout);
+  return may_be(request_.search.layouts, layout);
 }
 
 bool SearchSpace::has(OrderKind order) const {
   if (!traits(order).is_searched && request_.search.orders.empty()) return false;
-  return allowed(request_.search.orders, order);
+  return may_be(request_.search.orders, order);
 }
 
 void SearchSpace::add_disaggregated() {
@@ -175,9 +167,9 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   const bool fills_nodes = std::min(shape.encoder.tp, shape.llm.tp) == request_.cluster.gpus_per_node;
   const auto add = [&](OrderKind order, int chunks) {
     for (const LayerSplit split : {LayerSplit::balanced, LayerSplit::even}) {
-      for (const RankOrder placement : {RankOrder::stage_major, RankOrder::replica_major}) {
-        const bool plain = split == LayerSplit::balanced && placement == RankOrder::stage_major;
-        if (fills_nodes && placement != RankOrder::stage_major) continue;
+      for (const RankOrder placement : parts_.placements) {
+        const bool plain = split == LayerSplit::balanced && placement == parts_.placements.front();
+        if (fills_nodes && placement != parts_.placements.front()) continue;
         if (plain || !one_rank) variants.push_back({order, chunks, split, placement});
       }
     }
@@ -234,6 +226,7 @@ std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation re
   plan.order = variant.order;
   plan.chunks = variant.chunks;
   plan.placement = variant.placement;
+  plan.gradient_bucket = parts_.gradient_buckets.front();
   plan.recomputation = recomputation;
   Plan other = plan;
   set_layers(plan, variant.split);
@@ -247,10 +240,18 @@ std::int64_t SearchSpace::size() const {
   std::int64_t count = 0;
   for (const SearchShape& shape : shapes_) {
     for (const int m : microbatches(shape)) {
-      count += static_cast<std::int64_t>(variants(shape, m).size() * recomputations_.size());
+      count += static_cast<std::int64_t>(variants(shape, m).size() * recomputations().size());
     }
   }
   return count;
+}
+
+bool SearchSpace::allows(const Plan& plan) const {
+  const SearchOptions& open = request_.search;
+  return has(plan.layout) && may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&
+         may_be(open.recomputations, plan.recomputation) && may_be(open.placements, plan.placement) &&
+         may_be(open.gradient_buckets, plan.gradient_bucket) && plan.gbs == request_.gbs &&
+         plan.zero1 == request_.options.zero1 && plan.sequence_parallel == request_.options.sequence_parallel;
 }
 
 }  // namespace dflop

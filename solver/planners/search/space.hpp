@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/iteration/planner.hpp"
+#include "solver/planners/trials/candidates.hpp"
 
 namespace dflop {
 
@@ -45,8 +46,10 @@ struct SearchVariant {
 ///   placement       stage-major; replica-major where the pipeline is more than one rank and a node more than
 ///                   one tp group
 ///   recomputation   none, selective, full
-/// ZeRO-1, sequence parallelism and gradient buckets are the request's. An optimizer state that ZeRO-1 splits
-/// is never larger, nor its step slower, so that nothing is lost by not trying it without.
+/// Gradient buckets are the first that the request leaves open: a plan in buckets has no larger bound than
+/// without, as reductions may be hidden, and the search tries the others on its best plans. ZeRO-1 and
+/// sequence parallelism are the request's. An optimizer state that ZeRO-1 splits is never larger, nor its
+/// step slower, so that nothing is lost by not trying it without.
 class SearchSpace {
  public:
   explicit SearchSpace(const PlanRequest& request);
@@ -56,7 +59,7 @@ class SearchSpace {
   /// Returns the shapes in the order of layout, encoder's tp, pp, dp, LLM's tp, pp.
   const std::vector<SearchShape>& shapes() const { return shapes_; }
   /// Returns the recomputations; none is first, as it takes least time.
-  const std::vector<Recomputation>& recomputations() const { return recomputations_; }
+  const std::vector<Recomputation>& recomputations() const { return parts_.recomputations; }
   /// Returns the counts of microbatches, rising.
   std::vector<int> microbatches(const SearchShape& shape) const;
   /// Returns the variants, the plainest first.
@@ -66,6 +69,9 @@ class SearchSpace {
                            const SearchVariant& variant) const;
   /// Returns the number of combinations.
   std::int64_t size() const;
+  /// Returns whether a plan of another planner has nothing that the request does not leave open. Its count of
+  /// microbatches, chunks and layers of stages may be none of the space.
+  bool allows(const Plan& plan) const;
 
  private:
   void add_disaggregated();
@@ -75,7 +81,7 @@ class SearchSpace {
 
   const PlanRequest& request_;
   Work total_;  ///< of the first batch
-  std::vector<Recomputation> recomputations_;
+  FreeParts parts_;
   std::vector<const OrderTraits*> orders_;  ///< those of one stage on each rank first, the plainest first
   std::vector<SearchShape> shapes_;
 };

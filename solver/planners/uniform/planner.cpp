@@ -3,17 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <limits>
-#include <numeric>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
-#include "solver/schedulers/schedulers.hpp"
+#include "solver/planners/trials/candidates.hpp"
 
 namespace dflop {
 namespace {
+
+constexpr int kSomeChunks[] = {2, 4};   // of interleaved, where none are asked for
+constexpr std::size_t kReordered = 64;  // plans that get all orders
 
 /// A Split has the layers of encoder and LLM on every stage.
 struct Split {
@@ -66,132 +70,139 @@ std::vector<int> microbatch_counts(int gbs, int dp) {
   return counts;
 }
 
-/// A Trial says how one candidate did.
-struct Trial {
-  Nanoseconds total{0};  // of the iterations run
-  std::size_t iterations = 0;
-  Bytes needed;
-  bool fits = true;
+/// A PipelineKind is an order of steps with its number of chunks.
+struct PipelineKind {
+  OrderKind order;
+  int chunks;
 };
 
-/// A UniformSearch runs the candidates, in parallel; what it finds does not depend on who runs first.
-class UniformSearch {
- public:
-  UniformSearch(const PlanRequest& request, std::vector<Plan> candidates)
-      : request_(request),
-        candidates_(std::move(candidates)),
-        trials_(candidates_.size()),
-        progress_(request, static_cast<std::int64_t>(candidates_.size() * request.batches.size())) {}
-
-  PlanResult run() {
-    run_first_iterations();
-    run_all_iterations();
-    return best();
-  }
-
- private:
-  bool out(const Trial& trial) const { return !trial.fits || trial.total.count() > best_total_; }
-  std::size_t iterations() const { return request_.batches.size(); }
-
-  void run_next_iteration(std::size_t candidate) {
-    const Plan& plan = candidates_[candidate];
-    Trial& trial = trials_[candidate];
-    const std::size_t iteration = trial.iterations++;
-    const Assignment assignment =
-        random_assignment(request_.batches[iteration].size(), plan, request_.seed, iteration);
-    const Timeline timeline = run_iteration(request_, plan, iteration, assignment);
-    trial.total += timeline.makespan;
-    trial.needed = peak_memory(timeline);
-    trial.fits = trial.needed <= request_.cluster.gpu.usable_memory();
-    progress_.add(1);
-  }
-
-  void run_first_iterations() {
-    parallel_for(candidates_.size(), [&](std::size_t c) {
-      trials_[c].needed = largest_model_state(request_, candidates_[c]);
-      trials_[c].fits = trials_[c].needed <= request_.cluster.gpu.usable_memory();
-      if (trials_[c].fits) run_next_iteration(c);
-    });
-  }
-
-  /// Runs the promising ones first, so that the others are given up early.
-  void run_all_iterations() {
-    std::vector<std::size_t> order(candidates_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t c) { return trials_[c].total; });
-    std::atomic<std::size_t> next = 0;
-    parallel_for(order.size(), [&](std::size_t) {
-      const std::size_t candidate = order[next++];
-      Trial& trial = trials_[candidate];
-      while (trial.iterations < iterations() && !out(trial)) run_next_iteration(candidate);
-      progress_.add(static_cast<std::int64_t>(iterations() - trial.iterations));
-      if (out(trial)) return;
-      std::int64_t best = best_total_;
-      while (trial.total.count() < best && !best_total_.compare_exchange_weak(best, trial.total.count())) {
-      }
-    });
-  }
-
-  PlanResult best() const {
-    PlanResult result;
-    result.candidates = static_cast<std::int64_t>(candidates_.size());
-    const auto complete = [&](const Trial& t) { return t.fits && t.iterations == iterations(); };
-    const auto better = [&](const Trial& a, const Trial& b) {
-      return complete(a) && (!complete(b) || a.total < b.total);
-    };
-    const auto best = std::min_element(trials_.begin(), trials_.end(), better);
-    if (best != trials_.end() && complete(*best)) {
-      result.plan = candidates_[best - trials_.begin()];
-      result.objective = Seconds(best->total) / static_cast<double>(iterations());
-      return result;
+/// Returns the kinds that are open, the plainest first.
+std::vector<PipelineKind> open_kinds(const PlanRequest& request) {
+  std::vector<PipelineKind> kinds;
+  const std::vector<OrderKind> usual = {OrderKind::one_f_one_b, OrderKind::interleaved};
+  for (const OrderKind order : request.search.orders.empty() ? usual : request.search.orders) {
+    const int chunks = traits(order).chunks;
+    if (chunks != OrderTraits::kAnyChunks) {
+      kinds.push_back({order, chunks});
+    } else if (request.options.chunks > 1) {
+      kinds.push_back({order, request.options.chunks});
+    } else {
+      for (const int some : kSomeChunks) kinds.push_back({order, some});
     }
-    ClosestMiss closest;
-    for (std::size_t c = 0; c < trials_.size(); ++c) closest.add(candidates_[c], trials_[c].needed);
-    result.infeasible_reason = closest.reason(request_.cluster);
-    return result;
   }
+  return kinds;
+}
 
-  const PlanRequest& request_;
-  std::vector<Plan> candidates_;
-  std::vector<Trial> trials_;
-  TrialProgress progress_;
-  /// This is the total of the best candidate that has run all iterations, in nanoseconds.
-  std::atomic<std::int64_t> best_total_ = std::numeric_limits<std::int64_t>::max();
-};
+std::vector<Split> splits_of(const ModelSpec& model, UniformSplit split, int stages) {
+  return split == UniformSplit::by_count ? split_by_count(model, stages) : split_encoder_first(model, stages);
+}
+
+std::string no_configuration(const PlanRequest& request) {
+  return fmt::format(
+      "{} GPUs cannot be split into tp x pp x dp with tp dividing the {} of a node, dp at most the global "
+      "batch of {} and a layer for every stage of {} encoder and {} LLM layers",
+      request.cluster.gpus(), request.cluster.gpus_per_node, request.gbs, request.model.encoder.layers,
+      request.model.llm.layers);
+}
+
+/// Returns the plan with a module plan's parallelism and a split's layers.
+Plan uniform_plan(Plan plan, const ModulePlan& module, const Split& layers, int microbatches) {
+  plan.layout = Layout::uniform;
+  plan.encoder = {module.tp, module.pp, module.dp, layers.encoder};
+  plan.llm = {module.tp, module.pp, module.dp, layers.llm};
+  plan.microbatches = microbatches;
+  return plan;
+}
+
+/// Returns the plans of one sample in each microbatch, the smallest replica first.
+std::map<int, std::vector<Plan>> hand_set_candidates(const PlanRequest& request) {
+  const Plan blank = blank_plan(request, HandSetPlanner().name());
+  const int gpus = request.cluster.gpus();
+  std::map<int, std::vector<Plan>> of_replica;
+  for (const ModulePlan& module : module_plans(request.cluster, gpus, gpus, request.gbs)) {
+    const int microbatches = request.gbs / module.dp;
+    const int stages = module.pp * blank.chunks;
+    if (traits(blank.order).in_rounds && microbatches % module.pp != 0) continue;
+    const std::vector<Split> splits = split_encoder_first(request.model, stages);
+    for (std::size_t s = 0; s < splits.size(); ++s) {
+      if (s != 0 && s + 1 != splits.size()) continue;  // the even share and none
+      of_replica[module.tp * module.pp].push_back(uniform_plan(blank, module, splits[s], microbatches));
+    }
+  }
+  return of_replica;
+}
+
+/// Adds the plans of some parallelism and count of microbatches in an order, one for each way to cut the
+/// layers.
+void add_plans(std::vector<Plan>& plans, const PlanRequest& request, UniformSplit split,
+               const ModulePlan& module, int microbatches, const PipelineKind& kind) {
+  if (traits(kind.order).in_rounds && microbatches % module.pp != 0) return;
+  Plan blank = blank_plan(request, UniformPlanner(split).name());
+  blank.order = kind.order;
+  blank.chunks = kind.chunks;
+  for (const Split& layers : splits_of(request.model, split, module.pp * kind.chunks))
+    plans.push_back(uniform_plan(blank, module, layers, microbatches));
+}
+
+/// Returns the plans of the parallelism and counts of microbatches of leaders, in all other orders.
+std::vector<Plan> in_other_orders(const PlanRequest& request, UniformSplit split,
+                                  const std::vector<Plan>& leaders) {
+  const std::vector<PipelineKind> kinds = open_kinds(request);
+  std::set<std::tuple<int, int, int, int>> seen;
+  std::vector<Plan> plans;
+  for (const Plan& plan : leaders) {
+    const auto& [tp, pp, dp, layers] = plan.llm;
+    if (pp == 1 || !seen.emplace(tp, pp, dp, plan.microbatches).second) continue;
+    for (std::size_t k = 1; k < kinds.size(); ++k)
+      add_plans(plans, request, split, plan.llm, plan.microbatches, kinds[k]);
+  }
+  return plans;
+}
 
 }  // namespace
 
 std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit split) {
-  Plan plan = blank_plan(request, UniformPlanner(split).name());
-  plan.layout = Layout::uniform;
   std::vector<Plan> candidates;
   const int gpus = request.cluster.gpus();
-  for (const auto& [tp, pp, dp, none] : module_plans(request.cluster, gpus, gpus, request.gbs)) {
-    const int stages = pp * plan.chunks;
-    for (const Split& layers : split == UniformSplit::by_count ? split_by_count(request.model, stages)
-                                                               : split_encoder_first(request.model, stages)) {
-      plan.encoder = {tp, pp, dp, layers.encoder};
-      plan.llm = {tp, pp, dp, layers.llm};
-      for (const int microbatches : microbatch_counts(request.gbs, dp)) {
-        if (traits(plan.order).in_rounds && microbatches % pp != 0) continue;
-        plan.microbatches = microbatches;
-        candidates.push_back(plan);
-      }
-    }
+  for (const ModulePlan& module : module_plans(request.cluster, gpus, gpus, request.gbs)) {
+    for (const int microbatches : microbatch_counts(request.gbs, module.dp))
+      add_plans(candidates, request, split, module, microbatches, open_kinds(request).front());
   }
   return candidates;
 }
 
 PlanResult UniformPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
-  std::vector<Plan> candidates = uniform_candidates(request, split_);
-  if (!candidates.empty()) return UniformSearch(request, std::move(candidates)).run();
+  const std::vector<Plan> candidates = uniform_candidates(request, split_);
+  if (candidates.empty()) {
+    PlanResult result;
+    result.infeasible_reason = no_configuration(request);
+    return result;
+  }
+  CandidateRace race(request);
+  race.add(candidates);
+  race.add(in_other_orders(request, split_, race.leaders(kReordered)));
+  return race.best();
+}
+
+PlanResult HandSetPlanner::plan(const PlanRequest& request) const {
+  check_batches(request);
+  PlanRequest by_hand = request;
+  SearchOptions& parts = by_hand.search;
+  if (parts.recomputations.empty()) parts.recomputations = {Recomputation::full};
+  if (parts.placements.empty()) parts.placements = {RankOrder::stage_major};
+  if (parts.gradient_buckets.empty()) parts.gradient_buckets = {free_parts(request).gradient_buckets.front()};
   PlanResult result;
-  result.infeasible_reason = fmt::format(
-      "{} GPUs cannot be split into tp x pp x dp with tp dividing the {} of a node, dp at most the global "
-      "batch of {} and a layer for every stage of {} encoder and {} LLM layers",
-      request.cluster.gpus(), request.cluster.gpus_per_node, request.gbs, request.model.encoder.layers,
-      request.model.llm.layers);
+  result.infeasible_reason = no_configuration(request);
+  std::int64_t looked_at = 0;
+  for (auto& [replica, candidates] : hand_set_candidates(by_hand)) {
+    CandidateRace race(by_hand);
+    race.add(std::move(candidates));
+    result = race.best();
+    looked_at += result.candidates;
+    if (result.plan) break;
+  }
+  result.candidates = looked_at;
   return result;
 }
 

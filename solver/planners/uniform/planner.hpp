@@ -15,16 +15,15 @@ enum class UniformSplit : std::uint8_t {
   encoder_first,
 };
 
-/// A UniformPlanner searches all uniform configurations: every tp that divides the GPUs of a node, every pp
-/// and dp with tp * pp * dp = all GPUs, every count of microbatches that gives all of them equally many
-/// samples. Where dp does not divide the global batch the counts of samples differ by one, and of the counts
-/// of microbatches with the same samples per microbatch the largest is tried; interleaved orders take
-/// multiples of pp only. With several chunks a rank the layers are cut into pp * chunks stages. Each
-/// candidate runs all iterations of the request with the microbatches of random_assignment(); one is feasible
-/// if no rank's peak memory exceeds the GPU's in any iteration.
-///
-/// The plan is the first of those with the smallest mean makespan, which is PlanResult::objective. Candidates
-/// are given up only when their makespans so far already sum to more than all of the best one's.
+/// A UniformPlanner tries all uniform configurations: every tp that divides the GPUs of a node, every pp and
+/// dp with tp * pp * dp = all GPUs, every count of microbatches that gives all of them equally many samples.
+/// Where dp does not divide the global batch the counts of samples differ by one, and of the counts of
+/// microbatches with the same samples per microbatch the largest is tried. They run in 1f1b; parallelism and
+/// microbatches of the 64 that are fastest on the first iteration are then tried in the other order that
+/// Megatron-LM has, interleaved with 2 or 4 chunks a rank, whose layers are cut into pp * chunks stages and
+/// whose microbatches are multiples of pp. Orders that are asked for take the place of these. Recomputation,
+/// placement and gradient buckets are chosen, and the best is found, as solver/planners/trials/candidates.hpp
+/// says.
 class UniformPlanner final : public Planner {
  public:
   explicit UniformPlanner(UniformSplit split) : split_(split) {}
@@ -38,7 +37,19 @@ class UniformPlanner final : public Planner {
   UniformSplit split_;
 };
 
-/// Returns all candidates of a split, in the order of tp, pp, split, microbatches.
+/// A HandSetPlanner, "megatron-default", is what papers set by hand for a baseline: one sample in each
+/// microbatch, the encoder alone on the first stage or with as many LLM layers as the others have, and the
+/// smallest replica (tp * pp) that fits; of several as small the fastest. The order is that of the options,
+/// recomputation is full and gradients are reduced in buckets unless the request fixes them.
+class HandSetPlanner final : public Planner {
+ public:
+  std::string_view name() const override { return "megatron-default"; }
+
+  /// @throws Error (input) unless there is at least one batch and each has gbs samples.
+  PlanResult plan(const PlanRequest& request) const override;
+};
+
+/// Returns all candidates of a split in the first order that is open, by tp, pp, microbatches, layers.
 std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit split);
 
 }  // namespace dflop

@@ -1,0 +1,179 @@
+#include "solver/planners/trials/candidates.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "core/support/parallel.hpp"
+#include "solver/plan_problem/memory.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::size_t kVaried = 16;     // candidates that get all placements and buckets
+constexpr std::size_t kRunInFull = 64;  // candidates that run all iterations
+constexpr Bytes kUsualBucket{std::int64_t{25} << 20};
+
+/// Returns the list, or everything where it is empty.
+template <typename T>
+std::vector<T> or_all(const std::vector<T>& list, std::vector<T> all) {
+  return list.empty() ? std::move(all) : list;
+}
+
+/// Gives a plan the first of all open values.
+Plan with_first(Plan plan, const FreeParts& parts) {
+  plan.recomputation = parts.recomputations.front();
+  plan.placement = parts.placements.front();
+  plan.gradient_bucket = parts.gradient_buckets.front();
+  return plan;
+}
+
+}  // namespace
+
+FreeParts free_parts(const PlanRequest& request) {
+  const SearchOptions& open = request.search;
+  return {or_all(open.recomputations, all_of<Recomputation>()), or_all(open.placements, all_of<RankOrder>()),
+          or_all(open.gradient_buckets, {kUsualBucket, Bytes{0}})};
+}
+
+CandidateRace::CandidateRace(const PlanRequest& request)
+    : request_(request), parts_(free_parts(request)), best_total_(std::numeric_limits<std::int64_t>::max()) {}
+
+void CandidateRace::add(std::vector<Plan> candidates) {
+  const std::size_t first = candidates_.size();
+  for (Plan& plan : candidates) candidates_.push_back(with_first(std::move(plan), parts_));
+  trials_.resize(candidates_.size());
+  run_first_iterations(first);
+}
+
+std::vector<Plan> CandidateRace::leaders(std::size_t most) const {
+  std::vector<Plan> plans;
+  for (const std::size_t c : ahead(most)) plans.push_back(candidates_[c]);
+  return plans;
+}
+
+PlanResult CandidateRace::best() {
+  add_variants();
+  run_all_iterations();
+  PlanResult result;
+  result.candidates = static_cast<std::int64_t>(candidates_.size());
+  const auto better = [&](const Trial& a, const Trial& b) {
+    return complete(a) && (!complete(b) || a.total < b.total);
+  };
+  const auto best = std::min_element(trials_.begin(), trials_.end(), better);
+  if (best != trials_.end() && complete(*best)) {
+    result.plan = candidates_[best - trials_.begin()];
+    result.objective = Seconds(best->total) / static_cast<double>(iterations());
+    return result;
+  }
+  ClosestMiss closest;
+  for (std::size_t c = 0; c < trials_.size(); ++c) closest.add(candidates_[c], trials_[c].needed);
+  result.infeasible_reason = closest.reason(request_.cluster);
+  return result;
+}
+
+void CandidateRace::check_memory(Trial& trial, Bytes needed) const {
+  trial.needed = needed;
+  trial.fits = needed <= request_.cluster.gpu.usable_memory();
+}
+
+void CandidateRace::run_next_iteration(const Plan& plan, Trial& trial) const {
+  const std::size_t iteration = trial.iterations++;
+  const Assignment assignment =
+      random_assignment(request_.batches[iteration].size(), plan, request_.seed, iteration);
+  if (iteration == 0 && memory_needs_no_run(plan)) {  // far less work than a run
+    check_memory(trial, peak_memory(plan, request_.model, request_.cost, request_.batches[0], assignment));
+    if (!trial.fits) return;
+  }
+  const Timeline timeline = run_iteration(request_, plan, iteration, assignment);
+  trial.total += timeline.makespan;
+  check_memory(trial, peak_memory(timeline));
+}
+
+/// Runs so many iterations of a candidate, or fewer where they take longer than all of the best one. Where
+/// one does not fit the candidate starts again with the next recomputation.
+void CandidateRace::run_iterations(std::size_t candidate, std::size_t count) {
+  Plan& plan = candidates_[candidate];
+  Trial& trial = trials_[candidate];
+  while (true) {
+    if (trial.iterations == 0) check_memory(trial, largest_model_state(request_, plan));
+    while (trial.fits && trial.iterations < count && trial.total.count() <= best_total_)
+      run_next_iteration(plan, trial);
+    if (trial.fits || trial.level + 1 == parts_.recomputations.size()) return;
+    trial = {.level = trial.level + 1};
+    plan.recomputation = parts_.recomputations[trial.level];
+  }
+}
+
+void CandidateRace::run_first_iterations(std::size_t first) {
+  TrialProgress progress(request_, static_cast<std::int64_t>(candidates_.size() - first));
+  parallel_for(candidates_.size() - first, [&](std::size_t c) {
+    run_iterations(first + c, 1);
+    progress.add(1);
+  });
+}
+
+std::vector<std::size_t> CandidateRace::ahead(std::size_t most) const {
+  std::vector<std::size_t> order;
+  for (std::size_t c = 0; c < trials_.size(); ++c) {
+    if (trials_[c].fits) order.push_back(c);
+  }
+  std::ranges::stable_sort(order, {}, [&](std::size_t c) { return trials_[c].total; });
+  order.resize(std::min(order.size(), most));
+  return order;
+}
+
+/// Returns whether the placement of a plan says anything.
+bool CandidateRace::has_placements(const Plan& plan) const {
+  const bool one_group = plan.layout == Layout::uniform && plan.llm.pp == 1;
+  const bool fills_nodes = std::min(plan.encoder.tp, plan.llm.tp) == request_.cluster.gpus_per_node;
+  return !one_group && !fills_nodes;
+}
+
+void CandidateRace::add_variants() {
+  const std::size_t first = candidates_.size();
+  for (const std::size_t c : ahead(kVaried)) {
+    for (const RankOrder placement : parts_.placements) {
+      if (placement != parts_.placements.front() && !has_placements(candidates_[c])) continue;
+      for (const Bytes bucket : parts_.gradient_buckets) {
+        if (placement == parts_.placements.front() && bucket == parts_.gradient_buckets.front()) continue;
+        Plan variant = candidates_[c];
+        variant.placement = placement;
+        variant.gradient_bucket = bucket;
+        candidates_.push_back(std::move(variant));
+        trials_.push_back({.level = trials_[c].level});
+      }
+    }
+  }
+  run_first_iterations(first);
+}
+
+/// Runs the promising ones first, so that the others are given up early.
+void CandidateRace::run_all_iterations() {
+  const std::vector<std::size_t> order = ahead(kRunInFull);
+  std::atomic<std::size_t> next = 0;
+  parallel_for(order.size(), [&](std::size_t) {
+    const std::size_t candidate = order[next++];
+    run_iterations(candidate, iterations());
+    const Trial& trial = trials_[candidate];
+    if (!complete(trial)) return;
+    std::int64_t best = best_total_;
+    while (trial.total.count() < best && !best_total_.compare_exchange_weak(best, trial.total.count())) {
+    }
+  });
+}
+
+PlanResult with_best_parts(const PlanRequest& request, PlanResult planned) {
+  if (!planned.plan) return planned;
+  CandidateRace race(request);
+  race.add({*planned.plan});
+  PlanResult best = race.best();
+  if (best.plan) planned.plan = std::move(best.plan);
+  return planned;
+}
+
+}  // namespace dflop

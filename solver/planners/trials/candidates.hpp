@@ -1,0 +1,78 @@
+// Candidates are plans of which planners take the best by running them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "core/iteration/planner.hpp"
+
+namespace dflop {
+
+/// FreeParts are the values that a request leaves open for what every plan has, whatever its parallelism;
+/// each list has one value at least.
+struct FreeParts {
+  std::vector<Recomputation> recomputations;  ///< rising in time, falling in memory
+  std::vector<RankOrder> placements;          ///< stage-major first
+  /// Without buckets, and with those of 25 MiB, the default of PyTorch's DistributedDataParallel, first:
+  /// sizes from 4 to 160 MB differ by less than 0.2 %.
+  std::vector<Bytes> gradient_buckets;
+};
+
+FreeParts free_parts(const PlanRequest& request);
+
+/// A CandidateRace runs candidates with the microbatches of random_assignment() and finds the one with the
+/// smallest mean makespan over the request's iterations. A candidate fits if no rank's peak memory exceeds
+/// the GPU's in any iteration. It has the least recomputation with which it fits, as less is never slower.
+/// What is found does not depend on the number of threads.
+class CandidateRace {
+ public:
+  /// Takes a request that outlives the race.
+  explicit CandidateRace(const PlanRequest& request);
+
+  /// Runs the first iteration of candidates, with the first placement and gradient buckets that are open.
+  void add(std::vector<Plan> candidates);
+
+  /// Returns those that fit, the shortest first iteration first, `most` of them.
+  std::vector<Plan> leaders(std::size_t most) const;
+
+  /// Gives the 16 leaders all placements and gradient buckets that are open, runs all iterations of the 64
+  /// that are then ahead, but for those whose makespans so far already sum to more than all of the best
+  /// one's, and returns the first of the best. PlanResult::objective is its mean makespan, candidates counts
+  /// the plans that were looked at.
+  PlanResult best();
+
+ private:
+  /// A Trial says how one candidate did with the recomputation that it has.
+  struct Trial {
+    Nanoseconds total{0};        // of the iterations run
+    std::size_t iterations = 0;  // that were run
+    std::size_t level = 0;       // of FreeParts::recomputations
+    Bytes needed{};
+    bool fits = true;
+  };
+
+  std::size_t iterations() const { return request_.batches.size(); }
+  bool complete(const Trial& trial) const { return trial.fits && trial.iterations == iterations(); }
+  void check_memory(Trial& trial, Bytes needed) const;
+  void run_next_iteration(const Plan& plan, Trial& trial) const;
+  void run_iterations(std::size_t candidate, std::size_t count);
+  void run_first_iterations(std::size_t first);
+  std::vector<std::size_t> ahead(std::size_t most) const;
+  bool has_placements(const Plan& plan) const;
+  void add_variants();
+  void run_all_iterations();
+
+  const PlanRequest& request_;
+  FreeParts parts_;
+  std::vector<Plan> candidates_;
+  std::vector<Trial> trials_;
+  /// This is the total of the best candidate that has run all iterations, in nanoseconds.
+  std::atomic<std::int64_t> best_total_;
+};
+
+/// Gives the plan of a planner that chooses parallelism and microbatches alone the free parts that are best
+/// in a race of its own; a plan that does not fit with random microbatches stays as it is.
+PlanResult with_best_parts(const PlanRequest& request, PlanResult planned);
+
+}  // namespace dflop

@@ -1,0 +1,135 @@
+#include "solver/planners/trials/candidates.hpp"
+
+#include <gtest/gtest.h>
+
+#include "solver/planners/search/planner.hpp"
+#include "solver/planners/uniform/planner.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "tests/solver/search_fixtures.hpp"
+
+namespace dflop {
+namespace candidates_test {
+
+using testing::SmallSearch;
+
+/// A small request with memory to weigh: a layer of every stage and every token take some.
+SmallSearch small_case(std::uint64_t seed) {
+  SmallSearch c(2, 4, 1, 4, 8, 2, seed);
+  c.cost.linear.layer_bytes = 600;
+  c.cost.linear.token_bytes = 60;
+  c.cluster.gpu.memory = Bytes{seed % 2 == 0 ? std::int64_t{1} << 30 : 5400};
+  return c;
+}
+
+/// The mean makespan under random microbatches; nothing where an iteration does not fit.
+std::optional<Seconds> mean_of(const PlanRequest& request, const Plan& plan) {
+  Nanoseconds total{0};
+  for (std::size_t k = 0; k < request.batches.size(); ++k) {
+    const Assignment assignment = random_assignment(request.batches[k].size(), plan, request.seed, k);
+    const Timeline timeline = testing::run_plan(request, plan, request.batches[k], assignment);
+    if (peak_memory(timeline) > request.cluster.gpu.usable_memory()) return std::nullopt;
+    total += timeline.makespan;
+  }
+  return Seconds(total) / static_cast<double>(request.batches.size());
+}
+
+// Four GPUs and eight samples have fewer candidates than are tried in full, so nothing may be missed.
+TEST(Candidates, MoreFreedomIsNeverWorse) {
+  int tighter = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const SmallSearch c = small_case(seed);
+    for (const UniformSplit split : {UniformSplit::by_count, UniformSplit::encoder_first}) {
+      const PlanResult free = UniformPlanner(split).plan(c.request());
+      for (const Recomputation recomputation : all_of<Recomputation>()) {
+        for (const RankOrder placement : all_of<RankOrder>()) {
+          for (const std::int64_t bucket : {std::int64_t{0}, std::int64_t{25} << 20}) {
+            PlanRequest fixed = c.request();
+            fixed.search.recomputations = {recomputation};
+            fixed.search.placements = {placement};
+            fixed.search.gradient_buckets = {Bytes{bucket}};
+            const PlanResult result = UniformPlanner(split).plan(fixed);
+            if (!result.plan) continue;
+            ASSERT_TRUE(free.plan) << free.infeasible_reason;
+            EXPECT_LE(free.objective, result.objective) << describe(*result.plan);
+            EXPECT_EQ(mean_of(fixed, *result.plan), result.objective);
+            if (free.objective < result.objective) ++tighter;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(tighter, 0);
+}
+
+// One GPU and one sample leave one candidate. A pass keeps half as much with selective recomputation, a third
+// with full: a byte less than is needed without asks for selective.
+TEST(Candidates, HaveTheLeastRecomputationThatFits) {
+  SmallSearch c(2, 4, 1, 1, 1, 1, 5);
+  c.cost.linear.token_bytes = 60;
+  const PlanResult roomy = UniformPlanner(UniformSplit::by_count).plan(c.request());
+  ASSERT_TRUE(roomy.plan);
+  EXPECT_EQ(roomy.plan->recomputation, Recomputation::none);
+  const Timeline timeline =
+      testing::run_plan(c.request(), *roomy.plan, c.batches[0], random_assignment(1, *roomy.plan, 1, 0));
+  c.cluster.gpu.memory = c.cluster.gpu.reserved_memory;
+  c.cluster.gpu.memory += Bytes{peak_memory(timeline).count - 1};
+  const PlanResult tight = UniformPlanner(UniformSplit::by_count).plan(c.request());
+  ASSERT_TRUE(tight.plan) << tight.infeasible_reason;
+  EXPECT_EQ(tight.plan->recomputation, Recomputation::selective);
+}
+
+TEST(Candidates, APlanThatDoesNotFitKeepsItsParts) {
+  SmallSearch c = small_case(1);
+  PlanResult planned = UniformPlanner(UniformSplit::by_count).plan(c.request());
+  ASSERT_TRUE(planned.plan);
+  planned.plan->placement = RankOrder::replica_major;
+  c.cluster.gpu.memory = Bytes{1};
+  EXPECT_EQ(with_best_parts(c.request(), planned).plan, planned.plan);
+}
+
+// A layer has 600 bytes and a replica on one GPU all 6 layers, 3,600 bytes; activations are small, with one
+// sample a microbatch. On 3,000 bytes the smallest replica that fits has two GPUs.
+TEST(HandSetPlanner, TakesTheSmallestReplicaThatFits) {
+  SmallSearch c(2, 4, 1, 4, 8, 2, 3);
+  c.cost.linear.layer_bytes = 600;
+  c.cost.linear.token_bytes = 0;
+  c.cluster.gpu.memory = Bytes{3600};
+  const PlanResult whole = HandSetPlanner().plan(c.request());
+  ASSERT_TRUE(whole.plan) << whole.infeasible_reason;
+  EXPECT_EQ(describe(*whole.plan), "tp1 pp1 dp4 mb2");
+  EXPECT_EQ(whole.plan->recomputation, Recomputation::full);
+  c.cluster.gpu.memory = Bytes{3000};
+  const PlanResult halved = HandSetPlanner().plan(c.request());
+  ASSERT_TRUE(halved.plan) << halved.infeasible_reason;
+  EXPECT_EQ(halved.plan->llm.tp * halved.plan->llm.pp, 2);
+  EXPECT_EQ(halved.plan->microbatches, 4);  // 8 samples over dp 2, one each
+  c.cluster.gpu.memory = Bytes{500};
+  EXPECT_FALSE(HandSetPlanner().plan(c.request()).plan);
+}
+
+TEST(SearchPlanner, IsNeverWorseThanOtherPlannersAndNeverOverMemory) {
+  int compared = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SmallSearch c = small_case(seed);
+    c.search.budget = seed % 3 == 0 ? 1 : 20'000;
+    if (seed % 4 == 1) c.search.recomputations = {Recomputation::selective};
+    if (seed % 4 == 2) c.search.orders = {OrderKind::gpipe};
+    const PlanRequest request = c.request();
+    const PlanResult search = SearchPlanner().plan(request);
+    for (const UniformSplit split : {UniformSplit::by_count, UniformSplit::encoder_first}) {
+      const PlanResult other = UniformPlanner(split).plan(request);
+      if (!other.plan) continue;
+      ASSERT_TRUE(search.plan) << search.infeasible_reason;
+      EXPECT_LE(search.objective, other.objective) << describe(*other.plan);
+      ++compared;
+    }
+    for (const RankedPlan& ranked : search.best) {
+      EXPECT_LE(ranked.peak_memory, request.cluster.gpu.usable_memory());
+      EXPECT_LE(ranked.bound, ranked.objective);
+    }
+  }
+  EXPECT_GT(compared, 12);
+}
+
+}  // namespace candidates_test
+}  // namespace dflop
