@@ -46,7 +46,8 @@ std::string throughput_bars(const std::vector<System>& systems) {
 std::string comparison_page(const Values& values, const std::vector<System>& systems, const Table& table) {
   std::string out =
       fmt::format("<pre>{}</pre>\n<div class='scroll'><pre>{}</pre></div>\n",
-                  html_escaped("dflop compare " + typed_options(values)), html_escaped(to_text(table)));
+                  html_escaped("dflop compare " + typed_options(values)),
+                  html_escaped(comparison_text(table, [](const Table& t) { return to_text(t); })));
   for (const std::string& note : infeasible_notes(systems))
     out += fmt::format("<p>{}</p>\n", html_escaped(note));
   out += "<h2>Throughput</h2>\n" + throughput_bars(systems) + "\n<h2>First iteration, one time scale</h2>\n";
@@ -139,10 +140,18 @@ std::string listed_systems() {
   return lines;
 }
 
-std::vector<System> read_systems(const Values& values) {
-  const auto list = read_text(values, "systems");
-  return systems_to_compare(list ? split(*list, ',') : std::vector<std::string_view>{},
-                            read_scheduler(values));
+/// Returns the systems that are asked for; those of --plan come before the search.
+std::vector<System> read_systems(const Values& values, const Target& target, const ComparisonInput& input) {
+  const SchedulerChoice scheduler = read_scheduler(values);
+  const auto names = read_text(values, "systems");
+  std::vector<System> systems = systems_to_compare(
+      names ? split(*names, ',') : std::vector<std::string_view>{}, scheduler, input.search);
+  const auto files = read_text(values, "plan");
+  if (!files) return systems;
+  std::vector<System> own = own_systems(split(*files, ','), target, input.gbs, scheduler, systems);
+  const auto searches = std::ranges::find_if(systems, &System::is_search);
+  systems.insert(searches, std::move_iterator(own.begin()), std::move_iterator(own.end()));
+  return systems;
 }
 
 int run_compare(const Values& values) {
@@ -159,8 +168,8 @@ int run_compare(const Values& values) {
                  std::string(to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);
-  std::vector<System> systems = read_systems(values);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
+  std::vector<System> systems = read_systems(values, target, input);
   input.samples = read_samples(values, target.model, input.seed);
   input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
   if (out) check_output_directory(*out, "report.html");
@@ -171,7 +180,7 @@ int run_compare(const Values& values) {
   if (training) add_training_columns(table, systems, *training, target.cluster.gpus());
   if (out) write_outputs(*out, values, systems, table);
   const auto json = [&] { return comparison_json(values, systems, table); };
-  const auto text = [&] { return terminal_text(table); };
+  const auto text = [&] { return comparison_text(table, terminal_text); };
   print_result(format, text, json, table);
   for (const std::string& note : infeasible_notes(systems)) say("dflop: {}\n", note);
   const bool any =
@@ -188,9 +197,9 @@ Command compare_command() {
       .description =
           "Plans with each system, schedules the same global batches and simulates them:\n" +
           listed_systems() +
-          R"(Microbatches of the baselines and optimizers alone are random. Both baselines are the best of all their
-configurations and microbatch counts on these very batches. The search fixes schedule and recomputation where
-they are given, as all systems do.
+          R"(Microbatches of the baselines and optimizers alone are random. pytorch and megatron are the best of all their
+configurations on these very batches. What is free to choose is said below the table; an option that fixes
+schedule, recomputation, placement or gradient buckets fixes it for all rows.
 gap is how far the schedule's largest bin may be from the best possible, and status how it was found;
 p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.)",
       .example =
@@ -206,6 +215,7 @@ p95 is over iterations; MFU leaves recomputation out; idle is the mean over rank
   add_scheduler_options(command.options);
   command.options.add({
       {"systems", text("LIST"), "only these, separated by commas, as pytorch,dflop,search"},
+      {"plan", text("FILE[,FILE]"), "plans of your own as further rows, filled by --scheduler"},
       {"train-samples", whole("N"),
        "also say what training on N samples takes: hours, GPU-hours and, on standard error, the share of "
        "planning"},

@@ -146,7 +146,8 @@ int run_plan(const Values& values) {
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
 
   const auto start = std::chrono::steady_clock::now();
-  const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search);
+  const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
+                                      values["best-parts"].as<bool>());
   const Seconds seconds = std::chrono::steady_clock::now() - start;
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
   if (!result.plan) {
@@ -172,11 +173,14 @@ Command plan_command() {
       .description =
           R"(Prints the plan and its planner's objective. dflop chooses as the released code of the published system
 does, dflop-paper as its Algorithm 1 is printed; their objective is its estimate at the mean shape.
-dflop-expected finds the least mean of that estimate over the data. For the baselines (the best of all their
-uniform configurations) it is the simulated mean over the global batches with random microbatches. search chooses layout, parallelism, layers of each stage,
-microbatches, schedule and recomputation (those of the options where given) by simulating the global
-batches with LPT, the best few in the end with --scheduler; bound is proven for every plan of its space and all
-microbatches. Exit code 3 if nothing fits, saying why.)",
+dflop-expected finds the least mean of that estimate over the data. pytorch and megatron are the best of all
+their uniform configurations, recomputation, placement, gradient buckets and 1f1b or interleaved among them;
+megatron-default is set by hand as papers do. Their objective is the simulated mean over the global batches
+with random microbatches. search chooses everything, layout, parallelism of each module, layers of each
+stage, microbatches, schedule and the parts above, by simulating the global batches with LPT, the best few in
+the end with --scheduler; it starts from the plans of the other planners, and bound is proven for every plan of
+its space and all microbatches. An option that is given fixes its part for all planners. Exit code 3 if
+nothing fits, saying why.)",
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
           "--gbs 512 --out plan.json",
@@ -188,6 +192,9 @@ microbatches. Exit code 3 if nothing fits, saying why.)",
   command.options.add({
       {"planner", text(joined(planner_names()), "dflop"), "who chooses"},
       {"out", text("FILE"), "write the plan as JSON"},
+      {"best-parts", flag(),
+       "choose recomputation, placement and gradient buckets by simulation where no option fixes them and "
+       "the planner (dflop, dflop-paper, dflop-expected) does not, as compare does"},
       {"explain", flag(), "list the ten best plans of the planner search and where their time goes"},
       {"scheduler", text(joined(scheduler_names()), SearchOptions{}.scheduler),
        "of the planner search: who makes the microbatches of the best plans in the end, within memory"},

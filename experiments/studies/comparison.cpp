@@ -4,13 +4,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <span>
 #include <utility>
 
+#include "core/error.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
 
+/// Schedules and runs a system's plan; without an evaluation, and with the reason, where it does not fit.
 void run_system(System& system, const Target& target, const ComparisonInput& input) {
   if (!system.planned.plan) return;
   const Plan& plan = *system.planned.plan;
@@ -25,6 +33,14 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   system.evaluation = std::move(run.evaluation);
 }
 
+/// Returns the number that stands for a system's iterations; infinite where it has none.
+Seconds objective_of(const System& system, PlanObjective objective) {
+  if (!system.evaluation) return Seconds(std::numeric_limits<double>::infinity());
+  std::vector<Seconds> iterations;
+  for (const Timeline& timeline : system.evaluation->timelines) iterations.emplace_back(timeline.makespan);
+  return objective_value(objective, iterations);
+}
+
 double samples_per_s(const std::vector<System>& systems, std::string_view name) {
   for (const System& system : systems) {
     if (system.name == name && system.evaluation) return system.evaluation->samples_per_s;
@@ -32,12 +48,60 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
   return 0;
 }
 
-/// Returns the scheduler of the search, which says with which scheduler its plan did best: its own within
-/// memory, or LPT.
-SchedulerChoice searched_scheduler(const RankedPlan& best) {
+/// Returns the schedulers with which the search's best plan may be filled: the one with which it did best,
+/// within memory, and LPT, with which it surely fits.
+std::vector<SchedulerChoice> searched_schedulers(const RankedPlan& best) {
   SchedulerChoice choice{best.scheduler};
-  choice.respect_memory = best.scheduler != "lpt";
-  return choice;
+  choice.respect_memory = best.scheduler != "lpt" && best.scheduler != "random";
+  std::vector<SchedulerChoice> choices = {choice};
+  if (choice.respect_memory) choices.push_back({"lpt"});
+  return choices;
+}
+
+/// Makes a system's plan, or takes that of an earlier one with the same planner.
+void plan_system(System& system, std::span<const System> earlier, const Target& target,
+                 const ComparisonInput& input) {
+  const auto first = std::ranges::find(earlier, system.planner, &System::planner);
+  if (first != earlier.end()) {
+    system.planned = first->planned;
+    system.planning = first->planning;
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  system.planned = make_plan(system.planner, target, input.samples, input.batches, input.gbs, input.seed,
+                             input.options, input.search, true);
+  system.planning = std::chrono::steady_clock::now() - start;
+}
+
+/// Runs the search from the plans of the other systems, and takes one of theirs where it is better still.
+void run_search(System& system, std::span<const System> others, const Target& target, ComparisonInput input) {
+  for (const System& other : others) {
+    if (!other.planned.plan) continue;
+    input.search.seeds.push_back(*other.planned.plan);
+    input.search.seeds.back().planner = other.planner;
+  }
+  plan_system(system, {}, target, input);
+  const PlanObjective objective = input.search.objective;
+  if (!system.planned.best.empty()) {
+    const System unfilled = system;
+    for (const SchedulerChoice& choice : searched_schedulers(system.planned.best.front())) {
+      System filled = unfilled;
+      filled.scheduler = choice;
+      run_system(filled, target, input);
+      if (!system.evaluation || objective_of(filled, objective) < objective_of(system, objective))
+        system = std::move(filled);
+      if (system.evaluation) break;
+    }
+  }
+  for (const System& other : others) {
+    if (!other.evaluation || !may_be(input.search.layouts, other.planned.plan->layout)) continue;
+    if (objective_of(other, objective) >= objective_of(system, objective)) continue;
+    system.planned.plan = other.planned.plan;
+    system.planned.plan->planner = "search";
+    system.scheduler = other.scheduler;
+    system.schedule = other.schedule;
+    system.evaluation = other.evaluation;
+  }
 }
 
 /// Returns value / reference, or nothing where there is no reference.
@@ -47,27 +111,93 @@ Cell speedup(double value, double reference) {
 
 }  // namespace
 
-std::span<const SystemKind> system_kinds() {
-  static constexpr SystemKind kSystems[] = {
-      {"pytorch", "pytorch", Filling::random,
-       "one tp, pp, dp for all; encoder and LLM layers split evenly by count"},
-      {"megatron", "megatron", Filling::random, "one tp, pp, dp for all; encoder on the first stage"},
-      {"dflop-optimizer", "dflop", Filling::random,
-       "the published data-aware optimizer, as its released code chooses"},
-      {"dflop", "dflop", Filling::chosen, "the same plan with the microbatch scheduler"},
-      {"dflop-paper-optimizer", "dflop-paper", Filling::random,
-       "the published optimizer, as Algorithm 1 of the paper is printed"},
-      {"dflop-paper", "dflop-paper", Filling::chosen, "the same plan with the microbatch scheduler"},
-      {"dflop-expected", "dflop-expected", Filling::chosen,
-       "our variant: T in the mean over the data, searched exactly; with the scheduler"},
-      {"search", "search", Filling::searched,
-       "layout, parallelism, layers of stages, microbatches, schedule and recomputation, by simulation"},
+const std::vector<SystemKind>& system_kinds() {
+  using enum FreePart;
+  static const std::string_view kOne = "one tp, pp, dp, microbatches";
+  static const std::string_view kApart = "tp, pp, dp of each module and microbatches, by its rule";
+  static const std::vector<FreePart> kRest = {recomputation, placement, gradient_buckets};
+  static const std::vector<FreePart> kAll = {order, recomputation, placement, gradient_buckets};
+  static const std::vector<SystemKind> kSystems = {
+      {.name = "pytorch",
+       .planner = "pytorch",
+       .chooses = kOne,
+       .parts = kAll,
+       .what = "one tp, pp, dp for all; encoder and LLM layers split evenly by count"},
+      {.name = "megatron",
+       .planner = "megatron",
+       .chooses = "one tp, pp, dp, microbatches, LLM layers of the first stage",
+       .parts = kAll,
+       .what = "one tp, pp, dp for all; encoder on the first stage"},
+      {.name = "megatron-default",
+       .planner = "megatron-default",
+       .chooses = "the smallest tp * pp that fits, one sample a microbatch",
+       .what = "the same set by hand, as papers do"},
+      {.name = "dflop-optimizer",
+       .planner = "dflop",
+       .chooses = kApart,
+       .parts = kRest,
+       .what = "the published data-aware optimizer, as its released code chooses"},
+      {.name = "dflop",
+       .planner = "dflop",
+       .filling = Filling::chosen,
+       .chooses = kApart,
+       .parts = kRest,
+       .what = "the same plan with the microbatch scheduler"},
+      {.name = "dflop-paper-optimizer",
+       .planner = "dflop-paper",
+       .chooses = kApart,
+       .parts = kRest,
+       .what = "the published optimizer, as Algorithm 1 of the paper is printed"},
+      {.name = "dflop-paper",
+       .planner = "dflop-paper",
+       .filling = Filling::chosen,
+       .chooses = kApart,
+       .parts = kRest,
+       .what = "the same plan with the microbatch scheduler"},
+      {.name = "dflop-expected",
+       .planner = "dflop-expected",
+       .filling = Filling::chosen,
+       .chooses = kApart,
+       .parts = kRest,
+       .what = "our variant: T in the mean over the data, searched exactly; with the scheduler"},
+      {.name = "search",
+       .planner = "search",
+       .filling = Filling::searched,
+       .chooses = "layout, tp, pp, dp of each module, layers of stages, microbatches, scheduler",
+       .parts = kAll,
+       .what = "everything, by simulation; starts from the plans of all other rows"},
   };
   return kSystems;
 }
 
+namespace {
+
+/// Returns what a system of a kind is free to choose: its parts without those that the user fixes.
+std::string free_choices(const SystemKind& kind, const SearchOptions& search) {
+  const auto is_open = [&](FreePart part) {
+    switch (part) {
+      case FreePart::order:
+        return search.orders.empty();
+      case FreePart::recomputation:
+        return search.recomputations.empty();
+      case FreePart::placement:
+        return search.placements.empty();
+      case FreePart::gradient_buckets:
+        return search.gradient_buckets.empty();
+    }
+    return false;
+  };
+  std::string text(kind.chooses);
+  for (const FreePart part : kind.parts) {
+    if (is_open(part)) text += fmt::format(", {}", to_string(part));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::vector<System> systems_to_compare(const std::vector<std::string_view>& names,
-                                       const SchedulerChoice& scheduler) {
+                                       const SchedulerChoice& scheduler, const SearchOptions& search) {
   std::vector<std::string_view> known;
   for (const SystemKind& kind : system_kinds()) known.push_back(kind.name);
   for (const std::string_view name : names) require_one_of("systems", known, std::string(name));
@@ -85,26 +215,57 @@ std::vector<System> systems_to_compare(const std::vector<std::string_view>& name
   std::vector<System> systems;
   for (const SystemKind& kind : system_kinds()) {
     if (!names.empty() && std::ranges::count(names, kind.name) == 0) continue;
-    systems.push_back({std::string(kind.name), std::string(kind.planner), scheduler_of(kind.filling)});
+    System& system = systems.emplace_back();
+    system.name = kind.name;
+    system.planner = kind.planner;
+    system.scheduler = scheduler_of(kind.filling);
+    system.chooses = free_choices(kind, search);
+  }
+  return systems;
+}
+
+std::vector<System> own_systems(const std::vector<std::string_view>& files, const Target& target, int gbs,
+                                const SchedulerChoice& scheduler, const std::vector<System>& others) {
+  std::vector<System> systems;
+  for (const std::string_view name : files) {
+    const std::string file(name);
+    System& system = systems.emplace_back();
+    system.name = std::filesystem::path(file).stem().string();
+    const auto has_name = [&](const System& other) { return &other != &system && other.name == system.name; };
+    if (std::ranges::any_of(others, has_name) || std::ranges::any_of(systems, has_name)) {
+      throw Error(ErrorKind::input,
+                  fmt::format("expected a file name that no other row has, found '{}' twice", system.name),
+                  file);
+    }
+    Plan plan = parse_plan(read_text_file(file), file);
+    const auto expect = [&](std::string_view key, const auto& expected, const auto& found) {
+      if (expected == found) return;
+      throw Error(ErrorKind::input, fmt::format("expected {}, found {}", expected, found),
+                  fmt::format("{}: key '{}'", file, key));
+    };
+    expect("model", target.model.name, plan.model);
+    expect("cluster", target.cluster.name, plan.cluster);
+    expect("gbs", gbs, plan.gbs);
+    validate(plan, target.model, target.cluster, file);
+    system.planner = "none";
+    system.scheduler = scheduler;
+    system.chooses = "nothing: a plan of the user's";
+    system.planned.plan = std::move(plan);
+    system.planned.candidates = 1;
   }
   return systems;
 }
 
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input) {
-  for (System& system : systems) {
-    const System& first = *std::find_if(systems.begin(), systems.end(),
-                                        [&](const System& other) { return other.planner == system.planner; });
-    if (&first != &system) {
-      system.planned = first.planned;
-      system.planning = first.planning;
+  std::ranges::stable_partition(systems, std::not_fn(&System::is_search));
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    const std::span<const System> earlier = std::span(systems).first(i);
+    if (systems[i].is_search()) {
+      run_search(systems[i], earlier, target, input);
     } else {
-      const auto start = std::chrono::steady_clock::now();
-      system.planned = make_plan(system.planner, target, input.samples, input.batches, input.gbs, input.seed,
-                                 input.options, input.search);
-      system.planning = std::chrono::steady_clock::now() - start;
+      if (!systems[i].planned.plan) plan_system(systems[i], earlier, target, input);
+      run_system(systems[i], target, input);
     }
-    if (!system.planned.best.empty()) system.scheduler = searched_scheduler(system.planned.best.front());
-    run_system(system, target, input);
   }
 }
 
@@ -116,6 +277,7 @@ Table comparison_table(const std::vector<System>& systems) {
   Table table;
   table.columns = {{"system", "system"},
                    {"plan", "plan"},
+                   {"recomputation", "recompute"},
                    {"scheduler", "scheduler"},
                    {"schedule_gap", "gap %", 2, 100},
                    {"schedule_status", "status"},
@@ -127,23 +289,46 @@ Table comparison_table(const std::vector<System>& systems) {
                    {"idle_fraction", "idle %", 1, 100},
                    {"peak_memory_bytes", "peak GiB", 1, 0x1p-30},
                    {"speedup_vs_pytorch", "x pytorch", 2},
-                   {"speedup_vs_megatron", "x megatron", 2}};
+                   {"speedup_vs_megatron", "x megatron", 2},
+                   {"chooses", "free to choose"}};
   const double pytorch = samples_per_s(systems, "pytorch");
   const double megatron = samples_per_s(systems, "megatron");
   for (const System& system : systems) {
     if (!system.evaluation) {
-      table.rows.push_back({system.name, std::string("infeasible"), system.scheduler.name});
+      table.rows.push_back({system.name, std::string("infeasible"), Cell(), system.scheduler.name});
       table.rows.back().resize(table.columns.size());
+      table.rows.back().back() = system.chooses;
       continue;
     }
     const Evaluation& e = *system.evaluation;
-    table.rows.push_back({system.name, describe(*system.planned.plan), system.scheduler.name,
-                          mean_gap(system.schedule), status_counts(system.schedule), e.mean.count(),
-                          e.p95.count(), e.samples_per_s, e.llm_tokens_per_s, e.mfu, e.idle_fraction,
-                          e.peak_memory.count, speedup(e.samples_per_s, pytorch),
-                          speedup(e.samples_per_s, megatron)});
+    table.rows.push_back(
+        {system.name, describe(*system.planned.plan), to_string(system.planned.plan->recomputation),
+         system.scheduler.name, mean_gap(system.schedule), status_counts(system.schedule), e.mean.count(),
+         e.p95.count(), e.samples_per_s, e.llm_tokens_per_s, e.mfu, e.idle_fraction, e.peak_memory.count,
+         speedup(e.samples_per_s, pytorch), speedup(e.samples_per_s, megatron), system.chooses});
   }
   return table;
+}
+
+std::string comparison_text(const Table& table, const std::function<std::string(const Table&)>& to_text) {
+  const auto column = static_cast<std::size_t>(std::ranges::find(table.columns, "chooses", &Column::key) -
+                                               table.columns.begin());
+  Table shown = table;
+  shown.columns.erase(shown.columns.begin() + static_cast<std::ptrdiff_t>(column));
+  for (std::vector<Cell>& row : shown.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+  const auto text_of = [](const Cell& cell) { return std::get<std::string>(cell); };
+  std::vector<std::pair<std::string, std::string>> choices;  // and the systems that have them
+  for (const std::vector<Cell>& row : table.rows) {
+    const auto same = std::ranges::find(choices, text_of(row[column]), [](const auto& c) { return c.first; });
+    if (same == choices.end()) {
+      choices.emplace_back(text_of(row[column]), text_of(row[0]));
+    } else {
+      same->second += ", " + text_of(row[0]);
+    }
+  }
+  std::string text = to_text(shown) + "\nfree to choose:\n";
+  for (const auto& [what, who] : choices) text += fmt::format("  {}: {}\n", who, what);
+  return text;
 }
 
 void add_training_columns(Table& table, const std::vector<System>& systems, const Training& training,

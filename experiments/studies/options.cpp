@@ -159,6 +159,8 @@ SearchOptions read_search_options(const Values& values) {
   const PlanOptions fixed = read_plan_options(values);
   if (!values["pipeline-schedule"].defaulted()) options.orders = {fixed.order};
   if (!values["recompute"].defaulted()) options.recomputations = {fixed.recomputation};
+  if (!values["placement"].defaulted()) options.placements = {fixed.placement};
+  if (!values["gradient-bucket"].defaulted()) options.gradient_buckets = {fixed.gradient_bucket};
   return options;
 }
 

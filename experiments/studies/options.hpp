@@ -50,8 +50,8 @@ void add_truth_option(Options& options, bool required);
 
 /// Adds --objective, --layout, --budget: what the planner search is told beside add_plan_options().
 void add_search_options(Options& options);
-/// Reads what add_search_options() declared. Order and recomputation are the search's to choose unless they
-/// were given.
+/// Reads what add_search_options() declared. Order, recomputation, placement and gradient buckets are the
+/// planner's to choose unless they were given.
 SearchOptions read_search_options(const Values& values);
 
 /// Reads what add_data_options() declared; rule and maximum length come from the model.

@@ -16,6 +16,7 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/explain.hpp"
 #include "solver/planners/planners.hpp"
+#include "solver/planners/trials/candidates.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
 #include "traces/files/plan.hpp"
@@ -349,7 +350,7 @@ double mean_gap(const ScheduleFile& schedule) {
 
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
-                     const PlanOptions& options, const SearchOptions& search) {
+                     const PlanOptions& options, const SearchOptions& search, bool best_parts) {
   Progress progress("planning " + planner);
   PlanRequest request{target.problem(),
                       target.executor,
@@ -360,7 +361,9 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                       options,
                       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); },
                       search};
-  return make_planner(planner)->plan(request);
+  PlanResult planned = make_planner(planner)->plan(request);
+  const bool leaves_some = find_planner(planner).leaves_parts;
+  return best_parts && leaves_some ? with_best_parts(request, std::move(planned)) : planned;
 }
 
 }  // namespace dflop

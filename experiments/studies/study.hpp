@@ -147,9 +147,10 @@ std::string status_counts(const ScheduleFile& schedule);
 /// Returns the mean gap of the iterations that have a bound; zero where none has.
 double mean_gap(const ScheduleFile& schedule);
 
-/// Plans with the named planner, with a progress bar.
+/// Plans with the named planner, with a progress bar. `best_parts`: what the planner does not choose and the
+/// search options leave open is chosen for its plan by simulation (solver/planners/trials/candidates.hpp).
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
-                     const PlanOptions& options, const SearchOptions& search = {});
+                     const PlanOptions& options, const SearchOptions& search = {}, bool best_parts = false);
 
 }  // namespace dflop

@@ -35,7 +35,7 @@ json result_of(const json& systems, const std::string& name) {
 /// The search says with which scheduler its plan did best; its own keeps to memory.
 std::string searched_scheduler(const json& system) {
   const std::string name = system["scheduler"];
-  return name == "lpt" ? name : name + " --respect-memory";
+  return name == "lpt" || name == "random" ? name : name + " --respect-memory";
 }
 
 /// A comparison whose steps are then run one by one; what differs between them is in `target` and
@@ -53,7 +53,7 @@ void expect_steps_to_agree(const std::string& data, const std::string& target,
     ASSERT_FALSE(system.is_null());
     const std::string scheduler =
         find_planner(expected.planner).searches ? searched_scheduler(system) : expected.scheduler.name;
-    const RunResult planned = sandbox.run("plan " + data + target + plan_options + "--planner " +
+    const RunResult planned = sandbox.run("plan " + data + target + plan_options + "--best-parts --planner " +
                                           expected.planner + " --out p.json");
     if (system["plan"].is_null()) {
       EXPECT_EQ(planned.exit_code, 3) << planned.err;
@@ -167,6 +167,82 @@ TEST(Compare, TooSmallAClusterIsInfeasibleAndSaysWhy) {
       "--out plan.json");
   EXPECT_EQ(planned.exit_code, 3);
   EXPECT_FALSE(sandbox.has("plan.json"));
+}
+
+/// Returns the systems of a comparison.
+json compared(const Sandbox& sandbox, const std::string& options) {
+  const RunResult result = sandbox.run("compare " + kTarget + options + " --format json");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json::parse(result.out)["systems"];
+}
+
+TEST(Compare, RowsSayWhatTheyWereFreeToChoose) {
+  const Sandbox sandbox;
+  const json free = compared(sandbox, "--systems megatron-default,megatron,dflop");
+  EXPECT_EQ(result_of(free, "megatron")["chooses"],
+            "one tp, pp, dp, microbatches, LLM layers of the first stage, order, recomputation, placement, "
+            "gradient buckets");
+  EXPECT_EQ(result_of(free, "megatron-default")["chooses"],
+            "the smallest tp * pp that fits, one sample a microbatch");
+  const json fixed = compared(sandbox,
+                              "--systems megatron,dflop --recompute full --placement stage-major "
+                              "--gradient-bucket 0 --pipeline-schedule 1f1b");
+  EXPECT_EQ(result_of(fixed, "megatron")["chooses"],
+            "one tp, pp, dp, microbatches, LLM layers of the first stage");
+  EXPECT_EQ(result_of(fixed, "dflop")["chooses"], "tp, pp, dp of each module and microbatches, by its rule");
+  EXPECT_EQ(result_of(fixed, "megatron")["plan"]["recomputation"], "full");
+  // More freedom is never worse.
+  EXPECT_LE(result_of(free, "megatron")["iteration_s_mean"],
+            result_of(fixed, "megatron")["iteration_s_mean"]);
+}
+
+TEST(Compare, SystemsSelectsRowsInTheOrderOfTheTable) {
+  const Sandbox sandbox;
+  const json systems = compared(sandbox, "--systems dflop,pytorch");
+  ASSERT_EQ(systems.size(), 2u);
+  EXPECT_EQ(systems[0]["system"], "pytorch");
+  EXPECT_EQ(systems[1]["system"], "dflop");
+  testing::expect_error(sandbox.run("compare " + kTarget + "--systems pytorch,deepspeed"),
+                        {"--systems", "megatron-default", "'deepspeed'"});
+}
+
+TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
+  const Sandbox sandbox;
+  const std::string options[] = {"", "--recompute full --budget 1", "--no-zero1 --budget 1",
+                                 "--pipeline-schedule gpipe --budget 1", "--layout disaggregated --budget 1"};
+  for (const std::string& option : options) {
+    const json systems = compared(sandbox, option);
+    const json search = result_of(systems, "search");
+    for (const json& system : systems) {
+      if (system["iteration_s_mean"].is_null()) continue;
+      const bool of_its_layout = option.find("--layout") == std::string::npos ||
+                                 system["plan"]["layout"] == search["plan"]["layout"];
+      if (!of_its_layout) continue;
+      EXPECT_LE(search["iteration_s_mean"], system["iteration_s_mean"]) << option << system["system"];
+    }
+  }
+}
+
+TEST(Compare, PlansOfOnesOwnAreRows) {
+  const Sandbox sandbox;
+  const std::string plan = "plan " + kTarget + "--planner pytorch --out mine.json";
+  ASSERT_EQ(sandbox.run(plan).exit_code, 0);
+  const json systems = compared(sandbox, "--systems pytorch,search --scheduler random --plan mine.json");
+  ASSERT_EQ(systems.size(), 3u);
+  EXPECT_EQ(systems[1]["system"], "mine");
+  EXPECT_EQ(systems[1]["chooses"], "nothing: a plan of the user's");
+  EXPECT_EQ(systems[1]["iteration_s_mean"], systems[0]["iteration_s_mean"]);
+  EXPECT_EQ(systems[2]["system"], "search");
+
+  const auto refused = [&](const std::string& options, const std::vector<std::string>& parts) {
+    testing::expect_error(sandbox.run("compare " + kTarget + "--systems pytorch " + options), parts);
+  };
+  refused("--plan mine.json,mine.json", {"mine.json", "'mine' twice"});
+  refused("--plan nowhere.json", {"nowhere.json"});
+  std::string other = testing::read_all(sandbox.path("mine.json"));
+  other.replace(other.find("a100-80g:1"), 10, "h100:1");
+  testing::write_all(sandbox.path("other.json"), other);
+  refused("--plan other.json", {"other.json: key 'cluster'", "expected a100-80g:1, found h100:1"});
 }
 
 TEST(Data, WritesOneRowPerSample) {
