@@ -19,6 +19,24 @@ std::vector<std::int32_t> stages_of(const Program& program, const Group& group) 
   return stages;
 }
 
+/// Adds what the hub holds beside its own work: all outputs of a microbatch when it sends them on after its
+/// forward, and as many gradients before its backward. Buffers are those of compute, so they count there.
+void add_hub_buffers(const Program& program, ProgramCosts& costs) {
+  if (program.hub < 0) return;
+  std::vector<Bytes> passed_on(program.microbatches);
+  const std::int32_t stage = program.groups[program.hub].stage;
+  for (const Message& m : program.messages) {
+    const bool leaves = m.source == program.hub && program.groups[m.destination].stage > stage;
+    if (leaves) passed_on[m.microbatch] += m.bytes;
+  }
+  const Group& hub = program.groups[program.hub];
+  for (std::int64_t i = hub.begin; i < hub.end; ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const bool exchanges = is_compute(instruction.op) && instruction.op != Op::backward_weight;
+    if (exchanges) costs.workspace[i] += passed_on[instruction.microbatch];
+  }
+}
+
 }  // namespace
 
 Seconds PassTimes::of(Op op) const {
@@ -58,6 +76,7 @@ ProgramCosts CostModel::price_sums(const Program& program) const {
       }
     }
   }
+  add_hub_buffers(program, costs);
   for (const Message& m : program.messages) costs.message.push_back(to_nanoseconds(message(m, program)));
   for (const Collective& c : program.collectives) {
     costs.collective.push_back(to_nanoseconds(all_reduce(c, program)));

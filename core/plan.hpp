@@ -9,6 +9,7 @@
 #include "core/model.hpp"
 #include "core/names.hpp"
 #include "core/order_kinds.hpp"
+#include "core/units.hpp"
 
 namespace dflop {
 
@@ -34,6 +35,19 @@ enum class RankOrder : std::uint8_t {
 /// A Recomputation says how much of a layer's activations is computed again in the backward pass.
 enum class Recomputation : std::uint8_t { none, selective, full };
 
+/// OptimizerStates say in which precision gradients and Adam's states are kept.
+enum class OptimizerStates : std::uint8_t {
+  fp32,  ///< mixed precision: bf16 parameters, fp32 gradients, parameters and moments
+  bf16,  ///< all in bf16, and gradients once more in the buckets in which they are reduced
+};
+
+/// A Reshard says how activations get from the encoder's dp ranks to those of the LLM in a disaggregated
+/// plan, and gradients back.
+enum class Reshard : std::uint8_t {
+  direct,  ///< from the rank that made them to the rank that needs them
+  hub,     ///< by way of one rank of the encoder, which has all of a microbatch
+};
+
 template <>
 inline constexpr NameTable<Layout, 3> kNames<Layout> = {{{Layout::disaggregated, "disaggregated"},
                                                          {Layout::uniform, "uniform"},
@@ -44,6 +58,17 @@ inline constexpr NameTable<RankOrder, 2> kNames<RankOrder> = {
 template <>
 inline constexpr NameTable<Recomputation, 3> kNames<Recomputation> = {
     {{Recomputation::none, "none"}, {Recomputation::selective, "selective"}, {Recomputation::full, "full"}}};
+template <>
+inline constexpr NameTable<OptimizerStates, 2> kNames<OptimizerStates> = {
+    {{OptimizerStates::fp32, "fp32"}, {OptimizerStates::bf16, "bf16"}}};
+template <>
+inline constexpr NameTable<Reshard, 2> kNames<Reshard> = {
+    {{Reshard::direct, "direct"}, {Reshard::hub, "hub"}}};
+
+/// Returns the bytes of one parameter's gradient, as it is accumulated and reduced.
+constexpr std::int64_t gradient_bytes(OptimizerStates states) {
+  return states == OptimizerStates::fp32 ? kFp32Bytes : kBf16Bytes;
+}
 
 /// Returns whether plans of this layout can run in this order.
 inline bool fits(const OrderTraits& order, Layout layout) {
@@ -73,8 +98,10 @@ struct PlanOptions {
   /// made them; 0: all at once, after the last backward of the group.
   Bytes gradient_bucket;
   RankOrder placement = RankOrder::stage_major;
-  bool zero1 = true;              ///< optimizer states split over dp
-  bool sequence_parallel = true;  ///< activations between tp regions split over tp
+  OptimizerStates optimizer_states = OptimizerStates::fp32;
+  Reshard reshard = Reshard::direct;  ///< of disaggregated plans; others have none
+  bool zero1 = true;                  ///< optimizer states split over dp
+  bool sequence_parallel = true;      ///< activations between tp regions split over tp
 
   bool operator==(const PlanOptions&) const = default;
 };

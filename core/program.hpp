@@ -76,6 +76,7 @@ struct Stage {
   Recomputation recomputation = Recomputation::full;
   bool zero1 = true;
   bool sequence_parallel = true;
+  OptimizerStates optimizer_states = OptimizerStates::fp32;
 
   auto operator<=>(const Stage&) const = default;
 };
@@ -94,8 +95,8 @@ struct Message {
   std::int32_t destination = 0;  ///< group
   std::int32_t microbatch = 0;
   Bytes bytes;       ///< of the whole message, before it is split over the ranks of the groups
-  Bytes port_bytes;  ///< what the busier end of the message moves in the same exchange; = bytes outside a
-                     ///< reshard
+  Bytes port_bytes;  ///< what the busier end of the message moves in the same exchange, all copies of it
+                     ///< counted (hub_copies()); = bytes outside a reshard
 };
 
 /// A Collective runs over groups of one stage.
@@ -138,6 +139,8 @@ struct Program {
   std::vector<Work> works;
   std::vector<Message> messages;
   std::vector<Collective> collectives;
+  /// The first rank of this group passes on all that goes between encoder and LLM (Reshard::hub); -1: none.
+  std::int32_t hub = -1;
 
   /// Returns the instructions of a group, one after the other.
   std::span<const Instruction> instructions_of(const Group& group) const {
@@ -154,5 +157,21 @@ struct Program {
     return ranks;
   }
 };
+
+/// Returns whether a message goes between the dp ranks of one stage, as to or from a hub.
+inline bool is_gathered(const Message& message, const Program& program) {
+  return program.groups[message.source].stage == program.groups[message.destination].stage;
+}
+
+/// Returns how many copies of a message go through the hub's one rank: one to each rank of the group that it
+/// sends to, and one of what it is sent. 0 for messages that are split over the ranks of their groups: all
+/// without a hub, and those that its group has as a stage of the encoder's pipeline.
+inline int hub_copies(const Message& message, const Program& program) {
+  if (program.hub < 0 || (message.source != program.hub && message.destination != program.hub)) return 0;
+  const bool sends = message.source == program.hub;
+  const Group& other = program.groups[sends ? message.destination : message.source];
+  if (other.stage < program.groups[program.hub].stage) return 0;
+  return sends ? other.ranks : 1;
+}
 
 }  // namespace dflop

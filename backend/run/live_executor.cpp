@@ -7,6 +7,7 @@
 #include "backend/run/live_timeline.hpp"
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -86,6 +87,16 @@ struct LiveExecutor::Rank {
   LiveRank live;
 };
 
+void require_live(const Plan& plan) {
+  if (plan.optimizer_states != OptimizerStates::fp32) {
+    refuse_input("", "key 'optimizer_states': live ranks keep gradients and Adam's states in fp32, found {}",
+                 to_string(plan.optimizer_states));
+  }
+  if (plan.layout == Layout::disaggregated && plan.reshard != Reshard::direct) {
+    refuse_input("", "key 'reshard': live ranks reshard directly, found {}", to_string(plan.reshard));
+  }
+}
+
 LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options)
     : plan_(plan), model_(model), world_(world), seed_(options.seed) {
   if (world.ranks() != plan.ranks()) {
@@ -93,6 +104,7 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& worl
                                       " ranks, this run has " + std::to_string(world.ranks()));
   }
   require_live(model);
+  require_live(plan);
   const Program layout = lower_without_work(plan, model);
   stages_ = layout.stages;
   first_groups_ = first_groups(layout);

@@ -25,6 +25,10 @@ struct LiveResult {
   double loss = 0;  ///< mean over the trained tokens of the batch
 };
 
+/// Checks that live ranks can run a plan as it says.
+/// @throws Error (input) naming the key, for optimizer states in bf16 and for a hub.
+void require_live(const Plan& plan);
+
 /// A LiveExecutor runs every rank of this process in a thread of its own, and holds the ranks' parameters.
 /// All processes of its world make the same calls in the same order. Batches have contents that are made up
 /// of the seed.

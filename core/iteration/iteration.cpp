@@ -42,6 +42,7 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs) {
       const std::size_t stage = instruction.stage;
       const std::size_t cell = stage * program.microbatches + instruction.microbatch;
       if (is_send(instruction.op)) {
+        if (is_gathered(program.messages[instruction.index], program)) continue;  // it crosses no boundary
         const std::size_t below = cell - program.microbatches;
         message.add(computed == Op::forward ? cell : below, costs.message[instruction.index]);
         continue;

@@ -10,8 +10,6 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kActivationBytes = kBf16Bytes;
-constexpr std::int64_t kGradientBytes = kFp32Bytes;  // as accumulated over microbatches
-
 constexpr std::int64_t kMostBuckets = 1024;  // a stage; more say nothing and cost time
 
 constexpr std::int64_t kMostTokens = 100'000'000'000;  // bytes of activations stay inside 64 bits
@@ -25,7 +23,8 @@ struct Flow {
   Bytes port_bytes;
 };
 
-/// A Boundary has all flows over one stage boundary, those of microbatch j in [begin[j], begin[j + 1]).
+/// A Boundary has all flows over one stage boundary, or between the dp ranks of one stage, those of
+/// microbatch j in [begin[j], begin[j + 1]).
 struct Boundary {
   bool reshard = false;
   std::vector<Flow> flows;  // of one microbatch by source and, as that rises, by destination too
@@ -131,23 +130,62 @@ class Lowering {
     Boundary& boundary = boundaries_[plan_.encoder.pp - 1];
     boundary.reshard = true;
     boundary.begin.push_back(0);
+    gather_.reshard = true;
+    gather_.begin.push_back(0);
     for (int j = 0; j < microbatches; ++j) {
       const EncoderShare share = share_encoder(plan_, model_, batch_, bins_, j);
       for (int e = 0; e < plan_.encoder.dp; ++e) {
         program_.works[work_index(0, e, j)].encoder = share.work[e];
-        for (int d = 0; d < plan_.llm.dp; ++d) {
-          const std::int64_t tokens = share.output_tokens[static_cast<std::size_t>(e) * plan_.llm.dp + d];
-          if (tokens > 0)
-            boundary.flows.push_back({e, d, Bytes{tokens * model_.llm.hidden * kActivationBytes}, {}});
-        }
+      }
+      if (plan_.reshard == Reshard::hub) {
+        add_hub_flows(share, boundary);
+      } else {
+        add_direct_flows(share, boundary);
       }
       for (int d = 0; d < plan_.llm.dp; ++d) {
         Workload& llm = program_.works[work_index(plan_.encoder.pp, d, j)].llm;
         for (const std::int32_t i : bins_[j * plan_.llm.dp + d]) llm += batch_[i].llm();
       }
-      const std::size_t begin = boundary.begin.back();
-      boundary.begin.push_back(boundary.flows.size());
-      set_port_bytes(std::span(boundary.flows).subspan(begin), plan_.encoder.dp, plan_.llm.dp);
+      end_microbatch(boundary, plan_.encoder.dp, plan_.llm.dp);
+      end_microbatch(gather_, plan_.encoder.dp, plan_.encoder.dp);
+    }
+  }
+
+  static void end_microbatch(Boundary& boundary, int sources, int destinations) {
+    const std::size_t begin = boundary.begin.back();
+    boundary.begin.push_back(boundary.flows.size());
+    set_port_bytes(std::span(boundary.flows).subspan(begin), sources, destinations);
+  }
+
+  Bytes output_bytes(const EncoderShare& share, int e, int d) const {
+    const std::int64_t tokens = share.output_tokens[static_cast<std::size_t>(e) * plan_.llm.dp + d];
+    return {tokens * model_.llm.hidden * kActivationBytes};
+  }
+
+  void add_direct_flows(const EncoderShare& share, Boundary& boundary) const {
+    for (int e = 0; e < plan_.encoder.dp; ++e) {
+      for (int d = 0; d < plan_.llm.dp; ++d) {
+        const Bytes bytes = output_bytes(share, e, d);
+        if (bytes.count > 0) boundary.flows.push_back({e, d, bytes, {}});
+      }
+    }
+  }
+
+  /// Adds what the other dp ranks of the encoder give to rank 0, and what that gives to those of the LLM.
+  void add_hub_flows(const EncoderShare& share, Boundary& boundary) {
+    std::vector<Bytes> in(plan_.encoder.dp);
+    std::vector<Bytes> out(plan_.llm.dp);
+    for (int e = 0; e < plan_.encoder.dp; ++e) {
+      for (int d = 0; d < plan_.llm.dp; ++d) {
+        in[e] += output_bytes(share, e, d);
+        out[d] += output_bytes(share, e, d);
+      }
+    }
+    for (int e = 1; e < plan_.encoder.dp; ++e) {
+      if (in[e].count > 0) gather_.flows.push_back({e, 0, in[e], {}});
+    }
+    for (int d = 0; d < plan_.llm.dp; ++d) {
+      if (out[d].count > 0) boundary.flows.push_back({0, d, out[d], {}});
     }
   }
 
@@ -190,6 +228,9 @@ class Lowering {
       }
     }
     for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);
+    if (plan_.layout == Layout::disaggregated && plan_.reshard == Reshard::hub) {
+      program_.hub = first_group_[plan_.encoder.pp - 1];
+    }
   }
 
   /// Adds the reductions of a stage's gradients over all groups that hold it, if there are several.
@@ -202,7 +243,8 @@ class Lowering {
       if (std::find(stages.begin(), stages.end(), static_cast<int>(s)) == stages.end()) continue;
       for (int d = 0; d < dp_of_rank(r); ++d) reduction.groups.push_back(first_group_[r] + d);
     }
-    const std::int64_t bytes = stage_parameters(program_.stages[s], model_) * kGradientBytes;
+    const std::int64_t bytes =
+        stage_parameters(program_.stages[s], model_) * gradient_bytes(plan_.optimizer_states);
     const std::int64_t buckets = overlaps(s) ? buckets_of(bytes) : 1;
     for (std::int64_t k = 0; k < buckets; ++k) {
       reduction.bytes = Bytes{bytes * (k + 1) / buckets - bytes * k / buckets};
@@ -240,18 +282,27 @@ class Lowering {
   }
 
   void add_messages() {
-    for (std::size_t s = 0; s < boundaries_.size(); ++s) {
-      Boundary& boundary = boundaries_[s];
-      boundary.first_message = program_.messages.size();
-      for (int j = 0; j < plan_.microbatches; ++j) {
-        for (const Flow& flow : boundary.of(j)) {
-          const std::int32_t source = first_group_[rank_of(s, j)] + flow.source;
-          const std::int32_t destination = first_group_[rank_of(s + 1, j)] + flow.destination;
-          program_.messages.push_back({source, destination, j, flow.bytes, flow.port_bytes});
-          program_.messages.push_back({destination, source, j, flow.bytes, flow.port_bytes});
-        }
+    for (std::size_t s = 0; s < boundaries_.size(); ++s) add_messages(boundaries_[s], s, s + 1);
+    if (program_.hub >= 0) add_messages(gather_, hub_stage(), hub_stage());
+  }
+
+  std::size_t hub_stage() const { return static_cast<std::size_t>(plan_.encoder.pp) - 1; }
+
+  void add_messages(Boundary& boundary, std::size_t from, std::size_t to) {
+    boundary.first_message = program_.messages.size();
+    for (int j = 0; j < plan_.microbatches; ++j) {
+      for (const Flow& flow : boundary.of(j)) {
+        const std::int32_t source = first_group_[rank_of(from, j)] + flow.source;
+        const std::int32_t destination = first_group_[rank_of(to, j)] + flow.destination;
+        add_message({source, destination, j, flow.bytes, flow.port_bytes});
+        add_message({destination, source, j, flow.bytes, flow.port_bytes});
       }
     }
+  }
+
+  void add_message(Message message) {
+    message.port_bytes.count *= std::max(1, hub_copies(message, program_));
+    program_.messages.push_back(message);
   }
 
   void add(Op op, std::size_t stage, int microbatch, std::size_t index) {
@@ -263,8 +314,20 @@ class Lowering {
   /// (gradients).
   void add_exchange(const OrderStep& step, int d, int s, bool activations) {
     if (s < 0 || s >= static_cast<int>(boundaries_.size())) return;  // before the first or after the last
-    const Boundary& boundary = boundaries_[s];
     const bool upstream = step.stage == s;
+    const bool at_hub = program_.hub >= 0 && upstream && static_cast<std::size_t>(s) == hub_stage();
+    if (at_hub && activations) add_gathering(step, d, true);
+    add_flows(step, boundaries_[s], d, upstream, activations);
+    if (at_hub && !activations) add_gathering(step, d, false);
+  }
+
+  /// Adds what dp rank `d` of the encoder's last stage gives to the hub, or the hub takes; gradients go back.
+  void add_gathering(const OrderStep& step, int d, bool activations) {
+    add_flows(step, gather_, d, d > 0, activations);
+  }
+
+  /// Adds the messages of a step for those flows of a boundary that have dp rank `d` upstream, or downstream.
+  void add_flows(const OrderStep& step, const Boundary& boundary, int d, bool upstream, bool activations) {
     const bool sends = upstream == activations;
     const Op op = boundary.reshard ? (sends ? Op::reshard_send : Op::reshard_receive)
                                    : (sends ? Op::send : Op::receive);
@@ -303,6 +366,7 @@ class Lowering {
   SamplesOfBins bins_;
   std::vector<std::int64_t> output_tokens_;  // per work, where LLM dp ranks encode their own
   std::vector<Boundary> boundaries_;
+  Boundary gather_;  // between the dp ranks of the encoder's last stage, where one of them is a hub
   std::vector<std::int32_t> first_group_;      // per pipeline rank
   std::vector<std::size_t> first_collective_;  // per stage; none where dp is 1
   Program program_;
@@ -315,6 +379,7 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
   common.recomputation = plan.recomputation;
   common.zero1 = plan.zero1;
   common.sequence_parallel = plan.sequence_parallel;
+  common.optimizer_states = plan.optimizer_states;
   std::vector<Stage> stages;
   const auto add_stage = [&](const ModulePlan& module, int encoder_layers, int llm_layers) {
     Stage stage = common;

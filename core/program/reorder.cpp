@@ -66,6 +66,10 @@ GroupBlocks take_apart(const Program& program, std::int32_t group) {
     if (message && program.messages[instruction.index].microbatch != instruction.microbatch) {
       refuse(program, group, i);
     }
+    if (message && is_gathered(program.messages[instruction.index], program)) {
+      refuse_input(fmt::format("program: group {}", group),
+                   "a hub's messages have no place in another order");
+    }
     if (is_compute(instruction.op)) {
       const BlockKey key(instruction.op, instruction.stage, instruction.microbatch);
       Block& block = result.blocks[key];

@@ -62,6 +62,9 @@ void check_ranges(const Program& program) {
   if (expected_begin != static_cast<std::int64_t>(program.instructions.size())) {
     refuse_input("program", "instructions from {} on belong to no group", expected_begin);
   }
+  if (program.hub >= static_cast<std::int64_t>(program.groups.size())) {
+    refuse_input("program", "no group {}, which is to be the hub", program.hub);
+  }
   for (const Message& message : program.messages) {
     if (message.microbatch < 0 || message.microbatch >= program.microbatches) {
       refuse_input("program", "a message names microbatch {}", message.microbatch);
@@ -110,6 +113,20 @@ void check_messages(const Program& program) {
     if (channel(order[k - 1]) == channel(order[k]) && received[order[k - 1]] > received[order[k]]) {
       refuse(program, program.messages[order[k]].destination, received[order[k]],
              "received before a message sent earlier on this channel");
+    }
+  }
+}
+
+/// Checks that where there is a hub, it sends or receives whatever is resharded.
+void check_hub(const Program& program) {
+  if (program.hub < 0) return;
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (instruction.op != Op::reshard_send) continue;
+      const Message& message = program.messages[instruction.index];
+      if (message.source == program.hub || message.destination == program.hub) continue;
+      refuse(program, g, i, "message {} goes past the hub, group {}", instruction.index, program.hub);
     }
   }
 }
@@ -300,6 +317,7 @@ class ProgressRun {
 void verify(const Program& program) {
   check_ranges(program);
   check_messages(program);
+  check_hub(program);
   check_compute_order(program);
   check_late_entries(program);
   check_collectives(program);

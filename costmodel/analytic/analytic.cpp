@@ -14,8 +14,9 @@ namespace {
 constexpr double kSingleStepLaunches = 1.4;
 
 // Adam reads gradient, parameter, mean and variance and writes the last three, and the parameter once more
-// as the layers take it.
+// as the layers take it. In bf16 the parameter that the layers take is the only one.
 constexpr double kAdamBytes = 7 * kFp32Bytes + kBf16Bytes;
+constexpr double kBf16AdamBytes = 7 * kBf16Bytes;
 
 }  // namespace
 
@@ -85,7 +86,8 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
 
 Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
   const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
-  return memory_time(cluster_.gpu, kAdamBytes * owned);
+  const double bytes = stage.optimizer_states == OptimizerStates::fp32 ? kAdamBytes : kBf16AdamBytes;
+  return memory_time(cluster_.gpu, bytes * owned);
 }
 
 }  // namespace dflop

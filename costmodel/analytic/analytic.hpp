@@ -44,7 +44,8 @@ class AnalyticCostModel final : public SumCostModel {
 
   /// Adam streams 30 bytes for each parameter whose states the rank owns (1 / dp of them under ZeRO-1): reads
   /// the fp32 gradient, parameter, mean and variance (16), writes the last three (12) and the bf16 parameter
-  /// (2). all_reduce() charges the all-gather that follows under ZeRO-1.
+  /// (2). With OptimizerStates::bf16 it reads four of 2 bytes and writes three: 14. all_reduce() charges the
+  /// all-gather that follows under ZeRO-1.
   Seconds optimizer_step(const Stage& stage) const override;
 
   ModelState model_state(const Stage& stage) const override { return model_state_bytes(stage, model_); }

@@ -127,7 +127,8 @@ bool inside_node(const ClusterSpec& cluster, const Message& message, const Progr
 double bytes_on_link(const Message& message, const Program& program) {
   const Group& source = program.groups[message.source];
   const Group& destination = program.groups[message.destination];
-  return static_cast<double>(message.port_bytes.count) / std::min(source.ranks, destination.ranks);
+  const int links = hub_copies(message, program) > 0 ? 1 : std::min(source.ranks, destination.ranks);
+  return static_cast<double>(message.port_bytes.count) / links;
 }
 
 Seconds ring_all_reduce(const Link& link, int ranks, double bytes) {
@@ -151,7 +152,9 @@ Seconds message_latency(const ClusterSpec& cluster, const Message& message, cons
   const Group& destination = program.groups[message.destination];
   const Link& link = inside_node(cluster, message, program) ? cluster.intra_node : cluster.inter_node;
   const Seconds latency = link.latency + cluster.message_overhead;
-  if (program.stages[destination.stage].sequence_parallel) return latency;
+  const bool gathers =
+      !program.stages[destination.stage].sequence_parallel && hub_copies(message, program) == 0;
+  if (!gathers) return latency;
   const int parts = std::min({source.ranks, destination.ranks, cluster.gpus_per_node});
   return latency + ring_half(cluster.intra_node, parts, static_cast<double>(message.port_bytes.count));
 }

@@ -118,9 +118,11 @@ std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const W
 ModelState model_state_bytes(const Stage& stage, const ModelSpec& model) {
   const std::int64_t parameters = stage_parameters(stage, model);
   const int shares = stage.zero1 ? stage.dp : 1;
-  return {{kBf16Bytes * parameters},
-          {kFp32Bytes * parameters},
-          {round_up(3 * kFp32Bytes * parameters, shares) / shares}};
+  const bool fp32 = stage.optimizer_states == OptimizerStates::fp32;
+  const std::int64_t gradient = fp32 ? kFp32Bytes : 2 * kBf16Bytes;    // bf16: and its bucket
+  const std::int64_t states = fp32 ? 3 * kFp32Bytes : 2 * kBf16Bytes;  // fp32: a copy of the parameter, too
+  return {
+      {kBf16Bytes * parameters}, {gradient * parameters}, {round_up(states * parameters, shares) / shares}};
 }
 
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {

@@ -10,7 +10,9 @@ namespace dflop {
 
 /// Returns parameters, gradients and optimizer states: 2 bytes a parameter (bf16), 4 (fp32 gradient) and 12
 /// (Adam: fp32 parameter, mean, variance), the 12 divided by dp under ZeRO-1 (Rajbhandari et al. 2020;
-/// Megatron-LM's distributed optimizer: 6 + 12 / dp).
+/// Megatron-LM's distributed optimizer: 6 + 12 / dp). With OptimizerStates::bf16, 2 bytes a parameter each of
+/// parameters, gradients, the buckets in which those are reduced (torch DDP), mean and variance: 10 in all,
+/// of which the last 4 are divided by dp under ZeRO-1.
 ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 
 /// Returns what one rank keeps of a microbatch from its forward to its backward (Korthikanti et al. 2022 with

@@ -77,6 +77,7 @@ class ProfiledCostModel final : public SumCostModel {
 
   /// Returns the state, which is counted, not measured: weights, gradients, two moments, and master weights
   /// where sums are more precise than weights.
+  /// @throws Error (input) for optimizer states in bf16, of which nothing is measured
   ModelState model_state(const Stage& stage) const override;
   /// Returns what was measured in the stage's mode. @throws as compute()
   Bytes activation(const Stage& stage, const Work& work) const override;

@@ -60,18 +60,26 @@ class NetworkBuilder {
   std::int32_t leaf_down(int leaf) const { return first_leaf_link_ + 2 * leaf + 1; }
 
   void add_message(const Message& message) {
-    const Group& source = program_.groups[message.source];
-    const int pairs = std::min(source.ranks, program_.groups[message.destination].ranks);
+    const int copies = hub_copies(message, program_);
     const bool inside = inside_node(cluster_, message, program_);
     const auto [place, is_new] = routes_.try_emplace({message.source, message.destination}, 0);
-    if (is_new) place->second = message_route(message, inside, pairs);
+    if (is_new) place->second = message_route(message, inside);
     network_.phases.push_back({place->second, to_nanoseconds(message_latency(cluster_, message, program_)),
-                               static_cast<double>(message.bytes.count)});
+                               static_cast<double>(message.bytes.count) * std::max(1, copies)});
   }
 
-  std::int32_t message_route(const Message& message, bool inside, int pairs) {
-    std::vector<LinkUse> uses = {{port(message.source, inside ? node_out : card_out), 1},
-                                 {port(message.destination, inside ? node_in : card_in), 1}};
+  /// Returns the route of a message over the links of all ranks of its groups, or over one link of a group
+  /// whose one rank moves all of it, as to or from a hub: that has its group's links as many times.
+  std::int32_t message_route(const Message& message, bool inside) {
+    const int out_ranks = program_.groups[message.source].ranks;
+    const int in_ranks = program_.groups[message.destination].ranks;
+    const int copies = hub_copies(message, program_);
+    const bool from_hub = message.source == program_.hub;
+    const double out = copies > 0 ? out_ranks : 1;
+    const double in = copies > 0 && !from_hub ? in_ranks : 1;
+    const int pairs = copies > 0 ? 1 : std::min(out_ranks, in_ranks);
+    std::vector<LinkUse> uses = {{port(message.source, inside ? node_out : card_out), out},
+                                 {port(message.destination, inside ? node_in : card_in), in}};
     const bool over_leaves =
         !inside && cluster_.leaf.nodes > 0 && leaf_of(message.source) != leaf_of(message.destination);
     if (over_leaves) {

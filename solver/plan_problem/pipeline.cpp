@@ -138,7 +138,9 @@ Program empty_program(Plan plan, const ModelSpec& model) {
 LinkTime link_time(const CostModel& cost, const Program& program, std::int32_t source,
                    std::int32_t destination) {
   const auto seconds = [&](std::int64_t bytes) {
-    return cost.message({source, destination, 0, Bytes{bytes}, Bytes{bytes}}, program).count();
+    Message message{source, destination, 0, Bytes{bytes}, Bytes{bytes}};
+    message.port_bytes.count *= std::max(1, hub_copies(message, program));
+    return cost.message(message, program).count();
   };
   const double one = seconds(kSomeBytes);
   const double per_byte = (seconds(2 * kSomeBytes) - one) / kSomeBytes;
@@ -174,8 +176,9 @@ double tail_of(const Plan& plan, const CostModel& cost, const Program& program, 
 }
 
 /// Finds the times of links and tails: of all dp ranks (and of all pairs, in a reshard) the least, with
-/// nothing else on the links. Times of messages are taken to be affine in their bytes. Of gradients in
-/// buckets, which overlap with the last backward, the last one counts, that is complete only then.
+/// nothing else on the links; through a hub, that of its messages to and from the LLM, which all wait for.
+/// Times of messages are taken to be affine in their bytes. Of gradients in buckets, which overlap with the
+/// last backward, the last one counts, that is complete only then.
 PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& cost) {
   const Program program = empty_program(plan, model);
   const PipelineShape shape = plan_shape(plan);
@@ -202,6 +205,7 @@ PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& 
       for (const std::int32_t a : groups[from]) {
         for (const std::int32_t b : groups[to]) {
           if (!reshard && program.groups[a].dp_rank != program.groups[b].dp_rank) continue;
+          if (reshard && program.hub >= 0 && a != program.hub) continue;
           forward = least(forward, link_time(cost, program, a, b));
           backward = least(backward, link_time(cost, program, b, a));
         }

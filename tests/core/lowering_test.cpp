@@ -149,6 +149,7 @@ TEST(Lower, RandomPlansVerifyAndLoseNothing) {
     plan.llm.layers = split_layers(6, plan.llm.pp);
     if (random.below(2) == 0) plan.order = OrderKind::gpipe;
     if (random.below(2) == 0) plan.placement = RankOrder::replica_major;
+    if (random.below(2) == 0) plan.reshard = Reshard::hub;
     if (random.below(3) == 0) {
       plan.layout = Layout::uniform;
       plan.encoder = plan.llm;
@@ -176,8 +177,9 @@ TEST(Lower, RandomPlansVerifyAndLoseNothing) {
     EXPECT_EQ(found, expected);
     std::int64_t reshard_bytes = 0;
     for (const Instruction& instruction : program.instructions) {
-      if (instruction.op == Op::reshard_send)
-        reshard_bytes += program.messages[instruction.index].bytes.count;
+      if (instruction.op != Op::reshard_send) continue;
+      const Message& message = program.messages[instruction.index];
+      if (!is_gathered(message, program)) reshard_bytes += message.bytes.count;
     }
     // Every output token crosses once forward and once backward, 128 wide and 2 bytes deep.
     if (plan.layout == Layout::disaggregated) {

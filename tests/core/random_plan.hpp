@@ -53,6 +53,7 @@ inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   }
   plan.gbs = plan.bins() + static_cast<int>(random.below(20));
   if (random.below(2) == 0) plan.gradient_bucket = Bytes{pick(random, 400'000)};
+  if (random.below(2) == 0) plan.reshard = Reshard::hub;
   return plan;
 }
 

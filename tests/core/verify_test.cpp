@@ -42,6 +42,12 @@ void expect_refused(const std::string& part, const std::function<void(Program&)>
   }
 }
 
+// Group 5 of six is of the last stage, which reshards nothing.
+TEST(Verify, NothingGoesPastAHub) {
+  expect_refused("goes past the hub, group 5", [](Program& p) { p.hub = 5; });
+  expect_refused("no group 6, which is to be the hub", [](Program& p) { p.hub = 6; });
+}
+
 TEST(Verify, FindsWhatIsBroken) {
   expect_refused("out of range", [](Program& p) { p.instructions[find(p, Op::forward)].index = 999; });
   expect_refused("no microbatch", [](Program& p) { p.instructions[find(p, Op::forward)].microbatch = 3; });

@@ -184,6 +184,9 @@ TEST(AnalyticCostModel, OptimizerStreamsThirtyBytesForEachOwnedParameter) {
   EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 216);
   stage.zero1 = false;
   EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 864);
+  // All in bf16: 14 bytes for each, 20160 at 50 bytes/s.
+  stage.optimizer_states = OptimizerStates::bf16;
+  EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 403.2);
 }
 
 TEST(AnalyticCostModel, OnlyComputeOpsHaveAComputeTime) {

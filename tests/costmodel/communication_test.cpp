@@ -98,6 +98,23 @@ TEST(Communication, ABusyEndIsSharedByItsMessages) {
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {100}, {400}}, program).count(), 1 + 4);
 }
 
+// The hub is a rank of group 0; group 1 is its neighbour in the encoder, group 2 a stage on.
+TEST(Communication, AHubSendsWithOneRankToEachOfTheOthers) {
+  Program program = groups_of(2, 3, false);
+  program.stages.resize(2);
+  program.groups[2].stage = 1;
+  program.hub = 0;
+  // 100 bytes to each of two ranks of the same node, and nothing is gathered then: 1 + 200 / 100. To another
+  // node 10 + 200 / 10. What the hub is sent comes once.
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {100}, {200}}, program).count(), 1 + 2);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 2, 0, {100}, {200}}, program).count(), 10 + 20);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {2, 0, 0, {100}, {100}}, program).count(), 10 + 10);
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {1, 0, 0, {100}, {100}}, program).count(), 1 + 1);
+  // Without a hub both ranks carry 50 bytes, 1 + 0.5, and gather them in one step of 1 + 0.5.
+  program.hub = -1;
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {100}, {100}}, program).count(), 1.5 + 1.5);
+}
+
 TEST(Communication, AllReduceOnOneNodeIsARing) {
   const Program program = groups_of(1, 4, true);
   EXPECT_DOUBLE_EQ(all_reduce_time(small_cluster(), over({0, 1, 2, 3}, 200), program).count(), 9);

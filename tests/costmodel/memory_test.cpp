@@ -39,6 +39,21 @@ TEST(Memory, ModelStateIsEighteenBytesAParameter) {
   EXPECT_EQ(model_state_bytes(stage, small_model()).total().count, 384 * 18);
 }
 
+TEST(Memory, WithBf16StatesModelStateIsTenBytesAParameter) {
+  // 384 parameters of 2 bytes; gradients and their buckets, 2 each; mean and variance, 2 each. Under ZeRO-1
+  // the last two over 8 ranks: 384 * (6 + 4 / 8) = 2496.
+  Stage stage = encoder_stage(2, Recomputation::full);
+  stage.optimizer_states = OptimizerStates::bf16;
+  stage.dp = 8;
+  stage.zero1 = false;
+  const ModelState state = model_state_bytes(stage, small_model());
+  EXPECT_EQ(state.parameters.count, 768);
+  EXPECT_EQ(state.gradients.count, 1536);
+  EXPECT_EQ(state.optimizer.count, 1536);
+  stage.zero1 = true;
+  EXPECT_EQ(model_state_bytes(stage, small_model()).total().count, 2496);
+}
+
 TEST(Memory, Zero1SplitsTheOptimizerStatesExactly) {
   // 384 * (6 + 12 / 8) = 2880. Over 5 ranks 4608 / 5 = 921.6, rounded up.
   Stage stage = encoder_stage(2, Recomputation::full);

@@ -92,6 +92,25 @@ TEST(ClusterNetwork, MessagesShareThePortOfTheirSource) {
   EXPECT_EQ(ends(program, cluster(1, 4)), (Ends{2010, 2010}));
 }
 
+// The hub, one of two ranks of group 0, sends 1000 bytes to each of the two ranks of groups 1 and 2: 4000
+// through its own port in 10 + 4000 ns, though its group has two. Alone the first takes what the cost model
+// says.
+TEST(ClusterNetwork, AHubHasOnePort) {
+  Program program = groups_of(2, 4);
+  program.stages.resize(2);
+  for (const std::size_t g : {1, 2, 3}) program.groups[g].stage = 1;
+  program.hub = 0;
+  program.messages = {{0, 1, 0, Bytes{1000}, Bytes{4000}}, {0, 2, 0, Bytes{1000}, Bytes{4000}}};
+  const ClusterSpec on = cluster(1, 8);
+  EXPECT_EQ(ends(program, on), (Ends{4010, 4010}));
+  program.messages = {{0, 1, 0, Bytes{1000}, Bytes{2000}}};
+  EXPECT_EQ(ends(program, on), (Ends{2010}));
+  EXPECT_EQ(to_nanoseconds(message_time(on, program.messages[0], program)).count(), 2010);
+  // What groups 1 and 2 send it, each with one rank, comes in through the same port: 2000 ns.
+  program.messages = {{1, 0, 0, Bytes{1000}, Bytes{2000}}, {2, 0, 0, Bytes{1000}, Bytes{2000}}};
+  EXPECT_EQ(ends(program, on), (Ends{2010, 2010}));
+}
+
 // To a rank of the same node and to one of another: two ports, 10 + 1000 and 40 + 4000 ns.
 TEST(ClusterNetwork, PortAndCardAreTwoLinks) {
   Program program = groups_of(1, 4);

@@ -68,6 +68,18 @@ TEST(PlanFile, WritesAPlacementThatIsNotTheDefault) {
   EXPECT_EQ(to_json(example()).find("placement"), std::string::npos);
 }
 
+TEST(PlanFile, WritesStatesAndReshardThatAreNotTheDefault) {
+  Plan plan = example();
+  plan.optimizer_states = OptimizerStates::bf16;
+  plan.reshard = Reshard::hub;
+  const std::string text = to_json(plan);
+  EXPECT_NE(text.find("  \"optimizer_states\": \"bf16\",\n  \"reshard\": \"hub\",\n"), std::string::npos)
+      << text;
+  EXPECT_EQ(parse_plan(text, "p.json"), plan);
+  EXPECT_EQ(to_json(example()).find("optimizer_states"), std::string::npos);
+  EXPECT_EQ(to_json(example()).find("reshard"), std::string::npos);
+}
+
 ModulePlan random_module(Random& random, int chunks) {
   ModulePlan module;
   module.tp = 1 + static_cast<int>(random.below(8));
@@ -95,6 +107,8 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.order = pipeline_orders()[random.below(pipeline_orders().size())].kind;
     plan.recomputation = static_cast<Recomputation>(random.below(3));
     plan.placement = static_cast<RankOrder>(random.below(kNames<RankOrder>.size()));
+    plan.optimizer_states = static_cast<OptimizerStates>(random.below(2));
+    plan.reshard = static_cast<Reshard>(random.below(2));
     plan.zero1 = random.below(2) == 1;
     plan.sequence_parallel = random.below(2) == 1;
     EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);

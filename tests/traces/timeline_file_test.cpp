@@ -36,6 +36,16 @@ TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
   expect_refused([&] { parse_timeline(older, "t.json"); }, "t.json: key 'iterations[0].cores'", {"unknown"});
 }
 
+/// A file of stages with fp32 states is as it always was.
+TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("optimizer_states"), std::string::npos);
+  timeline.stage_shapes[1].optimizer_states = OptimizerStates::bf16;
+  const std::string text = to_json(timeline);
+  EXPECT_NE(text.find("\"optimizer_states\": [\"fp32\",\"bf16\"]"), std::string::npos) << text;
+  EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
+}
+
 TEST(TimelineFileFormat, StreamsAndOperationsGoByName) {
   // A file whose list has another order: what was 0 (compute) and 1 (send) are now the other way round.
   const std::string text =

@@ -70,6 +70,9 @@ std::string to_json(const Plan& plan) {
   writer.field("recomputation", to_string(plan.recomputation));
   if (plan.gradient_bucket.count > 0) writer.field("gradient_bucket_bytes", plan.gradient_bucket.count);
   if (plan.placement != RankOrder::stage_major) writer.field("placement", to_string(plan.placement));
+  if (plan.optimizer_states != OptimizerStates::fp32)
+    writer.field("optimizer_states", to_string(plan.optimizer_states));
+  if (plan.reshard != Reshard::direct) writer.field("reshard", to_string(plan.reshard));
   writer.field("zero1", plan.zero1);
   writer.field("sequence_parallel", plan.sequence_parallel);
   return writer.finish();
@@ -80,7 +83,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonValue root = document.root(kPlanSchema, kPlanVersion);
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
                      "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
-                    {"chunks", "gradient_bucket_bytes", "placement"});
+                    {"chunks", "gradient_bucket_bytes", "placement", "optimizer_states", "reshard"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
@@ -104,6 +107,10 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   if (root.has("placement")) {
     plan.placement = root.at("placement").choice<RankOrder>();
   }
+  if (root.has("optimizer_states")) {
+    plan.optimizer_states = root.at("optimizer_states").choice<OptimizerStates>();
+  }
+  if (root.has("reshard")) plan.reshard = root.at("reshard").choice<Reshard>();
   plan.zero1 = root.at("zero1").boolean();
   plan.sequence_parallel = root.at("sequence_parallel").boolean();
   return plan;

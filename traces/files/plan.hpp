@@ -11,8 +11,8 @@
 namespace dflop {
 
 /// Returns a file of schema "dflop.plan", version 1. Keys that came later (chunks, gradient_bucket_bytes,
-/// placement) are written only where they differ from their defaults, so that older files and programs stay
-/// good for all plans that they can express.
+/// placement, optimizer_states, reshard) are written only where they differ from their defaults, so that
+/// older files and programs stay good for all plans that they can express.
 std::string to_json(const Plan& plan);
 
 /// Reads a plan. Whether it fits a model and a cluster is for validate() of core/plan.hpp.

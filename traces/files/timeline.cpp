@@ -1,5 +1,6 @@
 #include "traces/files/timeline.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <iterator>
 #include <limits>
@@ -198,19 +199,27 @@ Columns<MemoryPoint> memory_columns() {
           whole<&MemoryPoint::buffers>("buffer_bytes", 0, kTimelineMostBytes)};
 }
 
-Columns<Stage> stage_columns() {
-  return {whole<&Stage::encoder_layers>("encoder_layers", 0, kMostRanks),
-          whole<&Stage::llm_layers>("llm_layers", 0, kMostRanks),
-          flag<&Stage::connector>("connector"),
-          flag<&Stage::embedding>("embedding"),
-          flag<&Stage::head>("head"),
-          whole<&Stage::tp>("tp", 1, kMostRanks),
-          whole<&Stage::dp>("dp", 1, kMostRanks),
-          each<&Stage::recomputation>(
-              "recomputation", [](Recomputation value) { return to_string(value); },
-              [](const JsonValue& value) { return value.choice<Recomputation>(); }),
-          flag<&Stage::zero1>("zero1"),
-          flag<&Stage::sequence_parallel>("sequence_parallel")};
+/// Returns the columns of stages; `with_states` is whether they have precisions of optimizer states, which
+/// came later and stand only where one is not the default.
+Columns<Stage> stage_columns(bool with_states) {
+  const auto name = [](auto value) { return to_string(value); };
+  Columns<Stage> columns = {
+      whole<&Stage::encoder_layers>("encoder_layers", 0, kMostRanks),
+      whole<&Stage::llm_layers>("llm_layers", 0, kMostRanks),
+      flag<&Stage::connector>("connector"),
+      flag<&Stage::embedding>("embedding"),
+      flag<&Stage::head>("head"),
+      whole<&Stage::tp>("tp", 1, kMostRanks),
+      whole<&Stage::dp>("dp", 1, kMostRanks),
+      each<&Stage::recomputation>("recomputation", name,
+                                  [](const JsonValue& value) { return value.choice<Recomputation>(); }),
+      flag<&Stage::zero1>("zero1"),
+      flag<&Stage::sequence_parallel>("sequence_parallel")};
+  if (with_states) {
+    columns.push_back(each<&Stage::optimizer_states>(
+        "optimizer_states", name, [](const JsonValue& value) { return value.choice<OptimizerStates>(); }));
+  }
+  return columns;
 }
 
 Columns<Work> work_columns() {
@@ -230,6 +239,11 @@ Columns<Stall> stall_columns(const Limits& of) {
           whole<&Stall::since>("since_ns", 0, kMostNanoseconds),
           whole<&Stall::failed>("failed", 0, 1),
           whole<&Stall::awaited_rank>("awaited_rank", -1, kMostRanks)};
+}
+
+bool has_states(const std::vector<Stage>& stages) {
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const Stage& stage) { return stage.optimizer_states != OptimizerStates::fp32; });
 }
 
 template <typename Row>
@@ -260,7 +274,8 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   write_table(writer, "groups", group_columns(none), timeline.groups);
   write_table(writer, "spans", span_columns(none), timeline.spans);
   write_table(writer, "memory", memory_columns(), timeline.memory);
-  write_table(writer, "stage_shapes", stage_columns(), timeline.stage_shapes);
+  write_table(writer, "stage_shapes", stage_columns(has_states(timeline.stage_shapes)),
+              timeline.stage_shapes);
   write_table(writer, "works", work_columns(), timeline.works);
   write_table(writer, "stalls", stall_columns(none), timeline.stalls);
   writer.end_object();
@@ -304,7 +319,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
 
 /// Reads shapes: there are none, or one for each stage.
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages) {
-  std::vector<Stage> rows = read_table(json, stage_columns());
+  std::vector<Stage> rows = read_table(json, stage_columns(json.has("optimizer_states")));
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
     json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
   }

@@ -179,6 +179,7 @@ Stage SearchBounds::whole_stage(Kind kind, int tp, int dp, Recomputation recompu
   stage.recomputation = recomputation;
   stage.zero1 = request_.options.zero1;
   stage.sequence_parallel = request_.options.sequence_parallel;
+  stage.optimizer_states = request_.options.optimizer_states;
   if (kind != Kind::llm) {
     stage.encoder_layers = request_.model.encoder.layers;
     stage.connector = stage.encoder_layers > 0 && request_.model.connector.widths.size() > 1;
@@ -344,7 +345,8 @@ class SearchBounds::PlanPrice {
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       if (stages_[s].dp == 1) continue;
-      const Bytes gradients{kFp32Bytes * stage_parameters(stages_[s], bounds_.request_.model)};
+      const Bytes gradients{gradient_bytes(plan_.optimizer_states) *
+                            stage_parameters(stages_[s], bounds_.request_.model)};
       seconds[s] = cost_.all_reduce({groups_of_stage[s], gradients, 0}, program).count();
     }
     return seconds;

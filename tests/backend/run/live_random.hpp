@@ -76,6 +76,7 @@ inline RandomCase random_case(Random& random, OrderKind order, Layout layout) {
   RandomCase c;
   c.plan = random_plan(random, order, layout);
   c.plan.recomputation = static_cast<Recomputation>(random.below(3));
+  c.plan.reshard = Reshard::direct;  // live ranks know no hub
   c.plan.zero1 = random.below(2) == 0;
   c.plan.sequence_parallel = random.below(2) == 0;
   if (c.plan.gradient_bucket.count > 0) c.plan.gradient_bucket = Bytes{pick(random, 40'000)};
