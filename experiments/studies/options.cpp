@@ -47,6 +47,20 @@ int read_chunks(const Values& values, OrderKind order) {
   return chunks;
 }
 
+/// Reads an option of the plan's where it was given; else the setting has its say.
+template <Named Enum>
+void read_given(const Values& values, const std::string& option, Enum& value) {
+  if (!values[option].defaulted()) value = read_named<Enum>(values, option);
+}
+
+/// Reads a switch that has an option to set it and one, "no-...", to take it away.
+void read_switch(const Values& values, const std::string& option, bool& value) {
+  const bool on = values[option].as<bool>();
+  const bool off = values["no-" + option].as<bool>();
+  if (on && off) refuse_option(option, fmt::format("expected it or '--no-{}', found both", option));
+  if (on || off) value = on;
+}
+
 /// These are the orders that all planners take, and those that only planners of uniform plans do.
 std::vector<std::string_view> orders_of_all_planners() {
   return names_of(plainest_first(
@@ -91,8 +105,42 @@ void add_batch_options(Options& options) {
   });
 }
 
+std::span<const Setting> settings() {
+  // torch's DistributedDataParallel has buckets of 25 MiB.
+  static const Setting kSettings[] = {
+      {"tuned", "what current training stacks do"},
+      {"published",
+       "the released code of the published system: full recomputation, no ZeRO, no sequence parallelism, bf16 optimizer "
+       "states, buckets of 25 MiB, a hub",
+       {.gradient_bucket = {25 << 20},
+        .optimizer_states = OptimizerStates::bf16,
+        .reshard = Reshard::hub,
+        .zero1 = false,
+        .sequence_parallel = false},
+       true},
+  };
+  return kSettings;
+}
+
+const Setting& find_setting(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Setting& setting : settings()) {
+    if (setting.name == name) return setting;
+    names.push_back(setting.name);
+  }
+  refuse_value("setting", listed(names), name);
+}
+
 void add_plan_options(Options& options) {
+  std::string what;
+  std::vector<std::string_view> names;
+  for (const Setting& setting : settings()) {
+    what += fmt::format("; {}: {}", setting.name, setting.what);
+    names.push_back(setting.name);
+  }
   options.add({
+      {"setting", text(joined(names), std::string(names.front())),
+       "what all plans have in common where no option below is given" + what},
       {"pipeline-schedule", text("NAME", "1f1b"),
        fmt::format("order of forwards and backwards: {}; of the planners pytorch and megatron also {}",
                    listed(orders_of_all_planners()), listed(orders_of_uniform_planners()))},
@@ -102,7 +150,13 @@ void add_plan_options(Options& options) {
        "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards"},
       {"placement", text(joined<RankOrder>(), "stage-major"),
        "which ranks are neighbours: the dp ranks of a stage, or the stages of a dp rank"},
+      {"optimizer-states", text(joined<OptimizerStates>(), "fp32"),
+       "precision of gradients and Adam's states; bf16: all are, 10 bytes a parameter with the buckets of gradients"},
+      {"reshard", text(joined<Reshard>(), "direct"),
+       "how activations get from encoder to LLM on ranks of their own: from each rank to each, or by way of one rank of the encoder"},
+      {"zero1", flag(), "split optimizer states over dp ranks"},
       {"no-zero1", flag(), "keep whole optimizer states on every dp rank"},
+      {"sequence-parallel", flag(), "split activations between tp regions over tp ranks"},
       {"no-sequence-parallel", flag(), "keep whole activations on every tp rank"},
   });
 }
@@ -157,10 +211,10 @@ SearchOptions read_search_options(const Values& values) {
   if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   const PlanOptions fixed = read_plan_options(values);
-  if (!values["pipeline-schedule"].defaulted()) options.orders = {fixed.order};
-  if (!values["recompute"].defaulted()) options.recomputations = {fixed.recomputation};
-  if (!values["placement"].defaulted()) options.placements = {fixed.placement};
-  if (!values["gradient-bucket"].defaulted()) options.gradient_buckets = {fixed.gradient_bucket};
+  if (is_fixed(values, "pipeline-schedule")) options.orders = {fixed.order};
+  if (is_fixed(values, "recompute")) options.recomputations = {fixed.recomputation};
+  if (is_fixed(values, "placement")) options.placements = {fixed.placement};
+  if (is_fixed(values, "gradient-bucket")) options.gradient_buckets = {fixed.gradient_bucket};
   return options;
 }
 
@@ -198,8 +252,17 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
   return load_samples(values[option].as<std::string>(), read_preprocess_options(values, model, seed));
 }
 
-PlanOptions read_plan_options(const Values& values) {
-  PlanOptions options;
+bool is_fixed(const Values& values, const std::string& option) {
+  return !values[option].defaulted() || find_setting(values["setting"].as<std::string>()).is_fixed;
+}
+
+namespace {
+
+void read_order(const Values& values, PlanOptions& options) {
+  if (values["pipeline-schedule"].defaulted()) {
+    options.chunks = read_chunks(values, options.order);
+    return;
+  }
   const auto name = values["pipeline-schedule"].as<std::string>();
   const auto kind = order_kind_from_string(name);
   if (!kind || traits(*kind).spreads_encoder) {
@@ -210,11 +273,21 @@ PlanOptions read_plan_options(const Values& values) {
   }
   options.order = *kind;
   options.chunks = read_chunks(values, *kind);
-  options.recomputation = read_named<Recomputation>(values, "recompute");
-  options.placement = read_named<RankOrder>(values, "placement");
-  options.zero1 = !values["no-zero1"].as<bool>();
-  options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMostGradientBucket)};
-  options.sequence_parallel = !values["no-sequence-parallel"].as<bool>();
+}
+
+}  // namespace
+
+PlanOptions read_plan_options(const Values& values) {
+  PlanOptions options = find_setting(values["setting"].as<std::string>()).options;
+  read_order(values, options);
+  read_given(values, "recompute", options.recomputation);
+  read_given(values, "placement", options.placement);
+  if (!values["gradient-bucket"].defaulted())
+    options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMostGradientBucket)};
+  read_given(values, "optimizer-states", options.optimizer_states);
+  read_given(values, "reshard", options.reshard);
+  read_switch(values, "zero1", options.zero1);
+  read_switch(values, "sequence-parallel", options.sequence_parallel);
   return options;
 }
 
@@ -229,6 +302,7 @@ SchedulerChoice read_scheduler(const Values& values) {
   choice.name = values["scheduler"].as<std::string>();
   require_one_of("scheduler", scheduler_names(), choice.name);
   choice.limits.objective = read_objective(values);
+  // The setting's order of bins goes here, where --setting is an option and --bin-order is not given.
   choice.limits.token_cap = read_optional_integer(values, "token-cap", 1, kMostTokens);
   choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
   choice.limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX);

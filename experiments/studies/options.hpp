@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,7 +35,8 @@ void add_data_options(Options& options, const char* default_file = nullptr);
 void add_target_options(Options& options);
 /// Adds --gbs, --iterations, --seed.
 void add_batch_options(Options& options);
-/// Adds --pipeline-schedule, --chunks, --recompute, --gradient-bucket, --no-zero1, --no-sequence-parallel.
+/// Adds --setting, and of its parts --pipeline-schedule, --chunks, --recompute, --gradient-bucket, --placement,
+/// --optimizer-states, --reshard, --zero1, --sequence-parallel and the --no-... of the last two.
 void add_plan_options(Options& options);
 /// Adds --objective.
 void add_objective_option(Options& options);
@@ -51,7 +53,7 @@ void add_truth_option(Options& options, bool required);
 /// Adds --objective, --layout, --budget: what the planner search is told beside add_plan_options().
 void add_search_options(Options& options);
 /// Reads what add_search_options() declared. Order, recomputation, placement and gradient buckets are the
-/// planner's to choose unless they were given.
+/// planner's to choose unless they are fixed.
 SearchOptions read_search_options(const Values& values);
 
 /// Reads what add_data_options() declared; rule and maximum length come from the model.
@@ -59,6 +61,25 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 /// Loads the data set that the option names, as read_preprocess_options() says. @throws as load_samples()
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option = "data");
+
+/// A Setting is what all plans of a study have in common unless an option says otherwise.
+struct Setting {
+  std::string_view name;
+  std::string_view what;  ///< for help
+  PlanOptions options = {};
+  bool is_fixed = false;  ///< all parts count as given: planners that could choose them do not
+};
+
+/// Returns the settings of --setting, the usual one first.
+std::span<const Setting> settings();
+/// Returns the setting of a name. @throws Error (usage) where there is none.
+const Setting& find_setting(const std::string& name);
+
+/// Returns whether a part of the plan is not the planner's to choose: its option was given, or the setting
+/// fixes it.
+bool is_fixed(const Values& values, const std::string& option);
+/// Reads what add_plan_options() declared: the setting, changed where an option was given.
+/// @throws Error (usage)
 PlanOptions read_plan_options(const Values& values);
 
 int read_gbs(const Values& values);

@@ -11,6 +11,7 @@
 #include "backend/cuda/world.hpp"
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
+#include "backend/run/live_executor.hpp"
 #include "backend/run/worlds.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
@@ -167,6 +168,7 @@ void require_trainable(const Plan& plan, const ModelSpec& model, const std::stri
                  kMostGbs, plan.gbs);
   }
   try {
+    require_live(plan);
     require_split(model, plan.encoder.tp, plan.llm.tp);
   } catch (const Error& error) {
     throw Error(error.kind(), error.message(), where);

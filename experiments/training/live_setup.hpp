@@ -45,8 +45,8 @@ void add_cores_option(Options& options);
 int read_cores(const Values& values, const LiveDevice& device);
 
 /// Checks that a plan can be trained.
-/// @throws Error (input), naming `where`, for tp that the model cannot be split over live, or more samples a
-/// step than live runs take.
+/// @throws Error (input), naming `where`, for tp that the model cannot be split over live, more samples a
+/// step than live runs take, or as require_live().
 void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where);
 
 /// Reads --foreign-profile, which belongs to --profile. @throws Error (usage)
