@@ -17,14 +17,22 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// A GpuSpec describes one GPU type. Efficiencies are fractions of the peak in the limit of large shapes;
-/// costmodel/analytic/roofline.hpp says how they fall for small ones.
+/// A GpuSpec describes one GPU type, as it is sold.
 struct GpuSpec {
   std::string name;
   double peak_flop_per_s = 0;  ///< dense bf16
   double memory_bandwidth_bytes_per_s = 0;
   Bytes memory;           ///< on the card
   Bytes reserved_memory;  ///< context, communication buffers, fragmentation: not ours to plan with
+
+  Bytes usable_memory() const { return memory - reserved_memory; }
+  bool operator==(const GpuSpec&) const = default;
+};
+
+/// A SoftwareSpec is what the training software makes of the hardware. Efficiencies are fractions of the peak
+/// in the limit of large shapes; costmodel/analytic/roofline.hpp says how they fall for small ones.
+struct SoftwareSpec {
+  std::string name;
   double gemm_efficiency = 0;
   double gemm_half_tokens = 0;  ///< tokens at which a matrix product reaches half of gemm_efficiency
   double gemm_half_width = 0;   ///< the same for the narrower of a product's per-rank widths
@@ -37,9 +45,16 @@ struct GpuSpec {
   /// The host takes this long to launch the kernels of one layer's forward pass. A pass takes no less,
   /// however small its kernels.
   Seconds layer_launch{0};
+  /// A message between pipeline stages takes this long beside the link's latency: the host waits for it, and
+  /// the GPU then waits for the host.
+  Seconds message_overhead{0};
+  /// All gradient rings with several ranks in a node together send this much out of it; 0 where they use
+  /// every network card, that is gpus_per_node times the bandwidth of inter_node.
+  double node_ring_bandwidth_bytes_per_s = 0;
+  /// This share of tensor-parallel communication is hidden under the matrix products beside it.
+  double tensor_overlap = 0;
 
-  Bytes usable_memory() const { return memory - reserved_memory; }
-  bool operator==(const GpuSpec&) const = default;
+  bool operator==(const SoftwareSpec&) const = default;
 };
 
 /// A CollectiveAlgorithm says how gradient reductions over several nodes go;
@@ -68,14 +83,9 @@ struct ClusterSpec {
   GpuSpec gpu;
   Link intra_node;
   Link inter_node;  ///< per GPU
-  LeafSwitches leaf;
+  LeafSwitches leaf = {};
   CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
-  /// A message between pipeline stages takes this long beside the link's latency: the host waits for it, and
-  /// the GPU then waits for the host.
-  Seconds message_overhead{0};
-  /// All gradient rings with several ranks in a node together send this much out of it; 0 where they use
-  /// every network card, that is gpus_per_node times the bandwidth of inter_node.
-  double node_ring_bandwidth_bytes_per_s = 0;
+  SoftwareSpec software = {};
 
   int gpus() const { return nodes * gpus_per_node; }
   int node_of(int rank) const { return rank / gpus_per_node; }

@@ -22,13 +22,13 @@ constexpr double kBf16AdamBytes = 7 * kBf16Bytes;
 
 PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
                                          const Workload& work) const {
-  PassTimes layer = transformer_layer(cluster_.gpu, spec, work, stage.tp, stage.sequence_parallel);
+  PassTimes layer = transformer_layer(cluster_, spec, work, stage.tp, stage.sequence_parallel);
   const Seconds communication = 2 * tensor_all_reduce(stage, static_cast<double>(work.tokens), spec.hidden);
   layer.forward += communication;
   layer.backward_input += communication;
   if (stage.recomputation == Recomputation::full) layer.backward_input += layer.forward;
   if (stage.recomputation == Recomputation::selective) {
-    layer.backward_input += attention_core(cluster_.gpu, spec, work, stage.tp).forward;
+    layer.backward_input += attention_core(cluster_, spec, work, stage.tp).forward;
   }
   return {layers * layer.forward, layers * layer.backward_input, layers * layer.backward_weight};
 }
@@ -39,7 +39,7 @@ PassTimes AnalyticCostModel::encoder_times(const Stage& stage, const Workload& w
   if (stage.encoder_layers > 0) times += layer_times(model_.encoder, stage.encoder_layers, stage, work);
   if (stage.connector) {
     const double tokens = connector_tokens(model_.connector, work);
-    times += connector(cluster_.gpu, model_.connector, work, stage.tp);
+    times += connector(cluster_, model_.connector, work, stage.tp);
     times.forward += tensor_all_reduce(stage, tokens, model_.connector.widths.back());
     times.backward_input += tensor_all_reduce(stage, tokens, model_.connector.widths.front());
   }
@@ -51,12 +51,12 @@ PassTimes AnalyticCostModel::llm_times(const Stage& stage, const Workload& work)
   if (work.empty()) return times;
   const Seconds all_reduce = tensor_all_reduce(stage, static_cast<double>(work.tokens), model_.llm.hidden);
   if (stage.embedding) {
-    times += embedding(cluster_.gpu, model_.llm, work);
+    times += embedding(cluster_, model_.llm, work);
     times.forward += all_reduce;
   }
   if (stage.llm_layers > 0) times += layer_times(model_.llm, stage.llm_layers, stage, work);
   if (stage.head) {
-    times += vocabulary_head(cluster_.gpu, model_.llm, work, stage.tp);
+    times += vocabulary_head(cluster_, model_.llm, work, stage.tp);
     times.backward_input += all_reduce;
   }
   return times;
@@ -68,8 +68,8 @@ PassTimes AnalyticCostModel::launch_times(const Stage& stage, const Work& work) 
     return load.empty() ? 0.0 : count * launches;
   };
   const Seconds forward =
-      cluster_.gpu.layer_launch * (layers(model_.encoder, stage.encoder_layers, work.encoder) +
-                                   layers(model_.llm, stage.llm_layers, work.llm));
+      cluster_.software.layer_launch * (layers(model_.encoder, stage.encoder_layers, work.encoder) +
+                                        layers(model_.llm, stage.llm_layers, work.llm));
   const Seconds again = stage.recomputation == Recomputation::full ? forward : Seconds(0);
   return {forward, again + forward / 2, forward / 2};
 }
@@ -87,7 +87,7 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
 Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
   const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
   const double bytes = stage.optimizer_states == OptimizerStates::fp32 ? kAdamBytes : kBf16AdamBytes;
-  return memory_time(cluster_.gpu, bytes * owned);
+  return memory_time(cluster_, bytes * owned);
 }
 
 }  // namespace dflop

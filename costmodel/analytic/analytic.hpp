@@ -68,7 +68,8 @@ class AnalyticCostModel final : public SumCostModel {
   PassTimes launch_times(const Stage& stage, const Work& work) const;
   /// Returns the time of an all-reduce of one bf16 tensor over the stage's tp ranks.
   Seconds tensor_all_reduce(const Stage& stage, double tokens, int width) const {
-    return tensor_all_reduce_time(cluster_, stage.tp, kBf16Bytes * tokens * width);
+    const double seen = 1 - cluster_.software.tensor_overlap;
+    return seen * tensor_all_reduce_time(cluster_, stage.tp, kBf16Bytes * tokens * width);
   }
 
   ModelSpec model_;

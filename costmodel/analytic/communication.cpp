@@ -61,11 +61,11 @@ std::vector<CollectivePhase> hierarchical(const ClusterSpec& cluster, const Spre
 
 double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
   const int emptiest = spread_of(cluster, collective, program).emptiest;
-  if (emptiest == 1 || cluster.node_ring_bandwidth_bytes_per_s == 0) {
+  if (emptiest == 1 || cluster.software.node_ring_bandwidth_bytes_per_s == 0) {
     return cluster.inter_node.bandwidth_bytes_per_s;
   }
   const int rings = program.groups[collective.groups.front()].ranks;
-  return cluster.node_ring_bandwidth_bytes_per_s / (rings * emptiest);
+  return cluster.software.node_ring_bandwidth_bytes_per_s / (rings * emptiest);
 }
 
 Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, double network_bandwidth) {
@@ -151,7 +151,7 @@ Seconds message_latency(const ClusterSpec& cluster, const Message& message, cons
   const Group& source = program.groups[message.source];
   const Group& destination = program.groups[message.destination];
   const Link& link = inside_node(cluster, message, program) ? cluster.intra_node : cluster.inter_node;
-  const Seconds latency = link.latency + cluster.message_overhead;
+  const Seconds latency = link.latency + cluster.software.message_overhead;
   const bool gathers =
       !program.stages[destination.stage].sequence_parallel && hub_copies(message, program) == 0;
   if (!gathers) return latency;

@@ -43,13 +43,14 @@ int run_clusters(const Values& values) {
                    {"memory_bytes", "memory GiB", 1, 0x1p-30},
                    {"memory_bandwidth_bytes_per_s", "memory TB/s", 2, 1e-12},
                    {"intra_node_bytes_per_s", "NVLink GB/s", 0, 1e-9},
-                   {"inter_node_bytes_per_s", "network GB/s per GPU", 1, 1e-9}};
+                   {"inter_node_bytes_per_s", "network GB/s per GPU", 1, 1e-9},
+                   {"software", "software"}};
   for (const std::string& name : preset_names("clusters")) {
     const ClusterSpec cluster = find_cluster(name);
     const GpuSpec& gpu = cluster.gpu;
     table.rows.push_back({name, gpu.name, cluster.gpus_per_node, gpu.peak_flop_per_s, gpu.memory,
                           gpu.memory_bandwidth_bytes_per_s, cluster.intra_node.bandwidth_bytes_per_s,
-                          cluster.inter_node.bandwidth_bytes_per_s});
+                          cluster.inter_node.bandwidth_bytes_per_s, cluster.software.name});
   }
   print_table(table, read_format(values));
   return 0;

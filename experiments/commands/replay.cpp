@@ -249,8 +249,8 @@ ReplayConditions read_conditions(const Values& values, const OtherPlan* plan) {
     link->latency *= latency;
     link->bandwidth_bytes_per_s *= bandwidth;
   }
-  cluster.message_overhead *= latency;
-  cluster.node_ring_bandwidth_bytes_per_s *= bandwidth;
+  cluster.software.message_overhead *= latency;
+  cluster.software.node_ring_bandwidth_bytes_per_s *= bandwidth;
   return conditions;
 }
 

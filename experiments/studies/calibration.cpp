@@ -148,31 +148,34 @@ void require_of_model(const Program& program, const ModelSpec& model, const std:
 
 std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster) {
   using C = ClusterSpec;
-  using G = GpuSpec;
+  using S = SoftwareSpec;
   const auto around = [](double bandwidth) { return Bounds{bandwidth / 4, bandwidth * 1.5}; };
   const Bounds inside = around(cluster.intra_node.bandwidth_bytes_per_s);
   const Bounds between = around(cluster.inter_node.bandwidth_bytes_per_s);
   return {
-      field("gpu.gemm_efficiency", &C::gpu, &G::gemm_efficiency, kEfficiency),
-      field("gpu.gemm_half_tokens", &C::gpu, &G::gemm_half_tokens, kHalfPoint),
-      field("gpu.gemm_half_width", &C::gpu, &G::gemm_half_width, kHalfPoint),
-      field("gpu.attention_forward_efficiency", &C::gpu, &G::attention_forward_efficiency, kEfficiency),
-      field("gpu.attention_backward_efficiency", &C::gpu, &G::attention_backward_efficiency, kEfficiency),
-      field("gpu.memory_efficiency", &C::gpu, &G::memory_efficiency, kEfficiency),
-      field("gpu.kernel_overhead_s", &C::gpu, &G::kernel_overhead),
-      field("gpu.layer_launch_s", &C::gpu, &G::layer_launch),
+      field("software.gemm_efficiency", &C::software, &S::gemm_efficiency, kEfficiency),
+      field("software.gemm_half_tokens", &C::software, &S::gemm_half_tokens, kHalfPoint),
+      field("software.gemm_half_width", &C::software, &S::gemm_half_width, kHalfPoint),
+      field("software.attention_forward_efficiency", &C::software, &S::attention_forward_efficiency,
+            kEfficiency),
+      field("software.attention_backward_efficiency", &C::software, &S::attention_backward_efficiency,
+            kEfficiency),
+      field("software.memory_efficiency", &C::software, &S::memory_efficiency, kEfficiency),
+      field("software.kernel_overhead_s", &C::software, &S::kernel_overhead),
+      field("software.layer_launch_s", &C::software, &S::layer_launch),
       field("intra_node.latency_s", &C::intra_node, &Link::latency),
       field("intra_node.bandwidth_bytes_per_s", &C::intra_node, &Link::bandwidth_bytes_per_s, inside),
       field("inter_node.latency_s", &C::inter_node, &Link::latency),
       field("inter_node.bandwidth_bytes_per_s", &C::inter_node, &Link::bandwidth_bytes_per_s, between),
-      {"message_overhead_s", [](const C& c) { return or_first(c.message_overhead); },
-       [](C& c, double value) { c.message_overhead = Seconds(value); }, kTime.lower, kTime.upper},
-      {"node_ring_bandwidth_bytes_per_s",
+      {"software.message_overhead_s", [](const C& c) { return or_first(c.software.message_overhead); },
+       [](C& c, double value) { c.software.message_overhead = Seconds(value); }, kTime.lower, kTime.upper},
+      {"software.node_ring_bandwidth_bytes_per_s",
        [](const C& c) {
-         return c.node_ring_bandwidth_bytes_per_s > 0 ? c.node_ring_bandwidth_bytes_per_s : every_card(c);
+         return c.software.node_ring_bandwidth_bytes_per_s > 0 ? c.software.node_ring_bandwidth_bytes_per_s
+                                                               : every_card(c);
        },
-       [](C& c, double value) { c.node_ring_bandwidth_bytes_per_s = value; }, every_card(cluster) / 20,
-       every_card(cluster)},
+       [](C& c, double value) { c.software.node_ring_bandwidth_bytes_per_s = value; },
+       every_card(cluster) / 20, every_card(cluster)},
   };
 }
 

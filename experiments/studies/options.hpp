@@ -35,7 +35,8 @@ void add_data_options(Options& options, const char* default_file = nullptr);
 void add_target_options(Options& options);
 /// Adds --gbs, --iterations, --seed.
 void add_batch_options(Options& options);
-/// Adds --setting, and of its parts --pipeline-schedule, --chunks, --recompute, --gradient-bucket, --placement,
+/// Adds --setting, and of its parts --pipeline-schedule, --chunks, --recompute, --gradient-bucket,
+/// --placement,
 /// --optimizer-states, --reshard, --zero1, --sequence-parallel and the --no-... of the last two.
 void add_plan_options(Options& options);
 /// Adds --objective.

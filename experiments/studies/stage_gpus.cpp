@@ -28,7 +28,11 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
       refuse_value("stage-gpu", fmt::format("a stage from 0 to {}", stages - 1), text);
     }
     ClusterSpec mixed = cluster;
-    mixed.gpu = find_cluster(std::string(reader.rest())).gpu;
+    const ClusterSpec other = find_cluster(std::string(reader.rest()));
+    mixed.gpu = other.gpu;
+    mixed.software = other.software;  // its kernels; messages and reductions stay those of the plan's cluster
+    mixed.software.message_overhead = cluster.software.message_overhead;
+    mixed.software.node_ring_bandwidth_bytes_per_s = cluster.software.node_ring_bandwidth_bytes_per_s;
     const auto [place, is_new] =
         costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});
     if (!is_new) refuse_value("stage-gpu", fmt::format("stage {} once", stage), text);

@@ -334,7 +334,7 @@ std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell) {
           inter = cell.real(Axis::inter_node_bandwidth)](ClusterSpec& cluster) {
     cluster.intra_node.bandwidth_bytes_per_s *= intra;
     cluster.inter_node.bandwidth_bytes_per_s *= inter;
-    cluster.node_ring_bandwidth_bytes_per_s *= inter;
+    cluster.software.node_ring_bandwidth_bytes_per_s *= inter;
   };
 }
 

@@ -82,7 +82,7 @@ void bound_sizes(benchmark::internal::Benchmark* bench) {
 /// assignments; `bound`: of the simulated makespan of LPT, in the mean; `simple` likewise.
 void plan_pipeline_of_preset(benchmark::State& state) {
   const std::string name = preset_names("models")[static_cast<std::size_t>(state.range(0))];
-  const Target target(name, "a100-80g:8");
+  const Target target(name, "a100-80g-vtrain:8");
   const bool audio = name.find("audio") != std::string::npos;
   PreprocessOptions options;
   options.rule = target.model.preprocess;

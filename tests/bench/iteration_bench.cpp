@@ -34,7 +34,7 @@ Plan make_32_gpu_plan(const Target& target) {
 
 /// What every bench here begins with, made once.
 struct Setup {
-  Target target{"llava-ov-llama3-8b", "a100-80g:4"};
+  Target target{"llava-ov-llama3-8b", "a100-80g-vtrain:4"};
   std::vector<Sample> samples = load_vision_mix(target.model);
   std::vector<Batch> batches = make_batches(samples, kGbs, 8, kSeed);
   Plan plan = make_32_gpu_plan(target);

@@ -17,7 +17,7 @@ struct Study {
   PlanRequest request;
 
   Study(std::int64_t nodes, int gbs)
-      : target("llava-ov-llama3-8b", "a100-80g:" + std::to_string(nodes)),
+      : target("llava-ov-llama3-8b", "a100-80g-vtrain:" + std::to_string(nodes)),
         samples(load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", options())),
         batches(make_batches(samples, gbs, 8, kSeed)),
         request{target.problem(), target.executor, gbs, samples, batches, kSeed, {}, {}} {}

@@ -40,7 +40,7 @@ const Iteration& iteration_of(int gpus) {
   if (!is_new) return place->second;
   Iteration& iteration = place->second;
   const ModelSpec model = find_model("llava-ov-llama3-8b");
-  iteration.cluster = find_cluster("a100-80g:" + std::to_string(gpus / 8));
+  iteration.cluster = find_cluster("a100-80g-vtrain:" + std::to_string(gpus / 8));
   iteration.cluster.leaf = {8, 2};
   const Plan plan = plan_for(gpus);
   PreprocessOptions options;

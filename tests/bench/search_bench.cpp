@@ -16,7 +16,8 @@ struct Case {
   std::vector<Sample> samples;
   std::vector<Batch> batches;
 
-  explicit Case(std::int64_t nodes) : target("llava-ov-llama3-8b", "a100-80g:" + std::to_string(nodes)) {
+  explicit Case(std::int64_t nodes)
+      : target("llava-ov-llama3-8b", "a100-80g-vtrain:" + std::to_string(nodes)) {
     PreprocessOptions options;
     options.rule = target.model.preprocess;
     options.max_tokens = target.model.max_tokens;

@@ -21,7 +21,7 @@ constexpr Seconds kLimit(0.1);  // of the scheduler: longer than an iteration, s
 
 /// vision_mix for LLaVA-OneVision on 32 GPUs.
 struct Loop {
-  std::shared_ptr<const Target> target = std::make_shared<Target>("llava-ov-llama3-8b", "a100-80g:4");
+  std::shared_ptr<const Target> target = std::make_shared<Target>("llava-ov-llama3-8b", "a100-80g-vtrain:4");
   std::vector<std::shared_ptr<const Batch>> batches;
   Plan plan;
 

@@ -31,7 +31,7 @@ struct Items {
 
 /// Four LLM replicas of 8 GPUs and an encoder on 4 ranks.
 std::vector<Items> vision_mix(int gbs, int microbatches) {
-  static const Target target("llava-ov-llama3-8b", "a100-80g:5");
+  static const Target target("llava-ov-llama3-8b", "a100-80g-vtrain:5");
   static const std::vector<Sample> samples = [] {
     PreprocessOptions options;
     options.rule = target.model.preprocess;

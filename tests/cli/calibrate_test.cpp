@@ -85,7 +85,7 @@ TEST(Calibrate, RecoversTheParametersThatMadeTheRows) {
   // Times predicted by a changed cluster; a fit that starts from the unchanged one predicts them again.
   ClusterSpec made = find_cluster("b200");
   const ClusterSpec start = made;
-  made.gpu.gemm_efficiency *= 1.2;
+  made.software.gemm_efficiency *= 1.2;
   made.intra_node.bandwidth_bytes_per_s *= 0.8;
   TruthSet set = read_ground_truth(kFolder + "llama_b200.csv");
   for (TruthRow& row : set.rows) row.iteration = predict(truth_case(set.kind, row), made).iteration;
@@ -93,7 +93,7 @@ TEST(Calibrate, RecoversTheParametersThatMadeTheRows) {
   const ClusterSpec fitted = fit(sets, {std::vector<bool>(12, true)}, start);
   EXPECT_LT(summarize(time_errors(sets[0].set, predict(sets[0], fitted))).mean, 0.01);
   EXPECT_GT(summarize(time_errors(sets[0].set, predict(sets[0], start))).mean, 0.08);
-  EXPECT_NEAR(fitted.gpu.gemm_efficiency / made.gpu.gemm_efficiency, 1, 0.05);
+  EXPECT_NEAR(fitted.software.gemm_efficiency / made.software.gemm_efficiency, 1, 0.05);
   EXPECT_NEAR(fitted.intra_node.bandwidth_bytes_per_s / made.intra_node.bandwidth_bytes_per_s, 1, 0.15);
 }
 
@@ -128,10 +128,10 @@ TimelineFile recorded_on(const ClusterSpec& cluster, const ModelSpec& model, int
 TEST(Calibrate, RecoversWhatMadeRecordings) {
   const Sandbox sandbox;
   const ModelSpec model = find_model("llava-ov-llama3-8b");
-  const ClusterSpec start = find_cluster("a100-80g:1");
+  const ClusterSpec start = find_cluster("a100-80g-vtrain:1");
   ClusterSpec made = start;
-  made.gpu.gemm_efficiency *= 0.7;
-  made.gpu.memory_efficiency *= 0.8;
+  made.software.gemm_efficiency *= 0.7;
+  made.software.memory_efficiency *= 0.8;
   std::vector<PreparedSet> sets;
   RowMask all;
   for (const int pp : {1, 2}) {
@@ -148,14 +148,14 @@ TEST(Calibrate, RecoversWhatMadeRecordings) {
     EXPECT_GT(summarize(time_errors(set.set, predict(set, start))).mean, 0.15);
     EXPECT_LT(summarize(time_errors(set.set, predict(set, fitted))).mean, 0.01);
   }
-  EXPECT_NEAR(fitted.gpu.gemm_efficiency / made.gpu.gemm_efficiency, 1, 0.1);
+  EXPECT_NEAR(fitted.software.gemm_efficiency / made.software.gemm_efficiency, 1, 0.1);
 }
 
 TEST(Calibrate, TakesLiveRecordings) {
   const Sandbox sandbox;
   const RunResult trained = sandbox.run("train --model tiny-vlm --steps 6 --gbs 4 --record run.json.gz");
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  const std::string command = "calibrate --cluster a100-80g --trace run.json.gz ";
+  const std::string command = "calibrate --cluster a100-80g-vtrain --trace run.json.gz ";
   const RunResult result = sandbox.run(command + "--model tiny-vlm --format json --out host.json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json set = json::parse(result.out)["sets"][0];
@@ -165,14 +165,15 @@ TEST(Calibrate, TakesLiveRecordings) {
       sandbox.run(command + "--model llava-ov-llama3-8b"),
       {"run.json.gz: iterations[0]: expected the 32 LLM layers of 'llava-ov-llama3-8b', found 2"});
   testing::expect_error(sandbox.run(command), {"option '--model'", "expected both or none"});
-  testing::expect_error(sandbox.run("calibrate --cluster a100-80g --model tiny-vlm"), {"option '--model'"});
+  testing::expect_error(sandbox.run("calibrate --cluster a100-80g-vtrain --model tiny-vlm"),
+                        {"option '--model'"});
   testing::expect_error(sandbox.run("calibrate --cluster a100-80g"), {"expected measurements"});
   testing::expect_error(sandbox.run(command + "--model tiny-vlm --out run.json.gz"),
                         {"'run.json.gz' is also the file of '--trace'"});
 }
 
 TEST(Calibrate, EstimatesAreCloseToSimulations) {
-  const ClusterSpec cluster = find_cluster("a100-80g");
+  const ClusterSpec cluster = find_cluster("a100-80g-vtrain");
   const TruthSet set = read_ground_truth(kFolder + "megatron_a100_multi.csv");
   for (const TruthRow& row : set.rows) {
     const TruthCase run = truth_case(set.kind, row);

@@ -15,7 +15,7 @@ using testing::RunResult;
 using testing::Sandbox;
 
 const std::string kTarget =
-    "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 48 "
+    "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 48 "
     "--iterations 2 "
     "--seed 5 ";
 
@@ -83,9 +83,9 @@ void expect_steps_to_agree(const std::string& data, const std::string& target,
 }
 
 TEST(Compare, NumbersAreThoseOfTheStepsRunOneByOne) {
-  expect_steps_to_agree("--data traces/datasets/vision_mix.csv ",
-                        "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 48 --iterations 2 --seed 5 ",
-                        "");
+  expect_steps_to_agree(
+      "--data traces/datasets/vision_mix.csv ",
+      "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 48 --iterations 2 --seed 5 ", "");
 }
 
 TEST(Compare, NumbersAgreeForAudioOnTwoNodesWithGpipe) {
@@ -118,7 +118,7 @@ TEST(Compare, SameSeedSameBytes) {
 TEST(Compare, AnotherSeedIsAnotherResult) {
   const Sandbox sandbox;
   const std::string command =
-      "compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:1 --gbs "
+      "compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs "
       "48 "
       "--iterations 1 --seed ";
   EXPECT_NE(sandbox.run(command + "5").out, sandbox.run(command + "6").out);
@@ -127,7 +127,7 @@ TEST(Compare, AnotherSeedIsAnotherResult) {
 TEST(Compare, ReportSaysHowToMakeIt) {
   const Sandbox sandbox;
   const std::string options =
-      "--cluster a100-80g:1 --data traces/datasets/vision_mix.csv --gbs 16 --iterations 1 --model "
+      "--cluster a100-80g-vtrain:1 --data traces/datasets/vision_mix.csv --gbs 16 --iterations 1 --model "
       "llava-ov-llama3-8b "
       "--no-zero1 --recompute selective";
   ASSERT_EQ(sandbox.run("compare --out o " + options).exit_code, 0);
@@ -157,13 +157,13 @@ TEST(Compare, TrainingFiguresFollowFromThroughput) {
 TEST(Compare, TooSmallAClusterIsInfeasibleAndSaysWhy) {
   const Sandbox sandbox;
   const RunResult compared = sandbox.run(
-      "compare --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster a100-80g:1 --gbs "
+      "compare --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster a100-80g-vtrain:1 --gbs "
       "16 "
       "--iterations 1");
   EXPECT_EQ(compared.exit_code, 3);
   EXPECT_NE(compared.err.find("GiB"), std::string::npos) << compared.err;
   const RunResult planned = sandbox.run(
-      "plan --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster a100-80g:1 --gbs 16 "
+      "plan --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster a100-80g-vtrain:1 --gbs 16 "
       "--out plan.json");
   EXPECT_EQ(planned.exit_code, 3);
   EXPECT_FALSE(sandbox.has("plan.json"));
@@ -240,9 +240,9 @@ TEST(Compare, PlansOfOnesOwnAreRows) {
   refused("--plan mine.json,mine.json", {"mine.json", "'mine' twice"});
   refused("--plan nowhere.json", {"nowhere.json"});
   std::string other = testing::read_all(sandbox.path("mine.json"));
-  other.replace(other.find("a100-80g:1"), 10, "h100:1");
+  other.replace(other.find("a100-80g-vtrain:1"), 17, "h100:1");
   testing::write_all(sandbox.path("other.json"), other);
-  refused("--plan other.json", {"other.json: key 'cluster'", "expected a100-80g:1, found h100:1"});
+  refused("--plan other.json", {"other.json: key 'cluster'", "expected a100-80g-vtrain:1, found h100:1"});
 }
 
 TEST(Data, WritesOneRowPerSample) {

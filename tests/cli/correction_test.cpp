@@ -20,7 +20,7 @@ using testing::write_all;
 
 /// Eight bins of 16 samples: few enough to be fast, enough to balance.
 constexpr const char* kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "user",
-  "model": "llava-ov-llama3-8b", "cluster": "a100-80g:1", "gbs": 128, "layout": "disaggregated",
+  "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 128, "layout": "disaggregated",
   "encoder": {"tp": 1, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 2, "layers": [32]},
   "microbatches": 8, "schedule": "1f1b", "recomputation": "full", "zero1": true, "sequence_parallel": true}
 )";
@@ -121,7 +121,7 @@ TEST_F(CorrectionCommand, WritesWhatWasLearned) {
   EXPECT_EQ(result.out.rfind("slow_fraction,latency,off_s,", 0), 0U);
   const CorrectionFile file = parse_correction(read_all(box.path("learned.json")), "learned.json");
   EXPECT_EQ(file.model, "llava-ov-llama3-8b");
-  EXPECT_EQ(file.cluster, "a100-80g:1");
+  EXPECT_EQ(file.cluster, "a100-80g-vtrain:1");
   ASSERT_EQ(file.fits.size(), 4U);  // encoder and LLM, forward and backward
   for (const CorrectionFit& fit : file.fits) EXPECT_EQ(fit.iterations, 8);
   const Correction correction(file.fits);
@@ -151,12 +151,12 @@ TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
     }
   }
   std::string other = read_all(box.path("learned.json"));
-  other.replace(other.find("a100-80g:1"), 10, "a100-80g:2");
+  other.replace(other.find("a100-80g-vtrain:1"), 10, "a100-80g-vtrain:2");
   write_all(box.path("other.json"), other);
   const RunResult refused = box.run(schedule + "--correction other.json");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_NE(refused.err.find("other.json"), std::string::npos) << refused.err;
-  EXPECT_NE(refused.err.find("cluster: expected the plan's 'a100-80g:1', found 'a100-80g:2'"),
+  EXPECT_NE(refused.err.find("cluster: expected the plan's 'a100-80g-vtrain:1', found 'a100-80g-vtrain:2'"),
             std::string::npos)
       << refused.err;
 }

@@ -34,25 +34,30 @@ TEST(Errors, Usage) {
 TEST(Errors, Options) {
   const Sandbox sandbox;
   const std::string plan = "plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b ";
-  expect_error(sandbox.run(plan + "--cluster a100-80g:0 --gbs 8"), {"a100-80g:0", "number of nodes"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:x --gbs 8"), {"'x'"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:0 --gbs 8"),
+               {"a100-80g-vtrain:0", "number of nodes"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:x --gbs 8"), {"'x'"});
   expect_error(sandbox.run(plan + "--cluster v100 --gbs 8"), {"unknown cluster 'v100'", "a100-80g"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 0"), {"--gbs", "'0'"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 1e9"), {"--gbs", "1e9"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --planner best"), {"best", "megatron"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --recompute some"), {"--recompute", "some"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --placement snake"),
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 0"), {"--gbs", "'0'"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 1e9"), {"--gbs", "1e9"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --planner best"),
+               {"best", "megatron"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --recompute some"),
+               {"--recompute", "some"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --placement snake"),
                {"--placement", "stage-major or replica-major", "snake"});
-  const std::string schedule = plan + "--cluster a100-80g:1 --gbs 8 --pipeline-schedule ";
+  const std::string schedule = plan + "--cluster a100-80g-vtrain:1 --gbs 8 --pipeline-schedule ";
   expect_error(sandbox.run(schedule + "2f2b"), {"--pipeline-schedule", "zb-h1", "2f2b"});
   expect_error(sandbox.run(schedule + "encoder-in-bubbles"), {"--pipeline-schedule", "encoder-in-bubbles"});
   expect_error(sandbox.run(schedule + "interleaved"), {"--chunks", "required with interleaved"});
   expect_error(sandbox.run(schedule + "zb-v --chunks 3"), {"--chunks", "from 2 to 2", "3"});
   expect_error(sandbox.run("compare" + schedule.substr(4) + "zb-v"), {"one stage a rank", "zb-v"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --assume-image 0x5"),
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --assume-image 0x5"),
                {"--assume-image", "0x5"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --assume-video 640x360"), {"--assume-video"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g:1 --gbs 8 --modalities image,sound"), {"--modalities"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --assume-video 640x360"),
+               {"--assume-video"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --modalities image,sound"),
+               {"--modalities"});
   expect_error(sandbox.run("plan --data traces/datasets/vision_mix.csv --model gpt --cluster h100 --gbs 8"),
                {"unknown model 'gpt'", "llava-ov-llama3-8b"});
 }
@@ -94,7 +99,7 @@ TEST(Errors, PlansAndSchedules) {
   const std::string base = "--data traces/datasets/vision_mix.csv ";
   ASSERT_EQ(sandbox
                 .run("plan " + base +
-                     "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 16 --iterations 1 "
+                     "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 16 --iterations 1 "
                      "--out plan.json")
                 .exit_code,
             0);
@@ -122,7 +127,7 @@ TEST(Errors, PlansAndSchedules) {
                {"--node-budget"});
   expect_error(sandbox.run("schedule --plan plan.json " + base + "--time-limit nan"), {"--time-limit"});
   expect_error(schedule_with(replaced("[27]", "[26]")), {"bad.json", "encoder.layers"});
-  expect_error(schedule_with(replaced("a100-80g:1", "v100:1")),
+  expect_error(schedule_with(replaced("a100-80g-vtrain:1", "v100:1")),
                {"bad.json", "'cluster'", "unknown cluster 'v100'"});
   expect_error(schedule_with(replaced("llava-ov-llama3-8b", "./none.json")),
                {"bad.json", "'model'", "./none.json"});
@@ -133,7 +138,7 @@ TEST(Errors, PlansAndSchedules) {
 TEST(Errors, NamesMayHoldBytesOfZero) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), R"({"schema": "dflop.plan", "version": 1, "planner": "pytorch",
-    "model": "a\u0000b", "cluster": "a100-80g:1", "gbs": 32, "layout": "uniform",
+    "model": "a\u0000b", "cluster": "a100-80g-vtrain:1", "gbs": 32, "layout": "uniform",
     "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
     "microbatches": 3, "schedule": "1f1b", "recomputation": "none", "zero1": true, "sequence_parallel": true})");
   // What follows the byte is kept: the rest of the name and the names that are known.
@@ -146,7 +151,7 @@ TEST(Errors, Outputs) {
   const std::string data = "--data d.csv ";
   testing::write_all(sandbox.path("d.csv"), std::string(kHeader) + kGoodRow);
   testing::write_all(sandbox.path("file"), "");
-  const std::string target = "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 2 --iterations 1 ";
+  const std::string target = "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 2 --iterations 1 ";
   ASSERT_EQ(sandbox.run("plan " + data + target + "--out plan.json").exit_code, 0);
   ASSERT_EQ(sandbox.run("schedule --plan plan.json --iterations 1 " + data + "--out s.json").exit_code, 0);
   const std::string simulate = "simulate --plan plan.json --schedule s.json ";

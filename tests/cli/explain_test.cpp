@@ -140,7 +140,8 @@ TEST(Explain, TellsPausesApart) {
 void make_plan(const Sandbox& sandbox) {
   const std::string data = "--data traces/datasets/vision_mix.csv --gbs 48 --iterations 2 --seed 2 ";
   ASSERT_EQ(
-      sandbox.run("plan " + data + "--model llava-ov-llama3-8b --cluster a100-80g:1 --out p.json").exit_code,
+      sandbox.run("plan " + data + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --out p.json")
+          .exit_code,
       0);
   ASSERT_EQ(sandbox.run("schedule --plan p.json " + data + "--out s.json").exit_code, 0);
 }

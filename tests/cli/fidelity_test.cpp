@@ -24,7 +24,7 @@ using testing::RunResult;
 using testing::Sandbox;
 
 constexpr const char* kGrid = R"({
-  "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 8,
+  "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g-vtrain:1", "gbs": 8,
   "plans": [
     {"name": "split", "encoder": {"tp": 1, "pp": 1, "dp": 1}, "llm": {"tp": 1, "pp": 1, "dp": 1}, "microbatches": 4},
     {"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2}
@@ -160,12 +160,12 @@ TEST_F(Fidelity, TakesPlansFromFilesBesideTheGrid) {
   write_profile();
   std::filesystem::create_directory(sandbox.path("grids"));
   testing::write_all(sandbox.path("grids/plan.json"), R"({"schema": "dflop.plan", "version": 1,
-      "planner": "hand", "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 32, "layout": "disaggregated",
+      "planner": "hand", "model": "tiny-vlm", "cluster": "a100-80g-vtrain:1", "gbs": 32, "layout": "disaggregated",
       "encoder": {"tp": 1, "pp": 1, "dp": 1, "layers": [2]}, "llm": {"tp": 1, "pp": 2, "dp": 1, "layers": [1, 1]},
       "microbatches": 4, "schedule": "1f1b", "recomputation": "none", "zero1": true,
       "sequence_parallel": false})");
   const std::string grid = R"({"schema": "dflop.grid", "version": 1, "model": "tiny-vlm",
-      "cluster": "a100-80g:1", "gbs": 8, "plans": [{"name": "planned", "file": "plan.json"}]})";
+      "cluster": "a100-80g-vtrain:1", "gbs": 8, "plans": [{"name": "planned", "file": "plan.json"}]})";
   testing::write_all(sandbox.path("grids/grid.json"), grid);
   const RunResult result =
       sandbox.run("fidelity --plans grids/grid.json --steps 1 --warm-up 1 --format json --profile p.json");

@@ -53,7 +53,7 @@ void expect_done(const RunResult& result) {
 }
 
 constexpr const char* kGrid = R"({"schema": "dflop.grid", "version": 1, "model": "tiny-vlm",
-  "cluster": "a100-80g:1", "gbs": 8, "plans": [{"name": "split", "encoder": {"tp": 1, "pp": 1, "dp": 1},
+  "cluster": "a100-80g-vtrain:1", "gbs": 8, "plans": [{"name": "split", "encoder": {"tp": 1, "pp": 1, "dp": 1},
   "llm": {"tp": 1, "pp": 1, "dp": 1}, "microbatches": 4}]})";
 
 TEST(Pipes, AreReadOnceByLiveRuns) {
@@ -79,7 +79,8 @@ TEST(Pipes, AreReadOnceBySimulations) {
   const std::string data = " --data traces/datasets/vision_mix.csv ";
   ASSERT_EQ(
       sandbox
-          .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 32 --out plan.json" + data)
+          .run("plan --planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --gbs 32 --out plan.json" +
+               data)
           .exit_code,
       0);
   ASSERT_EQ(sandbox.run("schedule --plan plan.json --out s.json --iterations 1" + data).exit_code, 0);

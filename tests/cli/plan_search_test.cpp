@@ -20,7 +20,7 @@ struct PlanSearch : ::testing::Test {
   Sandbox sandbox;
 
   RunResult search(const std::string& options, int iterations = 2) {
-    return sandbox.run("plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 32 " +
+    return sandbox.run("plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 32 " +
                        "--iterations " + std::to_string(iterations) + " --planner search " + options);
   }
   json search_json(const std::string& options, int iterations = 2) {

@@ -199,7 +199,7 @@ TEST_F(Profile, IsOfOneDeviceAndModel) {
 TEST_F(Profile, TheCommandThatAddsTablesWorks) {
   ASSERT_EQ(measure("--busy 2 --seed 7 --ranks 4").exit_code, 0);
   testing::write_all(sandbox.path("grid.json"), R"({
-    "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 4,
+    "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g-vtrain:1", "gbs": 4,
     "plans": [{"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 1, "sequence_parallel": true}]})");
   const std::string fidelity = "fidelity --plans grid.json --steps 1 --profile p.json";
   const RunResult refused = sandbox.run(fidelity);

@@ -12,9 +12,9 @@ using testing::RunResult;
 
 std::string plan_of(const std::string& planner, const std::string& model, int nodes) {
   const testing::Sandbox sandbox;
-  const RunResult result =
-      sandbox.run("plan --data traces/datasets/vision_mix.csv --gbs 512 --iterations 1 --planner " + planner +
-                  " --model " + model + " --cluster a100-80g:" + std::to_string(nodes) + " --format csv");
+  const RunResult result = sandbox.run(
+      "plan --data traces/datasets/vision_mix.csv --gbs 512 --iterations 1 --planner " + planner +
+      " --model " + model + " --cluster a100-80g-vtrain:" + std::to_string(nodes) + " --format csv");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return result.out;
 }
@@ -56,13 +56,13 @@ TEST(PublishedPlanner, SaysWhyNothingFits) {
     EXPECT_EQ(result.exit_code, 3) << result.err;
     EXPECT_NE(result.err.find(reason), std::string::npos) << result.err;
   };
-  const std::string large = " --model llava-ov-llama3-70b --cluster a100-80g:1 --modalities image";
+  const std::string large = " --model llava-ov-llama3-70b --cluster a100-80g-vtrain:1 --modalities image";
   expect_reason(
       "--planner dflop" + large,
       "1.25 x (10 bytes a parameter and the activations of the largest item)) no pair of encoder and "
       "LLM fits the 80.0 GiB of a GPU");
   expect_reason("--planner dflop-paper" + large, "no pair of encoder and LLM fits");
-  expect_reason("--planner dflop --model tiny-vlm --cluster a100-80g:1 --modalities text",
+  expect_reason("--planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --modalities text",
                 "no item of the data has work for the encoder");
 }
 

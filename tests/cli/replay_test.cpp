@@ -126,8 +126,8 @@ TEST(Replay, WhatIfsComeOnTopOfOneAnother) {
 json simulate_plan(const Sandbox& sandbox, const std::string& name, const std::string& options) {
   const std::string data = " --data traces/datasets/vision_mix.csv --iterations 3 ";
   EXPECT_EQ(sandbox
-                .run("plan" + data + "--model llava-ov-llama3-8b --cluster a100-80g:2 --gbs 64 " + options +
-                     " --out " + name + ".json")
+                .run("plan" + data + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 --gbs 64 " +
+                     options + " --out " + name + ".json")
                 .exit_code,
             0);
   EXPECT_EQ(

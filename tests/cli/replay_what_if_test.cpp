@@ -49,11 +49,11 @@ class ReplayWhatIf : public ::testing::Test {
   void write_cluster(int gpus_per_node) const {
     const auto& all = presets();
     const auto preset =
-        std::find_if(all.begin(), all.end(), [](const Preset& p) { return p.name == "a100-80g"; });
+        std::find_if(all.begin(), all.end(), [](const Preset& p) { return p.name == "a100-80g-vtrain"; });
     json cluster = json::parse(preset->json);
     cluster["gpus_per_node"] = gpus_per_node;
     cluster["intra_node"] = {{"latency_s", 0}, {"bandwidth_bytes_per_s", 5e7}};
-    cluster["message_overhead_s"] = 0;
+    cluster["software"]["message_overhead_s"] = 0;
     testing::write_all(sandbox_.path("slow.json"), cluster.dump());
   }
 
@@ -175,8 +175,9 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
   const std::string data = " --data traces/datasets/vision_mix.csv --iterations 2 ";
   ASSERT_EQ(
       sandbox_
-          .run("plan" + data +
-               "--model llava-ov-llama3-8b --cluster a100-80g:2 --gbs 64 --planner megatron --out a.json")
+          .run(
+              "plan" + data +
+              "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 --gbs 64 --planner megatron --out a.json")
           .exit_code,
       0);
   ASSERT_EQ(sandbox_.run("schedule --plan a.json" + data + "--out s.json").exit_code, 0);
@@ -184,7 +185,8 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
   for (const std::string options :
        {"--network contention", "--jitter 0.05 --repeat 4", "--slow rank=0:1.5 --network none"}) {
     const json simulated = run_json("simulate --plan a.json --schedule s.json " + options);
-    const json replayed = run_json("replay --trace t.json --cluster a100-80g:2 --iteration all " + options);
+    const json replayed =
+        run_json("replay --trace t.json --cluster a100-80g-vtrain:2 --iteration all " + options);
     EXPECT_NEAR(replayed["runs"].back()["makespan_s"].get<double>(),
                 simulated["iteration_s_mean"].get<double>(), 1e-6)
         << options;

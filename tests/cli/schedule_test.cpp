@@ -18,7 +18,7 @@ using testing::Sandbox;
 
 /// A plan on 8 GPUs of four dp ranks with three microbatches.
 const char* const kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "pytorch",
-  "model": "llava-ov-llama3-8b", "cluster": "a100-80g:1", "gbs": 32, "layout": "uniform",
+  "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 32, "layout": "uniform",
   "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
   "microbatches": 3, "schedule": "1f1b", "recomputation": "none", "zero1": true, "sequence_parallel": true})";
 

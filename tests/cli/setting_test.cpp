@@ -15,7 +15,7 @@ using testing::RunResult;
 using testing::Sandbox;
 
 const std::string kTarget =
-    "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:2 --gbs 64 "
+    "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 --gbs 64 "
     "--iterations 1 ";
 
 /// Plans with these options, and returns the plan's file.
@@ -139,7 +139,7 @@ TEST(Setting, TrainRefusesWhatLiveRanksDoNotDo) {
   testing::write_all(sandbox.path("small.csv"), testing::image_records());
   const auto train = [&](const std::string& options) {
     const RunResult planned = sandbox.run(
-        "plan --data small.csv --model tiny-vlm --cluster a100-80g:1 --gbs 16 --iterations 1 --out plan.json " +
+        "plan --data small.csv --model tiny-vlm --cluster a100-80g-vtrain:1 --gbs 16 --iterations 1 --out plan.json " +
         options);
     EXPECT_EQ(planned.exit_code, 0) << planned.err;
     return sandbox.run("train --plan plan.json --data small.csv --steps 1");

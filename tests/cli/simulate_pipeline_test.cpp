@@ -80,7 +80,7 @@ TEST(SimulatePipeline, RunsTheOrderThatItWrites) {
 
 /// Encoder of 27 layers on both LLM ranks; 32 layers on these.
 constexpr const char* kColocated = R"({"schema": "dflop.plan", "version": 1, "planner": "hand",
-  "model": "llava-ov-llama3-8b", "cluster": "a100-80g:1", "gbs": 16, "layout": "colocated",
+  "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 16, "layout": "colocated",
   "encoder": {"tp": 4, "pp": 1, "dp": 2, "layers": [27]}, "llm": {"tp": 4, "pp": 2, "dp": 1, "layers": [16, 16]},
   "microbatches": 8, "schedule": "encoder-in-bubbles", "recomputation": "full", "zero1": true,
   "sequence_parallel": true})";

@@ -36,7 +36,7 @@ class SweepErrors : public testing::SweepTest {
 TEST_F(SweepErrors, InValues) {
   expect_refused("model", {"gpt"}, {"axes.model[0]", "unknown model 'gpt'", "llava-ov-llama3-8b"});
   expect_refused("model", {""}, {"not empty"});
-  expect_refused("cluster", {"a100-80g", "a100-80g:4"}, {"axes.cluster[1]", "a100-80g:4"});
+  expect_refused("cluster", {"a100-80g", "a100-80g-vtrain:4"}, {"axes.cluster[1]", "a100-80g-vtrain:4"});
   expect_refused("nodes", {4097}, {"from 1 to 4096", "4097"});
   expect_refused("nodes", {1, 2, 1}, {"axes.nodes[2]", "each value once", "1"});
   expect_refused("nodes", json::array(), {"at least one value"});

@@ -25,7 +25,7 @@ class SweepTest : public ::testing::Test {
   /// Axes of one cell on one node, with others in place of some.
   static nlohmann::json spec(const nlohmann::json& axes = nlohmann::json::object()) {
     nlohmann::json all = {{"model", {"llava-ov-llama3-8b"}},
-                          {"cluster", {"a100-80g"}},
+                          {"cluster", {"a100-80g-vtrain"}},
                           {"data", {"small.csv"}},
                           {"gbs", {16}},
                           {"iterations", {2}},

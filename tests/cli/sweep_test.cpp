@@ -22,18 +22,18 @@ class SweepCells : public testing::SweepTest {
     return json::parse(result.out);
   }
 
-  /// a100-80g with slower links, as a user would write it.
+  /// a100-80g-vtrain with slower links, as a user would write it.
   void write_cluster(double intra, double inter) const {
-    json cluster = json::parse(
-        testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/experiments/presets/clusters/a100-80g.json"));
+    json cluster = json::parse(testing::read_all(std::string(DFLOP_SOURCE_DIR) +
+                                                 "/experiments/presets/clusters/a100-80g-vtrain.json"));
     const auto scale = [&](const char* link, double factor) {
       json& bandwidth = cluster[link]["bandwidth_bytes_per_s"];
       bandwidth = bandwidth.get<double>() * factor;
     };
     scale("intra_node", intra);
     scale("inter_node", inter);
-    if (cluster.contains("node_ring_bandwidth_bytes_per_s")) {
-      json& bandwidth = cluster["node_ring_bandwidth_bytes_per_s"];
+    if (cluster["software"].contains("node_ring_bandwidth_bytes_per_s")) {
+      json& bandwidth = cluster["software"]["node_ring_bandwidth_bytes_per_s"];
       bandwidth = bandwidth.get<double>() * inter;
     }
     write("slower.json", cluster);

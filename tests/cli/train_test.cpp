@@ -101,11 +101,12 @@ TEST_F(Train, GoesOnFromACheckpointAsIfItHadNotStopped) {
 
 /// The plan of a run may change between its checkpoints; what is learned does not.
 TEST_F(Train, GoesOnUnderAnotherPlan) {
-  EXPECT_EQ(sandbox
-                .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 16 --out plan.json "
-                     "--data small.csv")
-                .exit_code,
-            0);
+  EXPECT_EQ(
+      sandbox
+          .run("plan --planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --gbs 16 --out plan.json "
+               "--data small.csv")
+          .exit_code,
+      0);
   const std::vector<double> whole = losses(train("--steps 6 --gbs 16"));
   train("--steps 3 --gbs 16 --checkpoint run");
   const std::vector<double> rest = losses(train("--steps 6 --checkpoint run --resume --plan plan.json"));
@@ -179,7 +180,7 @@ TEST_F(Train, PlansThatCannotBeTrainedAreNamed) {
   Plan plan;
   plan.planner = "test";
   plan.model = "tiny-vlm";
-  plan.cluster = "a100-80g:1";
+  plan.cluster = "a100-80g-vtrain:1";
   plan.layout = Layout::uniform;
   plan.microbatches = 1;
   plan.encoder = plan.llm = {1, 1, 1, {2}};
@@ -247,7 +248,8 @@ TEST_F(Train, RunsThePlanThatIsSimulated) {
   const std::string data = " --data small.csv ";
   ASSERT_EQ(
       sandbox
-          .run("plan --planner dflop --model tiny-vlm --cluster a100-80g:1 --gbs 16 --out plan.json" + data)
+          .run("plan --planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --gbs 16 --out plan.json" +
+               data)
           .exit_code,
       0);
   ASSERT_EQ(sandbox.run("schedule --plan plan.json --out s.json --iterations 1" + data).exit_code, 0);

@@ -14,7 +14,7 @@ namespace training_correction_test {
 Plan two_llm_ranks(const ModelSpec& model) {
   Plan plan;
   plan.model = "tiny-vlm";
-  plan.cluster = "a100-80g:1";
+  plan.cluster = "a100-80g-vtrain:1";
   plan.gbs = 48;
   plan.encoder = {1, 1, 1, {model.encoder.layers}};
   plan.llm = {1, 1, 2, {model.llm.layers}};
@@ -31,7 +31,7 @@ std::vector<Sample> real_samples() {
 
 /// Steps of a run on hardware that is slower for some shapes than its cost model says.
 struct SlowRun {
-  std::shared_ptr<const Target> target = std::make_shared<const Target>("tiny-vlm", "a100-80g:1");
+  std::shared_ptr<const Target> target = std::make_shared<const Target>("tiny-vlm", "a100-80g-vtrain:1");
   Plan plan = two_llm_ranks(target->model);
   std::vector<Batch> batches = make_batches(real_samples(), plan.gbs, 60, 3);
   std::shared_ptr<const CostModel> base{target, &target->cost};

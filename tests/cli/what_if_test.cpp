@@ -144,8 +144,9 @@ TEST_F(WhatIfCommand, RefusesOperationsThatAreTooLong) {
 TEST_F(WhatIfCommand, ReachesPlans) {
   const Sandbox& box = sandbox_;
   ASSERT_EQ(
-      box.run("plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:2 "
-              "--gbs 64 --out plan.json")
+      box.run(
+             "plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 "
+             "--gbs 64 --out plan.json")
           .exit_code,
       0);
   ASSERT_EQ(
@@ -172,7 +173,7 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   EXPECT_EQ(mean("--slow rank=0:1.5 --slow rank=0:2"), mean("--slow rank=0:3"));
   EXPECT_LT(mean("--stage-gpu 0=h100 --stage-gpu 1=h100"), mean("--stage-gpu 1=h100"));
   EXPECT_LT(mean("--stage-gpu 1=h100"), usual);
-  EXPECT_EQ(mean("--stage-gpu 0=a100-80g"), usual);
+  EXPECT_EQ(mean("--stage-gpu 0=a100-80g-vtrain"), usual);
   // All on H100, whose peak is 989.4 / 312 of an A100's: the same work in another time.
   const auto mfu = [&](const std::string& options) {
     const RunResult result = box.run("simulate --plan plan.json --schedule s.json --format json " + options);

@@ -12,7 +12,6 @@
 namespace dflop {
 namespace analytic_test {
 
-using fixtures::a100;
 using fixtures::a100_cluster;
 using fixtures::llava_llama3_8b;
 
@@ -104,7 +103,7 @@ TEST(AnalyticCostModel, SelectiveRecomputationAddsTheAttentionCore) {
   const double added = (cost.compute(Op::backward, layers_only(0, 5, Recomputation::selective, 2), work) -
                         cost.compute(Op::backward, layers_only(0, 5, Recomputation::none, 2), work))
                            .count();
-  const double core = attention_core(a100(), fixtures::llama3_8b(), work.llm, 2).forward.count();
+  const double core = attention_core(a100_cluster(), fixtures::llama3_8b(), work.llm, 2).forward.count();
   EXPECT_NEAR(added, 5 * core, kTolerance);
 }
 
@@ -223,7 +222,7 @@ TEST(Analytic, APassTakesNoLessThanItsLaunches) {
   // 3 layers of 100,000 s are far above what their kernels take. Full recomputation launches the forward
   // again.
   ClusterSpec cluster = fixtures::small_cluster();
-  cluster.gpu.layer_launch = Seconds(100'000);
+  cluster.software.layer_launch = Seconds(100'000);
   ModelSpec spec = fixtures::small_model();
   Stage stage;
   stage.llm_layers = 3;

@@ -54,7 +54,7 @@ TEST(Communication, WithoutSequenceParallelismThePartsAreGathered) {
 
 TEST(Communication, MessagesHaveAnOverhead) {
   ClusterSpec cluster = small_cluster();
-  cluster.message_overhead = Seconds(5);
+  cluster.software.message_overhead = Seconds(5);
   const Program program = groups_of(1, 2, true);
   EXPECT_DOUBLE_EQ(message_time(cluster, {0, 1, 0, {100}, {100}}, program).count(), 1 + 1 + 5);
 }
@@ -78,7 +78,7 @@ TEST(Communication, GradientRingsMayShareOneCard) {
   ClusterSpec cluster = small_cluster();
   const Program program = groups_of(2, 4, true);
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 1, 2, 3}, 200), program).count(), 4 + 30);
-  cluster.node_ring_bandwidth_bytes_per_s = 16;
+  cluster.software.node_ring_bandwidth_bytes_per_s = 16;
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 1, 2, 3}, 200), program).count(), 4 + 45);
   // One group a node: a card of its own. 2 steps of 10 + 200 / 2 / 10.
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 2}, 200), program).count(), 40);

@@ -30,45 +30,49 @@ inline ModelSpec llava_llama3_8b() {
 }
 
 /// Round numbers: 1000 FLOP/s of which products reach half, 100 bytes/s of which streams reach half.
-inline GpuSpec small_gpu() {
-  GpuSpec gpu;
-  gpu.name = "small";
-  gpu.peak_flop_per_s = 1000;
-  gpu.memory_bandwidth_bytes_per_s = 100;
-  gpu.gemm_efficiency = 0.5;
-  gpu.gemm_half_tokens = 10;
-  gpu.gemm_half_width = 32;
-  gpu.attention_forward_efficiency = 0.5;
-  gpu.attention_backward_efficiency = 0.25;
-  gpu.attention_half_tokens = 4;
-  gpu.memory_efficiency = 0.5;
-  gpu.kernel_overhead = Seconds(1);
-  return gpu;
+inline SoftwareSpec small_software() {
+  SoftwareSpec software;
+  software.gemm_efficiency = 0.5;
+  software.gemm_half_tokens = 10;
+  software.gemm_half_width = 32;
+  software.attention_forward_efficiency = 0.5;
+  software.attention_backward_efficiency = 0.25;
+  software.attention_half_tokens = 4;
+  software.memory_efficiency = 0.5;
+  software.kernel_overhead = Seconds(1);
+  return software;
 }
 
-inline GpuSpec a100() {
-  GpuSpec gpu;
-  gpu.name = "a100-80g";
-  gpu.peak_flop_per_s = 312e12;
-  gpu.memory_bandwidth_bytes_per_s = 2.04e12;
-  gpu.gemm_efficiency = 0.82;
-  gpu.gemm_half_tokens = 128;
-  gpu.gemm_half_width = 128;
-  gpu.attention_forward_efficiency = 0.65;
-  gpu.attention_backward_efficiency = 0.55;
-  gpu.attention_half_tokens = 256;
-  gpu.memory_efficiency = 0.85;
-  gpu.kernel_overhead = Seconds(20e-6);
-  return gpu;
+inline SoftwareSpec a100_software() {
+  SoftwareSpec software;
+  software.gemm_efficiency = 0.82;
+  software.gemm_half_tokens = 128;
+  software.gemm_half_width = 128;
+  software.attention_forward_efficiency = 0.65;
+  software.attention_backward_efficiency = 0.55;
+  software.attention_half_tokens = 256;
+  software.memory_efficiency = 0.85;
+  software.kernel_overhead = Seconds(20e-6);
+  return software;
 }
 
 /// Four GPUs a node. Inside: 1 s and 100 bytes/s; between: 10 s and 10 bytes/s.
 inline ClusterSpec small_cluster() {
-  return {"small", 4, 4, small_gpu(), {Seconds(1), 100}, {Seconds(10), 10}, {}};
+  ClusterSpec cluster{"small", 4, 4, {}, {Seconds(1), 100}, {Seconds(10), 10}};
+  cluster.gpu.name = "small";
+  cluster.gpu.peak_flop_per_s = 1000;
+  cluster.gpu.memory_bandwidth_bytes_per_s = 100;
+  cluster.software = small_software();
+  return cluster;
 }
 
 inline ClusterSpec a100_cluster() {
-  return {"a100", 4, 8, a100(), {Seconds(3e-6), 230e9}, {Seconds(15e-6), 12e9}, {}};
+  ClusterSpec cluster{"a100", 4, 8, {}, {Seconds(3e-6), 230e9}, {Seconds(15e-6), 12e9}};
+  cluster.gpu.name = "a100-80g";
+  cluster.gpu.peak_flop_per_s = 312e12;
+  cluster.gpu.memory_bandwidth_bytes_per_s = 2.04e12;
+  cluster.software = a100_software();
+  return cluster;
 }
 
 }  // namespace dflop::fixtures

@@ -46,7 +46,8 @@ struct Case {
     cluster = fixtures::a100_cluster();
     cluster.nodes = 2;
     cluster.gpus_per_node = 4;
-    cluster.gpu = fixtures::small_gpu();
+    cluster.gpu = fixtures::small_cluster().gpu;
+    cluster.software = fixtures::small_software();
     cluster.gpu.memory = Bytes{kGiB};
     roofline.emplace(model, cluster);
   }

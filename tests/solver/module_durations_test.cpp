@@ -92,8 +92,9 @@ void expect_from_below(const CostModel& cost, std::uint64_t seed) {
 
 TEST(ModuleDurations, BoundFromBelowWhereCostsAreConvex) {
   ClusterSpec cluster = fixtures::a100_cluster();
-  cluster.gpu = fixtures::small_gpu();
-  cluster.gpu.layer_launch = Seconds(20);
+  cluster.gpu = fixtures::small_cluster().gpu;
+  cluster.software = fixtures::small_software();
+  cluster.software.layer_launch = Seconds(20);
   const AnalyticCostModel cost(fixtures::small_model(), cluster);
   EXPECT_EQ(PlanningItems({}, cost).by, BundleBy::mean);
   for (std::uint64_t seed = 0; seed < 10; ++seed) expect_from_below(cost, seed);

@@ -23,7 +23,8 @@ struct Batches {
   Batch second;
 
   Batches() {
-    cluster.gpu = fixtures::a100();
+    cluster.gpu = fixtures::a100_cluster().gpu;
+    cluster.software = fixtures::a100_software();
     cluster.intra_node = {Seconds(1e-6), 1e10};
     cluster.inter_node = {Seconds(3e-6), 2e9};
     Random random(5);

@@ -21,7 +21,8 @@ namespace plan_pipeline_test {
 /// are.
 ClusterSpec slow_cluster() {
   ClusterSpec cluster = tiny_cluster(64, 8);
-  cluster.gpu = fixtures::a100();
+  cluster.gpu = fixtures::a100_cluster().gpu;
+  cluster.software = fixtures::a100_software();
   cluster.gpu.peak_flop_per_s = 1e12;
   cluster.gpu.memory_bandwidth_bytes_per_s = 1e11;
   cluster.gpu.memory = Bytes{std::int64_t{1} << 36};

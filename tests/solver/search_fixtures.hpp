@@ -92,7 +92,7 @@ struct PresetSearch {
 
   PresetSearch(const std::string& model_name, const std::string& data, int nodes, int batch, int iterations)
       : model(parse_model(preset("models/" + model_name), model_name)),
-        cluster(nodes_of("a100-80g", nodes)),
+        cluster(nodes_of("a100-80g-vtrain", nodes)),
         cost(model, cluster),
         gbs(batch) {
     const std::string file = DFLOP_SOURCE_DIR "/traces/datasets/" + data + ".csv";

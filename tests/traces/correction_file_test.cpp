@@ -18,7 +18,7 @@ CorrectionFile example() {
   fit.moment = {0.25, -0.5, 1};
   fit.rise = {0, 1.5, 0};
   fit.fall = {0, 0, 2};
-  return {"llava-ov-llama3-8b", "a100-80g:4", {fit}};
+  return {"llava-ov-llama3-8b", "a100-80g-vtrain:4", {fit}};
 }
 
 TEST(CorrectionFile, HasADocumentedForm) {
@@ -26,7 +26,7 @@ TEST(CorrectionFile, HasADocumentedForm) {
   "schema": "dflop.correction",
   "version": 1,
   "model": "llava-ov-llama3-8b",
-  "cluster": "a100-80g:4",
+  "cluster": "a100-80g-vtrain:4",
   "fits": [
     {
       "kind": "llm",

@@ -9,7 +9,7 @@ namespace dflop {
 namespace grid_file_test {
 
 constexpr std::string_view kExample = R"({
-  "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 8,
+  "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g-vtrain:1", "gbs": 8,
   "plans": [
     {"name": "one", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2, "sequence_parallel": true},
     {"name": "two", "encoder": {"tp": 1, "pp": 1, "dp": 3}, "llm": {"tp": 1, "pp": 2, "dp": 2},
@@ -27,7 +27,7 @@ void expect_bad(std::string_view from, std::string_view to, const std::string& k
 TEST(GridFile, ReadsShortFormsAndFiles) {
   const PlanGrid grid = parse_plan_grid(kExample, "g.json");
   EXPECT_EQ(grid.model, "tiny-vlm");
-  EXPECT_EQ(grid.cluster, "a100-80g:1");
+  EXPECT_EQ(grid.cluster, "a100-80g-vtrain:1");
   EXPECT_EQ(grid.gbs, 8);
   ASSERT_EQ(grid.plans.size(), 3U);
 

@@ -10,7 +10,7 @@ Plan example() {
   Plan plan;
   plan.planner = "dflop";
   plan.model = "llava-ov-llama3-8b";
-  plan.cluster = "a100-80g:4";
+  plan.cluster = "a100-80g-vtrain:4";
   plan.gbs = 512;
   plan.encoder = {1, 1, 8, {27}};
   plan.llm = {4, 2, 3, {16, 16}};
@@ -24,7 +24,7 @@ TEST(PlanFile, HasADocumentedForm) {
   "version": 1,
   "planner": "dflop",
   "model": "llava-ov-llama3-8b",
-  "cluster": "a100-80g:4",
+  "cluster": "a100-80g-vtrain:4",
   "gbs": 512,
   "layout": "disaggregated",
   "encoder": {

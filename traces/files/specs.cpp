@@ -107,28 +107,76 @@ Seconds read_latency(const JsonValue& json) {
   return Seconds(json.number_in(0, kMostLatencyS));
 }
 
+/// "source" says where the figures come from; it is for readers of the file.
+void check_source(const JsonValue& root) {
+  if (root.has("source")) root.at("source").string();
+}
+
+/// These keys of a cluster's software stood under "gpu" in files of before, and the others at the top level.
+constexpr std::string_view kOfGpuBefore[] = {"gemm_efficiency",
+                                             "gemm_half_tokens",
+                                             "gemm_half_width",
+                                             "attention_forward_efficiency",
+                                             "attention_backward_efficiency",
+                                             "attention_half_tokens",
+                                             "memory_efficiency",
+                                             "kernel_overhead_s",
+                                             "layer_launch_s"};
+constexpr std::string_view kOfClusterBefore[] = {"message_overhead_s", "node_ring_bandwidth_bytes_per_s"};
+
 GpuSpec read_gpu(const JsonValue& json) {
   json.require_keys(
-      {"name", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes", "reserved_memory_bytes",
-       "gemm_efficiency", "gemm_half_tokens", "gemm_half_width", "attention_forward_efficiency",
-       "attention_backward_efficiency", "attention_half_tokens", "memory_efficiency", "kernel_overhead_s"},
-      {"layer_launch_s"});
+      {"name", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes", "reserved_memory_bytes"},
+      {std::begin(kOfGpuBefore), std::end(kOfGpuBefore)});
   GpuSpec gpu;
   gpu.name = json.at("name").string();
   gpu.peak_flop_per_s = json.at("peak_flop_per_s").number_in(kLeastFlopPerS, kMostFlopPerS);
   gpu.memory_bandwidth_bytes_per_s = read_bandwidth(json.at("memory_bandwidth_bytes_per_s"));
   gpu.memory = {json.at("memory_bytes").integer<std::int64_t>(1, kMostMemory)};
   gpu.reserved_memory = {json.at("reserved_memory_bytes").integer<std::int64_t>(0, gpu.memory.count)};
-  gpu.gemm_efficiency = read_efficiency(json.at("gemm_efficiency"));
-  gpu.gemm_half_tokens = read_half(json.at("gemm_half_tokens"));
-  gpu.gemm_half_width = read_half(json.at("gemm_half_width"));
-  gpu.attention_forward_efficiency = read_efficiency(json.at("attention_forward_efficiency"));
-  gpu.attention_backward_efficiency = read_efficiency(json.at("attention_backward_efficiency"));
-  gpu.attention_half_tokens = read_half(json.at("attention_half_tokens"));
-  gpu.memory_efficiency = read_efficiency(json.at("memory_efficiency"));
-  gpu.kernel_overhead = read_latency(json.at("kernel_overhead_s"));
-  if (json.has("layer_launch_s")) gpu.layer_launch = read_latency(json.at("layer_launch_s"));
   return gpu;
+}
+
+/// Reads a cluster's software: the figures of kernels and of launching them from `kernels`, those of messages
+/// and reductions from `rest`. Both are its object; in files of before they are the GPU's and the cluster's.
+SoftwareSpec read_software(const JsonValue& kernels, const JsonValue& rest) {
+  SoftwareSpec software;
+  software.gemm_efficiency = read_efficiency(kernels.at("gemm_efficiency"));
+  software.gemm_half_tokens = read_half(kernels.at("gemm_half_tokens"));
+  software.gemm_half_width = read_half(kernels.at("gemm_half_width"));
+  software.attention_forward_efficiency = read_efficiency(kernels.at("attention_forward_efficiency"));
+  software.attention_backward_efficiency = read_efficiency(kernels.at("attention_backward_efficiency"));
+  software.attention_half_tokens = read_half(kernels.at("attention_half_tokens"));
+  software.memory_efficiency = read_efficiency(kernels.at("memory_efficiency"));
+  software.kernel_overhead = read_latency(kernels.at("kernel_overhead_s"));
+  if (kernels.has("layer_launch_s")) software.layer_launch = read_latency(kernels.at("layer_launch_s"));
+  if (rest.has("message_overhead_s")) software.message_overhead = read_latency(rest.at("message_overhead_s"));
+  if (rest.has("node_ring_bandwidth_bytes_per_s")) {
+    const JsonValue ring = rest.at("node_ring_bandwidth_bytes_per_s");
+    if (ring.number_in(0, kMostBytesPerS) > 0)
+      software.node_ring_bandwidth_bytes_per_s = read_bandwidth(ring);
+  }
+  return software;
+}
+
+SoftwareSpec read_software_object(const JsonValue& json) {
+  json.require_keys(
+      {"name", "gemm_efficiency", "gemm_half_tokens", "gemm_half_width", "attention_forward_efficiency",
+       "attention_backward_efficiency", "attention_half_tokens", "memory_efficiency", "kernel_overhead_s"},
+      {"source", "layer_launch_s", "message_overhead_s", "node_ring_bandwidth_bytes_per_s",
+       "tensor_overlap"});
+  check_source(json);
+  SoftwareSpec software = read_software(json, json);
+  software.name = json.at("name").string();
+  if (json.has("tensor_overlap")) software.tensor_overlap = json.at("tensor_overlap").number_in(0, 1);
+  return software;
+}
+
+/// Refuses keys of the software that stand where they stood before beside its object.
+void refuse_twice(const JsonValue& json, std::span<const std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (json.has(key)) json.at(key).refuse_type("this key in 'software' alone");
+  }
 }
 
 Link read_cluster_link(const JsonValue& json) {
@@ -140,11 +188,6 @@ LeafSwitches read_leaf(const JsonValue& json) {
   json.require_keys({"nodes", "oversubscription"});
   return {json.at("nodes").integer(1, kMostLeafNodes),
           json.at("oversubscription").number_in(1, kMostOversubscription)};
-}
-
-/// "source" says where the figures come from; it is for readers of the file.
-void check_source(const JsonValue& root) {
-  if (root.has("source")) root.at("source").string();
 }
 
 }  // namespace
@@ -168,9 +211,9 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
 ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root("dflop.cluster", kSpecsVersion);
-  root.require_keys(
-      {"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
-      {"source", "leaf", "collectives", "message_overhead_s", "node_ring_bandwidth_bytes_per_s", "fit"});
+  root.require_keys({"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
+                    {"source", "leaf", "collectives", "software", "message_overhead_s",
+                     "node_ring_bandwidth_bytes_per_s", "fit"});
   check_source(root);
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
@@ -182,13 +225,38 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   if (root.has("collectives")) {
     cluster.collectives = root.at("collectives").choice<CollectiveAlgorithm>();
   }
-  if (root.has("message_overhead_s")) cluster.message_overhead = read_latency(root.at("message_overhead_s"));
-  if (root.has("node_ring_bandwidth_bytes_per_s")) {
-    cluster.node_ring_bandwidth_bytes_per_s = read_bandwidth(root.at("node_ring_bandwidth_bytes_per_s"));
+  if (root.has("software")) {
+    cluster.software = read_software_object(root.at("software"));
+    refuse_twice(root.at("gpu"), kOfGpuBefore);
+    refuse_twice(root, kOfClusterBefore);
+  } else {
+    cluster.software = read_software(root.at("gpu"), root);
   }
   if (root.has("fit")) root.at("fit").require_object();
   return cluster;
 }
+
+namespace {
+
+void write_software(JsonWriter& writer, const SoftwareSpec& software) {
+  writer.begin_object("software");
+  writer.field("name", software.name);
+  writer.field("gemm_efficiency", software.gemm_efficiency);
+  writer.field("gemm_half_tokens", software.gemm_half_tokens);
+  writer.field("gemm_half_width", software.gemm_half_width);
+  writer.field("attention_forward_efficiency", software.attention_forward_efficiency);
+  writer.field("attention_backward_efficiency", software.attention_backward_efficiency);
+  writer.field("attention_half_tokens", software.attention_half_tokens);
+  writer.field("memory_efficiency", software.memory_efficiency);
+  writer.field("kernel_overhead_s", software.kernel_overhead.count());
+  writer.field("layer_launch_s", software.layer_launch.count());
+  writer.field("message_overhead_s", software.message_overhead.count());
+  writer.field("node_ring_bandwidth_bytes_per_s", software.node_ring_bandwidth_bytes_per_s);
+  writer.field("tensor_overlap", software.tensor_overlap);
+  writer.end_object();
+}
+
+}  // namespace
 
 std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit) {
   JsonWriter writer("dflop.cluster", kSpecsVersion);
@@ -202,15 +270,6 @@ std::string to_json(const ClusterSpec& cluster, std::string_view source, std::st
   writer.field("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s);
   writer.field("memory_bytes", gpu.memory.count);
   writer.field("reserved_memory_bytes", gpu.reserved_memory.count);
-  writer.field("gemm_efficiency", gpu.gemm_efficiency);
-  writer.field("gemm_half_tokens", gpu.gemm_half_tokens);
-  writer.field("gemm_half_width", gpu.gemm_half_width);
-  writer.field("attention_forward_efficiency", gpu.attention_forward_efficiency);
-  writer.field("attention_backward_efficiency", gpu.attention_backward_efficiency);
-  writer.field("attention_half_tokens", gpu.attention_half_tokens);
-  writer.field("memory_efficiency", gpu.memory_efficiency);
-  writer.field("kernel_overhead_s", gpu.kernel_overhead.count());
-  writer.field("layer_launch_s", gpu.layer_launch.count());
   writer.end_object();
   const auto write_link = [&](std::string_view key, const Link& link) {
     writer.begin_object(key);
@@ -220,10 +279,7 @@ std::string to_json(const ClusterSpec& cluster, std::string_view source, std::st
   };
   write_link("intra_node", cluster.intra_node);
   write_link("inter_node", cluster.inter_node);
-  writer.field("message_overhead_s", cluster.message_overhead.count());
-  if (cluster.node_ring_bandwidth_bytes_per_s > 0) {
-    writer.field("node_ring_bandwidth_bytes_per_s", cluster.node_ring_bandwidth_bytes_per_s);
-  }
+  write_software(writer, cluster.software);
   writer.raw("fit", fit);
   return writer.finish();
 }

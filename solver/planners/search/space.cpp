@@ -251,7 +251,8 @@ bool SearchSpace::allows(const Plan& plan) const {
   return has(plan.layout) && may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&
          may_be(open.recomputations, plan.recomputation) && may_be(open.placements, plan.placement) &&
          may_be(open.gradient_buckets, plan.gradient_bucket) && plan.gbs == request_.gbs &&
-         plan.zero1 == request_.options.zero1 && plan.sequence_parallel == request_.options.sequence_parallel &&
+         plan.zero1 == request_.options.zero1 &&
+         plan.sequence_parallel == request_.options.sequence_parallel &&
          plan.optimizer_states == request_.options.optimizer_states &&
          plan.reshard == request_.options.reshard;
 }
