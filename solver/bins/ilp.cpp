@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/support/clock.hpp"
-#include "solver/bins/heuristics.hpp"
 #include "solver/bins/local_search.hpp"
 #include "solver/bins/worker_process.hpp"
 
@@ -29,8 +28,8 @@ constexpr Seconds kLongestStart(30);
 constexpr Seconds kLongestNode(0.05);
 constexpr Seconds kLongest(600);
 
-/// The local search before has so many steps; small problems need no more.
-constexpr std::int64_t kSeedSteps = 100'000;
+/// Local search gets this part of a time limit where CBC comes after it.
+constexpr double kSearchPart = 0.25;
 
 /// Symmetry says which bins an item of falling rank may be kept out of without losing a partition.
 enum class Symmetry { bins, microbatches, none };
@@ -249,6 +248,14 @@ void fall_back(AssignmentSolution& solution, std::string reason) {
   solution.reason = std::move(reason);
 }
 
+/// Returns whether the solution's bound proves it optimal, and says so in it.
+bool prove(const BinProblem& problem, AssignmentSolution& solution) {
+  if (!meets_bound(largest_load(problem, solution.bin), solution.bound.count())) return false;
+  solution.status = ScheduleStatus::optimal;
+  solution.reason.clear();
+  return true;
+}
+
 /// Takes from the worker's message what is better than the seed.
 void take(const BinProblem& problem, const std::vector<double>& values, AssignmentSolution& solution) {
   const auto verdict = static_cast<Verdict>(static_cast<int>(values[0]));
@@ -267,7 +274,7 @@ void take(const BinProblem& problem, const std::vector<double>& values, Assignme
   }
   // CBC's optimum is that of caps with tolerances: it may be another than what was found.
   if (verdict == Verdict::optimal) solution.status = ScheduleStatus::heuristic;
-  if (meets_bound(found, solution.bound.count())) solution.status = ScheduleStatus::optimal;
+  prove(problem, solution);
 }
 
 /// Returns how long CBC's process may take from now on.
@@ -281,23 +288,14 @@ Seconds longest(const SolveLimits& limits, const Stopwatch& watch) {
 AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits) {
   const Stopwatch watch;
   const std::int64_t binaries = static_cast<std::int64_t>(problem.items()) * problem.bins;
-  const std::int64_t most = limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries;
-  if (binaries > most) {
-    AssignmentSolution solution{{.bound = Seconds(lower_bound(problem))}, lpt(problem)};
-    fall_back(solution, fmt::format("{} binaries, at most {}", binaries, most));
-    return solution;
-  }
-  SolveLimits seeding = limits;
-  seeding.steps = kSeedSteps;
-  if (limits.time) seeding.time = *limits.time / 4;
-  AssignmentSolution solution = local_search(problem, seeding);
-  if (solution.bin.empty() || solution.status == ScheduleStatus::optimal) return solution;
-  const double seeded = largest_load(problem, solution.bin);
-  if (meets_bound(seeded, solution.bound.count())) {
-    solution.status = ScheduleStatus::optimal;
-    return solution;
-  }
+  const bool small = binaries <= (limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries);
+  SolveLimits search = limits;
+  search.steps = 0;  // its own number, as a step of `limits` is a node
+  if (limits.time && small) search.time = *limits.time * kSearchPart;
+  AssignmentSolution solution = local_search(problem, search);
+  if (solution.bin.empty() || prove(problem, solution) || !small) return solution;
   solution.reason.clear();
+  const double searched = largest_load(problem, solution.bin);
   const WorkerResult result =
       run_in_worker([&] { return branch_and_bound(problem, limits, solution, watch); },
                     longest(limits, watch), limits.stop);
@@ -309,7 +307,7 @@ AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limit
     fall_back(solution, "the process of CBC failed");
   }
   const double found = largest_load(problem, solution.bin);
-  if (limits.improved && found < seeded) limits.improved(solution.bin, found);
+  if (limits.improved && found < searched) limits.improved(solution.bin, found);
   return solution;
 }
 

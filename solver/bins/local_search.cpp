@@ -331,26 +331,32 @@ void BinSearch::sum_up(std::int32_t bin) {
 
 namespace {
 
+/// A search without limits takes so many steps; of at most kSmall items x bins fewer, as it has tried what
+/// there is by then.
 constexpr std::int64_t kDefaultSteps = 2'000'000;
+constexpr std::int64_t kDefaultStepsOfSmall = 100'000;
+constexpr std::size_t kSmall = 512;
 /// A load in float that is at most so many bounds is the bound to within rounding.
 constexpr float kMet = 1 + 2e-7F;
 
 /// A SearchBudget says when a search is to end.
 class SearchBudget {
  public:
-  explicit SearchBudget(const SolveLimits& limits) : limits_(limits) {}
+  SearchBudget(const BinProblem& problem, const SolveLimits& limits) : limits_(limits), steps_(limits.steps) {
+    const bool small = problem.items() * static_cast<std::size_t>(problem.bins) <= kSmall;
+    if (steps_ == 0) steps_ = small ? kDefaultStepsOfSmall : kDefaultSteps;
+  }
 
   /// Returns whether it was asked to stop or its time is over.
   bool late() const {
     return limits_.stop.stop_requested() || (limits_.time && watch_.elapsed() >= *limits_.time);
   }
 
-  bool over(const BinSearch& search) const {
-    return late() || (!limits_.time && search.tries() >= (limits_.steps > 0 ? limits_.steps : kDefaultSteps));
-  }
+  bool over(const BinSearch& search) const { return late() || (!limits_.time && search.tries() >= steps_); }
 
  private:
   const SolveLimits& limits_;
+  std::int64_t steps_;
   Stopwatch watch_;
 };
 
@@ -428,7 +434,7 @@ std::vector<double> shares(const BinProblem& problem, bool of_microbatch) {
 }  // namespace
 
 AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& limits) {
-  const SearchBudget budget(limits);
+  const SearchBudget budget(problem, limits);
   const double bound_s = lower_bound(problem);
   AssignmentSolution solution{{.bound = Seconds(bound_s)}, obey_caps(problem, limits)};
   if (solution.bin.empty() && problem.items() > 0) {
@@ -460,7 +466,7 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
 }
 
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits) {
-  const SearchBudget budget(limits);
+  const SearchBudget budget(problem, limits);
   std::vector<std::int32_t> bin = lpt(problem);
   if (!bin.empty()) return bin;
   const std::vector<double> of_microbatch = shares(problem, true);

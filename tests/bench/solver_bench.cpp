@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/support/clock.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "experiments/studies/study.hpp"
@@ -120,6 +121,34 @@ void settings(benchmark::internal::Benchmark* bench) {
 }
 
 BENCHMARK(partition)->Apply(settings)->Iterations(1)->Unit(benchmark::kMillisecond);
+
+/// The integer program as it is asked for without limits, beside the local search that it starts from and
+/// LPT: at the sizes at which a solver of integer programs alone finds nothing for ten seconds. Arguments:
+/// items, bins.
+void integer_program(benchmark::State& state) {
+  const int bins = static_cast<int>(state.range(1));
+  const std::vector<Items> batches = vision_mix(static_cast<int>(state.range(0)), bins / kDp);
+  for (auto _ : state) {
+    for (const char* name : {"ilp", "local-search", "lpt"}) {
+      const Stopwatch watch;
+      double gap = 0;
+      for (const Items& items : batches) {
+        const AssignmentProblem problem{{items.costs.encoder_s, items.costs.llm_s, bins}};
+        gap += 100 * find_method(name).solve(problem, {}).gap() / kBatches;
+      }
+      state.counters[name] = gap;
+      state.counters[std::string(name) + "_ms"] = 1e3 * watch.elapsed().count() / kBatches;
+    }
+  }
+}
+
+BENCHMARK(integer_program)
+    ->Args({512, 51})
+    ->Args({512, 72})
+    ->Args({512, 120})
+    ->Args({1024, 144})
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 
 /// Two-dimensional LPT alone. Argument: items of log-uniform size, into 48 bins.
 void lpt_bins(benchmark::State& state) {

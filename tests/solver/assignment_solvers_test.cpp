@@ -311,12 +311,20 @@ TEST(AssignmentSolvers, NameTheItemThatIsTooLarge) {
 }
 
 TEST(AssignmentSolvers, SayWhyTheyFellBack) {
-  Random random(9);
-  const RandomItems items(random, 513, false);  // LPT does not meet the bound
-  const AssignmentProblem problem{items.problem(2)};
-  const AssignmentSolution solution = find_method("ilp").solve(problem, {});
+  // In turn into two bins: 3 and 3 tokens, then 1 and 1. Of 4 tokens each, as 3 + 1, none is above the cap.
+  const std::vector<double> time = {1, 1, 1, 1};
+  const std::vector<double> tokens = {3, 3, 1, 1};
+  AssignmentProblem problem{{time, time, 2}};
+  problem.bins.caps.push_back({"tokens", tokens, 4});
+  Method blind = find_method("sequential");
+  blind.name = "blind";
+  blind.find_bins = [](const BinProblem&, const SolveLimits&) {
+    return AssignmentSolution{{}, {0, 0, 1, 1}};
+  };
+  const AssignmentSolution solution = blind.solve(problem, {});
   EXPECT_EQ(solution.status, ScheduleStatus::fallback);
-  EXPECT_EQ(solution.reason, "1026 binaries, at most 512");
+  EXPECT_EQ(solution.reason, "blind breaks a cap: tokens of microbatches 0 to 0 on dp rank 0: 6, at most 4");
+  EXPECT_NE(solution.bin[0], solution.bin[1]);
 }
 
 // A bound with longer backward passes is above the makespan of any assignment: it is no proof.

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "solver/bins/heuristics.hpp"
+#include "solver/bins/local_search.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
@@ -98,16 +99,56 @@ TEST(Ilp, TimeLimitOfNothingLeavesLpt) {
   EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
 }
 
-TEST(Ilp, FallsBackToLptAboveTheSizeLimit) {
+TEST(Ilp, IsTheLocalSearchAboveTheSizeLimit) {
   Random random(9);
   const int bins = 5;
   const int items = static_cast<int>(kNodeBudgetBinaries) / bins + 1;
   const testing::RandomItems data(random, items, false);
   const AssignmentSolution solution = solve_ilp(data.problem(bins), kManyNodes);
-  EXPECT_EQ(solution.status, ScheduleStatus::fallback);
-  EXPECT_EQ(solution.bin, lpt(data.problem(bins)));
-  EXPECT_EQ(solution.reason, "515 binaries, at most 512");  // 5 * (512 / 5 + 1)
+  EXPECT_EQ(solution.bin, local_search(data.problem(bins), {}).bin);
+  EXPECT_EQ(solution.status, ScheduleStatus::node_limit);
   EXPECT_EQ(solution.bound.count(), lower_bound(data.problem(bins)));
+}
+
+// Sixty times the instance of Ilp.BeatsLpt in 120 bins, far above what CBC is asked: LPT puts a three into
+// each bin, a two to each, and another two to sixty of them, 7. The sum of 60 x 12 over 120 bins is 6, which
+// pairs of threes and triples of twos meet.
+TEST(Ilp, ProvesWhatLocalSearchProvesWhateverTheSize) {
+  const std::vector<double> encoder(300, 0.0);
+  std::vector<double> llm(120, 3.0);
+  llm.resize(300, 2.0);
+  const BinProblem problem{encoder, llm, 120};
+  EXPECT_DOUBLE_EQ(largest_load(problem, lpt(problem)), 7.0);
+  const AssignmentSolution solution = solve_ilp(problem, {});
+  EXPECT_DOUBLE_EQ(largest_load(problem, solution.bin), 6.0);
+  EXPECT_DOUBLE_EQ(solution.bound.count(), 6.0);
+  EXPECT_EQ(solution.status, ScheduleStatus::optimal);
+}
+
+TEST(Ilp, IsNeverWorseThanLocalSearchAndNeitherIsItsBound) {
+  Random random(11);
+  int better = 0;
+  int large = 0;
+  for (int round = 0; round < 40; ++round) {
+    const int dp = 1 + static_cast<int>(random.below(2));
+    const int bins = dp * (2 + static_cast<int>(random.below(3)));
+    const bool is_large = random.below(4) == 0;
+    const int items = bins + static_cast<int>(is_large ? 300 + random.below(50) : random.below(12));
+    const testing::RandomItems data(random, items, false);
+    BinProblem problem = data.problem(bins);
+    problem.dp = dp;
+    problem.shared_encoder = random.below(2) == 0;
+    SolveLimits limits{static_cast<std::uint64_t>(round)};
+    const AssignmentSolution searched = local_search(problem, limits);
+    limits.steps = 200;
+    const AssignmentSolution solution = solve_ilp(problem, limits);
+    EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, searched.bin)) << round;
+    EXPECT_GE(solution.bound, searched.bound) << round;
+    better += solution.bound > searched.bound ? 1 : 0;
+    large += items * bins > kNodeBudgetBinaries ? 1 : 0;
+  }
+  EXPECT_GT(better, 3);
+  EXPECT_GT(large, 5);
 }
 
 TEST(Ilp, WorksWithoutAnyWork) {
