@@ -38,7 +38,7 @@ struct ScheduleLimits {
   std::optional<Objective> objective = {};
   /// No bin may have more LLM tokens.
   std::optional<std::int64_t> token_cap = {};
-  /// Microbatches in flight must not need more than this usable memory of a GPU. None: it is not looked at.
+  /// No rank may need more than this usable memory of a GPU at any time. None: it is not looked at.
   std::optional<Bytes> memory = {};
   /// The search ends after this wall-clock time, in place of steps and nodes; without it the same request has
   /// the same result.

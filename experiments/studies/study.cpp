@@ -112,12 +112,27 @@ void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
   }
 }
 
-/// Returns what the iteration takes by what the scheduler predicts with, in the target's order.
-Seconds predict(const Plan& plan, const Target& target, const SchedulerChoice& choice,
-                const ScheduledIteration& iteration) {
+/// Makes an iteration infeasible whose run needs more memory than is to be respected. Its scheduler sees to
+/// that, but where the order of steps depends on durations and it predicts with others than the target's.
+void refuse_overrun(const SchedulerChoice& choice, const Target& target, const Timeline& run,
+                    ScheduledIteration& iteration) {
+  const Bytes usable = target.cluster.gpu.usable_memory();
+  const GroupUsage& fullest = *std::ranges::max_element(run.groups, {}, &GroupUsage::peak_memory);
+  if (!choice.respect_memory || fullest.peak_memory <= usable) return;
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
+  iteration.status = ScheduleStatus::infeasible;
+  iteration.reason =
+      fmt::format("in a run its microbatches need {:.1f} GiB on rank {}, {:.1f} GiB are usable",
+                  gib(fullest.peak_memory), fullest.first_rank, gib(usable));
+  iteration.assignment = {};
+}
+
+/// Returns a run of the iteration by what the scheduler predicts with, in the target's order.
+Timeline predict(const Plan& plan, const Target& target, const SchedulerChoice& choice,
+                 const ScheduledIteration& iteration) {
   const Iteration made = make_iteration(target.problem(), plan, iteration.samples, iteration.assignment);
-  if (choice.cost == nullptr) return target.executor.run(made, Detail::usage).makespan;
-  return target.executor.run(made, *choice.cost, Detail::usage).makespan;
+  if (choice.cost == nullptr) return target.executor.run(made, Detail::usage);
+  return target.executor.run(made, *choice.cost, Detail::usage);
 }
 
 /// Passes the scheduler's events on to the user, and gives the batch the form that files have.
@@ -269,7 +284,12 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
   Progress progress("scheduling");
   while (const std::optional<ScheduledBatch> batch = service.next()) {
     ScheduledIteration& iteration = file.iterations.emplace_back(stored(*batch));
-    if (is_run(iteration)) set_makespan(iteration, predict(plan, target, choice, iteration));
+    const bool other_order = choice.cost != nullptr && reads_tables(plan.order);
+    if (is_run(iteration) || (iteration.feasible() && choice.respect_memory && other_order)) {
+      const Timeline run = predict(plan, target, choice, iteration);
+      if (is_run(iteration)) set_makespan(iteration, run.makespan);
+      refuse_overrun(choice, target, run, iteration);
+    }
     if (seconds != nullptr) seconds->push_back(batch->scheduling);
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
                     static_cast<std::int64_t>(batches.size()));
@@ -299,10 +319,14 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
   while (const std::optional<ScheduledBatch> batch = service.next()) {
     ScheduledIteration& iteration = run.schedule.iterations.emplace_back(stored(*batch));
     if (!iteration.feasible()) return run;
-    const Seconds makespan = evaluator.run(iteration.samples, iteration.assignment).makespan;
+    const Timeline& ran = evaluator.run(iteration.samples, iteration.assignment);
+    const Seconds makespan = ran.makespan;
+    refuse_overrun(choice, target, ran, iteration);
+    if (!iteration.feasible()) return run;
     if (!is_run(iteration)) continue;
     // Where the scheduler predicts with what iterations are run with, the run is the measurement.
-    set_makespan(iteration, choice.cost == nullptr ? makespan : predict(plan, target, choice, iteration));
+    set_makespan(iteration,
+                 choice.cost == nullptr ? makespan : predict(plan, target, choice, iteration).makespan);
   }
   run.evaluation = evaluator.take();
   return run;

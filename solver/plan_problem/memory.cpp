@@ -46,8 +46,9 @@ Workload of_tokens(double tokens) {
 
 class MemoryCaps {
  public:
-  MemoryCaps(const ScheduleRequest& request, CapSet& out)
+  MemoryCaps(const ScheduleRequest& request, std::span<const Bytes> spare, CapSet& out)
       : request_(request),
+        spare_(spare),
         out_(out),
         stages_(plan_stages(request.plan, request.model)),
         shared_(request.plan.layout == Layout::disaggregated),
@@ -61,7 +62,10 @@ class MemoryCaps {
       encoder_tokens_ =
           encoder_tokens_ / plan.encoder.dp + static_cast<double>(largest_sequence(request_.samples).tokens);
     }
-    for (const std::vector<int>& of_rank : stages_of_ranks(plan_shape(plan))) add_rank(of_rank);
+    const std::vector<std::vector<int>> stages = stages_of_ranks(plan_shape(plan));
+    for (std::size_t rank = 0; rank < stages.size(); ++rank) {
+      add_rank(stages[rank], spare_.empty() ? Bytes{} : spare_[rank]);
+    }
   }
 
  private:
@@ -105,10 +109,11 @@ class MemoryCaps {
     return bytes;
   }
 
-  /// Adds one cap for all stages of a rank: over as many microbatches as the fullest holds, each sample
-  /// weighing with the part of them that a stage holds. With several stages that is only near, and a cap
-  /// below what the largest sample or a balanced assignment needs would refuse what may well fit.
-  void add_rank(const std::vector<int>& of_rank) {
+  /// Adds one cap for all stages of a rank, less what is to be spare: over as many microbatches as the
+  /// fullest holds, each sample weighing with the part of them that a stage holds. With several stages that
+  /// is only near, and a cap below what the largest sample or a balanced assignment needs would refuse what
+  /// may well fit.
+  void add_rank(const std::vector<int>& of_rank, Bytes spare) {
     double free = free_bytes(of_rank);
     std::vector<int> stages;
     for (const int s : of_rank) {
@@ -139,6 +144,7 @@ class MemoryCaps {
     double most = std::max(free, 0.0);
     if (of_rank.size() > 1)
       most = std::max({most, balanced, *std::max_element(weights.begin(), weights.end())});
+    most = std::max(most - static_cast<double>(spare.count), 0.0);
     add_cap({"bytes of activations on stage " + std::to_string(stages.front()), {}, most, window, shared},
             std::move(weights));
   }
@@ -157,6 +163,7 @@ class MemoryCaps {
   }
 
   const ScheduleRequest& request_;
+  std::span<const Bytes> spare_;
   CapSet& out_;
   std::vector<Stage> stages_;
   bool shared_;
@@ -167,14 +174,19 @@ class MemoryCaps {
 
 }  // namespace
 
-CapSet plan_caps(const ScheduleRequest& request) {
+CapSet token_caps(const ScheduleRequest& request) {
   CapSet set;
   if (request.limits.token_cap) {
     std::vector<double>& tokens = set.weights.emplace_back();
     for (const Sample& sample : request.samples) tokens.push_back(static_cast<double>(sample.llm_tokens));
     set.caps.push_back({"LLM tokens", tokens, static_cast<double>(*request.limits.token_cap)});
   }
-  if (request.limits.memory) MemoryCaps(request, set).add();
+  return set;
+}
+
+CapSet plan_caps(const ScheduleRequest& request, std::span<const Bytes> spare) {
+  CapSet set = token_caps(request);
+  if (request.limits.memory) MemoryCaps(request, spare, set).add();
   // Weights may have moved while others were added.
   for (std::size_t c = 0; c < set.caps.size(); ++c) set.caps[c].weight = set.weights[c];
   return set;
@@ -189,7 +201,7 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
   Bytes peak;
   for (const OrderStep& step : steps) {
     const Stage& stage = stages[step.stage];
-    const Work work = work_of_stage(stage, works[step.microbatch]);
+    const Work& work = works[step.microbatch];
     const Bytes kept = cost.activation_of(step.op, stage, work);
     if (step.op == Op::forward) held += kept;
     peak = std::max(peak, held + cost.workspace(step.op, stage, work));
@@ -199,43 +211,69 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
   return peak;
 }
 
-}  // namespace
+/// Works of a module are indexed by dp rank and microbatch.
+using Works = std::vector<std::vector<Work>>;
 
-bool memory_needs_no_run(const Plan& plan) {
-  return plan.layout != Layout::colocated && !reads_tables(plan.order);
-}
-
-Bytes peak_memory(const Plan& plan, const ModelSpec& model, const CostModel& cost,
-                  std::span<const Sample> batch, const Assignment& assignment) {
-  const SamplesOfBins bins = samples_of_bins(plan, assignment);
-  const bool apart = plan.layout == Layout::disaggregated;
-  using Works = std::vector<std::vector<Work>>;                          // [dp rank][microbatch]
-  Works encoder(plan.encoder.dp, std::vector<Work>(plan.microbatches));  // of ranks of its own
-  Works rest(plan.llm.dp, std::vector<Work>(plan.microbatches));
+/// Returns what each LLM dp rank does in each microbatch; the encoder's part of it where `encodes`.
+Works works_of_llm_ranks(const Plan& plan, std::span<const Sample> batch, const SamplesOfBins& bins,
+                         bool encodes) {
+  Works works(plan.llm.dp, std::vector<Work>(plan.microbatches));
   for (int j = 0; j < plan.microbatches; ++j) {
     for (int d = 0; d < plan.llm.dp; ++d) {
       for (const std::int32_t i : bins[j * plan.llm.dp + d]) {
-        rest[d][j].llm += batch[i].llm();
-        if (!apart) rest[d][j].encoder += batch[i].encoder();
+        works[d][j].llm += batch[i].llm();
+        if (encodes) works[d][j].encoder += batch[i].encoder();
       }
     }
-    if (!apart) continue;
-    const EncoderShare share = share_encoder(plan, model, batch, bins, j);
-    for (int e = 0; e < plan.encoder.dp; ++e) encoder[e][j].encoder = share.work[e];
   }
+  return works;
+}
+
+/// Returns what each dp rank of an encoder apart does in each microbatch.
+Works works_of_encoder_ranks(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+                             const SamplesOfBins& bins) {
+  Works works(plan.encoder.dp, std::vector<Work>(plan.microbatches));
+  for (int j = 0; j < plan.microbatches; ++j) {
+    const EncoderShare share = share_encoder(plan, model, batch, bins, j);
+    for (int e = 0; e < plan.encoder.dp; ++e) works[e][j].encoder = share.work[e];
+  }
+  return works;
+}
+
+}  // namespace
+
+bool memory_needs_no_run(const Plan& plan) {
+  return !reads_tables(plan.order);
+}
+
+MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                       std::span<const Sample> batch, const Assignment& assignment,
+                       const PipelineOrder& order) {
+  const SamplesOfBins bins = samples_of_bins(plan, assignment);
+  const bool apart = plan.layout == Layout::disaggregated;
+  const Works encoder = apart ? works_of_encoder_ranks(plan, model, batch, bins) : Works();
+  const Works llm = works_of_llm_ranks(plan, batch, bins, !apart);
   const std::vector<Stage> stages = plan_stages(plan, model);
-  const PipelineOrder order = plan_order(plan);
   const std::vector<std::vector<int>> stages_of_rank = stages_of_ranks(order.shape);
-  Bytes peak;
+  const std::vector<std::int32_t> ranks = first_ranks(plan);
+  MemoryPeak peak;
+  std::size_t group = 0;
   for (std::size_t rank = 0; rank < order.ranks.size(); ++rank) {
     ModelState state;
     for (const int s : stages_of_rank[rank]) state += cost.model_state(stages[s]);
     const bool is_encoder = apart && static_cast<int>(rank) < plan.encoder.pp;
-    for (const std::vector<Work>& works : is_encoder ? encoder : rest) {
-      peak = std::max(peak, state.total() + peak_of_steps(cost, stages, order.ranks[rank], works));
+    for (const std::vector<Work>& works : is_encoder ? encoder : llm) {
+      const Bytes bytes = state.total() + peak_of_steps(cost, stages, order.ranks[rank], works);
+      if (peak.bytes < bytes) peak = {bytes, static_cast<int>(rank), ranks[group]};
+      ++group;
     }
   }
   return peak;
+}
+
+Bytes peak_memory(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                  std::span<const Sample> batch, const Assignment& assignment) {
+  return memory_peak(plan, model, cost, batch, assignment, plan_order(plan)).bytes;
 }
 
 }  // namespace dflop

@@ -1,10 +1,12 @@
 // This header finds what the bins of a plan may hold, and what memory a plan needs, without running it.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
+#include "core/order/pipeline_order.hpp"
 #include "core/scheduler.hpp"
 #include "solver/bins.hpp"
 
@@ -16,7 +18,10 @@ struct CapSet {
   std::vector<std::vector<double>> weights;
 };
 
-/// Makes the caps of a request: its token cap; and where it names a memory, that the activations of the
+/// Makes the caps of a request that are not of memory: its token cap.
+CapSet token_caps(const ScheduleRequest& request);
+
+/// Makes the caps of a request: token_caps(); and where it names a memory, that the activations of the
 /// microbatches which a stage holds at once under the plan's order fit beside model state and workspace.
 ///
 /// Activations add up over samples to within rounding to tp shares. The workspace grows with the largest
@@ -25,18 +30,31 @@ struct CapSet {
 /// over the microbatches that the fullest of them holds, which is only near: it is never below what a
 /// balanced assignment needs. An encoder's dp ranks hold equal parts of a microbatch and up to one sequence
 /// more, as lower() cuts it. The order is that of equal steps; where an order depends on durations, or the
-/// parts of split backwards keep what recomputation has brought back, a batch may hold more, which the
-/// simulated peak shows.
-CapSet plan_caps(const ScheduleRequest& request);
+/// parts of split backwards keep what recomputation has brought back, a batch may hold more: memory_peak()
+/// says how much. `spare` has, for each pipeline rank, bytes by which its cap is lower than that; none: zero.
+CapSet plan_caps(const ScheduleRequest& request, std::span<const Bytes> spare = {});
 
 /// Returns whether the peak memory of a plan depends on the order of its steps alone, and the order on no
-/// duration. Of colocated plans it is not looked at.
+/// duration.
 bool memory_needs_no_run(const Plan& plan);
 
-/// Returns the most memory of any rank in one iteration, as a run of its program finds it: model state, the
+/// A MemoryPeak is the most memory of any rank in one iteration.
+struct MemoryPeak {
+  Bytes bytes;
+  int pipeline_rank = 0;
+  std::int32_t rank = 0;  ///< the first one of its tp group
+};
+
+/// Returns the peak memory of one iteration in an order, as a run of its program finds it: model state, the
 /// activations of the microbatches between their forward and the backward that frees them, and what the step
 /// at hand needs. A group runs its steps one after another, so when it runs them does not matter.
-/// @pre memory_needs_no_run(plan); the assignment fits plan and batch
+/// @pre the order is for the plan's shape; the assignment fits plan and batch
+MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                       std::span<const Sample> batch, const Assignment& assignment,
+                       const PipelineOrder& order);
+
+/// Returns the same in the plan's own order, of any rank.
+/// @pre memory_needs_no_run(plan)
 Bytes peak_memory(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                   std::span<const Sample> batch, const Assignment& assignment);
 

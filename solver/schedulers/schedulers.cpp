@@ -1,9 +1,15 @@
 #include "solver/schedulers/schedulers.hpp"
 
-#include <algorithm>
-#include <string>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "core/iteration/iteration.hpp"
 #include "core/refuse.hpp"
+#include "core/support/clock.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "solver/bins/heuristics.hpp"
 #include "solver/plan_problem/makespan.hpp"
@@ -34,7 +40,58 @@ struct BatchProblem {
                     .names = names};
   }
   BatchProblem(const BatchProblem&) = delete;  // the problem refers to the members
+
+  void set_caps(CapSet other) {
+    caps = std::move(other);
+    problem.bins.caps = caps.caps;
+  }
 };
+
+/// A MemoryCheck finds what assignments of one request need, which caps only come near to.
+class MemoryCheck {
+ public:
+  explicit MemoryCheck(const ScheduleRequest& request) : request_(request) {
+    if (request.limits.memory && memory_needs_no_run(request.plan)) order_ = plan_order(request.plan);
+  }
+
+  /// Returns the peak of an assignment that needs more than the request's memory; nothing where it fits,
+  /// there is none, or memory is not looked at.
+  std::optional<MemoryPeak> overrun(std::span<const std::int32_t> bin) const {
+    if (!request_.limits.memory || bin.empty()) return std::nullopt;
+    const Bytes usable = *request_.limits.memory;
+    const Plan& plan = request_.plan;
+    const Assignment assignment{plan.microbatches, plan.llm.dp, {bin.begin(), bin.end()}};
+    std::optional<PipelineOrder> own;
+    if (!order_)
+      own = order_for_batch(plan, request_.model, request_.cost, request_.samples, assignment, usable);
+    const MemoryPeak peak = memory_peak(plan, request_.model, request_.cost, request_.samples, assignment,
+                                        order_ ? *order_ : *own);
+    return usable < peak.bytes ? std::optional(peak) : std::nullopt;
+  }
+
+ private:
+  const ScheduleRequest& request_;
+  std::optional<PipelineOrder> order_;  // where it is the same for all assignments
+};
+
+/// Says what the microbatches of a method need that do not fit.
+std::string needs(const Method& method, const MemoryPeak& peak, const ScheduleRequest& request) {
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
+  return fmt::format("the microbatches of {} need {:.1f} GiB on rank {}, {:.1f} GiB are usable", method.name,
+                     gib(peak.bytes), peak.rank, gib(*request.limits.memory));
+}
+
+/// Takes the proof back from a solution under caps that are lower than those of its problem.
+void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solution) {
+  if (solution.bound_kind != BoundKind::integer_program) return;
+  solution.bound = std::min(Seconds(lower_bound(bins)), solution.value);
+  solution.bound_kind = BoundKind::simple;
+  if (!solution.met() && solution.status == ScheduleStatus::optimal)
+    solution.status = ScheduleStatus::heuristic;
+}
+
+/// Caps are lowered so often for an assignment that needs too much memory.
+constexpr int kMostRepairs = 3;
 
 class AssignmentScheduler final : public Scheduler {
  public:
@@ -64,12 +121,16 @@ class AssignmentScheduler final : public Scheduler {
     };
     SolveLimits limits{request.seed, budget(request.limits), request.limits.time_limit, request.stop};
     limits.stream = request.iteration;
+    const MemoryCheck memory(request);
+    double least = std::numeric_limits<double>::infinity();
     if (request.improved) {
       limits.improved = [&](std::span<const std::int32_t> bin, double seconds) {
+        if (seconds >= least || memory.overrun(bin)) return;  // a repair begins with worse ones again
+        least = seconds;
         request.improved(result({.value = Seconds(seconds), .bound_kind = BoundKind::none}, bin));
       };
     }
-    const AssignmentSolution solution = method_.solve(batch.problem, limits);
+    const AssignmentSolution solution = solve(request, batch, memory, std::move(limits));
     ScheduleResult out = result(solution, solution.bin);
     if (to_prove && !solution.bin.empty() && !request.stop.stop_requested()) {
       makespan->prove();
@@ -82,6 +143,48 @@ class AssignmentScheduler final : public Scheduler {
   }
 
  private:
+  /// Solves within the request's memory, if there is one. Caps only come near to it. Where an assignment
+  /// needs more, it is made again with a lower cap on the rank that is too full, a few times. Where that does
+  /// not help or none obeys the caps, one without caps of memory may fit all the same, or that of LPT. A time
+  /// limit is for all of them.
+  AssignmentSolution solve(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
+                           SolveLimits limits) const {
+    const Stopwatch watch;
+    AssignmentSolution solution = method_.solve(batch.problem, limits);
+    if (!request.limits.memory) return solution;
+    std::optional<MemoryPeak> peak;
+    const auto fits = [&] {
+      peak = memory.overrun(solution.bin);
+      return solution.feasible() && !peak;
+    };
+    const auto solve_again = [&](const Method& method, CapSet caps) {
+      batch.set_caps(std::move(caps));
+      if (limits.time) limits.time = std::max(*request.limits.time_limit - watch.elapsed(), Seconds(0));
+      solution = method.solve(batch.problem, limits);
+    };
+    if (fits()) return solution;
+    const bool obeys_caps = peak.has_value();
+    std::string reason = peak ? needs(method_, *peak, request) : solution.reason;
+    std::vector<Bytes> spare(plan_shape(request.plan).all_ranks());
+    for (int repair = 0; peak && repair < kMostRepairs; ++repair) {
+      spare[peak->pipeline_rank] += peak->bytes - *request.limits.memory;
+      solve_again(method_, plan_caps(request, spare));
+      forget_proof_under_caps(batch.problem.bins, solution);
+      if (fits()) return solution;
+    }
+    solve_again(method_, token_caps(request));
+    if (fits()) return solution;
+    const Method& lpt = find_method("lpt");
+    if (&method_ != &lpt) solve_again(lpt, token_caps(request));
+    if (fits()) {
+      solution.status = ScheduleStatus::fallback;
+      solution.reason = std::move(reason);
+      return solution;
+    }
+    if (peak && !obeys_caps) reason += "; " + needs(lpt, *peak, request);
+    return {{.status = ScheduleStatus::infeasible, .reason = std::move(reason)}};
+  }
+
   /// Returns what limits the method's work, in its own unit; 0: what it thinks fit.
   std::int64_t budget(const ScheduleLimits& limits) const {
     if (method_.budget != Budget::nodes) return limits.steps.value_or(0);

@@ -24,6 +24,10 @@ struct SchedulerOptions {
 /// Makes the scheduler that runs a method (solver/schedulers/methods.hpp) on the samples of a batch, which
 /// cost what costmodel/sample_costs.hpp says. An iteration is a stream of the seed of its own. For the
 /// makespan see solver/plan_problem/makespan.hpp. It is safe to call from several threads at once.
+///
+/// Where the limits have a memory, no result needs more on any rank, in
+/// the order that the request's cost model and that memory make (memory_peak()): an assignment that does is
+/// made again under lower caps, that of LPT is taken with status fallback, or the result is infeasible.
 /// @throws Error (usage) for a name that no method has.
 std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const SchedulerOptions& options = {});
 

@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
+#include "core/iteration/iteration.hpp"
 #include "core/order/pipeline_order.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "tests/core/random_plan.hpp"
 #include "tests/solver/fixtures.hpp"
+#include "tests/solver/threads.hpp"
 
 namespace dflop {
 namespace plan_memory_test {
@@ -29,47 +33,55 @@ class UnevenMemory final : public testing::LinearCostModel {
   }
 };
 
+/// A random plan of any layout and order that fit each other, with a batch.
+struct RandomRun {
+  ModelSpec model = testing::small_model(4, 6);
+  UnevenMemory cost;
+  ClusterSpec cluster = testing::small_cluster(64, 8, 0);
+  Plan plan;
+  Batch batch;
+
+  explicit RandomRun(Random& random) {
+    while (true) {
+      const OrderKind order = pipeline_orders()[random.below(pipeline_orders().size())].kind;
+      const Layout layout = all_of<Layout>()[random.below(3)];
+      if (!fits(traits(order), layout)) continue;
+      plan = testing::random_plan(random, order, layout);
+      break;
+    }
+    batch = testing::small_random_batch(random, plan.gbs);
+  }
+  RandomRun(const RandomRun&) = delete;
+
+  PipelineOrder order(const Assignment& assignment, Bytes usable) const {
+    return order_for_batch(plan, model, cost, batch, assignment, usable);
+  }
+  Timeline run(const Assignment& assignment, const PipelineOrder& order) const {
+    return SimExecutor().run(make_iteration({model, cluster, cost}, plan, batch, assignment, order),
+                             Detail::usage);
+  }
+  std::string name() const { return std::string(to_string(plan.layout)) + " " + describe(plan); }
+};
+
 TEST(PlanMemory, IsThatOfARun) {
   Random random(3);
-  const ModelSpec model = testing::small_model(4, 6);
-  const UnevenMemory cost;
-  const SimExecutor executor;
-  const ClusterSpec cluster = testing::small_cluster(2, 4, 0);
-  const auto pick = [&](int most) { return static_cast<int>(1 + random.below(most)); };
-  int plans = 0;
-  for (int round = 0; round < 300; ++round) {
-    Plan plan = testing::disaggregated_plan(model, 0, pick(4), pick(4), pick(6));
-    plan.encoder = {1, pick(3), plan.encoder.dp, {}};
-    plan.llm = {2, pick(3), plan.llm.dp, {}};
-    plan.order = pipeline_orders()[random.below(pipeline_orders().size())].kind;
-    plan.chunks = traits(plan.order).has_chunks() ? 2 : 1;
-    if (traits(plan.order).in_rounds) plan.microbatches *= plan.llm.pp;
-    if (!memory_needs_no_run(plan)) continue;
-    const int stages = plan.llm.pp * plan.chunks;
-    plan.encoder.layers = split_layers(4, plan.encoder.pp);
-    plan.llm.layers = split_layers(6, stages);
-    if (round % 2 == 1) {  // uniform: 10 layers in one list, of which the first 4 are the encoder's
-      plan.layout = Layout::uniform;
-      plan.encoder = plan.llm;
-      plan.encoder.layers.clear();
-      plan.llm.layers.clear();
-      int encoder_left = 4;
-      for (const int layers : split_layers(10, stages)) {
-        const int of_encoder = std::min(layers, encoder_left);
-        plan.encoder.layers.push_back(of_encoder);
-        plan.llm.layers.push_back(layers - of_encoder);
-        encoder_left -= of_encoder;
-      }
-    }
-    plan.gbs = plan.bins() + pick(20);
-    const Batch batch = testing::small_random_batch(random, plan.gbs);
-    const Assignment assignment = random_assignment(batch.size(), plan, 1, round);
-    const Timeline timeline =
-        executor.run(make_iteration({model, cluster, cost}, plan, batch, assignment), Detail::usage);
-    EXPECT_EQ(peak_memory(plan, model, cost, batch, assignment), peak_memory(timeline)) << describe(plan);
-    ++plans;
+  int without_a_run = 0;
+  for (int round = 0; round < 400; ++round) {
+    const RandomRun c(random);
+    const Assignment assignment = random_assignment(c.batch.size(), c.plan, 1, round);
+    const PipelineOrder order = c.order(assignment, Bytes{20'000});
+    const Timeline timeline = c.run(assignment, order);
+    const MemoryPeak peak = memory_peak(c.plan, c.model, c.cost, c.batch, assignment, order);
+    ASSERT_EQ(peak.bytes, peak_memory(timeline)) << c.name();
+    const auto fullest = std::ranges::find(timeline.groups, peak.rank, &GroupUsage::first_rank);
+    ASSERT_NE(fullest, timeline.groups.end()) << c.name();
+    EXPECT_EQ(fullest->peak_memory, peak.bytes) << c.name();
+    if (!memory_needs_no_run(c.plan)) continue;
+    ++without_a_run;
+    EXPECT_EQ(peak_memory(c.plan, c.model, c.cost, c.batch, assignment), peak.bytes) << c.name();
   }
-  EXPECT_GT(plans, 100);
+  EXPECT_GT(without_a_run, 100);
+  EXPECT_LT(without_a_run, 400);
 }
 
 TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
@@ -77,11 +89,62 @@ TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
   EXPECT_TRUE(memory_needs_no_run(plan));
   plan.order = OrderKind::eager_1f1b;
   EXPECT_FALSE(memory_needs_no_run(plan));
-  plan.order = OrderKind::one_f_one_b;
+}
+
+// Caps only come near to what a plan needs; what a scheduler returns is within its memory all the same.
+// Memories are a little below or above what LPT's microbatches need.
+TEST(PlanMemory, NoScheduleNeedsMoreThanItsMemory) {
+  Random random(5);
+  int feasible = 0;
+  int infeasible = 0;
+  for (int round = 0; round < testing::integer_programs(40); ++round) {
+    const RandomRun c(random);
+    ScheduleRequest request{c.batch, c.plan, c.model, c.cost, 1, static_cast<std::uint64_t>(round)};
+    const Assignment free = make_scheduler("lpt")->schedule(request).assignment;
+    const double needed = static_cast<double>(peak_memory(c.run(free, c.order(free, Bytes{1 << 30}))).count);
+    const Bytes usable{static_cast<std::int64_t>(needed * (0.85 + 0.3 * random.uniform()))};
+    for (const Method& method : methods()) {
+      request.limits = {.memory = usable, .steps = 40, .node_budget = 3};
+      if (random.below(2) == 0) request.limits.objective = all_of<Objective>()[random.below(3)];
+      const auto fits = [&](const Assignment& assignment) {
+        return peak_memory(c.run(assignment, c.order(assignment, usable))) <= usable;
+      };
+      const std::string what = std::string(method.name) + " " + c.name() + " round " + std::to_string(round);
+      request.improved = [&](const ScheduleResult& better) { EXPECT_TRUE(fits(better.assignment)) << what; };
+      const ScheduleResult result = make_scheduler(method.name)->schedule(request);
+      if (result.feasible()) {
+        EXPECT_TRUE(fits(result.assignment)) << what;
+        EXPECT_LE(result.bound, result.value) << what;
+        ++feasible;
+      } else {
+        EXPECT_NE(result.reason, "") << what;
+        EXPECT_TRUE(result.assignment.bin.empty()) << what;
+        ++infeasible;
+      }
+    }
+  }
+  EXPECT_GT(feasible, infeasible / 2);
+  EXPECT_GT(infeasible, 0);
+}
+
+// One stage without state: gpipe holds all microbatches, 60 tokens of a GiB each, whatever is in which bin.
+TEST(PlanMemory, SaysHowMuchIsNeededAndWhere) {
+  testing::LinearCostModel cost;
+  cost.token_bytes = std::int64_t{1} << 30;
+  const ModelSpec model = testing::small_model(1, 1);
+  Plan plan = testing::disaggregated_plan(model, 3, 1, 1, 2);
   plan.layout = Layout::uniform;
-  EXPECT_TRUE(memory_needs_no_run(plan));
-  plan.layout = Layout::colocated;
-  EXPECT_FALSE(memory_needs_no_run(plan));
+  plan.order = OrderKind::gpipe;
+  const Batch batch(3, testing::small_sample(0, 20));
+  ScheduleRequest request{batch, plan, model, cost};
+  request.limits.memory = Bytes{std::int64_t{60} << 30};
+  EXPECT_TRUE(make_scheduler("lpt")->schedule(request).feasible());
+  request.limits.memory = Bytes{std::int64_t{59} << 30};
+  const ScheduleResult none = make_scheduler("lpt")->schedule(request);
+  EXPECT_EQ(none.status, ScheduleStatus::infeasible);
+  EXPECT_NE(none.reason.find("; the microbatches of lpt need 60.0 GiB on rank 0, 59.0 GiB are usable"),
+            std::string::npos)
+      << none.reason;
 }
 
 }  // namespace plan_memory_test
