@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "core/names.hpp"
 #include "core/order_kinds.hpp"
 #include "core/units.hpp"
+#include "core/schedule_kinds.hpp"
 
 namespace dflop {
 
@@ -122,6 +124,8 @@ struct Plan : PlanOptions {
   ModulePlan encoder;
   ModulePlan llm;
   int microbatches = 1;  ///< an iteration, per LLM dp rank
+  /// The plan was chosen for microbatches that make this small. None: it was chosen for any.
+  std::optional<Objective> objective = {};
 
   int ranks() const { return layout == Layout::disaggregated ? encoder.ranks() + llm.ranks() : llm.ranks(); }
   int bins() const { return microbatches * llm.dp; }

@@ -15,27 +15,20 @@
 #include "core/cost_model.hpp"
 #include "core/names.hpp"
 #include "core/plan.hpp"
+#include "core/schedule_kinds.hpp"
 #include "core/solution.hpp"
 
 namespace dflop {
 
-/// Objective says what a schedule is to make small.
-enum class Objective : std::uint8_t {
-  published,  ///< the largest load of any bin, encoder or LLM; each bin carries its samples' encoder work
-              ///< alone
-  bins,       ///< the same with the encoder work of a microbatch shared by all its bins, as it is executed
-  makespan,   ///< the duration of the iteration
-};
-
-template <>
-inline constexpr NameTable<Objective, 3> kNames<Objective> = {
-    {{Objective::published, "published"}, {Objective::bins, "bins"}, {Objective::makespan, "makespan"}}};
-
 /// ScheduleLimits are what a schedule is to make small, what it must obey, and when the search for it ends.
 /// They are passed whole from the command line to the scheduler.
 struct ScheduleLimits {
-  /// This is to be small. None: the scheduler's own objective (solver/schedulers/methods.cpp).
+  /// This is to be small. None: the objective that the plan was made for, or the scheduler's own where the
+  /// plan names none (solver/schedulers/methods.cpp).
   std::optional<Objective> objective = {};
+  /// Bins come in this order. None: alike from schedulers that look at costs, else as they were found.
+  /// Searches for the makespan, of which the order is a part, do not read it.
+  std::optional<BinOrder> bin_order = {};
   /// No bin may have more LLM tokens.
   std::optional<std::int64_t> token_cap = {};
   /// No rank may need more than this usable memory of a GPU at any time. None: it is not looked at.

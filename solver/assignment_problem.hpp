@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "core/schedule_kinds.hpp"
 #include "core/solution.hpp"
 #include "solver/bins.hpp"
 #include "solver/load_pipeline.hpp"
@@ -32,7 +33,8 @@ struct AssignmentProblem {
   }
 };
 
-/// SolveLimits say when a search for an assignment ends, what it draws from and whom it tells.
+/// SolveLimits say when a search for an assignment ends, what it draws from, whom it tells and in which order
+/// it leaves the bins.
 struct SolveLimits {
   std::uint64_t seed = 0;
   /// A search may do so much work, in its own steps, and has the same result on every machine. 0: what it
@@ -44,6 +46,8 @@ struct SolveLimits {
   /// The search calls this, if set, with each better assignment that obeys the caps, and its objective.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
   std::uint64_t stream = 0;  ///< tells apart problems of one seed, as iterations
+  /// Method::solve() leaves the bins in this order. None: the method's own.
+  std::optional<BinOrder> bin_order = {};
 };
 
 /// An AssignmentSolution says which item is in which bin, and what that is worth.

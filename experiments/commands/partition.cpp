@@ -118,6 +118,7 @@ struct Partition {
 SolveLimits read_limits(const Values& values) {
   SolveLimits limits;
   limits.seed = read_seed(values);
+  limits.bin_order = read_bin_order(values);
   limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX).value_or(limits.steps);
   if (values.count("time-limit") > 0) {
     if (limits.steps > 0) refuse_option("time-limit", "takes the place of '--steps'");
@@ -202,7 +203,8 @@ no assignment obeys the cap.)",
       {"allow-empty", flag(), "bins may stay empty"},
       {"seed", whole("S", 1), "of all random choices"},
   });
-  add_objective_option(command.options);
+  add_objective_option(command.options, "bins");
+  add_bin_order_option(command.options);
   command.options.add({
       {"encoder-stages", whole("P", 1),
        "pipeline stages of the encoder, for the makespan; 0 only where no item has encoder work"},

@@ -11,6 +11,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "traces/files/correction.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
@@ -34,6 +35,18 @@ Table schedule_table(const ScheduleFile& schedule) {
   return table;
 }
 
+/// Says where the schedules do not make small what they are for: they may be proven optimal and be slow.
+void report_objective(const ScheduleFile& schedule, const Plan& plan) {
+  const Objective objective = schedule.iterations.back().objective;
+  const Method& method = find_method(schedule.scheduler);
+  if (objective == Objective::makespan && method.minimises && method.find_makespan == nullptr) {
+    say("dflop: note: {} balances bins, and has no search for the makespan, as auto has\n", method.name);
+  }
+  if (!plan.objective || *plan.objective == objective) return;
+  say("dflop: note: these microbatches make '{}' small, the plan was made for '{}' (--objective)\n",
+      to_string(objective), to_string(*plan.objective));
+}
+
 /// Reports statistics over iterations, on standard error as they hold measured times.
 void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
   const auto count = static_cast<double>(seconds.size());
@@ -49,7 +62,8 @@ void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
   const std::string gap = bounded > 0 ? fmt::format("gap {:.3f} % (mean), {:.3f} % at most",
                                                     100 * mean_gap(schedule), 100 * worst)
                                       : "no bound";
-  say("dflop: objective {:.4f} s (mean), {}; {}\n", objective.count() / count, gap, status_counts(schedule));
+  say("dflop: objective '{}' {:.4f} s (mean), {}; {}\n", to_string(schedule.iterations.back().objective),
+      objective.count() / count, gap, status_counts(schedule));
   say("dflop: scheduled in {:.1f} ms an iteration (mean), {:.1f} ms at most\n", 1e3 * total.count() / count,
       1e3 * std::max_element(seconds.begin(), seconds.end())->count());
 }
@@ -99,6 +113,7 @@ int run_schedule(const Values& values) {
   const ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
   report_reasons(schedule);
   if (!schedule.iterations.back().feasible()) return 3;
+  report_objective(schedule, plan);
   report(schedule, seconds);
   if (out) write_file_atomically(*out, to_json(schedule));
   print_table(schedule_table(schedule), format);
@@ -113,8 +128,10 @@ Command schedule_command() {
       .summary = "put the samples of global batches into microbatches",
       .description =
           R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the plan.
-C_max is the objective: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
-proven. Exit code 3 if no assignment obeys the caps.)",
+What is made small is --objective, else what the plan was made for, else the method's own; the method makespan keeps its
+own. C_max is its value: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
+proven for it and for no other. A method without a search for the makespan balances bins as it does by itself, and the
+makespan of that is reported. Exit code 3 if no assignment obeys the caps.)",
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run_schedule,
   };

@@ -239,6 +239,7 @@ SIGINT and SIGTERM end the run after the step that is under way.)",
        "microbatch scheduler; of a step while the one before it runs"},
   });
   add_objective_option(command.options);
+  add_bin_order_option(command.options);
   command.options.add({
       {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
       {"time-limit", number("SECONDS"),

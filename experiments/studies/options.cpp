@@ -111,13 +111,14 @@ std::span<const Setting> settings() {
       {"tuned", "what current training stacks do"},
       {"published",
        "the released code of the published system: full recomputation, no ZeRO, no sequence parallelism, bf16 optimizer "
-       "states, buckets of 25 MiB, a hub",
+       "states, buckets of 25 MiB, a hub, bins in the solver's order",
        {.gradient_bucket = {25 << 20},
         .optimizer_states = OptimizerStates::bf16,
         .reshard = Reshard::hub,
         .zero1 = false,
         .sequence_parallel = false},
-       true},
+       true,
+       BinOrder::solver},
   };
   return kSettings;
 }
@@ -161,11 +162,21 @@ void add_plan_options(Options& options) {
   });
 }
 
-void add_objective_option(Options& options) {
+void add_objective_option(Options& options, std::string_view otherwise) {
   options.add({
       {"objective", text("published|bins|makespan"),
-       "what is to be small: the largest bin, each with its own encoder work (published) or a "
-       "microbatch's shared (bins), or the iteration's duration; without it the method's own"},
+       fmt::format("what is to be small: the largest bin, each with its own encoder work (published) or a "
+                   "microbatch's shared (bins), or the iteration's duration; without it {}",
+                   otherwise)},
+  });
+}
+
+void add_bin_order_option(Options& options) {
+  options.add({
+      {"bin-order", text(joined<BinOrder>()),
+       "which bin becomes which microbatch: like ones share one, the largest in the middle (alike), or as the "
+       "method found them (solver); without it alike where the method looks at costs. A search for the "
+       "makespan places samples itself and does not read it"},
   });
 }
 
@@ -177,7 +188,8 @@ void add_scheduler_options(Options& options) {
       "machine",
       exact);
   const std::string nodes = fmt::format(
-      "branch-and-bound nodes of {}, the same result on every machine; above {} samples x bins it keeps LPT's",
+      "branch-and-bound nodes of {}, the same result on every machine; above {} samples x bins it is the "
+      "local search alone",
       exact, kNodeBudgetBinaries);
   const std::string time_limit = fmt::format(
       "wall-clock limit for each iteration, in place of steps and node budget; {}: up to {} samples x bins",
@@ -186,9 +198,11 @@ void add_scheduler_options(Options& options) {
       {"scheduler", text(names, "ilp"), "microbatch scheduler"},
   });
   add_objective_option(options);
+  add_bin_order_option(options);
   options.add({
       {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
-      {"respect-memory", flag(), "keep the microbatches that are in flight together within GPU memory"},
+      {"respect-memory", flag(),
+       "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible"},
       {"steps", whole("N"), steps},
       {"node-budget", whole("N"), nodes},
       {"time-limit", number("SECONDS"), time_limit},
@@ -296,13 +310,20 @@ std::optional<Objective> read_objective(const Values& values) {
   return read_named<Objective>(values, "objective");
 }
 
+std::optional<BinOrder> read_bin_order(const Values& values) {
+  if (values.count("bin-order") == 0) return std::nullopt;
+  return read_named<BinOrder>(values, "bin-order");
+}
+
 SchedulerChoice read_scheduler(const Values& values) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
   SchedulerChoice choice;
   choice.name = values["scheduler"].as<std::string>();
   require_one_of("scheduler", scheduler_names(), choice.name);
   choice.limits.objective = read_objective(values);
-  // The setting's order of bins goes here, where --setting is an option and --bin-order is not given.
+  choice.limits.bin_order = read_bin_order(values);
+  if (!choice.limits.bin_order && values.count("setting") > 0)
+    choice.limits.bin_order = find_setting(values["setting"].as<std::string>()).bin_order;
   choice.limits.token_cap = read_optional_integer(values, "token-cap", 1, kMostTokens);
   choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
   choice.limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX);

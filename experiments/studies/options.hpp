@@ -39,11 +39,17 @@ void add_batch_options(Options& options);
 /// --placement,
 /// --optimizer-states, --reshard, --zero1, --sequence-parallel and the --no-... of the last two.
 void add_plan_options(Options& options);
-/// Adds --objective.
-void add_objective_option(Options& options);
+/// Adds --objective; `otherwise` says what is small without it.
+void add_objective_option(Options& options,
+                          std::string_view otherwise = "what the plan was made for, else the method's own");
 /// Reads --objective; nothing where it was not given. @throws Error (usage) for an unknown name.
 std::optional<Objective> read_objective(const Values& values);
-/// Adds --scheduler, --objective, --token-cap, --respect-memory, --steps, --node-budget, --time-limit.
+/// Adds --bin-order.
+void add_bin_order_option(Options& options);
+/// Reads --bin-order; nothing where it was not given. @throws Error (usage) for an unknown name.
+std::optional<BinOrder> read_bin_order(const Values& values);
+/// Adds --scheduler, --objective, --bin-order, --token-cap, --respect-memory, --steps, --node-budget,
+/// --time-limit.
 void add_scheduler_options(Options& options);
 /// Reads what add_scheduler_options() declared, of which but `scheduler` may be missing. @throws Error
 /// (usage) for an unknown name or several limits.
@@ -69,6 +75,7 @@ struct Setting {
   std::string_view what;  ///< for help
   PlanOptions options = {};
   bool is_fixed = false;  ///< all parts count as given: planners that could choose them do not
+  std::optional<BinOrder> bin_order = {};  ///< of schedulers that take the user's options; none: their own
 };
 
 /// Returns the settings of --setting, the usual one first.

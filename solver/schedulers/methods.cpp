@@ -83,7 +83,8 @@ class MakespanRun {
   AssignmentSolution solve() {
     SolveLimits quick = limits_;
     quick.improved = nullptr;
-    AssignmentSolution solution = find_method("lpt").solve(problem_, quick);
+    quick.bin_order.reset();
+    AssignmentSolution solution = find_method("lpt").solve({problem_.bins}, quick);
     if (!solution.feasible()) return solution;
     solution.reason.clear();
     improve(std::move(solution.bin));
@@ -180,7 +181,7 @@ constexpr std::array kMethods{
     Method{"karmarkar-karp", Objective::published, Budget::none, true, find_karmarkar_karp},
     Method{"local-search", Objective::bins, Budget::steps, true, local_search},
     Method{"ilp", Objective::published, Budget::nodes, true, solve_ilp},
-    Method{"makespan", Objective::makespan, Budget::steps, true, local_search, search_makespan},
+    Method{"makespan", Objective::makespan, Budget::steps, true, local_search, search_makespan, true},
     Method{"auto", Objective::makespan, Budget::steps, true, find_auto, search_makespan},
 };
 
@@ -243,18 +244,21 @@ AssignmentSolution Method::solve(const AssignmentProblem& problem, const SolveLi
   if (auto reason = impossible_cap(problem.bins)) return infeasible(std::move(*reason));
   SolveLimits inner = limits;
   if (problem.pipeline != nullptr) inner.improved = nullptr;
-  AssignmentSolution solution = find_bins(problem.bins, inner);
+  BinProblem bins = problem.bins;
+  if (problem.pipeline != nullptr && objective == Objective::published) bins.shared_encoder = false;
+  AssignmentSolution solution = find_bins(bins, inner);
   if (!solution.feasible()) return infeasible(fmt::format("{}: {}", name, solution.reason));
   const auto broken = solution.bin.empty() ? std::optional<std::string>("no bin with room for an item")
-                                           : broken_cap(problem.bins, solution.bin);
-  if (broken && problem.bins.items() > 0) {
+                                           : broken_cap(bins, solution.bin);
+  if (broken && bins.items() > 0) {
     std::string reason = fmt::format("{} breaks a cap: {}", name, *broken);
-    solution.bin = obey_caps(problem.bins, limits);
+    solution.bin = obey_caps(bins, limits);
     if (solution.bin.empty()) return infeasible(reason + "; no assignment that obeys all caps was found");
     solution.status = ScheduleStatus::fallback;
     solution.reason = std::move(reason);
   }
-  if (minimises) arrange_bins(problem.bins, solution.bin);
+  const BinOrder own = minimises ? BinOrder::alike : BinOrder::solver;
+  if (limits.bin_order.value_or(own) == BinOrder::alike) arrange_bins(bins, solution.bin);
   rate(*this, problem, solution);
   if (limits.improved && (problem.pipeline != nullptr || broken))
     limits.improved(solution.bin, solution.value.count());

@@ -22,16 +22,19 @@ struct Method {
   std::string_view name;
   Objective objective;  ///< what it makes small where nothing else is asked for
   Budget budget;
-  bool minimises;  ///< it looks at costs; its bins are then arranged for the pipeline (arrange_bins())
+  bool minimises;  ///< it looks at costs; its own BinOrder is then alike, else solver
   /// Finds bins of which the largest load is small; without any where none were found. It may break caps:
   /// then an assignment that obeys them is searched for, and reported as fallback.
   AssignmentSolution (*find_bins)(const BinProblem& problem, const SolveLimits& limits);
-  /// Finds the bins of a pipeline's makespan, caps obeyed. Null: it balances bins all the same, and the
-  /// makespan of what came out is reported.
+  /// Finds the bins of a pipeline's makespan, caps obeyed. Null: it balances bins as it does for its own
+  /// objective, and the makespan of what came out is reported.
   AssignmentSolution (*find_makespan)(const AssignmentProblem& problem, const SolveLimits& limits) = nullptr;
+  /// Its name says what it makes small, so that the objective that a plan was made for does not change it.
+  bool keeps_objective = false;
 
   /// Puts every item in exactly one bin, no bin empty unless allowed, all caps obeyed; or has status
-  /// infeasible and says why. The bound is that of problem.bounds where there is one. Safe to call from
+  /// infeasible and says why. The bound is that of problem.bounds where there is one. Bins are in the order
+  /// of limits.bin_order or the method's own, those of find_makespan as it found them. Safe to call from
   /// several threads at once.
   /// @throws Error (input) if there are fewer items than bins and no bin may be empty.
   AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const;

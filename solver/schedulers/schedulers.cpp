@@ -74,6 +74,13 @@ class MemoryCheck {
   std::optional<PipelineOrder> order_;  // where it is the same for all assignments
 };
 
+/// Returns what a method makes small for a request.
+Objective objective_of(const Method& method, const ScheduleRequest& request) {
+  if (request.limits.objective) return *request.limits.objective;
+  if (request.plan.objective && !method.keeps_objective) return *request.plan.objective;
+  return method.objective;
+}
+
 /// Says what the microbatches of a method need that do not fit.
 std::string needs(const Method& method, const MemoryPeak& peak, const ScheduleRequest& request) {
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
@@ -101,7 +108,7 @@ class AssignmentScheduler final : public Scheduler {
 
   ScheduleResult schedule(const ScheduleRequest& request) const override {
     require_enough_samples(request.samples.size(), request.plan);
-    const Objective objective = request.limits.objective.value_or(method_.objective);
+    const Objective objective = objective_of(method_, request);
     BatchProblem batch(request, objective);
     std::optional<PlanMakespan> makespan;
     bool to_prove = false;  // after the search
@@ -121,6 +128,7 @@ class AssignmentScheduler final : public Scheduler {
     };
     SolveLimits limits{request.seed, budget(request.limits), request.limits.time_limit, request.stop};
     limits.stream = request.iteration;
+    limits.bin_order = request.limits.bin_order;
     const MemoryCheck memory(request);
     double least = std::numeric_limits<double>::infinity();
     if (request.improved) {

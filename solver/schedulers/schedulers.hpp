@@ -25,7 +25,8 @@ struct SchedulerOptions {
 /// cost what costmodel/sample_costs.hpp says. An iteration is a stream of the seed of its own. For the
 /// makespan see solver/plan_problem/makespan.hpp. It is safe to call from several threads at once.
 ///
-/// Where the limits have a memory, no result needs more on any rank, in
+/// It makes small what the request's limits say, else what the plan was made for, unless the method keeps its
+/// own, else what is the method's own. Where the limits have a memory, no result needs more on any rank, in
 /// the order that the request's cost model and that memory make (memory_peak()): an assignment that does is
 /// made again under lower caps, that of LPT is taken with status fallback, or the result is infeasible.
 /// @throws Error (usage) for a name that no method has.

@@ -46,6 +46,7 @@ TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
   const json plan = json::parse(testing::read_all(sandbox.path("p.json")));
   EXPECT_EQ(plan["schema"], "dflop.plan");
   EXPECT_EQ(plan["planner"], "search");
+  EXPECT_EQ(plan["objective"], "makespan");
   EXPECT_EQ(plan["gbs"], 32);
   EXPECT_DOUBLE_EQ(ranking["objective_s"].get<double>(), simulated(2)["iteration_s_mean"].get<double>());
   EXPECT_EQ(search_json("--budget 200000"), plan) << "the same request gives the same plan";

@@ -48,6 +48,23 @@ TEST(PublishedPlanner, AsPrintedItEndsNearOneSampleABin) {
   EXPECT_NE(result.find("L tp1 pp1 dp28 mb18,"), std::string::npos) << result;
 }
 
+// The published planners plan for the largest bin, the uniform ones for microbatches of any kind.
+TEST(PublishedPlanner, SaysWhatItsPlanIsFor) {
+  const testing::Sandbox sandbox;
+  const auto plan = [&](const std::string& planner) {
+    const RunResult result = sandbox.run(
+        "plan --data traces/datasets/vision_mix.csv --gbs 32 --iterations 1 --model tiny-vlm "
+        "--cluster a100-80g:1 --format json --planner " +
+        planner);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  for (const char* planner : {"dflop", "dflop-paper", "dflop-expected"})
+    EXPECT_NE(plan(planner).find("\"objective\": \"published\""), std::string::npos) << planner;
+  for (const char* planner : {"pytorch", "megatron"})
+    EXPECT_EQ(plan(planner).find("\"objective\""), std::string::npos) << planner;
+}
+
 TEST(PublishedPlanner, SaysWhyNothingFits) {
   const testing::Sandbox sandbox;
   const auto expect_reason = [&](const std::string& options, const std::string& reason) {

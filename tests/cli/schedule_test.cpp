@@ -62,6 +62,39 @@ TEST_F(ScheduleTest, MakespanIsWhatASimulationSays) {
   }
 }
 
+TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
+  const std::string options = "--scheduler local-search --iterations 1 ";
+  const std::string plan = kPlan;
+  EXPECT_EQ(iterations(options)[0]["objective"], "bins") << "a plan of before names none";
+  testing::write_all(sandbox.path("p.json"),
+                     plan.substr(0, plan.rfind('}')) + R"(, "objective": "makespan"})");
+  const RunResult result = schedule(options);
+  EXPECT_NE(result.err.find("local-search balances bins, and has no search for the makespan"),
+            std::string::npos)
+      << result.err;
+  const json own = json::parse(result.out);
+  EXPECT_EQ(own[0]["objective"], "makespan");
+  EXPECT_EQ(own[0]["c_max_s"], json::parse(simulate().out)["iterations_s"][0]);
+  EXPECT_NE(own[0]["status"], "optimal");
+  const RunResult other = schedule(options + "--objective bins");
+  EXPECT_EQ(json::parse(other.out)[0]["objective"], "bins");
+  EXPECT_NE(other.err.find("make 'bins' small, the plan was made for 'makespan'"), std::string::npos)
+      << other.err;
+  EXPECT_EQ(schedule(options).err.find("the plan was made for"), std::string::npos);
+}
+
+TEST_F(ScheduleTest, BinOrderIsTheSolversOrLikeBinsTogether) {
+  const auto bins = [&](const std::string& options) {
+    iterations("--iterations 1 " + options);
+    return json::parse(testing::read_all(sandbox.path("s.json")))["iterations"][0]["bins"];
+  };
+  EXPECT_EQ(bins("--scheduler lpt"), bins("--scheduler lpt --bin-order alike"));
+  EXPECT_NE(bins("--scheduler lpt"), bins("--scheduler lpt --bin-order solver"));
+  EXPECT_EQ(bins("--scheduler random"), bins("--scheduler random --bin-order solver"));
+  EXPECT_NE(bins("--scheduler random"), bins("--scheduler random --bin-order alike"));
+  testing::expect_error(schedule("--bin-order sorted"), {"--bin-order", "alike", "solver", "'sorted'"});
+}
+
 TEST_F(ScheduleTest, StepsAreTheWorkOfASearch) {
   const std::string options = "--scheduler makespan --iterations 1 --steps ";
   const json few = iterations(options + "1");

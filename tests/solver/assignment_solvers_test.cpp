@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.hpp"
+#include "solver/bins/heuristics.hpp"
 #include "solver/makespan/bound.hpp"
 #include "tests/solver/fixtures.hpp"
 
@@ -361,6 +362,56 @@ TEST(AssignmentSolvers, StepsAreNotNodes) {
     if (one.status != own.status) ++others;
   }
   EXPECT_GT(others, 0);  // else this shows nothing
+}
+
+/// The bins of a solution, arranged.
+std::vector<std::int32_t> arranged(const BinProblem& problem, std::vector<std::int32_t> bin) {
+  arrange_bins(problem, bin);
+  return bin;
+}
+
+TEST(AssignmentSolvers, LeaveBinsInTheOrderAskedFor) {
+  const LargeProblem data(8);
+  const BinProblem& bins = data.problem.bins;
+  int moved = 0;
+  for (const Method& method : methods()) {
+    SolveLimits limits{3, method.budget == Budget::nodes ? 5 : 30000};
+    const AssignmentSolution own = method.solve(data.problem, limits);
+    limits.bin_order = BinOrder::solver;
+    const AssignmentSolution found = method.solve(data.problem, limits);
+    limits.bin_order = BinOrder::alike;
+    const AssignmentSolution alike = method.solve(data.problem, limits);
+    EXPECT_EQ(found.bin, method.find_bins(bins, limits).bin) << method.name;
+    EXPECT_EQ(alike.bin, arranged(bins, found.bin)) << method.name;
+    EXPECT_EQ(own.bin, method.minimises ? alike.bin : found.bin) << method.name;
+    EXPECT_DOUBLE_EQ(alike.value.count(), found.value.count()) << method.name;
+    moved += alike.bin != found.bin ? 1 : 0;
+  }
+  EXPECT_EQ(moved, static_cast<int>(methods().size()));
+}
+
+// A search for the makespan has an order of its own; the others balance the bins of their own objective.
+TEST(AssignmentSolvers, BalanceTheirOwnBinsWhereTheyCannotSearchTheMakespan) {
+  const LargeProblem data(8);
+  const BinProblem& bins = data.problem.bins;
+  const LoadPipeline pipeline =
+      simple_load_pipeline({OrderKind::one_f_one_b, 3, 1, bins.microbatches()}, 1, bins.dp, 1, 2.0);
+  const AssignmentProblem makespan{bins, &pipeline, {bins.encoder_s, bins.llm_s}};
+  for (const Method& method : methods()) {
+    SolveLimits limits{3, method.budget == Budget::nodes ? 5 : 300};
+    const AssignmentSolution solution = method.solve(makespan, limits);
+    if (method.find_makespan != nullptr) {
+      for (const BinOrder order : all_of<BinOrder>()) {
+        limits.bin_order = order;
+        EXPECT_EQ(method.solve(makespan, limits).bin, solution.bin) << method.name;
+      }
+      continue;
+    }
+    AssignmentProblem own{bins};
+    own.bins.shared_encoder = method.objective == Objective::bins;
+    EXPECT_EQ(solution.bin, method.solve(own, limits).bin) << method.name;
+    EXPECT_NE(solution.status, ScheduleStatus::optimal) << method.name << ": of the makespan";
+  }
 }
 
 TEST(AssignmentSolvers, RefuseFewerItemsThanBins) {

@@ -84,6 +84,7 @@ struct Case {
           plan.encoder = encoder;
           plan.llm = llm;
           plan.microbatches = m;
+          plan.objective = Objective::published;
           all.push_back(plan);
         }
       }

@@ -32,18 +32,40 @@ TEST(Schedulers, AreMadeByName) {
   }
 }
 
-TEST(Schedulers, MakeTheObjectiveOfTheirMethodSmallUnlessAskedForAnother) {
+TEST(Schedulers, MakeSmallWhatIsAskedForElseWhatThePlanIsForElseTheirOwn) {
   const LinearCostModel cost;
   const ModelSpec model = testing::small_model(1, 1);
-  const Plan plan = testing::disaggregated_plan(model, 3, 1, 1, 2);
+  Plan plan = testing::disaggregated_plan(model, 3, 1, 1, 2);
   const Batch batch(3, testing::small_sample(1, 10));
   for (const Method& method : methods()) {
     const auto scheduler = make_scheduler(method.name);
+    plan.objective.reset();
     EXPECT_EQ(scheduler->schedule({batch, plan, model, cost}).objective, method.objective) << method.name;
-    for (const Objective objective : {Objective::published, Objective::bins, Objective::makespan}) {
-      const ScheduleRequest request{batch, plan, model, cost, 1, 0, {.objective = objective}};
-      EXPECT_EQ(scheduler->schedule(request).objective, objective) << method.name;
+    for (const Objective of_plan : all_of<Objective>()) {
+      plan.objective = of_plan;
+      const Objective expected = method.name == "makespan" ? Objective::makespan : of_plan;
+      EXPECT_EQ(scheduler->schedule({batch, plan, model, cost}).objective, expected) << method.name;
+      for (const Objective asked : all_of<Objective>()) {
+        const ScheduleRequest request{batch, plan, model, cost, 1, 0, {.objective = asked}};
+        EXPECT_EQ(scheduler->schedule(request).objective, asked) << method.name;
+      }
     }
+  }
+}
+
+TEST(Schedulers, PassTheBinOrderOn) {
+  const LinearCostModel cost;
+  const ModelSpec model = testing::small_model(1, 1);
+  const Plan plan = testing::disaggregated_plan(model, 40, 1, 2, 5);
+  Random random(2);
+  const Batch batch = testing::small_random_batch(random, 40);
+  for (const std::string_view name : scheduler_names()) {
+    const auto scheduler = make_scheduler(name);
+    const auto assignment = [&](BinOrder order) {
+      const ScheduleLimits limits{.objective = Objective::published, .bin_order = order, .steps = 2000};
+      return scheduler->schedule({batch, plan, model, cost, 1, 0, limits}).assignment;
+    };
+    EXPECT_NE(assignment(BinOrder::alike), assignment(BinOrder::solver)) << name;
   }
 }
 
@@ -162,6 +184,7 @@ TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
   const ScheduleResult apart = make_scheduler("local-search")->schedule(request);
   ASSERT_EQ(apart.assignment.bin.size(), 4u) << apart.reason;
   EXPECT_GT(std::abs(apart.assignment.bin[0] - apart.assignment.bin[1]), 1);
+  // No sample of 40 fits any more.
   request.limits.memory = Bytes{39};
   const ScheduleResult none = make_scheduler("local-search")->schedule(request);
   EXPECT_EQ(none.status, ScheduleStatus::infeasible);

@@ -80,6 +80,20 @@ TEST(PlanFile, WritesStatesAndReshardThatAreNotTheDefault) {
   EXPECT_EQ(to_json(example()).find("reshard"), std::string::npos);
 }
 
+TEST(PlanFile, WritesTheObjectiveOfAPlanThatHasOne) {
+  Plan plan = example();
+  for (const Objective objective : all_of<Objective>()) {
+    plan.objective = objective;
+    const std::string text = to_json(plan);
+    EXPECT_NE(text.find(",\n  \"objective\": \"" + std::string(to_string(objective)) + "\"\n}"),
+              std::string::npos)
+        << text;
+    EXPECT_EQ(parse_plan(text, "p.json"), plan);
+  }
+  EXPECT_EQ(to_json(example()).find("objective"), std::string::npos);
+  EXPECT_EQ(parse_plan(to_json(example()), "p.json").objective, std::nullopt) << "as files of before";
+}
+
 ModulePlan random_module(Random& random, int chunks) {
   ModulePlan module;
   module.tp = 1 + static_cast<int>(random.below(8));
@@ -111,6 +125,7 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.reshard = static_cast<Reshard>(random.below(2));
     plan.zero1 = random.below(2) == 1;
     plan.sequence_parallel = random.below(2) == 1;
+    if (random.below(2) == 1) plan.objective = all_of<Objective>()[random.below(3)];
     EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
   }
 }
@@ -134,6 +149,8 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
   refused("\"1f1b\"", "\"2f2b\"", "schedule", {"gpipe, 1f1b", "2f2b"});
   refused("\"1f1b\"", "\"1f1b\", \"placement\": \"snake\"", "placement",
           {"stage-major, replica-major", "snake"});
+  refused("\"1f1b\"", "\"1f1b\", \"objective\": \"speed\"", "objective",
+          {"published, bins, makespan", "speed"});
   refused("\"gbs\": 512", "\"gbs\": 47", "gbs", {"at least 48", "16 microbatches x dp 3", "found 47"});
   refused("\"zero1\": true", "\"zero1\": true, \"zero3\": true", "zero3", {"unknown key", "zero1"});
   refused("  \"zero1\": true,\n", "", "zero1", {"found none"});

@@ -97,6 +97,7 @@ class ExpectedSearch {
       front_.pop();
       if (!accept(best)) continue;
       result.plan = plan_of(pairs_[best.pair], best.most);
+      result.plan->objective = Objective::published;
       result.objective = Seconds(best.bound_s);
       return result;
     }

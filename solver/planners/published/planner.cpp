@@ -51,6 +51,7 @@ PlanResult PublishedPlanner::plan(const PlanRequest& request) const {
   }
   Plan plan = blank_plan(request, name());
   plan.layout = Layout::disaggregated;
+  plan.objective = Objective::published;
   plan.encoder = found.choice->encoder;
   plan.llm = found.choice->llm;
   plan.encoder.layers = split_layers(request.model.encoder.layers, plan.encoder.pp);

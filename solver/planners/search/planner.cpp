@@ -375,6 +375,7 @@ class PlanSearch {
   }
 
   void add_seed(Plan plan) {
+    plan.objective.reset();  // of plans that are tried, schedulers make their own small
     PlanFloor floor = bounds_.plan_floor(plan);
     floor.estimate_s = 0;  // so that it is run first
     const std::size_t family =
@@ -623,6 +624,7 @@ class PlanSearch {
       result.infeasible_reason = closest_.reason(request_.cluster);
       return result;
     }
+    for (RankedPlan& ranked : result.best) ranked.plan.objective = Objective::makespan;
     result.plan = result.best.front().plan;
     result.objective = result.best.front().objective;
     if (bounds_.known()) result.bound = std::min(result.objective, Seconds(open_bound()));
