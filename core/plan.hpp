@@ -10,8 +10,8 @@
 #include "core/model.hpp"
 #include "core/names.hpp"
 #include "core/order_kinds.hpp"
-#include "core/units.hpp"
 #include "core/schedule_kinds.hpp"
+#include "core/units.hpp"
 
 namespace dflop {
 

@@ -82,9 +82,10 @@ std::string to_json(const Plan& plan) {
 Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kPlanSchema, kPlanVersion);
-  root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
-                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
-                    {"chunks", "gradient_bucket_bytes", "placement", "optimizer_states", "reshard", "objective"});
+  root.require_keys(
+      {"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm", "microbatches",
+       "schedule", "recomputation", "zero1", "sequence_parallel"},
+      {"chunks", "gradient_bucket_bytes", "placement", "optimizer_states", "reshard", "objective"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
