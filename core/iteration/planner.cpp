@@ -20,4 +20,21 @@ Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterat
   return std::accumulate(falling.begin(), end, Seconds(0)) / static_cast<double>(counted);
 }
 
+RankShares rank_shares(const Timeline& timeline) {
+  Seconds busy{0};
+  Seconds busiest{0};
+  Seconds idle{0};
+  Seconds wait{0};
+  int ranks = 0;
+  for (const GroupUsage& group : timeline.groups) {
+    ranks += group.ranks;
+    busiest = std::max(busiest, Seconds(group.busy));
+    busy += group.ranks * Seconds(group.busy);
+    idle += group.ranks * Seconds(group.bubble);
+    wait += group.ranks * Seconds(group.wait);
+  }
+  const Seconds imbalance = std::min(busiest - busy / ranks, idle / ranks);
+  return {busy / ranks, imbalance, idle / ranks - imbalance, wait / ranks};
+}
+
 }  // namespace dflop

@@ -78,7 +78,21 @@ struct RankShares {
   Seconds imbalance{0};      ///< what the mean rank computes less than the busiest
   Seconds bubble{0};         ///< other idle time with nothing in flight
   Seconds communication{0};  ///< idle while an awaited message or collective is in flight
+
+  RankShares& operator+=(const RankShares& other) {
+    busy += other.busy;
+    imbalance += other.imbalance;
+    bubble += other.bubble;
+    communication += other.communication;
+    return *this;
+  }
+  RankShares operator/(double count) const {
+    return {busy / count, imbalance / count, bubble / count, communication / count};
+  }
 };
+
+/// Returns where the time of the mean rank of one iteration goes.
+RankShares rank_shares(const Timeline& timeline);
 
 /// A RankedPlan is one of the best plans that a search has run.
 struct RankedPlan {

@@ -177,31 +177,9 @@ struct PlanScore {
   RankShares total;  ///< summed over the iterations
 
   RankShares mean() const {
-    const double count = std::max<double>(1, static_cast<double>(iterations.size()));
-    return {total.busy / count, total.imbalance / count, total.bubble / count, total.communication / count};
+    return total / std::max<double>(1, static_cast<double>(iterations.size()));
   }
 };
-
-/// Adds what the mean rank does in one iteration.
-void add_shares(RankShares& shares, const Timeline& timeline) {
-  Seconds busy{0};
-  Seconds busiest{0};
-  Seconds idle{0};
-  Seconds wait{0};
-  int ranks = 0;
-  for (const GroupUsage& group : timeline.groups) {
-    ranks += group.ranks;
-    busiest = std::max(busiest, Seconds(group.busy));
-    busy += group.ranks * Seconds(group.busy);
-    idle += group.ranks * Seconds(group.bubble);
-    wait += group.ranks * Seconds(group.wait);
-  }
-  const Seconds imbalance = std::min(busiest - busy / ranks, idle / ranks);
-  shares.busy += busy / ranks;
-  shares.imbalance += imbalance;
-  shares.bubble += idle / ranks - imbalance;
-  shares.communication += wait / ranks;
-}
 
 /// Schedules and simulates iterations until there are `iterations` of them. A score that does not fit stays
 /// as it is.
@@ -223,7 +201,7 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
     score.peak_memory = std::max(score.peak_memory, peak_memory(timeline));
     score.fits = score.peak_memory <= usable;
     score.iterations.push_back(timeline.makespan);
-    add_shares(score.total, timeline);
+    score.total += rank_shares(timeline);
   }
 }
 
