@@ -33,6 +33,7 @@ Command fidelity_command();
 Command sweep_command();
 Command sweep_export_command();
 Command sweep_plot_command();
+Command study_command();
 Command correction_command();
 Command validate_command();
 Command calibrate_command();

@@ -102,10 +102,11 @@ constexpr Wing kWings[] = {
     {"experiments", "charts", ""},
     {"experiments", "studies", "cli presets"},
     {"experiments", "sweep", "cli presets charts studies"},
+    {"experiments", "evaluation", "cli presets charts studies"},
     {"experiments", "training", "cli studies"},
     {"experiments", "fidelity", "cli charts studies training"},
     {"experiments", "reports", "cli charts studies"},
-    {"experiments", "commands", "cli presets charts studies sweep training fidelity reports"},
+    {"experiments", "commands", "cli presets charts studies sweep evaluation training fidelity reports"},
     {"experiments", "examples", "cli presets studies"},
     {"experiments", ".", "cli"},
 };

@@ -1,0 +1,90 @@
+// dflop study runs the published evaluation again.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/evaluation/page.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kAll = "all";
+
+std::vector<const StudyKind*> read_studies(const std::string& name) {
+  std::vector<const StudyKind*> studies;
+  std::vector<std::string_view> names = {kAll};
+  for (const StudyKind& study : study_kinds()) {
+    names.push_back(study.name);
+    if (name == kAll || name == study.name) studies.push_back(&study);
+  }
+  require_one_of("study", names, name);
+  return studies;
+}
+
+std::string listed_studies() {
+  std::string lines;
+  for (const StudyKind& study : study_kinds()) lines += fmt::format("  {:<17} {}\n", study.name, study.title);
+  return lines;
+}
+
+int run_study(const Values& values) {
+  const Format format = read_format(values);
+  const std::vector<const StudyKind*> studies = read_studies(values["study"].as<std::string>());
+  const auto out = values["out"].as<std::string>();
+  const auto data = values["data-folder"].as<std::string>();
+  check_output_directory(out, "report.html");
+  const std::vector<StudyResult> results = run_studies(studies, CellStore(out, data), data);
+  const Table claims = study_claims(results);
+  const Table figures = study_figures(results);
+  const auto json = [&] {
+    nlohmann::ordered_json all;
+    all["schema"] = "dflop.study";
+    all["version"] = 1;
+    all["claims"] = json_of(claims);
+    all["figures"] = json_of(figures);
+    return json_text(all);
+  };
+  StagedOutputs files;
+  files.add(out + "/report.html", study_page(results));
+  files.add(out + "/figures.csv", to_csv(figures));
+  files.add(out + "/claims.csv", to_csv(claims));
+  files.add(out + "/study.json", json());
+  files.commit();
+  say("dflop: wrote {}: report.html, figures.csv, claims.csv, study.json\n", out);
+  print_result(
+      format, [&] { return terminal_text(claims); }, json, claims);
+  return 0;
+}
+
+}  // namespace
+
+Command study_command() {
+  Command command{
+      .name = "study",
+      .summary = "run the published evaluation again, statement by statement",
+      .description =
+          "Runs studies of the published evaluation in the simulator, each under all settings of --setting:\n" +
+          listed_studies() +
+          R"(Prints published statements beside the same figures here, each with a verdict: reproduced, partly or not
+reproduced, and where the time goes. The page has pictures and all figures. Finished cells are kept in the
+output folder: run again, whatever ended it, it runs what is missing. Empty the folder after a change of the
+program. Seconds of planning and scheduling are measured and differ from run to run.)",
+      .example = "dflop study --study idle --out out/study",
+      .run = run_study,
+  };
+  std::string names(kAll);
+  for (const StudyKind& study : study_kinds()) names += fmt::format("|{}", study.name);
+  command.options.add({
+      {"study", text(names, std::string(kAll)), "which one"},
+      {"out", text("DIR").required(),
+       "write report.html, figures.csv, claims.csv, study.json and cells/ there"},
+      {"data-folder", text("DIR", "traces/datasets"), "where the data sets are, as paper_mix.csv"},
+  });
+  return command;
+}
+
+}  // namespace dflop

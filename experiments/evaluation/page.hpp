@@ -1,0 +1,22 @@
+// What studies have found, as tables and as a page.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "experiments/cli/table.hpp"
+#include "experiments/evaluation/run.hpp"
+
+namespace dflop {
+
+/// Returns a row for each row of each cell.
+Table study_figures(std::span<const StudyResult> results);
+
+/// Returns a row for each claim under each setting.
+Table study_claims(std::span<const StudyResult> results);
+
+/// Returns a page that refers to nothing outside: of each study its claims, a picture under each setting and
+/// its figures.
+std::string study_page(std::span<const StudyResult> results);
+
+}  // namespace dflop

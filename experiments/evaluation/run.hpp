@@ -1,0 +1,27 @@
+// Studies are run cell by cell, under each setting.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiments/evaluation/store.hpp"
+#include "experiments/evaluation/studies.hpp"
+
+namespace dflop {
+
+/// A StudyResult is a study under one setting.
+struct StudyResult {
+  const StudyKind* study = nullptr;
+  const Setting* setting = nullptr;
+  std::vector<CellResult> cells;
+  std::vector<Claim> claims;
+};
+
+/// Runs studies under all settings, those of a study one after the other. Cells that `store` has are not run,
+/// and those that are run it keeps; standard error has a line for each. `data` is the folder of data sets.
+/// @throws Error (input) for data that cannot be read, Error (output) for a cell that cannot be kept
+std::vector<StudyResult> run_studies(std::span<const StudyKind* const> studies, const CellStore& store,
+                                     const std::string& data);
+
+}  // namespace dflop

@@ -1,0 +1,175 @@
+// dflop study: the published evaluation again, with verdicts that follow from figures.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "experiments/evaluation/hand_set.hpp"
+#include "experiments/evaluation/studies.hpp"
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace study_test {
+
+using nlohmann::json;
+using testing::expect_error;
+using testing::RunResult;
+using testing::Sandbox;
+
+const StudyKind& study(std::string_view name) {
+  return *std::ranges::find(study_kinds(), name, &StudyKind::name);
+}
+
+FigureRow system_row(const std::string& name, double samples_per_s) {
+  return {name, "plan", {{"samples_per_s", samples_per_s}}};
+}
+
+/// A cell in which dflop has the throughput of the gain, dflop-paper less, and baselines that are set by hand
+/// 1 and 0.5 samples a second; at their best both have 2.
+CellResult cell_of(const StudyCell& cell, double gain) {
+  return {cell,
+          {{"data", "", {{"flop_ratio", 1}}},
+           system_row("pytorch-hand", 1),
+           system_row("megatron-hand", 0.5),
+           system_row("pytorch", 2),
+           system_row("megatron", 2),
+           system_row("dflop", gain),
+           system_row("dflop-paper", gain / 2)}};
+}
+
+std::vector<Claim> claims_of(std::string_view name, const std::vector<double>& gains) {
+  const std::vector<StudyCell> cells = study(name).cells();
+  std::vector<CellResult> results;
+  for (std::size_t c = 0; c < cells.size(); ++c)
+    results.push_back(cell_of(cells[c], gains[c % gains.size()]));
+  return study(name).claims(results);
+}
+
+TEST(Study, RankCorrelationCountsPairs) {
+  using Points = std::vector<std::pair<double, double>>;
+  EXPECT_EQ(rank_correlation(Points{{1, 10}, {2, 20}, {3, 21}}), 1);
+  EXPECT_EQ(rank_correlation(Points{{1, 3}, {2, 2}, {3, 1}}), -1);
+  // Of three pairs two rise and one falls: (2 - 1) / 3.
+  EXPECT_DOUBLE_EQ(rank_correlation(Points{{1, 1}, {2, 3}, {3, 2}}), 1.0 / 3);
+  EXPECT_EQ(rank_correlation(Points{{1, 1}}), 0);
+}
+
+TEST(Study, GainIsThatOfTheBetterReadingOverTheBetterBaseline) {
+  constexpr std::array<std::string_view, 2> kByHand = {"pytorch-hand", "megatron-hand"};
+  const CellResult cell = cell_of({}, 1.5);
+  const auto gain = gain_of(cell, kByHand);
+  ASSERT_TRUE(gain);
+  EXPECT_DOUBLE_EQ(gain->factor, 1.5);  // over pytorch-hand's 1; megatron-hand has 0.5
+  EXPECT_EQ(gain->method->name, "dflop");
+  EXPECT_EQ(gain->baseline->name, "pytorch-hand");
+  CellResult none = cell;
+  std::erase_if(none.rows, [](const FigureRow& row) { return row.name.starts_with("dflop"); });
+  EXPECT_FALSE(gain_of(none, kByHand));
+}
+
+// Published are gains of 1.2 to 3.6 in all cells. Against baselines at their best they are half of those by
+// hand.
+TEST(Study, VerdictsFollowFromFigures) {
+  const auto verdicts = [](std::string_view name, const std::vector<double>& gains) {
+    std::vector<Verdict> found;
+    for (const Claim& claim : claims_of(name, gains)) found.push_back(claim.verdict);
+    return found;
+  };
+  using enum Verdict;
+  using Verdicts = std::vector<Verdict>;
+  EXPECT_EQ(verdicts("end-to-end", {1.3, 2.3}), (Verdicts{reproduced, reproduced, not_reproduced}));
+  EXPECT_EQ(verdicts("end-to-end", {1.3, 2.5}), (Verdicts{reproduced, reproduced, partly}));
+  EXPECT_EQ(verdicts("end-to-end", {0.59, 1.3}), (Verdicts{partly, partly, not_reproduced}));
+  EXPECT_EQ(verdicts("end-to-end", {0.59}), (Verdicts{not_reproduced, not_reproduced, not_reproduced}));
+  EXPECT_EQ(verdicts("audio", {4.0}), (Verdicts{reproduced, reproduced, reproduced}));
+  EXPECT_EQ(verdicts("audio", {0.9}), (Verdicts{not_reproduced, partly, not_reproduced}));
+  // Of each baseline 1 to 8 nodes, then 8 to 128: growth throughout, or none.
+  EXPECT_EQ(verdicts("nodes", {1, 2, 3, 4, 5, 6, 7, 8}), Verdicts(6, reproduced));
+  EXPECT_EQ(verdicts("nodes", {1}), Verdicts(6, not_reproduced));
+}
+
+TEST(Study, AllHaveCellsOfTheirOwnNames) {
+  for (const StudyKind& kind : study_kinds()) {
+    SCOPED_TRACE(kind.name);
+    const std::vector<StudyCell> cells = kind.cells();
+    EXPECT_FALSE(cells.empty());
+    for (std::size_t a = 0; a < cells.size(); ++a) {
+      for (std::size_t b = 0; b < a; ++b) EXPECT_NE(cells[a].label, cells[b].label);
+    }
+    EXPECT_FALSE(kind.claims(std::vector<CellResult>(cells.size(), cell_of(cells[0], 1))).empty());
+  }
+}
+
+// One node of eight GPUs: an 8B model does not fit one GPU with bf16 states (80 GB), so the rules go on to
+// two.
+TEST(Study, BaselinesSetByHandAreTheSmallestThatFit) {
+  const Target target("llava-ov-llama3-8b", "a100-80g:1");
+  ComparisonInput input;
+  PreprocessOptions options;
+  options.rule = target.model.preprocess;
+  options.max_tokens = target.model.max_tokens;
+  input.samples =
+      load_samples(std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/paper_mix.csv", options, false);
+  input.gbs = 16;
+  input.batches = make_batches(input.samples, input.gbs, 1, 1);
+  input.options = find_setting("published").options;
+  for (const std::string_view name : hand_set_names()) {
+    SCOPED_TRACE(name);
+    const System system = run_hand_set(name, target, input);
+    ASSERT_TRUE(system.evaluation) << system.planned.infeasible_reason;
+    const Plan& plan = *system.planned.plan;
+    EXPECT_EQ(plan.layout, Layout::uniform);
+    EXPECT_EQ(plan.microbatches * plan.llm.dp, input.gbs);  // one sample each
+    EXPECT_EQ(plan.ranks(), 8);
+    if (name != "megatron-hand") continue;
+    EXPECT_EQ(plan.llm.pp, 4);
+    EXPECT_EQ(plan.encoder.layers, (std::vector<int>{27, 0, 0, 0}));
+    EXPECT_EQ(plan.llm.layers.front(), 0);
+  }
+}
+
+// The second run takes all figures from the folder, among them measured ones, so that it writes the same
+// bytes.
+TEST(Study, GoesOnWhereItWas) {
+  const Sandbox sandbox;
+  const RunResult first = sandbox.run("study --study idle --out s --format json");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const json result = json::parse(first.out);
+  EXPECT_EQ(result["schema"], "dflop.study");
+  EXPECT_EQ(result["claims"].size(), 8u);  // four under each setting
+  EXPECT_EQ(first.err.find("kept"), std::string::npos);
+  for (const char* file : {"report.html", "figures.csv", "claims.csv", "study.json"})
+    EXPECT_TRUE(sandbox.has(std::string("s/") + file)) << file;
+  const std::string page = testing::read_all(sandbox.path("s/report.html"));
+  EXPECT_NE(page.find("<svg"), std::string::npos);
+  EXPECT_EQ(page.find("href"), std::string::npos);  // it refers to nothing outside
+
+  // One of the two cells is lost, and the other no cell any more.
+  std::vector<std::filesystem::path> cells;
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("s/cells")))
+    cells.push_back(entry.path());
+  ASSERT_EQ(cells.size(), 2u);
+  const RunResult second = sandbox.run("study --study idle --out s --format json");
+  EXPECT_EQ(second.out, first.out);
+  EXPECT_NE(second.err.find("kept"), std::string::npos) << second.err;
+  testing::write_all(cells[0], "{}");
+  const RunResult third = sandbox.run("study --study idle --out s --format csv");
+  EXPECT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_EQ(std::ranges::count(third.err, '\n'), 3) << third.err;  // a cell each, and what was written
+  EXPECT_NE(third.err.find(": kept\n"), std::string::npos) << third.err;
+  EXPECT_NE(third.err.find(" s\n"), std::string::npos) << third.err;
+}
+
+TEST(Study, WhatCannotBeRunIsRefused) {
+  const Sandbox sandbox;
+  expect_error(sandbox.run("study --study best --out s"), {"--study", "end-to-end", "best"});
+  const RunResult result = sandbox.run("study --study idle --out s --data-folder nowhere");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("nowhere/paper_mix.csv"), std::string::npos) << result.err;
+}
+
+}  // namespace study_test
+}  // namespace dflop
