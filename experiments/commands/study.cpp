@@ -72,7 +72,8 @@ Command study_command() {
           R"(Prints published statements beside the same figures here, each with a verdict: reproduced, partly or not
 reproduced, and where the time goes. The page has pictures and all figures. Finished cells are kept in the
 output folder: run again, whatever ended it, it runs what is missing. Empty the folder after a change of the
-program. Seconds of planning and scheduling are measured and differ from run to run.)",
+program. Seconds of planning and scheduling are measured and, as what an ILP finds in its second, differ from
+run to run.)",
       .example = "dflop study --study idle --out out/study",
       .run = run_study,
   };

@@ -46,8 +46,7 @@ struct FigureColumn {
   std::string_view key;  ///< with its unit
   std::string_view title;
   int decimals = 0;
-  double scale = 1;          ///< tables show figure * scale
-  bool is_measured = false;  ///< in seconds of this machine, other in each run
+  double scale = 1;  ///< tables show figure * scale
 };
 
 /// Returns all figures, in the order of tables.
@@ -65,7 +64,8 @@ struct FigureRow {
   bool operator==(const FigureRow&) const = default;
 };
 
-/// Runs a cell. Figures but those that are measured are the same in every run.
+/// Runs a cell. Figures are the same in every run, but for measured seconds and what an ILP finds in its
+/// time.
 /// @throws Error (input) for data that cannot be read
 std::vector<FigureRow> run_cell(const StudyCell& cell, const Setting& setting, const std::string& folder);
 

@@ -204,7 +204,7 @@ constexpr std::string_view kIntroduction =
     "-optimizer either with random microbatches. A gain is that of the better reading over the better of two "
     "baselines.</p>\n";
 
-/// Returns the figures that some row has, measured ones among them.
+/// Returns the figures that some row has.
 std::vector<FigureColumn> columns_of(std::span<const StudyResult> results) {
   std::set<std::string_view> keys;
   for (const StudyResult& result : results) {

@@ -266,6 +266,16 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
   return load_samples(values[option].as<std::string>(), read_preprocess_options(values, model, seed));
 }
 
+SearchOptions open_choices(const Setting& setting) {
+  SearchOptions open;
+  if (!setting.is_fixed) return open;
+  open.orders = {setting.options.order};
+  open.recomputations = {setting.options.recomputation};
+  open.placements = {setting.options.placement};
+  open.gradient_buckets = {setting.options.gradient_bucket};
+  return open;
+}
+
 bool is_fixed(const Values& values, const std::string& option) {
   return !values[option].defaulted() || find_setting(values["setting"].as<std::string>()).is_fixed;
 }

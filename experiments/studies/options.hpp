@@ -83,6 +83,10 @@ std::span<const Setting> settings();
 /// Returns the setting of a name. @throws Error (usage) where there is none.
 const Setting& find_setting(const std::string& name);
 
+/// Returns what planners may choose from under a setting: everything, or its own values where those are
+/// fixed.
+SearchOptions open_choices(const Setting& setting);
+
 /// Returns whether a part of the plan is not the planner's to choose: its option was given, or the setting
 /// fixes it.
 bool is_fixed(const Values& values, const std::string& option);

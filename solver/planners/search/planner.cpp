@@ -176,9 +176,7 @@ struct PlanScore {
   Bytes peak_memory;
   RankShares total;  ///< summed over the iterations
 
-  RankShares mean() const {
-    return total / std::max<double>(1, static_cast<double>(iterations.size()));
-  }
+  RankShares mean() const { return total / std::max<double>(1, static_cast<double>(iterations.size())); }
 };
 
 /// Schedules and simulates iterations until there are `iterations` of them. A score that does not fit stays
