@@ -140,6 +140,24 @@ TEST_F(ScheduleTest, RespectMemoryKeepsWithinIt) {
   EXPECT_EQ(simulate().exit_code, 0);
 }
 
+// The two stages of a rank hold their microbatches at different times, which one cap only comes near to.
+TEST_F(ScheduleTest, RespectMemoryHoldsForRanksOfSeveralStages) {
+  testing::write_all(sandbox.path("p.json"), R"({"schema": "dflop.plan", "version": 1, "planner": "search",
+    "model": "llava-ov-llama3-8b", "cluster": "a100-80g:4", "gbs": 512, "layout": "uniform",
+    "encoder": {"tp": 2, "pp": 4, "dp": 4, "layers": [8, 8, 8, 3, 0, 0, 0, 0]},
+    "llm": {"tp": 2, "pp": 4, "dp": 4, "layers": [0, 0, 0, 4, 7, 7, 7, 7]},
+    "microbatches": 16, "schedule": "zb-v", "chunks": 2, "recomputation": "full", "zero1": true,
+    "sequence_parallel": true})");
+  const std::string run =
+      "--plan p.json --data traces/datasets/vision_mix.csv --iterations 1 --scheduler lpt --out s.json";
+  ASSERT_EQ(sandbox.run("schedule " + run).exit_code, 0);
+  EXPECT_EQ(simulate().exit_code, 3) << "without it this batch does not fit";
+  const RunResult result = sandbox.run("schedule " + run + " --respect-memory");
+  EXPECT_EQ(result.exit_code, 3) << "with it that is said before";
+  for (const char* part : {"the microbatches of lpt need ", " GiB on rank ", ", 76.0 GiB are usable"})
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+}
+
 TEST_F(ScheduleTest, TellsEachReasonOnceWithItsFirstIteration) {
   // A tight cap: in several of these iterations putting samples in one after the other leaves no room.
   const RunResult result =
