@@ -194,9 +194,11 @@ CapSet plan_caps(const ScheduleRequest& request, std::span<const Bytes> spare) {
 
 namespace {
 
-/// Returns the most that one group needs beside its model state.
+/// Returns the most that one group needs beside its model state. `passed_on` has what it holds of each
+/// microbatch as the hub between encoder and LLM (CostModel::price_sums()); none: it is not the hub.
 Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
-                    const std::vector<OrderStep>& steps, const std::vector<Work>& works) {
+                    const std::vector<OrderStep>& steps, const std::vector<Work>& works,
+                    std::span<const Bytes> passed_on) {
   Bytes held;
   Bytes peak;
   for (const OrderStep& step : steps) {
@@ -204,7 +206,9 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
     const Work& work = works[step.microbatch];
     const Bytes kept = cost.activation_of(step.op, stage, work);
     if (step.op == Op::forward) held += kept;
-    peak = std::max(peak, held + cost.workspace(step.op, stage, work));
+    const bool exchanges = !passed_on.empty() && step.op != Op::backward_weight;
+    const Bytes buffers = exchanges ? passed_on[step.microbatch] : Bytes{};
+    peak = std::max(peak, held + cost.workspace(step.op, stage, work) + buffers);
     if (step.op == Op::backward_input) held += kept;  // its backward_weight will see the most
     if (step.op == Op::backward || step.op == Op::backward_weight) held -= kept;
   }
@@ -229,15 +233,24 @@ Works works_of_llm_ranks(const Plan& plan, std::span<const Sample> batch, const 
   return works;
 }
 
-/// Returns what each dp rank of an encoder apart does in each microbatch.
-Works works_of_encoder_ranks(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
-                             const SamplesOfBins& bins) {
-  Works works(plan.encoder.dp, std::vector<Work>(plan.microbatches));
+/// EncoderApart has what each dp rank of an encoder apart does in each microbatch, and the bytes of all
+/// outputs of each microbatch.
+struct EncoderApart {
+  Works works;
+  std::vector<Bytes> outputs;
+};
+
+EncoderApart encoder_apart(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+                           const SamplesOfBins& bins) {
+  EncoderApart encoder{Works(plan.encoder.dp, std::vector<Work>(plan.microbatches)), {}};
   for (int j = 0; j < plan.microbatches; ++j) {
     const EncoderShare share = share_encoder(plan, model, batch, bins, j);
-    for (int e = 0; e < plan.encoder.dp; ++e) works[e][j].encoder = share.work[e];
+    for (int e = 0; e < plan.encoder.dp; ++e) encoder.works[e][j].encoder = share.work[e];
+    const std::int64_t tokens =
+        std::accumulate(share.output_tokens.begin(), share.output_tokens.end(), std::int64_t{0});
+    encoder.outputs.push_back({tokens * model.llm.hidden * kBf16Bytes});
   }
-  return works;
+  return encoder;
 }
 
 }  // namespace
@@ -251,7 +264,7 @@ MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel
                        const PipelineOrder& order) {
   const SamplesOfBins bins = samples_of_bins(plan, assignment);
   const bool apart = plan.layout == Layout::disaggregated;
-  const Works encoder = apart ? works_of_encoder_ranks(plan, model, batch, bins) : Works();
+  const EncoderApart encoder = apart ? encoder_apart(plan, model, batch, bins) : EncoderApart();
   const Works llm = works_of_llm_ranks(plan, batch, bins, !apart);
   const std::vector<Stage> stages = plan_stages(plan, model);
   const std::vector<std::vector<int>> stages_of_rank = stages_of_ranks(order.shape);
@@ -262,8 +275,13 @@ MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel
     ModelState state;
     for (const int s : stages_of_rank[rank]) state += cost.model_state(stages[s]);
     const bool is_encoder = apart && static_cast<int>(rank) < plan.encoder.pp;
-    for (const std::vector<Work>& works : is_encoder ? encoder : llm) {
-      const Bytes bytes = state.total() + peak_of_steps(cost, stages, order.ranks[rank], works);
+    // The first dp rank of the encoder's last stage is the hub.
+    std::span<const Bytes> passed_on;
+    if (plan.reshard == Reshard::hub && is_encoder && static_cast<int>(rank) == plan.encoder.pp - 1)
+      passed_on = encoder.outputs;
+    for (const std::vector<Work>& works : is_encoder ? encoder.works : llm) {
+      const Bytes bytes = state.total() + peak_of_steps(cost, stages, order.ranks[rank], works, passed_on);
+      passed_on = {};
       if (peak.bytes < bytes) peak = {bytes, static_cast<int>(rank), ranks[group]};
       ++group;
     }

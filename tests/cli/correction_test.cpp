@@ -151,7 +151,8 @@ TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
     }
   }
   std::string other = read_all(box.path("learned.json"));
-  other.replace(other.find("a100-80g-vtrain:1"), 10, "a100-80g-vtrain:2");
+  const std::string cluster = "a100-80g-vtrain:1";
+  other.replace(other.find(cluster), cluster.size(), "a100-80g-vtrain:2");
   write_all(box.path("other.json"), other);
   const RunResult refused = box.run(schedule + "--correction other.json");
   EXPECT_EQ(refused.exit_code, 2);

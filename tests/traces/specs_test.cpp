@@ -39,7 +39,7 @@ TEST(Presets, AllAreReadAndNamedAsTheirFileAndSayWhereTheyComeFrom) {
     EXPECT_EQ(parse_model(text, name).name, name);
     EXPECT_GT(nlohmann::json::parse(text).at("source").get<std::string>().size(), 80U) << name;
   }
-  EXPECT_EQ(presets("clusters").size(), 4U);
+  EXPECT_EQ(presets("clusters").size(), 5U);
   for (const auto& [name, text] : presets("clusters")) {
     const ClusterSpec cluster = parse_cluster(text, name);
     EXPECT_EQ(cluster.name, name);
@@ -227,17 +227,18 @@ TEST(ClusterFile, NumbersFarFromRealOnesAreRefused) {
     return true;
   };
   const std::string gpu = "gpu";
+  const std::string software = "software";
   const std::string node = "intra_node";
   for (const auto& [part, key, least, most] : {std::tuple{gpu, "peak_flop_per_s", 1e9, 1e18},
                                                {gpu, "memory_bandwidth_bytes_per_s", 1e6, 1e15},
-                                               {gpu, "gemm_efficiency", 1e-3, 1.0},
-                                               {gpu, "attention_forward_efficiency", 1e-3, 1.0},
-                                               {gpu, "attention_backward_efficiency", 1e-3, 1.0},
-                                               {gpu, "memory_efficiency", 1e-3, 1.0},
-                                               {gpu, "gemm_half_tokens", 0.0, 1e6},
-                                               {gpu, "gemm_half_width", 0.0, 1e6},
-                                               {gpu, "attention_half_tokens", 0.0, 1e6},
-                                               {gpu, "kernel_overhead_s", 0.0, 1.0},
+                                               {software, "gemm_efficiency", 1e-3, 1.0},
+                                               {software, "attention_forward_efficiency", 1e-3, 1.0},
+                                               {software, "attention_backward_efficiency", 1e-3, 1.0},
+                                               {software, "memory_efficiency", 1e-3, 1.0},
+                                               {software, "gemm_half_tokens", 0.0, 1e6},
+                                               {software, "gemm_half_width", 0.0, 1e6},
+                                               {software, "attention_half_tokens", 0.0, 1e6},
+                                               {software, "kernel_overhead_s", 0.0, 1.0},
                                                {node, "latency_s", 0.0, 1.0},
                                                {node, "bandwidth_bytes_per_s", 1e6, 1e15}}) {
     EXPECT_TRUE(parses(part, key, least)) << key;
