@@ -97,7 +97,9 @@ RankShares rank_shares(const Timeline& timeline);
 /// A RankedPlan is one of the best plans that a search has run.
 struct RankedPlan {
   Plan plan;
-  std::string scheduler;  ///< the one asked for, or "lpt" where its microbatches do not fit or are no better
+  /// The one asked for, or "lpt" or "random" where its microbatches do not fit or are no better.
+  std::string scheduler;
+  std::optional<std::int64_t> steps = {};  ///< of that scheduler; none: its own
   Seconds objective{0};
   Seconds bound{0};  ///< under no assignment of the iterations' samples is its objective smaller
   Bytes peak_memory;

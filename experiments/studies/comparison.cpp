@@ -53,6 +53,7 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
 std::vector<SchedulerChoice> searched_schedulers(const RankedPlan& best) {
   SchedulerChoice choice{best.scheduler};
   choice.respect_memory = best.scheduler != "lpt" && best.scheduler != "random";
+  choice.limits.steps = best.steps;
   std::vector<SchedulerChoice> choices = {choice};
   if (choice.respect_memory) choices.push_back({"lpt"});
   return choices;

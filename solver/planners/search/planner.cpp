@@ -26,7 +26,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kBudgetOfGpu = 280'000;  // about a second on two cores for 32 GPUs
+constexpr std::int64_t kBudgetOfGpu = 160'000;  // some two seconds on two cores for 32 GPUs
 constexpr std::int64_t kLeastBudget = 3'000'000;
 constexpr std::int64_t kMostBudget = 60'000'000;
 constexpr std::size_t kOpenedAtOnce = 32;    // families, between runs, with the smallest estimates
@@ -38,8 +38,10 @@ constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;      // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
 constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
-constexpr std::int64_t kFinalSteps = 320;    // steps of that scheduler
-constexpr int kPatience = 5;                 // limits are so many times wider where nothing fits yet
+// These are steps of that scheduler, whose durations are affine in the work: with ten times as many it takes
+// ten times as long and what is simulated is no better.
+constexpr std::int64_t kFinalSteps = 320;
+constexpr int kPatience = 5;      // limits are so many times wider where nothing fits yet
 constexpr double kTooLarge = 10;  // estimates of plans that are expected not to fit are multiplied by this
 
 /// A PlanFamily has all plans of one shape, recomputation and count of microbatches. The plainest variant is
@@ -565,6 +567,7 @@ class PlanSearch {
     extend_score(score, request_, plan, scheduler, request_.batches.size(), limits);
     if (!score.fits) return;
     RankedPlan other = ranked(plan, leaf, score, scheduler);
+    other.steps = limits.steps;
     if (other.objective < best.objective) best = std::move(other);
   }
 
