@@ -216,7 +216,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
-    const auto full = [&](const std::string& name) { return fs::absolute(name, ignored).lexically_normal(); };
+    const auto full = [&](const std::string& p) { return fs::absolute(p, ignored).lexically_normal(); };
     if (full(path) == full(file) || fs::equivalent(path, file, ignored))
       refuse_option(name, fmt::format("'{}' is also the file of '--{}'", path, other));
   };

@@ -16,8 +16,9 @@ namespace dflop {
 /// connector that does not lead from the encoder to the LLM).
 ModelSpec parse_model(std::string_view json, const std::string& file);
 
-/// Reads a cluster of schema "dflop.cluster": one node of it, the caller sets how many there are.
-/// @throws Error (input)
+/// Reads a cluster of schema "dflop.cluster": one node of it, the caller sets how many there are. Files of
+/// before have the keys of "software" under "gpu" and at the top, and are read as the same cluster.
+/// @throws Error (input) also for a key that is in both places
 ClusterSpec parse_cluster(std::string_view json, const std::string& file);
 
 /// Returns a file that parse_cluster reads as the same cluster. `source` says where the figures come from;
