@@ -258,7 +258,7 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
 }
 
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input) {
-  std::ranges::stable_partition(systems, std::not_fn(&System::is_search));
+  std::stable_partition(systems.begin(), systems.end(), std::not_fn(&System::is_search));
   for (std::size_t i = 0; i < systems.size(); ++i) {
     const std::span<const System> earlier = std::span(systems).first(i);
     if (systems[i].is_search()) {
