@@ -70,6 +70,9 @@ struct PlanRequest : Problem {
   /// be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
   SearchOptions search = {};
+  /// A planner that proves bounds calls this with its best objective and bound, whenever one of them is
+  /// better than before. It may be empty.
+  std::function<void(Seconds, Seconds)> improved = {};
 };
 
 /// RankShares say where the time of the mean rank goes; together they are the iteration.

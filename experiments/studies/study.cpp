@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -375,6 +376,8 @@ double mean_gap(const ScheduleFile& schedule) {
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search, bool best_parts) {
+  constexpr double kWorthALine = 0.8;  // of the gap that was shown last
+  double shown_gap = std::numeric_limits<double>::max();
   Progress progress("planning " + planner);
   PlanRequest request{target.problem(),
                       target.executor,
@@ -384,7 +387,14 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                       seed,
                       options,
                       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); },
-                      search};
+                      search,
+                      [&](Seconds objective, Seconds bound) {
+                        const double gap = (objective - bound) / bound;
+                        if (gap > kWorthALine * shown_gap) return;
+                        shown_gap = gap;
+                        progress.note(fmt::format("dflop: {}: best {:.3f} s, bound {:.3f} s, gap {:.2f} %",
+                                                  planner, objective.count(), bound.count(), 100 * gap));
+                      }};
   PlanResult planned = make_planner(planner)->plan(request);
   const bool leaves_some = find_planner(planner).leaves_parts;
   return best_parts && leaves_some ? with_best_parts(request, std::move(planned)) : planned;

@@ -35,11 +35,17 @@ Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t
 /// A ClosestMiss is the plan that misses the memory by the least.
 class ClosestMiss {
  public:
+  /// Returns whether a plan that needs so much would be kept.
+  bool is_closer(Bytes needed) const { return !plan_ || needed < needed_; }
+
   /// Keeps the plan if it needs less than those before; the first of equal ones stays.
   void add(const Plan& plan, Bytes needed) {
-    if (plan_ && needed_ <= needed) return;
+    if (!is_closer(needed)) return;
     plan_ = plan;
     needed_ = needed;
+  }
+  void add(const ClosestMiss& other) {
+    if (other.plan_) add(*other.plan_, other.needed_);
   }
 
   /// Returns "every configuration exceeds GPU memory; the closest (...) needs at least 91.3 GiB on one rank,

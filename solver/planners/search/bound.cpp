@@ -18,6 +18,11 @@ Work divided(const Work& total, std::int64_t parts) {
   return {each_count(part, total.encoder), each_count(part, total.llm)};
 }
 
+Work difference(const Work& a, const Work& b) {
+  const auto less = [](std::int64_t x, std::int64_t y) { return x - y; };
+  return {each_count(less, a.encoder, b.encoder), each_count(less, a.llm, b.llm)};
+}
+
 Workload times(const Workload& one, std::int64_t count) {
   return each_count([&](std::int64_t n) { return n * count; }, one);
 }
@@ -92,10 +97,15 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
     }
   }
   for (const Sample& sample : *heaviest) floor.falling.push_back({sample.encoder(), sample.llm()});
-  floor.falling_encoder = floor.falling;
+  std::vector<Work> by_encoder = floor.falling;
   std::ranges::stable_sort(floor.falling, std::greater(), [](const Work& work) { return work.llm.tokens; });
-  std::ranges::stable_sort(floor.falling_encoder, std::greater(),
-                           [](const Work& work) { return work.encoder.tokens; });
+  std::ranges::stable_sort(by_encoder, std::greater(), [](const Work& work) { return work.encoder.tokens; });
+  floor.encoder_sums.emplace_back();
+  for (Work sum; const Work& work : by_encoder) {
+    sum.encoder += work.encoder;
+    sum.llm += work.llm;
+    floor.encoder_sums.push_back(sum);
+  }
   return floor;
 }
 
@@ -121,18 +131,18 @@ double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputatio
 /// of an encoder apart share the samples of all bins of a microbatch.
 Work SearchBounds::held_work(const Stage& stage, int microbatches, int llm_dp, int held) const {
   const bool shares = stage.llm_layers == 0;
-  const std::vector<Work>& falling = shares ? batch_.falling_encoder : batch_.falling;
+  const std::size_t count = batch_.falling.size();
   const Work mean = divided(batch_.most_work, std::int64_t{microbatches} * stage.dp);
   Work work;
   for (std::size_t h = 0; h < static_cast<std::size_t>(held); ++h) {
-    const std::size_t first = h * llm_dp;
-    const std::size_t last = std::min(falling.size(), first + (shares ? llm_dp : 1));
+    const std::size_t first = std::min(count, h * llm_dp);
+    const std::size_t last = std::min(count, first + (shares ? llm_dp : 1));
     Work largest;
-    for (std::size_t i = first; i < last; ++i) {
-      largest.encoder += falling[i].encoder;
-      largest.llm += falling[i].llm;
+    if (shares) {
+      largest = divided(difference(batch_.encoder_sums[last], batch_.encoder_sums[first]), stage.dp);
+    } else if (first < last) {
+      largest = batch_.falling[first];
     }
-    if (shares) largest = divided(largest, stage.dp);
     const bool larger =
         shares ? largest.encoder.tokens > mean.encoder.tokens : largest.llm.tokens > mean.llm.tokens;
     if (!larger) {  // nor are those that follow

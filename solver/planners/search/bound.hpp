@@ -66,7 +66,7 @@ class SearchBounds {
     std::vector<Work> largest_of_each;  // the sample with the most LLM tokens of each iteration
     Sample largest;                     // of the LLM, in any iteration
     std::vector<Work> falling;          // the samples of the heaviest iteration, by LLM tokens
-    std::vector<Work> falling_encoder;  // the same, by encoder tokens
+    std::vector<Work> encoder_sums;     // of the first 0, 1, ... of them by falling encoder tokens
   };
 
   /// Returns which modules the LLM's ranks hold under a layout: both if it is uniform, else the LLM alone.

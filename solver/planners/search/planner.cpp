@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -26,18 +27,24 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kBudgetOfGpu = 160'000;  // some two seconds on two cores for 32 GPUs
+constexpr std::int64_t kBudgetOfGpu = 90'000;  // some two seconds on two cores for 32 GPUs
 constexpr std::int64_t kLeastBudget = 3'000'000;
-constexpr std::int64_t kMostBudget = 60'000'000;
-constexpr std::size_t kOpenedAtOnce = 32;    // families, between runs, with the smallest estimates
-constexpr std::size_t kOpenedOfEach = 4;     // families of each layout and recomputation beside these
-constexpr std::size_t kRunAtOnce = 12;       // plans of the most promise, between looks at what came out
-constexpr std::size_t kRunOfEach = 2;        // plans of each layout and recomputation beside these
-constexpr std::size_t kRunForProof = 6;      // plans with the smallest bounds beside these
-constexpr std::size_t kOpenedForProof = 64;  // families of the smallest bounds
-constexpr std::size_t kTriedInFull = 2;      // of each round's plans
-constexpr std::size_t kCompletedAtOnce = 4;  // families whose other variants are made
-constexpr std::size_t kFinalists = 4;        // that are scheduled by the scheduler asked for
+constexpr std::int64_t kMostBudget = 12'000'000;
+// On more GPUs than these every instruction takes longer, as reductions are larger; the search and the races
+// of its seeds then have these budgets, so that it ends in some twenty seconds.
+constexpr std::int64_t kManyGpus = 128;
+constexpr std::int64_t kBudgetOfMany = 4'000'000;
+constexpr std::int64_t kBudgetOfRace = 500'000;
+constexpr std::size_t kOpenedAtOnce = 32;      // families, between runs, with the smallest estimates
+constexpr std::size_t kOpenedOfEach = 4;       // families of each layout and recomputation beside these
+constexpr std::size_t kRunAtOnce = 12;         // plans of the most promise, between looks at what came out
+constexpr std::size_t kRunOfEach = 2;          // plans of each layout and recomputation beside these
+constexpr std::size_t kRunForProof = 6;        // plans with the smallest bounds beside these
+constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bounds
+constexpr std::size_t kTriedInFull = 2;        // of each round's plans
+constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
+constexpr std::size_t kPricedTogether = 64;    // shapes
+constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
 // These are steps of that scheduler, whose durations are affine in the work: with ten times as many it takes
 // ten times as long and what is simulated is no better.
 constexpr std::int64_t kFinalSteps = 320;
@@ -72,21 +79,21 @@ class PlanFamilies {
   /// Prices all families of a space. Those that fit under no assignment are left out and told to `closest`.
   PlanFamilies(const PlanRequest& request, const SearchSpace& space, SearchBounds& bounds,
                ClosestMiss& closest) {
-    const Bytes usable = request.cluster.gpu.usable_memory();
-    for (std::size_t s = 0; s < space.shapes().size(); ++s) {
-      const SearchShape& shape = space.shapes()[s];
-      for (const int m : space.microbatches(shape)) {
-        for (const Recomputation recomputation : space.recomputations()) {
-          const PlanFloor floor = bounds.shape_floor(shape, recomputation, m);
-          if (floor.memory > usable) {
-            if (const auto plan = space.plan(shape, recomputation, m, SearchVariant{}))
-              closest.add(*plan, floor.memory);
-            continue;
-          }
-          const double estimate = floor.estimate_s * (floor.expected_memory > usable ? kTooLarge : 1);
-          families_.push_back({floor.bound_s, estimate, static_cast<std::int32_t>(s), recomputation, m});
-        }
-      }
+    const std::size_t shapes = space.shapes().size();
+    struct Priced {
+      std::vector<PlanFamily> families;
+      ClosestMiss closest;
+    };
+    std::vector<Priced> parts((shapes + kPricedTogether - 1) / kPricedTogether);
+    parallel_for(parts.size(), [&](std::size_t p) {
+      SearchBounds own = bounds;  // as they keep what they have worked out
+      const std::size_t end = std::min(shapes, (p + 1) * kPricedTogether);
+      for (std::size_t s = p * kPricedTogether; s < end; ++s)
+        price_shape(request, space, own, s, parts[p].families, parts[p].closest);
+    });
+    for (const Priced& part : parts) {
+      families_.insert(families_.end(), part.families.begin(), part.families.end());
+      closest.add(part.closest);
     }
     by_estimate_.all = rising(&PlanFamily::estimate_s);
     by_bound_.all = rising(&PlanFamily::bound_s);
@@ -152,10 +159,33 @@ class PlanFamilies {
   }
 
  private:
+  static void price_shape(const PlanRequest& request, const SearchSpace& space, SearchBounds& bounds,
+                          std::size_t s, std::vector<PlanFamily>& families, ClosestMiss& closest) {
+    const Bytes usable = request.cluster.gpu.usable_memory();
+    const SearchShape& shape = space.shapes()[s];
+    for (const int m : space.microbatches(shape)) {
+      for (const Recomputation recomputation : space.recomputations()) {
+        const PlanFloor floor = bounds.shape_floor(shape, recomputation, m);
+        if (floor.memory <= usable) {
+          const double estimate = floor.estimate_s * (floor.expected_memory > usable ? kTooLarge : 1);
+          families.push_back({floor.bound_s, estimate, static_cast<std::int32_t>(s), recomputation, m});
+        } else if (closest.is_closer(floor.memory)) {
+          if (const auto plan = space.plan(shape, recomputation, m, SearchVariant{}))
+            closest.add(*plan, floor.memory);
+        }
+      }
+    }
+  }
+
+  /// Returns the families by a member, of equal ones the first first. At 1,024 GPUs there are millions.
   std::vector<std::size_t> rising(double PlanFamily::*member) const {
-    std::vector<std::size_t> order(families_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t f) { return families_[f].*member; });
+    std::vector<std::pair<double, std::size_t>> keys;
+    keys.reserve(families_.size());
+    for (std::size_t f = 0; f < families_.size(); ++f) keys.emplace_back(families_[f].*member, f);
+    std::ranges::sort(keys);
+    std::vector<std::size_t> order;
+    order.reserve(keys.size());
+    for (const auto& [key, family] : keys) order.push_back(family);
     return order;
   }
 
@@ -214,6 +244,17 @@ std::int64_t instructions_of(const Plan& plan) {
   return steps * kEachStep * (reads_tables(plan.order) ? 2 : 1);
 }
 
+/// Returns about how many instructions the reduction of gradients in buckets adds to that.
+std::int64_t instructions_of_buckets(const Plan& plan, const ModelSpec& model) {
+  if (plan.gradient_bucket.count == 0) return 0;
+  std::int64_t instructions = 0;
+  for (const Stage& stage : plan_stages(plan, model)) {
+    const std::int64_t bytes = stage_parameters(stage, model) * gradient_bytes(plan.optimizer_states);
+    if (stage.dp > 1) instructions += 2 * stage.dp * (bytes / plan.gradient_bucket.count + 1);
+  }
+  return instructions;
+}
+
 /// A Leaf is a single plan.
 struct Leaf {
   Plan plan;
@@ -255,6 +296,7 @@ struct Experience {
 std::int64_t budget_of(const PlanRequest& request) {
   if (request.search.budget > 0) return request.search.budget;
   if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
+  if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
   return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
 }
 
@@ -283,22 +325,18 @@ class PlanSearch {
         scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
         budget_(budget_of(request)) {
     quiet_.progress = {};
+    quiet_.improved = {};
   }
 
   PlanResult run() {
     TrialProgress progress(request_, budget_);
-    add_seeds();
+    for (const Plan& seed : request_.search.seeds) add_seed(seed);
+    add_seeds(planners_of_parts());
+    run_round(progress);  // what it finds ends the trials of the baselines early
+    add_seeds(baselines());
     bool done = false;
-    while (!done && !ended()) {
-      const std::int64_t before = spent_;
-      const std::size_t leaves = leaves_.size();
-      const auto looked_at = families_.looked_at();
-      open_families();
-      run_first_iterations();
-      run_all_iterations();
-      progress.add(spent_ - before);
-      done = spent_ == before && leaves == leaves_.size() && looked_at == families_.looked_at();
-    }
+    do done = !run_round(progress);
+    while (!done && !ended());
     PlanResult found = result();
     found.exhausted = done;
     if (!found.plan && !done) {
@@ -310,49 +348,94 @@ class PlanSearch {
   }
 
  private:
-  /// Adds the choices of the other planners that are of the space: the search is never worse than they are,
-  /// and has a plan where one of them has.
-  void add_seeds() {
-    const std::vector<const Planner*> planners = seeding_planners();
-    std::vector<Plan> seeds;
-    for (const Planner* planner : planners) {
+  /// Tells the request's callback of a better plan or bound.
+  void tell_improvement() {
+    if (!request_.improved || !bounds_.known() || incumbent_s_ == std::numeric_limits<double>::max()) return;
+    const std::pair now(incumbent_s_, open_bound());
+    if (std::exchange(told_, now) != now) request_.improved(Seconds(now.first), Seconds(now.second));
+  }
+
+  /// Looks into more families, runs more plans, and returns whether there were any.
+  bool run_round(TrialProgress& progress) {
+    const std::int64_t before = spent_;
+    const std::size_t leaves = leaves_.size();
+    const auto looked_at = families_.looked_at();
+    open_families();
+    run_first_iterations();
+    run_all_iterations();
+    progress.add(spent_ - before);
+    tell_improvement();
+    return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
+  }
+
+  /// Adds the choices of planners that are of the space: the search is never worse than they are, and has a
+  /// plan where one of them has. The plan that the request gives is taken in place of a planner's own.
+  void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners) {
+    for (const std::unique_ptr<Planner>& planner : planners) {
       const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
-      if (given != request_.search.seeds.end()) {
-        seeds.push_back(*given);
-      } else if (const PlanResult found = planner->plan(quiet_); found.plan) {
-        seeds.push_back(*with_best_parts(quiet_, found).plan);
-      }
-    }
-    for (const Plan& seed : request_.search.seeds) {
-      if (!has_name(planners, seed.planner)) seeds.push_back(seed);
-    }
-    for (Plan& seed : seeds) {
-      if (!space_.allows(seed)) continue;
-      seed.planner = "search";
-      add_seed(std::move(seed));
+      if (given != request_.search.seeds.end()) continue;
+      if (const PlanResult found = planner->plan(quiet_); found.plan)
+        add_seed(many_gpus() ? *found.plan : *with_best_parts(quiet_, found).plan);
     }
   }
 
-  static bool has_name(const std::vector<const Planner*>& planners, std::string_view name) {
-    return std::ranges::any_of(planners, [&](const Planner* planner) { return planner->name() == name; });
-  }
-
-  /// Returns the planners whose plans are of the space.
-  std::vector<const Planner*> seeding_planners() const {
-    static const PublishedPlanner released(PublishedReading::released);
-    static const PublishedPlanner printed(PublishedReading::printed);
-    static const ExpectedPlanner expected;
-    static const UniformPlanner by_count(UniformSplit::by_count);
-    static const UniformPlanner encoder_first(UniformSplit::encoder_first);
-    static const HandSetPlanner hand_set;
-    std::vector<const Planner*> planners;
-    if (space_.has(Layout::disaggregated) && !request_.profile.empty() && !has_chunks(request_.options.order))
-      planners.insert(planners.end(), {&released, &printed, &expected});
-    if (space_.has(Layout::uniform)) planners.insert(planners.end(), {&by_count, &encoder_first, &hand_set});
+  /// Returns the planners that choose the parallelism of encoder and LLM apart, if their plans are of the
+  /// space.
+  std::vector<std::unique_ptr<Planner>> planners_of_parts() const {
+    std::vector<std::unique_ptr<Planner>> planners;
+    if (!space_.has(Layout::disaggregated) || request_.profile.empty() || has_chunks(request_.options.order))
+      return planners;
+    planners.push_back(std::make_unique<PublishedPlanner>(PublishedReading::released));
+    planners.push_back(std::make_unique<PublishedPlanner>(PublishedReading::printed));
+    planners.push_back(std::make_unique<ExpectedPlanner>());
     return planners;
   }
 
+  /// Returns the planners of uniform plans, if these are of the space.
+  std::vector<std::unique_ptr<Planner>> baselines() const {
+    std::vector<std::unique_ptr<Planner>> planners;
+    if (!space_.has(Layout::uniform)) return planners;
+    const CandidateFilter promising = [this](std::vector<Plan>& candidates) { keep_promising(candidates); };
+    planners.push_back(std::make_unique<UniformPlanner>(UniformSplit::by_count, promising));
+    planners.push_back(std::make_unique<UniformPlanner>(UniformSplit::encoder_first, promising));
+    if (!many_gpus()) planners.push_back(std::make_unique<HandSetPlanner>(promising));
+    return planners;
+  }
+
+  bool many_gpus() const { return request_.cluster.gpus() > kManyGpus; }
+
+  /// Leaves out plans that cannot be better than the best so far in any order, and on many GPUs all but those
+  /// with the smallest estimates.
+  void keep_promising(std::vector<Plan>& candidates) const {
+    struct Estimate {
+      double seconds;
+      std::size_t candidate;
+      auto operator<=>(const Estimate&) const = default;
+    };
+    std::vector<Estimate> estimates(candidates.size());
+    parallel_for(candidates.size(), [&](std::size_t c) {
+      const Plan& plan = candidates[c];
+      const PlanFloor floor = bounds_.plan_floor(plan);
+      // Chunks shorten the time in which a pipeline fills and drains, but not that of the microbatches.
+      const double steady = plan.microbatches / (plan.microbatches + plan.llm.pp - 1.0);
+      const bool hopeless = floor.bound_s * steady >= incumbent_s_;
+      estimates[c] = {hopeless ? std::numeric_limits<double>::max() : promise({plan, 0, floor}), c};
+    });
+    std::ranges::sort(estimates);
+    std::vector<Plan> kept;
+    std::int64_t left = many_gpus() ? kBudgetOfRace : std::numeric_limits<std::int64_t>::max();
+    for (const auto& [seconds, c] : estimates) {
+      left -= instructions_of(candidates[c]) + instructions_of_buckets(candidates[c], request_.model);
+      if (left < 0 || seconds == std::numeric_limits<double>::max()) break;
+      kept.push_back(std::move(candidates[c]));
+    }
+    candidates = std::move(kept);
+  }
+
+  /// Adds a plan of the space; of a plan that is not, nothing.
   void add_seed(Plan plan) {
+    if (!space_.allows(plan)) return;
+    plan.planner = "search";
     plan.objective.reset();  // of plans that are tried, schedulers make their own small
     PlanFloor floor = bounds_.plan_floor(plan);
     floor.estimate_s = 0;  // so that it is run first
@@ -592,9 +675,14 @@ class PlanSearch {
         leaves_that([](const Leaf& leaf) { return leaf.objective_s.has_value(); });
     const std::vector<std::size_t> finalists =
         take_least(complete, request_.search.listed, [&](std::size_t i) { return *leaves_[i].objective_s; });
+    // Of a family, variants mostly differ in nothing that is measurable: the best one stands for all.
+    std::set<std::size_t> families;
+    std::vector<char> is_finalist;
+    for (const std::size_t i : finalists)
+      is_finalist.push_back(families.size() < kFinalists && families.insert(leaves_[i].family).second);
     result.best.resize(finalists.size());
     parallel_for(finalists.size(),
-                 [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], n < kFinalists); });
+                 [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], is_finalist[n]); });
     add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
@@ -625,6 +713,7 @@ class PlanSearch {
   std::vector<std::size_t> seeds_;  ///< of leaves_
   std::map<PlanKind, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
+  std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -40,12 +41,17 @@ FreeParts free_parts(const PlanRequest& request) {
           or_all(open.gradient_buckets, {kUsualBucket, Bytes{0}})};
 }
 
-CandidateRace::CandidateRace(const PlanRequest& request)
-    : request_(request), parts_(free_parts(request)), best_total_(std::numeric_limits<std::int64_t>::max()) {}
+CandidateRace::CandidateRace(const PlanRequest& request, CandidateFilter filter)
+    : request_(request),
+      filter_(std::move(filter)),
+      parts_(free_parts(request)),
+      best_total_(std::numeric_limits<std::int64_t>::max()) {}
 
 void CandidateRace::add(std::vector<Plan> candidates) {
   const std::size_t first = candidates_.size();
-  for (Plan& plan : candidates) candidates_.push_back(with_first(std::move(plan), parts_));
+  for (Plan& plan : candidates) plan = with_first(std::move(plan), parts_);
+  if (filter_) filter_(candidates);
+  std::ranges::move(candidates, std::back_inserter(candidates_));
   trials_.resize(candidates_.size());
   run_first_iterations(first);
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
@@ -21,16 +22,20 @@ struct FreeParts {
 
 FreeParts free_parts(const PlanRequest& request);
 
+/// A CandidateFilter leaves out candidates before any is run.
+using CandidateFilter = std::function<void(std::vector<Plan>&)>;
+
 /// A CandidateRace runs candidates with the microbatches of random_assignment() and finds the one with the
 /// smallest mean makespan over the request's iterations. A candidate fits if no rank's peak memory exceeds
 /// the GPU's in any iteration. It has the least recomputation with which it fits, as less is never slower.
 /// What is found does not depend on the number of threads.
 class CandidateRace {
  public:
-  /// Takes a request that outlives the race.
-  explicit CandidateRace(const PlanRequest& request);
+  /// Takes a request that outlives the race. Without a filter all candidates run.
+  explicit CandidateRace(const PlanRequest& request, CandidateFilter filter = {});
 
-  /// Runs the first iteration of candidates, with the first placement and gradient buckets that are open.
+  /// Runs the first iteration of the candidates that the filter leaves, with the first placement and gradient
+  /// buckets that are open.
   void add(std::vector<Plan> candidates);
 
   /// Returns those that fit, the shortest first iteration first, `most` of them.
@@ -64,6 +69,7 @@ class CandidateRace {
   void run_all_iterations();
 
   const PlanRequest& request_;
+  CandidateFilter filter_;
   FreeParts parts_;
   std::vector<Plan> candidates_;
   std::vector<Trial> trials_;

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "solver/plan_problem/trial.hpp"
-#include "solver/planners/trials/candidates.hpp"
 
 namespace dflop {
 namespace {
@@ -179,7 +178,7 @@ PlanResult UniformPlanner::plan(const PlanRequest& request) const {
     result.infeasible_reason = no_configuration(request);
     return result;
   }
-  CandidateRace race(request);
+  CandidateRace race(request, filter_);
   race.add(candidates);
   race.add(in_other_orders(request, split_, race.leaders(kReordered)));
   return race.best();
@@ -196,7 +195,7 @@ PlanResult HandSetPlanner::plan(const PlanRequest& request) const {
   result.infeasible_reason = no_configuration(request);
   std::int64_t looked_at = 0;
   for (auto& [replica, candidates] : hand_set_candidates(by_hand)) {
-    CandidateRace race(by_hand);
+    CandidateRace race(by_hand, filter_);
     race.add(std::move(candidates));
     result = race.best();
     looked_at += result.candidates;

@@ -1,7 +1,10 @@
 // The baselines have one tp, pp and dp for the whole model, each at its best.
 #pragma once
 
+#include <utility>
+
 #include "core/iteration/planner.hpp"
+#include "solver/planners/trials/candidates.hpp"
 
 namespace dflop {
 
@@ -26,7 +29,9 @@ enum class UniformSplit : std::uint8_t {
 /// says.
 class UniformPlanner final : public Planner {
  public:
-  explicit UniformPlanner(UniformSplit split) : split_(split) {}
+  /// Without a filter it tries all.
+  explicit UniformPlanner(UniformSplit split, CandidateFilter filter = {})
+      : split_(split), filter_(std::move(filter)) {}
 
   std::string_view name() const override { return split_ == UniformSplit::by_count ? "pytorch" : "megatron"; }
 
@@ -35,6 +40,7 @@ class UniformPlanner final : public Planner {
 
  private:
   UniformSplit split_;
+  CandidateFilter filter_;
 };
 
 /// A HandSetPlanner, "megatron-default", is what papers set by hand for a baseline: one sample in each
@@ -43,10 +49,16 @@ class UniformPlanner final : public Planner {
 /// recomputation is full and gradients are reduced in buckets unless the request fixes them.
 class HandSetPlanner final : public Planner {
  public:
+  /// Without a filter it tries all.
+  explicit HandSetPlanner(CandidateFilter filter = {}) : filter_(std::move(filter)) {}
+
   std::string_view name() const override { return "megatron-default"; }
 
   /// @throws Error (input) unless there is at least one batch and each has gbs samples.
   PlanResult plan(const PlanRequest& request) const override;
+
+ private:
+  CandidateFilter filter_;
 };
 
 /// Returns all candidates of a split in the first order that is open, by tp, pp, microbatches, layers.
