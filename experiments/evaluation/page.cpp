@@ -82,7 +82,8 @@ std::string bars_svg(std::string_view title, const std::vector<BarGroup>& groups
   if (most <= least) most = least + 1;
   most = least + (most - least) * kHeadroom;
   const double plot = bars * kBarWidth + static_cast<double>(groups.size()) * kGroupGap;
-  const double width = kLeft + std::max(plot, 480.0) + 170;
+  const double legend = kLeft + plot + 20;
+  const double width = std::max(legend + 150, 480.0);  // at least that of the title
   const auto y = [&](double value) { return kTop + kHeight * (most - value) / (most - least); };
   std::string out = svg_open(width, kTop + kHeight + kBottom) + text_at(kLeft, 16, "start", title);
   const double step = tick_step(most - least);
@@ -105,9 +106,9 @@ std::string bars_svg(std::string_view title, const std::vector<BarGroup>& groups
   }
   for (std::size_t i = 0; i < series.size(); ++i) {
     const double line = kTop + 16 * static_cast<double>(i);
-    out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='12' height='12' fill='{}'/>", width - 150, line,
+    out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='12' height='12' fill='{}'/>", legend, line,
                        kColours[i % kColours.size()]);
-    out += text_at(width - 132, line + 10, "start", series[i]);
+    out += text_at(legend + 18, line + 10, "start", series[i]);
   }
   return out + "</svg>\n";
 }
@@ -193,7 +194,7 @@ std::string claims_html(std::span<const StudyResult> results) {
 
 constexpr std::string_view kTableStyle =
     "<style>table{border-collapse:collapse;font-size:12px;line-height:1.35} td,th{border:1px solid #ddd;padding:3px 6px;"
-    "text-align:left;vertical-align:top}</style>\n";
+    "text-align:left;vertical-align:top} svg{max-width:100%;height:auto}</style>\n";
 
 constexpr std::string_view kIntroduction =
     "<p>The published evaluation of DFLOP (arXiv 2603.25120) in the simulator, with data of the same kinds. Of its "

@@ -457,8 +457,8 @@ std::vector<Claim> training_claims(std::span<const CellResult> cells) {
        fmt::format("published hours are {:.1f} to {:.1f} times those of one epoch of 185,000 samples", least,
                    most)},
       {"Overhead of planning", "0.5 to 2.1 % of the hours", fmt::format("at most {:.1g} %", 100 * planning),
-       verdict(!scales.empty() && planning <= 0.021, false),
-       "measured planning alone: costs come from a model, where the published 7 to 10 minutes are mostly profiling"}};
+       verdict(false, !scales.empty() && planning <= 0.021),
+       "planning alone was measured: costs come from a model, and the published 7 to 10 minutes are mostly profiling"}};
 }
 
 }  // namespace
@@ -494,7 +494,7 @@ std::span<const StudyKind> study_kinds() {
       {"end-to-end", "Throughput end to end",
        "Six models on 8 nodes, images, several images and videos mixed.", speedups, model_cells,
        end_to_end_claims},
-      {"flop-ratio", "MethodGain against the ratio of FLOP",
+      {"flop-ratio", "Gain against the ratio of FLOP",
        "Three LLMs with a small and a large encoder on 8 nodes: the nearer both are in FLOP, the more there is to balance.",
        speedups, flop_ratio_cells, flop_ratio_claims},
       {"audio", "Audio", "Qwen2-Audio on 4 nodes, clips of 30 s.", speedups, audio_cells, audio_claims},

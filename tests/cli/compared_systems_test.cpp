@@ -55,8 +55,8 @@ struct RandomCase {
     input.options.zero1 = random.below(2) == 0;
     input.options.sequence_parallel = random.below(2) == 0;
     input.search.budget = one_of<std::int64_t>(random, {1, 30'000});
-    input.search.orders =
-        one_or_any<OrderKind>(random, std::vector{OrderKind::one_f_one_b, OrderKind::gpipe, OrderKind::zb_h1});
+    input.search.orders = one_or_any<OrderKind>(
+        random, std::vector{OrderKind::one_f_one_b, OrderKind::gpipe, OrderKind::zb_h1});
     if (!input.search.orders.empty()) input.options.order = input.search.orders.front();
     input.search.recomputations = one_or_any<Recomputation>(random, all_of<Recomputation>());
     if (!input.search.recomputations.empty())
