@@ -395,9 +395,11 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                         progress.note(fmt::format("dflop: {}: best {:.3f} s, bound {:.3f} s, gap {:.2f} %",
                                                   planner, objective.count(), bound.count(), 100 * gap));
                       }};
-  PlanResult planned = make_planner(planner)->plan(request);
-  const bool leaves_some = find_planner(planner).leaves_parts;
-  return best_parts && leaves_some ? with_best_parts(request, std::move(planned)) : planned;
+  const PlannerKind& kind = find_planner(planner);
+  const std::unique_ptr<Planner> made = kind.make();
+  if (best_parts && kind.plans_for_each_recomputation) return plan_with_best_parts(*made, request);
+  PlanResult planned = made->plan(request);
+  return best_parts && kind.leaves_parts ? with_best_parts(request, std::move(planned)) : planned;
 }
 
 }  // namespace dflop

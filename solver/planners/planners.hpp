@@ -13,8 +13,12 @@ namespace dflop {
 struct PlannerKind {
   std::string_view name;
   bool searches = false;  ///< it obeys all of SearchOptions
-  /// It chooses parallelism and microbatches alone: with_best_parts() finds the rest.
+  /// It chooses parallelism and microbatches alone, for the recomputation of PlanRequest::options:
+  /// with_best_parts() finds the rest.
   bool leaves_parts = false;
+  /// It does so for each recomputation that is open: plan_with_best_parts() takes the best. The published
+  /// system plans for full recomputation and nothing else.
+  bool plans_for_each_recomputation = false;
   std::unique_ptr<Planner> (*make)();
 };
 

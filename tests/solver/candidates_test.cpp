@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "solver/planners/expected/planner.hpp"
 #include "solver/planners/search/planner.hpp"
 #include "solver/planners/uniform/planner.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -78,6 +79,13 @@ TEST(Candidates, HaveTheLeastRecomputationThatFits) {
   EXPECT_EQ(tight.plan->recomputation, Recomputation::selective);
 }
 
+/// A small request with samples for planners that look at means over the data.
+PlanRequest profiled(const SmallSearch& c) {
+  PlanRequest request = c.request();
+  request.profile = c.batches.front();
+  return request;
+}
+
 TEST(Candidates, APlanThatDoesNotFitKeepsItsParts) {
   SmallSearch c = small_case(1);
   PlanResult planned = UniformPlanner(UniformSplit::by_count).plan(c.request());
@@ -85,6 +93,30 @@ TEST(Candidates, APlanThatDoesNotFitKeepsItsParts) {
   planned.plan->placement = RankOrder::replica_major;
   c.cluster.gpu.memory = Bytes{1};
   EXPECT_EQ(with_best_parts(c.request(), planned).plan, planned.plan);
+}
+
+// A planner that is told of full recomputation makes a plan for it; where less fits, another is faster.
+TEST(Candidates, PlannersOfParallelismPlanForEachRecomputation) {
+  const ExpectedPlanner planner;
+  int compared = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const SmallSearch c = small_case(seed);
+    const PlanResult free = plan_with_best_parts(planner, profiled(c));
+    for (const Recomputation recomputation : all_of<Recomputation>()) {
+      PlanRequest fixed = profiled(c);
+      fixed.search.recomputations = {recomputation};
+      const PlanResult result = plan_with_best_parts(planner, fixed);
+      if (!result.plan) continue;
+      const std::optional<Seconds> fixed_mean = mean_of(fixed, *result.plan);
+      if (!fixed_mean) continue;
+      ASSERT_TRUE(free.plan) << free.infeasible_reason;
+      const std::optional<Seconds> free_mean = mean_of(profiled(c), *free.plan);
+      ASSERT_TRUE(free_mean);
+      EXPECT_LE(*free_mean, *fixed_mean) << describe(*result.plan);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 12);
 }
 
 // A layer has 600 bytes and a replica on one GPU all 6 layers, 3,600 bytes; activations are small, with one

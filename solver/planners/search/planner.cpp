@@ -331,9 +331,9 @@ class PlanSearch {
   PlanResult run() {
     TrialProgress progress(request_, budget_);
     for (const Plan& seed : request_.search.seeds) add_seed(seed);
-    add_seeds(planners_of_parts());
+    add_seeds(planners_of_parts(), true);
     run_round(progress);  // what it finds ends the trials of the baselines early
-    add_seeds(baselines());
+    add_seeds(baselines(), false);
     bool done = false;
     do done = !run_round(progress);
     while (!done && !ended());
@@ -370,12 +370,15 @@ class PlanSearch {
 
   /// Adds the choices of planners that are of the space: the search is never worse than they are, and has a
   /// plan where one of them has. The plan that the request gives is taken in place of a planner's own.
-  void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners) {
+  /// `leave_parts`: plan_with_best_parts() finds what these planners do not choose, on few GPUs.
+  void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners, bool leave_parts) {
     for (const std::unique_ptr<Planner>& planner : planners) {
       const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
       if (given != request_.search.seeds.end()) continue;
-      if (const PlanResult found = planner->plan(quiet_); found.plan)
-        add_seed(many_gpus() ? *found.plan : *with_best_parts(quiet_, found).plan);
+      const bool looks_for_parts = leave_parts && !many_gpus();
+      const PlanResult found =
+          looks_for_parts ? plan_with_best_parts(*planner, quiet_) : planner->plan(quiet_);
+      if (found.plan) add_seed(*found.plan);
     }
   }
 

@@ -182,4 +182,34 @@ PlanResult with_best_parts(const PlanRequest& request, PlanResult planned) {
   return planned;
 }
 
+PlanResult plan_with_best_parts(const Planner& planner, const PlanRequest& request) {
+  PlanResult best;
+  PlanResult unfit;  // the last one, with the most recomputation
+  Seconds least(std::numeric_limits<double>::infinity());
+  std::int64_t looked_at = 0;
+  for (const Recomputation recomputation : free_parts(request).recomputations) {
+    PlanRequest with_it = request;
+    with_it.options.recomputation = recomputation;
+    PlanResult planned = planner.plan(with_it);
+    looked_at += planned.candidates;
+    if (!planned.plan) {
+      if (!unfit.plan) unfit = std::move(planned);
+      continue;
+    }
+    CandidateRace race(request);
+    race.add({*planned.plan});
+    PlanResult raced = race.best();
+    if (!raced.plan) {
+      unfit = std::move(planned);
+    } else if (raced.objective < least) {
+      least = raced.objective;
+      best = std::move(planned);
+      best.plan = std::move(raced.plan);
+    }
+  }
+  PlanResult& result = best.plan ? best : unfit;
+  result.candidates = looked_at;
+  return std::move(result);
+}
+
 }  // namespace dflop

@@ -81,4 +81,9 @@ class CandidateRace {
 /// in a race of its own; a plan that does not fit with random microbatches stays as it is.
 PlanResult with_best_parts(const PlanRequest& request, PlanResult planned);
 
+/// Plans with such a planner for each recomputation that is open, and returns the plan that is the fastest
+/// one with its best parts. Where none fits with random microbatches, it is the one of the most
+/// recomputation, as it is.
+PlanResult plan_with_best_parts(const Planner& planner, const PlanRequest& request);
+
 }  // namespace dflop
