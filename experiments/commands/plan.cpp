@@ -194,7 +194,7 @@ nothing fits, saying why.)",
       {"out", text("FILE"), "write the plan as JSON"},
       {"best-parts", flag(),
        "choose recomputation, placement and gradient buckets by simulation where no option fixes them and "
-       "the planner (dflop, dflop-paper, dflop-expected) does not, as compare does"},
+       "the planner (dflop, dflop-paper, dflop-expected) does not, as compare does for random microbatches"},
       {"explain", flag(), "list the ten best plans of the planner search and where their time goes"},
       {"scheduler", text(joined(scheduler_names()), SearchOptions{}.scheduler),
        "of the planner search: who makes the microbatches of the best plans in the end, within memory"},

@@ -48,6 +48,20 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
   return 0;
 }
 
+/// Runs each plan that a planner leaves to choose from with the system's microbatches, and keeps the best one
+/// that fits; where none does, the first.
+void run_choices(System& system, const Target& target, const ComparisonInput& input) {
+  const System unfilled = system;
+  run_system(system, target, input);
+  for (std::size_t i = 1; i < unfilled.planned.best.size(); ++i) {
+    System other = unfilled;
+    other.planned.plan = unfilled.planned.best[i].plan;
+    run_system(other, target, input);
+    if (objective_of(other, input.search.objective) < objective_of(system, input.search.objective))
+      system = std::move(other);
+  }
+}
+
 /// Returns the schedulers with which the search's best plan may be filled: the one with which it did best,
 /// within memory, and LPT, with which it surely fits.
 std::vector<SchedulerChoice> searched_schedulers(const RankedPlan& best) {
@@ -65,6 +79,7 @@ void plan_system(System& system, std::span<const System> earlier, const Target& 
   const auto first = std::ranges::find(earlier, system.planner, &System::planner);
   if (first != earlier.end()) {
     system.planned = first->planned;
+    if (!system.planned.best.empty()) system.planned.plan = system.planned.best.front().plan;
     system.planning = first->planning;
     return;
   }
@@ -265,7 +280,7 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
       run_search(systems[i], earlier, target, input);
     } else {
       if (!systems[i].planned.plan) plan_system(systems[i], earlier, target, input);
-      run_system(systems[i], target, input);
+      run_choices(systems[i], target, input);
     }
   }
 }

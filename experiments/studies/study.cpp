@@ -397,9 +397,9 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                       }};
   const PlannerKind& kind = find_planner(planner);
   const std::unique_ptr<Planner> made = kind.make();
-  if (best_parts && kind.plans_for_each_recomputation) return plan_with_best_parts(*made, request);
-  PlanResult planned = made->plan(request);
-  return best_parts && kind.leaves_parts ? with_best_parts(request, std::move(planned)) : planned;
+  if (best_parts && kind.leaves_parts)
+    return with_best_parts(*made, request, kind.plans_for_each_recomputation);
+  return made->plan(request);
 }
 
 }  // namespace dflop

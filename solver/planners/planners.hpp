@@ -16,8 +16,8 @@ struct PlannerKind {
   /// It chooses parallelism and microbatches alone, for the recomputation of PlanRequest::options:
   /// with_best_parts() finds the rest.
   bool leaves_parts = false;
-  /// It does so for each recomputation that is open: plan_with_best_parts() takes the best. The published
-  /// system plans for full recomputation and nothing else.
+  /// It is asked for a plan for each recomputation that is open. The published system plans for full
+  /// recomputation and nothing else.
   bool plans_for_each_recomputation = false;
   std::unique_ptr<Planner> (*make)();
 };

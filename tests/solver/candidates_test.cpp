@@ -86,13 +86,25 @@ PlanRequest profiled(const SmallSearch& c) {
   return request;
 }
 
-TEST(Candidates, APlanThatDoesNotFitKeepsItsParts) {
+TEST(Candidates, WhereNothingFitsTheMostRecomputationComesFirst) {
   SmallSearch c = small_case(1);
-  PlanResult planned = UniformPlanner(UniformSplit::by_count).plan(c.request());
-  ASSERT_TRUE(planned.plan);
-  planned.plan->placement = RankOrder::replica_major;
-  c.cluster.gpu.memory = Bytes{1};
-  EXPECT_EQ(with_best_parts(c.request(), planned).plan, planned.plan);
+  c.cluster.gpu.reserved_memory = c.cluster.gpu.memory;
+  struct AnyPlan final : Planner {
+    Plan any;
+    std::string_view name() const override { return "any"; }
+    PlanResult plan(const PlanRequest& request) const override {
+      PlanResult result;
+      result.plan = any;
+      result.plan->recomputation = request.options.recomputation;
+      return result;
+    }
+  } planner;
+  planner.any = *UniformPlanner(UniformSplit::by_count).plan(small_case(1).request()).plan;
+  const PlanResult result = with_best_parts(planner, c.request(), true);
+  ASSERT_TRUE(result.plan);
+  EXPECT_EQ(result.plan->recomputation, Recomputation::full);
+  ASSERT_EQ(result.best.size(), 3u);
+  EXPECT_EQ(result.best.back().plan.recomputation, Recomputation::none);
 }
 
 // A planner that is told of full recomputation makes a plan for it; where less fits, another is faster.
@@ -101,11 +113,11 @@ TEST(Candidates, PlannersOfParallelismPlanForEachRecomputation) {
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     const SmallSearch c = small_case(seed);
-    const PlanResult free = plan_with_best_parts(planner, profiled(c));
+    const PlanResult free = with_best_parts(planner, profiled(c), true);
     for (const Recomputation recomputation : all_of<Recomputation>()) {
       PlanRequest fixed = profiled(c);
       fixed.search.recomputations = {recomputation};
-      const PlanResult result = plan_with_best_parts(planner, fixed);
+      const PlanResult result = with_best_parts(planner, fixed, true);
       if (!result.plan) continue;
       const std::optional<Seconds> fixed_mean = mean_of(fixed, *result.plan);
       if (!fixed_mean) continue;

@@ -370,14 +370,14 @@ class PlanSearch {
 
   /// Adds the choices of planners that are of the space: the search is never worse than they are, and has a
   /// plan where one of them has. The plan that the request gives is taken in place of a planner's own.
-  /// `leave_parts`: plan_with_best_parts() finds what these planners do not choose, on few GPUs.
+  /// `leave_parts`: with_best_parts() finds what these planners do not choose, on few GPUs.
   void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners, bool leave_parts) {
     for (const std::unique_ptr<Planner>& planner : planners) {
       const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
       if (given != request_.search.seeds.end()) continue;
       const bool looks_for_parts = leave_parts && !many_gpus();
       const PlanResult found =
-          looks_for_parts ? plan_with_best_parts(*planner, quiet_) : planner->plan(quiet_);
+          looks_for_parts ? with_best_parts(*planner, quiet_, true) : planner->plan(quiet_);
       if (found.plan) add_seed(*found.plan);
     }
   }

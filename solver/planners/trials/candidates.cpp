@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -173,43 +174,46 @@ void CandidateRace::run_all_iterations() {
   });
 }
 
-PlanResult with_best_parts(const PlanRequest& request, PlanResult planned) {
-  if (!planned.plan) return planned;
-  CandidateRace race(request);
-  race.add({*planned.plan});
+namespace {
+
+/// Returns a plan with a recomputation and the other parts that are best in a race of its own; its objective
+/// is infinite where it does not fit.
+RankedPlan raced(const PlanRequest& request, Plan plan, Recomputation recomputation) {
+  PlanRequest with_it = request;
+  with_it.search.recomputations = {recomputation};
+  plan.recomputation = recomputation;
+  CandidateRace race(with_it);
+  race.add({plan});
   PlanResult best = race.best();
-  if (best.plan) planned.plan = std::move(best.plan);
-  return planned;
+  RankedPlan ranked;
+  ranked.plan = best.plan ? std::move(*best.plan) : std::move(plan);
+  ranked.scheduler = "random";
+  ranked.objective = best.plan ? best.objective : Seconds(std::numeric_limits<double>::infinity());
+  return ranked;
 }
 
-PlanResult plan_with_best_parts(const Planner& planner, const PlanRequest& request) {
-  PlanResult best;
-  PlanResult unfit;  // the last one, with the most recomputation
-  Seconds least(std::numeric_limits<double>::infinity());
-  std::int64_t looked_at = 0;
-  for (const Recomputation recomputation : free_parts(request).recomputations) {
+}  // namespace
+
+PlanResult with_best_parts(const Planner& planner, const PlanRequest& request, bool for_each_recomputation) {
+  PlanResult result;
+  std::vector<RankedPlan> choices;
+  const std::vector<Recomputation> open = free_parts(request).recomputations;
+  for (const Recomputation recomputation : open) {
     PlanRequest with_it = request;
-    with_it.options.recomputation = recomputation;
-    PlanResult planned = planner.plan(with_it);
-    looked_at += planned.candidates;
-    if (!planned.plan) {
-      if (!unfit.plan) unfit = std::move(planned);
-      continue;
+    if (for_each_recomputation) with_it.options.recomputation = recomputation;
+    if (for_each_recomputation || choices.empty()) {
+      PlanResult planned = planner.plan(with_it);
+      planned.candidates += result.candidates;
+      result = std::move(planned);
     }
-    CandidateRace race(request);
-    race.add({*planned.plan});
-    PlanResult raced = race.best();
-    if (!raced.plan) {
-      unfit = std::move(planned);
-    } else if (raced.objective < least) {
-      least = raced.objective;
-      best = std::move(planned);
-      best.plan = std::move(raced.plan);
-    }
+    if (result.plan) choices.push_back(raced(request, *result.plan, recomputation));
   }
-  PlanResult& result = best.plan ? best : unfit;
-  result.candidates = looked_at;
-  return std::move(result);
+  if (choices.empty()) return result;
+  std::ranges::stable_sort(choices, {}, &RankedPlan::objective);
+  if (std::isinf(choices.front().objective.count())) std::ranges::reverse(choices);
+  result.plan = choices.front().plan;
+  result.best = std::move(choices);
+  return result;
 }
 
 }  // namespace dflop

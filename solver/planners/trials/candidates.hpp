@@ -77,13 +77,11 @@ class CandidateRace {
   std::atomic<std::int64_t> best_total_;
 };
 
-/// Gives the plan of a planner that chooses parallelism and microbatches alone the free parts that are best
-/// in a race of its own; a plan that does not fit with random microbatches stays as it is.
-PlanResult with_best_parts(const PlanRequest& request, PlanResult planned);
-
-/// Plans with such a planner for each recomputation that is open, and returns the plan that is the fastest
-/// one with its best parts. Where none fits with random microbatches, it is the one of the most
-/// recomputation, as it is.
-PlanResult plan_with_best_parts(const Planner& planner, const PlanRequest& request);
+/// Plans with a planner that chooses parallelism and microbatches alone, for the recomputation of the
+/// request's options or for each that is open. PlanResult::best has a plan for each that is open, with the
+/// other free parts that are best in a race of its own, the fastest first: other microbatches than random
+/// ones may ask for another. Plans that do not fit are behind; where none does, that with the most
+/// recomputation is the first.
+PlanResult with_best_parts(const Planner& planner, const PlanRequest& request, bool for_each_recomputation);
 
 }  // namespace dflop
