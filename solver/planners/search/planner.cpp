@@ -368,8 +368,8 @@ class PlanSearch {
     return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
   }
 
-  /// Adds the choices of planners that are of the space: the search is never worse than they are, and has a
-  /// plan where one of them has. The plan that the request gives is taken in place of a planner's own.
+  /// Adds the choices of planners that are of the space, so that the search is no worse than they are and has
+  /// a plan where one of them has. The plan that the request gives is taken in place of a planner's own.
   /// `leave_parts`: with_best_parts() finds what these planners do not choose, on few GPUs.
   void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners, bool leave_parts) {
     for (const std::unique_ptr<Planner>& planner : planners) {
@@ -407,8 +407,9 @@ class PlanSearch {
 
   bool many_gpus() const { return request_.cluster.gpus() > kManyGpus; }
 
-  /// Leaves out plans that cannot be better than the best so far in any order, and on many GPUs all but those
-  /// with the smallest estimates.
+  /// Leaves out plans that cannot be better than the best so far with their layers cut as they are, and on
+  /// many GPUs all but those with the smallest estimates. Chunks that are cut more evenly are families of the
+  /// search itself.
   void keep_promising(std::vector<Plan>& candidates) const {
     struct Estimate {
       double seconds;
