@@ -70,6 +70,29 @@ LoadPipeline make_load_pipeline(const PipelineOrder& order, int dp, std::vector<
   return pipeline;
 }
 
+void add_overlapped_tail(LoadPipeline& pipeline, int rank, const OverlappedTail& tail) {
+  const auto part_of = [](const LoadTime& time, double part) {
+    return LoadTime{time.fixed_s * part, time.scale * part, time.load};
+  };
+  // The rank's last step becomes two, so that the tail can follow the first of them.
+  std::vector<LoadStep>& steps = pipeline.steps;
+  const auto found =
+      std::find_if(steps.rbegin(), steps.rend(), [&](const LoadStep& s) { return s.rank == rank; });
+  const auto first = static_cast<std::int32_t>(steps.rend() - found) - 1;
+  LoadStep rest = steps[first];
+  const LoadTime whole = rest.duration;
+  rest.duration = part_of(whole, 1 - tail.part);
+  rest.after = -1;
+  rest.message = {};
+  steps[first].duration = part_of(whole, tail.part);
+  for (LoadStep& step : steps) step.after += step.after >= first ? 1 : 0;
+  steps.insert(steps.begin() + first + 1, rest);
+  steps.push_back({pipeline.ranks(), rest.microbatch, {tail.seconds, 0, 0}, first, {}});
+  pipeline.shared.push_back(pipeline.shared[rank]);
+  pipeline.tail_s.push_back(tail.tail_s);
+  ++pipeline.links;
+}
+
 LoadPipeline simple_load_pipeline(const PipelineShape& shape, int encoder_stages, int dp, int encoder_dp,
                                   double backward_ratio) {
   if (reads_tables(shape.kind)) {

@@ -45,6 +45,7 @@ struct LoadPipeline {
   int dp = 1;
   std::vector<Load> loads;
   std::vector<char> shared;     ///< per rank
+  int links = 0;                ///< so many of the ranks, the last ones, only say what overlaps with others
   std::vector<double> tail_s;   ///< per rank: gradient reduction and optimizer, after its last step
   std::vector<LoadStep> steps;  ///< so that each comes after what it waits for
 
@@ -67,6 +68,18 @@ struct StageLoadTimes {
 /// for each rank.
 LoadPipeline make_load_pipeline(const PipelineOrder& order, int dp, std::vector<Load> loads,
                                 std::span<const StageLoadTimes> stages, std::vector<double> tail_s);
+
+/// An OverlappedTail is what begins on the links when the last step of a rank has run for a part: its
+/// gradient reductions in buckets.
+struct OverlappedTail {
+  double part = 1;     ///< of that step
+  double seconds = 0;  ///< from then to the end of the reductions, at least
+  double tail_s = 0;   ///< after them
+};
+
+/// Adds an overlapped tail of a rank as a rank of its own.
+/// @pre the rank has steps
+void add_overlapped_tail(LoadPipeline& pipeline, int rank, const OverlappedTail& tail);
 
 /// Makes a pipeline of items that are just an encoder time and an LLM time, in seconds: features and loads 0
 /// and 1. The first `encoder_stages` stages take encoder_s of a microbatch (all its bins) over encoder_dp

@@ -74,7 +74,8 @@ MeanPipeline::MeanPipeline(const LoadPipeline& pipeline)
     : microbatches(pipeline.microbatches),
       features(pipeline.loads.empty() ? 0 : pipeline.loads[0].mix.size()),
       last(pipeline.ranks(), -1),
-      tail_s(pipeline.tail_s) {
+      tail_s(pipeline.tail_s),
+      links(pipeline.links) {
   std::vector<LoadTime> keys;  // of `times`
   const auto place_of = [&](const LoadTime& time) {
     const auto same = [&](const LoadTime& other) {
@@ -157,7 +158,7 @@ std::vector<PathBound> MeanPipeline::rank_bounds() const {
   PathBound mean(microbatches, features);
   for (int r = 0; r < ranks(); ++r) {
     bounds[r].constant_s += last[r] < 0 ? tail_s[r] : fill[r] + drain[r];
-    mean.add(bounds[r], 1.0 / ranks());
+    if (r < ranks() - links) mean.add(bounds[r], 1.0 / (ranks() - links));
   }
   bounds.push_back(std::move(mean));
   return bounds;

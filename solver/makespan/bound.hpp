@@ -71,6 +71,7 @@ struct MeanPipeline {
   std::vector<Step> steps;
   std::vector<std::int32_t> last;  ///< per rank, its last step; -1: none
   std::vector<double> tail_s;      ///< per rank
+  int links;                       ///< of the ranks: LoadPipeline::links
 
   explicit MeanPipeline(const LoadPipeline& pipeline);
 
@@ -82,8 +83,8 @@ struct MeanPipeline {
   PathBound bound(const PathFlow& flow) const;
 
   /// Returns the work, fill and drain of each rank that has steps, as they are in any order of its steps, and
-  /// the mean of all ranks: the fill is what comes before any of its steps with empty microbatches, the drain
-  /// likewise.
+  /// the mean of all ranks but links: the fill is what comes before any of its steps with empty microbatches,
+  /// the drain likewise.
   std::vector<PathBound> rank_bounds() const;
 
   /// Adds a time, taken by a part of all paths, to a bound with a row for each microbatch.

@@ -119,12 +119,6 @@ struct LinkTime {
   double per_byte = 0;
 };
 
-struct PlanLinks {
-  std::vector<LinkTime> forward;   ///< per stage boundary; zero inside a rank
-  std::vector<LinkTime> backward;  ///< from the stage behind the boundary
-  std::vector<double> tail_s;      ///< per pipeline rank, from its last backward to its end, at least
-};
-
 constexpr std::int64_t kSomeBytes = 1 << 20;
 
 /// Makes a program of the plan's groups, stages and collectives, for a batch without work.
@@ -151,34 +145,59 @@ LinkTime least(const LinkTime& a, const LinkTime& b) {
   return {std::min(a.fixed_s, b.fixed_s), std::min(a.per_byte, b.per_byte)};
 }
 
-/// Returns the seconds from the last backward of a group to its end, if it is not kept waiting.
-double tail_of(const Plan& plan, const CostModel& cost, const Program& program, const Group& group) {
+/// A RankTail is what comes after the last backward of a rank, and its reductions that overlap with it.
+struct RankTail {
+  double seconds = 0;         ///< from the last backward to the end, if nobody is kept waiting
+  OverlappedTail overlapped;  ///< no seconds: there is none
+};
+
+/// Returns the tail of a group. A group runs its collectives one after the other.
+RankTail tail_of(const Plan& plan, const CostModel& cost, const Program& program, const Group& group) {
   // Where the order depends on durations, the last backward may be another stage's, with other buckets.
   const bool last_is_known = !reads_tables(plan.order);
   const auto seconds = [](Seconds duration) { return Seconds(to_nanoseconds(duration)).count(); };
-  double tail = 0;
+  RankTail tail;
   int last_stage = -1;
   for (std::int64_t i = group.begin; i < group.end; ++i) {
     const Instruction& instruction = program.instructions[i];
     if (is_compute(instruction.op)) last_stage = instruction.stage;
+  }
+  for (std::int64_t i = group.begin; i < group.end; ++i) {
+    const Instruction& instruction = program.instructions[i];
     if (instruction.op == Op::optimizer_step) {
-      tail += seconds(cost.optimizer_step(program.stages[instruction.stage]));
-    } else if (is_collective(instruction.op) && instruction.op != Op::all_reduce_start) {
-      const Collective& reduction = program.collectives[instruction.index];
-      const bool waits = instruction.op == Op::all_reduce_wait;
-      if (!waits) tail += seconds(cost.all_reduce(reduction, program));
-      if (waits && last_is_known && instruction.stage == last_stage && reduction.ready == 1) {
-        tail = std::max(tail, seconds(cost.all_reduce(reduction, program)));
-      }
+      const double step = seconds(cost.optimizer_step(program.stages[instruction.stage]));
+      tail.seconds += step;
+      tail.overlapped.tail_s += step;
+    }
+    if (!is_collective(instruction.op)) continue;
+    const Collective& reduction = program.collectives[instruction.index];
+    const double duration = seconds(cost.all_reduce(reduction, program));
+    const bool overlaps = last_is_known && instruction.stage == last_stage;
+    if (instruction.op == Op::all_reduce) {
+      tail.seconds += duration;
+      tail.overlapped.tail_s += duration;
+    } else if (instruction.op == Op::all_reduce_start && overlaps) {
+      tail.overlapped.part = std::min(tail.overlapped.part, reduction.ready);
+      tail.overlapped.seconds += duration;
+    } else if (instruction.op == Op::all_reduce_wait && overlaps) {
+      if (reduction.ready == 1) tail.seconds = std::max(tail.seconds, duration);
+      tail.overlapped.tail_s = 0;  // so far; what follows comes after the reductions
     }
   }
   return tail;
 }
 
+struct PlanLinks {
+  std::vector<LinkTime> forward;   ///< per stage boundary; zero inside a rank
+  std::vector<LinkTime> backward;  ///< from the stage behind the boundary
+  std::vector<RankTail> tails;     ///< per pipeline rank, at least
+};
+
 /// Finds the times of links and tails: of all dp ranks (and of all pairs, in a reshard) the least, with
 /// nothing else on the links; through a hub, that of its messages to and from the LLM, which all wait for.
 /// Times of messages are taken to be affine in their bytes. Of gradients in buckets, which overlap with the
-/// last backward, the last one counts, that is complete only then.
+/// last backward, the last one counts, that is complete only then, and all of them from when the first is
+/// ready.
 PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& cost) {
   const Program program = empty_program(plan, model);
   const PipelineShape shape = plan_shape(plan);
@@ -187,7 +206,7 @@ PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& 
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     if (program.groups[g].dp_rank == 0) {
       groups.emplace_back();
-      links.tail_s.push_back(tail_of(plan, cost, program, program.groups[g]));
+      links.tails.push_back(tail_of(plan, cost, program, program.groups[g]));
     }
     groups.back().push_back(static_cast<std::int32_t>(g));
   }
@@ -344,8 +363,8 @@ class Builder {
       out.values.push_back(std::move(values_[k]));
     }
     const int dp = plan_.llm.dp;
-    out.pipeline = make_load_pipeline(order, dp, loads.take(used), times, links_.tail_s);
-    out.floor = make_load_pipeline(order, dp, floor_loads.take(used), floor_times, links_.tail_s);
+    out.pipeline = with_tails(order, dp, loads.take(used), times);
+    out.floor = with_tails(order, dp, floor_loads.take(used), floor_times);
     for (LoadStep& step : out.floor.steps) {
       if (step.after < 0 || step.message.fixed_s != kLongAgo) continue;
       step.after = -1;
@@ -358,6 +377,18 @@ class Builder {
   }
 
  private:
+  LoadPipeline with_tails(const PipelineOrder& order, int dp, std::vector<Load> loads,
+                          std::span<const StageLoadTimes> times) const {
+    std::vector<double> tail_s;
+    for (const RankTail& tail : links_.tails) tail_s.push_back(tail.seconds);
+    LoadPipeline pipeline = make_load_pipeline(order, dp, std::move(loads), times, std::move(tail_s));
+    for (std::size_t r = 0; r < links_.tails.size(); ++r) {
+      const OverlappedTail& tail = links_.tails[r].overlapped;
+      if (tail.seconds > 0) add_overlapped_tail(pipeline, static_cast<int>(r), tail);
+    }
+    return pipeline;
+  }
+
   bool encoder_apart(std::size_t stage) const {
     return apart_ && stage < static_cast<std::size_t>(plan_.encoder.pp);
   }

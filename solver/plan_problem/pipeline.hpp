@@ -37,9 +37,9 @@ struct PlanPipeline {
 /// encoder-in-bubbles; none: no limit. Orders that read tables take those of a balanced assignment. The
 /// tangent planes are those of CostModel::convex_floor, or of compute() where there is none. Messages cost
 /// their latency and their bytes at the end that receives them, gradients what cannot overlap with the last
-/// backward: the last bucket. A sample's excess lengthens the durations of `pipeline` alone; there are as
-/// many features for it as stages and ops whose excesses are no multiples of each other, and none where all
-/// are zero.
+/// backward: the last bucket, and all buckets from when the first is complete. A sample's excess lengthens
+/// the durations of `pipeline` alone; there are as many features for it as stages and ops whose excesses are
+/// no multiples of each other, and none where all are zero.
 ///
 /// `floor` differs elsewhere, too: (1) a bin without encoder output gets no message from the encoder and
 /// neither waits the other for it, and of several encoder dp ranks some may have no part of a microbatch, and

@@ -39,6 +39,34 @@ TEST(LoadPipeline, ReplicasAreIndependent) {
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{2, 4}, {1, 5}}), 27.0);
 }
 
+// Two microbatches of 4 and 1 on one rank, forward 1 and backward 2 for each unit: F0 to 4, B0 to 12, F1 to
+// 13, B1 to 15, and a tail of 1. What overlaps begins a quarter into B1, at 13.5, takes 6 and has a tail of
+// 0.5:
+// 20. The other way around B1 is from 7 to 15 and is a quarter done at 9: it ends with the rank's own
+// tail, 16.
+TEST(LoadPipeline, AnOverlappedTailBeginsDuringTheLastStep) {
+  LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 1, 1, 2}, 0, 1, 0, 2.0);
+  pipeline.tail_s = {1.0};
+  add_overlapped_tail(pipeline, 0, {.part = 0.25, .seconds = 6, .tail_s = 0.5});
+  EXPECT_EQ(pipeline.ranks(), 2);
+  EXPECT_EQ(pipeline.links, 1);
+  EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {4, 1}}), 20.0);
+  EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 4}}), 16.0);
+}
+
+// Rank 0's last backward waits for that of rank 1. F0 F1 on rank 0 to 2, B1 of rank 1 from 5 to 7, of rank 0
+// to
+// 9. Rank 1's reductions begin at 6 and end at 16.
+TEST(LoadPipeline, WhatWaitsForAnOverlappedStepWaitsForItsEnd) {
+  LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0);
+  EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 1}}), 9.0);
+  add_overlapped_tail(pipeline, 1, {.part = 0.5, .seconds = 1, .tail_s = 0});
+  EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 1}}), 9.0);
+  pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0);
+  add_overlapped_tail(pipeline, 1, {.part = 0.5, .seconds = 10, .tail_s = 0});
+  EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 1}}), 16.0);
+}
+
 // Times in whole nanoseconds, which the engine and a double both hold exactly.
 TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
   Random random(1);
