@@ -96,6 +96,27 @@ TEST(SearchBounds, HoldOnPresets) {
   }
 }
 
+// Where memory is short, eager-1f1b holds few microbatches and waits for each: its bound says so, and holds.
+TEST(SearchBounds, HoldWhereMemoryIsShort) {
+  double most = 0;  // of a bound, beside that with ample memory
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    SmallSearch c(3, 5, 2, 4, 24, 2, seed);
+    c.cost.linear.token_bytes = 84;
+    const SmallSearch ample = c;
+    c.cluster.gpu.memory = Bytes{16'000 << seed};
+    PlanRequest request = c.request();
+    request.options.order = OrderKind::eager_1f1b;
+    expect_floors_hold(request, 60, seed);
+    const SearchSpace space(request);
+    const PlanRequest usual = ample.request();
+    for (const Plan& plan : testing::all_plans(space)) {
+      const double floor_s = SearchBounds(request).plan_floor(plan).bound_s;
+      most = std::max(most, floor_s / SearchBounds(usual).plan_floor(plan).bound_s);
+    }
+  }
+  EXPECT_GT(most, 2);
+}
+
 // One iteration, where a bound on the mean is one on the iteration: no assignment whatever is below it.
 TEST(SearchBounds, HoldForEveryAssignment) {
   double tightest = 0;

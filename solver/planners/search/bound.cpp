@@ -66,11 +66,12 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
   for (std::size_t b = 0; b < batches.size(); ++b) {
     const Work work = total_work(*batches[b]);
     with_encoder += work.encoder.empty() ? 0 : 1;
+    floor.least_work =
+        b == 0 ? work
+               : Work{least(floor.least_work.encoder, work.encoder), least(floor.least_work.llm, work.llm)};
     if (b == 0 || !least_of) {
       floor.work.encoder += work.encoder;
       floor.work.llm += work.llm;
-    } else {
-      floor.work = {least(floor.work.encoder, work.encoder), least(floor.work.llm, work.llm)};
     }
     const auto no_encoder = [](const Sample& sample) { return sample.encoder().empty(); };
     floor.no_encoder =
@@ -81,7 +82,9 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
     floor.largest_of_each.push_back({largest.encoder(), largest.llm()});
     for (const Sample& sample : *batches[b]) floor.smallest = least(floor.smallest, sample.llm());
   }
-  if (!least_of) {
+  if (least_of) {
+    floor.work = floor.least_work;
+  } else {
     floor.work = divided(floor.work, static_cast<std::int64_t>(batches.size()));
     floor.with_encoder = static_cast<double>(with_encoder) / static_cast<double>(batches.size());
   }
@@ -379,6 +382,39 @@ class SearchBounds::PlanPrice {
     return least;
   }
 
+  /// Returns how many microbatches each rank holds at most, where that is as many as there is memory for; its
+  /// microbatches then count as the largest one of them (core/iteration/).
+  std::vector<int> limits() const {
+    std::vector<int> limits;
+    const SearchBounds::FloorBatch& batch = bounds_.batch_;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const Stage& stage = stages_[ranks_[r].front()];
+      const auto size = [&](const Work& work) { return cost_.activation(stage, work_of_stage(stage, work)); };
+      Bytes one = size(divided(batch.least_work, std::int64_t{plan_.microbatches} * stage.dp));
+      Bytes largest = size(batch.largest_of_each.front());
+      for (const Work& sample : batch.largest_of_each) largest = std::min(largest, size(sample));
+      if (!shared_encoder(r)) one = std::max(one, largest);
+      const Bytes left = bounds_.request_.cluster.gpu.usable_memory() - cost_.model_state(stage).total();
+      const std::int64_t most = left.count / std::max<std::int64_t>(1, one.count);
+      limits.push_back(static_cast<int>(std::clamp<std::int64_t>(most, 1, plan_.microbatches)));
+    }
+    return limits;
+  }
+
+  /// Returns how long ranks of eager-1f1b take if each holds as many microbatches as it may, all the time,
+  /// and each microbatch from its forward until its backward is back (Little's law).
+  double held_bound() const {
+    double bound = 0;
+    int held = plan_.microbatches;
+    const std::vector<int> limit = limits();
+    for (int r = shape_.leading; r < shape_.all_ranks(); ++r) {
+      held = std::min({held, limit[r], 2 * (shape_.all_ranks() - r) - 1});
+      const double way = std::accumulate(busy_.begin() + r, busy_.end(), 0.0);
+      bound = std::max(bound, way / held + outside(r));
+    }
+    return bound;
+  }
+
   double bound() const {
     const auto holds = [](const Stage& stage) { return stage.llm_layers > 0; };
     const auto first_llm = std::ranges::find_if(stages_, holds) - stages_.begin();
@@ -393,8 +429,11 @@ class SearchBounds::PlanPrice {
       bound = std::max(bound, busy + outside(static_cast<int>(r)));
     }
     if (shape_.spreads_encoder()) {
-      const double mean = busy_[0] + sum / static_cast<double>(ranks_.size());
-      bound = std::max(bound, mean + *std::min_element(end_.begin(), end_.end()));
+      const auto ranks = static_cast<double>(ranks_.size());
+      const double ends = std::accumulate(end_.begin(), end_.end(), 0.0);
+      bound = std::max(bound, busy_[0] + (sum + ends) / ranks);
+    } else if (traits(plan_.order).reads_limits) {
+      bound = std::max(bound, held_bound());
     }
     const auto stages = static_cast<double>(stages_.size());
     return std::max(0.0, bound - kRounding * (3.0 * plan_.microbatches * plan_.chunks + 8 * stages + 8));

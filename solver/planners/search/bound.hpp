@@ -26,7 +26,9 @@ struct PlanFloor {
 /// a pass over one encoder token takes. Before a rank's first step the smallest sample must have passed the
 /// stages before it, and after its last one come those stages' backwards (unless its last one is a weight
 /// part), its gradient reductions and its optimizer steps. The largest sample passes the stages one after the
-/// other, forward and backward. Messages and pipeline bubbles beyond these are not in the bounds.
+/// other, forward and backward. A rank of an order that holds as many microbatches as there is memory for
+/// holds no more than fit if all were as large as the largest sample, and each from its forward until its
+/// backward is back. Messages and pipeline bubbles beyond these are not in the bounds.
 ///
 /// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
 /// work of both modules no longer than each apart, and a stage no longer than its layers cut into two.
@@ -59,6 +61,7 @@ class SearchBounds {
   struct FloorBatch {
     Work work;                          // of an iteration
     Work most_work;                     // of the heaviest
+    Work least_work;                    // no iteration has less
     double with_encoder = 1;            // part of the iterations that have encoder work
     std::int64_t no_encoder = 0;        // samples without, at most
     std::int64_t no_llm = 0;            // samples without LLM tokens, at most
