@@ -9,6 +9,7 @@
 
 #include "backend/device.hpp"
 #include "core/error.hpp"
+#include "core/support/did_you_mean.hpp"
 #include "experiments/cli/say.hpp"
 
 namespace dflop {
@@ -62,7 +63,10 @@ int run_command(const std::vector<std::string>& arguments) {
   const auto longer = arguments.size() > 1 ? named(arguments[0] + ' ' + arguments[1]) : all.end();
   const auto command = longer != all.end() ? longer : named(arguments[0]);
   if (command == all.end()) {
-    throw Error(ErrorKind::usage, fmt::format("unknown command '{}'; see 'dflop --help'", arguments[0]));
+    std::vector<std::string_view> names;
+    for (const Command& known : all) names.push_back(known.name);
+    throw Error(ErrorKind::usage, fmt::format("unknown command '{}'{}; see 'dflop --help'", arguments[0],
+                                              did_you_mean(arguments[0], names)));
   }
   const std::ptrdiff_t words = longer != all.end() ? 2 : 1;
   const Values values = parse(*command, {arguments.begin() + words, arguments.end()});

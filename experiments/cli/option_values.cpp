@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/support/did_you_mean.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -145,6 +146,11 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
     po::command_line_parser parser(arguments);
     po::store(parser.options(description).positional({}).style(style).run(), values);
     if (values.count("help") == 0) po::notify(values);
+  } catch (const po::unknown_option& unknown) {
+    std::vector<std::string> names;
+    for (const Option& row : options.rows()) names.push_back("--" + row.name);
+    throw Error(ErrorKind::usage,
+                unknown.what() + did_you_mean(unknown.get_option_name(), {names.begin(), names.end()}));
   } catch (const po::error& problem) {
     throw Error(ErrorKind::usage, problem.what());
   }
@@ -165,10 +171,17 @@ void refuse_value(const std::string& option, const std::string& expected, const 
   refuse_option(option, fmt::format("expected {}, found '{}'", expected, found));
 }
 
+void refuse_name(const std::string& option, const std::vector<std::string_view>& names,
+                 const std::string& found) {
+  refuse_option(option,
+                fmt::format("expected {}, found '{}'{}", listed(names), found, did_you_mean(found, names)));
+}
+
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
                     const std::string& found) {
   if (std::find(names.begin(), names.end(), found) != names.end()) return;
-  refuse_value(option, fmt::format("one of {}", fmt::join(names, ", ")), found);
+  refuse_option(option, fmt::format("expected one of {}, found '{}'{}", fmt::join(names, ", "), found,
+                                    did_you_mean(found, names)));
 }
 
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,

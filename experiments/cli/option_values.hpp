@@ -83,6 +83,11 @@ void refuse_given(const Values& values, const std::vector<const char*>& options,
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
                                const std::string& found);
 
+/// Refuses a name that is none of these. @throws Error (usage) as refuse_value(), with the name that was
+/// probably meant
+[[noreturn]] void refuse_name(const std::string& option, const std::vector<std::string_view>& names,
+                              const std::string& found);
+
 /// Checks a value. @throws Error (usage) unless `found` is one of `names`.
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
                     const std::string& found);
@@ -113,7 +118,7 @@ template <Named Enum>
 Enum read_named(const Values& values, const std::string& option) {
   const auto name = values[option].as<std::string>();
   const std::optional<Enum> value = from_string<Enum>(name);
-  if (!value) refuse_value(option, listed<Enum>(), name);
+  if (!value) refuse_name(option, names_of(all_of<Enum>()), name);
   return *value;
 }
 

@@ -88,7 +88,7 @@ struct Partition {
     const auto kind = order_kind_from_string(name);
     const std::vector<OrderKind> known = partition_orders();
     if (!kind || std::find(known.begin(), known.end(), *kind) == known.end()) {
-      refuse_value("schedule", listed(names_of(known)), name);
+      refuse_name("schedule", names_of(known), name);
     }
     const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMostStages));
     const bool encodes =

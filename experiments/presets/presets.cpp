@@ -1,8 +1,13 @@
 #include "experiments/presets/presets.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <string_view>
+#include <vector>
 
 #include "core/error.hpp"
+#include "core/support/did_you_mean.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
@@ -19,14 +24,16 @@ bool is_path(std::string_view name) {
 /// Returns the JSON text of a preset or file.
 std::string find_json(std::string_view kind, const std::string& name) {
   if (is_path(name)) return read_text_file(name);
-  std::string known;
+  std::vector<std::string_view> known;
   for (const Preset& preset : presets()) {
     if (preset.kind != kind) continue;
     if (preset.name == name) return std::string(preset.json);
-    known += (known.empty() ? "" : ", ") + std::string(preset.name);
+    known.push_back(preset.name);
   }
-  throw Error(ErrorKind::input, "unknown " + std::string(kind.substr(0, kind.size() - 1)) + " '" + name +
-                                    "'; expected the path of a .json file or one of: " + known);
+  throw Error(
+      ErrorKind::input,
+      fmt::format("unknown {} '{}'; expected the path of a .json file or one of: {}{}",
+                  kind.substr(0, kind.size() - 1), name, fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
 /// Splits "name:4" into the name and 4; without a suffix, 1 node.

@@ -129,7 +129,7 @@ const Setting& find_setting(const std::string& name) {
     if (setting.name == name) return setting;
     names.push_back(setting.name);
   }
-  refuse_value("setting", listed(names), name);
+  refuse_name("setting", names, name);
 }
 
 void add_plan_options(Options& options) {
@@ -293,7 +293,7 @@ void read_order(const Values& values, PlanOptions& options) {
     std::vector<std::string_view> known = orders_of_all_planners();
     const std::vector<std::string_view> others = orders_of_uniform_planners();
     known.insert(known.end(), others.begin(), others.end());
-    refuse_value("pipeline-schedule", listed(known), name);
+    refuse_name("pipeline-schedule", known, name);
   }
   options.order = *kind;
   options.chunks = read_chunks(values, *kind);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/support/did_you_mean.hpp"
 #include "solver/planners/expected/planner.hpp"
 #include "solver/planners/published/planner.hpp"
 #include "solver/planners/search/planner.hpp"
@@ -35,8 +36,9 @@ const PlannerKind& find_planner(std::string_view name) {
   for (const PlannerKind& planner : kPlanners) {
     if (planner.name == name) return planner;
   }
-  throw Error(ErrorKind::usage, fmt::format("unknown planner '{}', expected one of {}", name,
-                                            fmt::join(planner_names(), ", ")));
+  throw Error(ErrorKind::usage,
+              fmt::format("unknown planner '{}', expected one of {}{}", name,
+                          fmt::join(planner_names(), ", "), did_you_mean(name, planner_names())));
 }
 
 std::vector<std::string_view> planner_names() {

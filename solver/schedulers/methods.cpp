@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/refuse.hpp"
 #include "core/support/clock.hpp"
+#include "core/support/did_you_mean.hpp"
 #include "core/support/random.hpp"
 #include "solver/bins/cap_table.hpp"
 #include "solver/bins/heuristics.hpp"
@@ -274,8 +275,8 @@ const Method& find_method(std::string_view name) {
   if (known != table().end()) return *known;
   std::vector<std::string_view> names;
   for (const Method& method : table()) names.push_back(method.name);
-  throw Error(ErrorKind::usage,
-              fmt::format("unknown method '{}', expected one of {}", name, fmt::join(names, ", ")));
+  throw Error(ErrorKind::usage, fmt::format("unknown method '{}', expected one of {}{}", name,
+                                            fmt::join(names, ", "), did_you_mean(name, names)));
 }
 
 void register_method(const Method& method) {

@@ -19,8 +19,9 @@ constexpr const char* kGoodRow = "x,s,,image,m,1,640x480,,,,,,2,10,7,17\n";
 
 TEST(Errors, Usage) {
   const Sandbox sandbox;
-  expect_error(sandbox.run("comapre"), {"unknown command 'comapre'"});
-  expect_error(sandbox.run("models --frmat json"), {"--frmat", "dflop models --help"});
+  expect_error(sandbox.run("comapre"), {"unknown command 'comapre'; did you mean 'compare'?"});
+  expect_error(sandbox.run("models --frmat json"),
+               {"--frmat", "did you mean '--format'?", "dflop models --help"});
   expect_error(sandbox.run("models --form json"), {"--form"});
   expect_error(sandbox.run("models --format yaml"), {"--format", "table, json or csv", "yaml"});
   expect_error(sandbox.run("models extra"), {"dflop models --help"});
@@ -38,6 +39,9 @@ TEST(Errors, Options) {
                {"a100-80g-vtrain:0", "number of nodes"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:x --gbs 8"), {"'x'"});
   expect_error(sandbox.run(plan + "--cluster v100 --gbs 8"), {"unknown cluster 'v100'", "a100-80g"});
+  expect_error(sandbox.run(plan + "--cluster a100-80 --gbs 8"), {"did you mean 'a100-80g'?"});
+  expect_error(sandbox.run(plan + "--cluster h100 --gbs 8 --planner serach"), {"did you mean 'search'?"});
+  expect_error(sandbox.run(plan + "--cluster h100 --gbs 8 --recompute non"), {"did you mean 'none'?"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 0"), {"--gbs", "'0'"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 1e9"), {"--gbs", "1e9"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --planner best"),

@@ -1,0 +1,32 @@
+#include "core/support/did_you_mean.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dflop {
+namespace {
+
+// Each is one mistake away: a letter too many, missing, wrong, and two that changed places.
+TEST(DidYouMean, OffersWhatOneMistakeLeadsFrom) {
+  for (const char* found : {"plaan", "pla", "plon", "paln"}) {
+    EXPECT_EQ(did_you_mean(found, {"schedule", "plan", "simulate"}), "; did you mean 'plan'?") << found;
+  }
+}
+
+// "compare" is 7 letters, so that two mistakes are offered and three are not.
+TEST(DidYouMean, OffersNothingFarAway) {
+  EXPECT_EQ(did_you_mean("cmopaer", {"compare"}), "; did you mean 'compare'?");
+  EXPECT_EQ(did_you_mean("kumpere", {"compare"}), "");
+  EXPECT_EQ(did_you_mean("x", {"h100", "compare"}), "");
+  EXPECT_EQ(did_you_mean("", {"a"}), "");
+  EXPECT_EQ(did_you_mean(std::string(100'000, 'a'), {std::string(50, 'a')}), "");
+}
+
+TEST(DidYouMean, OffersTheNearestAndOfEqualOnesTheFirst) {
+  EXPECT_EQ(did_you_mean("llava-70b", {"llava-72b", "llava-70c", "llava-700b"}),
+            "; did you mean 'llava-72b'?");
+  EXPECT_EQ(did_you_mean("b1", {"a1", "b12", "b2"}), "");  // a mistake in two letters is more than a third
+  EXPECT_EQ(did_you_mean("b10", {"a10", "b12"}), "; did you mean 'a10'?");
+}
+
+}  // namespace
+}  // namespace dflop
