@@ -113,6 +113,7 @@ class Engine {
     set_up_cores(conditions.cores);
     timeline_.stages = stage_names(program);
     timeline_.stage_shapes = program.stages;
+    if (program.hub >= 0) timeline_.hub = program.groups[program.hub].first_rank;
     timeline_.groups.resize(program.groups.size());
     if (spans_) {
       timeline_.works = program.works;

@@ -162,6 +162,10 @@ bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const
 }
 
 Seconds ProfiledCostModel::message(const Message& message, const Program& program) const {
+  if (program.hub >= 0) {
+    refuse_input("", "the profile of '{}' has no messages through a hub: make plans with '--reshard direct'",
+                 profile_.model.name);
+  }
   const double scale = static_cast<double>(profile_.value_bytes) / kProgramValueBytes;
   const double bytes = scale * static_cast<double>(message.bytes.count);
   return Seconds(profile_.message.at(bytes / shards_of(message, program)));

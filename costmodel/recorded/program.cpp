@@ -262,6 +262,12 @@ class Rebuild {
       }
       ++program_.groups[group->second].end;
     }
+    if (timeline_.hub >= 0) {
+      const auto hub = group_of_rank_.find(timeline_.hub);
+      if (hub == group_of_rank_.end())
+        refuse("hub_rank", "expected the first rank of a group, found {}", timeline_.hub);
+      program_.hub = static_cast<std::int32_t>(hub->second);
+    }
     std::int64_t begin = 0;
     for (Group& group : program_.groups) {
       if (group.end == 0) {
@@ -397,7 +403,9 @@ class Rebuild {
     for (std::size_t m = 0; m < resharded_.size(); ++m) {
       if (!resharded_[m]) continue;
       const auto [source, destination] = ports(program_.messages[m]);
-      program_.messages[m].port_bytes = std::max(out[source], in[destination]);
+      Message& message = program_.messages[m];
+      message.port_bytes = std::max(out[source], in[destination]);
+      message.port_bytes.count *= std::max(1, hub_copies(message, program_));
     }
   }
 

@@ -270,6 +270,7 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   writer.field("source", timeline.source);
   writer.field("makespan_ns", timeline.makespan.count());
   if (timeline.cores > 0) writer.field("cores", timeline.cores);
+  if (timeline.hub >= 0) writer.field("hub_rank", timeline.hub);
   writer.row("stages", timeline.stages);
   write_table(writer, "groups", group_columns(none), timeline.groups);
   write_table(writer, "spans", span_columns(none), timeline.spans);
@@ -339,7 +340,7 @@ void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
 
 Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64_t version) {
   std::vector<std::string_view> optional;
-  if (version > 1) optional.push_back("cores");  // in version 1 the key is as unknown as any other
+  if (version > 1) optional = {"cores", "hub_rank"};  // in version 1 these are as unknown as any other
   json.require_keys(
       {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
       optional);
@@ -347,6 +348,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   timeline.source = json.at("source").string();
   timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMostNanoseconds));
   if (json.has("cores")) timeline.cores = json.at("cores").integer<std::int32_t>(1, kMostCores);
+  if (json.has("hub_rank")) timeline.hub = json.at("hub_rank").integer<std::int32_t>(0, kMostRanks);
   for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
   Limits limits{names, static_cast<std::int64_t>(timeline.stages.size()), 0, timeline.makespan};
   if (limits.stages > kMostStages) json.at("stages").refuse_type("at most {} stages", kMostStages);
