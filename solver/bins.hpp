@@ -43,6 +43,10 @@ struct BinProblem {
   std::size_t items() const { return encoder_s.size(); }
 };
 
+/// An integer program of at most so many items x bins is solved in moments, and a local search finds all that
+/// it finds in less than its usual time.
+inline constexpr std::size_t kSmallCells = 512;
+
 /// Returns the largest load of any bin, encoder or LLM, in seconds. Caps are not looked at.
 double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin);
 

@@ -11,7 +11,7 @@ namespace dflop {
 /// CBC is asked to solve at most so many items x bins, with steps and with a time limit. Within the default
 /// steps one call then takes up to about 0.3 s; within a time limit the first linear program alone must leave
 /// time for anything else. Local search is hardly ever improved above either.
-inline constexpr std::int64_t kNodeBudgetBinaries = 512;
+inline constexpr std::int64_t kNodeBudgetBinaries = kSmallCells;
 inline constexpr std::int64_t kTimeLimitBinaries = 32768;
 
 /// A call without steps takes so many branch-and-bound nodes.

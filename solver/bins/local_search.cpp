@@ -331,11 +331,10 @@ void BinSearch::sum_up(std::int32_t bin) {
 
 namespace {
 
-/// A search without limits takes so many steps; of at most kSmall items x bins fewer, as it has tried what
-/// there is by then.
+/// A search without limits takes so many steps; of at most kSmallCells items x bins fewer, as it has tried
+/// what there is by then.
 constexpr std::int64_t kDefaultSteps = 2'000'000;
 constexpr std::int64_t kDefaultStepsOfSmall = 100'000;
-constexpr std::size_t kSmall = 512;
 /// A load in float that is at most so many bounds is the bound to within rounding.
 constexpr float kMet = 1 + 2e-7F;
 
@@ -343,7 +342,7 @@ constexpr float kMet = 1 + 2e-7F;
 class SearchBudget {
  public:
   SearchBudget(const BinProblem& problem, const SolveLimits& limits) : limits_(limits), steps_(limits.steps) {
-    const bool small = problem.items() * static_cast<std::size_t>(problem.bins) <= kSmall;
+    const bool small = problem.items() * static_cast<std::size_t>(problem.bins) <= kSmallCells;
     if (steps_ == 0) steps_ = small ? kDefaultStepsOfSmall : kDefaultSteps;
   }
 

@@ -121,7 +121,7 @@ class BinSearch {
 /// and where those do not help either from a few random swaps of the best assignment so far; until
 /// lower_bound() is met or `limits` end it. A step of `limits.steps` is one offer tried against sixteen
 /// others; without steps or time there are two million, some milliseconds, and a hundred thousand for at most
-/// 512 items x bins. Never worse than lpt(). `improved` gets each better assignment.
+/// kSmallCells items x bins. Never worse than lpt(). `improved` gets each better assignment.
 /// @return no bins and status infeasible where no assignment was found that obeys the caps; that of
 /// obey_caps() and status fallback where there are more than kMostCaps caps
 /// (solver/bins/exchange_kernel.hpp).

@@ -32,8 +32,6 @@ namespace {
 constexpr std::int64_t kMakespanSteps = 4096;
 /// This part of the budget is for the mean replica.
 constexpr double kStartPart = 0.5;
-/// An integer program of balanced bins with at most so many items x bins is solved in moments.
-constexpr std::size_t kSmallCells = 512;
 
 AssignmentSolution bounded(const BinProblem& problem, std::vector<std::int32_t> bin) {
   return {{.bound = Seconds(lower_bound(problem))}, std::move(bin)};
@@ -75,7 +73,8 @@ MakespanBound makespan_bound(const AssignmentProblem& problem) {
 }
 
 /// A MakespanRun is one search for the smallest makespan: the best so far, and what is left of the budget. It
-/// starts from LPT; half of the budget goes to one replica that stands for all (mean_replica_start()).
+/// starts from LPT, with a microbatch's encoder work shared or each bin's own; half of the budget goes to one
+/// replica that stands for all (mean_replica_start()).
 class MakespanRun {
  public:
   MakespanRun(const AssignmentProblem& problem, const SolveLimits& limits)
@@ -85,10 +84,11 @@ class MakespanRun {
     SolveLimits quick = limits_;
     quick.improved = nullptr;
     quick.bin_order.reset();
-    AssignmentSolution solution = find_method("lpt").solve({problem_.bins}, quick);
+    AssignmentSolution solution = find_method("lpt").solve(problem_, quick);
     if (!solution.feasible()) return solution;
     solution.reason.clear();
-    improve(std::move(solution.bin));
+    take(std::move(solution.bin));
+    improve(find_method("lpt").solve({problem_.bins}, quick).bin);
     finish(solution);
     return solution;
   }

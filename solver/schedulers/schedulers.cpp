@@ -88,7 +88,8 @@ std::string needs(const Method& method, const MemoryPeak& peak, const ScheduleRe
                      gib(peak.bytes), peak.rank, gib(*request.limits.memory));
 }
 
-/// Takes the proof back from a solution under caps that are lower than those of its problem.
+/// Takes the proof back from a solution under caps that are not part of its request: those of memory only
+/// come near to what fits.
 void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solution) {
   if (solution.bound_kind != BoundKind::integer_program) return;
   solution.bound = std::min(Seconds(lower_bound(bins)), solution.value);
@@ -160,6 +161,8 @@ class AssignmentScheduler final : public Scheduler {
     const Stopwatch watch;
     AssignmentSolution solution = method_.solve(batch.problem, limits);
     if (!request.limits.memory) return solution;
+    const std::size_t asked_for = token_caps(request).caps.size();
+    if (batch.caps.caps.size() > asked_for) forget_proof_under_caps(batch.problem.bins, solution);
     std::optional<MemoryPeak> peak;
     const auto fits = [&] {
       peak = memory.overrun(solution.bin);

@@ -191,6 +191,46 @@ TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
   EXPECT_NE(none.reason.find("bytes of activations"), std::string::npos) << none.reason;
 }
 
+// Two bins for samples of 100 and 5, 100 and 5, 0 and 10 encoder and LLM tokens, a token taking 1 ms on each
+// of 1 and 100 layers forward and 2 ms backward: {A, B}, {C} has a largest load of 100 * 10 * 3 ms = 3 s, and
+// {A, C}, {B} one of 4.5 s. Caps of memory may forbid the first, as they stand for more than what is asked
+// for; what is proven under them is not proven.
+TEST(Schedulers, CapsOfMemoryProveNothing) {
+  LinearCostModel cost;
+  cost.token_bytes = 1;
+  const ModelSpec model = testing::small_model(1, 100);
+  const Plan plan = testing::disaggregated_plan(model, 3, 1, 1, 2);
+  // A tile has 10 tokens.
+  const Batch batch = {testing::small_sample(10, 5), testing::small_sample(10, 5),
+                       testing::small_sample(0, 10)};
+  ScheduleRequest request{batch, plan, model, cost};
+  request.limits.memory = Bytes{1 << 20};
+  const ScheduleResult ilp = make_scheduler("ilp")->schedule(request);
+  ASSERT_EQ(ilp.assignment.bin.size(), 3u) << ilp.reason;
+  EXPECT_LE(ilp.bound.count(), 3.0 + 1e-9);
+  EXPECT_TRUE(ilp.status != ScheduleStatus::optimal || ilp.value.count() < 3.0 + 1e-9);
+}
+
+// A search for the makespan has the result of LPT at once, in whatever form LPT is asked for.
+TEST(Schedulers, MakespanIsNeverWorseThanLpt) {
+  Random random(3);
+  const LinearCostModel cost;
+  const ModelSpec model = testing::small_model(2, 3);
+  for (int round = 0; round < 100; ++round) {
+    const int llm_dp = 1 + static_cast<int>(random.below(3));
+    const int microbatches = 1 + static_cast<int>(random.below(4));
+    const int gbs = llm_dp * microbatches * (1 + static_cast<int>(random.below(5)));
+    Plan plan =
+        testing::disaggregated_plan(model, gbs, 1 + static_cast<int>(random.below(3)), llm_dp, microbatches);
+    plan.objective = Objective::makespan;
+    const Batch batch = testing::small_random_batch(random, gbs);
+    ScheduleRequest request{batch, plan, model, cost};
+    const Seconds lpt = make_scheduler("lpt")->schedule(request).value;
+    request.limits.steps = 1;
+    EXPECT_LE(make_scheduler("makespan")->schedule(request).value, lpt) << "round " << round;
+  }
+}
+
 TEST(Schedulers, RefuseTooFewSamples) {
   const LinearCostModel cost;
   const ModelSpec model = testing::small_model(1, 1);
