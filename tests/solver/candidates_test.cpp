@@ -107,6 +107,42 @@ TEST(Candidates, WhereNothingFitsTheMostRecomputationComesFirst) {
   EXPECT_EQ(result.best.back().plan.recomputation, Recomputation::none);
 }
 
+// The objective is that of the plan that is taken, whatever the last one asked for had.
+TEST(Candidates, TheObjectiveIsThatOfTheBestPlan) {
+  struct Told final : Planner {
+    Plan any;
+    std::string_view name() const override { return "told"; }
+    PlanResult plan(const PlanRequest& request) const override {
+      PlanResult result;
+      result.plan = any;
+      result.plan->recomputation = request.options.recomputation;
+      result.objective = Seconds(1 + static_cast<int>(request.options.recomputation));
+      result.candidates = 1;
+      return result;
+    }
+  } planner;
+  SmallSearch c = small_case(1);
+  planner.any = *UniformPlanner(UniformSplit::by_count).plan(c.request()).plan;
+  const PlanResult each = with_best_parts(planner, c.request(), true);
+  ASSERT_TRUE(each.plan);
+  EXPECT_EQ(each.plan->recomputation, Recomputation::none);  // which takes least time
+  EXPECT_EQ(each.objective, Seconds(1));
+  EXPECT_EQ(each.candidates, 3);
+}
+
+// Lists are in the order of time and memory, whatever the request's; no buckets at all come last.
+TEST(Candidates, FreePartsAreInTheirOwnOrder) {
+  const SmallSearch c = small_case(1);
+  PlanRequest request = c.request();
+  request.search.recomputations = {Recomputation::full, Recomputation::none, Recomputation::full};
+  request.search.placements = {RankOrder::replica_major, RankOrder::stage_major};
+  request.search.gradient_buckets = {Bytes{0}, Bytes{5}};
+  const FreeParts parts = free_parts(request);
+  EXPECT_EQ(parts.recomputations, (std::vector{Recomputation::none, Recomputation::full}));
+  EXPECT_EQ(parts.placements, (std::vector{RankOrder::stage_major, RankOrder::replica_major}));
+  EXPECT_EQ(parts.gradient_buckets, (std::vector{Bytes{5}, Bytes{0}}));
+}
+
 // A planner that is told of full recomputation makes a plan for it; where less fits, another is faster.
 TEST(Candidates, PlannersOfParallelismPlanForEachRecomputation) {
   const ExpectedPlanner planner;

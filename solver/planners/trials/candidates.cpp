@@ -20,10 +20,18 @@ constexpr std::size_t kVaried = 16;     // candidates that get all placements an
 constexpr std::size_t kRunInFull = 64;  // candidates that run all iterations
 constexpr Bytes kUsualBucket{std::int64_t{25} << 20};
 
-/// Returns the list, or everything where it is empty.
+/// Returns the values that a list of SearchOptions leaves open, in the order of all of them.
 template <typename T>
-std::vector<T> or_all(const std::vector<T>& list, std::vector<T> all) {
-  return list.empty() ? std::move(all) : list;
+std::vector<T> open_of(const std::vector<T>& list, std::vector<T> all) {
+  std::erase_if(all, [&](const T& value) { return !may_be(list, value); });
+  return all;
+}
+
+/// Returns the gradient buckets that are open, none at all last.
+std::vector<Bytes> open_buckets(const std::vector<Bytes>& list) {
+  std::vector<Bytes> open = list.empty() ? std::vector{kUsualBucket, Bytes{0}} : list;
+  std::stable_partition(open.begin(), open.end(), [](Bytes bucket) { return bucket.count > 0; });
+  return open;
 }
 
 /// Gives a plan the first of all open values.
@@ -38,8 +46,8 @@ Plan with_first(Plan plan, const FreeParts& parts) {
 
 FreeParts free_parts(const PlanRequest& request) {
   const SearchOptions& open = request.search;
-  return {or_all(open.recomputations, all_of<Recomputation>()), or_all(open.placements, all_of<RankOrder>()),
-          or_all(open.gradient_buckets, {kUsualBucket, Bytes{0}})};
+  return {open_of(open.recomputations, all_of<Recomputation>()),
+          open_of(open.placements, all_of<RankOrder>()), open_buckets(open.gradient_buckets)};
 }
 
 CandidateRace::CandidateRace(const PlanRequest& request, CandidateFilter filter)
@@ -195,24 +203,32 @@ RankedPlan raced(const PlanRequest& request, Plan plan, Recomputation recomputat
 }  // namespace
 
 PlanResult with_best_parts(const Planner& planner, const PlanRequest& request, bool for_each_recomputation) {
+  struct Choice {
+    RankedPlan raced;
+    Seconds objective;  // the planner's own
+  };
   PlanResult result;
-  std::vector<RankedPlan> choices;
+  std::vector<Choice> choices;
   const std::vector<Recomputation> open = free_parts(request).recomputations;
   for (const Recomputation recomputation : open) {
     PlanRequest with_it = request;
     if (for_each_recomputation) with_it.options.recomputation = recomputation;
-    if (for_each_recomputation || choices.empty()) {
+    if (for_each_recomputation || recomputation == open.front()) {
       PlanResult planned = planner.plan(with_it);
       planned.candidates += result.candidates;
       result = std::move(planned);
     }
-    if (result.plan) choices.push_back(raced(request, *result.plan, recomputation));
+    if (result.plan) choices.push_back({raced(request, *result.plan, recomputation), result.objective});
   }
   if (choices.empty()) return result;
-  std::ranges::stable_sort(choices, {}, &RankedPlan::objective);
-  if (std::isinf(choices.front().objective.count())) std::ranges::reverse(choices);
-  result.plan = choices.front().plan;
-  result.best = std::move(choices);
+  const auto raced_s = [](const Choice& choice) { return choice.raced.objective.count(); };
+  std::ranges::stable_sort(choices, {}, raced_s);
+  if (std::isinf(raced_s(choices.front()))) std::ranges::reverse(choices);
+  result.plan = choices.front().raced.plan;
+  result.objective = choices.front().objective;
+  result.infeasible_reason.clear();
+  result.best.clear();
+  for (Choice& choice : choices) result.best.push_back(std::move(choice.raced));
   return result;
 }
 
