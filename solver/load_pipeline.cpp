@@ -82,10 +82,11 @@ void add_overlapped_tail(LoadPipeline& pipeline, int rank, const OverlappedTail&
   LoadStep rest = steps[first];
   const LoadTime whole = rest.duration;
   rest.duration = part_of(whole, 1 - tail.part);
-  rest.after = -1;
   rest.message = {};
   steps[first].duration = part_of(whole, tail.part);
   for (LoadStep& step : steps) step.after += step.after >= first ? 1 : 0;
+  rest.after =
+      first;  // which is said once more, so that what comes before the whole step comes before this, too
   steps.insert(steps.begin() + first + 1, rest);
   steps.push_back({pipeline.ranks(), rest.microbatch, {tail.seconds, 0, 0}, first, {}});
   pipeline.shared.push_back(pipeline.shared[rank]);

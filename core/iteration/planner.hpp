@@ -44,7 +44,7 @@ struct SearchOptions {
   PlanObjective objective = PlanObjective::mean;
   /// This scheduler makes the microbatches of the best plans in the end, within memory.
   std::string scheduler = "auto";
-  std::int64_t budget = 0;  ///< instructions to simulate; 0: the planner's own
+  std::int64_t budget = 0;  ///< instructions to simulate beside those of seeds; 0: the planner's own
   /// The search ends after this time; its result then depends on the machine.
   std::optional<Seconds> time_limit = {};
   int listed = 10;  ///< plans in PlanResult::best

@@ -245,17 +245,12 @@ class Lowering {
     }
     const std::int64_t bytes =
         stage_parameters(program_.stages[s], model_) * gradient_bytes(plan_.optimizer_states);
-    const std::int64_t buckets = overlaps(s) ? buckets_of(bytes) : 1;
+    const std::int64_t buckets = overlaps(s) ? gradient_buckets(Bytes{bytes}, plan_.gradient_bucket) : 1;
     for (std::int64_t k = 0; k < buckets; ++k) {
       reduction.bytes = Bytes{bytes * (k + 1) / buckets - bytes * k / buckets};
       if (overlaps(s)) reduction.ready = static_cast<double>(k + 1) / static_cast<double>(buckets);
       program_.collectives.push_back(reduction);
     }
-  }
-
-  std::int64_t buckets_of(std::int64_t bytes) const {
-    const std::int64_t bucket = plan_.gradient_bucket.count;
-    return std::clamp<std::int64_t>(bytes / bucket + (bytes % bucket > 0 ? 1 : 0), 1, kMostBuckets);
   }
 
   /// Returns whether a stage's gradients are reduced while its last backward runs. That is not so for an
@@ -414,6 +409,11 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
   const bool shared = stage.embedding && model.llm.tied_embeddings;
   if (stage.head && !shared) sum += model.llm.embedding_parameters(stage.tp);
   return sum;
+}
+
+std::int64_t gradient_buckets(Bytes gradients, Bytes bucket) {
+  const std::int64_t whole = gradients.count / bucket.count;
+  return std::clamp<std::int64_t>(whole + (gradients.count % bucket.count > 0 ? 1 : 0), 1, kMostBuckets);
 }
 
 PipelineShape plan_shape(const Plan& plan) {

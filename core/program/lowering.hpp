@@ -18,6 +18,10 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
 /// Returns the parameters of a stage on one of its ranks.
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
 
+/// Returns in how many buckets of about so many bytes, at least one, a stage's gradients are reduced: 1,024
+/// at most.
+std::int64_t gradient_buckets(Bytes gradients, Bytes bucket);
+
 /// Returns the pipeline of a plan, whose stages are those of plan_stages().
 PipelineShape plan_shape(const Plan& plan);
 

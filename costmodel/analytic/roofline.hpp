@@ -16,7 +16,7 @@ namespace dflop {
 ///   peak * gemm_efficiency * t / (t + gemm_half_tokens) * w / (w + gemm_half_width),
 /// t being tokens and w the smaller of inputs and outputs.
 /// Traffic: both operands and the result once, 2 bytes an element; the weight gradient is read and written in
-/// fp32 (Megatron-LM's fused accumulation).
+/// fp32 (Megatron-LM's fused accumulation), whatever the optimizer states are kept in.
 PassTimes matrix_product(const ClusterSpec& cluster, double tokens, double inputs, double outputs);
 
 /// Returns the times of the attention core. backward_weight is zero.

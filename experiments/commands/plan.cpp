@@ -139,7 +139,7 @@ int run_plan(const Values& values) {
   const int iterations = read_iterations(values, gbs);
   const std::uint64_t seed = read_seed(values);
   const PlanOptions plan_options = read_plan_options(values);
-  const bool searches = find_planner(planner).searches;  // refuses an unknown name before the long part
+  const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
   const SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
   const std::vector<Sample> samples = read_samples(values, target.model, seed);
@@ -155,7 +155,7 @@ int run_plan(const Values& values) {
     return 3;
   }
   if (out) write_file_atomically(*out, to_json(*result.plan));
-  if (searches) say("dflop: {}\n", describe_proof(result));
+  if (kind.searches) say("dflop: {}\n", describe_proof(result));
   const bool explains = values["explain"].as<bool>();
   const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
   const auto json = [&] { return explains ? ranking_json(result, table) : to_json(*result.plan); };
@@ -199,7 +199,8 @@ nothing fits, saying why.)",
       {"scheduler", text(joined(scheduler_names()), SearchOptions{}.scheduler),
        "of the planner search: who makes the microbatches of the best plans in the end, within memory"},
       {"time-limit", number("SECONDS"),
-       "of the planner search, wall-clock, in place of the budget; the result depends on the machine"},
+       "of the planner search, wall-clock, in place of the budget; the plans of other planners, which it starts "
+       "from, take a second or more beside it; the result depends on the machine"},
   });
   add_search_options(command.options);
   add_plan_options(command.options);

@@ -363,8 +363,9 @@ class Builder {
       out.values.push_back(std::move(values_[k]));
     }
     const int dp = plan_.llm.dp;
-    out.pipeline = with_tails(order, dp, loads.take(used), times);
-    out.floor = with_tails(order, dp, floor_loads.take(used), floor_times);
+    out.pipeline = with_tails(order, dp, loads.take(used), times, 0);
+    // The time at which a bucket is complete is rounded, too.
+    out.floor = with_tails(order, dp, floor_loads.take(used), floor_times, kNanosecondRounding);
     for (LoadStep& step : out.floor.steps) {
       if (step.after < 0 || step.message.fixed_s != kLongAgo) continue;
       step.after = -1;
@@ -378,13 +379,15 @@ class Builder {
 
  private:
   LoadPipeline with_tails(const PipelineOrder& order, int dp, std::vector<Load> loads,
-                          std::span<const StageLoadTimes> times) const {
+                          std::span<const StageLoadTimes> times, double less_s) const {
     std::vector<double> tail_s;
     for (const RankTail& tail : links_.tails) tail_s.push_back(tail.seconds);
     LoadPipeline pipeline = make_load_pipeline(order, dp, std::move(loads), times, std::move(tail_s));
     for (std::size_t r = 0; r < links_.tails.size(); ++r) {
-      const OverlappedTail& tail = links_.tails[r].overlapped;
-      if (tail.seconds > 0) add_overlapped_tail(pipeline, static_cast<int>(r), tail);
+      OverlappedTail tail = links_.tails[r].overlapped;
+      if (tail.seconds <= 0) continue;
+      tail.seconds -= less_s;
+      add_overlapped_tail(pipeline, static_cast<int>(r), tail);
     }
     return pipeline;
   }

@@ -34,7 +34,8 @@ class Curve {
 /// those of the LLM tokens.
 struct ModuleProfile {
   int tp = 1;
-  Curve throughput;  ///< FLOP/s of one GPU for the whole module, by the units of a microbatch
+  Curve throughput;  ///< forward FLOP by the time of forward and backward, of one GPU for the whole module,
+                     ///< by the units of a microbatch
   /// These lines give bytes of a rank's model state by layers: what none and what each of them takes.
   double state_base = 0;
   double state_of_layer = 0;
@@ -50,7 +51,7 @@ struct ModuleProfile {
 struct ModuleTables {
   int layers = 0;
   std::vector<ModuleProfile> profiles;
-  double mean_flop = 0;   ///< forward and backward, of an item
+  double mean_flop = 0;   ///< forward, of an item
   double mean_units = 0;  ///< of an item
   double most_units = 0;  ///< of any item
 };
@@ -63,9 +64,9 @@ struct PublishedProfile {
 /// Profiles the request's model by its cost model, at the shapes at which the released engine measures, with
 /// the recomputation and sequence parallelism that the request asks for:
 ///   throughput  encoder: 1 to 64 tiles, 16 layers; LLM: sequences of 1,024 to 8,192 tokens, 4 layers, with
-///               and without attention; FLOP over the time of forward and backward. The LLM's is that of its
-///               linear layers and that of its attention, weighted by their parts in the FLOP of the data,
-///               the latter as the mean over the data.
+///               and without attention; forward FLOP over the time of forward and backward. The LLM's is that
+///               of its linear layers and that of its attention, weighted by their parts in the FLOP of the
+///               data, the latter as the mean over the data.
 ///   memory      of two numbers of layers (4 and 8; 3 and 4), as a line. Model state is 10 bytes a parameter:
 ///               bf16 parameter, gradient, two moments, and DDP's bucket.
 /// tp is 1, 2, 4 and 8 where it divides the module's heads and the GPUs of a node. A tile has the mean length

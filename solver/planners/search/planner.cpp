@@ -22,6 +22,7 @@
 #include "solver/planners/search/space.hpp"
 #include "solver/planners/trials/candidates.hpp"
 #include "solver/planners/uniform/planner.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -250,7 +251,7 @@ std::int64_t instructions_of_buckets(const Plan& plan, const ModelSpec& model) {
   std::int64_t instructions = 0;
   for (const Stage& stage : plan_stages(plan, model)) {
     const std::int64_t bytes = stage_parameters(stage, model) * gradient_bytes(plan.optimizer_states);
-    if (stage.dp > 1) instructions += 2 * stage.dp * (bytes / plan.gradient_bucket.count + 1);
+    if (stage.dp > 1) instructions += 2 * stage.dp * gradient_buckets(Bytes{bytes}, plan.gradient_bucket);
   }
   return instructions;
 }
@@ -375,6 +376,7 @@ class PlanSearch {
     for (const std::unique_ptr<Planner>& planner : planners) {
       const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
       if (given != request_.search.seeds.end()) continue;
+      if (request_.search.time_limit && ended()) return;
       const bool looks_for_parts = leave_parts && !many_gpus();
       const PlanResult found =
           looks_for_parts ? with_best_parts(*planner, quiet_, true) : planner->plan(quiet_);
@@ -408,8 +410,8 @@ class PlanSearch {
   bool many_gpus() const { return request_.cluster.gpus() > kManyGpus; }
 
   /// Leaves out plans that cannot be better than the best so far with their layers cut as they are, and on
-  /// many GPUs all but those with the smallest estimates. Chunks that are cut more evenly are families of the
-  /// search itself.
+  /// many GPUs all but those with the smallest estimates, one at least. Chunks that are cut more evenly are
+  /// families of the search itself.
   void keep_promising(std::vector<Plan>& candidates) const {
     struct Estimate {
       double seconds;
@@ -429,18 +431,22 @@ class PlanSearch {
     std::vector<Plan> kept;
     std::int64_t left = many_gpus() ? kBudgetOfRace : std::numeric_limits<std::int64_t>::max();
     for (const auto& [seconds, c] : estimates) {
-      left -= instructions_of(candidates[c]) + instructions_of_buckets(candidates[c], request_.model);
-      if (left < 0 || seconds == std::numeric_limits<double>::max()) break;
+      if (seconds == std::numeric_limits<double>::max()) break;
+      const std::int64_t cost =
+          instructions_of(candidates[c]) + instructions_of_buckets(candidates[c], request_.model);
+      if (cost > left && !kept.empty()) continue;
+      left -= cost;
       kept.push_back(std::move(candidates[c]));
     }
     candidates = std::move(kept);
   }
 
-  /// Adds a plan of the space; of a plan that is not, nothing.
+  /// Adds a plan of the space; of a plan that is not, or is a seed already, nothing.
   void add_seed(Plan plan) {
     if (!space_.allows(plan)) return;
     plan.planner = "search";
     plan.objective.reset();  // of plans that are tried, schedulers make their own small
+    if (std::ranges::any_of(seeds_, [&](std::size_t seed) { return leaves_[seed].plan == plan; })) return;
     PlanFloor floor = bounds_.plan_floor(plan);
     floor.estimate_s = 0;  // so that it is run first
     const std::size_t family =
@@ -640,7 +646,7 @@ class PlanSearch {
     if (scheduler_->name() == lpt_->name()) return best;
     ScheduleLimits limits;
     limits.memory = request_.cluster.gpu.usable_memory();
-    limits.steps = kFinalSteps;
+    if (find_method(scheduler_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
     const Plan plan = best.plan;
     take_better(best, plan, leaf, *scheduler_, limits);
     return best;
@@ -654,6 +660,7 @@ class PlanSearch {
     extend_score(score, request_, plan, scheduler, request_.batches.size(), limits);
     if (!score.fits) return;
     RankedPlan other = ranked(plan, leaf, score, scheduler);
+    other.bound = Seconds(bounds_.plan_floor(plan).bound_s);  // it may have other buckets
     other.steps = limits.steps;
     if (other.objective < best.objective) best = std::move(other);
   }
@@ -693,6 +700,7 @@ class PlanSearch {
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
       result.infeasible_reason = closest_.reason(request_.cluster);
+      if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
       return result;
     }
     for (RankedPlan& ranked : result.best) ranked.plan.objective = Objective::makespan;

@@ -26,7 +26,8 @@ namespace dflop {
 /// PlanResult::gap() is thus proven whatever the scheduler and whenever the search ended.
 ///
 /// Ends when no open bound is below the best objective, after SearchOptions::budget simulated instructions,
-/// or at the time limit (five times these while nothing fits). Without the latter the same request gives the
+/// or at the time limit (five times these while nothing fits); the seeds are run beside the budget, and
+/// beside a time limit the one that is running when it ends. Without the latter the same request gives the
 /// same result, whatever the number of threads.
 class SearchPlanner final : public Planner {
  public:

@@ -246,6 +246,16 @@ std::int64_t SearchSpace::size() const {
   return count;
 }
 
+std::string SearchSpace::empty_reason() const {
+  const auto any_of = [](const auto& list) { return list.empty() ? "any" : listed(names_of(list)); };
+  std::string reason = "no plan on " + std::to_string(request_.cluster.gpus()) + " GPUs has layout " +
+                       any_of(request_.search.layouts) + " and order " + any_of(request_.search.orders) +
+                       ", a layer for each stage and a sample for each microbatch of a dp rank";
+  if (may_be(request_.search.layouts, Layout::colocated) && !request_.search.layouts.empty())
+    reason += "; colocated plans have order encoder-in-bubbles and 2 pipeline stages at least";
+  return reason;
+}
+
 bool SearchSpace::allows(const Plan& plan) const {
   const SearchOptions& open = request_.search;
   return has(plan.layout) && may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&

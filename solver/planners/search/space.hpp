@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
@@ -69,6 +70,8 @@ class SearchSpace {
                            const SearchVariant& variant) const;
   /// Returns the number of combinations.
   std::int64_t size() const;
+  /// Says which layouts and orders there is no plan of, for a space without plans.
+  std::string empty_reason() const;
   /// Returns whether a plan of another planner has nothing that the request does not leave open. Its count of
   /// microbatches, chunks and layers of stages may be none of the space.
   bool allows(const Plan& plan) const;
