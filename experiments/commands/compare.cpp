@@ -72,6 +72,12 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
   out["schema"] = "dflop.compare";
   out["version"] = 1;
   out["options"] = nlohmann::ordered_json::parse(options_json(values));
+  // What was not given of the plans is each planner's, and stands in its plan.
+  Options of_plans;
+  add_plan_options(of_plans);
+  for (const Option& option : of_plans.rows()) {
+    if (values[option.name].defaulted() && option.name != "setting") out["options"].erase(option.name);
+  }
   out["systems"] = json_of(table);
   for (std::size_t i = 0; i < systems.size(); ++i) {
     nlohmann::ordered_json& system = out["systems"][i];

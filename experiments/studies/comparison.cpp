@@ -87,6 +87,11 @@ void plan_system(System& system, std::span<const System> earlier, const Target& 
   system.planned = make_plan(system.planner, target, input.samples, input.batches, input.gbs, input.seed,
                              input.options, input.search, true);
   system.planning = std::chrono::steady_clock::now() - start;
+  if (!system.planned.plan || may_be(input.search.layouts, system.planned.plan->layout)) return;
+  system.planned.infeasible_reason =
+      fmt::format("its plans are {}, '--layout' asks for others", to_string(system.planned.plan->layout));
+  system.planned.plan.reset();
+  system.planned.best.clear();
 }
 
 /// Runs the search from the plans of the other systems, and takes one of theirs where it is better still.
@@ -110,7 +115,8 @@ void run_search(System& system, std::span<const System> others, const Target& ta
     }
   }
   for (const System& other : others) {
-    if (!other.evaluation || !may_be(input.search.layouts, other.planned.plan->layout)) continue;
+    if (!other.evaluation || !may_be(input.search.layouts, other.planned.plan->layout))
+      continue;  // the user's
     if (objective_of(other, objective) >= objective_of(system, objective)) continue;
     system.planned.plan = other.planned.plan;
     system.planned.plan->planner = "search";
@@ -179,7 +185,8 @@ const std::vector<SystemKind>& system_kinds() {
       {.name = "search",
        .planner = "search",
        .filling = Filling::searched,
-       .chooses = "layout, tp, pp, dp of each module, layers of stages, microbatches, scheduler",
+       .any_layout = true,
+       .chooses = "tp, pp, dp of each module, layers of stages, microbatches, scheduler",
        .parts = kAll,
        .what = "everything, by simulation; starts from the plans of all other rows"},
   };
@@ -203,7 +210,8 @@ std::string free_choices(const SystemKind& kind, const SearchOptions& search) {
     }
     return false;
   };
-  std::string text(kind.chooses);
+  const bool any_layout = kind.any_layout && search.layouts.empty();
+  std::string text = std::string(any_layout ? "layout, " : "") + std::string(kind.chooses);
   for (const FreePart part : kind.parts) {
     if (is_open(part)) text += fmt::format(", {}", to_string(part));
   }
@@ -216,7 +224,11 @@ std::vector<System> systems_to_compare(const std::vector<std::string_view>& name
                                        const SchedulerChoice& scheduler, const SearchOptions& search) {
   std::vector<std::string_view> known;
   for (const SystemKind& kind : system_kinds()) known.push_back(kind.name);
-  for (const std::string_view name : names) require_one_of("systems", known, std::string(name));
+  for (const std::string_view name : names) {
+    require_one_of("systems", known, std::string(name));
+    if (std::ranges::count(names, name) > 1)
+      refuse_option("systems", fmt::format("expected each system once, found '{}' again", name));
+  }
   const auto scheduler_of = [&](Filling filling) {
     switch (filling) {
       case Filling::random:

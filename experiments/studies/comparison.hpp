@@ -35,6 +35,7 @@ struct SystemKind {
   std::string_view name;
   std::string_view planner;
   Filling filling = Filling::random;
+  bool any_layout = false;           ///< chosen, too, unless the user fixes it
   std::string_view chooses;          ///< parallelism and microbatches, as the planner can choose them
   std::vector<FreePart> parts = {};  ///< chosen unless the user fixes them
   std::string_view what;             ///< what the planner does, for help

@@ -208,6 +208,7 @@ TEST(Compare, SystemsSelectsRowsInTheOrderOfTheTable) {
   EXPECT_EQ(systems[1]["system"], "dflop");
   testing::expect_error(sandbox.run("compare " + kTarget + "--systems pytorch,deepspeed"),
                         {"--systems", "megatron-default", "'deepspeed'"});
+  testing::expect_error(sandbox.run("compare " + kTarget + "--systems dflop,dflop"), {"--systems", "once"});
 }
 
 TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
@@ -219,12 +220,25 @@ TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
     const json search = result_of(systems, "search");
     for (const json& system : systems) {
       if (system["iteration_s_mean"].is_null()) continue;
-      const bool of_its_layout = option.find("--layout") == std::string::npos ||
-                                 system["plan"]["layout"] == search["plan"]["layout"];
-      if (!of_its_layout) continue;
       EXPECT_LE(search["iteration_s_mean"], system["iteration_s_mean"]) << option << system["system"];
     }
   }
+}
+
+// What is fixed is fixed for all rows: planners of uniform plans have none of another layout.
+TEST(Compare, ALayoutIsForAllRows) {
+  const Sandbox sandbox;
+  const json systems = compared(sandbox, "--layout disaggregated --budget 1 --systems pytorch,dflop,search");
+  EXPECT_TRUE(result_of(systems, "pytorch")["plan"].is_null());
+  EXPECT_NE(result_of(systems, "pytorch")["infeasible_reason"].get<std::string>().find("--layout"),
+            std::string::npos);
+  EXPECT_EQ(result_of(systems, "dflop")["plan"]["layout"], "disaggregated");
+  EXPECT_EQ(result_of(systems, "search")["plan"]["layout"], "disaggregated");
+  EXPECT_EQ(result_of(systems, "search")["chooses"].get<std::string>().find("layout"), std::string::npos);
+  const testing::RunResult none =
+      sandbox.run("compare " + kTarget + "--layout colocated --pipeline-schedule 1f1b --systems search");
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.err.find("encoder-in-bubbles"), std::string::npos) << none.err;
 }
 
 TEST(Compare, PlansOfOnesOwnAreRows) {
