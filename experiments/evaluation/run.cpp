@@ -12,15 +12,20 @@ using Clock = std::chrono::steady_clock;
 
 std::vector<FigureRow> find_or_run(const StudyCell& cell, const Setting& setting, const CellStore& store,
                                    const std::string& data) {
-  if (std::optional<std::vector<FigureRow>> kept = store.find(cell, setting)) {
-    say("kept\n");
-    return *std::move(kept);
+  try {
+    if (std::optional<std::vector<FigureRow>> kept = store.find(cell, setting)) {
+      say("kept\n");
+      return *std::move(kept);
+    }
+    const auto start = Clock::now();
+    std::vector<FigureRow> rows = run_cell(cell, setting, data);
+    store.keep(cell, setting, rows);
+    say("{:.1f} s\n", Seconds(Clock::now() - start).count());
+    return rows;
+  } catch (...) {
+    say("\n");  // the error has a line of its own
+    throw;
   }
-  const auto start = Clock::now();
-  std::vector<FigureRow> rows = run_cell(cell, setting, data);
-  store.keep(cell, setting, rows);
-  say("{:.1f} s\n", Seconds(Clock::now() - start).count());
-  return rows;
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -76,15 +78,21 @@ std::string CellStore::file_of(const std::string& key) const {
 
 std::optional<std::vector<FigureRow>> CellStore::find(const StudyCell& cell, const Setting& setting) const {
   const std::string key = key_of(cell, setting);
+  const std::string file = file_of(key);
+  std::error_code ignored;
+  const auto kind = std::filesystem::symlink_status(file, ignored).type();
+  if (kind == std::filesystem::file_type::not_found) return std::nullopt;
+  if (kind != std::filesystem::file_type::regular)
+    throw Error(ErrorKind::output, "expected a file, in which a study keeps a cell, found something else",
+                file);
   try {
-    const Json json = Json::parse(read_text_file(file_of(key)));
+    const Json json = Json::parse(read_text_file(file));
     if (json.at("key").dump() != key) return std::nullopt;
     std::vector<FigureRow> rows;
     for (const Json& row : json.at("rows")) rows.push_back(row_of(row));
     return rows;
-  } catch (const Error&) {  // not there
-    return std::nullopt;
-  } catch (const Json::exception&) {  // of another program
+  } catch (const Json::exception&) {
+    say("'{}' is damaged, it is run again: ", file);
     return std::nullopt;
   }
 }

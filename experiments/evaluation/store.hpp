@@ -17,7 +17,9 @@ class CellStore {
   CellStore(const std::string& folder, std::string data);
 
   /// Returns what is kept of a cell; nothing where there is nothing, or where the data, the model, the
-  /// cluster or the program's version was another then.
+  /// cluster or the program's version was another then. Says where a file is damaged.
+  /// @throws Error (input) for a file that cannot be read; Error (output) where its place is taken by a
+  /// folder or a link
   std::optional<std::vector<FigureRow>> find(const StudyCell& cell, const Setting& setting) const;
 
   /// Keeps a cell. @throws Error (output)
