@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 namespace dflop {
 namespace {
@@ -32,10 +33,14 @@ int bar_width(std::size_t used) {
 }  // namespace
 
 std::string printable(std::string text) {
+  bool is_ascii = true;
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    is_ascii = is_ascii && static_cast<unsigned char>(c) < 0x80;
   }
-  return text;
+  if (is_ascii) return text;
+  using Json = nlohmann::json;  // which knows what UTF-8 is
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
 }
 
 void say_text(const std::string& text) noexcept {
