@@ -100,6 +100,8 @@ int run_schedule(const Values& values) {
   const auto plan_path = values["plan"].as<std::string>();
   Plan plan = parse_plan(read_text_file(plan_path), plan_path);
   plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs);
+  if (plan.gbs > kMostGbs)
+    refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
   const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);
