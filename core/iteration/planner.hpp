@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/iteration/iteration.hpp"
+#include "core/iteration/plan_wish.hpp"
 #include "core/plan.hpp"
 
 namespace dflop {
@@ -41,6 +42,7 @@ struct SearchOptions {
   std::vector<Recomputation> recomputations;
   std::vector<RankOrder> placements;
   std::vector<Bytes> gradient_buckets;
+  PlanWish wish = {};  ///< of a search
   PlanObjective objective = PlanObjective::mean;
   /// This scheduler makes the microbatches of the best plans in the end, within memory.
   std::string scheduler = "auto";

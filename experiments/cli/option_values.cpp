@@ -60,6 +60,17 @@ po::options_description description_of(const Options& options) {
   return description;
 }
 
+/// Returns the arguments with every option under its own name.
+std::vector<std::string> with_own_names(const Options& options, std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    const std::string given = argument.substr(0, argument.find('='));
+    for (const Option& row : options.rows()) {
+      if (!row.also.empty() && given == "--" + row.also) argument.replace(2, row.also.size(), row.name);
+    }
+  }
+  return arguments;
+}
+
 std::string value_text(const boost::any& value) {
   if (const auto* whole = boost::any_cast<std::int64_t>(&value)) return std::to_string(*whole);
   if (const auto* number = boost::any_cast<double>(&value)) return shortest(*number);
@@ -143,7 +154,7 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
   if (offers_help) description.add_options()("help,h", "show this help");
   Values values;
   try {
-    po::command_line_parser parser(arguments);
+    po::command_line_parser parser(with_own_names(options, arguments));
     po::store(parser.options(description).positional({}).style(style).run(), values);
     if (values.count("help") == 0) po::notify(values);
   } catch (const po::unknown_option& unknown) {

@@ -51,6 +51,7 @@ struct Option {
   std::string name;  ///< without dashes
   ValueKind kind;
   std::string help;
+  std::string also = {};  ///< another name, without dashes, that stands for this one
 };
 
 /// Options are the table of a command's options, in the order of its --help.

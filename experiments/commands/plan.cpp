@@ -119,6 +119,7 @@ Table plan_table(const std::string& planner, const PlanResult& result) {
 /// Reads the options of the planner search, which the others refuse.
 SearchOptions read_search(const Values& values, const std::string& planner) {
   SearchOptions search = read_search_options(values);
+  search.wish = read_wish(values);
   search.scheduler = values["scheduler"].as<std::string>();
   require_one_of("scheduler", scheduler_names(), search.scheduler);
   if (values.count("time-limit") > 0) {
@@ -126,13 +127,17 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
   if (!find_planner(planner).searches)
-    refuse_given(values, {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain"},
+    refuse_given(values,
+                 {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain", "tp", "pp",
+                  "dp", "encoder-tp", "encoder-pp", "encoder-dp", "microbatches"},
                  fmt::format("is of the planner search, found '--planner {}'", planner));
   return search;
 }
 
 int run_plan(const Values& values) {
-  const auto planner = values["planner"].as<std::string>();
+  const bool by_wish = !read_wish(values).is_empty() || values.count("layout") > 0;
+  const std::string planner =
+      by_wish && values["planner"].defaulted() ? "search" : values["planner"].as<std::string>();
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const int gbs = read_gbs(values);
@@ -179,7 +184,9 @@ megatron-default is set by hand as papers do. Their objective is the simulated m
 with random microbatches. search chooses everything, layout, parallelism of each module, layers of each
 stage, microbatches, schedule and the parts above, by simulating the global batches with LPT, the best few in
 the end with --scheduler; it starts from the plans of the other planners, and bound is proven for every plan of
-its space and all microbatches. An option that is given fixes its part for all planners. Exit code 3 if
+its space and all microbatches. An option that is given fixes its part for all planners; a layout, tp, pp, dp
+or number of microbatches is a wish that search grants, choosing the rest (--pipeline-schedule then names any
+order), or else it says which wish is in the way. Exit code 3 if
 nothing fits, saying why.)",
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
@@ -190,7 +197,8 @@ nothing fits, saying why.)",
   add_target_options(command.options);
   add_batch_options(command.options);
   command.options.add({
-      {"planner", text(joined(planner_names()), "dflop"), "who chooses"},
+      {"planner", text(joined(planner_names()), "dflop"),
+       "who chooses; search where a layout, parallelism or microbatches are asked for"},
       {"out", text("FILE"), "write the plan as JSON"},
       {"best-parts", flag(),
        "choose recomputation, placement and gradient buckets by simulation where no option fixes them and "
@@ -202,6 +210,7 @@ nothing fits, saying why.)",
        "of the planner search, wall-clock, in place of the budget; the plans of other planners, which it starts "
        "from, take a second or more beside it; the result depends on the machine"},
   });
+  add_wish_options(command.options);
   add_search_options(command.options);
   add_plan_options(command.options);
   return command;

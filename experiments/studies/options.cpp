@@ -143,8 +143,10 @@ void add_plan_options(Options& options) {
       {"setting", text(joined(names), std::string(names.front())),
        "what all plans have in common where no option below is given" + what},
       {"pipeline-schedule", text("NAME", "1f1b"),
-       fmt::format("order of forwards and backwards: {}; of the planners pytorch and megatron also {}",
-                   listed(orders_of_all_planners()), listed(orders_of_uniform_planners()))},
+       fmt::format(
+           "or --order: order of forwards and backwards: {}; of the planners pytorch and megatron also {}",
+           listed(orders_of_all_planners()), listed(orders_of_uniform_planners())),
+       "order"},
       {"chunks", whole("V"), "stages of each pipeline rank, for interleaved (zb-v has 2)"},
       {"recompute", text(joined<Recomputation>(), "full"), "activations computed again in the backward pass"},
       {"gradient-bucket", whole("BYTES", 0),
@@ -230,6 +232,26 @@ SearchOptions read_search_options(const Values& values) {
   if (is_fixed(values, "placement")) options.placements = {fixed.placement};
   if (is_fixed(values, "gradient-bucket")) options.gradient_buckets = {fixed.gradient_bucket};
   return options;
+}
+
+void add_wish_options(Options& options) {
+  options.add({
+      {"tp", whole("N"), "of the LLM, and of an encoder on the same ranks: so much tensor parallelism"},
+      {"pp", whole("N"), "of the same: so many pipeline ranks"},
+      {"dp", whole("N"), "of the same: so many replicas; some GPUs may then be left over"},
+      {"encoder-tp", whole("N"), "of an encoder on ranks of its own: so much tensor parallelism"},
+      {"encoder-pp", whole("N"), "of the same: so many pipeline ranks"},
+      {"encoder-dp", whole("N"), "of the same: so many replicas"},
+      {"microbatches", whole("N"), "of each dp rank of the LLM"},
+  });
+}
+
+PlanWish read_wish(const Values& values) {
+  constexpr int kMost = 1 << 20;
+  PlanWish wish;
+  for (const auto& [name, value] : parts_of(wish))
+    *value = read_optional_integer<int>(values, std::string(name), 1, kMost);
+  return wish;
 }
 
 void add_truth_option(Options& options, bool required) {

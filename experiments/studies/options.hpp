@@ -54,6 +54,10 @@ void add_scheduler_options(Options& options);
 /// Reads what add_scheduler_options() declared, of which but `scheduler` may be missing. @throws Error
 /// (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
+/// Adds --tp, --pp, --dp, those of the encoder, and --microbatches: a plan by wish.
+void add_wish_options(Options& options);
+/// Reads what add_wish_options() declared. @throws Error (usage) for numbers below 1
+PlanWish read_wish(const Values& values);
 /// Adds --truth.
 void add_truth_option(Options& options, bool required);
 

@@ -100,6 +100,33 @@ TEST_F(PlanSearch, LayoutIsTheOneAskedFor) {
   testing::expect_error(search("--layout diagonal"), {"--layout", "colocated", "'diagonal'"});
 }
 
+// A wish is the planner search's without its name, and in any order that it knows.
+TEST_F(PlanSearch, APlanByWish) {
+  const auto plan = [&](const std::string& options) {
+    return sandbox.run("plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 32 " +
+                       "--iterations 1 " + options);
+  };
+  const RunResult run =
+      plan("--layout uniform --tp 2 --pp 2 --microbatches 4 --pipeline-schedule zb-h1 --out wish.json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const json wished = json::parse(testing::read_all(sandbox.path("wish.json")));
+  EXPECT_EQ(wished["planner"], "search");
+  EXPECT_EQ(wished["layout"], "uniform");
+  EXPECT_EQ(wished["llm"]["tp"], 2);
+  EXPECT_EQ(wished["llm"]["pp"], 2);
+  EXPECT_EQ(wished["microbatches"], 4);
+  EXPECT_EQ(wished["schedule"], "zb-h1");
+  const RunResult same =
+      plan("--layout uniform --tp 2 --pp 2 --microbatches 4 --order=zb-h1 --out same.json");
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(json::parse(testing::read_all(sandbox.path("same.json"))), wished);
+  const RunResult none = plan("--tp 3");
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.err.find("--tp 3 does not divide"), std::string::npos) << none.err;
+  testing::expect_error(plan("--planner dflop --tp 2"), {"--tp", "planner search"});
+  testing::expect_error(plan("--dp 0"), {"--dp", "from 1", "'0'"});
+}
+
 TEST_F(PlanSearch, PlanObjectiveIsOverIterations) {
   // Of four iterations, p95 and the mean of the slowest quarter are both the slowest.
   const json p95 = search_json("--budget 1 --explain --plan-objective p95 --out p.json", 4);

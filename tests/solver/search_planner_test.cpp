@@ -148,6 +148,70 @@ TEST(SearchPlanner, SaysHowMuchMemoryIsMissing) {
       << result.infeasible_reason;
 }
 
+// Any part of any plan of the space may be wished for: the best plan has it, and is no worse than that plan.
+TEST(SearchPlanner, GrantsWishes) {
+  int granted = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SmallSearch c(3, 4, 2, 2, 12, 1, seed % 5);
+    c.search.budget = 1'000'000'000;
+    const std::vector<Plan> plans = testing::all_plans(SearchSpace(c.request()));
+    Random random(seed);
+    const Plan& plan = plans[random.below(plans.size())];
+    PlanWish wish;
+    wish.llm = {plan.llm.tp, plan.llm.pp, plan.llm.dp};
+    wish.microbatches = plan.microbatches;
+    if (plan.layout == Layout::disaggregated)
+      wish.encoder = {plan.encoder.tp, plan.encoder.pp, plan.encoder.dp};
+    for (const auto& [name, value] : parts_of(wish)) {
+      if (random.below(2) == 0) value->reset();
+    }
+    if (random.below(2) == 0) c.search.layouts = {plan.layout};
+    if (random.below(2) == 0) c.search.orders = {plan.order};
+    c.search.wish = wish;
+    const PlanResult result = SearchPlanner().plan(c.request());
+    ASSERT_TRUE(result.plan) << seed << ": " << result.infeasible_reason;
+    EXPECT_TRUE(wish.grants(*result.plan))
+        << seed << ": " << describe(plan) << ", " << describe(*result.plan);
+    const auto objective = objective_of(c.request(), plan);
+    ASSERT_TRUE(objective);
+    EXPECT_LE(result.objective.count(), objective->count() * (1 + 1e-12)) << seed << ": " << describe(plan);
+    ++granted;
+  }
+  EXPECT_EQ(granted, 40);
+}
+
+// Four GPUs, two a node; three encoder and four LLM layers; twelve samples.
+TEST(SearchPlanner, SaysWhichWishIsInTheWay) {
+  const auto reason = [](const PlanWish& wish, std::int64_t memory = std::int64_t{1} << 30) {
+    SmallSearch c(3, 4, 2, 2, 12, 1, 1);
+    c.search.wish = wish;
+    c.cost.linear.layer_bytes = 1000;
+    c.cluster.gpu.memory = Bytes{memory};
+    const PlanResult result = SearchPlanner().plan(c.request());
+    EXPECT_FALSE(result.plan);
+    return result.infeasible_reason;
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  has(reason({.llm = {.tp = 3}}), "--tp 3 does not divide the 2 GPUs of a node; a plan may fit without --tp");
+  has(reason({.llm = {.pp = 9}}), "--pp 9 is more than there are layers, 7");
+  has(reason({.llm = {.tp = 2, .dp = 4}}), "take 8 GPUs of 4; a plan may fit without --tp or --dp");
+  has(reason({.llm = {.dp = 4}, .microbatches = 4}), "need 16 samples, the global batch has 12");
+  // A rank without a pipeline holds all seven layers, 7,000 bytes; with four stages it holds two.
+  has(reason({.llm = {.tp = 1, .pp = 1}, .encoder = {}, .microbatches = {}}, 3'000), "without --tp or --pp");
+}
+
+// Five GPUs of six are left over where so many replicas are asked for.
+TEST(SearchPlanner, AWishMayLeaveGpusOver) {
+  SmallSearch c(3, 4, 3, 2, 12, 1, 1);
+  c.search.layouts = {Layout::uniform};
+  c.search.wish.llm = {.tp = 1, .pp = 1, .dp = 1};
+  const PlanResult result = SearchPlanner().plan(c.request());
+  ASSERT_TRUE(result.plan) << result.infeasible_reason;
+  EXPECT_EQ(result.plan->ranks(), 1);
+}
+
 TEST(SearchPlanner, AFarTimeLimitChangesNothing) {
   SmallSearch c(3, 4, 1, 4, 8, 2, 0);
   c.search.budget = 1'000'000'000;

@@ -104,6 +104,7 @@ class PlanFamilies {
     }
   }
 
+  std::size_t count() const { return families_.size(); }
   PlanFamily& operator[](std::size_t family) { return families_[family]; }
   const PlanFamily& operator[](std::size_t family) const { return families_[family]; }
 
@@ -330,6 +331,7 @@ class PlanSearch {
   }
 
   PlanResult run() {
+    if (families_.count() == 0 && space_.is_empty()) return result();
     TrialProgress progress(request_, budget_);
     for (const Plan& seed : request_.search.seeds) add_seed(seed);
     add_seeds(planners_of_parts(), true);
@@ -679,6 +681,32 @@ class PlanSearch {
     }
   }
 
+  /// Says without which one of the parts that are fixed some plan may fit, where there are any.
+  std::string in_the_way() const {
+    std::vector<std::string> names;
+    const auto try_without = [&](std::string_view name, const auto& open) {
+      PlanRequest other = quiet_;
+      if (!open(other.search)) return;
+      const SearchSpace space(other);
+      SearchBounds bounds(other);
+      ClosestMiss closest;
+      if (PlanFamilies(other, space, bounds, closest).count() > 0) names.push_back("--" + std::string(name));
+    };
+    PlanWish wish = request_.search.wish;
+    for (const auto& [name, value] : parts_of(wish)) {
+      const std::optional<int> wished = std::exchange(*value, std::nullopt);
+      if (wished) try_without(name, [&](SearchOptions& search) { return search.wish = wish, true; });
+      *value = wished;
+    }
+    const auto clear = [](auto SearchOptions::*list) {
+      return [list](SearchOptions& search) { return !std::exchange(search.*list, {}).empty(); };
+    };
+    try_without("layout", clear(&SearchOptions::layouts));
+    try_without("pipeline-schedule", clear(&SearchOptions::orders));
+    try_without("recompute", clear(&SearchOptions::recomputations));
+    return names.empty() ? "" : "; a plan may fit without " + listed({names.begin(), names.end()});
+  }
+
   PlanResult result() {
     PlanResult result;
     result.candidates = space_.size();
@@ -701,6 +729,7 @@ class PlanSearch {
     if (result.best.empty()) {
       result.infeasible_reason = closest_.reason(request_.cluster);
       if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
+      result.infeasible_reason += in_the_way();
       return result;
     }
     for (RankedPlan& ranked : result.best) ranked.plan.objective = Objective::makespan;

@@ -1,5 +1,7 @@
 #include "solver/planners/search/space.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -128,8 +130,9 @@ void SearchSpace::add_disaggregated() {
       const int step = encoder_tp * encoder_pp;
       for (int ranks = step; ranks < cluster.gpus(); ranks += step) {
         const ModulePlan encoder{encoder_tp, encoder_pp, ranks / step, {}};
+        if (!request_.search.wish.encoder.grants(encoder)) continue;
         for (const ModulePlan& llm :
-             module_plans(cluster, cluster.gpus() - ranks, model.llm.layers, request_.gbs)) {
+             modules(request_.search.wish.llm, cluster.gpus() - ranks, model.llm.layers, request_.gbs)) {
           shapes_.push_back({Layout::disaggregated, encoder, llm});
         }
       }
@@ -137,12 +140,28 @@ void SearchSpace::add_disaggregated() {
   }
 }
 
+/// Returns the modules that a wish grants on at most so many GPUs: all of them, unless dp is wished for, or
+/// tp and pp are and no dp takes all.
+std::vector<ModulePlan> SearchSpace::modules(const ModuleWish& wish, int gpus, int most_pp,
+                                             int most_dp) const {
+  std::vector<ModulePlan> granted = module_plans(request_.cluster, gpus, most_pp, most_dp);
+  std::erase_if(granted, [&](const ModulePlan& module) { return !wish.grants(module); });
+  const bool may_leave_some = wish.dp || (wish.tp && wish.pp);
+  if (!granted.empty() || !may_leave_some) return granted;
+  for (int used = gpus - 1; used > 0 && granted.empty(); --used) {
+    granted = module_plans(request_.cluster, used, most_pp, most_dp);
+    std::erase_if(granted, [&](const ModulePlan& module) { return !wish.grants(module); });
+  }
+  return granted;
+}
+
 void SearchSpace::add_uniform(Layout layout) {
   const bool colocated = layout == Layout::colocated;
   if (colocated && request_.model.encoder.layers == 0) return;
+  if (!request_.search.wish.encoder.is_empty()) return;  // it has no ranks of its own
   const int layers = request_.model.llm.layers + (colocated ? 0 : request_.model.encoder.layers);
   for (const ModulePlan& llm :
-       module_plans(request_.cluster, request_.cluster.gpus(), layers, request_.gbs)) {
+       modules(request_.search.wish.llm, request_.cluster.gpus(), layers, request_.gbs)) {
     if (colocated && llm.pp == 1) continue;
     shapes_.push_back({layout, colocated ? ModulePlan{llm.tp, 1, llm.dp * llm.pp, {}} : llm, llm});
   }
@@ -151,6 +170,10 @@ void SearchSpace::add_uniform(Layout layout) {
 std::vector<int> SearchSpace::microbatches(const SearchShape& shape) const {
   const int most = request_.gbs / shape.llm.dp;
   std::vector<int> counts;
+  if (const std::optional<int> wished = request_.search.wish.microbatches) {
+    if (*wished <= most) counts.push_back(*wished);
+    return counts;
+  }
   for (int octave = 4; octave <= most || octave == 4; octave *= 2) {
     for (int m = octave == 4 ? 1 : octave; m < 2 * octave; m += octave / 4) {
       if (m <= most) counts.push_back(m);
@@ -236,6 +259,10 @@ std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation re
   return plan;
 }
 
+bool SearchSpace::is_empty() const {
+  return std::ranges::all_of(shapes_, [&](const SearchShape& shape) { return microbatches(shape).empty(); });
+}
+
 std::int64_t SearchSpace::size() const {
   std::int64_t count = 0;
   for (const SearchShape& shape : shapes_) {
@@ -246,7 +273,40 @@ std::int64_t SearchSpace::size() const {
   return count;
 }
 
+namespace {
+
+/// Says why a module cannot have what is wished for, alone; nothing where it can.
+std::string broken_wish(const ModuleWish& wish, const char* prefix, const ClusterSpec& cluster, int layers) {
+  const int tp = wish.tp.value_or(1);
+  const int pp = wish.pp.value_or(1);
+  const int dp = wish.dp.value_or(1);
+  if (cluster.gpus_per_node % tp != 0)
+    return fmt::format("--{}tp {} does not divide the {} GPUs of a node", prefix, tp, cluster.gpus_per_node);
+  if (pp > layers) return fmt::format("--{}pp {} is more than there are layers, {}", prefix, pp, layers);
+  if (std::int64_t{tp} * pp * dp > cluster.gpus()) {
+    return fmt::format("--{0}tp {1}, --{0}pp {2} and --{0}dp {3} take {4} GPUs of {5}", prefix, tp, pp, dp,
+                       std::int64_t{tp} * pp * dp, cluster.gpus());
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string SearchSpace::empty_reason() const {
+  const PlanWish& wish = request_.search.wish;
+  const ModelSpec& model = request_.model;
+  const bool apart = request_.search.layouts == std::vector{Layout::disaggregated};
+  const int layers = model.llm.layers + (apart ? 0 : model.encoder.layers);
+  for (const std::string& broken :
+       {broken_wish(wish.llm, "", request_.cluster, layers),
+        broken_wish(wish.encoder, "encoder-", request_.cluster, model.encoder.layers)}) {
+    if (!broken.empty()) return broken;
+  }
+  if (wish.microbatches && std::int64_t{*wish.microbatches} * wish.llm.dp.value_or(1) > request_.gbs) {
+    return fmt::format("--microbatches {} of {} dp ranks need {} samples, the global batch has {}",
+                       *wish.microbatches, wish.llm.dp.value_or(1),
+                       std::int64_t{*wish.microbatches} * wish.llm.dp.value_or(1), request_.gbs);
+  }
   const auto any_of = [](const auto& list) { return list.empty() ? "any" : listed(names_of(list)); };
   std::string reason = "no plan on " + std::to_string(request_.cluster.gpus()) + " GPUs has layout " +
                        any_of(request_.search.layouts) + " and order " + any_of(request_.search.orders) +
@@ -258,10 +318,10 @@ std::string SearchSpace::empty_reason() const {
 
 bool SearchSpace::allows(const Plan& plan) const {
   const SearchOptions& open = request_.search;
-  return has(plan.layout) && may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&
-         may_be(open.recomputations, plan.recomputation) && may_be(open.placements, plan.placement) &&
-         may_be(open.gradient_buckets, plan.gradient_bucket) && plan.gbs == request_.gbs &&
-         plan.zero1 == request_.options.zero1 &&
+  return has(plan.layout) && open.wish.grants(plan) && may_be(open.orders, plan.order) &&
+         fits(traits(plan.order), plan.layout) && may_be(open.recomputations, plan.recomputation) &&
+         may_be(open.placements, plan.placement) && may_be(open.gradient_buckets, plan.gradient_bucket) &&
+         plan.gbs == request_.gbs && plan.zero1 == request_.options.zero1 &&
          plan.sequence_parallel == request_.options.sequence_parallel &&
          plan.optimizer_states == request_.options.optimizer_states &&
          plan.reshard == request_.options.reshard;

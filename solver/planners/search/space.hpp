@@ -37,7 +37,8 @@ struct SearchVariant {
 /// A SearchSpace has every combination of
 ///   layout          disaggregated, uniform, colocated (with pp 2 or more)
 ///   tp              the divisors of a node's GPUs, for each module its own where they are apart
-///   pp, dp          any that use all GPUs, with a layer of its own for each stage and dp <= gbs for the LLM
+///   pp, dp          any that use all GPUs, with a layer of its own for each stage and dp <= gbs for the LLM;
+///                   where dp, or tp and pp, are wished for, some GPUs may be left over
 ///   microbatches    1 to 8, then 10, 12, 14, 16, 20, ..., four an octave, up to a sample for each bin; for
 ///                   interleaved those that are multiples of pp
 ///   order           1f1b alone where the pipeline is one rank, else also zb-h1, zb-h2, eager-1f1b and, with
@@ -68,9 +69,12 @@ class SearchSpace {
   /// Returns the plan, or nothing where an even split is the balanced one, or layers are too few.
   std::optional<Plan> plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
                            const SearchVariant& variant) const;
+  /// Returns whether no shape has a count of microbatches.
+  bool is_empty() const;
   /// Returns the number of combinations.
   std::int64_t size() const;
-  /// Says which layouts and orders there is no plan of, for a space without plans.
+  /// Says what there is no plan of, for a space without plans: the wish that cannot be granted, or the
+  /// layouts and orders.
   std::string empty_reason() const;
   /// Returns whether a plan of another planner has nothing that the request does not leave open. Its count of
   /// microbatches, chunks and layers of stages may be none of the space.
@@ -79,6 +83,7 @@ class SearchSpace {
  private:
   void add_disaggregated();
   void add_uniform(Layout layout);
+  std::vector<ModulePlan> modules(const ModuleWish& wish, int gpus, int most_pp, int most_dp) const;
   bool has(OrderKind order) const;
   void set_layers(Plan& plan, LayerSplit split) const;
 

@@ -1,0 +1,50 @@
+// A PlanWish says what of a plan's parallelism is given; a planner chooses the rest.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/plan.hpp"
+
+namespace dflop {
+
+/// A ModuleWish has the given numbers of one module.
+struct ModuleWish {
+  std::optional<int> tp = {};
+  std::optional<int> pp = {};
+  std::optional<int> dp = {};
+
+  bool is_empty() const { return !tp && !pp && !dp; }
+  bool grants(const ModulePlan& module) const {
+    return tp.value_or(module.tp) == module.tp && pp.value_or(module.pp) == module.pp &&
+           dp.value_or(module.dp) == module.dp;
+  }
+};
+
+struct PlanWish {
+  ModuleWish llm = {};      ///< and of the encoder where it is on the same ranks
+  ModuleWish encoder = {};  ///< of an encoder on ranks of its own
+  std::optional<int> microbatches = {};
+
+  bool is_empty() const { return llm.is_empty() && encoder.is_empty() && !microbatches; }
+  bool grants(const Plan& plan) const {
+    const bool apart = plan.layout == Layout::disaggregated;
+    return llm.grants(plan.llm) && (apart ? encoder.grants(plan.encoder) : encoder.is_empty()) &&
+           microbatches.value_or(plan.microbatches) == plan.microbatches;
+  }
+};
+
+/// Returns the parts of a wish with the names of their options.
+inline std::array<std::pair<std::string_view, std::optional<int>*>, 7> parts_of(PlanWish& wish) {
+  return {{{"tp", &wish.llm.tp},
+           {"pp", &wish.llm.pp},
+           {"dp", &wish.llm.dp},
+           {"encoder-tp", &wish.encoder.tp},
+           {"encoder-pp", &wish.encoder.pp},
+           {"encoder-dp", &wish.encoder.dp},
+           {"microbatches", &wish.microbatches}}};
+}
+
+}  // namespace dflop
