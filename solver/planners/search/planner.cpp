@@ -35,7 +35,7 @@ constexpr std::int64_t kMostBudget = 12'000'000;
 // of its seeds then have these budgets, so that it ends in some twenty seconds.
 constexpr std::int64_t kManyGpus = 128;
 constexpr std::int64_t kBudgetOfMany = 4'000'000;
-constexpr std::int64_t kBudgetOfRace = 500'000;
+constexpr std::int64_t kBudgetOfRace = 200'000;
 constexpr std::size_t kOpenedAtOnce = 32;      // families, between runs, with the smallest estimates
 constexpr std::size_t kOpenedOfEach = 4;       // families of each layout and recomputation beside these
 constexpr std::size_t kRunAtOnce = 12;         // plans of the most promise, between looks at what came out
