@@ -122,7 +122,7 @@ void refused(std::string_view from, std::string_view to, const std::string& key,
 TEST(PipelineFile, RefusesAWrongShape) {
   refused("\"interleaved\"", "\"zigzag\"", "schedule", {"interleaved, zb-h1", "zigzag"});
   refused("\"stages\": 2", "\"stages\": 0", "stages", {"found 0"});
-  refused("\"stages\": 2", "\"stages\": 2.0", "stages", {"whole number"});
+  refused("\"stages\": 2", "\"stages\": 2.5", "stages", {"whole number"});
   refused("\"stages\": 2", "\"stages\": 4096", "microbatches", {"multiple of the 4096 stages", "found 2"});
   refused("\"microbatches\": 2", "\"microbatches\": 3", "microbatches",
           {"multiple of the 2 stages for interleaved", "found 3"});

@@ -138,7 +138,7 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
                    words);
   };
   refused("\"tp\": 4", "\"tp\": 0", "llm.tp", {"found 0"});
-  refused("\"tp\": 4", "\"tp\": 4.0", "llm.tp", {"a whole number", "found 4.0"});
+  refused("\"tp\": 4", "\"tp\": 4.5", "llm.tp", {"a whole number", "found 4.5"});
   refused("\"tp\": 4", "\"tp\": 1000000", "llm", {"found 6000000"});  // x pp 2 x dp 3
   refused("[16,16]", "[16,16,0]", "llm.layers", {"each of 2 stages", "an array of 3"});
   refused("[16,16]", "[16,-16]", "llm.layers[1]", {"found -16"});

@@ -86,7 +86,10 @@ TEST(StrictJson, GettersRefuseOtherTypesAndRanges) {
   const auto integer = [](const JsonValue& v) { v.integer(1, 8); };
   refused("9", integer, {"a whole number from 1 to 8", "found 9"});
   refused("0", integer, {"found 0"});
-  refused("2.0", integer, {"found 2.0"});
+  refused("2.5", integer, {"found 2.5"});
+  refused("1e1", integer, {"from 1 to 8", "found 10.0"});
+  refused("1e300", [](const JsonValue& v) { v.integer<std::int64_t>(0); }, {"at least 0"});
+  refused("9007199254740994.0", [](const JsonValue& v) { v.integer<std::int64_t>(0); }, {"at least 0"});
   refused("\"2\"", integer, {"found \"2\""});
   refused("18446744073709551615", [](const JsonValue& v) { v.integer<std::int64_t>(0); }, {"at least 0"});
   refused("-1", [](const JsonValue& v) { v.unsigned_integer(); }, {"at least 0", "found -1"});
@@ -101,6 +104,15 @@ TEST(StrictJson, GettersRefuseOtherTypesAndRanges) {
             v.choice({Recomputation::none, Recomputation::full});
           },
           {"one of none, full", "found \"zero\""});
+}
+
+// 2^53 is the largest below which each whole number is a double of its own.
+TEST(StrictJson, WholeNumbersMayHaveAPointOrAnExponent) {
+  const JsonDocument file("[1e6, 1000000.0, -0.0, 9007199254740992.0, 1e3]", "f.json");
+  EXPECT_EQ(file.root().integers(0, std::int64_t{1} << 53),
+            (std::vector<std::int64_t>{1'000'000, 1'000'000, 0, std::int64_t{1} << 53, 1000}));
+  EXPECT_EQ(file.root().elements()[0].integer(0), 1'000'000);
+  EXPECT_EQ(file.root().elements()[4].unsigned_integer(), 1000u);
 }
 
 TEST(StrictJson, ColumnsNameTheElementThatDoesNotFit) {

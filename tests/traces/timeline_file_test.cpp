@@ -80,7 +80,7 @@ TEST(TimelineFileFormat, ContradictionsAreRefused) {
     expect_refused([&] { parse_timeline(text, "t.json"); },
                    "t.json: key '" + it + "groups." + time + "_ns[0]'", {"from 0 to 4500", "found 4501"});
   }
-  refused("\"makespan_ns\": 4500", "\"makespan_ns\": 4.5e3", it + "makespan_ns", {"a whole number"});
+  refused("\"makespan_ns\": 4500", "\"makespan_ns\": 4500.5", it + "makespan_ns", {"a whole number"});
   refused("\"optimizer_step\"", "\"lunch\"", "ops[11]", {"forward", "lunch"});
   refused("\"source\"", "\"origin\"", it + "origin", {"unknown key", "source"});
   refused("\"version\": 2", "\"version\": 3", "version", {"newer version"});

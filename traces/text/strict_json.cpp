@@ -1,6 +1,7 @@
 #include "traces/text/strict_json.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
@@ -37,8 +38,13 @@ std::optional<std::int64_t> whole_number(const Json& json) {
     if (*number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
     return static_cast<std::int64_t>(*number);
   }
-  const auto* number = json.get_ptr<const Json::number_integer_t*>();
-  return number == nullptr ? std::nullopt : std::optional(*number);
+  if (const auto* number = json.get_ptr<const Json::number_integer_t*>()) return *number;
+  // 1e6 and 1000000.0 are whole, too, as far as a double says exactly which number was meant.
+  constexpr double kMostExact = 9'007'199'254'740'992;  // 2^53
+  const auto* number = json.get_ptr<const Json::number_float_t*>();
+  if (number == nullptr || std::abs(*number) > kMostExact || std::trunc(*number) != *number)
+    return std::nullopt;
+  return static_cast<std::int64_t>(*number);
 }
 
 /// A KeyWatch is a parser callback that refuses an object with the same key twice; the parser itself
@@ -212,8 +218,10 @@ std::int64_t JsonValue::integer_in(std::int64_t least, std::int64_t most) const 
 }
 
 std::uint64_t JsonValue::unsigned_integer() const {
-  if (!json_->is_number_unsigned()) refuse_type("a whole number of at least 0");
-  return json_->get<std::uint64_t>();
+  if (json_->is_number_unsigned()) return json_->get<std::uint64_t>();
+  const auto value = whole_number(*json_);
+  if (!value || *value < 0) refuse_type("a whole number of at least 0");
+  return static_cast<std::uint64_t>(*value);
 }
 
 double JsonValue::number() const {

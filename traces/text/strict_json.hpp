@@ -47,7 +47,7 @@ class JsonValue {
   /// Returns the elements of an array of `size` numbers, each in [least, most].
   std::vector<double> numbers(std::size_t size, double least, double most) const;
 
-  /// Returns a whole number in [least, most], written without point and exponent.
+  /// Returns a whole number in [least, most]; 1e6 and 1000000.0 are whole, up to 2^53.
   template <typename Int = int>
   Int integer(std::type_identity_t<Int> least,
               std::type_identity_t<Int> most = std::numeric_limits<Int>::max()) const {
