@@ -127,6 +127,24 @@ SolveLimits read_limits(const Values& values) {
   return limits;
 }
 
+/// Lists an item a row, in file order: where it is and what it takes.
+Table item_rows(const Partition& partition, const AssignmentSolution& solution) {
+  Table table{{{"item", "item"},
+               {"bin", "bin"},
+               {"microbatch", "microbatch"},
+               {"dp_rank", "dp rank"},
+               {"encoder_s", "encoder s", 6},
+               {"llm_s", "llm s", 6}},
+              {}};
+  const int dp = partition.problem.bins.dp;
+  for (std::size_t i = 0; i < solution.bin.size(); ++i) {
+    const std::int32_t bin = solution.bin[i];
+    table.rows.push_back({partition.items.ids[i], bin, bin / dp, bin % dp, partition.items.encoder_s[i],
+                          partition.items.llm_s[i]});
+  }
+  return table;
+}
+
 void print_solution(const Partition& partition, std::string_view method, const AssignmentSolution& solution,
                     Seconds taken, Format format) {
   const Table table{{{"method", "method"},
@@ -146,7 +164,12 @@ void print_solution(const Partition& partition, std::string_view method, const A
     line["assignment"] = solution.bin;
     return line.dump() + "\n";
   };
-  const auto text = [&] { return terminal_text(table); };
+  const auto text = [&] {
+    Table summary = table;
+    summary.columns.pop_back();
+    summary.rows.front().pop_back();
+    return terminal_text(summary) + '\n' + terminal_text(item_rows(partition, solution));
+  };
   print_result(format, text, json, table);
 }
 
@@ -177,14 +200,14 @@ Command partition_command() {
       .name = "partition",
       .summary = "put items of given costs into bins",
       .description =
-          R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints for each item, in file
-order, its bin: bin b is microbatch b div D on LLM dp rank b mod D. Objectives: the largest load of any bin,
-encoder or LLM, where the encoder's is shared by the bins of a microbatch (bins) or each bin carries its own
-(published); or the makespan of a pipeline in which a stage takes encoder_s or llm_s forward. With --encoder-dp E
-a microbatch's encoder work is split over E ranks; without it each dp rank encodes its own items. The bound is
-proven; that of a makespan comes from a linear program, solved before 'seconds' begins, for up to 4,096 steps
-of all stages, and is simple beyond. 'seconds' is measured; all else is the same on every run unless there is a time limit. Exit code 3 if
-no assignment obeys the cap.)",
+          R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints the bin of each item, in file
+order: a row each for people, one list in JSON and CSV. Bin b is microbatch b div D on LLM dp rank b mod D.
+Objectives: the largest load of any bin, encoder or LLM, where the encoder's is shared by the bins of a microbatch
+(bins) or each bin carries its own (published); or the makespan of a pipeline in which a stage takes encoder_s or
+llm_s forward. With --encoder-dp E a microbatch's encoder work is split over E ranks; without it each dp rank
+encodes its own items. The bound is proven; that of a makespan comes from a linear program, solved before 'seconds'
+begins, for up to 4,096 steps of all stages, and is simple beyond. 'seconds' is measured; all else is the same on
+every run unless there is a time limit. Exit code 3 if no assignment obeys the cap.)",
       .example =
           "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 "
           "--format json",

@@ -57,6 +57,18 @@ TEST_F(PartitionTest, TwoEvenBins) {
   EXPECT_EQ(plain["assignment"], (std::vector<int>{0, 0, 1, 1}));
 }
 
+TEST_F(PartitionTest, PeopleReadAnItemARow) {
+  // LPT on one pair of dp ranks and two microbatches: a to bin 0, b to 1, c to 2, d to 3; bin 2 is microbatch
+  // 1 of rank 0.
+  const RunResult result = partition(kFour, "--bins 4 --dp 2 --method lpt");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string& text = result.out;
+  const std::string rows = text.substr(text.find("item"));
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 6) << rows;  // a head, a rule, four items
+  EXPECT_NE(rows.find("c       2           1        0   0.000000  4.000000"), std::string::npos) << rows;
+  EXPECT_EQ(text.find('['), std::string::npos) << "a list of bins is for machines: " << text;
+}
+
 TEST_F(PartitionTest, EncoderIsSharedByTheMicrobatch) {
   // One microbatch on two LLM ranks, one encoder rank: 4 s of encoder work whoever has it; published: 4 x 2
   // / 1.
