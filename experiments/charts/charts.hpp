@@ -15,6 +15,9 @@ namespace dflop {
 /// Returns the text with <, >, &, ' and " as entities.
 std::string html_escaped(std::string_view text);
 
+/// Returns lines as a part of a page, which breaks long ones.
+std::string html_lines(const std::vector<std::string>& lines);
+
 /// Makes a page with style and title, which is also its first heading, around `body`. It refers to nothing
 /// outside.
 std::string html_page(std::string_view title, std::string_view body);

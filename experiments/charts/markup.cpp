@@ -1,6 +1,7 @@
 #include "experiments/charts/charts.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@ constexpr std::string_view kStyle = R"(
 body { font: 15px/1.5 sans-serif; color: #222; max-width: 1320px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; } h3 { font-size: 1em; margin-bottom: 0.3em; }
 pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 12px; }
+pre.lines { white-space: pre-wrap; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; } svg { display: block; }
 )";
 
@@ -28,6 +30,11 @@ std::string html_escaped(std::string_view text) {
     out += special == std::string_view::npos ? std::string_view(&c, 1) : kEntities[special];
   }
   return out;
+}
+
+std::string html_lines(const std::vector<std::string>& lines) {
+  return fmt::format("<pre class='lines'>{}</pre>\n",
+                     html_escaped(fmt::format("{}", fmt::join(lines, "\n"))));
 }
 
 std::string html_page(std::string_view title, std::string_view body) {

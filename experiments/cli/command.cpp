@@ -10,6 +10,7 @@
 #include "backend/device.hpp"
 #include "core/error.hpp"
 #include "core/support/did_you_mean.hpp"
+#include "experiments/cli/commit.hpp"
 #include "experiments/cli/say.hpp"
 
 namespace dflop {
@@ -117,6 +118,7 @@ std::string manual_text() {
 }
 
 int run_dflop(const std::vector<std::string>& arguments) {
+  keep_command_line(arguments);
   try {
     const int code = run_command(arguments);
     if (std::fflush(stdout) != 0) throw Error(ErrorKind::output, "standard output could not be written");

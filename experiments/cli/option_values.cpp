@@ -292,6 +292,25 @@ void make_output_directory(const std::string& directory) {
   if (problem || !fs::is_directory(directory)) refuse_directory(directory, problem.message());
 }
 
+namespace {
+
+std::string& kept_command_line() {
+  static std::string line = "dflop";
+  return line;
+}
+
+}  // namespace
+
+void keep_command_line(const std::vector<std::string>& arguments) {
+  std::string& line = kept_command_line();
+  line = "dflop";
+  for (const std::string& argument : arguments) line += ' ' + shell_quoted(argument);
+}
+
+const std::string& command_line() {
+  return kept_command_line();
+}
+
 std::string typed_options(const Values& values) {
   std::vector<std::string> typed;
   for (const auto& [name, value] : values) {

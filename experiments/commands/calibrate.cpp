@@ -11,6 +11,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/calibration.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
@@ -135,7 +136,14 @@ std::vector<PreparedSet> read_sets(const Values& values) {
   if (traces.empty() == model.has_value()) {
     refuse_option("model", "is of the recordings that '--trace' names; expected both or none");
   }
-  for (const std::string& file : traces) sets.push_back(prepare_recording(file, find_model(*model)));
+  for (const std::string& file : traces) {
+    const std::optional<Provenance> made_by = parse_provenance(read_text_file(file), file);
+    Provenance asked;
+    asked.model = {*model, model_hash(*model)};
+    require_together(values, file, made_by, "--model", asked);
+    sets.push_back(prepare_recording(file, find_model(*model)));
+    say_made_by(file, made_by);
+  }
   if (sets.empty())
     throw Error(ErrorKind::usage, "expected measurements: --truth FILE..., --trace FILE... or both");
   return sets;
@@ -155,8 +163,8 @@ int run_calibrate(const Values& values) {
     std::string files;
     for (const PreparedSet& set : result.sets) files += (files.empty() ? "" : ", ") + set.set.file;
     const std::string source = fmt::format("dflop calibrate: {} fitted to {}", cluster.name, files);
-    write_file_atomically(*out,
-                          to_json(named, source, fit.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    const std::string file = to_json(named, source, fit.dump(-1, ' ', false, Json::error_handler_t::replace));
+    write_file_atomically(*out, with_provenance(file, made_here(values)));
   }
   const Table errors = errors_table(result);
   const Table parameters = parameters_table(result);
@@ -194,6 +202,7 @@ Writes a cluster file, to be used as any other: --cluster calibration.json.)",
       {"seed", whole("S", 1), "of the parts"},
       {"out", text("FILE"), "write the fitted cluster"},
   });
+  add_mixed_option(command.options);
   return command;
 }
 

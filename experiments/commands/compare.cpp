@@ -9,6 +9,7 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/comparison.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
@@ -43,10 +44,11 @@ std::string throughput_bars(const std::vector<System>& systems) {
 }
 
 /// Returns a page with the table, throughput bars and the first iteration of every system on one time scale.
-std::string comparison_page(const Values& values, const std::vector<System>& systems, const Table& table) {
+std::string comparison_page(const Values& values, const Provenance& made_by,
+                            const std::vector<System>& systems, const Table& table) {
   std::string out =
-      fmt::format("<pre>{}</pre>\n<div class='scroll'><pre>{}</pre></div>\n",
-                  html_escaped("dflop compare " + typed_options(values)),
+      html_lines(provenance_lines(made_by)) +
+      fmt::format("<div class='scroll'><pre>{}</pre></div>\n",
                   html_escaped(comparison_text(table, [](const Table& t) { return to_text(t); })));
   for (const std::string& note : infeasible_notes(systems))
     out += fmt::format("<p>{}</p>\n", html_escaped(note));
@@ -92,21 +94,24 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
 }
 
 /// Writes all files or none.
-void write_outputs(const std::string& directory, const Values& values, const std::vector<System>& systems,
-                   const Table& table) {
+void write_outputs(const std::string& directory, const Values& values, const Provenance& made_by,
+                   const std::vector<System>& systems, const Table& table) {
   make_output_directory(directory);
   const std::filesystem::path base = directory;
   StagedOutputs files;
   for (const System& system : systems) {
     if (!system.evaluation) continue;
     const Evaluation& e = *system.evaluation;
-    files.add(base / (system.name + ".plan.json"), to_json(*system.planned.plan));
-    files.add(base / (system.name + ".schedule.json"), to_json(system.schedule));
+    files.add(base / (system.name + ".plan.json"), with_provenance(to_json(*system.planned.plan), made_by));
+    Provenance of_schedule = made_by;
+    of_schedule.plan = origin_of(*system.planned.plan, system.name + ".plan.json");
+    files.add(base / (system.name + ".schedule.json"),
+              with_provenance(to_json(system.schedule), of_schedule));
     files.add(base / (system.name + ".trace.json"), to_perfetto(std::span(e.timelines).first(1)));
   }
-  files.add(base / "compare.json", comparison_json(values, systems, table));
+  files.add(base / "compare.json", with_provenance(comparison_json(values, systems, table), made_by));
   files.add(base / "compare.csv", to_csv(table));
-  files.add(base / "report.html", comparison_page(values, systems, table));
+  files.add(base / "report.html", comparison_page(values, made_by, systems, table));
   files.commit();
   say("dflop: wrote {}: report.html, compare.json, compare.csv; per system .plan.json, .schedule.json and "
       ".trace.json (first iteration, open in ui.perfetto.dev)\n",
@@ -176,7 +181,8 @@ int run_compare(const Values& values) {
   const int iterations = read_iterations(values, input.gbs);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
   std::vector<System> systems = read_systems(values, target, input);
-  input.samples = read_samples(values, target.model, input.seed);
+  DataOrigin data;
+  input.samples = read_samples(values, target.model, input.seed, "data", &data);
   input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
   if (out) check_output_directory(*out, "report.html");
 
@@ -184,7 +190,7 @@ int run_compare(const Values& values) {
   report_planning(systems, training);
   Table table = comparison_table(systems);
   if (training) add_training_columns(table, systems, *training, target.cluster.gpus());
-  if (out) write_outputs(*out, values, systems, table);
+  if (out) write_outputs(*out, values, made_here(values, target, data), systems, table);
   const auto json = [&] { return comparison_json(values, systems, table); };
   const auto text = [&] { return comparison_text(table, terminal_text); };
   print_result(format, text, json, table);

@@ -9,6 +9,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/reports/correction.hpp"
 #include "experiments/studies/correction_study.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/correction.hpp"
@@ -143,7 +144,8 @@ int run_correction(const Values& values) {
   const double jitter = read_number(values, "jitter", 0, 1);
   const Target target(plan.model, plan.cluster, plan_path);
   validate(plan, target.model, target.cluster, plan_path);
-  const std::vector<Sample> samples = read_samples(values, target.model, seed);
+  DataOrigin data;
+  const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
   std::optional<DriftAdvice> drift;
   if (values.count("new-data") > 0) drift = drift_of(values, target, samples, plan.gbs, seed);
   const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
@@ -153,8 +155,13 @@ int run_correction(const Values& values) {
   const std::vector<CorrectionCell> cells = run_correction_study(
       study, anomalies, [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
   StagedOutputs outputs;
-  if (out) outputs.add(*out, to_json(CorrectionFile{plan.model, plan.cluster, cells[0].on.learned}));
-  if (html) outputs.add(*html, correction_page("dflop correction " + typed_options(values), plan, cells));
+  if (out) {
+    Provenance made_by = made_here(values, target, data);
+    made_by.plan = origin_of(plan, plan_path);
+    outputs.add(*out, with_provenance(to_json(CorrectionFile{plan.model, plan.cluster, cells[0].on.learned}),
+                                      made_by));
+  }
+  if (html) outputs.add(*html, correction_page(made_here(values, target, data), plan, cells));
   outputs.commit();
   print_study(format, cells, drift);
   return 0;

@@ -12,6 +12,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/fidelity/study.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"
@@ -59,9 +60,9 @@ Request read_request(const Values& values) {
   return request;
 }
 
-BatchStream make_request_batches(const Request& request, const Values& values) {
+BatchStream make_request_batches(const Request& request, const Values& values, DataOrigin& origin) {
   const std::uint64_t seed = request.options.seed;
-  auto samples = read_samples(values, request.target->model, seed);
+  auto samples = read_samples(values, request.target->model, seed, "data", &origin);
   return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
@@ -120,13 +121,13 @@ void study_plans(const Request& request, const BatchStream& batches, const Profi
   }
 }
 
-void write_outputs(const std::string& directory, const Values& values,
+void write_outputs(const std::string& directory, const Provenance& made_by,
                    const std::vector<PlanFidelity>& plans) {
   make_output_directory(directory);
   const std::filesystem::path base(directory);
   StagedOutputs files;
-  files.add(base / kOutputs[0], fidelity_page("dflop fidelity " + typed_options(values), plans));
-  files.add(base / kOutputs[1], fidelity_json(plans));
+  files.add(base / kOutputs[0], fidelity_page(made_by, plans));
+  files.add(base / kOutputs[1], with_provenance(fidelity_json(plans), made_by));
   files.add(base / kOutputs[2], to_csv(fidelity_table(plans)));
   files.add(base / kOutputs[3], to_csv(operations_table(plans)));
   files.commit();
@@ -138,7 +139,9 @@ int run_fidelity(const Values& values) {
   const auto out = read_text(values, "out");
   const auto profile_file = read_text(values, "profile");
   const Request request = read_request(values);
-  const BatchStream batches = make_request_batches(request, values);
+  Provenance made_by = made_here(values, *request.target);
+  made_by.gbs = request.gbs;
+  const BatchStream batches = make_request_batches(request, values, made_by.data.emplace());
   if (out) {
     for (const char* file : kOutputs) {
       refuse_files_of_others(values, "out", (std::filesystem::path(*out) / file).string());
@@ -150,9 +153,15 @@ int run_fidelity(const Values& values) {
     profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
     check_profile(request, *profile, *profile_file);
   }
+  if (profile) made_by.profile = {*profile_file, content_hash(to_json(*profile))};
   std::vector<PlanFidelity> done;
+  const HostLoad load;
   const auto report = [&] {
-    if (out) write_outputs(*out, values, done);
+    if (out) {
+      Provenance with_load = made_by;
+      with_load.machine->others = load.others();
+      write_outputs(*out, with_load, done);
+    }
     const auto text = [&] {
       return terminal_text(fidelity_table_with_summary(done)) + "\n" +
              terminal_text(all_operations_table(done));

@@ -8,6 +8,7 @@
 
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
 #include "traces/profiler/kineto.hpp"
@@ -224,7 +225,7 @@ int run_import(const Values& values) {
   settle_ranks(traces);
   const KinetoRanks ranks = compare_ranks(traces);
   const std::vector<KinetoFinding> findings = check_kineto(traces, ranks);
-  if (out) write_file_atomically(*out, to_json(TimelineFile{to_timelines(traces, ranks)}));
+  if (out) write_file_atomically(*out, to_json(TimelineFile{to_timelines(traces, ranks), made_here(values)}));
   print_trace(format, traces, ranks, findings);
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "core/iteration/planner.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
 #include "solver/planners/planners.hpp"
@@ -147,7 +148,8 @@ int run_plan(const Values& values) {
   const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
   const SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
-  const std::vector<Sample> samples = read_samples(values, target.model, seed);
+  DataOrigin data;
+  const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
 
   const auto start = std::chrono::steady_clock::now();
@@ -159,7 +161,9 @@ int run_plan(const Values& values) {
     say("dflop: infeasible: {}\n", result.infeasible_reason);
     return 3;
   }
-  if (out) write_file_atomically(*out, to_json(*result.plan));
+  if (out) {
+    write_file_atomically(*out, with_provenance(to_json(*result.plan), made_here(values, target, data)));
+  }
   if (kind.searches) say("dflop: {}\n", describe_proof(result));
   const bool explains = values["explain"].as<bool>();
   const Table table = explains ? plan_ranking(result) : plan_table(planner, result);

@@ -13,6 +13,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/presets/presets.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/specs.hpp"
@@ -130,10 +131,14 @@ int run_profile(const Values& values) {
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;
   std::string kept = earlier ? *out + " is as it was" : "nothing is kept";
+  const HostLoad load;
   const auto write = [&](ProfileTables tables) {
     tables.dflop_version = DFLOP_VERSION;
     if (!out) return;
-    write_file_atomically(*out, to_json(tables));
+    Provenance made_by = made_here(values);
+    made_by.model = {model.name, model_hash(model.name)};
+    made_by.machine->others = load.others();
+    write_file_atomically(*out, with_provenance(to_json(tables), made_by));
     kept = fmt::format("{} has {}; go on with --resume", *out, fmt::join(modes_of(tables), ", "));
   };
   options.on_tables = write;

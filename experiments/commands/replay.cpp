@@ -8,6 +8,7 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/replay_runs.hpp"
 #include "experiments/studies/study.hpp"
@@ -270,6 +271,12 @@ int run_replay(const Values& values) {
   ReplayConditions conditions = read_conditions(values, plan.get());
   const auto path = values["trace"].as<std::string>();
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
+  if (plan) {
+    const auto schedule = values["schedule"].as<std::string>();
+    require_together(values, values["plan"].as<std::string>(), plan->plan_made_by, schedule,
+                     plan->schedule.made_by);
+    require_together(values, schedule, plan->schedule.made_by, path, trace.made_by);
+  }
   const std::optional<int> only = read_iteration(values, trace.iterations.size());
   conditions.iterations = trace.iterations.size();
   const Detail detail = out || perfetto ? Detail::spans : Detail::usage;
@@ -286,13 +293,14 @@ int run_replay(const Values& values) {
     replays.push_back(std::move(replayed.runs));
   }
   StagedOutputs files;
-  if (out) files.add(*out, to_json(TimelineFile{last}));
+  if (out) files.add(*out, to_json(TimelineFile{last, made_here(values)}));
   if (perfetto) files.add(*perfetto, to_perfetto(last));
   files.commit();
   if (!last.back().stalls.empty()) {
     const std::string iteration = fmt::format("iteration {}", first + last.size() - 1);
     return report_stall(format, last.back(), iteration, "tp groups");
   }
+  say_made_by(path, trace.made_by);
   std::optional<Table> distribution;
   if (!repeated.empty()) distribution = distribution_table(std::move(repeated));
   print_replays(format, replays, plan ? &plan->parts : nullptr, distribution);
@@ -352,6 +360,7 @@ a file as 'dflop simulate --order-out' writes it.)",
       {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
   });
   add_what_if_options(command.options);
+  add_mixed_option(command.options);
   return command;
 }
 

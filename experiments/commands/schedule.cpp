@@ -9,6 +9,7 @@
 #include "costmodel/correction/corrected.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
 #include "solver/schedulers/methods.hpp"
@@ -108,11 +109,16 @@ int run_schedule(const Values& values) {
   const Correction correction = read_correction(values, plan);
   const CorrectedCostModel corrected(target.cost, correction);
   if (!correction.fits().empty()) choice.cost = &corrected;
-  const std::vector<Sample> samples = read_samples(values, target.model, seed);
+  Provenance made_by = made_here(values, target);
+  made_by.plan = origin_of(plan, plan_path);
+  made_by.gbs = plan.gbs;
+  const std::vector<Sample> samples =
+      read_samples(values, target.model, seed, "data", &made_by.data.emplace());
   const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
 
   std::vector<Seconds> seconds;
-  const ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
+  ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
+  schedule.made_by = made_by;
   report_reasons(schedule);
   if (!schedule.iterations.back().feasible()) return 3;
   report_objective(schedule, plan);

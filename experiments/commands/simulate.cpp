@@ -126,10 +126,10 @@ std::string memory_part(const Timeline& timeline, const StageGpus* gpus) {
       memory_svg(timeline, group, limit));
 }
 
-std::string explanation_page(const std::string& title, const std::string& command, const Table& summary,
+std::string explanation_page(const std::string& title, const Provenance& made_by, const Table& summary,
                              const Explanation& explanation, const StageGpus* gpus) {
   const Timeline& timeline = explanation.timeline;
-  std::string body = fmt::format("<pre>{}</pre>\n", html_escaped(command)) + text_block(summary);
+  std::string body = html_lines(provenance_lines(made_by)) + text_block(summary);
   body += fmt::format("<h2>Critical path of {}, {:.4f} s</h2>\n{}\n<div class='scroll'>{}</div>\n",
                       html_escaped(explained_iteration(explanation)), Seconds(timeline.makespan).count(),
                       timeline_legend_svg(true), timeline_svg(timeline, timeline.makespan, explanation.path));
@@ -145,14 +145,19 @@ int simulate_plan(const Values& values) {
       refuse_option(needed, "required without '--pipeline'; see 'dflop simulate --help'");
   }
   const Format format = read_format(values);
-  const SimulateOutputs outputs = read_simulate_outputs(values);
+  SimulateOutputs outputs = read_simulate_outputs(values);
   WhatIf what_if;  // what is wrong with the files is told first
   const PlanFiles files(values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
                         [&](ClusterSpec& cluster) {
                           what_if = read_what_if(values);
                           what_if.apply(cluster);
                         });
-  const auto& [plan, schedule, target] = files;
+  const auto& plan = files.plan;
+  const auto& schedule = files.schedule;
+  const auto& target = files.target;
+  require_together(values, values["schedule"].as<std::string>(), schedule.made_by,
+                   values["plan"].as<std::string>(), files.plan_made_by);
+  outputs.made_by = made_here(values, files);
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
   const WhatIfExecutor executor(
       what_if, target.cluster,
@@ -195,8 +200,8 @@ int run_simulate(const Values& values) {
 }  // namespace
 
 SimulateOutputs read_simulate_outputs(const Values& values) {
-  return {"dflop simulate " + typed_options(values), read_output(values, "out"),
-          read_output(values, "perfetto"), read_output(values, "order-out"), read_output(values, "html")};
+  return {read_output(values, "out"), read_output(values, "perfetto"), read_output(values, "order-out"),
+          read_output(values, "html"), made_here(values)};
 }
 
 void SimulateOutputs::write(std::span<const Timeline> iterations, const PipelineOrder& steps,
@@ -204,11 +209,11 @@ void SimulateOutputs::write(std::span<const Timeline> iterations, const Pipeline
                             const Table& summary, const StageGpus* gpus) const {
   StagedOutputs files;
   if (order) files.add(*order, to_json(steps));
-  if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}}));
+  if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}, made_by}));
   if (perfetto) {
     files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
   }
-  if (page && explanation) files.add(*page, explanation_page(title, command, summary, *explanation, gpus));
+  if (page && explanation) files.add(*page, explanation_page(title, made_by, summary, *explanation, gpus));
   files.commit();
 }
 
@@ -276,6 +281,7 @@ is round-robin, or v for down the ranks and up again.)",
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
   add_stage_gpu_option(command.options);
+  add_mixed_option(command.options);
   add_explain_options(command.options);
   return command;
 }

@@ -8,6 +8,7 @@
 #include "core/order/pipeline_order.hpp"
 #include "core/timeline.hpp"
 #include "experiments/studies/explain.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/stage_gpus.hpp"
 
@@ -15,11 +16,11 @@ namespace dflop {
 
 /// SimulateOutputs are the paths of files; nothing where a file was not asked for.
 struct SimulateOutputs {
-  std::string command;  ///< as it would be typed again
   std::optional<std::string> timeline;
   std::optional<std::string> perfetto;
   std::optional<std::string> order;
   std::optional<std::string> page;
+  Provenance made_by;  ///< of the timeline and the page
 
   /// Tells whether one of the files needs the spans of all iterations.
   bool need_spans() const { return timeline || perfetto; }

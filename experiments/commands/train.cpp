@@ -9,6 +9,7 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/checkpoint.hpp"
 #include "experiments/training/job.hpp"
@@ -131,6 +132,14 @@ TrainRequest read_request(const Values& values) {
           read_foreign_profile(values)};
 }
 
+Provenance made_by_job(const Values& values, const TrainJob& job) {
+  Provenance made_by = made_here(values, *job.target);
+  made_by.plan = origin_of(job.plan, job.where);
+  made_by.data = job.data_origin;
+  made_by.gbs = job.plan.gbs;
+  return made_by;
+}
+
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
 /// to end after other processes have been told of a failure.
 int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
@@ -159,6 +168,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   TrainingLoop training(job.plan, job.target, job.batches(), request.scheduler, world, *executor, options);
 
   StepLog log;
+  const HostLoad load;
   const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
                                world, *executor, training, log);
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
@@ -166,7 +176,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   if (!world.leads()) return status;
   print_table(step_table(log.steps, options), request.format);
   if (request.record) {
-    write_file_atomically(*request.record, to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}}));
+    Provenance made_by = made_by_job(values, job);
+    made_by.machine->others = load.others();
+    made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);
+    write_file_atomically(*request.record,
+                          to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}, made_by}));
   }
   if (log.steps.empty()) {
     say("dflop: nothing to do: step {} is done\n", options.first_step - 1);

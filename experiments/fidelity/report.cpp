@@ -243,11 +243,11 @@ std::string fidelity_json(const std::vector<PlanFidelity>& plans) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string fidelity_page(const std::string& command, const std::vector<PlanFidelity>& plans) {
+std::string fidelity_page(const Provenance& made_by, const std::vector<PlanFidelity>& plans) {
   const auto block = [](const Table& table) {
     return fmt::format("<div class='scroll'><pre>{}</pre></div>\n", html_escaped(to_text(table)));
   };
-  std::string body = fmt::format("<pre>{}</pre>\n", html_escaped(command));
+  std::string body = html_lines(provenance_lines(made_by));
   body +=
       "<p>Medians over the measured steps. Predicted: the profile's costs through the engine. Replayed: the "
       "durations that were recorded in the very steps, through the engine; its error is the engine's, and "

@@ -1,20 +1,18 @@
 #include "experiments/fidelity/study.hpp"
 
 #include <fmt/format.h>
-#include <sys/times.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "backend/model/parameter_list.hpp"
 #include "core/refuse.hpp"
 #include "core/support/median.hpp"
 #include "costmodel/recorded/recorded.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/training/loop.hpp"
 #include "sim/engine.hpp"
 #include "traces/text/text_file.hpp"
@@ -45,43 +43,6 @@ void give_layers(Plan& plan, const ModelSpec& model) {
     plan.llm.layers.push_back(layers - encoder);
   }
 }
-
-/// A HostLoad watches what else the machine does while it lives.
-class HostLoad {
- public:
-  /// Returns the part of the machine's processor time since the beginning that others have taken: other
-  /// processes, and of a virtual machine its host. To about a percent of a second. Nothing where the system
-  /// does not say.
-  std::optional<double> others() const {
-    const std::optional<Ticks> now = read();
-    if (!begin_ || !now || now->all <= begin_->all) return std::nullopt;
-    const double all = now->all - begin_->all;
-    const double used = all - (now->idle - begin_->idle) - (now->own - begin_->own);
-    return std::clamp(used / all, 0.0, 1.0);
-  }
-
- private:
-  struct Ticks {
-    double all = 0;
-    double idle = 0;
-    double own = 0;  ///< of this process
-  };
-
-  /// Reads times in clock ticks, as both /proc/stat (proc(5)) and times(2) count.
-  static std::optional<Ticks> read() {
-    std::ifstream stat("/proc/stat");
-    std::string label;
-    std::array<double, 8> of{};  // user, nice, system, idle, iowait, irq, softirq, steal
-    stat >> label;
-    for (double& ticks : of) stat >> ticks;
-    tms own{};
-    if (!stat || label != "cpu" || ::times(&own) == static_cast<clock_t>(-1)) return std::nullopt;
-    return Ticks{std::accumulate(of.begin(), of.end(), 0.0), of[3] + of[4],
-                 static_cast<double>(own.tms_utime + own.tms_stime)};
-  }
-
-  std::optional<Ticks> begin_ = read();
-};
 
 /// Returns the median of what `value` takes from each.
 template <typename Items, typename Value>

@@ -14,6 +14,7 @@
 #include "core/model.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/cli/table.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "kernels/kernels.hpp"
@@ -124,7 +125,7 @@ Table all_operations_table(const std::vector<PlanFidelity>& plans);
 /// Returns all as JSON: {"plans", "summary", "operations"}.
 std::string fidelity_json(const std::vector<PlanFidelity>& plans);
 
-/// Makes a page of all this, which `command` made.
-std::string fidelity_page(const std::string& command, const std::vector<PlanFidelity>& plans);
+/// Makes a page of all this.
+std::string fidelity_page(const Provenance& made_by, const std::vector<PlanFidelity>& plans);
 
 }  // namespace dflop

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/support/did_you_mean.hpp"
+#include "traces/files/provenance.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
@@ -19,6 +21,11 @@ constexpr int kMostNodes = 4096;
 
 bool is_path(std::string_view name) {
   return name.find('/') != std::string_view::npos || (name.size() > 5 && name.ends_with(".json"));
+}
+
+/// Returns whether a file can be read but once.
+bool is_pipe(const std::string& name) {
+  return is_path(name) && !std::filesystem::is_regular_file(name);
 }
 
 /// Returns the JSON text of a preset or file.
@@ -71,6 +78,15 @@ ClusterSpec find_cluster(const std::string& name) {
   cluster.name = name;
   cluster.nodes = nodes;
   return cluster;
+}
+
+std::string model_hash(const std::string& name) {
+  return is_pipe(name) ? "" : content_hash(find_json("models", name));
+}
+
+std::string cluster_hash(const std::string& name) {
+  const auto [base, nodes] = split_nodes(name);
+  return is_pipe(base) ? "" : content_hash(find_json("clusters", base) + ':' + std::to_string(nodes));
 }
 
 }  // namespace dflop

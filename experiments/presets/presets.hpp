@@ -31,4 +31,9 @@ ModelSpec find_model(const std::string& name);
 /// @throws Error (input) as find_model, and for a node count outside 1 to 4096.
 ClusterSpec find_cluster(const std::string& name);
 
+/// Returns the hash of what find_model() or find_cluster() reads for a name, with the number of nodes; empty
+/// for what can be read but once, as a pipe.
+std::string model_hash(const std::string& name);
+std::string cluster_hash(const std::string& name);
+
 }  // namespace dflop

@@ -195,12 +195,12 @@ std::string drift_sentence(const DriftAdvice& advice) {
   return (advice.replan ? "re-plan: " : "the plan still fits, drift is small: ") + text;
 }
 
-std::string correction_page(std::string_view command, const Plan& plan,
+std::string correction_page(const Provenance& made_by, const Plan& plan,
                             const std::vector<CorrectionCell>& cells) {
-  return html_page(
-      "Adaptive Correction: " + describe(plan),
-      fmt::format("<pre>{}</pre>\n<div class='scroll'>{}</div>\n<pre>{}</pre>\n", html_escaped(command),
-                  correction_svg(cells), html_escaped(to_text(correction_table(cells)))));
+  return html_page("Adaptive Correction: " + describe(plan),
+                   html_lines(provenance_lines(made_by)) +
+                       fmt::format("<div class='scroll'>{}</div>\n<div class='scroll'><pre>{}</pre></div>\n",
+                                   correction_svg(cells), html_escaped(to_text(correction_table(cells)))));
 }
 
 }  // namespace dflop

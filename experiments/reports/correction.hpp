@@ -9,6 +9,7 @@
 #include "costmodel/correction/drift.hpp"
 #include "experiments/cli/table.hpp"
 #include "experiments/studies/correction_study.hpp"
+#include "experiments/studies/made_by.hpp"
 
 namespace dflop {
 
@@ -21,9 +22,9 @@ Table drift_table(const DriftAdvice& advice);
 /// Says "re-plan: ..." or "the plan still fits: ...".
 std::string drift_sentence(const DriftAdvice& advice);
 
-/// Makes a page of the table, which `command` made, and of a small picture for each anomaly: throughput of
+/// Makes a page of the table, what made it, and of a small picture for each anomaly: throughput of
 /// the switched run against none, iteration by iteration, on ground that shows where it tracks.
-std::string correction_page(std::string_view command, const Plan& plan,
+std::string correction_page(const Provenance& made_by, const Plan& plan,
                             const std::vector<CorrectionCell>& cells);
 
 }  // namespace dflop

@@ -284,8 +284,9 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 }
 
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
-                                 const std::string& option) {
-  return load_samples(values[option].as<std::string>(), read_preprocess_options(values, model, seed));
+                                 const std::string& option, DataOrigin* origin) {
+  return load_samples(values[option].as<std::string>(), read_preprocess_options(values, model, seed), true,
+                      origin);
 }
 
 SearchOptions open_choices(const Setting& setting) {

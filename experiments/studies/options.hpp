@@ -71,7 +71,7 @@ SearchOptions read_search_options(const Values& values);
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
 /// Loads the data set that the option names, as read_preprocess_options() says. @throws as load_samples()
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
-                                 const std::string& option = "data");
+                                 const std::string& option = "data", DataOrigin* origin = nullptr);
 
 /// A Setting is what all plans of a study have in common unless an option says otherwise.
 struct Setting {

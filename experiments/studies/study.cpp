@@ -30,23 +30,27 @@ namespace {
 /// and iteration.
 constexpr std::uint64_t kBatchStream = 0x62617463;
 
-void report_assumptions(const Preprocessed& data, const PreprocessOptions& options) {
+/// Says what was assumed for records that leave something out, and which were left out.
+std::vector<std::string> assumptions_of(const Preprocessed& data, const PreprocessOptions& options) {
   const Assumptions& used = data.assumptions;
+  std::vector<std::string> lines;
   if (used.image_sizes > 0) {
-    say("dflop: note: {} records lack image sizes, {}x{} assumed (--assume-image)\n", used.image_sizes,
-        options.assume_image.width, options.assume_image.height);
+    lines.push_back(fmt::format("{} records lack image sizes, {}x{} assumed (--assume-image)",
+                                used.image_sizes, options.assume_image.width, options.assume_image.height));
   }
   if (used.video_sizes > 0) {
-    say("dflop: note: {} records lack a video size, {}x{} assumed (--assume-video)\n", used.video_sizes,
-        options.assume_video.size.width, options.assume_video.size.height);
+    lines.push_back(fmt::format("{} records lack a video size, {}x{} assumed (--assume-video)",
+                                used.video_sizes, options.assume_video.size.width,
+                                options.assume_video.size.height));
   }
   if (used.video_fps > 0) {
-    say("dflop: note: {} records lack a frame rate, {} fps assumed (--assume-video)\n", used.video_fps,
-        options.assume_video.fps);
+    lines.push_back(fmt::format("{} records lack a frame rate, {} fps assumed (--assume-video)",
+                                used.video_fps, options.assume_video.fps));
   }
   if (data.left_out > 0) {
-    say("dflop: note: {} records of other modalities left out (--modalities)\n", data.left_out);
+    lines.push_back(fmt::format("{} records of other modalities left out (--modalities)", data.left_out));
   }
+  return lines;
 }
 
 /// Does find(), whose errors also say which key of a plan asked for it.
@@ -223,9 +227,14 @@ Target::Target(const std::string& model_name, const std::string& cluster_name, c
 
 PlanFiles::PlanFiles(const std::string& plan_file, const std::string& schedule_file,
                      const std::function<void(ClusterSpec&)>& change)
-    : plan(parse_plan(read_text_file(plan_file), plan_file)),
+    : PlanFiles(plan_file, read_text_file(plan_file), schedule_file, change) {}
+
+PlanFiles::PlanFiles(const std::string& plan_file, const std::string& plan_text,
+                     const std::string& schedule_file, const std::function<void(ClusterSpec&)>& change)
+    : plan(parse_plan(plan_text, plan_file)),
       schedule(parse_schedule(read_text_file(schedule_file), schedule_file)),
-      target(plan.model, plan.cluster, plan_file, change) {
+      target(plan.model, plan.cluster, plan_file, change),
+      plan_made_by(parse_provenance(plan_text, plan_file)) {
   validate(plan, target.model, target.cluster, plan_file);
   validate(schedule, plan, schedule_file);
 }
@@ -236,9 +245,17 @@ ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster) const {
   return all;
 }
 
-std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options, bool report) {
-  Preprocessed data = preprocess(load_records(file), options, file);
-  if (report) report_assumptions(data, options);
+std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options, bool report,
+                                 DataOrigin* origin) {
+  const std::string text = read_text_file(file);
+  Preprocessed data = preprocess(parse_records(text, file), options, file);
+  const std::vector<std::string> assumptions = assumptions_of(data, options);
+  if (report) {
+    for (const std::string& assumption : assumptions) say("dflop: note: {}\n", assumption);
+  }
+  if (origin != nullptr) {
+    *origin = {{file, content_hash(text)}, static_cast<std::int64_t>(data.samples.size()), assumptions};
+  }
   if (data.samples.empty())
     throw Error(ErrorKind::input, "no record has one of the modalities asked for", file);
   return std::move(data.samples);

@@ -46,15 +46,22 @@ struct PlanFiles {
   PlanFiles(const std::string& plan_file, const std::string& schedule_file,
             const std::function<void(ClusterSpec&)>& change = {});
 
+ private:
+  PlanFiles(const std::string& plan_file, const std::string& plan_text, const std::string& schedule_file,
+            const std::function<void(ClusterSpec&)>& change);
+
+ public:
   Plan plan;
   ScheduleFile schedule;
   Target target;
+  std::optional<Provenance> plan_made_by;
 };
 
-/// Loads and preprocesses a data set; `report` counts assumptions and left-out records on stderr.
+/// Loads and preprocesses a data set; `report` counts assumptions and left-out records on stderr. `origin`,
+/// where given, receives what a file that is made of the samples says of them.
 /// @throws Error (input) where no sample is left.
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
-                                 bool report = true);
+                                 bool report = true, DataOrigin* origin = nullptr);
 
 /// A BatchStream gives consecutive pieces of a seeded shuffle of the samples, shuffled anew each time all of
 /// them are used up. The same samples, gbs and seed give the same batches. A copy goes on from where the

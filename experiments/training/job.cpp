@@ -70,7 +70,7 @@ TrainJob read_job(const Values& values) {
 void read_data(const Values& values, TrainJob& job) {
   job.data = values["data"].as<std::string>();
   job.samples = std::make_shared<const std::vector<Sample>>(
-      load_samples(job.data, read_preprocess_options(values, job.target->model, job.seed)));
+      read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
   job.data_fingerprint = fingerprint(*job.samples);
 }
 

@@ -24,6 +24,7 @@ struct TrainJob {
   std::shared_ptr<const Target> target;
   std::string data;
   std::string data_fingerprint;
+  DataOrigin data_origin;
   std::shared_ptr<const std::vector<Sample>> samples;  ///< of the data set
   std::int64_t steps = 0;
   std::uint64_t seed = 0;

@@ -161,9 +161,14 @@ TEST(Calibrate, TakesLiveRecordings) {
   const json set = json::parse(result.out)["sets"][0];
   EXPECT_EQ(set["file"], "run.json.gz");
   EXPECT_EQ(set["rows"], 6);
-  testing::expect_error(
-      sandbox.run(command + "--model llava-ov-llama3-8b"),
-      {"run.json.gz: iterations[0]: expected the 32 LLM layers of 'llava-ov-llama3-8b', found 2"});
+  const std::string other = command + "--model llava-ov-llama3-8b";
+  testing::expect_error(sandbox.run(other),
+                        {"run.json.gz: made of different things than --model: model tiny-vlm", "--mixed"});
+  const testing::RunResult mixed = sandbox.run(other + " --mixed");
+  EXPECT_EQ(mixed.exit_code, 2);
+  EXPECT_NE(mixed.err.find("iterations[0]: expected the 32 LLM layers of 'llava-ov-llama3-8b', found 2"),
+            std::string::npos)
+      << mixed.err;
   testing::expect_error(sandbox.run(command), {"option '--model'", "expected both or none"});
   testing::expect_error(sandbox.run("calibrate --cluster a100-80g-vtrain --model tiny-vlm"),
                         {"option '--model'"});

@@ -78,7 +78,7 @@ void expect_steps_to_agree(const std::string& data, const std::string& target,
     }
     ASSERT_EQ(simulated.exit_code, 0) << simulated.err;
     const json result = json::parse(simulated.out);
-    EXPECT_EQ(system["plan"], json::parse(testing::read_all(sandbox.path("p.json"))));
+    EXPECT_EQ(system["plan"], json::parse(testing::read_result(sandbox.path("p.json"))));
     for (const char* key : {"iteration_s_mean", "iteration_s_p95", "samples_per_s", "llm_tokens_per_s", "mfu",
                             "idle_fraction", "peak_memory_bytes"}) {
       EXPECT_EQ(system[key], result[key]) << key;
@@ -112,7 +112,7 @@ TEST(Compare, SameSeedSameBytes) {
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("a"))) {
     const auto name = entry.path().filename();
-    EXPECT_EQ(testing::read_all(entry.path()), testing::read_all(sandbox.path("b") / name)) << name;
+    EXPECT_EQ(testing::read_result(entry.path()), testing::read_result(sandbox.path("b") / name)) << name;
     ++files;
   }
   // Report, JSON, CSV; plan, schedule and trace of each system.
@@ -135,9 +135,10 @@ TEST(Compare, ReportSaysHowToMakeIt) {
       "llava-ov-llama3-8b "
       "--no-zero1 --recompute selective";
   ASSERT_EQ(sandbox.run("compare --out o " + options).exit_code, 0);
-  EXPECT_NE(testing::read_all(sandbox.path("o/report.html")).find("<pre>dflop compare " + options + "</pre>"),
-            std::string::npos);
-  const json written = json::parse(testing::read_all(sandbox.path("o/compare.json")))["options"];
+  EXPECT_NE(
+      testing::read_all(sandbox.path("o/report.html")).find("command   dflop compare --out o " + options),
+      std::string::npos);
+  const json written = json::parse(testing::read_result(sandbox.path("o/compare.json")))["options"];
   EXPECT_EQ(written["recompute"], "selective");
   EXPECT_EQ(written["no-zero1"], true);
   EXPECT_EQ(written["seed"], 1);  // not given

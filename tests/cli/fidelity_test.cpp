@@ -97,7 +97,7 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
   }
   EXPECT_NEAR(report["summary"]["mean_error"].get<double>(), mean, 1e-12);
   EXPECT_NEAR(report["summary"]["max_error"].get<double>(), most, 1e-12);
-  EXPECT_EQ(json::parse(testing::read_all(sandbox.path("out/fidelity.json"))), report);
+  EXPECT_EQ(json::parse(testing::read_result(sandbox.path("out/fidelity.json"))), report);
   for (const char* file : {"out/fidelity.csv", "out/operations.csv"}) EXPECT_TRUE(sandbox.has(file)) << file;
   const std::string page = testing::read_all(sandbox.path("out/report.html"));
   EXPECT_NE(page.find("<svg"), std::string::npos);

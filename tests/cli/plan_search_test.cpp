@@ -43,7 +43,7 @@ struct PlanSearch : ::testing::Test {
 TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
   const json ranking = search_json("--budget 200000 --explain --out p.json");
   EXPECT_EQ(ranking["schema"], "dflop.plan_ranking");
-  const json plan = json::parse(testing::read_all(sandbox.path("p.json")));
+  const json plan = json::parse(testing::read_result(sandbox.path("p.json")));
   EXPECT_EQ(plan["schema"], "dflop.plan");
   EXPECT_EQ(plan["planner"], "search");
   EXPECT_EQ(plan["objective"], "makespan");
@@ -109,7 +109,7 @@ TEST_F(PlanSearch, APlanByWish) {
   const RunResult run =
       plan("--layout uniform --tp 2 --pp 2 --microbatches 4 --pipeline-schedule zb-h1 --out wish.json");
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  const json wished = json::parse(testing::read_all(sandbox.path("wish.json")));
+  const json wished = json::parse(testing::read_result(sandbox.path("wish.json")));
   EXPECT_EQ(wished["planner"], "search");
   EXPECT_EQ(wished["layout"], "uniform");
   EXPECT_EQ(wished["llm"]["tp"], 2);
@@ -119,7 +119,7 @@ TEST_F(PlanSearch, APlanByWish) {
   const RunResult same =
       plan("--layout uniform --tp 2 --pp 2 --microbatches 4 --order=zb-h1 --out same.json");
   ASSERT_EQ(same.exit_code, 0) << same.err;
-  EXPECT_EQ(json::parse(testing::read_all(sandbox.path("same.json"))), wished);
+  EXPECT_EQ(json::parse(testing::read_result(sandbox.path("same.json"))), wished);
   const RunResult none = plan("--tp 3");
   EXPECT_EQ(none.exit_code, 3);
   EXPECT_NE(none.err.find("--tp 3 does not divide"), std::string::npos) << none.err;

@@ -65,7 +65,7 @@ TEST(Replay, PrintsWhatWasRecordedAndItsErrorAndWhereEachGroupsTimeWent) {
 TEST(Replay, CountsTimeThatNoSpanCoversAsItsError) {
   const Sandbox sandbox;
   record(sandbox, pipeline("1f1b", 2));
-  json trace = json::parse(testing::read_all(sandbox.path("t.json")));
+  json trace = json::parse(testing::read_result(sandbox.path("t.json")));
   trace["iterations"][0]["makespan_ns"] = 100'000'000;
   testing::write_all(sandbox.path("t.json"), trace.dump());
   const json replayed = run_json(sandbox, "replay --trace t.json")["runs"][1];
@@ -78,7 +78,7 @@ TEST(Replay, GivesEveryByteOfWhatSimulateWrote) {
   record(sandbox, pipeline("interleaved", 4, R"(, "chunks": 2)"));
   ASSERT_EQ(sandbox.run("replay --trace t.json --out again.json.gz --perfetto trace.json").exit_code, 0);
   ASSERT_EQ(sandbox.run("replay --trace again.json.gz --out again.json").exit_code, 0);
-  EXPECT_EQ(testing::read_all(sandbox.path("again.json")), testing::read_all(sandbox.path("t.json")));
+  EXPECT_EQ(testing::read_result(sandbox.path("again.json")), testing::read_result(sandbox.path("t.json")));
   EXPECT_TRUE(sandbox.has("trace.json"));
 }
 

@@ -198,8 +198,8 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
   // The second iteration alone is the second run of the seed.
   EXPECT_EQ(run_json("replay --trace t.json --iteration 1 --jitter 0.05 --out o.json")["iterations"], 1);
   run_json("simulate --plan a.json --schedule s.json --jitter 0.05 --out j.json");
-  const json one = json::parse(testing::read_all(sandbox_.path("o.json")));
-  const json both = json::parse(testing::read_all(sandbox_.path("j.json")));
+  const json one = json::parse(testing::read_result(sandbox_.path("o.json")));
+  const json both = json::parse(testing::read_result(sandbox_.path("j.json")));
   EXPECT_NEAR(one["iterations"][0]["makespan_ns"].get<double>(),
               both["iterations"][1]["makespan_ns"].get<double>(), 100);
   // Another plan brings its cluster.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 
@@ -17,6 +18,11 @@ std::string read_all(const std::filesystem::path& path) {
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
+}
+
+std::string read_result(const std::filesystem::path& path) {
+  static const std::regex made_by(",\n  \"made_by\": .*\n|<pre class='lines'>[^<]*</pre>");
+  return std::regex_replace(read_all(path), made_by, "\n");
 }
 
 void write_all(const std::filesystem::path& path, const std::string& text) {

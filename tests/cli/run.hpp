@@ -14,6 +14,8 @@ struct RunResult {
 };
 
 std::string read_all(const std::filesystem::path& path);
+/// Returns a result without what made it, which differs where the command or the machine does.
+std::string read_result(const std::filesystem::path& path);
 void write_all(const std::filesystem::path& path, const std::string& text);
 
 /// A Sandbox is a directory of its own for a test, removed at the end, with `traces` linked to the source

@@ -23,7 +23,7 @@ json plan_with(const std::string& options) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run("plan " + kTarget + options + " --out plan.json");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  return json::parse(testing::read_all(sandbox.path("plan.json")));
+  return json::parse(testing::read_result(sandbox.path("plan.json")));
 }
 
 void expect_keys(const json& plan, const json& expected) {

@@ -212,7 +212,8 @@ std::string to_json(const ScheduleFile& schedule) {
     writer.end_object();
   }
   writer.end_array();
-  return writer.finish();
+  std::string json = writer.finish();
+  return schedule.made_by ? with_provenance(std::move(json), *schedule.made_by) : json;
 }
 
 ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
@@ -221,6 +222,7 @@ ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
   const auto version = root.at("version").integer<std::int64_t>(1, kScheduleVersion);
   root.require_keys({"schema", "version", "scheduler", "model", "gbs", "seed", "samples", "iterations"});
   ScheduleFile schedule;
+  schedule.made_by = read_provenance(root);
   schedule.scheduler = root.at("scheduler").string();
   schedule.model = root.at("model").string();
   schedule.gbs = root.at("gbs").integer(1, kScheduleMostGbs);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/scheduler.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 
@@ -21,6 +23,7 @@ struct ScheduleFile {
   int gbs = 0;
   std::uint64_t seed = 0;
   std::vector<ScheduledIteration> iterations;
+  std::optional<Provenance> made_by = {};
 };
 
 /// Returns a file of schema "dflop.schedule", version 2, which is all of the data that a simulation needs:

@@ -371,7 +371,8 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
 }  // namespace
 
 std::string to_json(const TimelineFile& file) {
-  return write_file(file.iterations.data(), file.iterations.size());
+  std::string json = write_file(file.iterations.data(), file.iterations.size());
+  return file.made_by ? with_provenance(std::move(json), *file.made_by) : json;
 }
 
 std::string to_json(const Timeline& timeline) {
@@ -386,6 +387,7 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   const auto version = root.at("version").integer<std::int64_t>(1, kTimelineVersion);
   const JsonValue iterations = root.at("iterations");
   TimelineFile timelines;
+  timelines.made_by = read_provenance(root);
   for (const JsonValue& iteration : iterations.elements()) {
     timelines.iterations.push_back(read_timeline(iteration, names, version));
   }

@@ -3,18 +3,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/timeline.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 
 /// A TimelineFile has the iterations of one file, in their order.
 struct TimelineFile {
   std::vector<Timeline> iterations;
+  std::optional<Provenance> made_by = {};
 };
 
 /// Returns a file of schema "dflop.timeline", version 2: groups, spans, memory points, shapes of stages,

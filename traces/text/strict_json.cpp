@@ -142,7 +142,7 @@ void JsonValue::require_keys(const std::vector<std::string_view>& required,
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   };
   for (const auto& [key, value] : json_->items()) {
-    if (in(required, key) || in(optional, key)) continue;
+    if (in(required, key) || in(optional, key) || (path_.empty() && key == kMadeBy)) continue;
     std::vector<std::string_view> known(required);
     known.insert(known.end(), optional.begin(), optional.end());
     JsonValue(value, *file_, member_path(path_, key))

@@ -20,6 +20,9 @@
 
 namespace dflop {
 
+/// Files of all schemas may say under this key of their root what made them (traces/files/provenance.hpp).
+inline constexpr std::string_view kMadeBy = "made_by";
+
 /// A JsonValue is a view of one value of a document and its place: the document must outlive it.
 /// All getters throw Error (input) with the context "file: key 'llm.layers[3]'".
 class JsonValue {
@@ -27,7 +30,8 @@ class JsonValue {
   JsonValue(const nlohmann::json& json, const std::string& file, std::string path)
       : json_(&json), file_(&file), path_(std::move(path)) {}
 
-  /// Refuses all but an object with all `required` keys and beside them only `optional` ones.
+  /// Refuses all but an object with all `required` keys and beside them only `optional` ones, and kMadeBy at
+  /// the root.
   void require_keys(const std::vector<std::string_view>& required,
                     const std::vector<std::string_view>& optional = {}) const;
 

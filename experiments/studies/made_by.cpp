@@ -1,0 +1,110 @@
+#include "experiments/studies/made_by.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/times.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <numeric>
+#include <thread>
+
+#include "backend/host/machine.hpp"
+#include "experiments/cli/commit.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/presets/presets.hpp"
+#include "traces/files/plan.hpp"
+
+namespace dflop {
+namespace {
+
+MachineOrigin this_machine() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return {host.data(), host_cpu(), std::max<std::int64_t>(1, std::thread::hardware_concurrency())};
+}
+
+}  // namespace
+
+Provenance made_here(const Values& values) {
+  Provenance made_by{DFLOP_VERSION, commit(), command_line()};
+  if (values.count("gbs") > 0) made_by.gbs = values["gbs"].as<std::int64_t>();
+  if (values.count("seed") > 0) made_by.seed = static_cast<std::uint64_t>(values["seed"].as<std::int64_t>());
+  made_by.machine = this_machine();
+  return made_by;
+}
+
+Provenance made_here(const Values& values, const Target& target) {
+  Provenance made_by = made_here(values);
+  made_by.model = {target.model.name, model_hash(target.model.name)};
+  made_by.cluster = {target.cluster.name, cluster_hash(target.cluster.name)};
+  return made_by;
+}
+
+Provenance made_here(const Values& values, const Target& target, const DataOrigin& data) {
+  Provenance made_by = made_here(values, target);
+  made_by.data = data;
+  return made_by;
+}
+
+Provenance made_here(const Values& values, const PlanFiles& files) {
+  Provenance made_by = made_here(values, files.target);
+  made_by.plan = origin_of(files.plan, values["plan"].as<std::string>());
+  made_by.gbs = files.schedule.gbs;
+  made_by.seed = files.schedule.seed;
+  if (files.schedule.made_by) made_by.data = files.schedule.made_by->data;
+  return made_by;
+}
+
+Origin origin_of(const Plan& plan, const std::string& name) {
+  return {name, content_hash(to_json(plan))};
+}
+
+void say_made_by(const std::string& file, const std::optional<Provenance>& made_by) {
+  if (!made_by) return;
+  say("dflop: {}:\n", printable(file));
+  for (const std::string& line : provenance_lines(*made_by)) say("  {}\n", printable(line));
+}
+
+void add_mixed_option(Options& options) {
+  options.add({{"mixed", flag(), "files made of different models, clusters or data are meant to be mixed"}});
+}
+
+void require_together(const Values& values, const std::string& file, const std::optional<Provenance>& made_by,
+                      const std::string& other, const std::optional<Provenance>& others) {
+  if (!made_by || !others) return;
+  const std::vector<std::string> found = contradictions(*made_by, *others);
+  if (found.empty()) return;
+  const std::string what = fmt::format("made of different things than {}: {}", other, fmt::join(found, "; "));
+  if (!values["mixed"].as<bool>()) {
+    throw Error(ErrorKind::input, what + "; --mixed says that this is meant", file);
+  }
+  say("dflop: note: {} is {}\n", printable(file), printable(what));
+}
+
+HostLoad::HostLoad() : begin_(read()) {}
+
+std::optional<double> HostLoad::others() const {
+  const std::optional<Ticks> now = read();
+  if (!begin_ || !now || now->all <= begin_->all) return std::nullopt;
+  const double all = now->all - begin_->all;
+  const double used = all - (now->idle - begin_->idle) - (now->own - begin_->own);
+  return std::clamp(used / all, 0.0, 1.0);
+}
+
+/// Reads times in clock ticks, as both /proc/stat (proc(5)) and times(2) count.
+std::optional<HostLoad::Ticks> HostLoad::read() {
+  std::ifstream stat("/proc/stat");
+  std::string label;
+  std::array<double, 8> of{};  // user, nice, system, idle, iowait, irq, softirq, steal
+  stat >> label;
+  for (double& ticks : of) stat >> ticks;
+  tms own{};
+  if (!stat || label != "cpu" || ::times(&own) == static_cast<clock_t>(-1)) return std::nullopt;
+  return Ticks{std::accumulate(of.begin(), of.end(), 0.0), of[3] + of[4],
+               static_cast<double>(own.tms_utime + own.tms_stime)};
+}
+
+}  // namespace dflop

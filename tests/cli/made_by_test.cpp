@@ -1,0 +1,91 @@
+// What commands write says what made it, what they print does not, and files of different things are told.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace made_by_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+const std::string kData = " --data traces/datasets/vision_mix.csv ";
+
+struct MadeBy : ::testing::Test {
+  Sandbox sandbox;
+
+  void SetUp() override {
+    plan("tiny-vlm", "p.json");
+    ran("schedule --plan p.json --iterations 2 --seed 7 --out s.json" + kData);
+    ran("simulate --plan p.json --schedule s.json --out t.json");
+  }
+  std::string ran(const std::string& command) {
+    const RunResult result = sandbox.run(command);
+    EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.err;
+    return result.out;
+  }
+  std::string plan(const std::string& model, const std::string& file) {
+    return ran("plan --cluster a100-80g:1 --gbs 16 --format json --model " + model + " --out " + file +
+               kData);
+  }
+  json made_by(const std::string& file) {
+    return json::parse(testing::read_all(sandbox.path(file))).value("made_by", json());
+  }
+};
+
+TEST_F(MadeBy, FilesSayItAndStandardOutputDoesNot) {
+  const json of_plan = made_by("p.json");
+  EXPECT_EQ(of_plan["command"].get<std::string>().substr(0, 11), "dflop plan ");
+  EXPECT_EQ(of_plan["model"]["name"], "tiny-vlm");
+  EXPECT_EQ(of_plan["data"]["samples"], 16000);
+  EXPECT_EQ(of_plan["data"]["assumptions"].size(), 1u);  // frame rates
+  EXPECT_EQ(plan("tiny-vlm", "again.json").find("made_by"), std::string::npos);
+  const json of_schedule = made_by("s.json");
+  EXPECT_EQ(of_schedule["seed"], 7);
+  EXPECT_EQ(of_schedule["gbs"], 16);
+  EXPECT_EQ(of_schedule["data"]["hash"], of_plan["data"]["hash"]);
+  const json of_timeline = made_by("t.json");
+  EXPECT_EQ(of_timeline["plan"]["hash"], of_schedule["plan"]["hash"]);
+  EXPECT_EQ(of_timeline["data"], of_schedule["data"]);
+  EXPECT_EQ(of_timeline["seed"], 7);
+  EXPECT_GE(of_timeline["machine"]["cores"], 1);
+  EXPECT_FALSE(of_timeline["machine"].contains("others"));  // simulated: the machine's load is no part of it
+}
+
+TEST_F(MadeBy, ReplayPrintsIt) {
+  const RunResult replay = sandbox.run("replay --trace t.json");
+  EXPECT_EQ(replay.exit_code, 0);
+  EXPECT_NE(replay.err.find("dflop: t.json:\n  made by   dflop "), std::string::npos) << replay.err;
+  EXPECT_NE(replay.err.find("\n  batches   16 samples, seed 7\n"), std::string::npos) << replay.err;
+  EXPECT_EQ(replay.out.find("made by"), std::string::npos);
+}
+
+TEST_F(MadeBy, LiveRecordsSayTheLoadOfTheMachine) {
+  ran("train --model tiny-vlm --gbs 4 --steps 2 --record r.json" + kData);
+  const json of_record = made_by("r.json");
+  EXPECT_EQ(of_record["data"]["hash"], made_by("p.json")["data"]["hash"]);
+  EXPECT_EQ(of_record["first_iteration"], 0);
+  EXPECT_GE(of_record["machine"]["others"], 0.0);
+}
+
+TEST_F(MadeBy, MixingIsRefusedUnlessItIsMeant) {
+  // The same plan, but of another data set: the first 400 records.
+  std::string rows = testing::read_all(sandbox.path("traces/datasets/vision_mix.csv"));
+  std::size_t end = 0;
+  for (int row = 0; row < 400; ++row) end = rows.find('\n', end) + 1;
+  testing::write_all(sandbox.path("part.csv"), rows.substr(0, end));
+  ran("schedule --plan p.json --iterations 2 --data part.csv --out other.json");
+  const std::string replay = "replay --trace t.json --plan p.json --schedule other.json ";
+  testing::expect_error(sandbox.run(replay), {"p.json: made of different things than other.json: data",
+                                              "vision_mix.csv", "part.csv", "--mixed"});
+  const RunResult mixed = sandbox.run(replay + "--mixed");
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_NE(mixed.err.find("dflop: note: p.json is made of different things"), std::string::npos)
+      << mixed.err;
+}
+
+}  // namespace made_by_test
+}  // namespace dflop
