@@ -1,0 +1,101 @@
+#include "experiments/fidelity/verdict.hpp"
+
+#include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <numeric>
+
+namespace dflop {
+namespace {
+
+constexpr double kTrimmed = 0.2;  // of the values at either end
+constexpr double kMostCorrelation = 0.9;
+constexpr double kMostBlocks = 1e5;
+
+double mean_of(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Returns the correlation of neighbours, 0 where it is negative.
+double neighbour_correlation(std::span<const double> values) {
+  const double mean = mean_of(values);
+  double own = 0;
+  double shifted = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    own += (values[i] - mean) * (values[i] - mean);
+    if (i > 0) shifted += (values[i] - mean) * (values[i - 1] - mean);
+  }
+  return own > 0 ? std::clamp(shifted / own, 0.0, kMostCorrelation) : 0;
+}
+
+double as_fraction(double logarithm) {
+  return std::expm1(logarithm);
+}
+
+Interval as_fractions(const Interval& of) {
+  return {as_fraction(of.mean), as_fraction(of.low), as_fraction(of.high)};
+}
+
+/// Returns how many more blocks make the interval so narrow that it no longer reaches over the tolerance: its
+/// width goes with the root of their number.
+std::optional<std::int64_t> more_blocks(const Interval& error, double tolerance, std::size_t blocks) {
+  const double half = (error.high - error.low) / 2;
+  const double room = std::abs(tolerance - std::abs(error.mean));
+  const auto now = static_cast<double>(blocks);
+  const double needed = room > 0 ? now * (half / room) * (half / room) : kMostBlocks;
+  if (needed >= kMostBlocks) return std::nullopt;
+  return std::max<std::int64_t>(1, std::llround(std::ceil(needed - now)));
+}
+
+}  // namespace
+
+Interval trimmed_interval(std::span<const double> values, double level) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t count = sorted.size();
+  const auto cut = static_cast<std::size_t>(kTrimmed * static_cast<double>(count));
+  const double mean = mean_of(std::span(sorted).subspan(cut, count - 2 * cut));
+  std::vector<double> kept(values.begin(), values.end());  // winsorized, in the order of time
+  for (double& value : kept) value = std::clamp(value, sorted[cut], sorted[count - 1 - cut]);
+  const double center = mean_of(kept);
+  double squares = 0;
+  for (const double value : kept) squares += (value - center) * (value - center);
+  const auto n = static_cast<double>(count);
+  const auto left = static_cast<double>(count - 2 * cut);
+  const double correlation = neighbour_correlation(kept);
+  const double deviation =
+      std::sqrt(squares / (n - 1) * (1 + correlation) / (1 - correlation)) / (left / n * std::sqrt(n));
+  const boost::math::students_t student(left - 1);
+  const double half = boost::math::quantile(student, (1 + level) / 2) * deviation;
+  return {mean, mean - half, mean + half};
+}
+
+Judgement judge(std::span<const double> measured, std::span<const double> predicted,
+                const JudgeOptions& options) {
+  std::vector<double> errors(measured.begin(), measured.end());
+  for (std::size_t i = 0; i < errors.size(); ++i) errors[i] -= predicted[i];
+  Judgement result;
+  result.predicted = as_fraction(trimmed_interval(predicted, options.level).mean);
+  result.measured = as_fractions(trimmed_interval(measured, options.level));
+  result.error = as_fractions(trimmed_interval(errors, options.level));
+  result.tolerance = std::max(options.tolerance, options.share * std::abs(result.predicted));
+  const Interval& error = result.error;
+  if (-result.tolerance <= error.low && error.high <= result.tolerance) {
+    result.verdict = Verdict::confirmed;
+  } else if (error.low > result.tolerance || error.high < -result.tolerance) {
+    result.verdict = Verdict::refuted;
+  } else {
+    result.more_blocks = more_blocks(error, result.tolerance, measured.size());
+  }
+  return result;
+}
+
+std::vector<double> paired_blocks(std::span<const double> first, std::span<const double> second) {
+  std::vector<double> blocks;
+  for (std::size_t i = 0; i + 1 < first.size(); i += 2) {
+    blocks.push_back((std::log(second[i] / first[i]) + std::log(second[i + 1] / first[i + 1])) / 2);
+  }
+  return blocks;
+}
+
+}  // namespace dflop

@@ -1,0 +1,171 @@
+// Verdicts on made-up runs of which the truth is known: quiet, loaded and drifting machines.
+#include "experiments/fidelity/verdict.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "core/support/random.hpp"
+
+namespace dflop {
+namespace verdict_test {
+
+constexpr int kDraws = 1000;
+
+double normal(Random& random) {  // Box and Muller 1958
+  return std::sqrt(-2 * std::log(1 - random.uniform())) *
+         std::cos(2 * std::numbers::pi * random.uniform());
+}
+
+/// A Machine makes a step that should take 1 s take longer or less; step counts all steps from 0 on.
+using Machine = std::function<double(Random&, int step)>;
+
+Machine quiet(double noise = 0.015) {
+  return [=](Random& random, int) { return std::exp(noise * normal(random)); };
+}
+
+/// Others come and go, for five steps in the mean, and take half of the machine while they are there.
+Machine loaded() {
+  return [there = false](Random& random, int step) mutable {
+    if (step == 0) there = false;
+    there = random.uniform() < (there ? 0.8 : 0.07);
+    return std::exp(0.04 * normal(random)) * (there ? 1.2 + 0.6 * random.uniform() : 1);
+  };
+}
+
+/// It becomes hotter, and its clock goes up and down.
+Machine drifting() {
+  return [](Random& random, int step) {
+    return std::exp(0.015 * normal(random)) * (1 + 0.004 * step + 0.1 * std::sin(step / 9.0));
+  };
+}
+
+/// Returns the judgement on a run of `steps` of each of two plans, of which the second takes (1 + truth) of
+/// the first, where (1 + predicted) was predicted. Batches differ in size.
+Judgement run(Machine machine, Random& random, int steps, double truth, double predicted) {
+  std::vector<double> first, second, first_predicted, second_predicted;
+  for (int i = 0; i < steps; ++i) {
+    const double batch = std::exp(0.3 * normal(random));
+    const double a = batch * machine(random, 2 * i);
+    const double b = batch * machine(random, 2 * i + 1);
+    // The order of the two turns round each time.
+    first.push_back(i % 2 == 0 ? a : b);
+    second.push_back((1 + truth) * (i % 2 == 0 ? b : a));
+    first_predicted.push_back(batch);
+    second_predicted.push_back((1 + predicted) * batch);
+  }
+  return judge(paired_blocks(first, second), paired_blocks(first_predicted, second_predicted));
+}
+
+struct Counts {
+  int confirmed = 0;
+  int refuted = 0;
+  int cannot_say = 0;
+};
+
+Counts draw(const Machine& machine, int steps, double truth, double predicted) {
+  Counts counts;
+  for (int seed = 0; seed < kDraws; ++seed) {
+    Random random(static_cast<std::uint64_t>(seed), 15);
+    const Verdict verdict = run(machine, random, steps, truth, predicted).verdict;
+    ++(verdict == Verdict::confirmed ? counts.confirmed
+                                     : verdict == Verdict::refuted ? counts.refuted : counts.cannot_say);
+  }
+  return counts;
+}
+
+struct Case {
+  std::string name;
+  Machine machine;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {{"quiet", quiet()}, {"loaded", loaded()}, {"drifting", drifting()}};
+  return all;
+}
+
+constexpr int kMostWrong = kDraws / 20;  // a level of 95 %
+
+TEST(VerdictTest, RightPredictionsAreSeldomRefuted) {
+  for (const Case& c : cases()) {
+    for (const double truth : {0.0, 0.02, -0.1, 0.1}) {
+      for (const int steps : {10, 20, 60}) {
+        const Counts counts = draw(c.machine, steps, truth, truth);
+        EXPECT_LE(counts.refuted, kMostWrong) << c.name << ' ' << truth << ' ' << steps;
+      }
+    }
+  }
+}
+
+TEST(VerdictTest, WrongPredictionsAreSeldomConfirmed) {
+  // 2 % apart where 4.1 % were predicted, equal where 2.1 %, 10 % apart where 13 % or nothing: all of them off by
+  // a little more than the tolerance of 2 % or a quarter, or by far.
+  const std::pair<double, double> wrong[] = {{0.02, 0.041}, {0, 0.021}, {0.1, 0.138}, {0.1, 0}, {-0.1, 0.1}};
+  for (const Case& c : cases()) {
+    for (const auto& [truth, predicted] : wrong) {
+      for (const int steps : {10, 20, 60}) {
+        const Counts counts = draw(c.machine, steps, truth, predicted);
+        EXPECT_LE(counts.confirmed, kMostWrong) << c.name << ' ' << truth << ' ' << predicted << ' ' << steps;
+      }
+    }
+  }
+}
+
+TEST(VerdictTest, AQuietMachineSettlesTenPercentInFortySteps) {
+  // 20 steps of each of the two are 40 in all.
+  EXPECT_GE(draw(quiet(0.01), 20, 0.1, 0.1).confirmed, 0.99 * kDraws);
+  EXPECT_GE(draw(quiet(0.015), 20, 0.1, 0.1).confirmed, 0.85 * kDraws);
+  EXPECT_GE(draw(quiet(0.015), 40, 0.1, 0.1).confirmed, 0.99 * kDraws);
+  EXPECT_GE(draw(quiet(0.015), 20, 0.1, 0).refuted, 0.99 * kDraws);
+}
+
+TEST(VerdictTest, CannotSayWhereItCannot) {
+  // 4 % of noise in each step is 4 % in each block of two pairs: five blocks do not tell 2 % from nothing.
+  const Counts counts = draw(loaded(), 10, 0.02, 0.0);
+  EXPECT_GE(counts.cannot_say, 0.8 * kDraws) << counts.confirmed << ' ' << counts.refuted;
+}
+
+TEST(VerdictTest, SaysHowManyMoreStepsItWouldTake) {
+  // With as many blocks more as it says, at least half of the runs that could not tell can.
+  int asked = 0;
+  int settled = 0;
+  for (int seed = 0; seed < 200; ++seed) {
+    Random random(static_cast<std::uint64_t>(seed), 16);
+    const Judgement first = run(loaded(), random, 10, 0.1, 0.1);
+    if (!first.more_blocks || *first.more_blocks > 2000) continue;
+    ++asked;
+    const int steps = 10 + 2 * static_cast<int>(*first.more_blocks);
+    Random again(static_cast<std::uint64_t>(seed), 17);
+    settled += run(loaded(), again, steps, 0.1, 0.1).verdict != Verdict::cannot_say ? 1 : 0;
+  }
+  ASSERT_GE(asked, 50);
+  EXPECT_GE(settled, asked / 2) << settled << " of " << asked;
+}
+
+TEST(VerdictTest, ABlockCancelsAnEvenDrift) {
+  // Steps take 1, 1.1, 1.21, 1.331 s in the order A B B A of two equal plans: ln 1.1 - ln 1.1 = 0.
+  EXPECT_NEAR(paired_blocks(std::vector{1.0, 1.331}, std::vector{1.1, 1.21}).at(0), 0, 1e-12);
+  EXPECT_EQ(paired_blocks(std::vector{1.0, 1.0, 1.0}, std::vector{1.0, 1.0, 1.0}).size(), 1u);
+}
+
+TEST(VerdictTest, OneSlowStepMovesLittle) {
+  // Five of ten values are 1 %, four -1 %, one 400 %: what is left when two at either end are cut are 1 % four times and
+  // -1 % twice.
+  const std::vector<double> values = {0.01, -0.01, 0.01, 4, -0.01, 0.01, -0.01, 0.01, -0.01, 0.01};
+  EXPECT_NEAR(trimmed_interval(values, 0.95).mean, (4 * 0.01 - 2 * 0.01) / 6, 1e-12);
+}
+
+TEST(VerdictTest, EqualValuesHaveNoWidth) {
+  const Judgement judgement = judge(std::vector<double>(6, std::log(1.1)), std::vector<double>(6, 0.0));
+  EXPECT_NEAR(judgement.measured.low, 0.1, 1e-12);
+  EXPECT_NEAR(judgement.measured.high, 0.1, 1e-12);
+  EXPECT_EQ(judgement.verdict, Verdict::refuted);
+  EXPECT_FALSE(judgement.more_blocks);
+}
+
+}  // namespace verdict_test
+}  // namespace dflop
