@@ -30,6 +30,7 @@ Command replay_command();
 Command profile_command();
 Command train_command();
 Command fidelity_command();
+Command verify_command();
 Command sweep_command();
 Command sweep_export_command();
 Command sweep_plot_command();

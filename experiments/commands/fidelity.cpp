@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <set>
 
-#include "backend/profile/profiler.hpp"
 #include "core/error.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
@@ -66,23 +64,11 @@ BatchStream make_request_batches(const Request& request, const Values& values, D
   return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
-/// Measures what a plan needs, with as many ranks busy as it has, and the machine has cores for.
+/// Measures a part of what the profile of a plan is made of.
 /// @throws Stopped after the part that is measured when a signal comes
 ProfileTables measure(const Request& request, const Plan& plan, const StopOnSignals& signals) {
-  ProfilerOptions options;
-  options.seed = request.options.seed;
-  options.budget = request.budget / kProfilesOfAPlan;
-  options.dtype = request.options.dtype;
-  std::set<TpMode> modes;
-  for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert(tp_mode(tp, plan.sequence_parallel));
-  options.modes.assign(modes.begin(), modes.end());
-  const int cores = request.options.device.cores;
-  options.busy = cores > 0 ? std::min(plan.ranks(), cores) : plan.ranks();
-  LiveDevice device = request.options.device;
-  if (plan.ranks() == 1) device = {device.name, 0, false};  // the second rank is there for messages alone
-  const std::unique_ptr<World> world = make_live_world(device, std::max(2, plan.ranks()));
-  return measure_profile(request.target->model, *world, options,
-                         [&](std::int64_t, std::int64_t) { signals.check(); });
+  return measure_for_plan(request.target->model, plan, request.options.device, request.options.dtype,
+                          request.options.seed, request.budget / kProfilesOfAPlan, [&] { signals.check(); });
 }
 
 /// Checks the profile.

@@ -25,36 +25,6 @@ std::int64_t largest(const std::vector<RankFidelity>& ranks, Bytes RankFidelity:
   return most.count;
 }
 
-std::vector<Column> operation_columns() {
-  return {{"module", "module"},
-          {"kind", "operation"},
-          {"count", "count"},
-          {"predicted_mean_s", "predicted ms", 3, 1e3},
-          {"measured_mean_s", "measured ms", 3, 1e3},
-          {"error", "error %", 1, 100},
-          {"measured_share", "of time %", 1, 100}};
-}
-
-/// Fills the row of an operation; `all` is the time of everything that was measured beside it.
-std::vector<Cell> operation_cells(const OperationFidelity& operation, Seconds all) {
-  const auto count = static_cast<double>(operation.count);
-  const Cell error =
-      operation.measured > Seconds(0) ? Cell(operation.predicted / operation.measured - 1) : Cell();
-  return {operation.module,
-          operation.kind,
-          operation.count,
-          operation.predicted.count() / count,
-          operation.measured.count() / count,
-          error,
-          all > Seconds(0) ? Cell(operation.measured / all) : Cell()};
-}
-
-Seconds measured_in_all(const std::vector<OperationFidelity>& operations) {
-  Seconds all{0};
-  for (const OperationFidelity& operation : operations) all += operation.measured;
-  return all;
-}
-
 Json steps_json(const PlanFidelity& plan) {
   Json steps = Json::array();
   for (const StepFidelity& step : plan.steps) {
@@ -157,6 +127,35 @@ FidelitySummary summary_of(const std::vector<PlanFidelity>& plans) {
 }
 
 }  // namespace
+
+std::vector<Column> operation_columns() {
+  return {{"module", "module"},
+          {"kind", "operation"},
+          {"count", "count"},
+          {"predicted_mean_s", "predicted ms", 3, 1e3},
+          {"measured_mean_s", "measured ms", 3, 1e3},
+          {"error", "error %", 1, 100},
+          {"measured_share", "of time %", 1, 100}};
+}
+
+std::vector<Cell> operation_cells(const OperationFidelity& operation, Seconds all) {
+  const auto count = static_cast<double>(operation.count);
+  const Cell error =
+      operation.measured > Seconds(0) ? Cell(operation.predicted / operation.measured - 1) : Cell();
+  return {operation.module,
+          operation.kind,
+          operation.count,
+          operation.predicted.count() / count,
+          operation.measured.count() / count,
+          error,
+          all > Seconds(0) ? Cell(operation.measured / all) : Cell()};
+}
+
+Seconds measured_in_all(const std::vector<OperationFidelity>& operations) {
+  Seconds all{0};
+  for (const OperationFidelity& operation : operations) all += operation.measured;
+  return all;
+}
 
 Table fidelity_table(const std::vector<PlanFidelity>& plans) {
   Table table;

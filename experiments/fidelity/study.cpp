@@ -6,9 +6,11 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "backend/model/parameter_list.hpp"
+#include "backend/profile/profiler.hpp"
 #include "core/refuse.hpp"
 #include "core/support/median.hpp"
 #include "costmodel/recorded/recorded.hpp"
@@ -228,6 +230,31 @@ Seconds PlanFidelity::predicted() const {
 }
 Seconds PlanFidelity::replayed() const {
   return median_time(steps, &StepFidelity::replayed);
+}
+
+void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
+                    const ProgramCosts& predicted, const ProgramCosts& measured) {
+  Operations sums;
+  for (const OperationFidelity& operation : operations) add(sums, operation);
+  add_step(sums, program, predicted, measured);
+  operations = values_of(sums);
+}
+
+ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
+                               DType dtype, std::uint64_t seed, Seconds budget,
+                               const std::function<void()>& progress) {
+  ProfilerOptions options;
+  options.seed = seed;
+  options.budget = budget;
+  options.dtype = dtype;
+  std::set<TpMode> modes;
+  for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert(tp_mode(tp, plan.sequence_parallel));
+  options.modes.assign(modes.begin(), modes.end());
+  options.busy = device.cores > 0 ? std::min(plan.ranks(), device.cores) : plan.ranks();
+  LiveDevice used = device;
+  if (plan.ranks() == 1) used = {device.name, 0, false};  // the second rank is there for messages alone
+  const std::unique_ptr<World> world = make_live_world(used, std::max(2, plan.ranks()));
+  return measure_profile(model, *world, options, [&](std::int64_t, std::int64_t) { progress(); });
 }
 
 PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, const FidelityOptions& options,

@@ -108,6 +108,22 @@ ProfileTables median_profile(const std::vector<ProfileTables>& profiles);
 PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
                         const std::function<void()>& on_step);
 
+/// Adds what one step's instructions, messages and reductions were predicted to take and took.
+void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
+                    const ProgramCosts& predicted, const ProgramCosts& measured);
+
+/// Measures what a plan needs, with as many ranks busy as it has and the device has cores for, in `budget`.
+/// Calls `progress` in between; what it throws ends the measurement.
+/// @throws as measure_profile()
+ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
+                               DType dtype, std::uint64_t seed, Seconds budget,
+                               const std::function<void()>& progress);
+
+/// Returns columns and cells of a table of operations; `all` is the time of all that was measured beside one.
+std::vector<Column> operation_columns();
+std::vector<Cell> operation_cells(const OperationFidelity& operation, Seconds all);
+Seconds measured_in_all(const std::vector<OperationFidelity>& operations);
+
 /// Adds up the operations of one kind over all plans.
 std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& plans);
 

@@ -81,9 +81,9 @@ Judgement judge(std::span<const double> measured, std::span<const double> predic
   result.tolerance = std::max(options.tolerance, options.share * std::abs(result.predicted));
   const Interval& error = result.error;
   if (-result.tolerance <= error.low && error.high <= result.tolerance) {
-    result.verdict = Verdict::confirmed;
+    result.verdict = LiveVerdict::confirmed;
   } else if (error.low > result.tolerance || error.high < -result.tolerance) {
-    result.verdict = Verdict::refuted;
+    result.verdict = LiveVerdict::refuted;
   } else {
     result.more_blocks = more_blocks(error, result.tolerance, measured.size());
   }

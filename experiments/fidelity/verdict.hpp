@@ -1,4 +1,4 @@
-// A Verdict says whether measured pairs of steps bear out a predicted difference.
+// A LiveVerdict says whether measured pairs of steps bear out a predicted difference.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace dflop {
 
-enum class Verdict : std::uint8_t { confirmed, refuted, cannot_say };
+enum class LiveVerdict : std::uint8_t { confirmed, refuted, cannot_say };
 template <>
-inline constexpr NameTable<Verdict, 3> kNames<Verdict> = {{{Verdict::confirmed, "confirmed"},
-                                                           {Verdict::refuted, "refuted"},
-                                                           {Verdict::cannot_say, "cannot say"}}};
+inline constexpr NameTable<LiveVerdict, 3> kNames<LiveVerdict> = {{{LiveVerdict::confirmed, "confirmed"},
+                                                                   {LiveVerdict::refuted, "refuted"},
+                                                                   {LiveVerdict::cannot_say, "cannot say"}}};
 
 /// An Interval holds a mean with the probability that was asked for.
 struct Interval {
@@ -50,23 +50,23 @@ struct Judgement {
   Interval measured;
   Interval error;        ///< measured beside predicted, pair by pair
   double tolerance = 0;  ///< of the error
-  Verdict verdict = Verdict::cannot_say;
+  LiveVerdict verdict = LiveVerdict::cannot_say;
   /// These many more blocks would settle it at today's noise; nothing where it is settled, or where the
   /// error is so near to the tolerance that no number would.
   std::optional<std::int64_t> more_blocks;
 };
 
-/// Judges a prediction: it is confirmed where the interval of its error lies within the tolerance, and refuted
-/// where it lies outside. So a prediction that is off by more than the tolerance is confirmed, and one that is
-/// not is refuted, with probability 1 - level at most. `measured` and `predicted` are logarithms of the
-/// second's time in that of the first, block by block, as paired_blocks() makes them.
+/// Judges a prediction: it is confirmed where the interval of its error lies within the tolerance, and
+/// refuted where it lies outside. So a prediction that is off by more than the tolerance is confirmed, and
+/// one that is not is refuted, with probability 1 - level at most. `measured` and `predicted` are logarithms
+/// of the second's time in that of the first, block by block, as paired_blocks() makes them.
 /// @pre as many of both, at least kLeastBlocks
 Judgement judge(std::span<const double> measured, std::span<const double> predicted,
                 const JudgeOptions& options = {});
 
 /// Makes blocks of pairs of steps: the means of two neighbouring pairs' logarithms of second / first. The two
-/// are run in turns A B, B A, A B, ..., so that a machine that becomes slower at an even rate changes no block.
-/// A pair that is left over is left out.
+/// are run in turns A B, B A, A B, ..., so that a machine that becomes slower at an even rate changes no
+/// block. A pair that is left over is left out.
 /// @pre as many of both; all positive
 std::vector<double> paired_blocks(std::span<const double> first, std::span<const double> second);
 

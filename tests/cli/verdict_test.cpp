@@ -17,8 +17,7 @@ namespace verdict_test {
 constexpr int kDraws = 1000;
 
 double normal(Random& random) {  // Box and Muller 1958
-  return std::sqrt(-2 * std::log(1 - random.uniform())) *
-         std::cos(2 * std::numbers::pi * random.uniform());
+  return std::sqrt(-2 * std::log(1 - random.uniform())) * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
 /// A Machine makes a step that should take 1 s take longer or less; step counts all steps from 0 on.
@@ -71,9 +70,10 @@ Counts draw(const Machine& machine, int steps, double truth, double predicted) {
   Counts counts;
   for (int seed = 0; seed < kDraws; ++seed) {
     Random random(static_cast<std::uint64_t>(seed), 15);
-    const Verdict verdict = run(machine, random, steps, truth, predicted).verdict;
-    ++(verdict == Verdict::confirmed ? counts.confirmed
-                                     : verdict == Verdict::refuted ? counts.refuted : counts.cannot_say);
+    const LiveVerdict verdict = run(machine, random, steps, truth, predicted).verdict;
+    ++(verdict == LiveVerdict::confirmed ? counts.confirmed
+       : verdict == LiveVerdict::refuted ? counts.refuted
+                                         : counts.cannot_say);
   }
   return counts;
 }
@@ -102,8 +102,8 @@ TEST(VerdictTest, RightPredictionsAreSeldomRefuted) {
 }
 
 TEST(VerdictTest, WrongPredictionsAreSeldomConfirmed) {
-  // 2 % apart where 4.1 % were predicted, equal where 2.1 %, 10 % apart where 13 % or nothing: all of them off by
-  // a little more than the tolerance of 2 % or a quarter, or by far.
+  // 2 % apart where 4.1 % were predicted, equal where 2.1 %, 10 % apart where 13 % or nothing: all of them
+  // off by a little more than the tolerance of 2 % or a quarter, or by far.
   const std::pair<double, double> wrong[] = {{0.02, 0.041}, {0, 0.021}, {0.1, 0.138}, {0.1, 0}, {-0.1, 0.1}};
   for (const Case& c : cases()) {
     for (const auto& [truth, predicted] : wrong) {
@@ -140,7 +140,7 @@ TEST(VerdictTest, SaysHowManyMoreStepsItWouldTake) {
     ++asked;
     const int steps = 10 + 2 * static_cast<int>(*first.more_blocks);
     Random again(static_cast<std::uint64_t>(seed), 17);
-    settled += run(loaded(), again, steps, 0.1, 0.1).verdict != Verdict::cannot_say ? 1 : 0;
+    settled += run(loaded(), again, steps, 0.1, 0.1).verdict != LiveVerdict::cannot_say ? 1 : 0;
   }
   ASSERT_GE(asked, 50);
   EXPECT_GE(settled, asked / 2) << settled << " of " << asked;
@@ -153,8 +153,8 @@ TEST(VerdictTest, ABlockCancelsAnEvenDrift) {
 }
 
 TEST(VerdictTest, OneSlowStepMovesLittle) {
-  // Five of ten values are 1 %, four -1 %, one 400 %: what is left when two at either end are cut are 1 % four times and
-  // -1 % twice.
+  // Five of ten values are 1 %, four -1 %, one 400 %: what is left when two at either end are cut are 1 %
+  // four times and -1 % twice.
   const std::vector<double> values = {0.01, -0.01, 0.01, 4, -0.01, 0.01, -0.01, 0.01, -0.01, 0.01};
   EXPECT_NEAR(trimmed_interval(values, 0.95).mean, (4 * 0.01 - 2 * 0.01) / 6, 1e-12);
 }
@@ -163,7 +163,7 @@ TEST(VerdictTest, EqualValuesHaveNoWidth) {
   const Judgement judgement = judge(std::vector<double>(6, std::log(1.1)), std::vector<double>(6, 0.0));
   EXPECT_NEAR(judgement.measured.low, 0.1, 1e-12);
   EXPECT_NEAR(judgement.measured.high, 0.1, 1e-12);
-  EXPECT_EQ(judgement.verdict, Verdict::refuted);
+  EXPECT_EQ(judgement.verdict, LiveVerdict::refuted);
   EXPECT_FALSE(judgement.more_blocks);
 }
 

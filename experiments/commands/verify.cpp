@@ -1,0 +1,297 @@
+// dflop verify predicts a difference between plans, runs them live in turns, and says whether it is there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "core/refuse.hpp"
+#include "costmodel/recorded/recorded.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/cli/stop_signals.hpp"
+#include "experiments/cli/value_text.hpp"
+#include "experiments/fidelity/verification.hpp"
+#include "experiments/studies/made_by.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/files/specs.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::array<const char*, 3> kOutputs = {"report.html", "verify.json", "verify.csv"};
+constexpr std::int64_t kMostSteps = 10'000;
+constexpr std::int64_t kLeastSteps = 2 * static_cast<std::int64_t>(kLeastBlocks);
+constexpr double kMostBudget = 86'400;
+
+/// Reads "RANK:FACTOR".
+SlowRank read_slow(const std::string& value) {
+  ValueText text("slow", "RANK:FACTOR, as 0:1.5, a factor from 1 to 100", value);
+  SlowRank slow;
+  slow.rank = static_cast<int>(text.number(0.0, 1e6));
+  text.expect(":");
+  slow.factor = text.number(1.0, 100.0);
+  text.expect_end();
+  return slow;
+}
+
+/// Makes the variants: each plan in its own order or in each of --orders, and with --slow the first once
+/// more.
+std::vector<Variant> make_variants(const Values& values, const std::vector<NamedPlan>& plans) {
+  std::vector<Variant> variants;
+  const std::string orders = read_text(values, "orders").value_or("");
+  for (const NamedPlan& named : plans) {
+    if (orders.empty()) {
+      variants.push_back({named});
+      continue;
+    }
+    for (const std::string_view name : split(orders, ',')) {
+      const std::optional<OrderKind> kind = order_kind_from_string(name);
+      if (!kind) refuse_name("orders", names_of(all_order_kinds()), std::string(name));
+      Variant variant{named};
+      variant.plan.order = *kind;
+      variant.name = plans.size() == 1 ? std::string(name) : fmt::format("{} {}", named.name, name);
+      variants.push_back(std::move(variant));
+    }
+  }
+  for (const std::string& value : read_texts(values, "slow")) {
+    Variant slow = variants.front();
+    slow.slow = read_slow(value);
+    slow.name += fmt::format(", rank {} x {}", slow.slow->rank, slow.slow->factor);
+    variants.push_back(std::move(slow));
+  }
+  if (variants.size() < 2) {
+    throw Error(
+        ErrorKind::usage,
+        "expected at least two things to compare: several plans, --orders LIST or --slow RANK:FACTOR");
+  }
+  return variants;
+}
+
+std::vector<NamedPlan> read_plans(const Values& values) {
+  std::vector<NamedPlan> plans;
+  for (const std::string& file : read_texts(values, "plans")) {
+    plans.push_back({std::filesystem::path(file).stem().string(), parse_plan(read_text_file(file), file)});
+    const Plan& plan = plans.back().plan;
+    if (plan.model != plans.front().plan.model) {
+      refuse_input(file, "expected a plan for '{}' as the first one, found one for '{}'",
+                   plans.front().plan.model, plan.model);
+    }
+  }
+  const auto gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs);
+  for (NamedPlan& named : plans) named.plan.gbs = gbs.value_or(plans.front().plan.gbs);
+  return plans;
+}
+
+/// The Costs of variants: a profile's, those of a recording, or profiles that are measured now, one for each
+/// number of ranks and mode of tp.
+class Costs {
+ public:
+  Costs(const Values& values, const Target& target, const std::vector<Variant>& variants,
+        const VerificationOptions& options, Provenance& made_by) {
+    const std::optional<std::string> profile = read_text(values, "profile");
+    const std::optional<std::string> trace = read_text(values, "trace");
+    if (profile && trace) refuse_option("trace", "takes the place of '--profile', found both");
+    if (trace) {
+      read_trace(values, *trace, target, made_by);
+    } else if (profile) {
+      read_profile(values, *profile, target, variants, options, made_by);
+    } else {
+      measure(values, target, variants, options);
+    }
+  }
+
+  /// Of a recording each batch has the iteration that ran it, where that is in it, else any.
+  const SumCostModel& of(std::size_t variant, std::size_t batch) const {
+    if (recorded_.empty()) return *by_variant_[variant];
+    const std::size_t k = batch >= first_recorded_ ? batch - first_recorded_ : batch;
+    return *recorded_[k % recorded_.size()];
+  }
+
+ private:
+  void read_trace(const Values& values, const std::string& file, const Target& target, Provenance& made_by) {
+    const TimelineFile trace = parse_timelines(read_text_file(file), file);
+    require_together(values, file, trace.made_by, "the plans", made_by);
+    say_made_by(file, trace.made_by);
+    if (trace.made_by) {
+      first_recorded_ = static_cast<std::size_t>(trace.made_by->first_iteration.value_or(0));
+    }
+    for (std::size_t k = 0; k < trace.iterations.size(); ++k) {
+      recorded_.push_back(std::make_unique<RecordedCostModel>(
+          recorded_program(trace.iterations[k], file, static_cast<int>(k)), target.cost, target.cluster));
+    }
+  }
+
+  void read_profile(const Values& values, const std::string& file, const Target& target,
+                    const std::vector<Variant>& variants, const VerificationOptions& options,
+                    Provenance& made_by) {
+    const std::string text = read_text_file(file);
+    const ProfileTables tables = parse_profile_tables(text, file);
+    made_by.profile = {file, content_hash(text)};
+    const auto cost = std::make_shared<ProfiledCostModel>(tables);
+    for (const Variant& variant : variants) {
+      const std::unique_ptr<World> world = make_live_world(options.device, variant.plan.ranks());
+      require_profile(tables, file, target.model, variant.plan, *world, options.dtype,
+                      read_foreign_profile(values));
+      by_variant_.push_back(cost);
+    }
+  }
+
+  void measure(const Values& values, const Target& target, const std::vector<Variant>& variants,
+               const VerificationOptions& options) {
+    const StopOnSignals signals;
+    const Seconds budget(read_number(values, "budget-s", 0, kMostBudget));
+    std::map<std::tuple<int, int, int>, std::shared_ptr<const SumCostModel>> measured;
+    for (const Variant& variant : variants) {
+      const Plan& plan = variant.plan;
+      auto& cost = measured[{plan.ranks(), plan.encoder.tp, plan.llm.tp}];
+      if (!cost) {
+        say("dflop: measuring a profile with {} ranks (--profile FILE takes one that is there)\n",
+            plan.ranks());
+        cost = std::make_shared<ProfiledCostModel>(measure_for_plan(target.model, plan, options.device,
+                                                                    options.dtype, options.seed, budget,
+                                                                    [&] { signals.check(); }));
+      }
+      by_variant_.push_back(cost);
+    }
+  }
+
+  std::vector<std::shared_ptr<const SumCostModel>> by_variant_;
+  std::vector<std::unique_ptr<RecordedCostModel>> recorded_;
+  std::size_t first_recorded_ = 0;
+};
+
+VerificationOptions read_options(const Values& values) {
+  VerificationOptions options;
+  options.device = read_local_device(values);
+  options.device.cores = read_cores(values, options.device);
+  options.dtype = read_dtype(values);
+  options.steps = read_integer(values, "steps", kLeastSteps, kMostSteps);
+  options.warm_up = read_integer(values, "warm-up", 0, kMostSteps);
+  options.seed = read_seed(values);
+  options.scheduler.name = "lpt";
+  options.judge.tolerance = read_number(values, "tolerance", 1e-4, 1);
+  options.judge.level = read_number(values, "level", 0.5, 0.9999);
+  return options;
+}
+
+void write_outputs(const std::string& directory, const Provenance& made_by, const Verification& result) {
+  make_output_directory(directory);
+  const std::filesystem::path base(directory);
+  StagedOutputs files;
+  files.add(base / kOutputs[0], verification_page(made_by, result));
+  files.add(base / kOutputs[1], with_provenance(verification_json(result), made_by));
+  files.add(base / kOutputs[2], to_csv(verdict_table(result)));
+  files.commit();
+  say("dflop: wrote {}: report.html, verify.json, verify.csv\n", directory);
+}
+
+int run_verify(const Values& values) {
+  const Format format = read_format(values);
+  const auto out = read_text(values, "out");
+  VerificationOptions options = read_options(values);
+  const std::vector<NamedPlan> plans = read_plans(values);
+  const std::vector<Variant> variants = make_variants(values, plans);
+  const std::string file = read_texts(values, "plans").front();
+  VerificationInput input;
+  const Plan& first = variants.front().plan;
+  const auto target = std::make_shared<const Target>(first.model, first.cluster, file);
+  input.target = target;
+  for (const Variant& variant : variants) {
+    validate(variant.plan, target->model, target->cluster, variant.name);
+    require_trainable(variant.plan, target->model, variant.name);
+  }
+  Provenance made_by = made_here(values, *target);
+  made_by.plan = origin_of(first, file);
+  made_by.gbs = first.gbs;
+  const std::vector<Sample> samples =
+      read_samples(values, target->model, options.seed, "data", &made_by.data.emplace());
+  const auto batches = static_cast<int>(options.warm_up + options.steps);
+  input.batches = make_batches(samples, first.gbs, batches, options.seed);
+  if (out) check_output_directory(*out, kOutputs[0]);
+
+  const Costs costs(values, *target, variants, options, made_by);
+  input.cost = [&](std::size_t variant, std::size_t batch) -> const SumCostModel& {
+    return costs.of(variant, batch);
+  };
+  const StopOnSignals signals;
+  Progress progress("running in turns");
+  std::int64_t done = 0;
+  const std::int64_t all = batches * std::ssize(variants);
+  const Verification result = verify_live(variants, input, options, [&] {
+    progress.update(++done, all);
+    signals.check();
+  });
+  made_by.machine->others = result.others;
+  if (out) write_outputs(*out, made_by, result);
+  const auto text = [&] {
+    return terminal_text(verdict_table(result)) + section("of each variant, ms", variant_table(result)) +
+           section("operations", variant_operations_table(result));
+  };
+  print_result(
+      format, text, [&] { return verification_json(result); }, verdict_table(result));
+  for (const std::string& line : verdict_sentences(result)) say("dflop: {}\n", line);
+  return 0;
+}
+
+int run_stoppable(const Values& values) {
+  try {
+    return run_verify(values);
+  } catch (const Stopped& stopped) {
+    say("dflop: {}; nothing is judged\n", stopped.what());
+    return stopped.exit_code();
+  }
+}
+
+}  // namespace
+
+Command verify_command() {
+  Command command{
+      .name = "verify",
+      .summary = "predict a difference between plans, run them live in turns, and judge",
+      .description =
+          R"(Predicts each plan, or order of a plan, or the first with a slower rank, on the same batches, then runs them
+live, step by step in turns: A B, B A, A B. Each pair of steps on one batch gives a measured and a predicted
+difference. Means are of blocks of two pairs, without their largest and smallest fifth, with an interval that holds
+the difference with the probability --level.
+  confirmed   the error of the prediction lies within the tolerance: --tolerance, or a quarter of the predicted
+              difference if that is more
+  refuted     it lies outside
+  cannot say  neither; 'more steps' of each plan would tell, at today's noise
+Below stand the means of each, predicted and measured, and of its operations: where a prediction is off, it is seen
+there. Predictions come from --profile, a recording (--trace), or a profile that is measured first. All variants
+are in memory at once. Measured seconds are not the same in two runs.)",
+      .example = "dflop verify --plans plan.json --orders 1f1b,gpipe --steps 20 --out verify",
+      .run = run_stoppable,
+  };
+  command.options.add({
+      {"plans", texts("FILE").required(),
+       "of one model, from 'dflop plan'; the first is what others are compared with"},
+      {"orders", text("LIST"), "run each plan in these orders, as 1f1b,gpipe,zb-h1"},
+      {"slow", repeatable_text("RANK:FACTOR"),
+       "also run the first with this rank slower, waiting busily: a what-if that can be had live"},
+      {"profile", text("FILE"), "from 'dflop profile'; predicts all"},
+      {"foreign-profile", flag(), "take one that was measured on another machine"},
+      {"trace", text("FILE"), "from 'dflop train --record'; predicts all, as 'dflop replay' does"},
+      {"budget-s", number("S", 10), "seconds for measuring a profile where neither is given"},
+      {"steps", whole("N", 20), "of each that count, at least 10"},
+      {"warm-up", whole("N", 3), "steps of each before them, which do not"},
+      {"tolerance", number("X", JudgeOptions{}.tolerance), "of an error, as a fraction of the first's time"},
+      {"level", number("P", JudgeOptions{}.level), "probability of the intervals"},
+      {"gbs", whole("N"), "global batch size; the first plan's"},
+      {"seed", whole("S", 1), "of parameters, batches and contents"},
+      {"out", text("DIR"), "write report.html, verify.json and verify.csv"},
+  });
+  add_live_options(command.options, false);
+  add_cores_option(command.options);
+  add_data_options(command.options, "traces/datasets/vision_mix.csv");
+  add_mixed_option(command.options);
+  return command;
+}
+
+}  // namespace dflop
