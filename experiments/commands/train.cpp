@@ -1,9 +1,14 @@
 // dflop train trains a model under a plan on a live device.
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <memory>
+#include <numeric>
 
 #include "backend/process/process_world.hpp"
 #include "experiments/cli/command.hpp"
@@ -111,6 +116,30 @@ int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::st
   return signal;
 }
 
+/// Says what the steps came to, without the first of a run, which warms up.
+void say_summary(const std::vector<TrainingStep>& steps, std::int64_t first_step,
+                 const std::optional<double>& others) {
+  const std::size_t warm_up = steps.size() > 1 ? 1 : 0;
+  if (steps.empty()) return;
+  std::vector<double> times;
+  double tokens = 0;
+  for (std::size_t i = warm_up; i < steps.size(); ++i) {
+    times.push_back(steps[i].time.count());
+    tokens += static_cast<double>(steps[i].llm_tokens);
+  }
+  const auto count = static_cast<double>(times.size());
+  const double sum = std::accumulate(times.begin(), times.end(), 0.0);
+  const double mean = sum / count;
+  double squares = 0;
+  for (const double time : times) squares += (time - mean) * (time - mean);
+  std::sort(times.begin(), times.end());
+  const double p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  const double spread = times.size() > 1 ? std::sqrt(squares / (count - 1)) / mean : 0;
+  say("dflop: steps {} to {}: {:.4f} s in the mean, {:.4f} s at the 95th percentile, spread {:.1f} %, {:.0f} tokens/s{}\n",
+      first_step + static_cast<std::int64_t>(warm_up), steps.back().step, mean, p95, 100 * spread,
+      tokens / sum, others ? fmt::format("; others took {:.1f} % of the machine's time", 100 * *others) : "");
+}
+
 /// A TrainRequest is what is asked for beside the job; all of it is read before anything is made.
 struct TrainRequest {
   Format format;
@@ -182,6 +211,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     write_file_atomically(*request.record,
                           to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}, made_by}));
   }
+  say_summary(log.steps, options.first_step, load.others());
   if (log.steps.empty()) {
     say("dflop: nothing to do: step {} is done\n", options.first_step - 1);
   } else if (stopped) {
@@ -214,7 +244,10 @@ Command train_command() {
       .description =
           R"(Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the seed: answers follow
 from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
-SIGINT and SIGTERM end the run after the step that is under way.)",
+A plan by wish has the parallelism, microbatches, layout or order that options give; the rest is the best that the planner
+search finds on one node of eight GPUs. SIGINT and SIGTERM end the run after the step that is under way. At the end the
+mean, 95th percentile and spread of the steps, without the first of a run, stand on standard error, with tokens a second
+and the part of the machine's time that others took.)",
       .example = "dflop train --model tiny-vlm --device host --steps 10",
       .run = run_train,
   };
@@ -247,6 +280,7 @@ SIGINT and SIGTERM end the run after the step that is under way.)",
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
        "will do"},
   });
+  add_wanted_plan_options(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   command.options.add({
       {"scheduler", text(joined(scheduler_names()), "lpt"),

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "experiments/cli/value_text.hpp"
 #include "solver/bins/ilp.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -285,8 +287,11 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option, DataOrigin* origin) {
-  return load_samples(values[option].as<std::string>(), read_preprocess_options(values, model, seed), true,
-                      origin);
+  const auto file = values[option].as<std::string>();
+  if (values[option].defaulted() && !std::filesystem::exists(file)) {
+    refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
+  }
+  return load_samples(file, read_preprocess_options(values, model, seed), true, origin);
 }
 
 SearchOptions open_choices(const Setting& setting) {

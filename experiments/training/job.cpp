@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "core/refuse.hpp"
 #include "core/support/random.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
 #include "experiments/studies/correction_study.hpp"
 #include "experiments/training/live_setup.hpp"
@@ -16,6 +18,7 @@ namespace dflop {
 namespace {
 
 constexpr double kMostLatency = 100;
+constexpr int kPlannedBatches = 4;  // with which a plan that is asked for is chosen
 constexpr const char* kCorrectionRules = "off, always, published or keep";
 constexpr const char* kDefaultModel = "tiny-vlm";
 constexpr const char* kDefaultCluster = "a100-80g:1";
@@ -46,12 +49,44 @@ Plan read_plan(const Values& values) {
   return plan;
 }
 
-/// Reads the plan and its target.
+/// Returns the names of the options that ask for a plan and that are given.
+std::vector<std::string> wanted_parts(const Values& values) {
+  Options options;
+  add_wanted_plan_options(options);
+  std::vector<std::string> given;
+  for (const Option& option : options.rows()) {
+    if (values.count(option.name) > 0 && !values[option.name].defaulted()) given.push_back(option.name);
+  }
+  return given;
+}
+
+/// Finds the best plan that has what is asked for, on as many GPUs of the usual cluster as that takes.
+Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
+  SearchOptions search = read_search_options(values);
+  search.wish = read_wish(values);
+  const std::vector<Batch> batches = make_batches(*job.samples, gbs, kPlannedBatches, job.seed);
+  const PlanResult found = make_plan("search", *job.target, *job.samples, batches, gbs, job.seed,
+                                     read_plan_options(values), search);
+  if (!found.plan) refuse_input("", "no such plan: {}", found.infeasible_reason);
+  say("dflop: plan: {}\n", describe(*found.plan));
+  return *found.plan;
+}
+
+void read_data(const Values& values, TrainJob& job) {
+  job.data = values["data"].as<std::string>();
+  job.samples = std::make_shared<const std::vector<Sample>>(
+      read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
+  job.data_fingerprint = fingerprint(*job.samples);
+}
+
+/// Reads the plan, its target and the data.
 TrainJob read_job(const Values& values) {
   TrainJob job;
   job.seed = read_seed(values);
   job.steps = read_integer(values, "steps", 1, kMostSteps);
+  const std::vector<std::string> wanted = wanted_parts(values);
   if (values.count("plan") > 0) {
+    if (!wanted.empty()) refuse_option(wanted.front(), "asks for another plan than that of '--plan'");
     job.where = values["plan"].as<std::string>();
     job.plan = read_plan(values);
     job.target = std::make_shared<const Target>(job.plan.model, job.plan.cluster, job.where);
@@ -60,18 +95,17 @@ TrainJob read_job(const Values& values) {
     const auto model = read_text(values, "model").value_or(kDefaultModel);
     job.target = std::make_shared<const Target>(model, kDefaultCluster);
     const int gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs).value_or(16);
-    job.plan = default_plan(model, kDefaultCluster, job.target->model, gbs);
+    if (wanted.empty()) {
+      job.plan = default_plan(model, kDefaultCluster, job.target->model, gbs);
+    } else {
+      read_data(values, job);
+      job.plan = wanted_plan(values, job, gbs);
+    }
   }
   validate(job.plan, job.target->model, job.target->cluster, job.where);
   require_trainable(job.plan, job.target->model, job.where);
+  if (!job.samples) read_data(values, job);
   return job;
-}
-
-void read_data(const Values& values, TrainJob& job) {
-  job.data = values["data"].as<std::string>();
-  job.samples = std::make_shared<const std::vector<Sample>>(
-      read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
-  job.data_fingerprint = fingerprint(*job.samples);
 }
 
 /// Returns what the steps train on, up to the batch that completes a pass over the data set.
@@ -106,10 +140,14 @@ std::optional<Anomaly> read_slow_shapes(const Values& values) {
 
 }  // namespace
 
+void add_wanted_plan_options(Options& options) {
+  add_wish_options(options);
+  add_search_options(options);
+  add_plan_options(options);
+}
+
 TrainJob read_train_job(const Values& values) {
-  TrainJob job = read_job(values);
-  read_data(values, job);
-  return job;
+  return read_job(values);
 }
 
 Checkpoints read_checkpoints(const Values& values) {

@@ -33,8 +33,13 @@ struct TrainJob {
   BatchStream batches() const { return {samples, plan.gbs, seed}; }
 };
 
-/// Reads the job. The plan is the file's or, without one, one encoder and one LLM rank.
-/// @throws Error (usage), (input) as find_model(), parse_plan(), validate() and load_samples()
+/// Adds the options that ask for a plan: parallelism, microbatches, layout, order and its other parts.
+void add_wanted_plan_options(Options& options);
+
+/// Reads the job. The plan is the file's or, where the options of add_wanted_plan_options() ask for one, the
+/// best that has what they say or, without either, one encoder and one LLM rank.
+/// @throws Error (usage), (input) as find_model(), parse_plan(), validate() and load_samples(), and naming
+/// the wish that no plan grants
 TrainJob read_train_job(const Values& values);
 
 /// Checkpoints say where the state of a run is kept, and how often.

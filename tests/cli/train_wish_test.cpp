@@ -1,0 +1,64 @@
+// dflop train takes a plan by wish, and sums up its steps at the end.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace train_wish_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+struct TrainWish : ::testing::Test {
+  Sandbox sandbox;
+
+  void SetUp() override { testing::write_all(sandbox.path("d.csv"), testing::image_records()); }
+  RunResult train(const std::string& options) {
+    return sandbox.run("train --data d.csv --steps 3 --gbs 8 --format json " + options);
+  }
+};
+
+TEST_F(TrainWish, RunsThePlanThatIsAskedFor) {
+  const RunResult result =
+      train("--layout uniform --tp 1 --pp 2 --dp 1 --microbatches 4 --order zb-h1 --record r.json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("dflop: plan: tp1 pp2 dp1 mb4 zb-h1\n"), std::string::npos) << result.err;
+  const json record = json::parse(testing::read_all(sandbox.path("r.json")));
+  EXPECT_EQ(record["iterations"][0]["groups"]["first_rank"], json({0, 1}));
+}
+
+TEST_F(TrainWish, SaysWhichWishIsInTheWay) {
+  const RunResult result = train("--tp 3");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("no such plan: --tp 3 does not divide"), std::string::npos) << result.err;
+}
+
+TEST_F(TrainWish, APlanFileIsNotWishedOtherwise) {
+  testing::expect_error(train("--plan p.json --pp 2"), {"--pp", "another plan than that of '--plan'"});
+}
+
+TEST_F(TrainWish, SumsUpTheStepsWithoutTheFirst) {
+  const RunResult result = train("");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json steps = json::parse(result.out);
+  const double second = steps[1]["iteration_s"];
+  const double third = steps[2]["iteration_s"];
+  char expected[64];
+  // Of two steps the 95th percentile by nearest rank is the longer one.
+  std::snprintf(expected, sizeof expected, "dflop: steps 2 to 3: %.4f s in the mean, %.4f s at",
+                (second + third) / 2, std::max(second, third));
+  EXPECT_NE(result.err.find(expected), std::string::npos) << expected << "\n" << result.err;
+  EXPECT_NE(result.err.find(" tokens/s; others took "), std::string::npos) << result.err;
+}
+
+TEST_F(TrainWish, AsksForDataWhereTheUsualOnesAreNot) {
+  std::filesystem::remove(sandbox.path("traces"));
+  testing::expect_error(sandbox.run("train --steps 1"),
+                        {"option '--data'", "vision_mix.csv is not in this folder"});
+}
+
+}  // namespace train_wish_test
+}  // namespace dflop
