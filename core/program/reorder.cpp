@@ -123,7 +123,7 @@ class Reorderer {
       : old_(program),
         costs_(costs),
         order_(order),
-        weight_share_(reordering.weight_share),
+        reordering_(reordering),
         microbatches_(reordering.microbatches > 0 ? reordering.microbatches : program.microbatches) {}
 
   PricedProgram run() {
@@ -198,7 +198,7 @@ class Reorderer {
     }
     const bool part = step.op == Op::backward_input || step.op == Op::backward_weight;
     if (!part || find(Op::backward, step) == nullptr) return false;
-    if (weight_share_) return true;
+    if (reordering_.knows_shares()) return true;
     refuse_input(
         place(),
         "expected split backwards, found whole ones; how much of one is the weight part must be given");
@@ -255,7 +255,7 @@ class Reorderer {
   /// whole backward does not say what it would. That is right without recomputation, and else too little.
   void split(const Block& whole, const OrderStep& step) {
     const std::int64_t i = whole.compute;
-    const Nanoseconds weight = weight_part(costs_.instruction[i], *weight_share_);
+    const Nanoseconds weight = weight_part(costs_.instruction[i], *reordering_.share_of(step.stage));
     if (step.op == Op::backward_weight) {
       return add_compute(step, i, weight, costs_.activation_of(i), costs_.workspace_of(i));
     }
@@ -297,7 +297,7 @@ class Reorderer {
   const Program& old_;
   const ProgramCosts& costs_;
   const StepOrder& order_;
-  const std::optional<double> weight_share_;
+  const Reordering& reordering_;
   const int microbatches_;
   std::size_t rank_ = 0;  ///< of the group that is made, as blocks_
   GroupBlocks blocks_;
@@ -320,7 +320,7 @@ void set_ranks(PipelineShape& shape, const StepOrder& order, int stages) {
 
 /// Returns the times of all steps of an order that splits backwards.
 StepTimes step_times(const Program& program, const ProgramCosts& costs, int microbatches,
-                     std::optional<double> weight_share) {
+                     const Reordering& reordering) {
   const std::size_t cells = program.stages.size() * microbatches;
   StepTimes times;
   for (auto* table : {&times.forward, &times.backward, &times.backward_weight, &times.message}) {
@@ -332,8 +332,9 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs, int micr
       const auto& [op, stage, microbatch] = key;
       const Nanoseconds duration = costs.instruction[block.compute];
       const Nanoseconds weight = op == Op::backward_weight ? duration
-                                 : op == Op::backward      ? weight_part(duration, weight_share.value_or(0))
-                                                           : Nanoseconds(0);
+                                 : op == Op::backward
+                                     ? weight_part(duration, reordering.share_of(stage).value_or(0))
+                                     : Nanoseconds(0);
       for (int j = microbatch; j < microbatches; j += program.microbatches) {
         const std::size_t cell = static_cast<std::size_t>(stage) * microbatches + j;
         const auto raise = [&](std::vector<Nanoseconds>& table, Nanoseconds time) {
@@ -398,14 +399,14 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
                    expected, to_string(kind), rank);
     }
   }
-  if (splits_backward(kind) && whole && !reordering.weight_share) {
+  if (splits_backward(kind) && whole && !reordering.knows_shares()) {
     refuse_input(
         "program",
         "expected split backwards for {}, found whole ones; how much of one is the weight part must be "
         "given",
         to_string(kind));
   }
-  return pipeline_steps(shape, {step_times(program, costs, shape.microbatches, reordering.weight_share), {}});
+  return pipeline_steps(shape, {step_times(program, costs, shape.microbatches, reordering), {}});
 }
 
 std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs) {

@@ -18,7 +18,13 @@ struct Reordering {
   /// mod M of the old one does, M being those that it has.
   int microbatches = 0;
   /// This part of a whole backward, in [0, 1], becomes a backward_weight where the order splits it.
-  std::optional<double> weight_share;
+  std::optional<double> weight_share = {};
+  std::vector<double> weight_shares = {};  ///< likewise, of each stage by itself, before weight_share
+
+  std::optional<double> share_of(std::size_t stage) const {
+    return weight_shares.empty() ? weight_share : std::optional(weight_shares[stage]);
+  }
+  bool knows_shares() const { return weight_share || !weight_shares.empty(); }
 };
 
 /// Returns the program with every group's list in a new order of its compute. A list is taken apart into

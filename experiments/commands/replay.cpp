@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "costmodel/profiled/profiled.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
@@ -12,6 +13,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/replay_runs.hpp"
 #include "experiments/studies/study.hpp"
+#include "traces/files/specs.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
@@ -164,14 +166,46 @@ struct OtherPlan : PlanFiles {
   PricedParts parts;
 };
 
-/// Reads --iteration; nothing stands for all of them.
-std::optional<int> read_iteration(const Values& values, std::size_t recorded) {
+/// A Range is the iterations from `begin` to before `end`.
+struct Range {
+  int begin = 0;
+  int end = 0;
+};
+
+/// Tells whether a recording begins with the first step of a live run, which warms up.
+bool begins_with_warm_up(const TimelineFile& trace) {
+  return trace.iterations.size() > 1 && trace.iterations.front().source != "simulated" &&
+         (!trace.made_by || trace.made_by->first_iteration.value_or(0) == 0);
+}
+
+/// Reads --iteration: one, all, or all without the first step of a live run.
+Range read_range(const Values& values, const TimelineFile& trace) {
   const auto text = values["iteration"].as<std::string>();
-  if (text == "all") return std::nullopt;
+  const auto recorded = static_cast<int>(trace.iterations.size());
+  if (text == "all") return {0, recorded};
+  if (text == "steady") return {begins_with_warm_up(trace) ? 1 : 0, recorded};
   int iteration = -1;
-  if (!parse_number(text, iteration) || iteration < 0 || static_cast<std::size_t>(iteration) >= recorded)
-    refuse_value("iteration", fmt::format("a whole number from 0 to {} or 'all'", recorded - 1), text);
-  return iteration;
+  if (!parse_number(text, iteration) || iteration < 0 || iteration >= recorded) {
+    refuse_value("iteration", fmt::format("a whole number from 0 to {}, 'all' or 'steady'", recorded - 1),
+                 text);
+  }
+  return {iteration, iteration + 1};
+}
+
+/// Returns the profile that is named or, without one, the model that the recording says it is of, where that
+/// is still the same.
+ReplayReference read_reference(const Values& values, const TimelineFile& trace) {
+  if (const auto file = read_text(values, "profile")) {
+    return {*file, std::make_shared<ProfiledCostModel>(parse_profile_tables(read_text_file(*file), *file))};
+  }
+  if (!trace.made_by || !trace.made_by->model) return {};
+  const Origin& model = *trace.made_by->model;
+  try {
+    if (model_hash(model.name) != model.hash) return {};
+    return {"the model's FLOP", nullptr, find_model(model.name)};
+  } catch (const Error&) {  // a file that is no longer there
+    return {};
+  }
 }
 
 std::optional<OrderKind> read_order_kind(const Values& values) {
@@ -179,6 +213,23 @@ std::optional<OrderKind> read_order_kind(const Values& values) {
   if (!name) return std::nullopt;
   if (const auto known = order_kind_from_string(*name)) return known;
   refuse_value("pipeline-schedule", joined(names_of(all_order_kinds())), *name);
+}
+
+/// Says which weight parts an order that splits backwards took, where the user has not said so.
+void note_weight_shares(const Values& values, const Timeline& recording, const ReplayReference& reference) {
+  const std::optional<OrderKind> kind = read_order_kind(values);
+  if (!kind || !splits_backward(*kind) || values.count("weight-share") > 0) return;
+  const RecordedProgram recorded = recorded_program(recording);
+  const std::vector<double> shares = weight_shares(recorded.program, reference);
+  std::string text;
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    if (shares[s] > 0) {
+      text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", recording.stages[s], shares[s]);
+    }
+  }
+  if (text.empty()) return;
+  say("dflop: note: weight parts of whole backwards, by {}: {} (--profile, --weight-share)\n", reference.name,
+      text);
 }
 
 void require_beside(const Values& values, const std::string& option, const std::string& other) {
@@ -197,7 +248,7 @@ constexpr double kMostScale = 1e6;
 
 /// Reads another order by name, an order of the user's, or another number of microbatches; nothing where none
 /// is asked for.
-std::optional<ReplayChange> read_order_change(const Values& values) {
+std::optional<ReplayChange> read_order_change(const Values& values, const ReplayReference& reference) {
   const std::optional<std::string> file = read_text(values, "order");
   const std::optional<OrderKind> kind = read_order_kind(values);
   if (file && kind) refuse_option("order", "takes the place of '--pipeline-schedule', found both");
@@ -207,8 +258,8 @@ std::optional<ReplayChange> read_order_change(const Values& values) {
   if (values.count("weight-share") > 0) reordering.weight_share = read_number(values, "weight-share", 0, 1);
   reordering.microbatches =
       read_optional_integer<int>(values, "microbatches", 1, kMostGbs).value_or(reordering.microbatches);
-  if (file) return user_order(*file, read_text_file(*file), reordering);
-  if (kind || reordering.microbatches > 0) return other_order(kind, reordering);
+  if (file) return user_order(*file, read_text_file(*file), reordering, reference);
+  if (kind || reordering.microbatches > 0) return other_order(kind, reordering, reference);
   return std::nullopt;
 }
 
@@ -219,13 +270,14 @@ std::optional<ClusterSpec> read_cluster(const Values& values, const OtherPlan* p
 }
 
 /// Reads what is changed, in the order in which it is applied.
-std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan) {
+std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan,
+                                       const ReplayReference& reference) {
   std::vector<ReplayChange> changes;
   if (plan != nullptr) {
     changes.push_back(other_plan("plan " + values["plan"].as<std::string>(), plan->plan, plan->schedule,
                                  values["schedule"].as<std::string>(), plan->target, plan->parts));
   }
-  if (auto order = read_order_change(values)) changes.push_back(std::move(*order));
+  if (auto order = read_order_change(values, reference)) changes.push_back(std::move(*order));
   const std::optional<ClusterSpec> cluster = read_cluster(values, plan);
   const double latency = read_number(values, "latency-scale", 1 / kMostScale, kMostScale);
   const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMostScale, kMostScale);
@@ -267,26 +319,26 @@ int run_replay(const Values& values) {
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
   const std::unique_ptr<OtherPlan> plan = read_other_plan(values);
-  const std::vector<ReplayChange> changes = read_changes(values, plan.get());
   ReplayConditions conditions = read_conditions(values, plan.get());
+  read_changes(values, plan.get(), {});  // what is wrong with the options is told before a long file is read
   const auto path = values["trace"].as<std::string>();
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
+  conditions.reference = read_reference(values, trace);
+  const std::vector<ReplayChange> changes = read_changes(values, plan.get(), conditions.reference);
   if (plan) {
     const auto schedule = values["schedule"].as<std::string>();
     require_together(values, values["plan"].as<std::string>(), plan->plan_made_by, schedule,
                      plan->schedule.made_by);
     require_together(values, schedule, plan->schedule.made_by, path, trace.made_by);
   }
-  const std::optional<int> only = read_iteration(values, trace.iterations.size());
+  const Range range = read_range(values, trace);
   conditions.iterations = trace.iterations.size();
   const Detail detail = out || perfetto ? Detail::spans : Detail::usage;
-  if (plan) note_unknown_shapes(trace.iterations[only.value_or(0)], path);
-  const int first = only.value_or(0);
-  const int end = only ? first + 1 : static_cast<int>(trace.iterations.size());
+  if (plan) note_unknown_shapes(trace.iterations[range.begin], path);
   Replays replays;
   std::vector<Seconds> repeated;
   std::vector<Timeline> last;
-  for (int k = first; k < end && (last.empty() || last.back().stalls.empty()); ++k) {
+  for (int k = range.begin; k < range.end && (last.empty() || last.back().stalls.empty()); ++k) {
     ReplayedIteration replayed = replay_iteration(trace.iterations[k], path, k, changes, conditions, detail);
     repeated.insert(repeated.end(), replayed.repeated.begin(), replayed.repeated.end());
     last.push_back(replayed.runs.back().timeline);
@@ -297,10 +349,14 @@ int run_replay(const Values& values) {
   if (perfetto) files.add(*perfetto, to_perfetto(last));
   files.commit();
   if (!last.back().stalls.empty()) {
-    const std::string iteration = fmt::format("iteration {}", first + last.size() - 1);
+    const std::string iteration = fmt::format("iteration {}", range.begin + last.size() - 1);
     return report_stall(format, last.back(), iteration, "tp groups");
   }
   say_made_by(path, trace.made_by);
+  note_weight_shares(values, trace.iterations[range.begin], conditions.reference);
+  if (range.begin > 0 && values["iteration"].defaulted()) {
+    say("dflop: note: the first step of the run, which warms up, is left out (--iteration all)\n");
+  }
   std::optional<Table> distribution;
   if (!repeated.empty()) distribution = distribution_table(std::move(repeated));
   print_replays(format, replays, plan ? &plan->parts : nullptr, distribution);
@@ -341,13 +397,17 @@ a file as 'dflop simulate --order-out' writes it.)",
   };
   command.options.add({
       {"trace", text("FILE").required(), "a timeline with spans (.json, .json.gz)"},
-      {"iteration", text("K|all", "0"), "which of the file's iterations"},
+      {"iteration", text("K|all|steady", "steady"),
+       "which of the file's iterations; steady: all but the first step of a live run"},
       {"plan", text("FILE"), "what if: this plan, with --schedule"},
       {"schedule", text("FILE"),
        "its schedule, of which iteration K is run in place of the recorded iteration K"},
       {"pipeline-schedule", text("NAME"), orders},
       {"weight-share", number("X"),
-       "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part"},
+       "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part; without it that of "
+       "each stage by --profile or, where the recording says its model, by its FLOP"},
+      {"profile", text("FILE"),
+       "of the recorded model, from 'dflop profile': weight parts, and memory where the recording has none"},
       {"order", text("FILE"),
        "what if: the same work in the order of this file, in place of --pipeline-schedule"},
       {"microbatches", whole("N"), "what if: this many, microbatch j doing what the recorded j mod M does"},

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/refuse.hpp"
+#include "costmodel/analytic/flops.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
@@ -48,6 +49,13 @@ bool has_activations(const ProgramCosts& costs) {
                      [](Bytes bytes) { return bytes > Bytes{}; });
 }
 
+/// Tells whether all stages of a program have layers or something else that computes.
+bool knows_shapes(const Program& program) {
+  return std::all_of(program.stages.begin(), program.stages.end(), [](const Stage& stage) {
+    return stage.encoder_layers + stage.llm_layers > 0 || stage.connector || stage.embedding || stage.head;
+  });
+}
+
 bool has_whole_backwards(const Program& program) {
   return std::any_of(program.instructions.begin(), program.instructions.end(),
                      [](const Instruction& instruction) { return instruction.op == Op::backward; });
@@ -62,13 +70,55 @@ bool splits_backward(const StepOrder& order) {
   return false;
 }
 
-/// Requires a weight share for an order that splits backwards. `name` is what the order is of.
-void require_weight_share(const std::string& name, const Program& program, const Reordering& reordering) {
-  if (reordering.weight_share || !has_whole_backwards(program)) return;
+/// A SplitBackward is what the two parts of a backward take, in seconds or FLOP.
+struct SplitBackward {
+  double input = 0;
+  double weight = 0;
+};
+
+SplitBackward split_by_time(const SumCostModel& cost, const Stage& stage, const Work& work) {
+  return {cost.compute(Op::backward_input, stage, work).count(),
+          cost.compute(Op::backward_weight, stage, work).count()};
+}
+
+SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
+  double linear = 0;
+  double attention = 0;
+  const auto add = [&](const TransformerSpec& spec, int layers, const Workload& of) {
+    const double core = attention_flop(spec, of).count;
+    attention += layers * core;
+    linear += layers * (layer_forward_flop(spec, of).count - core);
+  };
+  add(model.encoder, stage.encoder_layers, work.encoder);
+  add(model.llm, stage.llm_layers, work.llm);
+  if (stage.connector) linear += connector_flop(model.connector, work.encoder).count;
+  if (stage.head) linear += head_flop(model.llm, work.llm).count;
+  const double again = stage.recomputation == Recomputation::full        ? linear + attention
+                       : stage.recomputation == Recomputation::selective ? attention
+                                                                         : 0;
+  return {linear + 2 * attention + again, linear};
+}
+
+/// Returns the reordering with a weight share for an order that splits backwards. `name` is what the order is
+/// of.
+Reordering with_weight_share(const std::string& name, const Program& program, Reordering reordering,
+                             const ReplayReference& reference) {
+  if (reordering.weight_share || !has_whole_backwards(program)) return reordering;
+  reordering.weight_shares = weight_shares(program, reference);
+  if (!reordering.weight_shares.empty()) return reordering;
   refuse_input("",
                "{} splits backwards, which are whole here; '--weight-share' has to say how much of "
-               "one is for the weights",
+               "one is for the weights, or '--profile' what each stage's is",
                name);
+}
+
+/// Fills what instructions keep and need where the recording does not show it, as live ones do not.
+void fill_memory(RecordedProgram& recorded, const ReplayReference& reference) {
+  if (recorded.memory || !reference.profile || !knows_shapes(recorded.program)) return;
+  ProgramCosts costs = reference.profile->price(recorded.program);
+  recorded.costs.activation = std::move(costs.activation);
+  recorded.costs.workspace = std::move(costs.workspace);
+  recorded.memory = true;
 }
 
 std::string order_name(std::string name, const Reordering& reordering) {
@@ -144,7 +194,28 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
           }};
 }
 
-ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering) {
+std::vector<double> weight_shares(const Program& program, const ReplayReference& reference) {
+  if (!knows_shapes(program) || (!reference.profile && !reference.model)) return {};
+  std::vector<SplitBackward> of(program.stages.size());
+  for (const Instruction& i : program.instructions) {
+    if (i.op != Op::backward) continue;
+    const Stage& stage = program.stages[i.stage];
+    const Work& work = program.works[i.index];
+    const SplitBackward parts = reference.profile ? split_by_time(*reference.profile, stage, work)
+                                                  : split_by_flop(*reference.model, stage, work);
+    of[i.stage].input += parts.input;
+    of[i.stage].weight += parts.weight;
+  }
+  std::vector<double> shares;
+  for (const SplitBackward& parts : of) {
+    const double whole = parts.input + parts.weight;
+    shares.push_back(whole > 0 ? parts.weight / whole : 0);
+  }
+  return shares;
+}
+
+ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
+                         const ReplayReference& reference) {
   return {order_name(wanted ? std::string(to_string(*wanted)) : "", reordering),
           [=](const PricedProgram& before, const RecordedProgram&, int) {
             const auto kind = wanted ? wanted : order_kind_of(before.program, before.costs);
@@ -152,20 +223,24 @@ ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reor
               refuse_input("",
                            "the order is that of no known schedule; '--pipeline-schedule' has to name one");
             }
-            if (splits_backward(*kind)) {
-              require_weight_share(std::string(to_string(*kind)), before.program, reordering);
-            }
-            const StepOrder order = order_of_kind(before.program, before.costs, *kind, reordering);
-            return reorder(before.program, before.costs, order, reordering);
+            const Reordering split =
+                splits_backward(*kind)
+                    ? with_weight_share(std::string(to_string(*kind)), before.program, reordering, reference)
+                    : reordering;
+            const StepOrder order = order_of_kind(before.program, before.costs, *kind, split);
+            return reorder(before.program, before.costs, order, split);
           }};
 }
 
-ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering) {
+ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering,
+                        const ReplayReference& reference) {
   return {order_name("order " + file, reordering),
           [=](const PricedProgram& before, const RecordedProgram&, int) {
             const StepOrder order = parse_order(json, file, order_shape(before.program, reordering)).ranks;
-            if (splits_backward(order)) require_weight_share(file, before.program, reordering);
-            return reorder(before.program, before.costs, order, reordering);
+            const Reordering split = splits_backward(order)
+                                         ? with_weight_share(file, before.program, reordering, reference)
+                                         : reordering;
+            return reorder(before.program, before.costs, order, split);
           }};
 }
 
@@ -182,7 +257,8 @@ ReplayChange other_links(double latency_scale, double bandwidth_scale,
 ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
                                    const std::vector<ReplayChange>& changes,
                                    const ReplayConditions& conditions, Detail detail) {
-  const RecordedProgram recorded = recorded_program(recording, file, iteration);
+  RecordedProgram recorded = recorded_program(recording, file, iteration);
+  fill_memory(recorded, conditions.reference);
   const bool conditioned = !conditions.name.empty();
   const auto detail_of = [&](std::size_t k) {
     return k == changes.size() && !conditioned ? detail : Detail::usage;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,20 @@
 #include "experiments/studies/what_if.hpp"
 
 namespace dflop {
+
+/// A ReplayReference tells of the recorded model what the recording does not say: how whole backwards would
+/// split and, with a profile, what instructions keep in memory. Without either they stay unknown.
+struct ReplayReference {
+  std::string name;  ///< for people
+  std::shared_ptr<const SumCostModel> profile = {};
+  std::optional<ModelSpec> model = {};
+};
+
+/// Returns the weight part of each stage's whole backwards, by the profile's times or else by the model's
+/// FLOP, recomputation included: of each product a backward makes those for its weights and as many for its
+/// input, of attention twice the forward's (Dao 2023) and all for the input. Empty where neither is known, or
+/// the program does not know its stages' shapes.
+std::vector<double> weight_shares(const Program& program, const ReplayReference& reference);
 
 /// A ReplayChange is one change. It gets what the changes before it have made of the recording.
 struct ReplayChange {
@@ -28,11 +43,13 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
 
 /// Runs the same work in another order, or for another number of microbatches, or both. Without `wanted`
 /// the order is the one that the program has.
-ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering);
+ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
+                         const ReplayReference& reference = {});
 
 /// Runs the same work in an order of the user's: the text of a file of schema "dflop.order", read for as many
 /// pipeline ranks as the program has and an equal number of stages on each.
-ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering);
+ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering,
+                        const ReplayReference& reference = {});
 
 /// Gives links another latency and bandwidth; see rescale_links().
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
@@ -49,7 +66,8 @@ struct ReplayConditions {
   std::string name;  ///< of its row; empty: nothing, and no row
   WhatIf what_if;
   std::optional<ClusterSpec> cluster;  ///< whose links are shared; needed for NetworkModel::contention
-  std::size_t iterations = 1;          ///< recorded; run r of iteration k is run r * iterations + k of a seed
+  ReplayReference reference = {};
+  std::size_t iterations = 1;  ///< recorded; run r of iteration k is run r * iterations + k of a seed
 };
 
 struct ReplayedIteration {

@@ -176,7 +176,7 @@ TEST(Replay, RefusesBadUsageAndInput) {
   expect_error(sandbox.run("replay --trace none.json"), {"none.json"});
   expect_error(sandbox.run("replay --trace p.json"), {"p.json", "dflop.timeline"});
   expect_error(sandbox.run("replay --trace t.json --out t.json"), {"'--out'", "'--trace'"});
-  refused("--iteration 1", {"'--iteration'", "from 0 to 0 or 'all'", "'1'"});
+  refused("--iteration 1", {"'--iteration'", "from 0 to 0, 'all' or 'steady'", "'1'"});
   refused("--iteration some", {"'--iteration'", "'some'"});
   refused("--plan p.json", {"'--plan'", "'--schedule'"});
   refused("--schedule p.json", {"'--schedule'", "'--plan'"});

@@ -269,7 +269,7 @@ TEST_F(ReplayWhatIf, SaysWhatItNeedsInPlaceOfAnImportedTimeline) {
   ASSERT_EQ(sandbox_.run("import --kineto traces/kineto/rank0.json traces/kineto/rank1.json --out t.json")
                 .exit_code,
             0);
-  expect_refused("", {"t.json", "iterations[0].spans.position[0]", "'dflop simulate --out FILE'",
+  expect_refused("", {"t.json", "iterations[1].spans.position[0]", "'dflop simulate --out FILE'",
                       "'dflop import' has not"});
 }
 

@@ -1,0 +1,97 @@
+// dflop replay of live recordings: without the first step, and with what a profile or the model says of them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/program/lowering.hpp"
+#include "costmodel/analytic/flops.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/replay_runs.hpp"
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace replay_live_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+struct ReplayLive : ::testing::Test {
+  Sandbox sandbox;
+
+  void SetUp() override {
+    testing::write_all(sandbox.path("d.csv"), testing::image_records());
+    ran("train --data d.csv --gbs 8 --layout uniform --tp 1 --pp 2 --dp 1 --microbatches 4 --order 1f1b --steps 3 "
+        "--record r.json");
+  }
+  RunResult ran(const std::string& command) {
+    RunResult result = sandbox.run(command);
+    EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.err;
+    return result;
+  }
+  json replay(const std::string& options) {
+    return json::parse(ran("replay --trace r.json --format json " + options).out);
+  }
+};
+
+TEST_F(ReplayLive, LeavesTheFirstStepOut) {
+  EXPECT_EQ(replay("")["iterations"], 2);
+  EXPECT_EQ(replay("--iteration all")["iterations"], 3);
+  EXPECT_EQ(replay("--iteration 0")["iterations"], 1);
+  EXPECT_NE(ran("replay --trace r.json").err.find("the first step of the run, which warms up, is left out"),
+            std::string::npos);
+}
+
+TEST_F(ReplayLive, SplitsBackwardsByTheModelThatWasRecorded) {
+  const RunResult result = ran("replay --trace r.json --pipeline-schedule zb-h1");
+  EXPECT_NE(result.err.find("weight parts of whole backwards, by the model's FLOP: "), std::string::npos)
+      << result.err;
+  json trace = json::parse(testing::read_all(sandbox.path("r.json")));
+  trace.erase("made_by");
+  testing::write_all(sandbox.path("r.json"), trace.dump());
+  const RunResult unknown = sandbox.run("replay --trace r.json --pipeline-schedule zb-h1");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("'--weight-share' has to say"), std::string::npos) << unknown.err;
+}
+
+TEST_F(ReplayLive, AProfileKnowsSharesAndMemory) {
+  EXPECT_TRUE(replay("")["runs"][1]["peak_memory_bytes"].is_null());
+  ran("profile --device host --model tiny-vlm --budget-s 0.2 --out p.json");
+  const json runs = replay("--profile p.json --pipeline-schedule zb-h1")["runs"];
+  const double recorded = runs[0]["peak_memory_bytes"];
+  EXPECT_NEAR(runs[1]["peak_memory_bytes"].get<double>() / recorded, 1, 0.1);
+  EXPECT_GT(runs[2]["peak_memory_bytes"].get<double>(), 0);
+  EXPECT_NE(ran("replay --trace r.json --profile p.json --pipeline-schedule zb-h1").err.find("by p.json: "),
+            std::string::npos);
+}
+
+TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
+  // A stage of the LLM's layers and the head, of one instruction: linear FLOP are the weight part, and of the
+  // input part beside twice those of attention.
+  const ModelSpec model = find_model("tiny-vlm");
+  Program program;
+  Stage stage;
+  stage.llm_layers = 2;
+  stage.head = true;
+  stage.recomputation = Recomputation::none;
+  program.stages = {stage};
+  Work work;
+  work.llm = {1, 64, 64 * 64};
+  program.works = {work};
+  Instruction backward;
+  backward.op = Op::backward;
+  backward.index = 0;  // of works
+  program.instructions = {backward};
+  const double attention = 2 * attention_flop(model.llm, work.llm).count;
+  const double linear =
+      2 * layer_forward_flop(model.llm, work.llm).count - attention + head_flop(model.llm, work.llm).count;
+  const ReplayReference reference{"", nullptr, model};
+  ASSERT_EQ(weight_shares(program, reference).size(), 1u);
+  EXPECT_DOUBLE_EQ(weight_shares(program, reference)[0], linear / (2 * linear + 2 * attention));
+  program.stages[0].recomputation = Recomputation::full;  // runs the forward again before
+  EXPECT_DOUBLE_EQ(weight_shares(program, reference)[0], linear / (3 * linear + 3 * attention));
+  EXPECT_TRUE(weight_shares(program, {}).empty());
+}
+
+}  // namespace replay_live_test
+}  // namespace dflop
