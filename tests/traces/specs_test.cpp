@@ -158,6 +158,45 @@ TEST(ClusterFile, NoLimitOnRingsIsZero) {
                  "c.json: key 'node_ring_bandwidth_bytes_per_s'", {"found -1"});
 }
 
+/// Returns a preset's file with one bandwidth in another unit.
+std::string in_unit(const std::string& part, const std::string& bytes, const std::string& key, double value) {
+  nlohmann::json json = nlohmann::json::parse(presets("clusters").at("a100-80g-vtrain"));
+  json[part].erase(bytes);
+  json[part][key] = value;
+  return json.dump();
+}
+
+TEST(ClusterFile, BandwidthsHaveUnits) {
+  const std::string link = "bandwidth_bytes_per_s";
+  const std::string memory = "memory_bandwidth_bytes_per_s";
+  const std::string ring = "node_ring_bandwidth_bytes_per_s";
+  const auto inter = [&](const std::string& key, double value) {
+    return parse_cluster(in_unit("inter_node", link, key, value), "c.json").inter_node.bandwidth_bytes_per_s;
+  };
+  EXPECT_EQ(inter("bandwidth_gbit_per_s", 400), 50e9);  // 8 bits a byte
+  EXPECT_EQ(inter("bandwidth_gbyte_per_s", 50), 50e9);
+  EXPECT_EQ(inter(link, 50e9), 50e9);
+  EXPECT_EQ(parse_cluster(in_unit("gpu", memory, "memory_bandwidth_gbyte_per_s", 2039), "c.json")
+                .gpu.memory_bandwidth_bytes_per_s,
+            2039e9);
+  EXPECT_EQ(parse_cluster(in_unit("software", ring, "node_ring_bandwidth_gbit_per_s", 100), "c.json")
+                .software.node_ring_bandwidth_bytes_per_s,
+            12.5e9);
+  expect_refused([&] { inter("bandwidth_gbit_per_s", 0.001); },
+                 "c.json: key 'inter_node.bandwidth_gbit_per_s'", {"from 0.008 to 8000000", "found 0.001"});
+}
+
+TEST(ClusterFile, ABandwidthHasOneUnit) {
+  nlohmann::json json = nlohmann::json::parse(presets("clusters").at("h100"));
+  json["inter_node"]["bandwidth_gbit_per_s"] = 400;
+  expect_refused([&] { parse_cluster(json.dump(), "c.json"); },
+                 "c.json: key 'inter_node.bandwidth_gbit_per_s'",
+                 {"one unit", "'bandwidth_bytes_per_s'", "'bandwidth_gbit_per_s'"});
+  json["inter_node"] = {{"latency_s", 1e-5}};
+  expect_refused([&] { parse_cluster(json.dump(), "c.json"); }, "c.json: key 'inter_node'",
+                 {"'bandwidth_bytes_per_s'", "'bandwidth_gbyte_per_s'", "found none"});
+}
+
 TEST(ModelFile, EveryFieldLandsInItsMember) {
   ModelSpec expected;
   expected.name = "qwen2.5-vl-7b";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
@@ -94,8 +95,43 @@ ConnectorSpec read_fitting_connector(const JsonValue& json, const TransformerSpe
   return spec;
 }
 
-double read_bandwidth(const JsonValue& json) {
-  return json.number_in(kLeastBytesPerS, kMostBytesPerS);
+/// BandwidthKeys are the names of one bandwidth in bytes, in 1e9 bits and in 1e9 bytes a second; a file has
+/// one of them.
+using BandwidthKeys = std::array<std::string_view, 3>;
+constexpr BandwidthKeys kLinkBandwidth = {"bandwidth_bytes_per_s", "bandwidth_gbit_per_s",
+                                          "bandwidth_gbyte_per_s"};
+constexpr BandwidthKeys kMemoryBandwidth = {"memory_bandwidth_bytes_per_s", "memory_bandwidth_gbit_per_s",
+                                            "memory_bandwidth_gbyte_per_s"};
+constexpr BandwidthKeys kRingBandwidth = {"node_ring_bandwidth_bytes_per_s", "node_ring_bandwidth_gbit_per_s",
+                                          "node_ring_bandwidth_gbyte_per_s"};
+constexpr std::array<double, 3> kBytesOfUnits = {1, 1e9 / 8, 1e9};
+
+/// Returns the keys with those of bandwidths.
+std::vector<std::string_view> with_units(std::vector<std::string_view> keys, const BandwidthKeys& bandwidth) {
+  keys.insert(keys.end(), bandwidth.begin(), bandwidth.end());
+  return keys;
+}
+
+/// Returns which of its keys a bandwidth has in an object; nothing where it has none.
+std::optional<std::size_t> unit_of_bandwidth(const JsonValue& json, const BandwidthKeys& keys) {
+  std::optional<std::size_t> found;
+  for (std::size_t unit = 0; unit < keys.size(); ++unit) {
+    if (!json.has(keys[unit])) continue;
+    if (found) {
+      json.at(keys[unit])
+          .refuse("expected a bandwidth in one unit, found '{}' and '{}'", keys[*found], keys[unit]);
+    }
+    found = unit;
+  }
+  return found;
+}
+
+/// Reads a bandwidth in whichever unit an object gives it, in bytes a second.
+double read_bandwidth(const JsonValue& json, const BandwidthKeys& keys) {
+  const std::optional<std::size_t> unit = unit_of_bandwidth(json, keys);
+  if (!unit) json.refuse("expected '{}', '{}' or '{}', found none of them", keys[0], keys[1], keys[2]);
+  const double bytes = kBytesOfUnits[*unit];
+  return bytes * json.at(keys[*unit]).number_in(kLeastBytesPerS / bytes, kMostBytesPerS / bytes);
 }
 double read_efficiency(const JsonValue& json) {
   return json.number_in(kLeastEfficiency, 1);
@@ -122,16 +158,15 @@ constexpr std::string_view kOfGpuBefore[] = {"gemm_efficiency",
                                              "memory_efficiency",
                                              "kernel_overhead_s",
                                              "layer_launch_s"};
-constexpr std::string_view kOfClusterBefore[] = {"message_overhead_s", "node_ring_bandwidth_bytes_per_s"};
+constexpr std::string_view kOfClusterBefore[] = {"message_overhead_s"};
 
 GpuSpec read_gpu(const JsonValue& json) {
-  json.require_keys(
-      {"name", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "memory_bytes", "reserved_memory_bytes"},
-      {std::begin(kOfGpuBefore), std::end(kOfGpuBefore)});
+  json.require_keys({"name", "peak_flop_per_s", "memory_bytes", "reserved_memory_bytes"},
+                    with_units({std::begin(kOfGpuBefore), std::end(kOfGpuBefore)}, kMemoryBandwidth));
   GpuSpec gpu;
   gpu.name = json.at("name").string();
   gpu.peak_flop_per_s = json.at("peak_flop_per_s").number_in(kLeastFlopPerS, kMostFlopPerS);
-  gpu.memory_bandwidth_bytes_per_s = read_bandwidth(json.at("memory_bandwidth_bytes_per_s"));
+  gpu.memory_bandwidth_bytes_per_s = read_bandwidth(json, kMemoryBandwidth);
   gpu.memory = {json.at("memory_bytes").integer<std::int64_t>(1, kMostMemory)};
   gpu.reserved_memory = {json.at("reserved_memory_bytes").integer<std::int64_t>(0, gpu.memory.count)};
   return gpu;
@@ -151,10 +186,9 @@ SoftwareSpec read_software(const JsonValue& kernels, const JsonValue& rest) {
   software.kernel_overhead = read_latency(kernels.at("kernel_overhead_s"));
   if (kernels.has("layer_launch_s")) software.layer_launch = read_latency(kernels.at("layer_launch_s"));
   if (rest.has("message_overhead_s")) software.message_overhead = read_latency(rest.at("message_overhead_s"));
-  if (rest.has("node_ring_bandwidth_bytes_per_s")) {
-    const JsonValue ring = rest.at("node_ring_bandwidth_bytes_per_s");
-    if (ring.number_in(0, kMostBytesPerS) > 0)
-      software.node_ring_bandwidth_bytes_per_s = read_bandwidth(ring);
+  if (const auto unit = unit_of_bandwidth(rest, kRingBandwidth)) {
+    if (rest.at(kRingBandwidth[*unit]).number_in(0, kMostBytesPerS / kBytesOfUnits[*unit]) > 0)
+      software.node_ring_bandwidth_bytes_per_s = read_bandwidth(rest, kRingBandwidth);
   }
   return software;
 }
@@ -163,8 +197,7 @@ SoftwareSpec read_software_object(const JsonValue& json) {
   json.require_keys(
       {"name", "gemm_efficiency", "gemm_half_tokens", "gemm_half_width", "attention_forward_efficiency",
        "attention_backward_efficiency", "attention_half_tokens", "memory_efficiency", "kernel_overhead_s"},
-      {"source", "layer_launch_s", "message_overhead_s", "node_ring_bandwidth_bytes_per_s",
-       "tensor_overlap"});
+      with_units({"source", "layer_launch_s", "message_overhead_s", "tensor_overlap"}, kRingBandwidth));
   check_source(json);
   SoftwareSpec software = read_software(json, json);
   software.name = json.at("name").string();
@@ -180,8 +213,8 @@ void refuse_twice(const JsonValue& json, std::span<const std::string_view> keys)
 }
 
 Link read_cluster_link(const JsonValue& json) {
-  json.require_keys({"latency_s", "bandwidth_bytes_per_s"});
-  return {read_latency(json.at("latency_s")), read_bandwidth(json.at("bandwidth_bytes_per_s"))};
+  json.require_keys({"latency_s"}, {kLinkBandwidth.begin(), kLinkBandwidth.end()});
+  return {read_latency(json.at("latency_s")), read_bandwidth(json, kLinkBandwidth)};
 }
 
 LeafSwitches read_leaf(const JsonValue& json) {
@@ -211,9 +244,9 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
 ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root("dflop.cluster", kSpecsVersion);
-  root.require_keys({"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
-                    {"source", "leaf", "collectives", "software", "message_overhead_s",
-                     "node_ring_bandwidth_bytes_per_s", "fit"});
+  root.require_keys(
+      {"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
+      with_units({"source", "leaf", "collectives", "software", "message_overhead_s", "fit"}, kRingBandwidth));
   check_source(root);
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
@@ -229,6 +262,7 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
     cluster.software = read_software_object(root.at("software"));
     refuse_twice(root.at("gpu"), kOfGpuBefore);
     refuse_twice(root, kOfClusterBefore);
+    refuse_twice(root, kRingBandwidth);
   } else {
     cluster.software = read_software(root.at("gpu"), root);
   }

@@ -18,7 +18,9 @@ ModelSpec parse_model(std::string_view json, const std::string& file);
 
 /// Reads a cluster of schema "dflop.cluster": one node of it, the caller sets how many there are. Files of
 /// before have the keys of "software" under "gpu" and at the top, and are read as the same cluster.
-/// @throws Error (input) also for a key that is in both places
+/// A bandwidth is in bytes a second (..._bytes_per_s), in 1e9 bits (..._gbit_per_s) or in 1e9 bytes
+/// (..._gbyte_per_s).
+/// @throws Error (input) also for a key that is in both places, and a bandwidth in two units
 ClusterSpec parse_cluster(std::string_view json, const std::string& file);
 
 /// Returns a file that parse_cluster reads as the same cluster. `source` says where the figures come from;
