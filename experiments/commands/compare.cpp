@@ -11,6 +11,7 @@
 #include "experiments/studies/comparison.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/what_if.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
@@ -179,7 +180,8 @@ int run_compare(const Values& values) {
                  std::string(to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);
-  const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
+  const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
+                      read_link_changes(values));
   std::vector<System> systems = read_systems(values, target, input);
   DataOrigin data;
   input.samples = read_samples(values, target.model, input.seed, "data", &data);
@@ -221,6 +223,7 @@ p95 is over iterations; MFU leaves recomputation out; idle is the mean over rank
   };
   add_data_options(command.options);
   add_target_options(command.options);
+  add_link_options(command.options);
   add_batch_options(command.options);
   add_plan_options(command.options);
   add_search_options(command.options);

@@ -12,6 +12,7 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
+#include "experiments/studies/what_if.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
@@ -147,9 +148,9 @@ int run_plan(const Values& values) {
   const PlanOptions plan_options = read_plan_options(values);
   const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
   const SearchOptions search = read_search(values, planner);
-  const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>());
-  DataOrigin data;
-  const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
+  const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
+                      read_link_changes(values));
+  const std::vector<Sample> samples = read_samples(values, target.model, seed);
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
 
   const auto start = std::chrono::steady_clock::now();
@@ -199,6 +200,7 @@ nothing fits, saying why.)",
   };
   add_data_options(command.options);
   add_target_options(command.options);
+  add_link_options(command.options);
   add_batch_options(command.options);
   command.options.add({
       {"planner", text(joined(planner_names()), "dflop"),

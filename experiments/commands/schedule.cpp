@@ -12,6 +12,7 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
+#include "experiments/studies/what_if.hpp"
 #include "solver/schedulers/methods.hpp"
 #include "traces/files/correction.hpp"
 #include "traces/files/plan.hpp"
@@ -104,7 +105,7 @@ int run_schedule(const Values& values) {
   if (plan.gbs > kMostGbs)
     refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
-  const Target target(plan.model, plan.cluster, plan_path);
+  const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values));
   validate(plan, target.model, target.cluster, plan_path);
   const Correction correction = read_correction(values, plan);
   const CorrectedCostModel corrected(target.cost, correction);
@@ -155,6 +156,7 @@ makespan of that is reported. Exit code 3 if no assignment obeys the caps.)",
       {"seed", whole("S", 1), "of all random choices"},
   });
   add_scheduler_options(command.options);
+  add_link_options(command.options);
   command.options.add({
       {"correction", text("FILE"), "from 'dflop correction': loads and C_max count what was learned there"},
       {"out", text("FILE"), "write all iterations as JSON"},

@@ -182,6 +182,38 @@ void read_leaf(const Values& values, const std::string& option, WhatIf& what_if)
   what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) { cluster.leaf = leaf; });
 }
 
+double& inter_node_bandwidth(ClusterSpec& cluster) {
+  return cluster.inter_node.bandwidth_bytes_per_s;
+}
+double& intra_node_bandwidth(ClusterSpec& cluster) {
+  return cluster.intra_node.bandwidth_bytes_per_s;
+}
+double& node_ring_bandwidth(ClusterSpec& cluster) {
+  return cluster.software.node_ring_bandwidth_bytes_per_s;
+}
+
+/// Reads 400Gb/s, 50GB/s or the factor x2 of a cluster's bandwidth.
+template <double& (*bandwidth_of)(ClusterSpec&)>
+void read_link_bandwidth(const Values& values, const std::string& option, WhatIf& what_if) {
+  constexpr double kMostBytesPerS = 1e15;
+  const std::string form = "a bandwidth as 400Gb/s or 50GB/s, up to 1e15 B/s, or a factor as x2";
+  const auto text = values[option].as<std::string>();
+  ValueText selector(option, form, text);
+  const bool is_factor = selector.take("x");
+  double value = selector.number(1 / kMostFactor, kMostFactor);
+  if (!is_factor) {
+    const bool is_bits = selector.take("Gb/s");
+    if (!is_bits) selector.expect("GB/s");
+    value *= is_bits ? 1e9 / 8 : 1e9;
+    if (value > kMostBytesPerS) selector.fail();
+  }
+  selector.expect_end();
+  what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) {
+    double& bandwidth = bandwidth_of(cluster);
+    bandwidth = is_factor ? bandwidth * value : value;
+  });
+}
+
 /// A Condition is an option of simulated runs. A row and its reader are all that a new one needs here:
 /// --help, sweeps and the names of replayed rows follow.
 struct Condition {
@@ -214,6 +246,22 @@ const auto& program_conditions() {
       Condition{"jitter", number("S", 0),
                 "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma",
                 read_jitter},
+  };
+  return rows;
+}
+
+/// Returns the bandwidths of a cluster's links, which planners know of, too.
+const auto& link_conditions() {
+  static const std::array rows{
+      Condition{"inter-node-bandwidth", text("400Gb/s|50GB/s|x2"),
+                "bandwidth of a GPU between nodes, or a factor of it; default: as the cluster says",
+                read_link_bandwidth<inter_node_bandwidth>},
+      Condition{"intra-node-bandwidth", text("400Gb/s|50GB/s|x2"), "the same inside a node",
+                read_link_bandwidth<intra_node_bandwidth>},
+      Condition{
+          "node-ring-bandwidth", text("400Gb/s|50GB/s|x2"),
+          "the same of all gradient rings out of a node together, where several of their ranks are in it",
+          read_link_bandwidth<node_ring_bandwidth>},
   };
   return rows;
 }
@@ -370,11 +418,23 @@ void add_what_if_options(Options& options) {
 
 void add_cluster_what_if_options(Options& options) {
   add_options_of(cluster_conditions(), options);
+  add_link_options(options);
+}
+
+void add_link_options(Options& options) {
+  add_options_of(link_conditions(), options);
+}
+
+std::function<void(ClusterSpec&)> read_link_changes(const Values& values) {
+  WhatIf links;
+  read_each(link_conditions(), values, links);
+  return [links](ClusterSpec& cluster) { links.apply(cluster); };
 }
 
 std::vector<const char*> cluster_condition_names() {
   std::vector<const char*> names;
   for (const Condition& condition : cluster_conditions()) names.push_back(condition.name);
+  for (const Condition& condition : link_conditions()) names.push_back(condition.name);
   return names;
 }
 
@@ -382,6 +442,7 @@ WhatIf read_what_if(const Values& values) {
   WhatIf what_if;
   read_each(program_conditions(), values, what_if);
   read_each(cluster_conditions(), values, what_if);
+  read_each(link_conditions(), values, what_if);
   what_if.repeat = static_cast<int>(read_integer(values, "repeat", 1, kMostRepeats));
   what_if.seed = read_seed(values);
   return what_if;

@@ -107,8 +107,12 @@ class WhatIfExecutor final : public Executor {
 
 /// Adds the conditions of programs, from --network to --jitter, and --repeat and --seed.
 void add_what_if_options(Options& options);
-/// Adds the conditions of clusters, which plans have: --collectives and --leaf.
+/// Adds the conditions of clusters, which plans have: --collectives, --leaf and the bandwidths of links.
 void add_cluster_what_if_options(Options& options);
+/// Adds the bandwidths of links alone, for commands that plan or schedule.
+void add_link_options(Options& options);
+/// Returns what these make of a cluster. @throws Error (usage) as read_what_if()
+std::function<void(ClusterSpec&)> read_link_changes(const Values& values);
 /// Returns the names of these, for what has no cluster to refuse them.
 std::vector<const char*> cluster_condition_names();
 

@@ -191,5 +191,15 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --collectives star").exit_code, 2);
 }
 
+TEST(LinkBandwidth, IsRefusedWithoutAUnit) {
+  const Sandbox sandbox;
+  for (const char* value : {"400", "x0", "400Gb", "1e7GB/s", "-1GB/s", "x2GB/s"}) {
+    testing::expect_error(sandbox.run("plan --data d.csv --model tiny-vlm --cluster a100-80g --gbs 8 "
+                                      "--inter-node-bandwidth " +
+                                      std::string(value)),
+                          {"'--inter-node-bandwidth'", "400Gb/s", value});
+  }
+}
+
 }  // namespace what_if_test
 }  // namespace dflop
