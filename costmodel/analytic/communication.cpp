@@ -59,6 +59,11 @@ std::vector<CollectivePhase> hierarchical(const ClusterSpec& cluster, const Spre
 
 }  // namespace
 
+bool shares_node_ring(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
+  return cluster.software.node_ring_bandwidth_bytes_per_s > 0 &&
+         spread_of(cluster, collective, program).emptiest > 1;
+}
+
 double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
   const int emptiest = spread_of(cluster, collective, program).emptiest;
   if (emptiest == 1 || cluster.software.node_ring_bandwidth_bytes_per_s == 0) {
@@ -173,6 +178,22 @@ Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective
     sum += phase_time(cluster, phase, bandwidth);
   }
   return sum;
+}
+
+ReductionTimes reduction_times(const ClusterSpec& cluster, const Collective& collective,
+                               const Program& program) {
+  ReductionTimes times;
+  if (collective.groups.size() < 2) return times;
+  const double bandwidth = network_bandwidth(cluster, collective, program);
+  const bool shared = shares_node_ring(cluster, collective, program);
+  for (const CollectivePhase& phase : all_reduce_phases(cluster, collective, program)) {
+    times.latency += phase.latency;
+    const Seconds inside(phase.node_bytes / cluster.intra_node.bandwidth_bytes_per_s);
+    const Seconds between(phase.network_bytes / bandwidth);
+    Seconds& slower = inside >= between ? times.intra_node : shared ? times.node_ring : times.inter_node;
+    slower += std::max(inside, between);
+  }
+  return times;
 }
 
 }  // namespace dflop

@@ -37,6 +37,9 @@ struct CollectivePhase {
 std::vector<CollectivePhase> all_reduce_phases(const ClusterSpec& cluster, const Collective& collective,
                                                const Program& program);
 
+/// Tells whether a collective's rings share node_ring_bandwidth_bytes_per_s out of a node.
+bool shares_node_ring(const ClusterSpec& cluster, const Collective& collective, const Program& program);
+
 /// Returns the bandwidth between nodes of each rank of a participant in a collective, the others of its node
 /// being at work too.
 double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program);
@@ -85,5 +88,19 @@ Seconds message_time(const ClusterSpec& cluster, const Message& message, const P
 /// all-gather of bf16 parameters (Rajbhandari et al. 2020). Both are charged here, as the all-reduce, which
 /// is an upper bound: 8 bytes a parameter instead of 6.
 Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program);
+
+/// ReductionTimes say what a gradient reduction waits for, phase by phase for the slower of its two kinds of
+/// links; together they are all_reduce_time().
+struct ReductionTimes {
+  Seconds latency{0};
+  Seconds intra_node{0};  ///< bytes on links inside a node
+  Seconds inter_node{0};  ///< bytes at the bandwidth of inter_node
+  Seconds node_ring{0};   ///< bytes at a share of node_ring_bandwidth_bytes_per_s
+
+  Seconds sum() const { return latency + intra_node + inter_node + node_ring; }
+};
+
+ReductionTimes reduction_times(const ClusterSpec& cluster, const Collective& collective,
+                               const Program& program);
 
 }  // namespace dflop

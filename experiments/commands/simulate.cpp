@@ -10,6 +10,7 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
+#include "experiments/studies/reductions.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "traces/files/plan.hpp"
@@ -50,8 +51,22 @@ Table group_table(const Timeline& timeline) {
   return table;
 }
 
+/// A PlanExplanation explains the slowest iteration of a plan, its reductions of gradients among it.
+struct PlanExplanation : Explanation {
+  Table reductions;                          ///< a row for each stage
+  std::vector<std::string> idle_bandwidths;  ///< which bandwidths they do not hang on
+};
+
+std::string reductions_text(const PlanExplanation& explanation) {
+  if (explanation.reductions.rows.empty()) return "";
+  std::string text =
+      section("what gradient reductions wait for, with nothing else on the links", explanation.reductions);
+  for (const std::string& line : explanation.idle_bandwidths) text += "\n" + line;
+  return text + "\n";
+}
+
 void print_evaluation(Format format, const Evaluation& result, const std::optional<Table>& distribution,
-                      const Explanation* explanation) {
+                      const PlanExplanation* explanation) {
   const Table summary = summary_table(result);
   const Table groups = group_table(result.timelines.front());
   const Table fullest = fullest_rank_table(result.timelines);
@@ -59,7 +74,7 @@ void print_evaluation(Format format, const Evaluation& result, const std::option
     std::string all = terminal_text(summary) + section("first iteration, by tp group", groups) +
                       section("the fullest rank, when it is fullest", fullest) +
                       section("iteration times of all runs", distribution);
-    if (explanation != nullptr) all += explanation_text(*explanation);
+    if (explanation != nullptr) all += explanation_text(*explanation) + reductions_text(*explanation);
     return all;
   };
   const auto json = [&] {
@@ -71,7 +86,11 @@ void print_evaluation(Format format, const Evaluation& result, const std::option
     Table with_memory = groups;
     add_memory_columns(with_memory, result.timelines.front());
     all["groups"] = json_of(with_memory);
-    if (explanation != nullptr) all["explain"] = explanation_json(*explanation);
+    if (explanation != nullptr) {
+      all["explain"] = explanation_json(*explanation);
+      all["explain"]["reductions"] = json_of(explanation->reductions);
+      all["explain"]["idle_bandwidths"] = explanation->idle_bandwidths;
+    }
     return json_text(all);
   };
   print_result(format, text, json, distribution ? *distribution : summary);
@@ -86,12 +105,15 @@ Iteration make(const PlanFiles& files, std::size_t k, const UserOrder& order) {
 }
 
 /// Explains the slowest iteration.
-Explanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles& files, const UserOrder& order,
-                            const Evaluation& result) {
+PlanExplanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles& files,
+                                const UserOrder& order, const Evaluation& result) {
   const std::size_t slowest = slowest_iteration(result.timelines);
   const Iteration iteration = make(files, slowest, order);
   const ConditionedProgram conditioned = executor.condition(iteration);
-  Explanation explanation = explain(iteration.program, conditioned.costs(slowest), conditioned.conditions());
+  PlanExplanation explanation{
+      explain(iteration.program, conditioned.costs(slowest), conditioned.conditions()),
+      reduction_table(iteration.program, files.target.cluster),
+      idle_bandwidths(iteration.program, files.target.cluster)};
   explanation.iteration = slowest;
   explanation.iterations = files.schedule.iterations.size();
   return explanation;
@@ -171,7 +193,7 @@ int simulate_plan(const Values& values) {
   result.mfu *= target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s /
                 gpus.peak_flop_per_s(result.timelines.front());
   const bool stalled = !result.timelines.back().stalls.empty();
-  std::optional<Explanation> explanation;
+  std::optional<PlanExplanation> explanation;
   if (wants_explanation(values) && !stalled) {
     explanation = explain_slowest(executor, files, order, result);
   }
@@ -184,7 +206,7 @@ int simulate_plan(const Values& values) {
   }
   std::optional<Table> distribution;
   if (what_if.repeat > 1) distribution = repeat(executor, files, order, what_if.repeat);
-  print_evaluation(format, result, distribution, printed(values, explanation));
+  print_evaluation(format, result, distribution, values["explain"].as<bool>() ? &*explanation : nullptr);
   if (const auto problem = gpus.empty() ? out_of_memory(result.timelines, target.cluster)
                                         : gpus.out_of_memory(result.timelines)) {
     say("dflop: infeasible: {}\n", *problem);
@@ -233,6 +255,8 @@ compute, messages and collectives without a gap that makes the iteration as long
 by stage (messages count for the stage that sends them), and what the iteration would gain if a part
 took no time or compute were even, each simulated anew: equal dp ranks take in each microbatch the mean
 of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the busiest rank's busy time.
+Of a plan it also prints what each stage's gradient reductions wait for, latency or which bandwidth of
+the cluster, and which bandwidths they would gain nothing by.
 A --perfetto trace then has the path as a track of its own.
 
 With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and

@@ -191,6 +191,45 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --collectives star").exit_code, 2);
 }
 
+/// Four replicas of tp 4 on two nodes, two on each.
+void write_two_nodes(const Sandbox& sandbox) {
+  const std::string data = "--data traces/datasets/vision_mix.csv --gbs 16 --iterations 1 ";
+  ASSERT_EQ(
+      sandbox
+          .run("plan " + data + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 --layout uniform " +
+               "--budget 1 --tp 4 --pp 1 --dp 4 --out p.json")
+          .exit_code,
+      0);
+  ASSERT_EQ(sandbox.run("schedule --plan p.json --scheduler lpt " + data + "--out s.json").exit_code, 0);
+}
+
+json explained(const Sandbox& sandbox, const std::string& options) {
+  const RunResult result =
+      sandbox.run("simulate --plan p.json --schedule s.json --explain --format json " + options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json::parse(result.out)["explain"];
+}
+
+// tp 4, dp 4 on nodes of 8: two groups of each node reduce, so their rings share node_ring_bandwidth, 12.5e9
+// B/s of the preset. What inter_node has then changes nothing, twice the rings' bandwidth halves their part,
+// and without that limit inter_node is what binds.
+TEST(LinkBandwidth, SaysWhatBindsAReduction) {
+  const Sandbox sandbox;
+  write_two_nodes(sandbox);
+  const json plain = explained(sandbox, "")["reductions"][0];
+  EXPECT_EQ(plain["nodes"], 2);
+  EXPECT_EQ(plain["bound_by"], "node_ring_bandwidth");
+  const json faster = explained(sandbox, "--inter-node-bandwidth x2");
+  EXPECT_EQ(faster["reductions"][0], plain);
+  const std::string why = faster["idle_bandwidths"][0];
+  EXPECT_NE(why.find("shortens no reduction"), std::string::npos) << why;
+  EXPECT_NE(why.find("node_ring_bandwidth, 12.5 GB/s"), std::string::npos) << why;
+  const json rings = explained(sandbox, "--node-ring-bandwidth 200Gb/s")["reductions"][0];
+  EXPECT_DOUBLE_EQ(rings["node_ring_s"].get<double>(), plain["node_ring_s"].get<double>() / 2);
+  EXPECT_EQ(explained(sandbox, "--node-ring-bandwidth x2")["reductions"][0], rings);
+  EXPECT_EQ(explained(sandbox, "--node-ring-bandwidth 25GB/s")["reductions"][0], rings);
+}
+
 TEST(LinkBandwidth, IsRefusedWithoutAUnit) {
   const Sandbox sandbox;
   for (const char* value : {"400", "x0", "400Gb", "1e7GB/s", "-1GB/s", "x2GB/s"}) {

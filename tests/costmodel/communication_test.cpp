@@ -84,6 +84,32 @@ TEST(Communication, GradientRingsMayShareOneCard) {
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 2}, 200), program).count(), 40);
 }
 
+TEST(Communication, AReductionSaysWhatItWaitsFor) {
+  // As above: inside 2 phases of 1 + 1 s, between 2 steps of 10 s and 10 s of bytes, 25 s of them if 16
+  // bytes/s are shared. The first two groups alone are on one node: 2 steps of 1 + 1.
+  ClusterSpec cluster = small_cluster();
+  const Program program = groups_of(2, 4, true);
+  const auto times = [&](std::vector<std::int32_t> groups) {
+    return reduction_times(cluster, over(std::move(groups), 200), program);
+  };
+  EXPECT_DOUBLE_EQ(times({0, 1, 2, 3}).latency.count(), 2 + 20);
+  EXPECT_DOUBLE_EQ(times({0, 1, 2, 3}).intra_node.count(), 2);
+  EXPECT_DOUBLE_EQ(times({0, 1, 2, 3}).inter_node.count(), 10);
+  EXPECT_EQ(times({0, 1, 2, 3}).node_ring.count(), 0);
+  EXPECT_DOUBLE_EQ(times({0, 1}).intra_node.count(), 2);
+  EXPECT_EQ(times({0}).sum().count(), 0);
+  cluster.software.node_ring_bandwidth_bytes_per_s = 16;
+  EXPECT_DOUBLE_EQ(times({0, 1, 2, 3}).node_ring.count(), 25);
+  EXPECT_EQ(times({0, 1, 2, 3}).inter_node.count(), 0);
+  EXPECT_DOUBLE_EQ(times({0, 2}).inter_node.count(), 20);  // 2 * 200 / 2 / 10: a card of its own
+  for (const auto algorithm : all_of<CollectiveAlgorithm>()) {
+    cluster.collectives = algorithm;
+    const Collective all = over({0, 1, 2, 3}, 200);
+    EXPECT_DOUBLE_EQ(reduction_times(cluster, all, program).sum().count(),
+                     all_reduce_time(cluster, all, program).count());
+  }
+}
+
 TEST(Communication, TheGroupWithFewerRanksLimits) {
   // One rank to two: one pair carries all 200 bytes, either way.
   Program program = groups_of(2, 1, true);
