@@ -150,7 +150,8 @@ int run_plan(const Values& values) {
   const SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values));
-  const std::vector<Sample> samples = read_samples(values, target.model, seed);
+  DataOrigin data;
+  const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
 
   const auto start = std::chrono::steady_clock::now();
