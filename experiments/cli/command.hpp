@@ -34,6 +34,7 @@ Command verify_command();
 Command sweep_command();
 Command sweep_export_command();
 Command sweep_plot_command();
+Command sweep_report_command();
 Command study_command();
 Command correction_command();
 Command validate_command();

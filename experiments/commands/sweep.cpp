@@ -6,6 +6,7 @@
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/sweep/store.hpp"
 #include "traces/text/csv.hpp"
@@ -83,7 +84,10 @@ int run_sweep(const Values& values) {
   SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path);
   std::vector<PlanGroup> groups = shard(plan_groups(std::move(spec.cells)), part.index, part.count);
   const std::size_t cells = cells_of(groups);
-  SweepStore store(out, spec);
+  SweepStore store(out, spec, made_here(values), values["redo-changed"].as<bool>());
+  if (store.taken_out() > 0) {
+    say("dflop: {} cells are of inputs whose contents have changed, and run again\n", store.taken_out());
+  }
   remove_finished(groups, store.finished(!values["retry-failed"].as<bool>()));
   const std::size_t left = cells_of(groups);
   const Counts counts = run_and_record(groups, store);
@@ -123,6 +127,8 @@ plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The
     pipeline_schedule   as --pipeline-schedule; "interleaved:2" has 2 chunks
     recompute           as --recompute; these two are "default", as without the option, if
                         not given: the planner search then chooses them
+    options             further options of 'dflop plan' and 'dflop schedule', as
+                        "--respect-memory" or "--no-zero1 --token-cap 8192"; "default", none, if not given
     intra_node_bandwidth, inter_node_bandwidth
                         of the links, times these factors; [1] if not given
     conditions          options of 'dflop simulate' that neither planner nor scheduler knows of, as
@@ -140,6 +146,8 @@ Prints how many cells were run. Exit code 1 if some failed, which does not stop 
        "database to make, or to continue; several processes may write to it at once"},
       {"shard", text("I/N"),
        "run only the I-th of N parts, from 1, as the jobs of an array do; into one database or several"},
+      {"redo-changed", flag(),
+       "where a data set, model or cluster has changed since, run its cells again and keep the others"},
       {"retry-failed", flag(), "run cells again that failed before"},
   });
   return command;

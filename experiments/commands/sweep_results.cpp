@@ -4,7 +4,10 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
 #include "traces/text/text_file.hpp"
@@ -50,48 +53,58 @@ bool wanted(const std::vector<SweepRow>& rows, std::size_t column, Format format
   });
 }
 
-int run_export(const Values& values) {
-  const Format format = read_format(values);
-  const std::vector<SweepRow> rows = read_rows(values);
+/// Makes a table of the cells. Reasons, which are long, come last.
+Table results_table(const std::vector<SweepRow>& rows, Format format, bool measured) {
   Table table;
   std::vector<std::size_t> columns;
   for (std::size_t c = 0; c < sweep_columns().size(); ++c) {
-    if (!wanted(rows, c, format, values["measured"].as<bool>())) continue;
-    columns.push_back(c);
-    table.columns.push_back(sweep_columns()[c].column);
+    if (wanted(rows, c, format, measured)) columns.push_back(c);
   }
+  std::stable_partition(columns.begin(), columns.end(),
+                        [](std::size_t c) { return c != index_of(Measure::reason); });
+  for (const std::size_t c : columns) table.columns.push_back(sweep_columns()[c].column);
   for (const SweepRow& row : rows) {
     table.rows.emplace_back();
     for (const std::size_t c : columns) table.rows.back().push_back(row.cells[c]);
   }
-  print_table(table, format);
+  return table;
+}
+
+int run_export(const Values& values) {
+  const Format format = read_format(values);
+  print_table(results_table(read_rows(values), format, values["measured"].as<bool>()), format);
   return 0;
 }
 
-Measure read_measure(const Values& values, SweepX x) {
-  const std::optional<std::string> name = read_text(values, "y");
-  if (!name) return x == SweepX::nodes ? Measure::samples_per_s : Measure::mfu;
-  const std::vector<Measure> known = {
-      Measure::samples_per_s, Measure::llm_tokens_per_s, Measure::mfu,
-      Measure::idle_fraction, Measure::iteration_s_mean, Measure::iteration_s_p95,
-      Measure::schedule_gap,  Measure::peak_memory_bytes};
-  std::string names;
-  for (const Measure measure : known) {
-    const std::string& key = sweep_columns()[index_of(measure)].column.key;
-    if (key == *name) return measure;
-    names += (names.empty() ? "" : ", ") + key;
+/// Reads the name of a column that is one of `names`.
+std::size_t read_column(const Values& values, const std::string& option,
+                        const std::vector<std::string_view>& names) {
+  const auto name = values[option].as<std::string>();
+  require_one_of(option, names, name);
+  return *sweep_column(name);
+}
+
+std::size_t read_y(const Values& values, std::size_t x) {
+  if (values.count("y") > 0) return read_column(values, "y", sweep_y_names());
+  return index_of(x < kAxes ? Measure::samples_per_s : Measure::mfu);
+}
+
+/// Reads the cells that have a result; `left_out` receives how many have none.
+std::vector<SweepRow> read_results(const Values& values, std::size_t& left_out) {
+  std::vector<SweepRow> rows = read_rows(values);
+  left_out = std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
+  if (rows.empty()) {
+    throw Error(ErrorKind::input, "no cell has a result to draw", read_texts(values, "db").front());
   }
-  refuse_value("y", "one of " + names, *name);
+  return rows;
 }
 
 int run_plot(const Values& values) {
-  const auto x = read_named<SweepX>(values, "x");
-  const Measure y = read_measure(values, x);
+  const std::size_t x = read_column(values, "x", sweep_x_names());
+  const std::size_t y = read_y(values, x);
   const std::string out = read_output(values, "out").value();
-  std::vector<SweepRow> rows = read_rows(values);
-  const auto left_out = std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
-  if (rows.empty())
-    throw Error(ErrorKind::input, "no cell has a result to draw", read_texts(values, "db").front());
+  std::size_t left_out = 0;
+  const std::vector<SweepRow> rows = read_results(values, left_out);
   const SweepPicture picture = sweep_picture(rows, x, y);
   const std::vector<SweepPanel>& panels = picture.panels;
   if (panels.size() > kMostSweepPanels) {
@@ -108,6 +121,49 @@ int run_plot(const Values& values) {
       {{{"panels", "panels"}, {"points", "points"}, {"cells", "cells"}, {"left_out", "without result"}},
        {{panels.size(), points, rows.size(), left_out}}},
       Format::table);
+  return 0;
+}
+
+/// Draws samples/s along every axis that varies and makes no line, and MFU along what the data is like.
+std::string pictures(const std::vector<SweepRow>& rows) {
+  std::string out;
+  const auto draw = [&](std::size_t x, Measure y) {
+    const SweepPicture picture = sweep_picture(rows, x, index_of(y));
+    const std::string& title = sweep_columns()[x].column.title;
+    if (picture.panels.size() > kMostSweepPanels) {
+      out += fmt::format(
+          "<p>Along {}: {} pictures would stand side by side; 'dflop sweep plot --where' draws some.</p>\n",
+          html_escaped(title), picture.panels.size());
+      return;
+    }
+    out += fmt::format("<h2>{} along {}</h2>\n<div class='scroll'>{}</div>\n",
+                       html_escaped(sweep_columns()[index_of(y)].column.title), html_escaped(title),
+                       sweep_svg(picture));
+  };
+  for (std::size_t axis = 0; axis < kAxes; ++axis) {
+    const bool line = axis == index_of(Axis::planner) || axis == index_of(Axis::scheduler) ||
+                      axis == index_of(Axis::pipeline_schedule) || axis == index_of(Axis::seed);
+    if (!line && varies(rows, axis)) draw(axis, Measure::samples_per_s);
+  }
+  const bool data = varies(rows, index_of(Axis::model)) || varies(rows, index_of(Axis::data)) ||
+                    varies(rows, index_of(Axis::modalities));
+  if (data) draw(index_of(Measure::flop_ratio), Measure::mfu);
+  if (out.empty()) draw(index_of(Axis::planner), Measure::samples_per_s);
+  return out;
+}
+
+int run_report(const Values& values) {
+  const std::string out = read_output(values, "out").value();
+  std::size_t left_out = 0;
+  const std::vector<SweepRow> all = read_rows(values);
+  const std::vector<SweepRow> rows = read_results(values, left_out);
+  std::string body = html_lines(provenance_lines(made_here(values)));
+  body += fmt::format("<p>{} cells with a result, {} without.</p>\n", rows.size(), left_out);
+  body += pictures(rows);
+  body += fmt::format("<h2>All cells</h2>\n<div class='scroll'><pre>{}</pre></div>\n",
+                      html_escaped(to_text(results_table(all, Format::table, false))));
+  write_file_atomically(out, html_page("Sweep", body));
+  say("dflop: wrote {}\n", out);
   return 0;
 }
 
@@ -143,24 +199,39 @@ Command sweep_plot_command() {
       .name = "sweep plot",
       .summary = "results of sweeps as a picture",
       .description =
-          R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds, and one panel
-for each combination of the other axes:
-  --x nodes          samples/s against nodes
-  --x flop_ratio     MFU against encoder FLOP / LLM FLOP, over models, data and modalities
-  --x heterogeneity  MFU against the coefficient of variation of a sample's FLOP, likewise
-Both axes begin at zero. Prints how many points it drew and how many cells have none.)",
+          R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds with a bar from the
+least to the most, and one panel for each combination of the other axes. To the right stands an axis, of names in
+their order, or
+  flop_ratio     encoder FLOP / LLM FLOP, over models, data and modalities
+  heterogeneity  the coefficient of variation of a sample's FLOP, likewise
+Upwards stands a measure: samples/s along an axis, else MFU, or --y. Axes of numbers begin at zero. Prints how many
+points it drew and how many cells have none.)",
       .example = "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
       .run = run_plot,
       .has_format = false,
   };
   add_result_options(command.options);
   command.options.add({
-      {"x", text("nodes|flop_ratio|heterogeneity", "nodes"), "to the right"},
-      {"y", text("NAME"),
-       "upwards: samples_per_s, llm_tokens_per_s, mfu, idle_fraction, iteration_s_mean, iteration_s_p95, "
-       "schedule_gap or peak_memory_bytes"},
+      {"x", text("NAME", "nodes"), "to the right: " + listed(sweep_x_names())},
+      {"y", text("NAME"), "upwards: " + listed(sweep_y_names())},
       {"out", text("FILE").required(), "the picture, SVG"},
   });
+  return command;
+}
+
+Command sweep_report_command() {
+  Command command{
+      .name = "sweep report",
+      .summary = "results of sweeps as a page with pictures",
+      .description =
+          R"(Writes one page that refers to nothing outside: samples/s along every axis that has several values, MFU along
+what the data is like, and all cells as a table. 'dflop sweep plot' draws any other pair.)",
+      .example = "dflop sweep report --db sweep.sqlite --out sweep.html",
+      .run = run_report,
+      .has_format = false,
+  };
+  add_result_options(command.options);
+  command.options.add({{"out", text("FILE").required(), "the page, HTML"}});
   return command;
 }
 

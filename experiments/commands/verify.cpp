@@ -266,7 +266,7 @@ the difference with the probability --level.
 Below stand the means of each, predicted and measured, and of its operations: where a prediction is off, it is seen
 there. Predictions come from --profile, a recording (--trace), or a profile that is measured first. All variants
 are in memory at once. Measured seconds are not the same in two runs.)",
-      .example = "dflop verify --plans plan.json --orders 1f1b,gpipe --steps 20 --out verify",
+      .example = "dflop verify --plans traces/plans/tiny-vlm-pp2.json --orders 1f1b,gpipe --out verify",
       .run = run_stoppable,
   };
   command.options.add({

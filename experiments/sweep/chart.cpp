@@ -15,14 +15,15 @@ namespace {
 constexpr double kPanelWidth = 360;
 constexpr double kPanelHeight = 240;
 constexpr double kLeft = 66;
-constexpr double kTop = 26;
+constexpr double kTitleLine = 14;
 constexpr double kBottom = 48;
 constexpr double kGap = 24;
 constexpr double kHeadroom = 1.06;
 constexpr double kLegendLine = 18;
+constexpr double kMargin = 8;
+constexpr double kCharacter = 6.4;  // pixels, about
 constexpr std::size_t kColumns = 3;
 constexpr double kCellWidth = kLeft + kPanelWidth + kGap;
-constexpr double kCellHeight = kTop + kPanelHeight + kBottom;
 
 constexpr std::array<std::string_view, 8> kColours = {"#4c78a8", "#e8923a", "#54a24b", "#c0392b",
                                                       "#8e6bb0", "#8c6d4f", "#d977b0", "#6b7280"};
@@ -31,13 +32,18 @@ bool is_one_of(std::size_t column, std::initializer_list<Axis> axes) {
   return std::any_of(axes.begin(), axes.end(), [&](Axis axis) { return index_of(axis) == column; });
 }
 
-bool makes_line(std::size_t column) {
-  return is_one_of(column, {Axis::planner, Axis::scheduler, Axis::pipeline_schedule});
+bool makes_line(std::size_t column, std::size_t x) {
+  return column != x && is_one_of(column, {Axis::planner, Axis::scheduler, Axis::pipeline_schedule});
 }
 
-bool makes_x(std::size_t column, SweepX x) {
-  if (x == SweepX::nodes) return is_one_of(column, {Axis::nodes});
+/// Tells whether points of one line may differ in an axis.
+bool makes_x(std::size_t column, std::size_t x) {
+  if (x < kAxes) return column == x;
   return is_one_of(column, {Axis::model, Axis::data, Axis::modalities});
+}
+
+bool is_number(std::size_t column) {
+  return sweep_columns()[column].kind != CellKind::text;
 }
 
 /// Names a value, as "nodes 4" and "vision_mix".
@@ -46,6 +52,21 @@ std::string label_of(const SweepRow& row, std::size_t column) {
   if (column == index_of(Axis::data)) return std::filesystem::path(text).stem().string();
   if (is_one_of(column, {Axis::model, Axis::cluster, Axis::pipeline_schedule})) return text;
   return sweep_columns()[column].column.title + " " + text;
+}
+
+/// Names the line that a cell's point is on: by planner, scheduler and, with `schedules`, pipeline schedule,
+/// but not by x.
+std::string line_name(const SweepRow& row, std::size_t x, bool schedules) {
+  std::string name;
+  const auto add = [&](Axis axis, std::string_view between) {
+    if (index_of(axis) == x) return;
+    if (!name.empty()) name += between;
+    name += row.text(axis);
+  };
+  add(Axis::planner, "");
+  add(Axis::scheduler, " + ");
+  if (schedules) add(Axis::pipeline_schedule, ", ");
+  return name.empty() ? "all" : name;
 }
 
 /// Returns the axes that `choose` takes.
@@ -64,22 +85,32 @@ std::string joined_labels(const SweepRow& row, const std::vector<std::size_t>& c
   return text;
 }
 
-double value_of(const SweepRow& row, Measure measure) {
-  const Cell& cell = row[measure];
+double value_of(const SweepRow& row, std::size_t column) {
+  const Cell& cell = row.cells[column];
   const double value = std::holds_alternative<double>(cell)
                            ? std::get<double>(cell)
                            : static_cast<double>(std::get<std::int64_t>(cell));
-  return value * sweep_columns()[index_of(measure)].column.scale;
+  return value * sweep_columns()[column].column.scale;
 }
 
-double x_of(const SweepRow& row, SweepX x) {
-  if (x == SweepX::nodes) return static_cast<double>(row.whole(Axis::nodes));
-  return value_of(row, x == SweepX::flop_ratio ? Measure::flop_ratio : Measure::heterogeneity);
+/// Returns the values of an axis of names, each once, in their order; nothing for numbers.
+std::vector<std::string> places_of(const std::vector<SweepRow>& rows, std::size_t x) {
+  if (is_number(x)) return {};
+  std::set<std::string> names;
+  for (const SweepRow& row : rows) names.insert(plain_text(row.cells[x]));
+  return {names.begin(), names.end()};
 }
 
-std::string name_of(SweepX x) {
-  if (x == SweepX::nodes) return "nodes";
-  return x == SweepX::flop_ratio ? "encoder FLOP / LLM FLOP" : "coefficient of variation of a sample's FLOP";
+double x_of(const SweepRow& row, std::size_t x, const std::vector<std::string>& places) {
+  if (places.empty()) return value_of(row, x);
+  const auto place = std::lower_bound(places.begin(), places.end(), plain_text(row.cells[x]));
+  return static_cast<double>(place - places.begin() + 1);
+}
+
+std::string name_of(std::size_t x) {
+  if (x == index_of(Measure::flop_ratio)) return "encoder FLOP / LLM FLOP";
+  if (x == index_of(Measure::heterogeneity)) return "coefficient of variation of a sample's FLOP";
+  return sweep_columns()[x].column.title;
 }
 
 /// Seeds make one point, with the sums over them.
@@ -87,19 +118,29 @@ struct Seeds {
   const SweepRow* first = nullptr;
   double x = 0;
   double y = 0;
+  double least = 0;
+  double most = 0;
   double count = 0;
 };
 
 /// Points are told apart by all axes but the seed. x would not do as a key: two data sets may have the same.
-std::map<std::vector<Cell>, Seeds> sums_over_seeds(const std::vector<SweepRow>& rows, SweepX x, Measure y) {
+std::map<std::vector<Cell>, Seeds> sums_over_seeds(const std::vector<SweepRow>& rows, std::size_t x,
+                                                   std::size_t y, const std::vector<std::string>& places) {
   std::map<std::vector<Cell>, Seeds> points;
   for (const SweepRow& row : rows) {
+    if (std::holds_alternative<std::monostate>(row.cells[y])) continue;
     std::vector<Cell> key(row.axes().begin(), row.axes().end());
-    key[index_of(Axis::seed)] = {};
+    if (x != index_of(Axis::seed)) key[index_of(Axis::seed)] = {};
     Seeds& point = points[key];
-    if (point.first == nullptr) point.first = &row;
-    point.x += x_of(row, x);
-    point.y += value_of(row, y);
+    const double value = value_of(row, y);
+    if (point.first == nullptr) {
+      point.first = &row;
+      point.least = point.most = value;
+    }
+    point.x += x_of(row, x, places);
+    point.y += value;
+    point.least = std::min(point.least, value);
+    point.most = std::max(point.most, value);
     ++point.count;
   }
   return points;
@@ -121,13 +162,33 @@ std::string text_at(double x, double y, std::string_view anchor, std::string_vie
                      html_escaped(text));
 }
 
-std::string grid(const Scale& scale, SweepX x) {
+/// Returns the text, shortened in its middle to what fits in so many pixels, with the whole of it to be seen
+/// under the pointer.
+std::string fitted_text(double x, double y, std::string_view anchor, const std::string& text, double pixels) {
+  const auto most = static_cast<std::size_t>(std::max(4.0, pixels / kCharacter));
+  if (text.size() <= most) return text_at(x, y, anchor, text);
+  const std::size_t half = (most - 2) / 2;
+  const std::string shown = text.substr(0, half) + ".." + text.substr(text.size() - half);
+  return fmt::format("<g><title>{}</title>{}</g>", html_escaped(text), text_at(x, y, anchor, shown));
+}
+
+std::string x_line(const Scale& scale, double at) {
+  return fmt::format("<line x1='{0:.1f}' y1='{1:.1f}' x2='{0:.1f}' y2='{2:.1f}' stroke='#ececec'/>", at,
+                     scale.y0, scale.y0 - kPanelHeight);
+}
+
+std::string grid(const Scale& scale, const SweepPicture& picture) {
   std::string out;
-  const double x_step = x == SweepX::nodes ? std::max(1.0, tick_step(scale.most_x)) : tick_step(scale.most_x);
-  for (int i = 0; i * x_step <= scale.most_x; ++i) {
+  for (std::size_t i = 0; i < picture.places.size(); ++i) {
+    const double at = scale.x(static_cast<double>(i + 1));
+    const double room = kPanelWidth / (static_cast<double>(picture.places.size()) + 1) - 4;
+    out += x_line(scale, at) + fitted_text(at, scale.y0 + 14, "middle", picture.places[i], room);
+  }
+  const bool whole = sweep_columns()[picture.x].kind == CellKind::whole;
+  const double x_step = whole ? std::max(1.0, tick_step(scale.most_x)) : tick_step(scale.most_x);
+  for (int i = 0; picture.places.empty() && i * x_step <= scale.most_x; ++i) {
     const double at = scale.x(i * x_step);
-    out += fmt::format("<line x1='{0:.1f}' y1='{1:.1f}' x2='{0:.1f}' y2='{2:.1f}' stroke='#ececec'/>", at,
-                       scale.y0, scale.y0 - kPanelHeight);
+    out += x_line(scale, at);
     out += text_at(at, scale.y0 + 14, "middle", fmt::format("{:.{}f}", i * x_step, tick_decimals(x_step)));
   }
   const double y_step = tick_step(scale.most_y);
@@ -141,13 +202,14 @@ std::string grid(const Scale& scale, SweepX x) {
 }
 
 /// Returns the scale of all panels, which differ in where they are.
-Scale common_scale(const std::vector<SweepPanel>& panels) {
+Scale common_scale(const SweepPicture& picture) {
   Scale scale{0, 0, 0, 0};
-  for (const SweepPanel& panel : panels) {
+  if (!picture.places.empty()) scale.most_x = static_cast<double>(picture.places.size()) + 1;
+  for (const SweepPanel& panel : picture.panels) {
     for (const auto& [name, points] : panel.lines) {
       for (const SweepPoint& point : points) {
-        scale.most_x = std::max(scale.most_x, point.x * kHeadroom);
-        scale.most_y = std::max(scale.most_y, point.y * kHeadroom);
+        if (picture.places.empty()) scale.most_x = std::max(scale.most_x, point.x * kHeadroom);
+        scale.most_y = std::max(scale.most_y, point.most * kHeadroom);
       }
     }
   }
@@ -171,26 +233,79 @@ std::string style_of(std::size_t line) {
   return fmt::format("stroke='{}' fill='none' stroke-width='2'{}", kColours[line % kColours.size()], dashes);
 }
 
+/// Draws a mark of the line's own shape, open for lines whose colour repeats, so that points that lie over
+/// one another, and lines of one point, are told apart.
+std::string mark(double x, double y, std::size_t line, const std::string& title) {
+  const std::string_view colour = kColours[line % kColours.size()];
+  const std::string style = (title.empty() ? "" : "class='point' ") +
+                            fmt::format("fill='{}' stroke='{}' stroke-width='1.5'",
+                                        line < kColours.size() ? colour : std::string_view("#fff"), colour);
+  const std::string inside = title.empty() ? "" : fmt::format("<title>{}</title>", html_escaped(title));
+  const auto path = [&](const std::string& d) {
+    return fmt::format("<path d='{}' {}>{}</path>", d, style, inside);
+  };
+  switch (line % 5) {
+    case 0:
+      return fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='4' {}>{}</circle>", x, y, style, inside);
+    case 1:
+      return path(fmt::format("M {:.1f} {:.1f} h 6 v 6 h -6 z", x - 3, y - 3));
+    case 2:
+      return path(fmt::format("M {:.1f} {:.1f} l 4 7 h -8 z", x, y - 4));
+    case 3:
+      return path(fmt::format("M {:.1f} {:.1f} l 4.5 4.5 l -4.5 4.5 l -4.5 -4.5 z", x, y - 4.5));
+    default:
+      return path(fmt::format("M {:.1f} {:.1f} l -4 -7 h 8 z", x, y + 4));
+  }
+}
+
 std::string line_svg(const std::vector<SweepPoint>& points, const Scale& scale, std::size_t line) {
   std::string path;
+  std::string bars;
   std::string marks;
   for (const SweepPoint& point : points) {
-    path += fmt::format("{:.1f},{:.1f} ", scale.x(point.x), scale.y(point.y));
-    marks += fmt::format(
-        "<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'><title>{}{}{:.4g}, {:.4g}</title></circle>",
-        scale.x(point.x), scale.y(point.y), kColours[line % kColours.size()], html_escaped(point.label),
-        point.label.empty() ? "" : ": ", point.x, point.y);
+    const double x = scale.x(point.x);
+    path += fmt::format("{:.1f},{:.1f} ", x, scale.y(point.y));
+    if (point.most > point.least) {
+      bars += fmt::format(
+          "<path d='M {0:.1f} {1:.1f} h 6 m -3 0 V {2:.1f} m -3 0 h 6' stroke='{3}' fill='none'/>", x - 3,
+          scale.y(point.most), scale.y(point.least), kColours[line % kColours.size()]);
+    }
+    const std::string range =
+        point.most > point.least ? fmt::format(" ({:.4g} to {:.4g})", point.least, point.most) : "";
+    marks += mark(x, scale.y(point.y), line,
+                  fmt::format("{}{}{:.4g}, {:.4g}{}", point.label, point.label.empty() ? "" : ": ", point.x,
+                              point.y, range));
   }
-  return fmt::format("<polyline points='{}' {}/>", path, style_of(line)) + marks;
+  return fmt::format("<polyline points='{}' {}/>", path, style_of(line)) + bars + marks;
+}
+
+/// Returns the parts of a title, which commas part, in as many lines as they take.
+std::vector<std::string> title_lines(const std::string& title) {
+  const auto most = static_cast<std::size_t>(kPanelWidth / kCharacter);
+  std::vector<std::string> lines = {""};
+  for (std::size_t begin = 0; begin < title.size();) {
+    const std::size_t comma = title.find(", ", begin);
+    const std::size_t end = comma == std::string::npos ? title.size() : comma + 2;
+    const std::string part = title.substr(begin, end - begin);
+    if (!lines.back().empty() && lines.back().size() + part.size() > most + 1) lines.emplace_back();
+    lines.back() += part;
+    begin = end;
+  }
+  return lines;
 }
 
 std::string panel_svg(const SweepPicture& picture, const SweepPanel& panel, const Scale& scale,
                       const std::vector<std::string>& names) {
-  std::string out = grid(scale, picture.x);
-  out += text_at(scale.x0 + kPanelWidth / 2, scale.y0 - kPanelHeight - 10, "middle", panel.title);
+  std::string out = grid(scale, picture);
+  const std::vector<std::string> title = title_lines(panel.title);
+  for (std::size_t i = 0; i < title.size(); ++i) {
+    const double up = kTitleLine * static_cast<double>(title.size() - i);
+    out += fitted_text(scale.x0 + kPanelWidth / 2, scale.y0 - kPanelHeight - 10 - up, "middle", title[i],
+                       kPanelWidth);
+  }
   out += text_at(scale.x0 + kPanelWidth / 2, scale.y0 + 32, "middle", name_of(picture.x));
-  out += text_at(scale.x0 - 6, scale.y0 - kPanelHeight - 10, "end",
-                 sweep_columns()[index_of(picture.y)].column.title);
+  out += text_at(scale.x0 - kLeft + 4, scale.y0 - kPanelHeight - 10, "start",
+                 sweep_columns()[picture.y].column.title);
   for (const auto& [name, points] : panel.lines) {
     const auto line = std::lower_bound(names.begin(), names.end(), name) - names.begin();
     out += line_svg(points, scale, static_cast<std::size_t>(line));
@@ -198,38 +313,53 @@ std::string panel_svg(const SweepPicture& picture, const SweepPanel& panel, cons
   return out;
 }
 
-std::string legend(const std::vector<std::string>& names) {
+std::string legend(const std::vector<std::string>& names, double width) {
   std::string out;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const double y = 12 + kLegendLine * static_cast<double>(i + 1);
     out += fmt::format("<line x1='{:.0f}' y1='{:.0f}' x2='{:.0f}' y2='{:.0f}' {}/>", kLeft, y, kLeft + 26, y,
                        style_of(i));
-    out += text_at(kLeft + 34, y + 4, "start", names[i]);
+    out += mark(kLeft + 13, y, i, "") + fitted_text(kLeft + 34, y + 4, "start", names[i], width - kLeft - 40);
   }
   return out;
 }
 
 }  // namespace
 
-SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure y) {
+std::vector<std::string_view> sweep_x_names() {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < kAxes; ++i) names.push_back(sweep_columns()[i].column.key);
+  names.insert(names.end(), {"flop_ratio", "heterogeneity"});
+  return names;
+}
+
+std::vector<std::string_view> sweep_y_names() {
+  std::vector<std::string_view> names;
+  for (std::size_t i = kAxes; i < sweep_columns().size(); ++i) {
+    if (is_number(i)) names.push_back(sweep_columns()[i].column.key);
+  }
+  return names;
+}
+
+SweepPicture sweep_picture(const std::vector<SweepRow>& rows, std::size_t x, std::size_t y) {
   const auto makes_panel = [&](std::size_t c) {
-    return !makes_line(c) && !makes_x(c, x) && c != index_of(Axis::seed);
+    return !makes_line(c, x) && !makes_x(c, x) && c != index_of(Axis::seed);
   };
   const auto panel_axes = axes_where([&](std::size_t c) { return makes_panel(c) && varies(rows, c); });
-  const auto common_axes = axes_where([&](std::size_t c) { return !makes_line(c) && !varies(rows, c); });
+  const auto common_axes = axes_where([&](std::size_t c) { return !makes_line(c, x) && !varies(rows, c); });
   const auto point_axes = axes_where([&](std::size_t c) { return makes_x(c, x) && varies(rows, c); });
   const bool schedules = varies(rows, index_of(Axis::pipeline_schedule));
-  SweepPicture picture{x, y, joined_labels(rows.front(), common_axes), {}};
+  SweepPicture picture{x, places_of(rows, x), y, joined_labels(rows.front(), common_axes)};
   std::map<std::string, std::size_t> panel_of;
-  for (const auto& [key, point] : sums_over_seeds(rows, x, y)) {
+  for (const auto& [key, point] : sums_over_seeds(rows, x, y, picture.places)) {
     const SweepRow& row = *point.first;
     const std::string title = joined_labels(row, panel_axes);
     const auto [panel, is_new] = panel_of.try_emplace(title, picture.panels.size());
     if (is_new) picture.panels.push_back({title, {}});
-    std::string name = row.text(Axis::planner) + " + " + row.text(Axis::scheduler);
-    if (schedules) name += ", " + row.text(Axis::pipeline_schedule);
-    picture.panels[panel->second].lines[name].push_back(
-        {point.x / point.count, point.y / point.count, joined_labels(row, point_axes)});
+    picture.has_seeds = picture.has_seeds || point.count > 1;
+    picture.panels[panel->second].lines[line_name(row, x, schedules)].push_back(
+        {point.x / point.count, point.y / point.count, point.least, point.most,
+         joined_labels(row, point_axes)});
   }
   for (SweepPanel& panel : picture.panels) {
     for (auto& [name, points] : panel.lines) {
@@ -244,18 +374,24 @@ std::string sweep_svg(const SweepPicture& picture) {
   const std::vector<SweepPanel>& panels = picture.panels;
   const std::vector<std::string> names = line_names(panels);
   const double head = kLegendLine * static_cast<double>(names.size() + 1) + 12;
-  const std::size_t columns = std::min(kColumns, panels.size());
+  const std::size_t columns = std::clamp<std::size_t>(panels.size(), 1, kColumns);
   const std::size_t rows = (panels.size() + kColumns - 1) / kColumns;
   const double width = kCellWidth * static_cast<double>(columns);
-  const double height = head + kCellHeight * static_cast<double>(rows);
+  std::size_t lines = 1;
+  for (const SweepPanel& panel : panels) lines = std::max(lines, title_lines(panel.title).size());
+  const double top = kTitleLine * static_cast<double>(lines) + 16;
+  const double cell_height = top + kPanelHeight + kBottom;
+  const double height = head + cell_height * static_cast<double>(rows);
   std::string out = svg_open(width, height);
   out += fmt::format("<rect width='{:.0f}' height='{:.0f}' fill='#fff'/>", width, height);
-  out += text_at(kLeft, 16, "start", picture.caption) + legend(names);
-  Scale scale = common_scale(panels);
+  const std::string caption =
+      picture.caption + (picture.has_seeds ? "; means over seeds, bars from the least to the most" : "");
+  out += fitted_text(kMargin, 16, "start", caption, width - 2 * kMargin) + legend(names, width);
+  Scale scale = common_scale(picture);
   for (std::size_t p = 0; p < panels.size(); ++p) {
     scale.x0 = kCellWidth * static_cast<double>(p % kColumns) + kLeft;
     const std::size_t row = p / kColumns;
-    scale.y0 = head + kCellHeight * static_cast<double>(row) + kTop + kPanelHeight;
+    scale.y0 = head + cell_height * static_cast<double>(row) + top + kPanelHeight;
     out += panel_svg(picture, panels[p], scale, names);
   }
   return out + "</svg>\n";

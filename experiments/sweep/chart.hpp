@@ -1,26 +1,27 @@
-// Pictures of sweeps show a measure against nodes or against what the data is like, a line for each system.
+// Pictures of sweeps show a measure against an axis or against what the data is like, a line for each system.
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/names.hpp"
 #include "experiments/sweep/row.hpp"
 
 namespace dflop {
 
 inline constexpr std::size_t kMostSweepPanels = 60;
 
-/// A SweepX is what stands to the right.
-enum class SweepX : std::uint8_t { nodes, flop_ratio, heterogeneity };
-template <>
-inline constexpr NameTable<SweepX, 3> kNames<SweepX> = {
-    {{SweepX::nodes, "nodes"}, {SweepX::flop_ratio, "flop_ratio"}, {SweepX::heterogeneity, "heterogeneity"}}};
+/// Returns the columns that may stand to the right, by name: every axis, flop_ratio and heterogeneity.
+std::vector<std::string_view> sweep_x_names();
+/// Returns the columns that may stand upwards: every measure that is a number.
+std::vector<std::string_view> sweep_y_names();
 
 struct SweepPoint {
-  double x = 0;
-  double y = 0;
+  double x = 0;  ///< of an axis of names: the place of its value, from 1 on
+  double y = 0;  ///< mean over seeds
+  double least = 0;
+  double most = 0;    ///< of any seed
   std::string label;  ///< what the other points of the line have otherwise
 };
 
@@ -31,16 +32,19 @@ struct SweepPanel {
 };
 
 struct SweepPicture {
-  SweepX x = SweepX::nodes;
-  Measure y = Measure::samples_per_s;
-  std::string caption;  ///< what all panels have in common
-  std::vector<SweepPanel> panels;
+  std::size_t x = 0;                     ///< column
+  std::vector<std::string> places = {};  ///< names of the values of an axis of names; empty: x is a number
+  std::size_t y = 0;                     ///< column
+  std::string caption = {};              ///< what all panels have in common
+  bool has_seeds = false;                ///< points have several, whose range bars show
+  std::vector<SweepPanel> panels = {};
 };
 
 /// Makes lines of cells with status ok, at least one: a panel for each combination of the axes that make
-/// neither the line (planner, scheduler, pipeline order) nor x (nodes, or model, data and modalities). Points
-/// are means over seeds.
-SweepPicture sweep_picture(const std::vector<SweepRow>& rows, SweepX x, Measure y);
+/// neither the line (planner, scheduler, pipeline order) nor x (the axis itself; of flop_ratio and
+/// heterogeneity model, data and modalities). Points are means over seeds, unless these are x. `x` and `y`
+/// are columns.
+SweepPicture sweep_picture(const std::vector<SweepRow>& rows, std::size_t x, std::size_t y);
 
 /// Draws an SVG that refers to nothing outside, all panels with the same scales.
 std::string sweep_svg(const SweepPicture& picture);

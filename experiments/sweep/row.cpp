@@ -22,6 +22,7 @@ const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns() {
       {{"planner", "planner"}, text},
       {{"pipeline_schedule", "pipeline schedule"}, text, kDefaultOption},
       {{"recompute", "recompute"}, text, kDefaultOption},
+      {{"options", "options"}, text, kDefaultOption},
       {{"scheduler", "scheduler"}, text},
       {{"conditions", "conditions"}, text, kNoConditions},
       {{"status", "status"}, text},
@@ -50,6 +51,13 @@ const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns() {
 std::optional<Axis> axis_from_string(std::string_view name) {
   for (std::size_t i = 0; i < kAxes; ++i) {
     if (sweep_columns()[i].column.key == name) return static_cast<Axis>(i);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> sweep_column(std::string_view name) {
+  for (std::size_t i = 0; i < sweep_columns().size(); ++i) {
+    if (sweep_columns()[i].column.key == name) return i;
   }
   return std::nullopt;
 }

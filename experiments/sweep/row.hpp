@@ -28,11 +28,12 @@ enum class Axis : std::uint8_t {
   planner,
   pipeline_schedule,
   recompute,
+  options,
   scheduler,
   conditions,
 };
-inline constexpr std::size_t kAxes = 15;
-inline constexpr std::size_t kPlanAxes = 13;  ///< those before scheduler
+inline constexpr std::size_t kAxes = 16;
+inline constexpr std::size_t kPlanAxes = 14;  ///< those before scheduler
 
 /// A Measure is what is kept of a cell. The last three are measured and differ from run to run.
 enum class Measure : std::uint8_t {
@@ -86,6 +87,9 @@ constexpr std::size_t index_of(Measure measure) {
 
 /// Returns the axis of this name, as "nodes".
 std::optional<Axis> axis_from_string(std::string_view name);
+
+/// Returns the index of the column of this name.
+std::optional<std::size_t> sweep_column(std::string_view name);
 
 struct SweepRow {
   std::array<Cell, kAxes + kMeasures> cells;  ///< of axes whole; of measures missing where there is no value

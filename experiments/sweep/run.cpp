@@ -162,7 +162,7 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   cell[Measure::plan_json] = to_json(plan);
   const auto start = Clock::now();
   std::vector<Seconds> seconds;
-  const SchedulerChoice choice{cell.text(Axis::scheduler)};
+  const SchedulerChoice choice = sweep_scheduler(cell);
   const ScheduleFile schedule =
       schedule_batches(plan, planned.target, planned.batches, choice, seed_of(cell), &seconds);
   const ScheduledIteration& last = schedule.iterations.back();

@@ -12,6 +12,7 @@
 #include "experiments/presets/presets.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "traces/data/records.hpp"
 #include "traces/text/strict_json.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -51,25 +52,43 @@ void add_conditions(Options& options) {
   add_cluster_what_if_options(options);
 }
 
-void add_planning(Options& options) {
+void add_steps(Options& options) {
   add_plan_options(options);
   add_search_options(options);
+  add_wish_options(options);
+  add_scheduler_options(options);
 }
 
-/// Adds the options of planners.
-Values plan_values(const SweepRow& cell) {
+/// These options are axes of their own, or would differ from machine to machine.
+constexpr std::array<std::string_view, 7> kNotOptions = {"scheduler", "pipeline-schedule", "order", "chunks",
+                                                         "recompute", "time-limit",        "data"};
+
+/// Adds the options of planners and schedulers.
+Values step_values(const SweepRow& cell) {
   std::vector<std::string> arguments;
+  if (cell.text(Axis::options) != kDefaultOption) {
+    arguments = split_arguments(cell.text(Axis::options));
+    for (const std::string_view name : kNotOptions) {
+      for (const std::string& argument : arguments) {
+        if (argument != "--" + std::string(name) && !argument.starts_with(fmt::format("--{}=", name)))
+          continue;
+        refuse_input("", "'--{}' is {}", name,
+                     name == "time-limit" ? "no option of a sweep: its results differ from machine to machine"
+                                          : "an axis of its own");
+      }
+    }
+  }
   const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" has 2 chunks
   if (schedule != kDefaultOption) {
     const std::size_t colon = schedule.find(':');
-    arguments = {"--pipeline-schedule", schedule.substr(0, colon)};
+    arguments.insert(arguments.end(), {"--pipeline-schedule", schedule.substr(0, colon)});
     if (colon != std::string::npos) {
       arguments.insert(arguments.end(), {"--chunks", schedule.substr(colon + 1)});
     }
   }
   const std::string& recompute = cell.text(Axis::recompute);
   if (recompute != kDefaultOption) arguments.insert(arguments.end(), {"--recompute", recompute});
-  return parse_options(add_planning, arguments);
+  return parse_options(add_steps, arguments);
 }
 
 std::int64_t most_of(Axis axis) {
@@ -96,6 +115,7 @@ Cell read_value(Axis axis, const JsonValue& value) {
 void check_name(Axis axis, const std::string& name) {
   SweepRow cell;
   for (std::size_t i = 0; i < kAxes; ++i) cell.cells[i] = sweep_columns()[i].usual;
+  cell[Axis::scheduler] = "lpt";
   cell[axis] = name;
   switch (axis) {
     case Axis::model:
@@ -105,7 +125,11 @@ void check_name(Axis axis, const std::string& name) {
       find_cluster(name + ":1");  // nodes are an axis of their own
       break;
     case Axis::data:
-      read_text_file(name);
+      load_records(name);  // a bad record fails here and not in each cell
+      break;
+    case Axis::options:
+      sweep_search_options(cell);
+      sweep_scheduler(cell);
       break;
     case Axis::modalities:
       sweep_preprocess_options(cell, ModelSpec{});
@@ -311,13 +335,20 @@ std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count
 }
 
 PlanOptions sweep_plan_options(const SweepRow& cell) {
-  return read_plan_options(plan_values(cell));
+  return read_plan_options(step_values(cell));
 }
 
 SearchOptions sweep_search_options(const SweepRow& cell) {
-  SearchOptions options = read_search_options(plan_values(cell));
+  SearchOptions options = read_search_options(step_values(cell));
+  options.wish = read_wish(step_values(cell));
   options.scheduler = "lpt";  // the cells of a plan differ in the scheduler
   return options;
+}
+
+SchedulerChoice sweep_scheduler(const SweepRow& cell) {
+  SchedulerChoice choice = read_scheduler(step_values(cell));
+  choice.name = cell.text(Axis::scheduler);
+  return choice;
 }
 
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model) {

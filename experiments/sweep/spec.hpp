@@ -41,6 +41,7 @@ std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count
 /// Returns the options of `dflop plan` that a cell stands for. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);
 SearchOptions sweep_search_options(const SweepRow& cell);
+SchedulerChoice sweep_scheduler(const SweepRow& cell);
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
 
 /// Scales the links of the cell's cluster.

@@ -10,7 +10,7 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kApplication = 0x64666c70;  // "dflp", in the file's header
-constexpr std::int64_t kVersion = 1;               // of the tables below
+constexpr std::int64_t kVersion = 2;               // of the tables below
 constexpr const char* kProgram = "dflop";          // among the inputs
 
 std::string_view sql_type(CellKind kind) {
@@ -36,11 +36,11 @@ void make_tables(Database& database) {
   std::string columns;
   for (const SweepColumn& c : sweep_columns())
     columns += fmt::format(", {} {}", c.column.key, sql_type(c.kind));
-  database.execute(
-      fmt::format("CREATE TABLE cells (key TEXT PRIMARY KEY{}) WITHOUT ROWID;CREATE TABLE inputs (name TEXT "
-                  "PRIMARY KEY, fingerprint TEXT NOT NULL);CREATE TABLE specs (text TEXT PRIMARY KEY);PRAGMA "
-                  "application_id = {};PRAGMA user_version = {};",
-                  columns, kApplication, kVersion));
+  database.execute(fmt::format(
+      "CREATE TABLE cells (key TEXT PRIMARY KEY{}, run INTEGER NOT NULL) WITHOUT ROWID;CREATE TABLE runs (run INTEGER PRIMARY KEY, made_by TEXT NOT NULL);CREATE TABLE inputs (name TEXT "
+      "PRIMARY KEY, fingerprint TEXT NOT NULL);CREATE TABLE specs (text TEXT PRIMARY KEY);PRAGMA "
+      "application_id = {};PRAGMA user_version = {};",
+      columns, kApplication, kVersion));
 }
 
 void require_sweep(Database& database) {
@@ -64,15 +64,34 @@ Inputs read_inputs(Database& database) {
 }
 
 /// Results of other inputs must not stand beside each other.
-void require_same(const Database& database, const Inputs& here, const Inputs& others) {
+void require_same(const Database& database, const Inputs& here, const Inputs& others,
+                  std::string_view what_to_do = {}) {
   for (const auto& [name, print] : others) {
     const auto it = here.find(name);
     if (it == here.end() || it->second == print) continue;
     if (name == kProgram) {
       database.refuse(fmt::format("its cells are of dflop {}, expected {}", it->second, print));
     }
-    database.refuse(fmt::format("its cells are of another '{}', whose contents have changed since", name));
+    database.refuse(
+        fmt::format("its cells are of another '{}', whose contents have changed since{}", name, what_to_do));
   }
+}
+
+/// Takes the cells of inputs whose contents have changed out, and returns their number.
+std::int64_t take_out_changed(Database& database, const Inputs& inputs) {
+  std::int64_t count = 0;
+  for (const auto& [name, print] : read_inputs(database)) {
+    const auto now = inputs.find(name);
+    if (name == kProgram || now == inputs.end() || now->second == print) continue;
+    Statement cells(database, "DELETE FROM cells WHERE ?1 IN (model, cluster, data)");
+    cells.bind(1, name);
+    cells.step();
+    count += database.number("SELECT changes()");
+    Statement input(database, "DELETE FROM inputs WHERE name = ?1");
+    input.bind(1, name);
+    input.step();
+  }
+  return count;
 }
 
 void add_spec(Database& database, const SweepSpec& spec, const Inputs& inputs) {
@@ -101,7 +120,8 @@ std::vector<SweepRow> read_rows(Database& database) {
 
 }  // namespace
 
-SweepStore::SweepStore(const std::string& file, const SweepSpec& spec)
+SweepStore::SweepStore(const std::string& file, const SweepSpec& spec, const Provenance& made_by,
+                       bool redo_changed)
     : database_(file, Database::Mode::write) {
   Inputs inputs = spec.inputs;
   inputs[kProgram] = DFLOP_VERSION;
@@ -109,8 +129,14 @@ SweepStore::SweepStore(const std::string& file, const SweepSpec& spec)
   database_.execute("BEGIN IMMEDIATE");
   if (database_.number("SELECT count(*) FROM sqlite_master") == 0) make_tables(database_);
   require_sweep(database_);
-  require_same(database_, read_inputs(database_), inputs);
+  if (redo_changed) taken_out_ = take_out_changed(database_, inputs);
+  require_same(database_, read_inputs(database_), inputs,
+               "; --redo-changed runs these cells again and keeps the others, another --out begins anew");
   add_spec(database_, spec, inputs);
+  Statement run(database_, "INSERT INTO runs (made_by) VALUES (?1)");
+  run.bind(1, with_provenance("{}", made_by));
+  run.step();
+  run_ = database_.number("SELECT last_insert_rowid()");
   database_.execute("COMMIT");
 }
 
@@ -128,8 +154,8 @@ void SweepStore::record(const SweepRow& row) {
   std::string places = "?1";
   for (std::size_t i = 0; i < row.cells.size(); ++i) places += fmt::format(", ?{}", i + 2);
   // One statement is one transaction.
-  Statement insert(database_,
-                   fmt::format("INSERT OR REPLACE INTO cells (key, {}) VALUES ({})", column_names(), places));
+  Statement insert(database_, fmt::format("INSERT OR REPLACE INTO cells (key, {}, run) VALUES ({}, {})",
+                                          column_names(), places, run_));
   insert.bind(1, sweep_key(row));
   for (std::size_t i = 0; i < row.cells.size(); ++i) insert.bind(static_cast<int>(i) + 2, row.cells[i]);
   insert.step();

@@ -9,6 +9,7 @@
 #include "experiments/sweep/row.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/sweep/sqlite.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 
@@ -16,10 +17,17 @@ namespace dflop {
 /// one.
 class SweepStore {
  public:
-  /// Opens or makes the database and adds the spec to those that it holds.
+  /// Opens or makes the database, adds the spec to those that it holds, and `made_by` as what makes the cells
+  /// that are recorded from now on. With `redo_changed` cells of inputs whose contents have changed are taken
+  /// out, so that they are run again; all others stay.
   /// @throws Error (output) for a file that is no database or one of something else, that cannot be written,
-  /// or whose cells were made by another version of dflop or from other contents of the spec's inputs.
-  SweepStore(const std::string& file, const SweepSpec& spec);
+  /// or whose cells were made by another version of dflop or, without `redo_changed`, from other contents of
+  /// the spec's inputs.
+  SweepStore(const std::string& file, const SweepSpec& spec, const Provenance& made_by,
+             bool redo_changed = false);
+
+  /// Returns how many cells were taken out because their inputs had changed.
+  std::int64_t taken_out() const { return taken_out_; }
 
   /// Returns the keys of the cells that are finished, and with `with_failed` of those that have failed.
   std::set<std::string> finished(bool with_failed);
@@ -30,6 +38,8 @@ class SweepStore {
  private:
   std::mutex mutex_;
   Database database_;
+  std::int64_t run_ = 0;  ///< which of its runs this is
+  std::int64_t taken_out_ = 0;
 };
 
 /// Reads all cells of several databases, in the order of their axes, each once.

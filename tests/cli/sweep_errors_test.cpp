@@ -61,6 +61,23 @@ TEST_F(SweepErrors, InValues) {
   expect_refused("conditions", {"--repeat 2"}, {"--repeat", "not in a sweep"});
 }
 
+TEST_F(SweepErrors, InOptionsOfCells) {
+  expect_refused("options", {"--respect-memry"}, {"axes.options[0]", "--respect-memry"});
+  expect_refused("options", {"--scheduler lpt"}, {"axes.options[0]", "'--scheduler' is an axis of its own"});
+  expect_refused("options", {"--recompute=full"}, {"'--recompute' is an axis of its own"});
+  expect_refused("options", {"--time-limit 1"}, {"'--time-limit'", "differ from machine to machine"});
+  expect_refused("options", {"--token-cap none"}, {"axes.options[0]", "--token-cap"});
+}
+
+TEST_F(SweepErrors, ABadRecordFailsOnceBeforeAnyCell) {
+  std::string text = testing::read_all(sandbox_.path("small.csv"));
+  const std::size_t row = text.find('\n', text.find('\n') + 1) + 1;  // the header is row 1, this is row 3
+  text.replace(row, text.find('\n', row) - row, "not,a,record");
+  testing::write_all(sandbox_.path("bad.csv"), text);
+  expect_refused("data", {"small.csv", "bad.csv"}, {"axes.data[1]", "bad.csv", "row 3"});
+  EXPECT_FALSE(sandbox_.has("a.sqlite"));
+}
+
 TEST_F(SweepErrors, InKeys) {
   expect_refused("node", {1}, {"unknown key", "nodes"});
   json text = spec();
@@ -99,7 +116,7 @@ TEST_F(SweepErrors, InOptions) {
   expect_error(sandbox_.run("sweep export --db a.sqlite --where nodes=7"), {"--where", "nodes=7"});
   expect_error(sandbox_.run("sweep export --db a.sqlite --where mfu=7"), {"--where", "mfu=7"});
   const std::string plot = "sweep plot --db a.sqlite --out p.svg ";
-  expect_error(sandbox_.run(plot + "--x gbs"), {"--x", "gbs"});
+  expect_error(sandbox_.run(plot + "--x gb"), {"--x", "gb"});
   expect_error(sandbox_.run(plot + "--y plan"), {"--y", "plan"});
   expect_error(sandbox_.run("sweep plot --db a.sqlite --out a.sqlite"), {"--out", "--db"});
   EXPECT_FALSE(sandbox_.has("p.svg"));
@@ -123,11 +140,11 @@ TEST_F(SweepErrors, InDatabases) {
 
   ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
   const std::string path = sandbox_.path("a.sqlite").string();
-  Database(path, Database::Mode::write).execute("PRAGMA user_version = 2");
-  expect_error(run_into("a.sqlite"), {"a.sqlite", "version 1, found 2"});
+  Database(path, Database::Mode::write).execute("PRAGMA user_version = 3");
+  expect_error(run_into("a.sqlite"), {"a.sqlite", "version 2, found 3"});
   Database(path, Database::Mode::write)
       .execute(
-          "PRAGMA user_version = 1; UPDATE inputs SET fingerprint = 'old' "
+          "PRAGMA user_version = 2; UPDATE inputs SET fingerprint = 'old' "
           "WHERE name = 'dflop'");
   expect_error(run_into("a.sqlite"), {"a.sqlite", "of dflop old"});
 }

@@ -56,10 +56,20 @@ std::size_t count_tags(const std::string& svg, const std::string& name) {
   return count;
 }
 
+std::size_t count_points(const std::string& svg) {
+  count_tags(svg, "svg");  // that it is well-formed
+  std::size_t count = 0;
+  for (std::size_t at = svg.find("class='point'"); at != std::string::npos;
+       at = svg.find("class='point'", at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 TEST(SweepPicture, MeansOverSeedsFromLeftToRight) {
   const std::vector<SweepRow> rows = {row(10, 1, "b", 5), row(2, 1, "b", 3), row(2, 2, "b", 4),
                                       row(2, 1, "a", 8)};
-  const SweepPicture picture = sweep_picture(rows, SweepX::nodes, Measure::samples_per_s);
+  const SweepPicture picture = sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s));
   ASSERT_EQ(picture.panels.size(), 1U);
   const auto& lines = picture.panels[0].lines;
   ASSERT_EQ(lines.size(), 2U);
@@ -76,13 +86,13 @@ TEST(SweepPicture, MeansOverSeedsFromLeftToRight) {
 TEST(SweepPicture, PanelsByTheOtherAxes) {
   std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(2, 1, "a", 2), row(1, 1, "a", 4)};
   rows[2][Axis::model] = "<m>";
-  const SweepPicture by_nodes = sweep_picture(rows, SweepX::nodes, Measure::samples_per_s);
+  const SweepPicture by_nodes = sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s));
   ASSERT_EQ(by_nodes.panels.size(), 2U);
   EXPECT_EQ(by_nodes.panels[0].title, "<m>");
   EXPECT_EQ(by_nodes.panels[1].title, "model");
   // Along the FLOP ratio, models share a line and nodes have a panel each.
   rows[2][Measure::flop_ratio] = 0.25;
-  const SweepPicture by_ratio = sweep_picture(rows, SweepX::flop_ratio, Measure::mfu);
+  const SweepPicture by_ratio = sweep_picture(rows, index_of(Measure::flop_ratio), index_of(Measure::mfu));
   ASSERT_EQ(by_ratio.panels.size(), 2U);
   EXPECT_EQ(by_ratio.panels[0].title, "nodes 1");
   const std::vector<SweepPoint>& line = by_ratio.panels[0].lines.at("a + scheduler");
@@ -100,11 +110,59 @@ TEST(SweepPicture, IsWellFormed) {
     rows.push_back(row(4, 1, "planner " + std::to_string(i), i + 1));
   }
   rows.back()[Axis::model] = "a<b>&'c'";
-  const std::string svg = sweep_svg(sweep_picture(rows, SweepX::nodes, Measure::samples_per_s));
-  EXPECT_EQ(count_tags(svg, "circle"), 22U);
+  const std::string svg =
+      sweep_svg(sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s)));
+  EXPECT_EQ(count_points(svg), 22U);
   EXPECT_EQ(count_tags(svg, "polyline"), 12U);  // the last planner has a point in either panel
   EXPECT_EQ(svg.find("http", svg.find("xmlns='http") + 10), std::string::npos)
       << "refers to something outside";
+}
+
+TEST(SweepPicture, AnyAxisStandsToTheRight) {
+  // Names have their places in order; gbs is a number; seeds as x are not averaged.
+  std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2), row(1, 1, "b", 4)};
+  const SweepPicture planners =
+      sweep_picture(rows, index_of(Axis::planner), index_of(Measure::samples_per_s));
+  EXPECT_EQ(planners.places, (std::vector<std::string>{"a", "b"}));
+  const std::vector<SweepPoint>& line = planners.panels.at(0).lines.at("scheduler");
+  ASSERT_EQ(line.size(), 2U);
+  EXPECT_EQ(line[0].x, 1);
+  EXPECT_EQ(line[0].y, 1.5);  // of two seeds
+  EXPECT_EQ(line[0].least, 1);
+  EXPECT_EQ(line[0].most, 2);
+  EXPECT_TRUE(planners.has_seeds);
+  EXPECT_EQ(line[1].x, 2);
+  const SweepPicture seeds = sweep_picture(rows, index_of(Axis::seed), index_of(Measure::samples_per_s));
+  EXPECT_EQ(seeds.panels.at(0).lines.at("a + scheduler").size(), 2U);
+  EXPECT_FALSE(seeds.has_seeds);
+  for (const std::string_view x : sweep_x_names()) {
+    for (const std::string_view y : sweep_y_names()) {
+      rows[0].cells[*sweep_column(y)] =
+          sweep_columns()[*sweep_column(y)].kind == CellKind::whole ? Cell(std::int64_t{3}) : Cell(3.0);
+      rows[0][Measure::heterogeneity] = 0.5;
+      const std::vector<SweepRow> one = {rows[0]};
+      EXPECT_EQ(count_points(sweep_svg(sweep_picture(one, *sweep_column(x), *sweep_column(y)))), 1U)
+          << x << y;
+    }
+  }
+}
+
+TEST(SweepPicture, SeedsHaveBarsAndLinesShapesOfTheirOwn) {
+  const std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2), row(1, 1, "b", 4)};
+  const std::string svg =
+      sweep_svg(sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s)));
+  EXPECT_NE(svg.find("bars from the least to the most"), std::string::npos);
+  EXPECT_NE(svg.find("(1 to 2)"), std::string::npos) << svg;
+  EXPECT_EQ(count_tags(svg, "circle"), 2U);  // line 0: its point, and in the legend
+}
+
+TEST(SweepPicture, LongNamesAreShortenedAndKeptUnderThePointer) {
+  std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 1, "a", 2)};
+  rows[1][Axis::model] = std::string(200, 'm');
+  const std::string svg =
+      sweep_svg(sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s)));
+  EXPECT_NE(svg.find("<title>" + std::string(200, 'm') + "</title>"), std::string::npos);
+  EXPECT_EQ(svg.find(">" + std::string(200, 'm') + "</text>"), std::string::npos);
 }
 
 using SweepPlot = testing::SweepTest;
@@ -119,7 +177,20 @@ TEST_F(SweepPlot, DrawsWhatRan) {
   EXPECT_GT(left_out, 0U);
   const testing::RunResult result = sandbox_.run("sweep plot --db a.sqlite --out a.svg");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(count_tags(testing::read_all(sandbox_.path("a.svg")), "circle"), points / 2);
+  EXPECT_EQ(count_points(testing::read_all(sandbox_.path("a.svg"))), points / 2);
+}
+
+TEST_F(SweepPlot, AReportIsOnePage) {
+  sweep(spec({{"nodes", {1, 2}}, {"scheduler", {"lpt", "random"}}}), "a.sqlite");
+  const testing::RunResult result = sandbox_.run("sweep report --db a.sqlite --out a.html");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::string page = testing::read_all(sandbox_.path("a.html"));
+  EXPECT_NE(page.find("<h2>samples/s along nodes</h2>"), std::string::npos);
+  EXPECT_NE(page.find("<h2>All cells</h2>"), std::string::npos);
+  EXPECT_NE(page.find("command   dflop sweep report"), std::string::npos);
+  testing::expect_error(sandbox_.run("sweep plot --db a.sqlite --x node --out a.svg"),
+                        {"--x", "'node'", "did you mean 'nodes'"});
+  testing::expect_error(sandbox_.run("sweep plot --db a.sqlite --y plan --out a.svg"), {"--y", "'plan'"});
 }
 
 }  // namespace sweep_svg_test

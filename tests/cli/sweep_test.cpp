@@ -6,7 +6,9 @@
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/study.hpp"
+#include "experiments/sweep/sqlite.hpp"
 #include "tests/cli/sweep_fixture.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 namespace sweep_test {
@@ -240,6 +242,50 @@ TEST_F(SweepCells, ReadBackFromCsvAsFromJson) {
   EXPECT_FALSE(all[0].contains("wall_s"));
   EXPECT_GT(rows("a.sqlite", "--measured")[0]["wall_s"], 0.0);
   EXPECT_EQ(rows("a.sqlite", "--where seed=2").size(), 1U);
+}
+
+TEST_F(SweepCells, OptionsAreAnAxis) {
+  // With a cap of one token no schedule is feasible, and only cells with it are touched.
+  sweep(
+      spec({{"options", {"default", "--respect-memory", "--token-cap 1"}}, {"scheduler", {"lpt", "random"}}}),
+      "a.sqlite");
+  const nlohmann::json cells = rows("a.sqlite");
+  ASSERT_EQ(cells.size(), 6u);
+  for (const auto& cell : cells) {
+    EXPECT_EQ(cell["status"], cell["options"] == "--token-cap 1" ? "infeasible" : "ok") << cell;
+  }
+}
+
+TEST_F(SweepCells, ChangedDataContinueWithTheCellsThatTheyDoNotConcern) {
+  testing::write_all(sandbox_.path("other.csv"), testing::read_all(sandbox_.path("small.csv")));
+  const nlohmann::json text = spec({{"data", {"small.csv", "other.csv"}}});
+  EXPECT_EQ(sweep(text, "a.sqlite")["ok"], 2);
+  std::string changed = testing::read_all(sandbox_.path("other.csv"));
+  changed.resize(changed.rfind('\n', changed.size() - 2) + 1);  // the last record is gone
+  testing::write_all(sandbox_.path("other.csv"), changed);
+  testing::expect_error(sandbox_.run("sweep --spec spec.json --out a.sqlite"),
+                        {"'other.csv', whose contents have changed since", "--redo-changed"});
+  const nlohmann::json counts = sweep(text, "a.sqlite", "--redo-changed");
+  EXPECT_EQ(counts["finished_before"], 1);
+  EXPECT_EQ(counts["run"], 1);
+  EXPECT_EQ(sweep(text, "a.sqlite")["finished_before"], 2);
+}
+
+TEST_F(SweepCells, CellsSayWhatMadeThem) {
+  sweep(spec(), "a.sqlite");
+  Database database(sandbox_.path("a.sqlite").string(), Database::Mode::read);
+  Statement made(database, "SELECT made_by FROM cells JOIN runs USING (run)");
+  ASSERT_TRUE(made.step());
+  const auto made_by = parse_provenance(plain_text(made.column(0)), "runs");
+  ASSERT_TRUE(made_by);
+  EXPECT_EQ(made_by->command.substr(0, 12), "dflop sweep ");
+}
+
+TEST_F(SweepCells, ReasonsComeLast) {
+  sweep(spec({{"options", {"--token-cap 1"}}}), "a.sqlite");
+  const std::string table = csv("a.sqlite");
+  const std::string head = table.substr(0, table.find_first_of("\r\n"));
+  EXPECT_EQ(head.substr(head.rfind(',') + 1), "reason");
 }
 
 }  // namespace sweep_test
