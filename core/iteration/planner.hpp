@@ -34,6 +34,9 @@ inline constexpr NameTable<PlanObjective, 3> kNames<PlanObjective> = {
 /// @pre there is at least one
 Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
 
+/// A seed of this planner is the user's: the search is no worse than it is.
+inline constexpr const char* kGivenSeed = "seed";
+
 /// SearchOptions say what planners may choose from beside tp, pp, dp and microbatches, and how. An empty list
 /// stands for everything that a planner knows; a list of one fixes it.
 struct SearchOptions {
@@ -106,6 +109,7 @@ struct RankedPlan {
   std::string scheduler;
   std::optional<std::int64_t> steps = {};  ///< of that scheduler; none: its own
   Seconds objective{0};
+  std::optional<Seconds> lpt = {};  ///< the objective with lpt, by which all that have it can be compared
   Seconds bound{0};  ///< under no assignment of the iterations' samples is its objective smaller
   Bytes peak_memory;
   RankShares shares;  ///< of the mean iteration

@@ -108,14 +108,14 @@ void write_outputs(const std::string& directory, const Values& values, const Pro
     of_schedule.plan = origin_of(*system.planned.plan, system.name + ".plan.json");
     files.add(base / (system.name + ".schedule.json"),
               with_provenance(to_json(system.schedule), of_schedule));
-    files.add(base / (system.name + ".trace.json"), to_perfetto(std::span(e.timelines).first(1)));
+    files.add(base / (system.name + ".trace.json.gz"), to_perfetto(std::span(e.timelines).first(1)));
   }
   files.add(base / "compare.json", with_provenance(comparison_json(values, systems, table), made_by));
   files.add(base / "compare.csv", to_csv(table));
   files.add(base / "report.html", comparison_page(values, made_by, systems, table));
   files.commit();
   say("dflop: wrote {}: report.html, compare.json, compare.csv; per system .plan.json, .schedule.json and "
-      ".trace.json (first iteration, open in ui.perfetto.dev)\n",
+      ".trace.json.gz (first iteration, open in ui.perfetto.dev)\n",
       directory);
 }
 
@@ -183,6 +183,7 @@ int run_compare(const Values& values) {
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values));
   std::vector<System> systems = read_systems(values, target, input);
+  input.search.seeds = read_seed_plans(values, target, input.gbs);
   DataOrigin data;
   input.samples = read_samples(values, target.model, input.seed, "data", &data);
   input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);

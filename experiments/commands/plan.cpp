@@ -49,7 +49,8 @@ std::string layers_text(const std::vector<int>& layers) {
 }
 
 /// Lists a plan a row, best first: objective, bound, peak memory, the four shares of the mean iteration and
-/// what it loses to the best by. Empty where the planner lists none.
+/// what it loses to the best by. Some have other microbatches than those of lpt, so that only their times
+/// with lpt are compared. Empty where the planner lists none.
 Table plan_ranking(const PlanResult& result) {
   Table table;
   table.columns = {{"rank", "#"},
@@ -58,22 +59,24 @@ Table plan_ranking(const PlanResult& result) {
                    {"layers", "layers E | L"},
                    {"scheduler", "scheduler"},
                    {"objective_s", "objective s", 3},
+                   {"lpt_s", "lpt s", 3},
                    {"bound_s", "bound s", 3},
                    {"peak_memory_bytes", "peak GiB", 1, 0x1p-30},
                    {"busy_s", "busy s", 3},
                    {"imbalance_s", "imbalance s", 3},
                    {"bubble_s", "bubble s", 3},
                    {"communication_s", "comm s", 3},
-                   {"slower", "slower %", 2, 100},
+                   {"slower", "slower % (lpt)", 2, 100},
                    {"why", "why"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const RankedPlan& p = result.best[i];
     const RankedPlan& best = result.best.front();
     table.rows.push_back({i + 1, describe(p.plan), to_string(p.plan.recomputation),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
-                          p.scheduler, p.objective, result.bound ? Cell(p.bound) : Cell(), p.peak_memory,
-                          p.shares.busy, p.shares.imbalance, p.shares.bubble, p.shares.communication,
-                          p.objective / best.objective - 1, i == 0 ? "best" : loss(p, best)});
+                          p.scheduler, p.objective, p.lpt, result.bound ? Cell(p.bound) : Cell(),
+                          p.peak_memory, p.shares.busy, p.shares.imbalance, p.shares.bubble,
+                          p.shares.communication, p.lpt && best.lpt ? Cell(*p.lpt / *best.lpt - 1) : Cell(),
+                          i == 0 ? "best" : loss(p, best)});
   }
   return table;
 }
@@ -130,8 +133,8 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   }
   if (!find_planner(planner).searches)
     refuse_given(values,
-                 {"plan-objective", "layout", "budget", "scheduler", "time-limit", "explain", "tp", "pp",
-                  "dp", "encoder-tp", "encoder-pp", "encoder-dp", "microbatches"},
+                 {"plan-objective", "layout", "budget", "seed-plans", "scheduler", "time-limit", "explain",
+                  "tp", "pp", "dp", "encoder-tp", "encoder-pp", "encoder-dp", "microbatches"},
                  fmt::format("is of the planner search, found '--planner {}'", planner));
   return search;
 }
@@ -147,9 +150,10 @@ int run_plan(const Values& values) {
   const std::uint64_t seed = read_seed(values);
   const PlanOptions plan_options = read_plan_options(values);
   const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
-  const SearchOptions search = read_search(values, planner);
+  SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values));
+  search.seeds = read_seed_plans(values, target, gbs);
   DataOrigin data;
   const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);

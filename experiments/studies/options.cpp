@@ -5,9 +5,14 @@
 
 #include <filesystem>
 
+#include "core/refuse.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
 #include "solver/bins/ilp.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "traces/data/records.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -88,6 +93,8 @@ void add_data_options(Options& options, const char* default_file) {
       {"assume-image", text("WxH", "640x480"), "size of images whose record gives none"},
       {"assume-video", text("WxH@FPS", "640x360@30"),
        "size and frame rate of videos whose record gives none"},
+      {"assume-text", whole("N", PreprocessOptions{}.assume_text),
+       "tokens of all text of a record that gives none"},
       {"strict", flag(), "refuse records that need an assumption"},
   });
 }
@@ -220,7 +227,29 @@ void add_search_options(Options& options) {
       {"layout", text(joined<Layout>()), "of the planner search: only such plans"},
       {"budget", whole("N"),
        "instructions that the planner search simulates, about; the same result on every machine"},
+      {"seed-plans", texts("FILE"),
+       "of the planner search: plans known to be good nearby, as of slower links; what it finds is never worse"},
   });
+}
+
+std::vector<Plan> read_seed_plans(const Values& values, const Target& target, int gbs) {
+  std::vector<Plan> seeds;
+  for (const std::string& file : read_texts(values, "seed-plans")) {
+    Plan plan = parse_plan(read_text_file(file), file);
+    if (plan.model != target.model.name) {
+      refuse_input(file, "expected a plan for '{}', found one for '{}'", target.model.name, plan.model);
+    }
+    plan.planner = kGivenSeed;  // whoever has made it, the search asks all planners itself
+    plan.cluster = target.cluster.name;
+    plan.gbs = gbs;
+    try {
+      validate(plan, target.model, target.cluster, file);
+      seeds.push_back(std::move(plan));
+    } catch (const Error& error) {
+      say("dflop: note: no seed here: {}\n", error.what());
+    }
+  }
+  return seeds;
 }
 
 SearchOptions read_search_options(const Values& values) {
@@ -280,6 +309,7 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
   options.assume_video.fps = video_text.number(0.0, 1e4);
   video_text.expect_end();
   if (options.assume_video.fps == 0) video_text.fail();
+  options.assume_text = read_integer(values, "assume-text", 1, kMaxTextTokens);
   options.strict = values["strict"].as<bool>();
   if (const auto list = read_text(values, "modalities")) options.modalities = parse_modalities(*list);
   return options;

@@ -63,6 +63,11 @@ void add_truth_option(Options& options, bool required);
 
 /// Adds --objective, --layout, --budget: what the planner search is told beside add_plan_options().
 void add_search_options(Options& options);
+/// Reads the plans of --seed-plans, which a search looks at first. One that does not fit the model, the
+/// cluster or gbs is left out, and said to be.
+/// @throws Error (input) for a file that is no plan, or one of another model
+std::vector<Plan> read_seed_plans(const Values& values, const Target& target, int gbs);
+
 /// Reads what add_search_options() declared. Order, recomputation, placement and gradient buckets are the
 /// planner's to choose unless they are fixed.
 SearchOptions read_search_options(const Values& values);

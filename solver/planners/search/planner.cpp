@@ -333,7 +333,11 @@ class PlanSearch {
   PlanResult run() {
     if (families_.count() == 0 && space_.is_empty()) return result();
     TrialProgress progress(request_, budget_);
-    for (const Plan& seed : request_.search.seeds) add_seed(seed);
+    for (const Plan& seed : request_.search.seeds) {
+      const std::size_t before = seeds_.size();
+      add_seed(seed);
+      if (seed.planner == kGivenSeed && seeds_.size() > before) given_.push_back(seeds_.back());
+    }
     add_seeds(planners_of_parts(), true);
     run_round(progress);  // what it finds ends the trials of the baselines early
     add_seeds(baselines(), false);
@@ -627,9 +631,11 @@ class PlanSearch {
 
   RankedPlan ranked(const Plan& plan, const Leaf& leaf, const PlanScore& score,
                     const Scheduler& scheduler) const {
+    const Seconds objective = objective_value(request_.search.objective, score.iterations);
     return {.plan = plan,
             .scheduler = std::string(scheduler.name()),
-            .objective = objective_value(request_.search.objective, score.iterations),
+            .objective = objective,
+            .lpt = scheduler.name() == lpt_->name() ? std::optional(objective) : std::nullopt,
             .bound = Seconds(leaf.floor.bound_s),
             .peak_memory = score.peak_memory,
             .shares = score.mean()};
@@ -664,7 +670,36 @@ class PlanSearch {
     RankedPlan other = ranked(plan, leaf, score, scheduler);
     other.bound = Seconds(bounds_.plan_floor(plan).bound_s);  // it may have other buckets
     other.steps = limits.steps;
+    if (!other.lpt) other.lpt = best.lpt;
     if (other.objective < best.objective) best = std::move(other);
+  }
+
+  /// Runs the user's seeds in all iterations, also where the search has ended before it came to them or has
+  /// taken others for more promising: it is to be no worse than they are.
+  void run_given() {
+    parallel_for(given_.size(), [&](std::size_t n) {
+      Leaf& leaf = leaves_[given_[n]];
+      if (leaf.objective_s) return;
+      extend(leaf, request_.batches.size());
+      if (!leaf.fits()) return;
+      leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
+    });
+  }
+
+  /// Adds those of the user's seeds that are within memory with the microbatches of the scheduler asked for,
+  /// and with LPT's are not.
+  void add_given_that_only_fit_in_the_end(std::vector<RankedPlan>& best) const {
+    ScheduleLimits limits;
+    limits.memory = request_.cluster.gpu.usable_memory();
+    if (find_method(scheduler_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
+    for (const std::size_t i : given_) {
+      if (leaves_[i].objective_s) continue;
+      RankedPlan ranked;
+      ranked.objective = Seconds(std::numeric_limits<double>::infinity());
+      take_better(ranked, leaves_[i].plan, leaves_[i], *scheduler_, limits);
+      if (ranked.objective.count() < std::numeric_limits<double>::infinity())
+        best.push_back(std::move(ranked));
+    }
   }
 
   /// Adds the seeds with random microbatches, with which the baselines have chosen them: LPT's are better but
@@ -710,20 +745,32 @@ class PlanSearch {
   PlanResult result() {
     PlanResult result;
     result.candidates = space_.size();
+    run_given();
     std::vector<std::size_t> complete =
         leaves_that([](const Leaf& leaf) { return leaf.objective_s.has_value(); });
-    const std::vector<std::size_t> finalists =
+    std::vector<std::size_t> finalists =
         take_least(complete, request_.search.listed, [&](std::size_t i) { return *leaves_[i].objective_s; });
+    for (const std::size_t i : given_) {
+      if (leaves_[i].objective_s && std::ranges::count(finalists, i) == 0) finalists.push_back(i);
+    }
     // Of a family, variants mostly differ in nothing that is measurable: the best one stands for all.
     std::set<std::size_t> families;
     std::vector<char> is_finalist;
-    for (const std::size_t i : finalists)
-      is_finalist.push_back(families.size() < kFinalists && families.insert(leaves_[i].family).second);
+    for (const std::size_t i : finalists) {
+      const bool first = families.size() < kFinalists && families.insert(leaves_[i].family).second;
+      is_finalist.push_back(first || std::ranges::count(given_, i) > 0);
+    }
     result.best.resize(finalists.size());
     parallel_for(finalists.size(),
                  [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], is_finalist[n]); });
+    add_given_that_only_fit_in_the_end(result.best);
     add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
+    // The user's seeds may be found once more by the search itself.
+    const auto is_again = [](const RankedPlan& a, const RankedPlan& b) {
+      return a.plan == b.plan && a.scheduler == b.scheduler && a.objective == b.objective;
+    };
+    result.best.erase(std::unique(result.best.begin(), result.best.end(), is_again), result.best.end());
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
@@ -752,6 +799,7 @@ class PlanSearch {
   std::int64_t spent_ = 0;
   std::vector<Leaf> leaves_;
   std::vector<std::size_t> seeds_;  ///< of leaves_
+  std::vector<std::size_t> given_;  ///< those that the user has given
   std::map<PlanKind, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
   std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
