@@ -39,7 +39,7 @@ struct Record {
   std::optional<std::int64_t> video_frames;
   std::optional<ImageSize> video_size;
   std::optional<double> audio_s;
-  std::int64_t text_tokens = 0;
+  std::optional<std::int64_t> text_tokens = 0;
   std::int64_t row = 0;  ///< line in the file, the header being line 1
 };
 

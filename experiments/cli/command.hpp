@@ -43,6 +43,7 @@ Command models_command();
 Command clusters_command();
 Command devices_command();
 Command manual_command();
+Command completion_command();
 
 /// Returns all commands in the order of the manual.
 std::vector<Command> commands();

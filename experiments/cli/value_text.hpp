@@ -26,6 +26,14 @@ class ValueText {
   void expect(std::string_view word) {
     if (!take(word)) fail();
   }
+  /// Returns what stands before `end`, which must come, and passes over it.
+  std::string word_before(std::string_view end) {
+    const std::size_t length = rest_.find(end);
+    if (length == std::string_view::npos || length == 0) fail();
+    std::string word(rest_.substr(0, length));
+    rest_.remove_prefix(length);
+    return word;
+  }
   template <typename Number>
   Number number(Number least, Number most) {
     Number value{};
@@ -37,6 +45,7 @@ class ValueText {
   void expect_end() const {
     if (!rest_.empty()) fail();
   }
+  bool starts_with_digit() const { return !rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9'; }
   std::string_view rest() const { return rest_; }
   /// Refuses the value. @throws Error as refuse_value()
   [[noreturn]] void fail() const {

@@ -157,6 +157,8 @@ std::string explanation_page(const std::string& title, const Provenance& made_by
                       timeline_legend_svg(true), timeline_svg(timeline, timeline.makespan, explanation.path));
   body += "<h2>The path by stage</h2>\n" + text_block(path_table(explanation));
   body += "<h2>What the iteration would gain</h2>\n" + text_block(gains_table(explanation));
+  for (const std::string& line : small_gains(explanation))
+    body += fmt::format("<p>{}</p>\n", html_escaped(line));
   if (peak_memory(timeline) > Bytes{}) body += memory_part(timeline, gpus);
   return html_page(title, body);
 }
@@ -290,7 +292,7 @@ forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight part
 rank's second chunk and F3.e on the encoder of encoder-in-bubbles. "placement", where ranks have chunks,
 is round-robin, or v for down the ranks and up again.)",
       .example =
-          "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json",
+          "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json.gz",
       .run = run_simulate,
   };
   command.options.add({

@@ -6,7 +6,6 @@
 #include "core/error.hpp"
 #include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
-#include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
@@ -163,7 +162,8 @@ int run_report(const Values& values) {
   body += fmt::format("<h2>All cells</h2>\n<div class='scroll'><pre>{}</pre></div>\n",
                       html_escaped(to_text(results_table(all, Format::table, false))));
   write_file_atomically(out, html_page("Sweep", body));
-  say("dflop: wrote {}\n", out);
+  print_table({{{"cells", "cells"}, {"left_out", "without result"}}, {{rows.size(), left_out}}},
+              Format::table);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "experiments/studies/explain.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -222,11 +223,46 @@ Table gains_table(const Explanation& explanation) {
   return table;
 }
 
+std::vector<std::string> small_gains(const Explanation& explanation) {
+  constexpr double kMuch = 0.3;    // of the path
+  constexpr double kLittle = 0.5;  // of what is on the path
+  const Timeline& timeline = explanation.timeline;
+  const double per_s = per_makespan(explanation);
+  std::map<int, double> on_path;
+  for (const PathShare& share : path_shares(explanation.path)) {
+    if (share.kind == PathLinkKind::compute) on_path[share.stage] += seconds(share.duration) * per_s;
+  }
+  std::vector<std::string> lines;
+  for (const Gain& gain : explanation.gains) {
+    if (gain.relaxation.kind != Relaxation::Kind::free_stage) continue;
+    const int stage = gain.relaxation.stage;
+    const double share = on_path[stage];
+    const double gained = seconds(timeline.makespan - gain.makespan) * per_s;
+    if (share < kMuch || gained > kLittle * share) continue;
+    const GroupUsage* busiest = nullptr;
+    for (const GroupUsage& group : timeline.groups) {
+      if (group.stage != stage && (busiest == nullptr || group.busy > busiest->busy)) busiest = &group;
+    }
+    std::string line = fmt::format("compute of {} is {:.0f} % of the path, yet free it would gain {:.1f} %: ",
+                                   timeline.stages[stage], 100 * share, 100 * gained);
+    const double busy = busiest == nullptr ? 0 : seconds(busiest->busy) / seconds(gain.makespan);
+    line += busy >= kMuch
+                ? fmt::format("{} is then the longest; rank {} of it is busy for {:.0f} % of what is left",
+                              timeline.stages[busiest->stage], busiest->first_rank, 100 * busy)
+                : "a chain through other stages and messages is nearly as long";
+    lines.push_back(line);
+  }
+  return lines;
+}
+
 std::string explanation_text(const Explanation& explanation) {
   return fmt::format("\ncritical path of {}, by stage:\n\n{}\nwhat {} would gain:\n\n{}",
                      explained_iteration(explanation), terminal_text(path_table(explanation)),
                      explanation.iterations == 1 ? "it" : "that iteration",
-                     terminal_text(gains_table(explanation)));
+                     terminal_text(gains_table(explanation))) +
+         (small_gains(explanation).empty()
+              ? ""
+              : fmt::format("\n{}\n", fmt::join(small_gains(explanation), "\n")));
 }
 
 nlohmann::ordered_json explanation_json(const Explanation& explanation) {

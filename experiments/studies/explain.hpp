@@ -56,6 +56,10 @@ Table path_table(const Explanation& explanation);
 /// Returns makespan and gain of each relaxation.
 Table gains_table(const Explanation& explanation);
 
+/// Says of each stage that is on much of the path and would gain little without its compute why: what else
+/// the iteration takes as long for.
+std::vector<std::string> small_gains(const Explanation& explanation);
+
 /// Returns both tables with their headings, as wide as the terminal allows.
 std::string explanation_text(const Explanation& explanation);
 

@@ -246,9 +246,14 @@ ReplayChange user_order(const std::string& file, const std::string& json, const 
 
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster) {
+  const NoteOnce note;
   return {fmt::format("latency x {}, bandwidth x {}", latency_scale, bandwidth_scale),
           [=](const PricedProgram& before, const RecordedProgram&, int) {
             PricedProgram result = before;
+            if (result.program.messages.empty() && result.program.collectives.empty()) {
+              note.say_that("latency-scale' and '--bandwidth-scale",
+                            "there are neither messages nor reductions");
+            }
             rescale_links(result.program, result.costs, cluster, latency_scale, bandwidth_scale);
             return result;
           }};

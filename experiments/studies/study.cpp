@@ -47,6 +47,10 @@ std::vector<std::string> assumptions_of(const Preprocessed& data, const Preproce
     lines.push_back(fmt::format("{} records lack a frame rate, {} fps assumed (--assume-video)",
                                 used.video_fps, options.assume_video.fps));
   }
+  if (used.texts > 0) {
+    lines.push_back(fmt::format("{} records lack the length of their text, {} tokens assumed (--assume-text)",
+                                used.texts, options.assume_text));
+  }
   if (data.left_out > 0) {
     lines.push_back(fmt::format("{} records of other modalities left out (--modalities)", data.left_out));
   }

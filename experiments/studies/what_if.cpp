@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -31,20 +32,25 @@ constexpr std::uint64_t kWhatIfJitterStream = 0x6a697474'65720000;
 struct Affected {
   bool stage = false;
   int index = 0;
+  std::string label = {};  ///< of a stage, in place of its index
   double factor = 1;
 };
 
 std::vector<Affected> read_affected(const Values& values, const std::string& option, double least,
                                     double most) {
   const std::string form =
-      fmt::format("rank=R:FACTOR or stage=S:FACTOR, a factor from {} to {}", least, most);
+      fmt::format("rank=R:FACTOR or stage=S:FACTOR (0, or llm0), a factor from {} to {}", least, most);
   std::vector<Affected> all;
   for (const std::string& text : read_texts(values, option)) {
     ValueText selector(option, form, text);
     Affected affected;
     affected.stage = selector.take("stage=");
     if (!affected.stage) selector.expect("rank=");
-    affected.index = selector.number(0, kMostIndex);
+    if (affected.stage && !selector.starts_with_digit()) {
+      affected.label = selector.word_before(":");
+    } else {
+      affected.index = selector.number(0, kMostIndex);
+    }
     selector.expect(":");
     affected.factor = selector.number(least, most);
     selector.expect_end();
@@ -56,6 +62,31 @@ std::vector<Affected> read_affected(const Values& values, const std::string& opt
 void require_rank(const Program& program, const std::string& option, int rank) {
   if (rank < program.ranks()) return;
   refuse_value(option, fmt::format("a rank from 0 to {}", program.ranks() - 1), fmt::format("rank={}", rank));
+}
+
+/// Returns a name without what people leave out: "LLM-0" and "llm 0" are one.
+std::string plain_name(std::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    if (c != ' ' && c != '-' && c != '_')
+      plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return plain;
+}
+
+/// Finds a stage by number or name. @throws Error (usage) listing the stages that there are
+int find_stage(const Program& program, const std::string& option, const Affected& affected) {
+  const std::vector<std::string> names = stage_names(program);
+  for (std::size_t s = 0; s < names.size(); ++s) {
+    const bool found = affected.label.empty() ? static_cast<std::size_t>(affected.index) == s
+                                              : plain_name(affected.label) == plain_name(names[s]);
+    if (found) return static_cast<int>(s);
+  }
+  std::string known;
+  for (std::size_t s = 0; s < names.size(); ++s)
+    known += fmt::format("{}{} ({})", s > 0 ? ", " : "", s, names[s]);
+  refuse_value(option, "one of the stages " + known,
+               "stage=" + (affected.label.empty() ? std::to_string(affected.index) : affected.label));
 }
 
 /// Returns per group the worst of its ranks' factors, which sets its pace: `worse` chooses between two.
@@ -70,12 +101,9 @@ std::vector<double> factors(const Program& program, const std::string& option,
       of_rank[a.index] *= a.factor;
       continue;
     }
-    if (static_cast<std::size_t>(a.index) >= program.stages.size()) {
-      refuse_value(option, fmt::format("a stage from 0 to {}", program.stages.size() - 1),
-                   fmt::format("stage={}", a.index));
-    }
+    const int stage = find_stage(program, option, a);
     for (const Group& group : program.groups) {
-      if (group.stage != a.index) continue;
+      if (group.stage != stage) continue;
       for (int r = 0; r < group.ranks; ++r) of_rank[group.first_rank + r] *= a.factor;
     }
   }
@@ -102,9 +130,13 @@ void read_network(const Values& values, const std::string& option, WhatIf& what_
 
 void read_slow(const Values& values, const std::string& option, WhatIf& what_if) {
   const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, kMostFactor);
+  const NoteOnce note;
   what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
     const std::vector<double> slower =
         factors(program, option, affected, [](double a, double b) { return std::max(a, b); });
+    const bool any = std::any_of(slower.begin(), slower.end(), [](double factor) { return factor != 1; });
+    if (!any)
+      note.say_that(option, "a tp group is as slow as its slowest rank, and all groups have one at 1");
     for (std::size_t g = 0; g < slower.size(); ++g) {
       if (slower[g] != 1) slow_down(inputs.costs, program, static_cast<std::int32_t>(g), slower[g]);
     }
@@ -232,7 +264,8 @@ const auto& program_conditions() {
                 "nothing else on the links), contention (max-min fair shares)",
                 read_network},
       Condition{"slow", repeatable_text("rank=R:F"),
-                "compute of a rank, or with stage=S:F of a stage, takes F times as long", read_slow},
+                "compute of a rank, or with stage=S:F of a stage (0, or llm0), takes F times as long",
+                read_slow},
       Condition{"slow-link", repeatable_text("rank=R:F"),
                 "its links have F times their bandwidth, 0 < F <= 1", read_slow_link},
       Condition{"pause", repeatable_text("rank=R:T:D"), "the rank computes nothing for D seconds from T on",
@@ -365,6 +398,10 @@ void require_countable(const ProgramCosts& costs, const Conditions& conditions) 
 }
 
 }  // namespace
+
+void NoteOnce::say_that(const std::string& option, const std::string& why) const {
+  if (!said_->exchange(true)) say("dflop: note: '--{}' changes nothing: {}\n", option, why);
+}
 
 ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
                                        NetworkModel model, const NetworkMaker& make_network, int cores)

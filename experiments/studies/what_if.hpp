@@ -1,9 +1,11 @@
 // What-ifs are the conditions of simulated runs (network, stragglers, jitter, faults), and how often to run.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +17,15 @@
 #include "sim/conditions.hpp"
 
 namespace dflop {
+
+/// A NoteOnce says once, of all its copies, that an option changes nothing.
+class NoteOnce {
+ public:
+  void say_that(const std::string& option, const std::string& why) const;
+
+ private:
+  std::shared_ptr<std::atomic<bool>> said_ = std::make_shared<std::atomic<bool>>(false);
+};
 
 enum class NetworkModel : std::uint8_t {
   none,               ///< messages and collectives take no time

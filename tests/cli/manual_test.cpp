@@ -50,7 +50,7 @@ TEST(Manual, EveryExampleWorksAsPrinted) {
   }
   EXPECT_TRUE(sandbox.has("plan.json"));
   EXPECT_TRUE(sandbox.has("schedule.json"));
-  EXPECT_TRUE(sandbox.has("trace.json"));
+  EXPECT_TRUE(sandbox.has("trace.json.gz"));
 }
 
 }  // namespace manual_test

@@ -106,7 +106,8 @@ TEST_F(WhatIfCommand, CountsRunsThatStallApart) {
 
 TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
   expect_refused("--slow rank=2:2", "'--slow': expected a rank from 0 to 1, found 'rank=2'");
-  expect_refused("--slow stage=9:2", "'--slow': expected a stage from 0 to 1, found 'stage=9'");
+  expect_refused("--slow stage=9:2",
+                 "'--slow': expected one of the stages 0 (stage 0), 1 (stage 1), found 'stage=9'");
   expect_refused("--slow 1:2", "'--slow': expected rank=R:FACTOR or stage=S:FACTOR");
   expect_refused("--slow rank=1:0", "found 'rank=1:0'");
   expect_refused("--slow rank=1:nan", "found 'rank=1:nan'");

@@ -132,7 +132,8 @@ void read_images(const Row& row, Record& record) {
 void require_fields(const Row& row, const Record& record) {
   switch (record.modality) {
     case Modality::text:
-      if (record.text_tokens == 0) row.fail(Column::text_tokens, "at least 1 token in a text record");
+      if (record.text_tokens == std::int64_t{0})
+        row.fail(Column::text_tokens, "at least 1 token in a text record");
       break;
     case Modality::image:
       if (record.image_count != 1) row.fail(Column::n_images, "1 for an image record");
@@ -151,15 +152,17 @@ void require_fields(const Row& row, const Record& record) {
   }
 }
 
-std::int64_t read_text_tokens(const Row& row) {
+/// Reads the tokens of all text: their number, else the sum of prompt and answer; nothing where a record says
+/// neither.
+std::optional<std::int64_t> read_text_tokens(const Row& row) {
   const auto prompt = row.integer(Column::prompt_tokens, 0, kMaxTextTokens);
   const auto answer = row.integer(Column::answer_tokens, 0, kMaxTextTokens);
   const auto total = row.integer(Column::text_tokens, 0, kMaxTextTokens);
-  if (!total) row.fail(Column::text_tokens, fmt::format("a whole number from 0 to {}", kMaxTextTokens));
-  if (prompt && answer && *total != *prompt + *answer) {
+  if (!total && prompt && answer) return *prompt + *answer;
+  if (total && prompt && answer && *total != *prompt + *answer) {
     row.fail(Column::text_tokens, fmt::format("{} = prompt_tokens + answer_tokens", *prompt + *answer));
   }
-  return *total;
+  return total;
 }
 
 Record read_record(const Row& row) {

@@ -77,9 +77,9 @@ bool is_selected(const PreprocessOptions& options, Modality modality) {
          options.modalities->end();
 }
 
-Sample to_sample(const Record& record, Encoding encoding, const Rule& rule, std::int64_t max_tokens) {
-  const std::int64_t text_tokens =
-      std::min(record.text_tokens, rule.max_text_tokens.value_or(record.text_tokens));
+Sample to_sample(const Record& record, Encoding encoding, std::int64_t text, const Rule& rule,
+                 std::int64_t max_tokens) {
+  const std::int64_t text_tokens = std::min(text, rule.max_text_tokens.value_or(text));
   Sample sample;
   sample.id = record.id;
   sample.modality = record.modality;
@@ -130,6 +130,12 @@ VideoTiming RecordShapes::video_timing() const {
   return timing;
 }
 
+std::int64_t RecordShapes::text_tokens() const {
+  if (record_.text_tokens) return *record_.text_tokens;
+  assume("text_tokens", "--assume-text N", assumptions_.texts);
+  return options_.assume_text;
+}
+
 Random RecordShapes::random() const {
   return Random(options_.seed, stable_hash(record_.id));
 }
@@ -166,7 +172,8 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
                   fmt::format("rule '{0}' takes {1}, found {2}; --modalities {1} leaves such records out",
                               rule.name, join_modalities(rule), to_string(record.modality)));
     }
-    result.samples.push_back(to_sample(record, encode(shapes), rule, options.max_tokens));
+    result.samples.push_back(
+        to_sample(record, encode(shapes), shapes.text_tokens(), rule, options.max_tokens));
   }
   return result;
 }

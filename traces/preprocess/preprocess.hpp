@@ -23,7 +23,8 @@ struct PreprocessOptions {
   std::int64_t max_tokens = 0;  ///< LLM sequences are cut here; 0: no cut
   ImageSize assume_image{640, 480};
   VideoAssumption assume_video;
-  bool strict = false;  ///< where an assumption would be used, fail
+  std::int64_t assume_text = 256;  ///< tokens
+  bool strict = false;             ///< where an assumption would be used, fail
   /// These modalities are kept; nullopt keeps all, and a record of one that the rule lacks is then an error.
   std::optional<std::vector<Modality>> modalities;
   std::uint64_t seed = 1;  ///< of the rules that draw numbers (internvl2.5: frames of a video)
@@ -34,8 +35,9 @@ struct Assumptions {
   std::int64_t image_sizes = 0;
   std::int64_t video_sizes = 0;
   std::int64_t video_fps = 0;
+  std::int64_t texts = 0;
 
-  bool any() const { return image_sizes + video_sizes + video_fps > 0; }
+  bool any() const { return image_sizes + video_sizes + video_fps + texts > 0; }
 };
 
 struct Preprocessed {

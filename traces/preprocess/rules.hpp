@@ -37,6 +37,7 @@ class RecordShapes {
   ImageSize video_size() const;
   VideoTiming video_timing() const;
   double audio_s() const { return *record_.audio_s; }
+  std::int64_t text_tokens() const;
 
   /// Returns random numbers that depend on the seed and the record's id alone, so that the order of records
   /// is free.

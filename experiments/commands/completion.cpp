@@ -1,0 +1,127 @@
+// dflop completion prints a script with which a shell completes commands, options and their values.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "experiments/cli/command.hpp"
+#include "experiments/presets/presets.hpp"
+
+namespace dflop {
+
+enum class Shell : std::uint8_t { bash, zsh };
+template <>
+inline constexpr NameTable<Shell, 2> kNames<Shell> = {{{Shell::bash, "bash"}, {Shell::zsh, "zsh"}}};
+
+namespace {
+
+/// Tells whether this is "a|b|c", names that are typed as they stand.
+bool is_choice(std::string_view stands_for) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyz0123456789.-_|";
+  return stands_for.find('|') != std::string_view::npos &&
+         stands_for.find_first_not_of(kPlain) == std::string_view::npos;
+}
+
+/// Returns what may follow an option, parted by spaces; nothing where files may.
+std::string values_of(const Option& option) {
+  if (option.name == "model") return fmt::format("{}", fmt::join(preset_names("models"), " "));
+  if (option.name == "cluster") return fmt::format("{}", fmt::join(preset_names("clusters"), " "));
+  if (!is_choice(option.kind.stands_for)) return "";
+  std::string values = option.kind.stands_for;
+  std::replace(values.begin(), values.end(), '|', ' ');
+  return values;
+}
+
+/// Returns the lines of a case statement over all commands and those of their options whose values are known.
+struct Cases {
+  std::string options;
+  std::string values;
+};
+
+Cases cases_of(const std::vector<Command>& all) {
+  Cases cases;
+  for (const Command& command : all) {
+    std::string names = "--help";
+    for (const Option& option : command.options.rows()) {
+      names += " --" + option.name;
+      const std::string values = values_of(option);
+      if (!values.empty()) {
+        cases.values += fmt::format("    \"{} --{}\") words=\"{}\" ;;\n", command.name, option.name, values);
+      }
+    }
+    cases.options += fmt::format("    \"{}\") words=\"{}\" ;;\n", command.name, names);
+  }
+  return cases;
+}
+
+/// Returns the script. Words that complete nothing known are completed as files.
+std::string script() {
+  const std::vector<Command> all = commands();
+  std::string first;
+  std::string longer;  // commands of two words
+  for (const Command& command : all) {
+    const std::size_t space = command.name.find(' ');
+    if (space == std::string::npos) {
+      first += (first.empty() ? "" : " ") + command.name;
+    } else {
+      longer += (longer.empty() ? "" : "|") + fmt::format("\"{}\"", command.name);
+    }
+  }
+  const Cases cases = cases_of(all);
+  return fmt::format(R"(_dflop() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" before="" command="${{COMP_WORDS[1]}}" words=""
+  [ "$COMP_CWORD" -gt 0 ] && before="${{COMP_WORDS[COMP_CWORD-1]}}"
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "{0} --help --version" -- "$current"))
+    return
+  fi
+  case "$command ${{COMP_WORDS[2]}}" in
+    {1}) [ "$COMP_CWORD" -gt 2 ] && command="$command ${{COMP_WORDS[2]}}" ;;
+  esac
+  case "$command $before" in
+{2}  esac
+  if [ -z "$words" ] && [ "${{current:0:1}}" = - ]; then
+    case "$command" in
+{3}    esac
+  fi
+  if [ -z "$words" ] && [ "$command" = sweep ] && [ "$COMP_CWORD" -eq 2 ]; then words="export plot report"; fi
+  if [ -n "$words" ]; then
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
+  else
+    COMPREPLY=($(compgen -f -- "$current"))
+  fi
+}}
+complete -o filenames -F _dflop dflop
+)",
+                     first, longer, cases.values, cases.options);
+}
+
+int run_completion(const Values& values) {
+  if (read_named<Shell>(values, "shell") == Shell::zsh) {
+    fmt::print("autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n");
+  }
+  fmt::print("{}", script());
+  return 0;
+}
+
+}  // namespace
+
+Command completion_command() {
+  Command command{
+      .name = "completion",
+      .summary = "print a script with which a shell completes commands and options",
+      .description =
+          R"(Completes commands, their options, names of models and clusters, values that are a choice, and files. For bash, in
+~/.bashrc:
+  source <(dflop completion --shell bash)
+and likewise for zsh in ~/.zshrc.)",
+      .example = "dflop completion --shell bash",
+      .run = run_completion,
+      .has_format = false,
+  };
+  command.options.add({{"shell", text("bash|zsh", "bash"), "for which"}});
+  return command;
+}
+
+}  // namespace dflop
