@@ -40,7 +40,7 @@ std::string html_lines(const std::vector<std::string>& lines) {
 std::string html_page(std::string_view title, std::string_view body) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang='en'><head><meta "
-      "charset='utf-8'><title>{0}</title><style>{1}</style></head><body>\n<h1>{0}</h1>\n{2}</body></html>\n",
+      "charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><title>{0}</title><style>{1}</style></head><body>\n<h1>{0}</h1>\n{2}</body></html>\n",
       html_escaped(title), kStyle, body);
 }
 

@@ -53,12 +53,13 @@ std::string comparison_page(const Values& values, const Provenance& made_by,
                   html_escaped(comparison_text(table, [](const Table& t) { return to_text(t); })));
   for (const std::string& note : infeasible_notes(systems))
     out += fmt::format("<p>{}</p>\n", html_escaped(note));
-  out += "<h2>Throughput</h2>\n" + throughput_bars(systems) + "\n<h2>First iteration, one time scale</h2>\n";
+  out += "<h2>Throughput</h2>\n<div class='scroll'>" + throughput_bars(systems) +
+         "</div>\n<h2>First iteration, one time scale</h2>\n";
   Nanoseconds end{0};
   for (const System& system : systems) {
     if (system.evaluation) end = std::max(end, system.evaluation->timelines.front().makespan);
   }
-  out += timeline_legend_svg() + "\n";
+  out += "<div class='scroll'>" + timeline_legend_svg() + "</div>\n";
   for (const System& system : systems) {
     if (!system.evaluation) continue;
     out += fmt::format("<h3>{}: {}</h3>\n<div class='scroll'>{}</div>\n", html_escaped(system.name),

@@ -152,9 +152,10 @@ std::string explanation_page(const std::string& title, const Provenance& made_by
                              const Explanation& explanation, const StageGpus* gpus) {
   const Timeline& timeline = explanation.timeline;
   std::string body = html_lines(provenance_lines(made_by)) + text_block(summary);
-  body += fmt::format("<h2>Critical path of {}, {:.4f} s</h2>\n{}\n<div class='scroll'>{}</div>\n",
-                      html_escaped(explained_iteration(explanation)), Seconds(timeline.makespan).count(),
-                      timeline_legend_svg(true), timeline_svg(timeline, timeline.makespan, explanation.path));
+  body += fmt::format(
+      "<h2>Critical path of {}, {:.4f} s</h2>\n<div class='scroll'>{}</div>\n<div class='scroll'>{}</div>\n",
+      html_escaped(explained_iteration(explanation)), Seconds(timeline.makespan).count(),
+      timeline_legend_svg(true), timeline_svg(timeline, timeline.makespan, explanation.path));
   body += "<h2>The path by stage</h2>\n" + text_block(path_table(explanation));
   body += "<h2>What the iteration would gain</h2>\n" + text_block(gains_table(explanation));
   for (const std::string& line : small_gains(explanation))

@@ -165,23 +165,23 @@ Table fidelity_table(const std::vector<PlanFidelity>& plans) {
                    {"measured_s", "measured ms", 2, 1e3},
                    {"predicted_s", "predicted ms", 2, 1e3},
                    {"error", "error %", 1, 100},
+                   {"extrapolated_fraction", "beyond profile %", 1, 100},
+                   {"others_fraction", "others %", 1, 100},
                    {"replayed_s", "replayed ms", 2, 1e3},
                    {"engine_error", "engine error %", 1, 100},
                    {"measured_idle_fraction", "idle %", 1, 100},
                    {"predicted_idle_fraction", "predicted idle %", 1, 100},
                    {"measured_peak_bytes", "peak MiB", 2, 0x1p-20},
-                   {"predicted_peak_bytes", "predicted MiB", 2, 0x1p-20},
-                   {"extrapolated_fraction", "beyond profile %", 1, 100},
-                   {"others_fraction", "others %", 1, 100}};
+                   {"predicted_peak_bytes", "predicted MiB", 2, 0x1p-20}};
   for (const PlanFidelity& plan : plans) {
     table.rows.push_back(
         {plan.plan.name, describe(plan.plan.plan), static_cast<std::int64_t>(plan.plan.plan.ranks()),
-         plan.measured().count(), plan.predicted().count(), plan.error(), plan.replayed().count(),
-         plan.engine_error(), mean_of(plan.steps, &StepFidelity::measured_idle),
+         plan.measured().count(), plan.predicted().count(), plan.error(),
+         mean_of(plan.steps, &StepFidelity::extrapolated), plan.others ? Cell(*plan.others) : Cell(),
+         plan.replayed().count(), plan.engine_error(), mean_of(plan.steps, &StepFidelity::measured_idle),
          mean_of(plan.steps, &StepFidelity::predicted_idle),
          largest(plan.ranks, &RankFidelity::measured_peak),
-         largest(plan.ranks, &RankFidelity::predicted_peak), mean_of(plan.steps, &StepFidelity::extrapolated),
-         plan.others ? Cell(*plan.others) : Cell()});
+         largest(plan.ranks, &RankFidelity::predicted_peak)});
   }
   return table;
 }
@@ -194,7 +194,7 @@ Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans) {
     row[0] = std::string(name);
     row[1] = std::string();
     row[5] = error;
-    row[7] = engine_error;
+    row[9] = engine_error;
     table.rows.push_back(std::move(row));
   };
   add("mean |error|", summary.mean_error, summary.mean_engine_error);
