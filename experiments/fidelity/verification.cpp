@@ -21,7 +21,6 @@ class LiveVariant {
       : index_(index),
         variant_(variant),
         input_(input),
-        options_(options),
         simulator_(Conditions{.cores = options.device.cores}),
         world_(make_live_world(options.device, variant.plan.ranks())),
         executor_(variant.plan, input.target->model, *world_, {options.dtype, options.seed}) {
@@ -122,7 +121,6 @@ class LiveVariant {
   std::size_t index_;
   const Variant& variant_;
   const VerificationInput& input_;
-  const VerificationOptions& options_;
   SimExecutor simulator_;
   std::unique_ptr<World> world_;
   LiveExecutor executor_;
