@@ -7,6 +7,7 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/evaluation/page.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -48,11 +49,12 @@ int run_study(const Values& values) {
     all["figures"] = json_of(figures);
     return json_text(all);
   };
+  const Provenance made_by = made_here(values);
   StagedOutputs files;
-  files.add(out + "/report.html", study_page(results));
+  files.add(out + "/report.html", study_page(made_by, results));
   files.add(out + "/figures.csv", to_csv(figures));
   files.add(out + "/claims.csv", to_csv(claims));
-  files.add(out + "/study.json", json());
+  files.add(out + "/study.json", with_provenance(json(), made_by));
   files.commit();
   say("dflop: wrote {}: report.html, figures.csv, claims.csv, study.json\n", out);
   print_result(

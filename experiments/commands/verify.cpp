@@ -260,7 +260,7 @@ live, step by step in turns: A B, B A, A B. Each pair of steps on one batch give
 difference. Means are of blocks of two pairs, without their largest and smallest fifth, with an interval that holds
 the difference with the probability --level.
   confirmed   the error of the prediction lies within the tolerance: --tolerance, or a quarter of the predicted
-              difference if that is more
+              difference if that is more (both as logarithms)
   refuted     it lies outside
   cannot say  neither; 'more steps' of each plan would tell, at today's noise
 Below stand the means of each, predicted and measured, and of its operations: where a prediction is off, it is seen

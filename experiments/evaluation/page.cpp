@@ -260,8 +260,9 @@ Table study_claims(std::span<const StudyResult> results) {
   return table;
 }
 
-std::string study_page(std::span<const StudyResult> results) {
-  std::string body = std::string(kTableStyle) + std::string(kIntroduction);
+std::string study_page(const Provenance& made_by, std::span<const StudyResult> results) {
+  std::string body =
+      std::string(kTableStyle) + html_lines(provenance_lines(made_by)) + std::string(kIntroduction);
   for (std::size_t begin = 0; begin < results.size();) {
     std::size_t end = begin;
     while (end < results.size() && results[end].study == results[begin].study) ++end;

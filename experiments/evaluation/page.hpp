@@ -6,6 +6,7 @@
 
 #include "experiments/cli/table.hpp"
 #include "experiments/evaluation/run.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 
@@ -17,6 +18,6 @@ Table study_claims(std::span<const StudyResult> results);
 
 /// Returns a page that refers to nothing outside: of each study its claims, a picture under each setting and
 /// its figures.
-std::string study_page(std::span<const StudyResult> results);
+std::string study_page(const Provenance& made_by, std::span<const StudyResult> results);
 
 }  // namespace dflop

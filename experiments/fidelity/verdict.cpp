@@ -28,12 +28,8 @@ double neighbour_correlation(std::span<const double> values) {
   return own > 0 ? std::clamp(shifted / own, 0.0, kMostCorrelation) : 0;
 }
 
-double as_fraction(double logarithm) {
-  return std::expm1(logarithm);
-}
-
 Interval as_fractions(const Interval& of) {
-  return {as_fraction(of.mean), as_fraction(of.low), as_fraction(of.high)};
+  return {std::expm1(of.mean), std::expm1(of.low), std::expm1(of.high)};
 }
 
 /// Returns how many more blocks make the interval so narrow that it no longer reaches over the tolerance: its
@@ -74,18 +70,20 @@ Judgement judge(std::span<const double> measured, std::span<const double> predic
                 const JudgeOptions& options) {
   std::vector<double> errors(measured.begin(), measured.end());
   for (std::size_t i = 0; i < errors.size(); ++i) errors[i] -= predicted[i];
+  const double difference = trimmed_interval(predicted, options.level).mean;
+  const Interval error = trimmed_interval(errors, options.level);
+  const double tolerance = std::max(std::log1p(options.tolerance), options.share * std::abs(difference));
   Judgement result;
-  result.predicted = as_fraction(trimmed_interval(predicted, options.level).mean);
+  result.predicted = std::expm1(difference);
   result.measured = as_fractions(trimmed_interval(measured, options.level));
-  result.error = as_fractions(trimmed_interval(errors, options.level));
-  result.tolerance = std::max(options.tolerance, options.share * std::abs(result.predicted));
-  const Interval& error = result.error;
-  if (-result.tolerance <= error.low && error.high <= result.tolerance) {
+  result.error = as_fractions(error);
+  result.tolerance = std::expm1(tolerance);
+  if (-tolerance <= error.low && error.high <= tolerance) {
     result.verdict = LiveVerdict::confirmed;
-  } else if (error.low > result.tolerance || error.high < -result.tolerance) {
+  } else if (error.low > tolerance || error.high < -tolerance) {
     result.verdict = LiveVerdict::refuted;
   } else {
-    result.more_blocks = more_blocks(error, result.tolerance, measured.size());
+    result.more_blocks = more_blocks(error, tolerance, measured.size());
   }
   return result;
 }

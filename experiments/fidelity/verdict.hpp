@@ -40,7 +40,7 @@ Interval trimmed_interval(std::span<const double> values, double level);
 /// JudgeOptions say when two differences count as equal.
 struct JudgeOptions {
   double tolerance = 0.02;  ///< of the second's time in that of the first
-  double share = 0.25;      ///< or this part of the predicted difference, if that is more
+  double share = 0.25;      ///< or this part of the predicted difference's logarithm, if that is more
   double level = 0.95;
 };
 
@@ -49,17 +49,23 @@ struct Judgement {
   double predicted = 0;
   Interval measured;
   Interval error;        ///< measured beside predicted, pair by pair
-  double tolerance = 0;  ///< of the error
+  double tolerance = 0;  ///< the error's ratio lies between 1 / (1 + tolerance) and 1 + tolerance
   LiveVerdict verdict = LiveVerdict::cannot_say;
   /// These many more blocks would settle it at today's noise; nothing where it is settled, or where the
   /// error is so near to the tolerance that no number would.
   std::optional<std::int64_t> more_blocks;
+
+  /// Returns the measured differences that the prediction is right for.
+  Interval tolerated() const {
+    return {predicted, (1 + predicted) / (1 + tolerance) - 1, (1 + predicted) * (1 + tolerance) - 1};
+  }
 };
 
-/// Judges a prediction: it is confirmed where the interval of its error lies within the tolerance, and
-/// refuted where it lies outside. So a prediction that is off by more than the tolerance is confirmed, and
-/// one that is not is refuted, with probability 1 - level at most. `measured` and `predicted` are logarithms
-/// of the second's time in that of the first, block by block, as paired_blocks() makes them.
+/// Judges a prediction, in logarithms, so that twice and half as long are as far off: it is confirmed where
+/// the interval of its error lies within the tolerance, and refuted where it lies outside. So a prediction
+/// that is off by more than the tolerance is confirmed, and one that is not is refuted, with probability 1 -
+/// level at most. `measured` and `predicted` are logarithms of the second's time in that of the first, block
+/// by block, as paired_blocks() makes them.
 /// @pre as many of both, at least kLeastBlocks
 Judgement judge(std::span<const double> measured, std::span<const double> predicted,
                 const JudgeOptions& options = {});

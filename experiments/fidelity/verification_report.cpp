@@ -104,8 +104,8 @@ std::string intervals_svg(const Verification& verification) {
   double low = 0;
   double high = 0;
   for (const Judgement& j : verification.judgements) {
-    low = std::min({low, j.measured.low, j.predicted - j.tolerance});
-    high = std::max({high, j.measured.high, j.predicted + j.tolerance});
+    low = std::min({low, j.measured.low, j.tolerated().low});
+    high = std::max({high, j.measured.high, j.tolerated().high});
   }
   const double margin = 0.05 * std::max(1e-3, high - low);
   low -= margin;
@@ -128,8 +128,7 @@ std::string intervals_svg(const Verification& verification) {
     out += fmt::format("<text x='{}' y='{:.0f}' text-anchor='end'>{}</text>", kLabelWidth - 8, y + 4,
                        html_escaped(verification.runs[i + 1].variant.name));
     out += fmt::format("<rect x='{:.1f}' y='{:.0f}' width='{:.1f}' height='28' fill='#cfe2f3'/>",
-                       at(j.predicted - j.tolerance), y - 14,
-                       at(j.predicted + j.tolerance) - at(j.predicted - j.tolerance));
+                       at(j.tolerated().low), y - 14, at(j.tolerated().high) - at(j.tolerated().low));
     out += fmt::format(
         "<line x1='{0:.1f}' y1='{1:.0f}' x2='{0:.1f}' y2='{2:.0f}' stroke='#1f6fb2' "
         "stroke-width='3'/>",

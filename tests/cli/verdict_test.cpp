@@ -159,6 +159,21 @@ TEST(VerdictTest, OneSlowStepMovesLittle) {
   EXPECT_NEAR(trimmed_interval(values, 0.95).mean, (4 * 0.01 - 2 * 0.01) / 6, 1e-12);
 }
 
+TEST(VerdictTest, LargeDifferencesAreJudgedAsRatios) {
+  // Six times as long was predicted, 1.3 times measured. A quarter of ln 6 = 1.79 is 0.448: right would be
+  // 6 e^-0.448 = 3.83 to 6 e^0.448 = 9.39.
+  const auto judged = [](double ratio) {
+    return judge(std::vector<double>(6, std::log(ratio)), std::vector<double>(6, std::log(6.0)));
+  };
+  EXPECT_EQ(judged(1.3).verdict, LiveVerdict::refuted);
+  EXPECT_EQ(judged(3.8).verdict, LiveVerdict::refuted);
+  EXPECT_EQ(judged(3.9).verdict, LiveVerdict::confirmed);
+  EXPECT_EQ(judged(9.3).verdict, LiveVerdict::confirmed);
+  EXPECT_EQ(judged(9.5).verdict, LiveVerdict::refuted);
+  EXPECT_NEAR(judged(6).tolerated().low, 2.83, 0.01);
+  EXPECT_NEAR(judged(6).tolerated().high, 8.39, 0.01);
+}
+
 TEST(VerdictTest, EqualValuesHaveNoWidth) {
   const Judgement judgement = judge(std::vector<double>(6, std::log(1.1)), std::vector<double>(6, 0.0));
   EXPECT_NEAR(judgement.measured.low, 0.1, 1e-12);
