@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/names.hpp"
 #include "core/units.hpp"
@@ -76,21 +77,44 @@ struct LeafSwitches {
   bool operator==(const LeafSwitches&) const = default;
 };
 
+/// A NodeGroup is nodes of a mixed cluster that follow each other and have GPUs of one type.
+struct NodeGroup {
+  int nodes = 0;
+  GpuSpec gpu;
+  SoftwareSpec software = {};  ///< its kernels; messages and reductions are the cluster's
+
+  bool operator==(const NodeGroup&) const = default;
+};
+
 struct ClusterSpec {
-  std::string name;  ///< as given: "a100-80g:4", or a path with ":4"
+  std::string name;  ///< as given: "a100-80g:4", "a100-80g:3+h100:1", or a path with ":4"
   int nodes = 1;
   int gpus_per_node = 0;
-  GpuSpec gpu;
+  GpuSpec gpu;  ///< of a mixed cluster the type with the least usable memory: what fits there fits everywhere
   Link intra_node;
   Link inter_node;  ///< per GPU
   LeafSwitches leaf = {};
   CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
-  SoftwareSpec software = {};
+  SoftwareSpec software = {};               ///< of a mixed cluster the kernels of the first nodes
+  std::vector<NodeGroup> node_groups = {};  ///< of a mixed cluster, whose ranks are laid in this order
 
   int gpus() const { return nodes * gpus_per_node; }
   int node_of(int rank) const { return rank / gpus_per_node; }
 
+  bool is_mixed() const { return !node_groups.empty(); }
+  /// Returns the GPU that a rank runs on. @pre rank < gpus()
+  const GpuSpec& gpu_of(int rank) const;
+  /// Returns the sum over all GPUs.
+  double peak_flop_per_s() const;
+  /// Returns a cluster of one type: the GPU and kernels of one group on all nodes, the links as they are.
+  ClusterSpec with_gpus_of(const NodeGroup& group) const;
+
   bool operator==(const ClusterSpec&) const = default;
 };
+
+/// Gives a cluster nodes of several types, in place of its own; messages and reductions stay as its software
+/// has them. Groups that are all alike make it a cluster of one type. @pre there is a group, and each has a
+/// node
+void set_node_groups(ClusterSpec& cluster, std::vector<NodeGroup> groups);
 
 }  // namespace dflop

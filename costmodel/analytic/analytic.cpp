@@ -1,6 +1,7 @@
 #include "costmodel/analytic/analytic.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/program/lowering.hpp"
 #include "costmodel/analytic/flops.hpp"
@@ -18,7 +19,71 @@ constexpr double kSingleStepLaunches = 1.4;
 constexpr double kAdamBytes = 7 * kFp32Bytes + kBf16Bytes;
 constexpr double kBf16AdamBytes = 7 * kBf16Bytes;
 
+/// Returns a cluster of one type of GPU, on which nothing takes longer than on any of a mixed one.
+ClusterSpec fastest_type(const ClusterSpec& mixed) {
+  ClusterSpec fastest = mixed.with_gpus_of(mixed.node_groups.front());
+  GpuSpec& gpu = fastest.gpu;
+  SoftwareSpec& software = fastest.software;
+  for (const NodeGroup& group : mixed.node_groups) {
+    gpu.peak_flop_per_s = std::max(gpu.peak_flop_per_s, group.gpu.peak_flop_per_s);
+    gpu.memory_bandwidth_bytes_per_s =
+        std::max(gpu.memory_bandwidth_bytes_per_s, group.gpu.memory_bandwidth_bytes_per_s);
+    for (const auto less : {&SoftwareSpec::gemm_half_tokens, &SoftwareSpec::gemm_half_width,
+                            &SoftwareSpec::attention_half_tokens}) {
+      software.*less = std::min(software.*less, group.software.*less);
+    }
+    for (const auto less : {&SoftwareSpec::kernel_overhead, &SoftwareSpec::layer_launch})
+      software.*less = std::min(software.*less, group.software.*less);
+    software.tensor_overlap = std::max(software.tensor_overlap, group.software.tensor_overlap);
+  }
+  // What kernels reach is a product of the GPU's rate and the software's part of it: the best product counts.
+  const auto best = [&](double SoftwareSpec::*part, double GpuSpec::*rate) {
+    software.*part = 0;
+    for (const NodeGroup& group : mixed.node_groups)
+      software.*part = std::max(software.*part, group.software.*part * (group.gpu.*rate / (gpu.*rate)));
+  };
+  best(&SoftwareSpec::gemm_efficiency, &GpuSpec::peak_flop_per_s);
+  best(&SoftwareSpec::attention_forward_efficiency, &GpuSpec::peak_flop_per_s);
+  best(&SoftwareSpec::attention_backward_efficiency, &GpuSpec::peak_flop_per_s);
+  best(&SoftwareSpec::memory_efficiency, &GpuSpec::memory_bandwidth_bytes_per_s);
+  return fastest;
+}
+
 }  // namespace
+
+AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
+    : model_(std::move(model)), cluster_(std::move(cluster)) {
+  std::vector<ClusterSpec> known;
+  for (const NodeGroup& group : cluster_.node_groups) {
+    const ClusterSpec type = cluster_.with_gpus_of(group);
+    const auto place = std::ranges::find(known, type);
+    const auto index = static_cast<int>(place - known.begin());
+    if (place == known.end()) {
+      known.push_back(type);
+      types_.emplace_back(model_, type);
+    }
+    type_of_node_.insert(type_of_node_.end(), group.nodes, index);
+  }
+  if (cluster_.is_mixed()) fastest_.emplace_back(model_, fastest_type(cluster_));
+}
+
+ProgramCosts AnalyticCostModel::price_sums(const Program& program) const {
+  if (types_.empty()) return SumCostModel::price_sums(program);
+  std::vector<ProgramCosts> priced;
+  for (const AnalyticCostModel& type : types_) priced.push_back(type.price_sums(program));
+  std::vector<Nanoseconds> slowest(program.instructions.size(), Nanoseconds(0));
+  for (const Group& group : program.groups) {
+    const int last = cluster_.node_of(group.first_rank + group.ranks - 1);
+    for (int node = cluster_.node_of(group.first_rank); node <= last; ++node) {
+      const ProgramCosts& there = priced[type_of_node_[node]];
+      for (std::int64_t i = group.begin; i < group.end; ++i)
+        slowest[i] = std::max(slowest[i], there.instruction[i]);
+    }
+  }
+  ProgramCosts costs = std::move(priced.front());  // messages, reductions and memory are alike
+  costs.instruction = std::move(slowest);
+  return costs;
+}
 
 PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
                                          const Workload& work) const {
@@ -75,6 +140,9 @@ PassTimes AnalyticCostModel::launch_times(const Stage& stage, const Work& work) 
 }
 
 Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) const {
+  Seconds slowest{0};
+  for (const AnalyticCostModel& type : types_) slowest = std::max(slowest, type.compute(op, stage, work));
+  if (!types_.empty()) return slowest;
   PassTimes times = encoder_times(stage, work.encoder);
   times += llm_times(stage, work.llm);
   const PassTimes launches = launch_times(stage, work);
@@ -85,6 +153,7 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
 }
 
 Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
+  if (!fastest_.empty()) return fastest_.front().optimizer_step(stage);
   const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
   const double bytes = stage.optimizer_states == OptimizerStates::fp32 ? kAdamBytes : kBf16AdamBytes;
   return memory_time(cluster_, bytes * owned);

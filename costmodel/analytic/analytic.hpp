@@ -1,7 +1,7 @@
 // The AnalyticCostModel takes every cost from shapes and GPU data alone.
 #pragma once
 
-#include <utility>
+#include <vector>
 
 #include "core/cost_model.hpp"
 #include "costmodel/analytic/communication.hpp"
@@ -12,10 +12,14 @@ namespace dflop {
 
 /// An AnalyticCostModel takes a roofline for compute, latency and bandwidth for communication, and counts the
 /// bytes of memory. It has no state and is safe to use from several threads.
+///
+/// On a cluster of several GPU types a program's instructions are priced for the GPUs of the ranks that run
+/// them; a tp group takes as long as its slowest. What is asked without a rank is answered for all of them:
+/// compute() is that of the slowest type, while convex_floor() and optimizer_step(), on which bounds rest,
+/// are below those of any.
 class AnalyticCostModel final : public SumCostModel {
  public:
-  AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
-      : model_(std::move(model)), cluster_(std::move(cluster)) {}
+  AnalyticCostModel(ModelSpec model, ClusterSpec cluster);
 
   /// Prices layers, connector, embedding and head of the stage by roofline, with recomputation and
   /// tensor-parallel communication: per layer two all-reduces of tokens * hidden in bf16 forward and two
@@ -30,9 +34,10 @@ class AnalyticCostModel final : public SumCostModel {
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
-  /// Returns compute() itself, which is made of sums and maxima of functions that are affine in the counts.
+  /// Returns compute() itself, which is made of sums and maxima of functions that are affine in the counts;
+  /// on several GPU types that of a GPU with the best figures of each.
   std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
-    return compute(op, stage, work);
+    return fastest_.empty() ? compute(op, stage, work) : fastest_.front().compute(op, stage, work);
   }
 
   Seconds message(const Message& message, const Program& program) const override {
@@ -59,6 +64,9 @@ class AnalyticCostModel final : public SumCostModel {
     return workspace_bytes(op, stage, model_, work);
   }
 
+ protected:
+  ProgramCosts price_sums(const Program& program) const override;
+
  private:
   PassTimes encoder_times(const Stage& stage, const Workload& work) const;
   PassTimes llm_times(const Stage& stage, const Workload& work) const;
@@ -74,6 +82,10 @@ class AnalyticCostModel final : public SumCostModel {
 
   ModelSpec model_;
   ClusterSpec cluster_;
+  // Of a mixed cluster alone:
+  std::vector<AnalyticCostModel> types_;    ///< one for each type of GPU
+  std::vector<int> type_of_node_;           ///< in types_
+  std::vector<AnalyticCostModel> fastest_;  ///< one
 };
 
 }  // namespace dflop

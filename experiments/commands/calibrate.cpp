@@ -154,7 +154,7 @@ int run_calibrate(const Values& values) {
   const auto out = read_output(values, "out");
   const int folds = static_cast<int>(read_integer(values, "folds", 2, kMostFolds));
   const std::uint64_t seed = read_seed(values);
-  const ClusterSpec cluster = find_cluster(values["cluster"].as<std::string>());
+  const ClusterSpec cluster = find_uniform_cluster(values["cluster"].as<std::string>());
   const Calibration result = calibrate(read_sets(values), cluster, folds, seed);
   const Json fit = fit_json(result, folds, seed);
   if (out) {

@@ -153,6 +153,7 @@ int run_plan(const Values& values) {
   SearchOptions search = read_search(values, planner);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values));
+  note_gpu_types(target.cluster);
   search.seeds = read_seed_plans(values, target, gbs);
   DataOrigin data;
   const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);

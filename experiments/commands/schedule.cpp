@@ -106,6 +106,7 @@ int run_schedule(const Values& values) {
     refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values));
+  note_gpu_types(target.cluster);
   validate(plan, target.model, target.cluster, plan_path);
   const Correction correction = read_correction(values, plan);
   const CorrectedCostModel corrected(target.cost, correction);

@@ -193,8 +193,7 @@ int simulate_plan(const Values& values) {
     order = parse_order(read_text_file(*path), *path, plan_shape(plan));
   }
   Evaluation result = evaluate(plan, target, schedule, traced, executor, order);
-  result.mfu *= target.cluster.gpus() * target.cluster.gpu.peak_flop_per_s /
-                gpus.peak_flop_per_s(result.timelines.front());
+  result.mfu *= target.cluster.peak_flop_per_s() / gpus.peak_flop_per_s(result.timelines.front());
   const bool stalled = !result.timelines.back().stalls.empty();
   std::optional<PlanExplanation> explanation;
   if (wants_explanation(values) && !stalled) {

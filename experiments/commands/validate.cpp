@@ -120,7 +120,7 @@ void print_errors(Format format, const std::vector<Validated>& all) {
 int run_validate(const Values& values) {
   const Format format = read_format(values);
   const auto rows_out = read_output(values, "rows");
-  const ClusterSpec cluster = find_cluster(values["cluster"].as<std::string>());
+  const ClusterSpec cluster = find_uniform_cluster(values["cluster"].as<std::string>());
   std::vector<Validated> all;
   for (const auto& file : read_texts(values, "truth")) all.push_back({read_ground_truth(file), {}});
   Progress progress("validating");

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -43,10 +44,15 @@ std::string find_json(std::string_view kind, const std::string& name) {
                   kind.substr(0, kind.size() - 1), name, fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
-/// Splits "name:4" into the name and 4; without a suffix, 1 node.
-std::pair<std::string, int> split_nodes(const std::string& name) {
+/// NamedNodes are the parts of "name:4"; without a suffix there is no count.
+struct NamedNodes {
+  std::string name;
+  std::optional<int> count;
+};
+
+NamedNodes split_nodes(const std::string& name) {
   const std::size_t colon = name.rfind(':');
-  if (colon == std::string::npos || is_path(name.substr(colon))) return {name, 1};  // a colon inside a path
+  if (colon == std::string::npos || is_path(name.substr(colon))) return {name, {}};  // a colon inside a path
   int nodes = 0;
   if (!parse_number(std::string_view(name).substr(colon + 1), nodes) || nodes < 1 || nodes > kMostNodes) {
     throw Error(ErrorKind::input, "cluster '" + name + "': expected a number of nodes from 1 to " +
@@ -54,6 +60,39 @@ std::pair<std::string, int> split_nodes(const std::string& name) {
                                       name.substr(colon + 1) + "'");
   }
   return {name.substr(0, colon), nodes};
+}
+
+/// Splits "a:15+b:1" into its parts. A '+' in a path is a part of it, so that files are given one alone.
+std::vector<std::string> split_types(const std::string& name) {
+  if (is_path(name) || is_path(name.substr(0, name.rfind(':')))) return {name};
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    if (c == '+')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
+ClusterSpec find_uniform_preset(const std::string& name) {
+  if (is_path(name)) throw Error(ErrorKind::input, "expected the name of a preset, found '" + name + "'");
+  return parse_cluster(find_json("clusters", name), "preset " + name);
+}
+
+/// Finds a preset or file, with as many nodes as its name or the file says.
+ClusterSpec find_one_type(const std::string& text) {
+  const auto [name, count] = split_nodes(text);
+  ClusterSpec cluster = parse_cluster(find_json("clusters", name), is_path(name) ? name : "preset " + name,
+                                      find_uniform_preset);
+  if (cluster.nodes > 1 && count && *count != cluster.nodes) {
+    throw Error(ErrorKind::input,
+                fmt::format("cluster '{}': its file has {} nodes, expected ':{}' or nothing "
+                            "behind its name, found ':{}'",
+                            text, cluster.nodes, cluster.nodes, *count));
+  }
+  if (count) cluster.nodes = *count;
+  return cluster;
 }
 
 }  // namespace
@@ -73,11 +112,51 @@ ModelSpec find_model(const std::string& name) {
 }
 
 ClusterSpec find_cluster(const std::string& name) {
-  const auto [base, nodes] = split_nodes(name);
-  ClusterSpec cluster = parse_cluster(find_json("clusters", base), is_path(base) ? base : "preset " + base);
+  const std::vector<std::string> parts = split_types(name);
+  ClusterSpec cluster = find_one_type(parts.front());
+  std::vector<NodeGroup> groups;
+  int nodes = 0;
+  for (const std::string& part : parts) {
+    const ClusterSpec type = find_one_type(part);
+    if (type.gpus_per_node != cluster.gpus_per_node) {
+      throw Error(ErrorKind::input,
+                  fmt::format("cluster '{}': expected as many GPUs a node of '{}' as of '{}', "
+                              "{}, found {}",
+                              name, part, parts.front(), cluster.gpus_per_node, type.gpus_per_node));
+    }
+    nodes += type.nodes;
+    groups.push_back({type.nodes, type.gpu, type.software});
+  }
+  if (nodes > kMostNodes) {
+    throw Error(ErrorKind::input, fmt::format("cluster '{}': expected at most {} nodes together, found {}",
+                                              name, kMostNodes, nodes));
+  }
+  if (groups.size() > 1) set_node_groups(cluster, std::move(groups));
   cluster.name = name;
-  cluster.nodes = nodes;
   return cluster;
+}
+
+ClusterSpec find_uniform_cluster(const std::string& name) {
+  ClusterSpec cluster = find_cluster(name);
+  if (!cluster.is_mixed()) return cluster;
+  throw Error(ErrorKind::input, fmt::format("cluster '{}': expected GPUs of one type, found several", name));
+}
+
+std::string cluster_text(const std::string& name) {
+  std::string text;
+  for (const std::string& part : split_types(name)) {
+    const auto [base, count] = split_nodes(part);
+    text += find_json("clusters", base) + ':' + std::to_string(count.value_or(1));
+  }
+  return text;
+}
+
+std::string with_nodes(const std::string& cluster, std::int64_t nodes) {
+  return says_nodes(cluster) ? cluster : fmt::format("{}:{}", cluster, nodes);
+}
+
+bool says_nodes(const std::string& cluster) {
+  return split_types(cluster).size() > 1 || split_nodes(cluster).count || find_cluster(cluster).nodes > 1;
 }
 
 std::string model_hash(const std::string& name) {
@@ -85,8 +164,8 @@ std::string model_hash(const std::string& name) {
 }
 
 std::string cluster_hash(const std::string& name) {
-  const auto [base, nodes] = split_nodes(name);
-  return is_pipe(base) ? "" : content_hash(find_json("clusters", base) + ':' + std::to_string(nodes));
+  if (is_pipe(split_nodes(name).name)) return "";
+  return content_hash(cluster_text(name));
 }
 
 }  // namespace dflop

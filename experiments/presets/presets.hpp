@@ -1,6 +1,7 @@
 // Models and clusters are found by name (compiled in from experiments/presets/) or in the user's file.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,9 +28,22 @@ std::vector<std::string> preset_names(std::string_view kind);
 ModelSpec find_model(const std::string& name);
 
 /// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), or a file's path with the same
-/// suffix.
-/// @throws Error (input) as find_model, and for a node count outside 1 to 4096.
+/// suffix, or presets joined as in "a100-80g:15+h100:1": nodes of several GPU types on the first's links.
+/// @throws Error (input) as find_model, and for a node count outside 1 to 4096 or other than that of a file
+/// with "nodes", and for nodes of several sizes.
 ClusterSpec find_cluster(const std::string& name);
+
+/// Finds a cluster likewise. @throws Error (input) also for one with GPUs of several types
+ClusterSpec find_uniform_cluster(const std::string& name);
+
+/// Tells whether a cluster's name, or its file, says how many nodes it has.
+bool says_nodes(const std::string& cluster);
+
+/// Returns the name of a cluster with so many nodes where it does not say how many it has.
+std::string with_nodes(const std::string& cluster, std::int64_t nodes);
+
+/// Returns what find_cluster() reads for a name, with the numbers of nodes.
+std::string cluster_text(const std::string& name);
 
 /// Returns the hash of what find_model() or find_cluster() reads for a name, with the number of nodes; empty
 /// for what can be read but once, as a pipe.

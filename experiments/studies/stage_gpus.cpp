@@ -21,6 +21,7 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
                      std::size_t stages)
     : cluster_(cluster) {
   for (const std::string& text : read_texts(values, "stage-gpu")) {
+    if (cluster.is_mixed()) refuse_value("stage-gpu", "a plan on GPUs of one type", text);
     ValueText reader("stage-gpu", "S=CLUSTER", text);
     const int stage = reader.number(INT32_MIN, INT32_MAX);
     reader.expect("=");
@@ -28,7 +29,7 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
       refuse_value("stage-gpu", fmt::format("a stage from 0 to {}", stages - 1), text);
     }
     ClusterSpec mixed = cluster;
-    const ClusterSpec other = find_cluster(std::string(reader.rest()));
+    const ClusterSpec other = find_uniform_cluster(std::string(reader.rest()));
     mixed.gpu = other.gpu;
     mixed.software = other.software;  // its kernels; messages and reductions stay those of the plan's cluster
     mixed.software.message_overhead = cluster.software.message_overhead;
@@ -57,7 +58,8 @@ const GpuSpec& StageGpus::gpu_of(int stage) const {
 }
 
 double StageGpus::peak_flop_per_s(const Timeline& timeline) const {
-  double sum = cluster_.gpus() * cluster_.gpu.peak_flop_per_s;
+  double sum = cluster_.peak_flop_per_s();
+  if (costs_.empty()) return sum;
   for (const GroupUsage& group : timeline.groups) {
     sum += group.ranks * (gpu_of(group.stage).peak_flop_per_s - cluster_.gpu.peak_flop_per_s);
   }

@@ -189,7 +189,7 @@ class Evaluator {
     result_.p95 = times_[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
     result_.samples_per_s = samples_ / total.count();
     result_.llm_tokens_per_s = tokens_ / total.count();
-    result_.mfu = flop_ / (total.count() * cluster.gpus() * cluster.gpu.peak_flop_per_s);
+    result_.mfu = flop_ / (total.count() * cluster.peak_flop_per_s());
     result_.idle_fraction = idle_time_ / total.count();
     return std::move(result_);
   }
@@ -354,7 +354,40 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
   return run;
 }
 
+void note_gpu_types(const ClusterSpec& cluster) {
+  if (!cluster.is_mixed()) return;
+  std::string types;
+  for (const NodeGroup& group : cluster.node_groups)
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", group.nodes, group.gpu.name);
+  say("dflop: note: nodes of {}: runs take each rank's own GPU, estimates the slowest, bounds the fastest; plans "
+      "fit into {:.1f} GiB, the least that is usable\n",
+      types, static_cast<double>(cluster.gpu.usable_memory().count) * 0x1p-30);
+}
+
+namespace {
+
+/// Judges each rank of a mixed cluster by its own GPU.
+std::optional<std::string> out_of_own_memory(std::span<const Timeline> timelines,
+                                             const ClusterSpec& cluster) {
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
+  for (std::size_t k = 0; k < timelines.size(); ++k) {
+    for (const GroupUsage& group : timelines[k].groups) {
+      for (int rank = group.first_rank; rank < group.first_rank + group.ranks; ++rank) {
+        const GpuSpec& gpu = cluster.gpu_of(rank);
+        if (group.peak_memory <= gpu.usable_memory()) continue;
+        return fmt::format(
+            "out of memory, rank {} ({}, {}) needs {:.1f} GiB in iteration {}; {:.1f} GiB are usable", rank,
+            timelines[k].stages[group.stage], gpu.name, gib(group.peak_memory), k, gib(gpu.usable_memory()));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster) {
+  if (cluster.is_mixed()) return out_of_own_memory(timelines, cluster);
   const Bytes usable = cluster.gpu.usable_memory();
   const auto fits = [&](const Timeline& timeline) { return peak_memory(timeline) <= usable; };
   if (std::all_of(timelines.begin(), timelines.end(), fits)) return std::nullopt;

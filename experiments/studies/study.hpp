@@ -140,8 +140,12 @@ struct ScheduledRun {
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced);
 
+/// Says of a cluster of several GPU types for which of them plans are made; nothing of others.
+void note_gpu_types(const ClusterSpec& cluster);
+
 /// Returns what to say of a plan that needs more memory in one of its iterations than a GPU has: which rank,
-/// when and what is live then. Nothing where it fits.
+/// when and what is live then. Of a mixed cluster each rank has the memory of its own GPU. Nothing where it
+/// fits.
 std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster);
 
 /// Checks a schedule. `file` is its place for errors.

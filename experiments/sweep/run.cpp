@@ -30,7 +30,7 @@ std::uint64_t seed_of(const SweepRow& cell) {
 }
 
 std::string cluster_name(const SweepRow& cell) {
-  return fmt::format("{}:{}", cell.text(Axis::cluster), cell.whole(Axis::nodes));
+  return with_nodes(cell.text(Axis::cluster), cell.whole(Axis::nodes));
 }
 
 using Samples = std::shared_ptr<const std::vector<Sample>>;

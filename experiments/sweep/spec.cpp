@@ -122,7 +122,7 @@ void check_name(Axis axis, const std::string& name) {
       find_model(name);
       break;
     case Axis::cluster:
-      find_cluster(name + ":1");  // nodes are an axis of their own
+      find_cluster(name);
       break;
     case Axis::data:
       load_records(name);  // a bad record fails here and not in each cell
@@ -205,6 +205,11 @@ AxisValues read_axes(const JsonValue& axes) {
     values[i] = axes.has(name_of(axis)) ? read_values(axis, axes.at(name_of(axis)))
                                         : std::vector<Cell>{sweep_columns()[i].usual};
   }
+  for (const Cell& cluster : values[index_of(Axis::cluster)]) {
+    const std::string& name = std::get<std::string>(cluster);
+    if (axes.has(name_of(Axis::nodes)) && says_nodes(name))
+      axes.at(name_of(Axis::nodes)).refuse("expected none beside '{}', which says how many it has", name);
+  }
   for (const Cell& gbs : values[index_of(Axis::gbs)]) {
     for (const Cell& iterations : values[index_of(Axis::iterations)]) {
       if (std::get<std::int64_t>(gbs) * std::get<std::int64_t>(iterations) <= kMostSamplesInAll) continue;
@@ -268,8 +273,9 @@ SweepRow nth_cell(const AxisValues& values, std::size_t index) {
   return cell;
 }
 
-/// Returns what stands behind a name: a preset's JSON or a file.
+/// Returns what stands behind a name: a preset's JSON or a file; behind presets that are joined all of them.
 std::string text_behind(std::string_view kind, const std::string& name) {
+  if (kind == "clusters" && says_nodes(name)) return cluster_text(name);
   for (const Preset& preset : presets()) {
     if (preset.kind == kind && preset.name == name) return std::string(preset.json);
   }

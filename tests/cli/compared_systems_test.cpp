@@ -48,6 +48,7 @@ struct RandomCase {
     machine["gpu"]["memory_bytes"] = one_of<std::int64_t>(random, {16, 24, 32, 80}) << 30;
     testing::write_all(cluster, machine.dump());
     cluster += ":" + std::to_string(1 + random.below(2));
+    if (seed % 4 == 0) mix(machine, seed);
 
     input.gbs = one_of<int>(random, {8, 12, 16, 24});
     input.seed = seed;
@@ -63,6 +64,19 @@ struct RandomCase {
       input.options.recomputation = input.search.recomputations.front();
     input.search.placements = one_or_any<RankOrder>(random, all_of<RankOrder>());
     if (!input.search.placements.empty()) input.options.placement = input.search.placements.front();
+  }
+
+  /// Makes it a cluster of a node as it is and one of another type, with as much or as little memory.
+  void mix(json machine, std::uint64_t seed) {
+    json other = preset("clusters/h100");
+    other["gpu"]["memory_bytes"] = machine["gpu"]["memory_bytes"];
+    json rows = {{{"count", 1}, {"gpu", machine["gpu"]}},
+                 {{"count", 1}, {"gpu", other["gpu"]}, {"software", other["software"]}}};
+    if (seed % 8 == 0) std::swap(rows[0], rows[1]);
+    machine.erase("gpu");
+    machine["nodes"] = rows;
+    cluster = sandbox.path("mixed.json");
+    testing::write_all(cluster, machine.dump());
   }
 
   static json preset(const std::string& name) {

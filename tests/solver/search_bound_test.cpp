@@ -96,6 +96,20 @@ TEST(SearchBounds, HoldOnPresets) {
   }
 }
 
+// On nodes of two types, whichever come first.
+TEST(SearchBounds, HoldOnMixedClusters) {
+  const ClusterSpec slow = PresetSearch::nodes_of("a100-80g", 1);
+  const ClusterSpec fast = PresetSearch::nodes_of("h100", 1);
+  std::vector<NodeGroup> groups = {{1, slow.gpu, slow.software}, {1, fast.gpu, fast.software}};
+  for (int turn = 0; turn < 2; ++turn) {
+    ClusterSpec mixed = slow;
+    set_node_groups(mixed, groups);
+    const PresetSearch c("llava-ov-llama3-8b", "vision_mix", mixed, 64, 3);
+    expect_floors_hold(c.request(), 25, 11);
+    std::swap(groups[0], groups[1]);
+  }
+}
+
 // Where memory is short, eager-1f1b holds few microbatches and waits for each: its bound says so, and holds.
 TEST(SearchBounds, HoldWhereMemoryIsShort) {
   double most = 0;  // of a bound, beside that with ample memory

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "costmodel/analytic/analytic.hpp"
@@ -91,8 +92,12 @@ struct PresetSearch {
   }
 
   PresetSearch(const std::string& model_name, const std::string& data, int nodes, int batch, int iterations)
+      : PresetSearch(model_name, data, nodes_of("a100-80g-vtrain", nodes), batch, iterations) {}
+
+  PresetSearch(const std::string& model_name, const std::string& data, ClusterSpec on, int batch,
+               int iterations)
       : model(parse_model(preset("models/" + model_name), model_name)),
-        cluster(nodes_of("a100-80g-vtrain", nodes)),
+        cluster(std::move(on)),
         cost(model, cluster),
         gbs(batch) {
     const std::string file = DFLOP_SOURCE_DIR "/traces/datasets/" + data + ".csv";

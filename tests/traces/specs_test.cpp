@@ -197,6 +197,57 @@ TEST(ClusterFile, ABandwidthHasOneUnit) {
                  {"'bandwidth_bytes_per_s'", "'bandwidth_gbyte_per_s'", "found none"});
 }
 
+/// Returns h100's file with rows of nodes in place of its GPU, and with or without its software.
+nlohmann::json with_nodes(const nlohmann::json& rows, bool software) {
+  nlohmann::json json = nlohmann::json::parse(presets("clusters").at("h100"));
+  json.erase("gpu");
+  json["nodes"] = rows;
+  if (!software) json.erase("software");
+  return json;
+}
+
+ClusterSpec find_in_presets(const std::string& name) {
+  return parse_cluster(presets("clusters").at(name), name);
+}
+
+TEST(ClusterFile, NodesHaveGpusOfTheirOwn) {
+  const ClusterSpec a100 = find_in_presets("a100-80g");
+  const nlohmann::json rows = {{{"count", 15}, {"gpu", "a100-80g"}}, {{"count", 1}, {"gpu", "h100"}}};
+  const ClusterSpec mixed = parse_cluster(with_nodes(rows, false).dump(), "c.json", find_in_presets);
+  ASSERT_EQ(mixed.node_groups.size(), 2u);
+  EXPECT_EQ(mixed.nodes, 16);
+  EXPECT_EQ(mixed.node_groups[0].gpu, a100.gpu);
+  EXPECT_EQ(mixed.node_groups[0].software, a100.software);
+  EXPECT_EQ(mixed.node_groups[1].gpu, find_in_presets("h100").gpu);
+  EXPECT_EQ(mixed.inter_node, find_in_presets("h100").inter_node) << "the file's links";
+  EXPECT_EQ(mixed.software, a100.software) << "the first row's messages";
+
+  nlohmann::json own = nlohmann::json::parse(presets("clusters").at("a100-80g"));
+  const nlohmann::json described = {{{"count", 2}, {"gpu", own["gpu"]}, {"software", own["software"]}},
+                                    {{"count", 1}, {"gpu", own["gpu"]}}};
+  const ClusterSpec by_hand = parse_cluster(with_nodes(described, true).dump(), "c.json");
+  EXPECT_EQ(by_hand.node_groups[0].software.name, a100.software.name);
+  EXPECT_EQ(by_hand.node_groups[1].software, find_in_presets("h100").software) << "the file's";
+}
+
+TEST(ClusterFile, NodesThatCannotBeAreRefused) {
+  const auto refused = [&](const nlohmann::json& rows, bool software, const std::string& place,
+                           std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_cluster(with_nodes(rows, software).dump(), "c.json", find_in_presets); },
+                   "c.json: key '" + place + "'", words);
+  };
+  const nlohmann::json gpu = nlohmann::json::parse(presets("clusters").at("h100"))["gpu"];
+  refused(nlohmann::json::array(), true, "nodes", {"at least one row"});
+  refused({{{"count", 0}, {"gpu", gpu}}}, true, "nodes[0].count", {"found 0"});
+  refused({{{"count", 1}, {"gpu", gpu}}}, false, "nodes[0]", {"'software'", "found none"});
+  refused({{{"count", 1}}}, true, "nodes[0].gpu", {"expected this key"});
+  refused({{{"count", 4000}, {"gpu", gpu}}, {{"count", 97}, {"gpu", gpu}}}, true, "nodes[1]",
+          {"at most 4096", "found 4097"});
+  nlohmann::json both = with_nodes({{{"count", 1}, {"gpu", gpu}}}, true);
+  both["gpu"] = gpu;
+  expect_refused([&] { parse_cluster(both.dump(), "c.json"); }, "c.json: key 'gpu'", {"unknown key"});
+}
+
 TEST(ModelFile, EveryFieldLandsInItsMember) {
   ModelSpec expected;
   expected.name = "qwen2.5-vl-7b";

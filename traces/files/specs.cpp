@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "core/error.hpp"
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -30,7 +31,7 @@ constexpr double kMostFlopPerS = 1e18;
 constexpr double kLeastBytesPerS = 1e6;
 constexpr double kMostBytesPerS = 1e15;
 constexpr double kLeastEfficiency = 0.001;
-constexpr int kMostLeafNodes = 4096;
+constexpr int kMostNodes = 4096;
 constexpr double kMostOversubscription = 1000;
 constexpr double kMostHalf = 1e6;
 constexpr double kMostLatencyS = 1;
@@ -217,9 +218,54 @@ Link read_cluster_link(const JsonValue& json) {
   return {read_latency(json.at("latency_s")), read_bandwidth(json, kLinkBandwidth)};
 }
 
+/// Reads a group of nodes; its software may be that of the cluster, nothing where that has none.
+NodeGroup read_node_group(const JsonValue& json, const std::optional<SoftwareSpec>& shared,
+                          const FindCluster& find) {
+  json.require_keys({"count", "gpu"}, {"software"});
+  NodeGroup group;
+  group.nodes = json.at("count").integer(1, kMostNodes);
+  std::optional<SoftwareSpec> software = shared;
+  const JsonValue gpu = json.at("gpu");
+  if (gpu.is_string() && find) {
+    try {
+      const ClusterSpec preset = find(gpu.string());
+      group.gpu = preset.gpu;
+      software = preset.software;
+    } catch (const Error& error) {
+      gpu.refuse(error.what());
+    }
+  } else {
+    group.gpu = read_gpu(gpu);
+    refuse_twice(gpu, kOfGpuBefore);
+  }
+  if (json.has("software")) software = read_software_object(json.at("software"));
+  if (!software) {
+    json.refuse(
+        "expected 'software' here or at the top of the file, or a preset's name as 'gpu', found none");
+  }
+  group.software = *software;
+  return group;
+}
+
+void read_nodes(const JsonValue& root, const FindCluster& find, ClusterSpec& cluster) {
+  std::optional<SoftwareSpec> shared;
+  if (root.has("software")) shared = read_software_object(root.at("software"));
+  const JsonValue rows = root.at("nodes");
+  std::vector<NodeGroup> groups;
+  int nodes = 0;
+  for (const JsonValue& row : rows.elements()) {
+    groups.push_back(read_node_group(row, shared, find));
+    nodes += groups.back().nodes;
+    if (nodes > kMostNodes) row.refuse("expected at most {} nodes together, found {}", kMostNodes, nodes);
+  }
+  if (groups.empty()) rows.refuse("expected at least one row, found none");
+  cluster.software = shared ? *shared : groups.front().software;
+  set_node_groups(cluster, std::move(groups));
+}
+
 LeafSwitches read_leaf(const JsonValue& json) {
   json.require_keys({"nodes", "oversubscription"});
-  return {json.at("nodes").integer(1, kMostLeafNodes),
+  return {json.at("nodes").integer(1, kMostNodes),
           json.at("oversubscription").number_in(1, kMostOversubscription)};
 }
 
@@ -241,28 +287,33 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
   return model;
 }
 
-ClusterSpec parse_cluster(std::string_view json, const std::string& file) {
+ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root("dflop.cluster", kSpecsVersion);
+  const bool has_nodes = root.has("nodes");
   root.require_keys(
-      {"schema", "version", "name", "gpus_per_node", "gpu", "intra_node", "inter_node"},
+      {"schema", "version", "name", "gpus_per_node", has_nodes ? "nodes" : "gpu", "intra_node", "inter_node"},
       with_units({"source", "leaf", "collectives", "software", "message_overhead_s", "fit"}, kRingBandwidth));
   check_source(root);
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
   cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMostGpusPerNode);
-  cluster.gpu = read_gpu(root.at("gpu"));
+  if (!has_nodes) cluster.gpu = read_gpu(root.at("gpu"));
   cluster.intra_node = read_cluster_link(root.at("intra_node"));
   cluster.inter_node = read_cluster_link(root.at("inter_node"));
   if (root.has("leaf")) cluster.leaf = read_leaf(root.at("leaf"));
   if (root.has("collectives")) {
     cluster.collectives = root.at("collectives").choice<CollectiveAlgorithm>();
   }
-  if (root.has("software")) {
-    cluster.software = read_software_object(root.at("software"));
-    refuse_twice(root.at("gpu"), kOfGpuBefore);
+  if (has_nodes || root.has("software")) {
     refuse_twice(root, kOfClusterBefore);
     refuse_twice(root, kRingBandwidth);
+  }
+  if (has_nodes) {
+    read_nodes(root, find, cluster);
+  } else if (root.has("software")) {
+    cluster.software = read_software_object(root.at("software"));
+    refuse_twice(root.at("gpu"), kOfGpuBefore);
   } else {
     cluster.software = read_software(root.at("gpu"), root);
   }

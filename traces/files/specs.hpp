@@ -2,6 +2,7 @@
 // profile tables.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -16,12 +17,18 @@ namespace dflop {
 /// connector that does not lead from the encoder to the LLM).
 ModelSpec parse_model(std::string_view json, const std::string& file);
 
+/// A FindCluster returns the preset of a name. @throws Error for another name
+using FindCluster = std::function<ClusterSpec(const std::string&)>;
+
 /// Reads a cluster of schema "dflop.cluster": one node of it, the caller sets how many there are. Files of
 /// before have the keys of "software" under "gpu" and at the top, and are read as the same cluster.
 /// A bandwidth is in bytes a second (..._bytes_per_s), in 1e9 bits (..._gbit_per_s) or in 1e9 bytes
-/// (..._gbyte_per_s).
+/// (..._gbyte_per_s). A file with "nodes" in place of "gpu" is of a whole cluster: a row for each group of
+/// nodes, with its count and its GPU, an object or the name of a preset that `find` knows, whose kernels it
+/// then has. Kernels of other rows are their own "software" or the cluster's, which also has the figures of
+/// messages and reductions, and without which the first row's count.
 /// @throws Error (input) also for a key that is in both places, and a bandwidth in two units
-ClusterSpec parse_cluster(std::string_view json, const std::string& file);
+ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find = {});
 
 /// Returns a file that parse_cluster reads as the same cluster. `source` says where the figures come from;
 /// `fit`, a JSON object, how they were fitted.

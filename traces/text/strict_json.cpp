@@ -164,6 +164,10 @@ bool JsonValue::has(std::string_view key) const {
   return json_->is_object() && json_->contains(key);
 }
 
+bool JsonValue::is_string() const {
+  return json_->is_string();
+}
+
 bool JsonValue::is_array() const {
   return json_->is_array();
 }

@@ -42,6 +42,7 @@ class JsonValue {
   JsonValue at(std::string_view key) const;
   bool has(std::string_view key) const;
   bool is_array() const;
+  bool is_string() const;
 
   /// Returns the elements of an array.
   std::vector<JsonValue> elements() const;

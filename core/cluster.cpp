@@ -1,0 +1,48 @@
+#include "core/cluster.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace dflop {
+
+const GpuSpec& ClusterSpec::gpu_of(int rank) const {
+  int node = node_of(rank);
+  for (const NodeGroup& group : node_groups) {
+    if (node < group.nodes) return group.gpu;
+    node -= group.nodes;
+  }
+  return gpu;
+}
+
+double ClusterSpec::peak_flop_per_s() const {
+  if (!is_mixed()) return gpus() * gpu.peak_flop_per_s;
+  double sum = 0;
+  for (const NodeGroup& group : node_groups) sum += group.nodes * gpus_per_node * group.gpu.peak_flop_per_s;
+  return sum;
+}
+
+ClusterSpec ClusterSpec::with_gpus_of(const NodeGroup& group) const {
+  ClusterSpec alone = *this;
+  alone.node_groups.clear();
+  alone.gpu = group.gpu;
+  alone.software = group.software;
+  alone.software.message_overhead = software.message_overhead;
+  alone.software.node_ring_bandwidth_bytes_per_s = software.node_ring_bandwidth_bytes_per_s;
+  return alone;
+}
+
+void set_node_groups(ClusterSpec& cluster, std::vector<NodeGroup> groups) {
+  const auto alike = [&](const NodeGroup& group) {
+    return group.gpu == groups.front().gpu && group.software == groups.front().software;
+  };
+  cluster.nodes = 0;
+  for (const NodeGroup& group : groups) cluster.nodes += group.nodes;
+  cluster.gpu = std::ranges::min_element(groups, {}, [](const NodeGroup& group) {
+                  return group.gpu.usable_memory();
+                })->gpu;
+  cluster.software = cluster.with_gpus_of(groups.front()).software;
+  cluster.node_groups.clear();
+  if (!std::ranges::all_of(groups, alike)) cluster.node_groups = std::move(groups);
+}
+
+}  // namespace dflop
