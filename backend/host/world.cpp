@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -219,6 +220,20 @@ bool stays_on_processors(int ranks, std::size_t processors) {
   return ranks > 1 && count <= processors && 2 * count > processors;
 }
 
+/// Returns the budget that all worlds of this process share which are there at the same time: each by itself
+/// would count on all that is free. Null where the system does not say what is.
+std::shared_ptr<HostBudget> shared_budget() {
+  static std::mutex mutex;
+  static std::weak_ptr<HostBudget> of_worlds;
+  const std::lock_guard lock(mutex);
+  if (std::shared_ptr<HostBudget> known = of_worlds.lock()) return known;
+  const std::optional<Bytes> all = available_host_memory();
+  if (!all) return nullptr;
+  std::shared_ptr<HostBudget> budget = std::make_shared<HostBudget>(*all);
+  of_worlds = budget;
+  return budget;
+}
+
 }  // namespace
 
 std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options) {
@@ -231,7 +246,7 @@ HostWorld::HostWorld(int ranks, const WorldOptions& options)
       run_(std::make_shared<HostRun>(ranks, options.timeout, options.cores)) {
   const std::vector<int> processors = usable_processors();
   if (ranks <= options.cores && stays_on_processors(ranks, processors.size())) processors_ = processors;
-  if (const std::optional<Bytes> all = available_host_memory()) budget_ = std::make_shared<HostBudget>(*all);
+  budget_ = shared_budget();
 }
 
 std::unique_ptr<Device> HostWorld::make_device(int rank) {

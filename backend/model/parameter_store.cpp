@@ -11,6 +11,7 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest
+constexpr std::size_t kValuesAtATime = std::size_t{1} << 20;
 
 /// Returns the sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
 double normal(Random& random) {
@@ -102,12 +103,18 @@ void ParameterStore::sum_over_tp(const RankContext& rank) {
 }
 
 void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
+  std::vector<double> values;  // some rows at a time, as all values in double are more than the parameter
   for (const Parameter& parameter : list_) {
-    std::vector<double> values;
-    values.reserve(static_cast<std::size_t>(parameter.count()));
+    std::int64_t written = 0;
+    const auto write_values = [&] {
+      write_part(rank, parameter, Kind::weight, written, values);
+      written += static_cast<std::int64_t>(values.size());
+      values.clear();
+    };
     const double deviation = 1.0 / std::sqrt(static_cast<double>(parameter.columns));
     for (const Range& range : parameter.row_ranges) {
       for (std::int64_t row = range.begin; row < range.end; ++row) {
+        if (values.size() >= kValuesAtATime) write_values();
         if (parameter.initial != Initial::normal) {
           values.insert(values.end(), static_cast<std::size_t>(parameter.held_columns()),
                         parameter.initial == Initial::ones ? 1.0 : 0.0);
@@ -120,7 +127,7 @@ void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
         }
       }
     }
-    write(rank, parameter, Kind::weight, values);
+    write_values();
   }
 }
 
@@ -183,13 +190,26 @@ void ParameterStore::write(const RankContext& rank, const Parameter& parameter, 
                                          std::to_string(parameter.count()) + " values, not " +
                                          std::to_string(values.size()));
   }
-  const std::span<const double> all(values);
-  if (which == Kind::weight) upload(rank, weight(parameter).data, dtype_, all);
-  if (which == Kind::gradient) upload(rank, gradient(parameter).data, sum_type_of(dtype_), all);
-  const Range range = held(parameter, which);
-  if (!is_sharded(which) || range.size() == 0) return;
-  upload(rank, in_shard(parameter, range, which), sum_type_of(dtype_),
-         all.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
+  write_part(rank, parameter, which, 0, values);
+}
+
+void ParameterStore::write_part(const RankContext& rank, const Parameter& parameter, Kind which,
+                                std::int64_t first, std::span<const double> values) {
+  const DType sums = sum_type_of(dtype_);
+  if (which == Kind::weight) {
+    upload(rank, at(weight(parameter).data, first, bytes_of(dtype_)), dtype_, values);
+  }
+  if (which == Kind::gradient) {
+    upload(rank, at(gradient(parameter).data, first, sum_bytes_of(dtype_)), sums, values);
+  }
+  if (!is_sharded(which)) return;
+  const Range all = held(parameter, which);
+  const Range range{std::max(all.begin, first),
+                    std::min(all.end, first + static_cast<std::int64_t>(values.size()))};
+  if (range.begin >= range.end) return;
+  upload(
+      rank, in_shard(parameter, range, which), sums,
+      values.subspan(static_cast<std::size_t>(range.begin - first), static_cast<std::size_t>(range.size())));
 }
 
 void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const std::vector<double>& values) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,9 @@ class ParameterStore {
              const std::vector<double>& values);
 
  private:
+  /// Sets some of these values, from `first` on.
+  void write_part(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
+                  std::span<const double> values);
   void place(bool by_held_rows);
   void initialize(const RankContext& rank, std::uint64_t seed);
   bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }

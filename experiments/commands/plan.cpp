@@ -7,10 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/iteration/planner.hpp"
+#include "core/program/lowering.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/reductions.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "solver/planners/planners.hpp"
@@ -82,7 +84,8 @@ Table plan_ranking(const PlanResult& result) {
 }
 
 /// Returns the ranking, the bound and its gap as JSON, schema "dflop.plan_ranking".
-std::string ranking_json(const PlanResult& result, const Table& ranking) {
+std::string ranking_json(const PlanResult& result, const Table& ranking,
+                         const ReductionExplanation& reductions) {
   nlohmann::ordered_json json;
   json["schema"] = "dflop.plan_ranking";
   json["version"] = 1;
@@ -96,6 +99,8 @@ std::string ranking_json(const PlanResult& result, const Table& ranking) {
     json["gap"] = result.gap();
   }
   json["plans"] = json_of(ranking);
+  json["reductions"] = json_of(reductions.by_stage);
+  json["idle_bandwidths"] = reductions.idle_bandwidths;
   return json_text(json);
 }
 
@@ -174,8 +179,16 @@ int run_plan(const Values& values) {
   if (kind.searches) say("dflop: {}\n", describe_proof(result));
   const bool explains = values["explain"].as<bool>();
   const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
-  const auto json = [&] { return explains ? ranking_json(result, table) : to_json(*result.plan); };
-  const auto text = [&] { return terminal_text(table); };
+  ReductionExplanation reductions;
+  if (explains) {
+    reductions = explain_reductions(lower_without_work(*result.plan, target.model), target.cluster);
+  }
+  const auto json = [&] {
+    return explains ? ranking_json(result, table, reductions) : to_json(*result.plan);
+  };
+  const auto text = [&] {
+    return terminal_text(table) + reductions_text("gradient reductions of the best", reductions);
+  };
   print_result(format, text, json, table);
   return 0;
 }
@@ -215,7 +228,9 @@ nothing fits, saying why.)",
       {"best-parts", flag(),
        "choose recomputation, placement and gradient buckets by simulation where no option fixes them and "
        "the planner (dflop, dflop-paper, dflop-expected) does not, as compare does for random microbatches"},
-      {"explain", flag(), "list the ten best plans of the planner search and where their time goes"},
+      {"explain", flag(),
+       "list the ten best plans of the planner search, where their time goes, and what gradient reductions of the "
+       "best wait for"},
       {"scheduler", text(joined(scheduler_names()), SearchOptions{}.scheduler),
        "of the planner search: who makes the microbatches of the best plans in the end, within memory"},
       {"time-limit", number("SECONDS"),

@@ -53,17 +53,8 @@ Table group_table(const Timeline& timeline) {
 
 /// A PlanExplanation explains the slowest iteration of a plan, its reductions of gradients among it.
 struct PlanExplanation : Explanation {
-  Table reductions;                          ///< a row for each stage
-  std::vector<std::string> idle_bandwidths;  ///< which bandwidths they do not hang on
+  ReductionExplanation reductions;
 };
-
-std::string reductions_text(const PlanExplanation& explanation) {
-  if (explanation.reductions.rows.empty()) return "";
-  std::string text =
-      section("what gradient reductions wait for, with nothing else on the links", explanation.reductions);
-  for (const std::string& line : explanation.idle_bandwidths) text += "\n" + line;
-  return text + "\n";
-}
 
 void print_evaluation(Format format, const Evaluation& result, const std::optional<Table>& distribution,
                       const PlanExplanation* explanation) {
@@ -74,7 +65,8 @@ void print_evaluation(Format format, const Evaluation& result, const std::option
     std::string all = terminal_text(summary) + section("first iteration, by tp group", groups) +
                       section("the fullest rank, when it is fullest", fullest) +
                       section("iteration times of all runs", distribution);
-    if (explanation != nullptr) all += explanation_text(*explanation) + reductions_text(*explanation);
+    if (explanation != nullptr)
+      all += explanation_text(*explanation) + reductions_text("gradient reductions", explanation->reductions);
     return all;
   };
   const auto json = [&] {
@@ -88,8 +80,8 @@ void print_evaluation(Format format, const Evaluation& result, const std::option
     all["groups"] = json_of(with_memory);
     if (explanation != nullptr) {
       all["explain"] = explanation_json(*explanation);
-      all["explain"]["reductions"] = json_of(explanation->reductions);
-      all["explain"]["idle_bandwidths"] = explanation->idle_bandwidths;
+      all["explain"]["reductions"] = json_of(explanation->reductions.by_stage);
+      all["explain"]["idle_bandwidths"] = explanation->reductions.idle_bandwidths;
     }
     return json_text(all);
   };
@@ -112,8 +104,7 @@ PlanExplanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles&
   const ConditionedProgram conditioned = executor.condition(iteration);
   PlanExplanation explanation{
       explain(iteration.program, conditioned.costs(slowest), conditioned.conditions()),
-      reduction_table(iteration.program, files.target.cluster),
-      idle_bandwidths(iteration.program, files.target.cluster)};
+      explain_reductions(iteration.program, files.target.cluster)};
   explanation.iteration = slowest;
   explanation.iterations = files.schedule.iterations.size();
   return explanation;
@@ -141,15 +132,24 @@ std::string memory_part(const Timeline& timeline, const StageGpus* gpus) {
   const std::size_t group = fullest_rank(std::span(&timeline, 1)).group;
   const GroupUsage& usage = timeline.groups[group];
   const std::optional<Bytes> limit =
-      gpus != nullptr ? std::optional(gpus->usable_memory(usage.stage)) : std::nullopt;
+      gpus != nullptr ? std::optional(gpus->usable_memory(usage)) : std::nullopt;
   return fmt::format(
       "<h2>Memory of its fullest rank: {}, dp {}, rank {}</h2>\n<div class='scroll'>{}</div>\n",
       html_escaped(timeline.stages[usage.stage]), usage.dp_rank, usage.first_rank,
       memory_svg(timeline, group, limit));
 }
 
+std::string reductions_part(const ReductionExplanation& reductions) {
+  if (reductions.by_stage.rows.empty()) return "";
+  std::string part = "<h2>What gradient reductions wait for, with nothing else on the links</h2>\n";
+  part += text_block(reductions.by_stage);
+  for (const std::string& line : reductions.idle_bandwidths)
+    part += fmt::format("<p>{}</p>\n", html_escaped(line));
+  return part;
+}
+
 std::string explanation_page(const std::string& title, const Provenance& made_by, const Table& summary,
-                             const Explanation& explanation, const StageGpus* gpus) {
+                             const Explanation& explanation, const std::string& part, const StageGpus* gpus) {
   const Timeline& timeline = explanation.timeline;
   std::string body = html_lines(provenance_lines(made_by)) + text_block(summary);
   body += fmt::format(
@@ -160,6 +160,7 @@ std::string explanation_page(const std::string& title, const Provenance& made_by
   body += "<h2>What the iteration would gain</h2>\n" + text_block(gains_table(explanation));
   for (const std::string& line : small_gains(explanation))
     body += fmt::format("<p>{}</p>\n", html_escaped(line));
+  body += part;
   if (peak_memory(timeline) > Bytes{}) body += memory_part(timeline, gpus);
   return html_page(title, body);
 }
@@ -201,7 +202,7 @@ int simulate_plan(const Values& values) {
   }
   outputs.write(result.timelines, result.order, explanation,
                 fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result),
-                &gpus);
+                &gpus, explanation ? reductions_part(explanation->reductions) : "");
   if (stalled) {
     const std::string iteration = fmt::format("iteration {}", result.timelines.size() - 1);
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
@@ -230,14 +231,15 @@ SimulateOutputs read_simulate_outputs(const Values& values) {
 
 void SimulateOutputs::write(std::span<const Timeline> iterations, const PipelineOrder& steps,
                             const std::optional<Explanation>& explanation, const std::string& title,
-                            const Table& summary, const StageGpus* gpus) const {
+                            const Table& summary, const StageGpus* gpus, const std::string& part) const {
   StagedOutputs files;
   if (order) files.add(*order, to_json(steps));
   if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}, made_by}));
   if (perfetto) {
     files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
   }
-  if (page && explanation) files.add(*page, explanation_page(title, made_by, summary, *explanation, gpus));
+  if (page && explanation)
+    files.add(*page, explanation_page(title, made_by, summary, *explanation, part, gpus));
   files.commit();
 }
 

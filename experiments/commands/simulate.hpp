@@ -27,11 +27,12 @@ struct SimulateOutputs {
 
   /// Writes all files or none; a run that stalled has no explanation and no page. The page has the title,
   /// the command, the summary, the timeline with its critical path, what the iteration would gain, and the
-  /// memory of its fullest rank, with what is usable on the GPUs of its stage where these are given.
+  /// memory of its fullest rank, with what is usable on the GPUs of its stage where these are given; `part`
+  /// is HTML that stands before the memory.
   /// @throws Error (output) naming the file
   void write(std::span<const Timeline> iterations, const PipelineOrder& steps,
              const std::optional<Explanation>& explanation, const std::string& title, const Table& summary,
-             const StageGpus* gpus = nullptr) const;
+             const StageGpus* gpus = nullptr, const std::string& part = {}) const;
 };
 
 /// Reads --out, --perfetto, --order-out and --html. @throws Error as read_output().

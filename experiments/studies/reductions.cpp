@@ -69,8 +69,6 @@ std::string gigabytes(double bytes_per_s) {
   return fmt::format("{:.4g} GB/s", bytes_per_s / 1e9);
 }
 
-}  // namespace
-
 Table reduction_table(const Program& program, const ClusterSpec& cluster) {
   Table table;
   table.columns = {{"stage", "stage"},
@@ -128,6 +126,20 @@ std::vector<std::string> idle_bandwidths(const Program& program, const ClusterSp
         "no part of them waits for the links inside nodes");
   }
   return lines;
+}
+
+}  // namespace
+
+ReductionExplanation explain_reductions(const Program& program, const ClusterSpec& cluster) {
+  return {reduction_table(program, cluster), idle_bandwidths(program, cluster)};
+}
+
+std::string reductions_text(std::string_view which, const ReductionExplanation& reductions) {
+  if (reductions.by_stage.rows.empty()) return "";
+  std::string text =
+      section(fmt::format("what {} wait for, with nothing else on the links", which), reductions.by_stage);
+  for (const std::string& line : reductions.idle_bandwidths) text += "\n" + line;
+  return text + "\n";
 }
 
 }  // namespace dflop

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/cluster.hpp"
@@ -10,13 +11,20 @@
 
 namespace dflop {
 
-/// Returns a row for each stage that reduces gradients: how often, over how many groups and nodes, how long
-/// its longest reduction takes with nothing else on the links, how that time is shared, and by what it is
-/// bound most.
-Table reduction_table(const Program& program, const ClusterSpec& cluster);
+struct ReductionExplanation {
+  /// A row for each stage that reduces gradients: how often, over how many groups and nodes, how long its
+  /// longest reduction takes with nothing else on the links, how that time is shared, and what binds it most.
+  Table by_stage;
+  /// A line for each bandwidth of the cluster of which more would shorten no reduction, with what binds in
+  /// its place.
+  std::vector<std::string> idle_bandwidths;
+};
 
-/// Returns a line for each bandwidth of the cluster of which more would shorten no reduction, with what binds
-/// in its place. Empty where nothing is reduced.
-std::vector<std::string> idle_bandwidths(const Program& program, const ClusterSpec& cluster);
+/// Explains the reductions of a program; all is empty where nothing is reduced.
+ReductionExplanation explain_reductions(const Program& program, const ClusterSpec& cluster);
+
+/// Returns both as text that follows another table, under "what WHICH wait for"; nothing where nothing is
+/// reduced.
+std::string reductions_text(std::string_view which, const ReductionExplanation& reductions);
 
 }  // namespace dflop

@@ -52,16 +52,16 @@ void StageGpus::reprice(const Iteration& iteration, ProgramCosts& costs) const {
   }
 }
 
-const GpuSpec& StageGpus::gpu_of(int stage) const {
-  const auto other = costs_.find(stage);
-  return other != costs_.end() ? other->second.gpu : cluster_.gpu;
+const GpuSpec& StageGpus::gpu_of(const GroupUsage& group) const {
+  const auto other = costs_.find(group.stage);
+  return other != costs_.end() ? other->second.gpu : cluster_.gpu_of(group.first_rank);
 }
 
 double StageGpus::peak_flop_per_s(const Timeline& timeline) const {
   double sum = cluster_.peak_flop_per_s();
   if (costs_.empty()) return sum;
   for (const GroupUsage& group : timeline.groups) {
-    sum += group.ranks * (gpu_of(group.stage).peak_flop_per_s - cluster_.gpu.peak_flop_per_s);
+    sum += group.ranks * (gpu_of(group).peak_flop_per_s - cluster_.gpu.peak_flop_per_s);
   }
   return sum;
 }
@@ -69,10 +69,10 @@ double StageGpus::peak_flop_per_s(const Timeline& timeline) const {
 std::optional<std::string> StageGpus::out_of_memory(std::span<const Timeline> timelines) const {
   for (const Timeline& timeline : timelines) {
     for (const GroupUsage& group : timeline.groups) {
-      const Bytes usable = usable_memory(group.stage);
+      const Bytes usable = usable_memory(group);
       if (group.peak_memory <= usable) continue;
       return fmt::format("out of memory, rank {} ({}, {}) needs {:.1f} GiB; {:.1f} GiB are usable",
-                         group.first_rank, timeline.stages[group.stage], gpu_of(group.stage).name,
+                         group.first_rank, timeline.stages[group.stage], gpu_of(group).name,
                          static_cast<double>(group.peak_memory.count) * 0x1p-30,
                          static_cast<double>(usable.count) * 0x1p-30);
     }

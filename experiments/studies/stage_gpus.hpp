@@ -30,8 +30,8 @@ class StageGpus {
   /// fit.
   std::optional<std::string> out_of_memory(std::span<const Timeline> timelines) const;
 
-  /// Returns what the GPUs that a stage runs on can hold.
-  Bytes usable_memory(int stage) const { return gpu_of(stage).usable_memory(); }
+  /// Returns what the GPU of a group's first rank can hold.
+  Bytes usable_memory(const GroupUsage& group) const { return gpu_of(group).usable_memory(); }
 
   /// Returns the sum over all GPUs of the cluster, those without a rank included, for a run of the plan.
   double peak_flop_per_s(const Timeline& timeline) const;
@@ -44,7 +44,7 @@ class StageGpus {
     AnalyticCostModel cost;
   };
 
-  const GpuSpec& gpu_of(int stage) const;
+  const GpuSpec& gpu_of(const GroupUsage& group) const;
 
   const ClusterSpec& cluster_;
   std::map<int, StageCost> costs_;  ///< by stage

@@ -259,10 +259,12 @@ struct Condition {
 /// Returns the conditions of programs.
 const auto& program_conditions() {
   static const std::array rows{
-      Condition{"network", text("NAME"),
-                "none (communication takes no time), latency-bandwidth (each message and collective as with "
-                "nothing else on the links), contention (max-min fair shares)",
-                read_network},
+      Condition{
+          "network", text("NAME"),
+          "none (communication takes no time), latency-bandwidth (each message and collective as with "
+          "nothing else on the links), contention (max-min fair shares; a run can be slightly faster, as a message "
+          "then shares its port with what is there, and not always with all of its exchange)",
+          read_network},
       Condition{"slow", repeatable_text("rank=R:F"),
                 "compute of a rank, or with stage=S:F of a stage (0, or llm0), takes F times as long",
                 read_slow},

@@ -167,6 +167,8 @@ TEST(Explain, TakesTheSlowestIterationOfASchedule) {
   const std::string page = testing::read_all(sandbox.path("h.html"));
   EXPECT_NE(page.find("the slowest of 2"), std::string::npos);
   EXPECT_NE(page.find("usable 76.0 GiB"), std::string::npos);
+  EXPECT_NE(page.find("What gradient reductions wait for"), std::string::npos);
+  EXPECT_EQ(out["explain"]["reductions"].at(0)["bound_by"], "intra_node bandwidth") << "it is one node";
   expect_self_contained(page);
 }
 
