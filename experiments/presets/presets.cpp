@@ -156,7 +156,8 @@ std::string with_nodes(const std::string& cluster, std::int64_t nodes) {
 }
 
 bool says_nodes(const std::string& cluster) {
-  return split_types(cluster).size() > 1 || split_nodes(cluster).count || find_cluster(cluster).nodes > 1;
+  if (split_types(cluster).size() > 1) return true;
+  return !split_nodes(cluster).count && find_cluster(cluster).nodes > 1;
 }
 
 std::string model_hash(const std::string& name) {

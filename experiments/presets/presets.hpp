@@ -36,10 +36,11 @@ ClusterSpec find_cluster(const std::string& name);
 /// Finds a cluster likewise. @throws Error (input) also for one with GPUs of several types
 ClusterSpec find_uniform_cluster(const std::string& name);
 
-/// Tells whether a cluster's name, or its file, says how many nodes it has.
+/// Tells whether a cluster that is named without a number of nodes at its end has them all the same: presets
+/// that are joined, or a file with "nodes".
 bool says_nodes(const std::string& cluster);
 
-/// Returns the name of a cluster with so many nodes where it does not say how many it has.
+/// Returns the name of a cluster with so many nodes, unless says_nodes().
 std::string with_nodes(const std::string& cluster, std::int64_t nodes);
 
 /// Returns what find_cluster() reads for a name, with the numbers of nodes.

@@ -122,7 +122,7 @@ void check_name(Axis axis, const std::string& name) {
       find_model(name);
       break;
     case Axis::cluster:
-      find_cluster(name);
+      find_cluster(with_nodes(name, 1));  // nodes of one type are an axis of their own
       break;
     case Axis::data:
       load_records(name);  // a bad record fails here and not in each cell
@@ -282,6 +282,16 @@ std::string text_behind(std::string_view kind, const std::string& name) {
   return read_text_file(name);
 }
 
+/// Returns the nodes of each cluster that says how many it has.
+std::map<std::string, std::int64_t> own_node_counts(const AxisValues& values) {
+  std::map<std::string, std::int64_t> counts;
+  for (const Cell& cluster : values[index_of(Axis::cluster)]) {
+    const std::string& name = std::get<std::string>(cluster);
+    if (says_nodes(name)) counts[name] = find_cluster(name).nodes;
+  }
+  return counts;
+}
+
 /// Returns hashes that tell an edited file from the one that was read before.
 std::map<std::string, std::string> fingerprints(const AxisValues& values) {
   std::map<std::string, std::string> prints;
@@ -309,12 +319,16 @@ SweepSpec parse_sweep_spec(std::string_view json, const std::string& file) {
     }
   }
   SweepSpec spec{std::string(json), {}, fingerprints(values)};
+  const std::map<std::string, std::int64_t> own_nodes = own_node_counts(values);
   const std::size_t count = combinations(values, root.at("axes"));
   for (std::size_t i = 0; i < count; ++i) {
     SweepRow cell = nth_cell(values, i);
     const bool excluded = std::any_of(exclusions.begin(), exclusions.end(),
                                       [&](const Exclusion& e) { return excludes(e, cell); });
-    if (!excluded) spec.cells.push_back(std::move(cell));
+    if (excluded) continue;
+    const auto nodes = own_nodes.find(cell.text(Axis::cluster));
+    if (nodes != own_nodes.end()) cell[Axis::nodes] = nodes->second;
+    spec.cells.push_back(std::move(cell));
   }
   if (spec.cells.empty()) root.at("exclude").refuse("expected a cell to be left, found all excluded");
   return spec;

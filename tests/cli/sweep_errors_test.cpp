@@ -78,6 +78,19 @@ TEST_F(SweepErrors, ABadRecordFailsOnceBeforeAnyCell) {
   EXPECT_FALSE(sandbox_.has("a.sqlite"));
 }
 
+TEST_F(SweepErrors, NodesBesideAClusterThatHasItsOwn) {
+  json text = spec({{"cluster", {"a100-80g:1+h100:1"}}});
+  text["axes"].erase("nodes");
+  write("spec.json", text);
+  const RunResult result = sandbox_.run("sweep --spec spec.json --out mixed.sqlite");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const RunResult cells = sandbox_.run("sweep export --db mixed.sqlite --format json");
+  ASSERT_EQ(cells.exit_code, 0) << cells.err;
+  EXPECT_EQ(json::parse(cells.out).at(0)["nodes"], 2) << cells.out;
+  expect_refused(spec({{"cluster", {"a100-80g:1+h100:1"}}, {"nodes", {2}}}),
+                 {"axes.nodes", "'a100-80g:1+h100:1', which says how many it has"});
+}
+
 TEST_F(SweepErrors, InKeys) {
   expect_refused("node", {1}, {"unknown key", "nodes"});
   json text = spec();
