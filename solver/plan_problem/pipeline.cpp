@@ -436,14 +436,14 @@ class Builder {
   }
 
   WorkTime plane(Op op, std::size_t s, bool floor) {
+    floor = floor && has_floor_;
     const auto seconds = [&](const Work& work) {
-      return has_floor_ ? cost_.convex_floor(op, stages_[s], work).value()
-                        : cost_.compute(op, stages_[s], work);
+      return floor ? cost_.convex_floor(op, stages_[s], work).value() : cost_.compute(op, stages_[s], work);
     };
     Work work = mean_;
     if (encoder_apart(s)) work.llm = {};
     if (apart_ && !encoder_apart(s)) work.encoder = {};
-    if (!floor || !has_floor_) return mean_plane(seconds, work);
+    if (!floor) return mean_plane(seconds, work);
     WorkTime low = tangent(seconds, work);
     if (avoidable_ && !work.encoder.empty()) {
       const WorkTime without = tangent(seconds, {{}, work.llm});

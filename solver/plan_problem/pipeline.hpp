@@ -35,11 +35,11 @@ struct PlanPipeline {
 
 /// Makes the pipeline of a plan and batch. `memory` has the usable bytes of a GPU, which limit eager-1f1b and
 /// encoder-in-bubbles; none: no limit. Orders that read tables take those of a balanced assignment. The
-/// tangent planes are those of CostModel::convex_floor, or of compute() where there is none. Messages cost
-/// their latency and their bytes at the end that receives them, gradients what cannot overlap with the last
-/// backward: the last bucket, and all buckets from when the first is complete. A sample's excess lengthens
-/// the durations of `pipeline` alone; there are as many features for it as stages and ops whose excesses are
-/// no multiples of each other, and none where all are zero.
+/// tangent planes of `pipeline` are those of compute(), of `floor` those of convex_floor() where there is
+/// one. Messages cost their latency and their bytes at the end that receives them, gradients what cannot
+/// overlap with the last backward: the last bucket, and all buckets from when the first is complete. A
+/// sample's excess lengthens the durations of `pipeline` alone; there are as many features for it as stages
+/// and ops whose excesses are no multiples of each other, and none where all are zero.
 ///
 /// `floor` differs elsewhere, too: (1) a bin without encoder output gets no message from the encoder and
 /// neither waits the other for it, and of several encoder dp ranks some may have no part of a microbatch, and
