@@ -177,7 +177,7 @@ std::string picture_svg(const StudyResult& result) {
 
 std::string claims_html(std::span<const StudyResult> results) {
   std::string out =
-      "<table><tr><th>setting</th><th>statement</th><th>published</th><th>here</th><th>verdict</th><th>why</th></tr>\n";
+      "<div class='scroll'><table><tr><th>setting</th><th>statement</th><th>published</th><th>here</th><th>verdict</th><th>why</th></tr>\n";
   for (const StudyResult& result : results) {
     for (const Claim& claim : result.claims) {
       const std::string_view colour = claim.verdict == Verdict::reproduced ? "#d9f0d9"
@@ -189,11 +189,11 @@ std::string claims_html(std::span<const StudyResult> results) {
           html_escaped(claim.ours), colour, to_string(claim.verdict), html_escaped(claim.reason));
     }
   }
-  return out + "</table>\n";
+  return out + "</table></div>\n";
 }
 
 constexpr std::string_view kTableStyle =
-    "<style>table{border-collapse:collapse;font-size:12px;line-height:1.35} td,th{border:1px solid #ddd;padding:3px 6px;"
+    "<style>table{border-collapse:collapse;min-width:900px;font-size:12px;line-height:1.35} td,th{border:1px solid #ddd;padding:3px 6px;"
     "text-align:left;vertical-align:top} svg{max-width:100%;height:auto}</style>\n";
 
 constexpr std::string_view kIntroduction =
