@@ -9,11 +9,12 @@ namespace dflop {
 
 /// An ErrorKind says why something failed, and decides the exit code.
 enum class ErrorKind {
-  usage,      ///< the command line is wrong (exit 2)
-  input,      ///< a file or value given by the user is wrong (exit 2)
-  output,     ///< a result cannot be written where the user asked for it (exit 2)
-  no_device,  ///< a device that is not there (exit 4)
-  internal,   ///< a broken promise of our own code (exit 1)
+  usage,       ///< the command line is wrong (exit 2)
+  input,       ///< a file or value given by the user is wrong (exit 2)
+  output,      ///< a result cannot be written where the user asked for it (exit 2)
+  infeasible,  ///< nothing is what was asked for (exit 3)
+  no_device,   ///< a device that is not there (exit 4)
+  internal,    ///< a broken promise of our own code (exit 1)
 };
 
 /// An Error says what went wrong, where, what was expected and what was found.
@@ -38,6 +39,8 @@ class Error : public std::runtime_error {
       case ErrorKind::input:
       case ErrorKind::output:
         return 2;
+      case ErrorKind::infeasible:
+        return 3;
       case ErrorKind::no_device:
         return 4;
       case ErrorKind::internal:

@@ -63,7 +63,7 @@ class HostWorld final : public World {
   WorldOptions options_;
   std::shared_ptr<HostRun> run_;
   std::vector<int> processors_;         // on which the ranks stay; none: they go where they like
-  std::shared_ptr<HostBudget> budget_;  // of the machine, when the world was made
+  std::shared_ptr<HostBudget> budget_;  // of the machine, shared with the worlds that are there beside it
 };
 
 }  // namespace dflop

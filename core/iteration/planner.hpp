@@ -125,6 +125,7 @@ struct PlanResult {
   std::optional<Seconds> bound = {};
   bool exhausted = true;              ///< false: a budget or time limit ended the search
   std::vector<RankedPlan> best = {};  ///< the plan and those that come next, best first
+  int seeds_outside = 0;  ///< plans that were given to start from and are none that the search may find
 
   /// Returns (objective - bound) / bound, which is proven; 0 without a bound.
   double gap() const { return bound && bound->count() > 0 ? (objective - *bound) / *bound : 0.0; }

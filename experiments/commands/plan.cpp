@@ -136,11 +136,11 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
     if (search.budget > 0) refuse_option("time-limit", "takes the place of '--budget'");
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
-  if (!find_planner(planner).searches)
-    refuse_given(values,
-                 {"plan-objective", "layout", "budget", "seed-plans", "scheduler", "time-limit", "explain",
-                  "tp", "pp", "dp", "encoder-tp", "encoder-pp", "encoder-dp", "microbatches"},
-                 fmt::format("is of the planner search, found '--planner {}'", planner));
+  if (!find_planner(planner).searches) {
+    const std::string why = fmt::format("is of the planner search, found '--planner {}'", planner);
+    refuse_given(values, search_only_options(), why);
+    refuse_given(values, {"scheduler", "time-limit", "explain"}, why);
+  }
   return search;
 }
 
@@ -177,6 +177,10 @@ int run_plan(const Values& values) {
     write_file_atomically(*out, with_provenance(to_json(*result.plan), made_here(values, target, data)));
   }
   if (kind.searches) say("dflop: {}\n", describe_proof(result));
+  if (result.seeds_outside > 0) {
+    say("dflop: note: {} of the seed plans have parts that the options leave no room for, and were not tried\n",
+        result.seeds_outside);
+  }
   const bool explains = values["explain"].as<bool>();
   const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
   ReductionExplanation reductions;

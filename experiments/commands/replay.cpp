@@ -172,12 +172,6 @@ struct Range {
   int end = 0;
 };
 
-/// Tells whether a recording begins with the first step of a live run, which warms up.
-bool begins_with_warm_up(const TimelineFile& trace) {
-  return trace.iterations.size() > 1 && trace.iterations.front().source != "simulated" &&
-         (!trace.made_by || trace.made_by->first_iteration.value_or(0) == 0);
-}
-
 /// Reads --iteration: one, all, or all without the first step of a live run.
 Range read_range(const Values& values, const TimelineFile& trace) {
   const auto text = values["iteration"].as<std::string>();
@@ -196,7 +190,12 @@ Range read_range(const Values& values, const TimelineFile& trace) {
 /// is still the same.
 ReplayReference read_reference(const Values& values, const TimelineFile& trace) {
   if (const auto file = read_text(values, "profile")) {
-    return {*file, std::make_shared<ProfiledCostModel>(parse_profile_tables(read_text_file(*file), *file))};
+    ProfileTables tables = parse_profile_tables(read_text_file(*file), *file);
+    if (trace.made_by && trace.made_by->model && trace.made_by->model->name != tables.model.name) {
+      refuse_input(*file, "expected a profile of the recording's model '{}', found one of '{}'",
+                   trace.made_by->model->name, tables.model.name);
+    }
+    return {*file, std::make_shared<ProfiledCostModel>(std::move(tables))};
   }
   if (!trace.made_by || !trace.made_by->model) return {};
   const Origin& model = *trace.made_by->model;
@@ -329,7 +328,9 @@ int run_replay(const Values& values) {
     const auto schedule = values["schedule"].as<std::string>();
     require_together(values, values["plan"].as<std::string>(), plan->plan_made_by, schedule,
                      plan->schedule.made_by);
-    require_together(values, schedule, plan->schedule.made_by, path, trace.made_by);
+    std::optional<Provenance> recorded = trace.made_by;
+    if (recorded) recorded->cluster.reset();  // another cluster's plan is what is asked about
+    require_together(values, schedule, plan->schedule.made_by, path, recorded);
   }
   const Range range = read_range(values, trace);
   conditions.iterations = trace.iterations.size();

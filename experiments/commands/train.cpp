@@ -204,14 +204,17 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const int status = stopped ? 128 + signal : 0;
   if (!world.leads()) return status;
   print_table(step_table(log.steps, options), request.format);
+  // Processes of other ranks are no others.
+  const std::optional<double> others =
+      std::ssize(world.local_ranks()) < world.ranks() ? std::nullopt : load.others();
   if (request.record) {
     Provenance made_by = made_by_job(values, job);
-    made_by.machine->others = load.others();
+    made_by.machine->others = others;
     made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);
     write_file_atomically(*request.record,
                           to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}, made_by}));
   }
-  say_summary(log.steps, options.first_step, load.others());
+  say_summary(log.steps, options.first_step, others);
   if (log.steps.empty()) {
     say("dflop: nothing to do: step {} is done\n", options.first_step - 1);
   } else if (stopped) {

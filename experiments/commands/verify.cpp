@@ -33,7 +33,7 @@ constexpr double kMostBudget = 86'400;
 SlowRank read_slow(const std::string& value) {
   ValueText text("slow", "RANK:FACTOR, as 0:1.5, a factor from 1 to 100", value);
   SlowRank slow;
-  slow.rank = static_cast<int>(text.number(0.0, 1e6));
+  slow.rank = text.number(0, 1'000'000);
   text.expect(":");
   slow.factor = text.number(1.0, 100.0);
   text.expect_end();
@@ -76,7 +76,9 @@ std::vector<Variant> make_variants(const Values& values, const std::vector<Named
 std::vector<NamedPlan> read_plans(const Values& values) {
   std::vector<NamedPlan> plans;
   for (const std::string& file : read_texts(values, "plans")) {
-    plans.push_back({std::filesystem::path(file).stem().string(), parse_plan(read_text_file(file), file)});
+    std::string name = std::filesystem::path(file).stem().string();
+    if (std::ranges::count(plans, name, &NamedPlan::name) > 0) name = file;
+    plans.push_back({std::move(name), parse_plan(read_text_file(file), file)});
     const Plan& plan = plans.back().plan;
     if (plan.model != plans.front().plan.model) {
       refuse_input(file, "expected a plan for '{}' as the first one, found one for '{}'",
@@ -98,29 +100,41 @@ class Costs {
     const std::optional<std::string> trace = read_text(values, "trace");
     if (profile && trace) refuse_option("trace", "takes the place of '--profile', found both");
     if (trace) {
-      read_trace(values, *trace, target, made_by);
+      refuse_given(values, {"budget-s", "foreign-profile"}, "is of a profile, found '--trace'");
+      read_trace(values, *trace, target, options, made_by);
     } else if (profile) {
+      refuse_given(values, {"budget-s"}, "is of a profile that is measured, found '--profile'");
       read_profile(values, *profile, target, variants, options, made_by);
     } else {
       measure(values, target, variants, options);
     }
   }
 
-  /// Of a recording each batch has the iteration that ran it, where that is in it, else any.
+  /// Of a recording each batch has the iteration that ran it, where that is in it and steady, else any steady
+  /// one.
   const SumCostModel& of(std::size_t variant, std::size_t batch) const {
     if (recorded_.empty()) return *by_variant_[variant];
     const std::size_t k = batch >= first_recorded_ ? batch - first_recorded_ : batch;
-    return *recorded_[k % recorded_.size()];
+    if (k >= first_steady_ && k < recorded_.size()) return *recorded_[k];
+    return *recorded_[first_steady_ + k % (recorded_.size() - first_steady_)];
   }
 
  private:
-  void read_trace(const Values& values, const std::string& file, const Target& target, Provenance& made_by) {
+  void read_trace(const Values& values, const std::string& file, const Target& target,
+                  const VerificationOptions& options, Provenance& made_by) {
     const TimelineFile trace = parse_timelines(read_text_file(file), file);
+    const std::string& source = trace.iterations.front().source;
+    if (source != options.device.name && !values["mixed"].as<bool>()) {
+      refuse_input(file,
+                   "expected a recording of device '{}', found one of '{}'; --mixed says that this is meant",
+                   options.device.name, source);
+    }
     require_together(values, file, trace.made_by, "the plans", made_by);
     say_made_by(file, trace.made_by);
     if (trace.made_by) {
       first_recorded_ = static_cast<std::size_t>(trace.made_by->first_iteration.value_or(0));
     }
+    first_steady_ = begins_with_warm_up(trace) ? 1 : 0;
     for (std::size_t k = 0; k < trace.iterations.size(); ++k) {
       recorded_.push_back(std::make_unique<RecordedCostModel>(
           recorded_program(trace.iterations[k], file, static_cast<int>(k)), target.cost, target.cluster));
@@ -132,7 +146,7 @@ class Costs {
                     Provenance& made_by) {
     const std::string text = read_text_file(file);
     const ProfileTables tables = parse_profile_tables(text, file);
-    made_by.profile = {file, content_hash(text)};
+    made_by.profile = {file, content_hash(to_json(tables))};  // as fidelity has it: without what made it
     const auto cost = std::make_shared<ProfiledCostModel>(tables);
     for (const Variant& variant : variants) {
       const std::unique_ptr<World> world = make_live_world(options.device, variant.plan.ranks());
@@ -146,10 +160,10 @@ class Costs {
                const VerificationOptions& options) {
     const StopOnSignals signals;
     const Seconds budget(read_number(values, "budget-s", 0, kMostBudget));
-    std::map<std::tuple<int, int, int>, std::shared_ptr<const SumCostModel>> measured;
+    std::map<std::tuple<int, int, int, bool>, std::shared_ptr<const SumCostModel>> measured;
     for (const Variant& variant : variants) {
       const Plan& plan = variant.plan;
-      auto& cost = measured[{plan.ranks(), plan.encoder.tp, plan.llm.tp}];
+      auto& cost = measured[{plan.ranks(), plan.encoder.tp, plan.llm.tp, plan.sequence_parallel}];
       if (!cost) {
         say("dflop: measuring a profile with {} ranks (--profile FILE takes one that is there)\n",
             plan.ranks());
@@ -164,6 +178,7 @@ class Costs {
   std::vector<std::shared_ptr<const SumCostModel>> by_variant_;
   std::vector<std::unique_ptr<RecordedCostModel>> recorded_;
   std::size_t first_recorded_ = 0;
+  std::size_t first_steady_ = 0;
 };
 
 VerificationOptions read_options(const Values& values) {
@@ -270,7 +285,7 @@ are in memory at once. Measured seconds are not the same in two runs.)",
       .run = run_stoppable,
   };
   command.options.add({
-      {"plans", texts("FILE").required(),
+      {"plans", texts("FILE...").required(),
        "of one model, from 'dflop plan'; the first is what others are compared with"},
       {"orders", text("LIST"), "run each plan in these orders, as 1f1b,gpipe,zb-h1"},
       {"slow", repeatable_text("RANK:FACTOR"),

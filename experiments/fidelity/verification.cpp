@@ -43,6 +43,11 @@ class LiveVariant {
     for (std::size_t i = 0; i < longer.size(); ++i) costs.instruction[i] += longer[i];
     const Timeline timeline =
         simulator_.run(PricedProgram{iteration.program, std::move(costs)}, Detail::usage);
+    if (timeline.makespan <= Nanoseconds(0)) {
+      refuse_input(
+          "", "plan '{}': its predicted step takes no time, expected a recording or profile with durations",
+          variant_.name);
+    }
     if (!counts) return;
     run_.predicted.push_back(timeline.makespan);
     add(run_.predicted_times, timeline);

@@ -62,9 +62,13 @@ NamedNodes split_nodes(const std::string& name) {
   return {name.substr(0, colon), nodes};
 }
 
-/// Splits "a:15+b:1" into its parts. A '+' in a path is a part of it, so that files are given one alone.
+/// Splits "a:15+b:1" into its parts. A file whose name has a '+' is one part.
 std::vector<std::string> split_types(const std::string& name) {
-  if (is_path(name) || is_path(name.substr(0, name.rfind(':')))) return {name};
+  const std::string whole = name.substr(0, name.rfind(':'));
+  for (const std::string& file : {name, whole}) {
+    if (is_path(file) && (file.find('+') == std::string::npos || std::filesystem::exists(file)))
+      return {name};
+  }
   std::vector<std::string> parts(1);
   for (const char c : name) {
     if (c == '+')
@@ -83,6 +87,11 @@ ClusterSpec find_uniform_preset(const std::string& name) {
 /// Finds a preset or file, with as many nodes as its name or the file says.
 ClusterSpec find_one_type(const std::string& text) {
   const auto [name, count] = split_nodes(text);
+  if (name.empty()) {
+    throw Error(
+        ErrorKind::input,
+        fmt::format("cluster '{}': expected names with numbers of nodes, as a100-80g:15+h100:1", text));
+  }
   ClusterSpec cluster = parse_cluster(find_json("clusters", name), is_path(name) ? name : "preset " + name,
                                       find_uniform_preset);
   if (cluster.nodes > 1 && count && *count != cluster.nodes) {
@@ -113,25 +122,31 @@ ModelSpec find_model(const std::string& name) {
 
 ClusterSpec find_cluster(const std::string& name) {
   const std::vector<std::string> parts = split_types(name);
-  ClusterSpec cluster = find_one_type(parts.front());
+  std::vector<ClusterSpec> types;  // each is read once, as it may be a pipe
+  for (const std::string& part : parts) types.push_back(find_one_type(part));
+  ClusterSpec cluster = types.front();
   std::vector<NodeGroup> groups;
   int nodes = 0;
-  for (const std::string& part : parts) {
-    const ClusterSpec type = find_one_type(part);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const ClusterSpec& type = types[p];
     if (type.gpus_per_node != cluster.gpus_per_node) {
       throw Error(ErrorKind::input,
                   fmt::format("cluster '{}': expected as many GPUs a node of '{}' as of '{}', "
                               "{}, found {}",
-                              name, part, parts.front(), cluster.gpus_per_node, type.gpus_per_node));
+                              name, parts[p], parts.front(), cluster.gpus_per_node, type.gpus_per_node));
     }
     nodes += type.nodes;
-    groups.push_back({type.nodes, type.gpu, type.software});
+    if (type.is_mixed()) {
+      groups.insert(groups.end(), type.node_groups.begin(), type.node_groups.end());
+    } else {
+      groups.push_back({type.nodes, type.gpu, type.software});
+    }
   }
   if (nodes > kMostNodes) {
     throw Error(ErrorKind::input, fmt::format("cluster '{}': expected at most {} nodes together, found {}",
                                               name, kMostNodes, nodes));
   }
-  if (groups.size() > 1) set_node_groups(cluster, std::move(groups));
+  if (parts.size() > 1) set_node_groups(cluster, std::move(groups));
   cluster.name = name;
   return cluster;
 }

@@ -28,9 +28,9 @@ std::vector<std::string> preset_names(std::string_view kind);
 ModelSpec find_model(const std::string& name);
 
 /// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), or a file's path with the same
-/// suffix, or presets joined as in "a100-80g:15+h100:1": nodes of several GPU types on the first's links.
+/// suffix, or such joined as in "a100-80g:15+h100:1": nodes of several GPU types on the first's links.
 /// @throws Error (input) as find_model, and for a node count outside 1 to 4096 or other than that of a file
-/// with "nodes", and for nodes of several sizes.
+/// with several "nodes", and for nodes of several sizes.
 ClusterSpec find_cluster(const std::string& name);
 
 /// Finds a cluster likewise. @throws Error (input) also for one with GPUs of several types

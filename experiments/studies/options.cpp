@@ -229,9 +229,17 @@ void add_search_options(Options& options) {
       {"layout", text(joined<Layout>()), "of the planner search: only such plans"},
       {"budget", whole("N"),
        "instructions that the planner search simulates, about; the same result on every machine"},
-      {"seed-plans", texts("FILE"),
-       "of the planner search: plans known to be good nearby, as of slower links; what it finds is never worse"},
+      {"seed-plans", texts("FILE..."),
+       "of the planner search: plans known to be good nearby, as of slower links, that have what other options "
+       "fix; what it finds is never worse"},
   });
+}
+
+const std::vector<const char*>& search_only_options() {
+  static const std::vector<const char*> names = {
+      "plan-objective", "layout",     "budget",     "seed-plans",  "tp", "pp", "dp",
+      "encoder-tp",     "encoder-pp", "encoder-dp", "microbatches"};
+  return names;
 }
 
 std::vector<Plan> read_seed_plans(const Values& values, const Target& target, int gbs) {

@@ -63,6 +63,8 @@ void add_truth_option(Options& options, bool required);
 
 /// Adds --objective, --layout, --budget: what the planner search is told beside add_plan_options().
 void add_search_options(Options& options);
+/// Returns the options of add_search_options() and add_wish_options(), which other planners have no use for.
+const std::vector<const char*>& search_only_options();
 /// Reads the plans of --seed-plans, which a search looks at first. One that does not fit the model, the
 /// cluster or gbs is left out, and said to be.
 /// @throws Error (input) for a file that is no plan, or one of another model

@@ -240,8 +240,11 @@ void read_link_bandwidth(const Values& values, const std::string& option, WhatIf
     if (value > kMostBytesPerS) selector.fail();
   }
   selector.expect_end();
+  const NoteOnce note;
   what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) {
     double& bandwidth = bandwidth_of(cluster);
+    if (is_factor && bandwidth == 0)
+      note.say_that(option, "the cluster has no such limit; a bandwidth as 400Gb/s sets one");
     bandwidth = is_factor ? bandwidth * value : value;
   });
 }

@@ -62,12 +62,19 @@ void add_steps(Options& options) {
 /// These options are axes of their own, or would differ from machine to machine.
 constexpr std::array<std::string_view, 7> kNotOptions = {"scheduler", "pipeline-schedule", "order", "chunks",
                                                          "recompute", "time-limit",        "data"};
+/// These options read files, whose contents a sweep would have to keep.
+constexpr std::string_view kSeedPlans = "seed-plans";
 
 /// Adds the options of planners and schedulers.
 Values step_values(const SweepRow& cell) {
   std::vector<std::string> arguments;
   if (cell.text(Axis::options) != kDefaultOption) {
     arguments = split_arguments(cell.text(Axis::options));
+    for (const std::string& argument : arguments) {
+      if (argument == fmt::format("--{}", kSeedPlans) ||
+          argument.starts_with(fmt::format("--{}=", kSeedPlans)))
+        refuse_input("", "'--{}' is no option of a sweep, which keeps no plans", kSeedPlans);
+    }
     for (const std::string_view name : kNotOptions) {
       for (const std::string& argument : arguments) {
         if (argument != "--" + std::string(name) && !argument.starts_with(fmt::format("--{}=", name)))
@@ -305,6 +312,23 @@ std::map<std::string, std::string> fingerprints(const AxisValues& values) {
   return prints;
 }
 
+/// Refuses options of the planner search in cells of another planner, as 'dflop plan' does.
+void check_planners(const JsonValue& axes, const std::vector<SweepRow>& cells) {
+  std::set<std::pair<std::string, std::string>> checked;
+  for (const SweepRow& cell : cells) {
+    const std::string& planner = cell.text(Axis::planner);
+    if (!checked.emplace(planner, cell.text(Axis::options)).second || find_planner(planner).searches)
+      continue;
+    try {
+      refuse_given(
+          step_values(cell), search_only_options(),
+          fmt::format("is of the planner search, found '{}'; 'exclude' leaves such cells out", planner));
+    } catch (const Error& error) {
+      axes.at(name_of(Axis::options)).refuse(error.what());
+    }
+  }
+}
+
 }  // namespace
 
 SweepSpec parse_sweep_spec(std::string_view json, const std::string& file) {
@@ -330,6 +354,7 @@ SweepSpec parse_sweep_spec(std::string_view json, const std::string& file) {
     if (nodes != own_nodes.end()) cell[Axis::nodes] = nodes->second;
     spec.cells.push_back(std::move(cell));
   }
+  check_planners(root.at("axes"), spec.cells);
   if (spec.cells.empty()) root.at("exclude").refuse("expected a cell to be left, found all excluded");
   return spec;
 }

@@ -106,6 +106,14 @@ void add_spec(Database& database, const SweepSpec& spec, const Inputs& inputs) {
   text.step();
 }
 
+/// Refuses a text where a number belongs, as in a database that something else has written to.
+void check_kind(const Database& database, std::size_t row, std::size_t column, const Cell& cell) {
+  const SweepColumn& known = sweep_columns()[column];
+  if (known.kind == CellKind::text || !std::holds_alternative<std::string>(cell)) return;
+  refuse_input(database.file(), "cells, row {}, column '{}': expected a number, found '{}'", row + 1,
+               known.column.key, std::get<std::string>(cell));
+}
+
 std::vector<SweepRow> read_rows(Database& database) {
   std::vector<SweepRow> rows;
   Statement all(database, "SELECT " + column_names() + " FROM cells");
@@ -113,6 +121,7 @@ std::vector<SweepRow> read_rows(Database& database) {
     rows.emplace_back();
     for (std::size_t i = 0; i < rows.back().cells.size(); ++i) {
       rows.back().cells[i] = all.column(static_cast<int>(i));
+      check_kind(database, rows.size() - 1, i, rows.back().cells[i]);
     }
   }
   return rows;

@@ -60,14 +60,15 @@ std::vector<std::string> wanted_parts(const Values& values) {
   return given;
 }
 
-/// Finds the best plan that has what is asked for, on as many GPUs of the usual cluster as that takes.
+/// Finds the best plan that has what is asked for, on a node of the usual cluster.
 Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
   SearchOptions search = read_search_options(values);
   search.wish = read_wish(values);
+  search.seeds = read_seed_plans(values, *job.target, gbs);
   const std::vector<Batch> batches = make_batches(*job.samples, gbs, kPlannedBatches, job.seed);
   const PlanResult found = make_plan("search", *job.target, *job.samples, batches, gbs, job.seed,
                                      read_plan_options(values), search);
-  if (!found.plan) refuse_input("", "no such plan: {}", found.infeasible_reason);
+  if (!found.plan) throw Error(ErrorKind::infeasible, "no such plan: " + found.infeasible_reason);
   say("dflop: plan: {}\n", describe(*found.plan));
   return *found.plan;
 }

@@ -68,7 +68,10 @@ TEST_F(MadeBy, LiveRecordsSayTheLoadOfTheMachine) {
   const json of_record = made_by("r.json");
   EXPECT_EQ(of_record["data"]["hash"], made_by("p.json")["data"]["hash"]);
   EXPECT_EQ(of_record["first_iteration"], 0);
-  EXPECT_GE(of_record["machine"]["others"], 0.0);
+  // A run may be over before the machine has counted a tick of its time.
+  if (of_record["machine"].contains("others")) {
+    EXPECT_GE(of_record["machine"]["others"], 0.0);
+  }
 }
 
 TEST_F(MadeBy, MixingIsRefusedUnlessItIsMeant) {

@@ -69,6 +69,34 @@ TEST_F(SweepErrors, InOptionsOfCells) {
   expect_refused("options", {"--token-cap none"}, {"axes.options[0]", "--token-cap"});
 }
 
+TEST_F(SweepErrors, OptionsOfTheSearchForOtherPlanners) {
+  const json axes = {{"planner", {"dflop", "search"}}, {"options", {"default", "--layout uniform --tp 4"}}};
+  expect_refused(spec(axes), {"axes.options", "'--layout'", "found 'dflop'", "'exclude'"});
+  json text = spec(axes);
+  text["exclude"] = {{{"planner", {"dflop"}}, {"options", {"--layout uniform --tp 4"}}}};
+  write("spec.json", text);
+  ASSERT_EQ(sandbox_.run("sweep --spec spec.json --out search.sqlite").exit_code, 0);
+  const RunResult cells = sandbox_.run("sweep export --db search.sqlite --format json");
+  int uniform = 0;
+  for (const json& cell : json::parse(cells.out)) {
+    const bool wished = cell["options"] != "default";
+    uniform += wished ? 1 : 0;
+    EXPECT_EQ(cell["plan"].get<std::string>().starts_with("tp4"), wished) << cell;
+  }
+  EXPECT_GT(uniform, 0) << "cells of the search";
+  expect_refused("options", {"--seed-plans none.json"}, {"axes.options[0]", "'--seed-plans' is no option"});
+}
+
+TEST_F(SweepErrors, ATextWhereANumberBelongs) {
+  write("spec.json", spec());
+  ASSERT_EQ(run_into("edited.sqlite").exit_code, 0);
+  Database(sandbox_.path("edited.sqlite"), Database::Mode::write).execute("UPDATE cells SET mfu = 'abc'");
+  for (const char* command : {"plot --x gbs --y mfu --out e.svg", "export", "report --out e.html"}) {
+    expect_error(sandbox_.run("sweep " + std::string(command) + " --db edited.sqlite"),
+                 {"edited.sqlite", "column 'mfu'", "found 'abc'"});
+  }
+}
+
 TEST_F(SweepErrors, ABadRecordFailsOnceBeforeAnyCell) {
   std::string text = testing::read_all(sandbox_.path("small.csv"));
   const std::size_t row = text.find('\n', text.find('\n') + 1) + 1;  // the header is row 1, this is row 3

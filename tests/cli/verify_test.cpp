@@ -23,7 +23,9 @@ struct Verify : ::testing::Test {
     ASSERT_EQ(plan.exit_code, 0) << plan.err;
   }
   RunResult verify(const std::string& options) {
-    return sandbox.run("verify --plans p.json --data d.csv --budget-s 0.2 " + options);
+    const bool measures = options.find("--trace") == std::string::npos;
+    return sandbox.run(std::string("verify --plans p.json --data d.csv ") +
+                       (measures ? "--budget-s 0.2 " : "") + options);
   }
 };
 
@@ -38,7 +40,6 @@ TEST_F(Verify, TellsThatARankIsSlow) {
   // One of the two ranks computes ten times as long: no order hides all of it behind the other. By how much
   // is for no test to say, as a machine may be busy while the profile is measured.
   EXPECT_GT(verdict["predicted"], 0);
-  EXPECT_GT(verdict["measured"], 0);
   EXPECT_LE(verdict["measured_low"], verdict["measured"]);
   EXPECT_LE(verdict["measured"], verdict["measured_high"]);
   EXPECT_EQ(report["variants"].size(), 2u);
@@ -51,7 +52,6 @@ TEST_F(Verify, TellsThatARankIsSlow) {
   EXPECT_NE(page.find("command   dflop verify --plans p.json"), std::string::npos);
   const json file = json::parse(testing::read_all(sandbox.path("v/verify.json")));
   EXPECT_EQ(file["made_by"]["model"]["name"], "tiny-vlm");
-  EXPECT_GE(file["made_by"]["machine"]["others"], 0.0);
   EXPECT_EQ(json::parse(testing::read_result(sandbox.path("v/verify.json"))), report);
 }
 
@@ -74,7 +74,17 @@ TEST_F(Verify, RefusesWhatCannotBeCompared) {
   testing::expect_error(verify("--orders 1f1b,gpipe --steps 4"), {"--steps", "10"});
   testing::expect_error(verify("--orders 1f1b,gpipe --trace none.json"), {"none.json"});
   testing::expect_error(verify("--orders 1f1b,gpipe --trace a --profile b"), {"--trace", "found both"});
+  testing::expect_error(verify("--slow 0.9:2"), {"--slow", "RANK:FACTOR"});
+  testing::expect_error(verify("--orders 1f1b,gpipe --trace a --budget-s 1"),
+                        {"--budget-s", "found '--trace'"});
   testing::expect_error(sandbox.run("verify --plans p.json q.json --data d.csv"), {"q.json"});
+}
+
+TEST_F(Verify, RefusesARecordingOfAnotherDevice) {
+  ASSERT_EQ(sandbox.run("schedule --plan p.json --data d.csv --iterations 2 --out s.json").exit_code, 0);
+  ASSERT_EQ(sandbox.run("simulate --plan p.json --schedule s.json --out sim.json").exit_code, 0);
+  testing::expect_error(verify("--orders 1f1b,gpipe --steps 10 --trace sim.json"),
+                        {"sim.json", "device 'host'", "found one of 'simulated'", "--mixed"});
 }
 
 TEST_F(Verify, RefusesARankThatIsNotThere) {

@@ -16,11 +16,11 @@ namespace output_file_test {
 
 namespace fs = std::filesystem;
 
-class OutputFile : public testing::Test {
+class OutputFile : public ::testing::Test {
  protected:
   OutputFile() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::path(testing::TempDir()) / (std::string("dflop_output_") + test->name());
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::path(::testing::TempDir()) / (std::string("dflop_output_") + test->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }

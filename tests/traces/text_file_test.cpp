@@ -27,7 +27,7 @@ std::int64_t most_memory() {
 
 /// One that is known to be too long is refused before any of it is read: its first 4 GiB never are in memory.
 TEST(TextFile, ALongFileIsRefusedUnread) {
-  const std::string path = testing::TempDir() + "/dflop_text_file_test_long";
+  const std::string path = ::testing::TempDir() + "/dflop_text_file_test_long";
   write_file_atomically(path, "");
   std::filesystem::resize_file(path, std::uintmax_t{1} << 40);
   const std::int64_t before = most_memory();
@@ -38,7 +38,7 @@ TEST(TextFile, ALongFileIsRefusedUnread) {
 
 /// A pipe that is read a second time has nothing left.
 TEST(TextFile, APipeIsReadOnce) {
-  const std::string path = testing::TempDir() + "/dflop_text_file_test_pipe";
+  const std::string path = ::testing::TempDir() + "/dflop_text_file_test_pipe";
   std::filesystem::remove(path);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   std::jthread writer([&] { std::ofstream(path) << "some text"; });
@@ -47,10 +47,10 @@ TEST(TextFile, APipeIsReadOnce) {
 }
 
 TEST(TextFile, TheLimitItselfIsAllowedAndGzipUnpacked) {
-  const std::string path = testing::TempDir() + "/dflop_text_file_test.gz";
+  const std::string path = ::testing::TempDir() + "/dflop_text_file_test.gz";
   write_file_atomically(path, "some text");
   EXPECT_EQ(read_text_file(path), "some text");
-  const std::string plain = testing::TempDir() + "/dflop_text_file_test";
+  const std::string plain = ::testing::TempDir() + "/dflop_text_file_test";
   write_file_atomically(plain, "12345");
   EXPECT_EQ(read_text_file(plain, 5), "12345");
   expect_refused([&] { read_text_file(plain, 4); }, plain, {"at most 4 bytes"});

@@ -9,6 +9,9 @@
 namespace dflop {
 namespace {
 
+constexpr std::int64_t kMostIteration = 1'000'000'000'000;
+constexpr std::size_t kLongestLine = 2000;
+
 using Json = nlohmann::ordered_json;
 
 Json json_of(const Origin& origin) {
@@ -119,7 +122,8 @@ std::optional<Provenance> read_provenance(const JsonValue& root) {
   if (json.has("data")) made_by.data = read_data(json.at("data"));
   made_by.gbs = count_at(json, "gbs");
   if (json.has("seed")) made_by.seed = json.at("seed").unsigned_integer();
-  made_by.first_iteration = count_at(json, "first_iteration");
+  if (json.has("first_iteration"))
+    made_by.first_iteration = json.at("first_iteration").integer<std::int64_t>(0, kMostIteration);
   if (json.has("machine")) made_by.machine = read_machine(json.at("machine"));
   return made_by;
 }
@@ -134,7 +138,9 @@ std::optional<Provenance> parse_provenance(std::string_view json, const std::str
 std::vector<std::string> provenance_lines(const Provenance& made_by) {
   std::vector<std::string> lines;
   const auto add = [&](std::string_view what, const std::string& text) {
-    if (!text.empty()) lines.push_back(fmt::format("{:<9} {}", what, text));
+    if (text.empty()) return;
+    const bool is_long = text.size() > kLongestLine;
+    lines.push_back(fmt::format("{:<9} {}{}", what, text.substr(0, kLongestLine), is_long ? "..." : ""));
   };
   add("made by", fmt::format("dflop {}{}", made_by.version,
                              made_by.commit.empty() ? "" : fmt::format(" ({})", made_by.commit)));
@@ -165,6 +171,13 @@ std::vector<std::string> contradictions(const Provenance& a, const Provenance& b
   compare("model", a.model, b.model);
   compare("cluster", a.cluster, b.cluster);
   compare("data", a.data, b.data);
+  if (a.data && b.data && !contradict(*a.data, *b.data)) {
+    if (a.data->samples > 0 && b.data->samples > 0 && a.data->samples != b.data->samples) {
+      found.push_back(fmt::format("{} and {} samples of {}", a.data->samples, b.data->samples, a.data->name));
+    } else if (a.data->assumptions != b.data->assumptions) {
+      found.push_back(fmt::format("other assumptions for what {} leaves out", a.data->name));
+    }
+  }
   return found;
 }
 

@@ -379,6 +379,11 @@ std::string to_json(const Timeline& timeline) {
   return write_file(&timeline, 1);
 }
 
+bool begins_with_warm_up(const TimelineFile& file) {
+  return file.iterations.size() > 1 && file.iterations.front().source != "simulated" &&
+         (!file.made_by || file.made_by->first_iteration.value_or(0) == 0);
+}
+
 TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kTimelineSchema, kTimelineVersion);

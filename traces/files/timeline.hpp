@@ -20,6 +20,9 @@ struct TimelineFile {
   std::optional<Provenance> made_by = {};
 };
 
+/// Tells whether a recording of several steps begins with the first step of a live run, which warms up.
+bool begins_with_warm_up(const TimelineFile& file);
+
 /// Returns a file of schema "dflop.timeline", version 2: groups, spans, memory points, shapes of stages,
 /// works and stalls as columns, one array per field, times in whole nanoseconds; and the number of cores,
 /// where ranks took turns on some. Streams and operations are indices into the file's own lists of names.

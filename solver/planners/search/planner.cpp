@@ -283,7 +283,9 @@ class PlanSearch {
     for (const Plan& seed : request_.search.seeds) {
       const std::size_t before = seeds_.size();
       add_seed(seed);
-      if (seed.planner == kGivenSeed && seeds_.size() > before) given_.push_back(seeds_.back());
+      if (seed.planner != kGivenSeed) continue;
+      if (seeds_.size() > before) given_.push_back(seeds_.back());
+      if (!space_.allows(seed)) ++given_outside_;
     }
     add_seeds(planners_of_parts(), true);
     run_round(progress);  // what it finds ends the trials of the baselines early
@@ -293,6 +295,7 @@ class PlanSearch {
     while (!done && !ended());
     PlanResult found = result();
     found.exhausted = done;
+    found.seeds_outside = given_outside_;
     if (!found.plan && !done) {
       found.infeasible_reason =
           "no plan that fits was found before the search ended; of those looked into, " +
@@ -714,10 +717,15 @@ class PlanSearch {
     add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
     // The user's seeds may be found once more by the search itself.
-    const auto is_again = [](const RankedPlan& a, const RankedPlan& b) {
-      return a.plan == b.plan && a.scheduler == b.scheduler && a.objective == b.objective;
-    };
-    result.best.erase(std::unique(result.best.begin(), result.best.end(), is_again), result.best.end());
+    std::vector<RankedPlan> once;
+    for (RankedPlan& ranked : result.best) {
+      const auto is_again = [&](const RankedPlan& other) {
+        return other.plan == ranked.plan && other.scheduler == ranked.scheduler &&
+               other.objective == ranked.objective;
+      };
+      if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
+    }
+    result.best = std::move(once);
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
@@ -747,6 +755,7 @@ class PlanSearch {
   std::vector<Leaf> leaves_;
   std::vector<std::size_t> seeds_;  ///< of leaves_
   std::vector<std::size_t> given_;  ///< those that the user has given
+  int given_outside_ = 0;
   std::map<PlanKind, Experience> experience_;
   double incumbent_s_ = std::numeric_limits<double>::max();
   std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
