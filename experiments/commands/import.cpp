@@ -8,10 +8,13 @@
 
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
+#include "experiments/studies/recorded_steps.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
 #include "traces/profiler/kineto.hpp"
+#include "traces/profiler/pipeline.hpp"
 #include "traces/profiler/ranks.hpp"
 #include "traces/profiler/usage.hpp"
 #include "traces/text/text_file.hpp"
@@ -160,8 +163,29 @@ Table example_table(const std::vector<const KinetoFinding*>& examples) {
   return table;
 }
 
+Table pipeline_table(const PipelineImport& pipeline, const std::vector<Nanoseconds>& replayed) {
+  Table table;
+  table.columns = {{"step", "step"},
+                   {"duration_s", "ms", 3, 1e3},
+                   {"replayed_s", "replayed ms", 3, 1e3},
+                   {"ranks", "ranks"},
+                   {"stages", "stages"},
+                   {"messages", "messages"},
+                   {"known_arrivals", "known arrivals"},
+                   {"typical_transfer_s", "typical transfer ms", 3, 1e3},
+                   {"longest_transfer_s", "longest ms", 3, 1e3}};
+  for (std::size_t i = 0; i < pipeline.steps.size(); ++i) {
+    const PipelineStep& step = pipeline.steps[i];
+    const bool known = step.messages > 0;
+    table.rows.push_back({step.number, step.timeline.makespan, replayed[i], step.timeline.groups.size(),
+                          step.timeline.stages.size(), step.messages, step.known,
+                          known ? Cell{step.typical} : Cell{}, known ? Cell{step.longest} : Cell{}});
+  }
+  return table;
+}
+
 void print_trace(Format format, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                 const std::vector<KinetoFinding>& findings) {
+                 const Table& replayable, const std::vector<KinetoFinding>& findings) {
   const Table clocks = clock_table(traces, ranks);
   const Table steps = step_table(traces);
   const Table streams = stream_table(traces);
@@ -170,7 +194,9 @@ void print_trace(Format format, const std::vector<KinetoTrace>& traces, const Ki
   const std::vector<const KinetoFinding*> first = examples(findings);
 
   const auto text = [&] {
-    std::string all = terminal_text(clocks) + section("by step", steps) + section("by stream", streams);
+    std::string all = terminal_text(clocks);
+    if (!steps.rows.empty()) all += section("by step", steps) + section("by stream", streams);
+    if (!replayable.rows.empty()) all += section("steps of a pipeline that can be replayed", replayable);
     if (!groups.rows.empty()) all += section("communication", groups);
     all += findings.empty() ? "\nno findings\n" : section("findings", kinds) + "\n";
     for (const KinetoFinding* f : first)
@@ -182,6 +208,7 @@ void print_trace(Format format, const std::vector<KinetoTrace>& traces, const Ki
     all["traces"] = json_of(clocks);
     all["steps"] = json_of(steps);
     all["streams"] = json_of(streams);
+    all["pipeline"] = json_of(replayable);
     all["communication"] = json_of(groups);
     all["findings"] = json_of(kinds);
     all["examples"] = json_of(example_table(first));
@@ -216,6 +243,19 @@ std::optional<std::string> read_timeline_output(const Values& values,
   return out;
 }
 
+/// Returns the pipeline's steps; without them, what ran when, which cannot be replayed.
+std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                                   const PipelineImport& pipeline) {
+  if (pipeline.steps.empty()) {
+    say("dflop: note: no step has ranges for all that its ranks do, so that the timeline cannot be replayed; see "
+        "docs/replay.md\n");
+    return to_timelines(traces, ranks);
+  }
+  std::vector<Timeline> timelines;
+  for (const PipelineStep& step : pipeline.steps) timelines.push_back(step.timeline);
+  return timelines;
+}
+
 int run_import(const Values& values) {
   const Format format = read_format(values);
   const auto paths = values["kineto"].as<std::vector<std::string>>();
@@ -224,9 +264,19 @@ int run_import(const Values& values) {
   for (const std::string& path : paths) traces.push_back(parse_kineto(read_text_file(path), path));
   settle_ranks(traces);
   const KinetoRanks ranks = compare_ranks(traces);
-  const std::vector<KinetoFinding> findings = check_kineto(traces, ranks);
-  if (out) write_file_atomically(*out, to_json(TimelineFile{to_timelines(traces, ranks), made_here(values)}));
-  print_trace(format, traces, ranks, findings);
+  std::vector<KinetoFinding> findings = check_kineto(traces, ranks);
+  PipelineImport pipeline;
+  std::vector<Nanoseconds> replayed;
+  if (has_pipeline_ranges(traces)) {
+    pipeline = import_pipeline(traces, ranks);
+    replayed = keep_what_replays(pipeline, paths.front());
+    findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
+  }
+  if (out) {
+    write_file_atomically(*out,
+                          to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made_here(values)}));
+  }
+  print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings);
   return 0;
 }
 

@@ -79,6 +79,52 @@ TEST(Import, WritesTheTimeline) {
   EXPECT_TRUE(sandbox.has("t.json.gz"));
 }
 
+constexpr const char* kPipeline = "import --kineto traces/kineto/pipeline/";
+
+std::string pipeline_files(const std::string& order) {
+  std::string files = kPipeline + order + "-rank0.json.gz";
+  for (const char* rank : {"1", "2"})
+    files += " traces/kineto/pipeline/" + order + "-rank" + rank + ".json.gz";
+  return files;
+}
+
+// Recorded under the two orders, of the same sleeping stages: each predicts the other.
+TEST(Import, ARecordedOrderPredictsAnother) {
+  const Sandbox sandbox;
+  const auto recorded = [&](const std::string& order) {
+    const RunResult result = sandbox.run(pipeline_files(order) + " --out " + order + ".json --format json");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const json out = json::parse(result.out);
+    EXPECT_TRUE(out["findings"].empty()) << result.out;
+    EXPECT_EQ(out["pipeline"].size(), 3u);
+    return json::parse(sandbox.run("replay --trace " + order + ".json --format json").out);
+  };
+  const auto makespan = [](const json& replay, std::size_t run) {
+    return replay["runs"].at(run)["makespan_s"].get<double>();
+  };
+  const json first = recorded("1f1b");
+  const json second = recorded("gpipe");
+  const auto predicted = [&](const std::string& from, const std::string& to) {
+    const RunResult result =
+        sandbox.run("replay --trace " + from + ".json --pipeline-schedule " + to + " --format json");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return makespan(json::parse(result.out), 2);
+  };
+  EXPECT_NEAR(predicted("1f1b", "gpipe"), makespan(second, 0), 0.04 * makespan(second, 0));
+  EXPECT_NEAR(predicted("gpipe", "1f1b"), makespan(first, 0), 0.04 * makespan(first, 0));
+  EXPECT_GT(makespan(first, 0), 1.05 * makespan(second, 0)) << "they are not the same";
+}
+
+TEST(Import, HalfARunIsAFindingAndCannotBeReplayed) {
+  const Sandbox sandbox;
+  const RunResult result = sandbox.run(std::string(kPipeline) + "1f1b-rank0.json.gz --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_TRUE(out["pipeline"].empty());
+  EXPECT_EQ(out["examples"].at(0)["finding"], "missing_rank") << result.out;
+  EXPECT_NE(result.out.find("it is of 3 ranks"), std::string::npos);
+}
+
 TEST(Import, FilesWithoutARankGetTheLowestFreeOnes) {
   const Sandbox sandbox;
   const auto write = [&](const std::string& name, const std::string& head) {

@@ -118,12 +118,12 @@ TEST(Kineto, ErrorsOfTheDocument) {
 
 TEST(Kineto, GzipIsUnpackedAndATruncatedOneRefused) {
   const std::string text = KinetoText().launch(5, "10").kernel(5, "gemm", "20", "3").text();
-  const std::string path = testing::TempDir() + "/dflop_kineto_test.json.gz";
+  const std::string path = ::testing::TempDir() + "/dflop_kineto_test.json.gz";
   write_file_atomically(path, text);
   EXPECT_EQ(parse_kineto(read_text_file(path), path).activities.size(), 1u);
   std::string packed = gzip(text);
   packed.resize(packed.size() - 10);
-  const std::string cut = testing::TempDir() + "/dflop_kineto_cut";
+  const std::string cut = ::testing::TempDir() + "/dflop_kineto_cut";
   write_file_atomically(cut, packed);
   expect_refused([&] { parse_kineto(read_text_file(cut), cut); }, cut, {"complete gzip", "ends early"});
 }

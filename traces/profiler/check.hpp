@@ -22,8 +22,19 @@ enum class KinetoFindingKind : std::uint8_t {
   sequence_gap,        ///< sequence numbers of a process group that are left out
   unaligned_clocks,    ///< collectives end earlier on one rank than on another, or none tells
   truncated_profile,   ///< steps that the record cuts off or leaves out, or work outside all steps
+  // Of ranges of a pipeline (traces/profiler/pipeline.hpp):
+  unread_range,        ///< a name that is meant as a range and is none
+  overlapping_ranges,  ///< a range that begins before the one before it has ended
+  repeated_range,      ///< one that is twice in a step
+  missing_range,       ///< a forward without backward, a stage that no rank has
+  missing_rank,        ///< fewer traces than ranks
+  different_runs,      ///< ranks that do not run at the same time
+  unplaced_message,    ///< a message that belongs to no forward or backward
+  unmatched_message,   ///< one whose other end is not found, or may be on several ranks
+  device_ranges,       ///< ranges beside kernels of a device
+  inconsistent_step,   ///< a step that takes another time when it is replayed as it was
 };
-inline constexpr int kKinetoFindingKinds = 9;
+inline constexpr int kKinetoFindingKinds = 19;
 
 std::string_view to_string(KinetoFindingKind kind);
 
@@ -37,6 +48,9 @@ struct KinetoFinding {
   std::string place;      ///< "file: traceEvents[3] 'name'", or "file"
   std::string text;       ///< what is expected and what is found
 };
+
+/// Returns "file: traceEvents[3] 'name'".
+std::string kineto_place(const KinetoTrace& trace, std::size_t event, const std::string& name);
 
 /// Clocks that are at most this far apart are aligned: collectives end on all ranks within some ten
 /// microseconds.

@@ -24,6 +24,8 @@ constexpr std::int64_t kMostDuration = std::int64_t{1} << 50;  // 13 days
 constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::size_t kLongestQuote = 60;
+constexpr std::size_t kLongestInput =
+    15;  // ranks and tags are shorter; such texts need no memory of their own
 
 /// These are the fields of an event, then those of its "args", in the order of kKeys.
 enum class Field : std::uint8_t {
@@ -51,6 +53,7 @@ enum class Field : std::uint8_t {
   destination,
   input_dims,
   input_types,
+  concrete_inputs,
   none,
 };
 constexpr std::size_t kFields = static_cast<std::size_t>(Field::none);
@@ -79,7 +82,8 @@ constexpr std::array<std::string_view, kFields> kKeys = {"ph",
                                                          "Src Rank",
                                                          "Dst Rank",
                                                          "Input Dims",
-                                                         "Input type"};
+                                                         "Input type",
+                                                         "Concrete Inputs"};
 
 /// Finds the field of a key, of an event or of its "args".
 Field find(std::string_view key, bool in_args) {
@@ -147,6 +151,7 @@ class EventFields {
     event_.group_ranks.clear();
     event_.input_elements.clear();
     event_.input_types.clear();
+    event_.concrete_inputs.clear();
   }
 
   void set_whole(Field field, std::int64_t number) {
@@ -174,7 +179,7 @@ class EventFields {
     if (field != Field::none) value(field).type = Type::other;
   }
 
-  /// These take arrays, of which three fields are used.
+  /// These take arrays, of which four fields are used.
   void begin_list(Field field) {
     list_ = field;
     list_complete_ = true;
@@ -203,6 +208,8 @@ class EventFields {
   void list_text(const std::string& text) {
     if (list_ == Field::input_types) {
       event_.input_types.push_back(text);
+    } else if (list_ == Field::concrete_inputs) {
+      event_.concrete_inputs.push_back(text.size() <= kLongestInput ? text : std::string());
     } else {
       list_complete_ = false;
     }
@@ -437,6 +444,7 @@ class EventParser {
     if (!in_events()) {
       if (depth_ == 1) header_key_ = key;
       if (depth_ == 2) info_key_ = key;
+      if (depth_ == 4) group_key_ = key;
     } else if (level() == 1) {
       field_ = find(key, false);
       args_next_ = key == "args";
@@ -457,6 +465,8 @@ class EventParser {
       if (lists_ > 0) fields_.list_other();
     } else if (depth_ == 1) {
       refuse_header_value();
+    } else if (depth_ == 3 && in_process_groups()) {
+      header_.process_groups.emplace_back();
     }
     ++depth_;
     return true;
@@ -552,9 +562,18 @@ class EventParser {
     if (lists_ > 0) fields_.list_other();
   }
 
+  bool in_process_groups() const { return header_key_ == "distributedInfo" && info_key_ == "pg_config"; }
   std::string header_name() const { return depth_ == 2 ? header_key_ + '.' + info_key_ : header_key_; }
 
   void header_whole(std::int64_t number) {
+    if (depth_ == 5 && in_process_groups() && group_key_ == "ranks" && !header_.process_groups.empty()) {
+      if (number < 0 || number >= kMostRanks) {
+        refuse_key(file_, "distributedInfo.pg_config.ranks", "expected ranks from 0 to {}, found {}",
+                   kMostRanks - 1, number);
+      }
+      header_.process_groups.back().push_back(static_cast<std::int32_t>(number));
+      return;
+    }
     const std::string name = depth_ <= 2 ? header_name() : "";
     const auto in = [&](std::int64_t least, std::int64_t most) {
       if (number >= least && number <= most) return number;
@@ -598,6 +617,7 @@ class EventParser {
   KinetoHeader header_;
   std::string header_key_;  ///< the last key of the root object
   std::string info_key_;    ///< the last key one level below
+  std::string group_key_;   ///< the last key of a process group
   int depth_ = 0;           ///< open objects and arrays
   int events_depth_ = 0;    ///< depth inside the array of events; 0 outside it
   int lists_ = 0;           ///< open arrays inside a field

@@ -52,6 +52,9 @@ struct KinetoEvent {
   std::optional<std::int64_t> destination;
   std::vector<std::int64_t> input_elements;  ///< product of each shape of "Input Dims"
   std::vector<std::string> input_types;
+  /// "Concrete Inputs", of which long ones are empty: of c10d::send and c10d::recv_ the third is the peer's
+  /// rank in the process group and the fourth the tag.
+  std::vector<std::string> concrete_inputs;
 };
 
 /// A KinetoHeader is what stands beside the events of a file.
@@ -60,6 +63,8 @@ struct KinetoHeader {
   std::optional<std::int64_t> world_size;
   Nanoseconds base_time{0};  ///< baseTimeNanoseconds; 0 in old traces, whose times are absolute
   bool fractions = false;    ///< whether any time has decimals; else times are known to a microsecond
+  /// Ranks of each process group, by rank in the group (distributedInfo.pg_config).
+  std::vector<std::vector<std::int32_t>> process_groups;
 };
 
 /// Gives each event to `take`, in the order of the file. Keys that are not used may hold anything.

@@ -1,6 +1,7 @@
 #include "traces/profiler/kineto.hpp"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 #include <unordered_map>
 
@@ -83,12 +84,20 @@ class TraceBuilder {
       refuse_input(trace_.file, "expected times between 1970 and 2096, found {} ns", trace_.base.count());
     }
     if (header.rank) trace_.rank = static_cast<std::int32_t>(*header.rank);
+    trace_.world_size = header.world_size;
     trace_.resolution = Nanoseconds(header.fractions ? 1 : 1000);
     if (record_end_) trace_.record_end = *record_end_ - earliest_;
+    trace_.process_groups = header.process_groups;
+    join_gloo_ranges();
     shift_times();
     join_launches();
     find_steps();
     sort_activities();
+    const auto by_start = [](const auto& a, const auto& b) {
+      return std::tie(a.start, a.event) < std::tie(b.start, b.event);
+    };
+    std::sort(trace_.ranges.begin(), trace_.ranges.end(), by_start);
+    std::sort(trace_.messages.begin(), trace_.messages.end(), by_start);
     return std::move(trace_);
   }
 
@@ -104,6 +113,9 @@ class TraceBuilder {
       if (const auto number = step_number(event.name)) {
         trace_.steps.push_back({*number, event.time, event.duration, event.index});
       }
+      take_named_range(event);
+    } else {
+      take_host_message(event);
     }
     const auto kind = kineto_mark(event);
     if (!kind) return;
@@ -114,6 +126,64 @@ class TraceBuilder {
       annotations_.push_back({event.name.substr(event.name.find(':') + 1), dtype, kineto_input_bytes(event)});
     }
     marks_.push_back(mark);
+  }
+
+  void take_named_range(const KinetoEvent& event) {
+    if (event.name == "gloo:send" || event.name == "gloo:recv") {
+      gloo_.push_back({event.thread, event.time, event.time + event.duration, event.name == "gloo:send",
+                       kineto_input_bytes(event)});
+      return;
+    }
+    std::optional<KinetoRange> range;
+    if (names_a_range(event.name)) {
+      range = parse_range(event.name);
+      if (!range && !is_other_action(event.name)) trace_.unread_ranges.push_back(event.index);
+    } else if (event.name.starts_with("Optimizer.step")) {
+      range = KinetoRange{.kind = KinetoRangeKind::optimizer_step};
+    }
+    if (!range) return;
+    range->thread = event.thread;
+    range->start = event.time;
+    range->end = event.time + event.duration;
+    range->event = event.index;
+    trace_.ranges.push_back(*range);
+  }
+
+  void take_host_message(const KinetoEvent& event) {
+    const bool is_send = event.name == "c10d::send";
+    if (!is_send && event.name != "c10d::recv_") return;
+    KinetoHostMessage message;
+    if (event.concrete_inputs.size() < 4 || !parse_number(event.concrete_inputs[2], message.peer) ||
+        !parse_number(event.concrete_inputs[3], message.tag)) {
+      return;  // recorded without shapes: nothing is known of it
+    }
+    message.is_send = is_send;
+    message.thread = event.thread;
+    message.start = event.time;
+    message.end = event.time + event.duration;
+    message.event = event.index;
+    trace_.messages.push_back(message);
+  }
+
+  /// Gives each range of gloo to the call in which it begins.
+  void join_gloo_ranges() {
+    std::map<std::pair<std::int64_t, bool>, std::vector<std::size_t>> calls;  // by thread and direction
+    std::sort(trace_.messages.begin(), trace_.messages.end(),
+              [](const auto& a, const auto& b) { return a.start < b.start; });
+    for (std::size_t m = 0; m < trace_.messages.size(); ++m)
+      calls[{trace_.messages[m].thread, trace_.messages[m].is_send}].push_back(m);
+    for (const GlooRange& range : gloo_) {
+      const std::vector<std::size_t>& here = calls[{range.thread, range.is_send}];
+      const auto after = std::upper_bound(here.begin(), here.end(), range.start, [&](Nanoseconds t, auto m) {
+        return t < trace_.messages[m].start;
+      });
+      if (after == here.begin()) continue;
+      KinetoHostMessage& message = trace_.messages[*std::prev(after)];
+      if (message.is_awaited) continue;
+      message.is_awaited = true;
+      message.end = std::max(message.end, range.end);
+      message.bytes = range.bytes;
+    }
   }
 
   void take_launch(const KinetoEvent& event) {
@@ -162,10 +232,15 @@ class TraceBuilder {
     for (KinetoStep& step : trace_.steps) step.start -= earliest_;
     for (KinetoLaunch& launch : trace_.launches) launch.start -= earliest_;
     for (KinetoActivity& activity : trace_.activities) activity.start -= earliest_;
-    for (KinetoMark& mark : marks_) {
-      mark.start -= earliest_;
-      mark.end -= earliest_;
-    }
+    const auto shift = [&](auto& ranges) {
+      for (auto& range : ranges) {
+        range.start -= earliest_;
+        range.end -= earliest_;
+      }
+    };
+    shift(marks_);
+    shift(trace_.ranges);
+    shift(trace_.messages);
   }
 
   /// Finds the launch of each activity, and in its surroundings the phase and what a collective is.
@@ -231,6 +306,14 @@ class TraceBuilder {
     trace_.collectives = std::move(collectives);
   }
 
+  struct GlooRange {
+    std::int64_t thread = 0;
+    Nanoseconds start{0};
+    Nanoseconds end{0};
+    bool is_send = false;
+    std::optional<Bytes> bytes;
+  };
+
   struct Annotation {
     std::string name;
     std::string dtype;
@@ -243,6 +326,7 @@ class TraceBuilder {
   std::optional<Nanoseconds> record_end_;
   std::vector<KinetoMark> marks_;
   std::vector<Annotation> annotations_;
+  std::vector<GlooRange> gloo_;
   std::vector<std::optional<std::int64_t>> correlations_;  ///< of the activities
   std::vector<bool> described_;                            ///< of the collectives
   std::unordered_map<std::string, std::int32_t> name_indices_;

@@ -9,6 +9,7 @@
 
 #include "core/names.hpp"
 #include "core/units.hpp"
+#include "traces/profiler/ranges.hpp"
 
 namespace dflop {
 
@@ -86,10 +87,26 @@ struct KinetoCollective {
   std::optional<Bytes> bytes() const;
 };
 
+/// A KinetoHostMessage is a call of c10d::send or c10d::recv_ on the host.
+struct KinetoHostMessage {
+  bool is_send = false;
+  std::int32_t peer = 0;  ///< rank in its process group
+  std::int64_t tag = 0;
+  std::int64_t thread = 0;
+  Nanoseconds start{0};  ///< of the call
+  /// The message was there, or away, at this time, by the range "gloo:recv" or "gloo:send": at the latest, as
+  /// the range ends when somebody has waited for it. Without such a range the end of the call.
+  Nanoseconds end{0};
+  bool is_awaited = false;     ///< it has such a range
+  std::optional<Bytes> bytes;  ///< by the shapes of that range
+  std::size_t event = 0;
+};
+
 /// A KinetoTrace is what one rank did. Times count from its earliest event.
 struct KinetoTrace {
   std::string file;
   std::optional<std::int32_t> rank;
+  std::optional<std::int64_t> world_size;
   Nanoseconds base{0};        ///< absolute time of time 0, which aligns traces of one machine
   Nanoseconds resolution{1};  ///< a microsecond where no time has decimals
   std::optional<Nanoseconds> record_end;
@@ -98,6 +115,10 @@ struct KinetoTrace {
   std::vector<KinetoLaunch> launches;         ///< in the order of the file
   std::vector<KinetoActivity> activities;     ///< by start, then in the order of the file
   std::vector<KinetoCollective> collectives;  ///< in the order of their activities
+  std::vector<KinetoRange> ranges;            ///< by start
+  std::vector<std::size_t> unread_ranges;     ///< events whose names are meant as ranges and are none
+  std::vector<KinetoHostMessage> messages;    ///< by start
+  std::vector<std::vector<std::int32_t>> process_groups;  ///< ranks by their number in the group
 };
 
 /// Reads a trace of torch.profiler, as export_chrome_trace() writes it: events of the categories cpu_op,

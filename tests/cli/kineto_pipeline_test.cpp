@@ -1,0 +1,339 @@
+// Ranges of a pipeline in PyTorch-profiler traces become timelines that can be replayed, or findings.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/support/random.hpp"
+#include "costmodel/recorded/recorded.hpp"
+#include "experiments/studies/recorded_steps.hpp"
+#include "sim/engine.hpp"
+#include "tests/traces/kineto_fixtures.hpp"
+#include "traces/profiler/pipeline.hpp"
+#include "traces/profiler/ranges.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace kineto_pipeline_test {
+
+using Kind = KinetoRangeKind;
+
+Nanoseconds ms(double value) {
+  return Nanoseconds(std::llround(value * 1e6));
+}
+
+std::string us(double milliseconds) {
+  return fmt::format("{:.3f}", milliseconds * 1e3);
+}
+
+std::string header(int rank, int world, double clock_ms = 0) {
+  return fmt::format(R"("baseTimeNanoseconds": {}, "distributedInfo": {{"rank": {}, "world_size": {},
+    "pg_config": [{{"pg_name": "0", "pg_size": 2, "ranks": [0, 1]}}]}},)",
+                     1'000'000'000 + ms(clock_ms).count(), rank, world);
+}
+
+/// A rank's trace: ranges, and messages of gloo, as torch.profiler writes them. Times are milliseconds.
+struct RankText {
+  KinetoText text;
+
+  explicit RankText(int rank, int world = 2, double clock_ms = 0) : text(header(rank, world, clock_ms)) {
+    // The earliest event of both traces, so that time 0 is the same.
+    text.x("cpu_op", "aten::empty", us(0), us(0.001), 1);
+  }
+  RankText& range(const std::string& name, double start, double end) {
+    text.x("user_annotation", name, us(start), us(end - start), 1);
+    return *this;
+  }
+  /// A message of 100 floats, whose call takes 10 us and which is there, or away, at `end`.
+  RankText& message(bool is_send, int peer, double start, double end) {
+    text.x("cpu_op", is_send ? "c10d::send" : "c10d::recv_", us(start), us(0.01), 1,
+           fmt::format(R"("Concrete Inputs": ["", "", "{}", "0"], "Input type": ["TensorList", "", "", ""])",
+                       peer));
+    text.x("user_annotation", is_send ? "gloo:send" : "gloo:recv", us(start + 0.005), us(end - start - 0.005),
+           1, R"("Input Dims": [[100]], "Input type": ["float"])");
+    return *this;
+  }
+  KinetoTrace trace(const std::string& file) const { return text.trace(file); }
+};
+
+/// One microbatch through two stages. Forward 0 ends at 10, its output is there at 11; rank 1 computes until
+/// 22 forward and until 29 backward; the gradient is there at 30, and rank 0 computes until 40.
+std::vector<RankText> two_ranks(double clock_ms = 0) {
+  RankText first(0);
+  first.range("PP:0F0", 0, 10).message(true, 1, 10, 12).range("PP:0SEND_F0", 9.999, 10.02);
+  first.message(false, 1, 10.5, 30).range("PP:0RECV_B0", 10.499, 10.52).range("PP:0B0", 12, 40);
+  RankText second(1, 2, clock_ms);
+  second.message(false, 0, 0.5, 11).range("PP:1RECV_F0", 0.499, 0.52).range("PP:1F0", 1, 22);
+  second.range("PP:1B0", 22, 29).message(true, 0, 29, 31).range("PP:1SEND_B0", 28.999, 29.02);
+  return {first, second};
+}
+
+PipelineImport import_all(const std::vector<KinetoTrace>& traces) {
+  return import_pipeline(traces, compare_ranks(traces));
+}
+
+PipelineImport import_all(const std::vector<RankText>& texts) {
+  std::vector<KinetoTrace> traces;
+  for (const RankText& text : texts) traces.push_back(text.trace(fmt::format("rank{}.json", traces.size())));
+  return import_all(traces);
+}
+
+Timeline replayed(const Timeline& recording) {
+  const RecordedProgram program = recorded_program(recording);
+  return simulate(program.program, program.costs, Detail::usage);
+}
+
+std::string kinds_of(const PipelineImport& import) {
+  std::set<std::string> kinds;
+  for (const KinetoFinding& finding : import.findings) kinds.emplace(to_string(finding.kind));
+  return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
+TEST(KinetoRange, NamesAreRead) {
+  const auto read = [](const char* name) {
+    const auto range = parse_range(name);
+    if (!range) return std::string("none");
+    return fmt::format("{} {} {} {}", to_string(range->kind), range->stage, range->microbatch,
+                       range->peer.value_or(-1));
+  };
+  EXPECT_EQ(read("PP:0F0"), "forward 0 0 -1");
+  EXPECT_EQ(read("PP:12B345"), "backward 12 345 -1");
+  EXPECT_EQ(read("PP:3I1"), "backward_input 3 1 -1");
+  EXPECT_EQ(read("PP:3W1"), "backward_weight 3 1 -1");
+  EXPECT_EQ(read("PP:1SEND_F2"), "send_forward 1 2 -1");
+  EXPECT_EQ(read("PP:1RECV_B2"), "receive_backward 1 2 -1");
+  EXPECT_EQ(read("PP:1WAIT_SEND_F2"), "wait 1 2 -1");
+  EXPECT_EQ(read("PP:1REDUCE_GRAD"), "all_reduce 1 -1 -1");
+  EXPECT_EQ(read("dflop:forward stage=2 mb=5"), "forward 2 5 -1");
+  EXPECT_EQ(read("dflop:send_backward mb=5 stage=2 peer=7"), "send_backward 2 5 7");
+  EXPECT_EQ(read("dflop:all_reduce stage=2"), "all_reduce 2 -1 -1");
+  EXPECT_EQ(read("dflop:optimizer_step"), "optimizer_step -1 -1 -1");
+  for (const char* bad : {"PP:", "PP:F0", "PP:1", "PP:1F", "PP:1UNSHARD", "PP:99999999999F0", "PP:65536F0",
+                          "PP:1Q2", "dflop:", "dflop:forwards stage=1 mb=0", "dflop:forward stage=1",
+                          "dflop:forward mb=1", "dflop:forward stage=-1 mb=0",
+                          "dflop:forward stage=1 mb=0 rank=3", "dflop:forward stage", "ForwardPass", ""}) {
+    EXPECT_EQ(read(bad), "none") << bad;
+  }
+  EXPECT_TRUE(is_other_action("PP:1UNSHARD"));
+  EXPECT_FALSE(is_other_action("PP:1F"));
+}
+
+TEST(KinetoPipeline, WaitsAreNoCompute) {
+  const PipelineImport import = import_all(two_ranks());
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  const PipelineStep& step = import.steps[0];
+  EXPECT_EQ(step.messages, 2);
+  EXPECT_EQ(step.known, 2) << "both receivers were waiting";
+  EXPECT_EQ(step.typical, ms(1));
+  EXPECT_EQ(step.timeline.makespan, ms(40));
+  EXPECT_EQ(step.timeline.groups[0].busy, ms(10 + 10));
+  EXPECT_EQ(step.timeline.groups[1].busy, ms(11 + 7));
+  EXPECT_EQ(step.timeline.spans[1].bytes, Bytes{400}) << "100 floats";
+  // 10 forward, 1 on the way, 11 and 7, 1 back, 10.
+  EXPECT_EQ(replayed(step.timeline).makespan, ms(40));
+}
+
+// The clock of rank 1 is 5 ms behind: its messages come before they are sent.
+TEST(KinetoPipeline, ClocksAreAlignedByMessages) {
+  const PipelineImport import = import_all(two_ranks(-5));
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  EXPECT_EQ(import.steps[0].timeline.makespan, ms(40));
+  EXPECT_EQ(import.steps[0].typical, ms(1));
+}
+
+// Two microbatches; the second was sent at 20 and is waited for, late, at 33: when it came is not known, and
+// the 1 ms of the first, for which rank 1 had waited, counts.
+TEST(KinetoPipeline, ALateReceiveSaysNothingOfTheArrival) {
+  RankText first(0);
+  first.range("PP:0F0", 0, 10).message(true, 1, 10, 12);
+  first.range("PP:0F1", 10.1, 20).message(true, 1, 20, 34);
+  first.message(false, 1, 20.5, 54).range("PP:0B0", 21, 60);
+  first.message(false, 1, 60.1, 60.9).range("PP:0B1", 60.8, 70);
+  RankText second(1);
+  second.message(false, 0, 0.5, 11).range("PP:1F0", 1, 32.9);
+  second.message(false, 0, 33, 33.05).range("PP:1F1", 33.04, 43);
+  second.range("PP:1B0", 43, 53).message(true, 0, 53, 55);
+  second.range("PP:1B1", 53.1, 58).message(true, 0, 58, 61);
+  const PipelineImport import = import_all({first, second});
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  const PipelineStep& step = import.steps[0];
+  EXPECT_EQ(step.messages, 4);
+  EXPECT_EQ(step.known, 2);
+  EXPECT_EQ(step.typical, ms(1));
+  for (const Span& span : step.timeline.spans) {
+    if (span.op == Op::send) {
+      EXPECT_LE(span.duration, ms(1)) << span.microbatch;
+    }
+  }
+  EXPECT_EQ(step.timeline.makespan, ms(70));
+}
+
+TEST(KinetoPipeline, MessagesWithoutCallsAreThoseOfTheirRanges) {
+  RankText first(0);
+  first.range("dflop:forward stage=0 mb=0", 0, 10).range("dflop:send_forward stage=0 mb=0 peer=1", 10, 10.1);
+  first.range("dflop:receive_backward stage=0 mb=0 peer=1", 10.1, 30)
+      .range("dflop:backward stage=0 mb=0", 30, 40);
+  first.range("dflop:all_reduce stage=0", 40, 45).range("dflop:optimizer_step", 45, 46);
+  RankText second(1);
+  second.range("dflop:receive_forward stage=1 mb=0 peer=0", 0, 11)
+      .range("dflop:forward stage=1 mb=0", 11, 22);
+  second.range("dflop:backward stage=1 mb=0", 22, 29)
+      .range("dflop:send_backward stage=1 mb=0 peer=0", 29, 29.1);
+  const PipelineImport import = import_all({first, second});
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  EXPECT_EQ(import.steps[0].known, 2);
+  // A reduction over one rank is none; the optimizer follows when it would have ended.
+  EXPECT_EQ(import.steps[0].timeline.makespan, ms(46));
+}
+
+/// Two replicas of a stage, whose reductions meet.
+std::vector<RankText> two_replicas() {
+  std::vector<RankText> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back(r);
+    ranks.back()
+        .range("dflop:forward stage=0 mb=0", 0, 10 + 5 * r)
+        .range("dflop:backward stage=0 mb=0", 15, 30 + r);
+    ranks.back().range("dflop:all_reduce stage=0", 31 + r, 35).range("dflop:optimizer_step", 35, 36);
+  }
+  return ranks;
+}
+
+TEST(KinetoPipeline, ReductionsMeetByStageAndOrder) {
+  const PipelineImport import = import_all(two_replicas());
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  const Timeline& timeline = import.steps[0].timeline;
+  EXPECT_EQ(timeline.groups[1].dp_rank, 1);
+  // The later enters at 32 and both end at 35.
+  const RecordedProgram program = recorded_program(timeline);
+  ASSERT_EQ(program.costs.collective.size(), 1u);
+  EXPECT_EQ(program.costs.collective[0], ms(3));
+}
+
+/// What is wrong with a recording, and the kind of finding that says so.
+struct Broken {
+  const char* name;
+  std::vector<RankText> ranks;
+  const char* kind;
+};
+
+std::vector<Broken> broken_recordings() {
+  std::vector<Broken> all;
+  const auto add = [&](const char* name, const char* kind) -> std::vector<RankText>& {
+    all.push_back({name, two_ranks(), kind});
+    return all.back().ranks;
+  };
+  add("a range of no known form", "unread_range")[0].range("dflop:forward mb=1", 50, 51);
+  add("a step twice", "repeated_range")[0].range("PP:0F0", 50, 51);
+  add("a forward without backward", "missing_range")[0].range("PP:0F1", 50, 51);
+  add("a backward without forward", "missing_range")[1].range("PP:1B1", 50, 51);
+  add("a stage that no rank has", "missing_range")[0].range("PP:3F1", 50, 51).range("PP:3B1", 51, 52);
+  add("ranges one in the other", "overlapping_ranges")[1].range("PP:1F1", 5, 6).range("PP:1B1", 50, 51);
+  add("a send without receive", "unmatched_message")[0].message(true, 1, 41, 42);
+  add("a receive that nothing needs", "unplaced_message")[0].message(false, 1, 41, 42);
+  add("a message to a rank that does not wait", "unmatched_message")[1] = [] {
+    RankText alone(1);
+    alone.range("PP:1F0", 1, 22).range("PP:1B0", 22, 29).message(true, 0, 29, 31);
+    return alone;
+  }();
+  add("one rank of two", "missing_rank").pop_back();
+  add("a rank without ranges", "missing_range")[1] = RankText(1);
+  add("a rank of another run", "different_runs")[1] = [] {
+    RankText later(1, 2, 100'000);
+    later.message(false, 0, 0.5, 11).range("PP:1F0", 1, 22).range("PP:1B0", 22, 29).message(true, 0, 29, 31);
+    return later;
+  }();
+  add("a device's kernels", "device_ranges")[0].text.launch(1, us(3)).kernel(1, "gemm", us(4), us(1));
+  return all;
+}
+
+TEST(KinetoPipeline, WhatDoesNotFitIsAFindingAndNoTimeline) {
+  for (const Broken& broken : broken_recordings()) {
+    SCOPED_TRACE(broken.name);
+    const PipelineImport import = import_all(broken.ranks);
+    EXPECT_TRUE(import.steps.empty());
+    EXPECT_NE(kinds_of(import).find(broken.kind), std::string::npos) << kinds_of(import);
+    for (const KinetoFinding& finding : import.findings) {
+      EXPECT_NE(finding.place.find("rank"), std::string::npos) << "a file's name";
+      EXPECT_FALSE(finding.text.empty());
+    }
+  }
+}
+
+/// Reads a recorded run of this repository, its events in order.
+std::vector<nlohmann::json> recorded(const std::string& order) {
+  std::vector<nlohmann::json> files;
+  for (int rank = 0; rank < 3; ++rank) {
+    files.push_back(nlohmann::json::parse(read_text_file(
+        fmt::format("{}/traces/kineto/pipeline/{}-rank{}.json.gz", DFLOP_SOURCE_DIR, order, rank))));
+  }
+  return files;
+}
+
+PipelineImport import_all(const std::vector<nlohmann::json>& files) {
+  std::vector<KinetoTrace> traces;
+  for (const nlohmann::json& file : files)
+    traces.push_back(parse_kineto(file.dump(), fmt::format("rank{}.json", traces.size())));
+  return import_all(traces);
+}
+
+TEST(KinetoPipeline, ARecordedRunReplaysItself) {
+  for (const char* order : {"1f1b", "gpipe"}) {
+    const PipelineImport import = import_all(recorded(order));
+    ASSERT_GE(import.steps.size(), 2u) << kinds_of(import);
+    EXPECT_TRUE(import.findings.empty()) << kinds_of(import);
+    for (const PipelineStep& step : import.steps) {
+      const double measured = Seconds(step.timeline.makespan).count();
+      EXPECT_NEAR(Seconds(replayed(step.timeline).makespan).count(), measured, 0.02 * measured) << order;
+      EXPECT_GT(step.known, 0);
+    }
+  }
+}
+
+// Whatever is taken out of a recording or moved in it: findings, or a timeline that replays itself.
+TEST(KinetoPipeline, MutatedRecordingsAreNeverReplayedWrongly) {
+  const std::vector<nlohmann::json> original = recorded("1f1b");
+  int refused = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    std::vector<nlohmann::json> files = original;
+    for (std::uint64_t change = 0; change <= random.below(3); ++change) {
+      nlohmann::json& events = files[random.below(files.size())]["traceEvents"];
+      const std::size_t at = random.below(events.size());
+      nlohmann::json& event = events[at];
+      switch (random.below(5)) {
+        case 0:
+          events.erase(at);
+          break;
+        case 1:
+          event["dur"] = event.value("dur", 0.0) * 10 * random.uniform();
+          break;
+        case 2:
+          event["name"] = "another";
+          break;
+        case 3:
+          events.erase(events.begin() + static_cast<std::ptrdiff_t>(at), events.end());  // cut off
+          break;
+        default:
+          event["tid"] = 77;
+      }
+    }
+    PipelineImport import = import_all(files);
+    keep_what_replays(import, "rank0.json");
+    refused += import.steps.size() < 2 ? 1 : 0;
+    for (const PipelineStep& step : import.steps) {
+      const double measured = Seconds(step.timeline.makespan).count();
+      EXPECT_NEAR(Seconds(replayed(step.timeline).makespan).count(), measured, kMostReplayError * measured);
+      EXPECT_NEAR(measured, 0.95, 0.25) << "the run that was recorded";
+    }
+  }
+  EXPECT_GT(refused, 20);
+}
+
+}  // namespace kineto_pipeline_test
+}  // namespace dflop

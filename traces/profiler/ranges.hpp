@@ -1,0 +1,82 @@
+// Ranges of a PyTorch-profiler trace say which step of a pipeline a rank is at: those of
+// torch.distributed.pipelining ("PP:1F0") and those that a user puts around calls ("dflop:forward stage=1
+// mb=0").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/names.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// A KinetoRangeKind is what a rank does in a range.
+enum class KinetoRangeKind : std::uint8_t {
+  forward,
+  backward,
+  backward_input,
+  backward_weight,
+  send_forward,      ///< of what a forward made
+  send_backward,     ///< of what a backward made
+  receive_forward,   ///< of what a forward needs
+  receive_backward,  ///< of what a backward needs
+  all_reduce,        ///< of a stage's gradients
+  optimizer_step,
+  wait,  ///< for messages that were sent or asked for before
+};
+
+template <>
+inline constexpr NameTable<KinetoRangeKind, 11> kNames<KinetoRangeKind> = {
+    {{KinetoRangeKind::forward, "forward"},
+     {KinetoRangeKind::backward, "backward"},
+     {KinetoRangeKind::backward_input, "backward_input"},
+     {KinetoRangeKind::backward_weight, "backward_weight"},
+     {KinetoRangeKind::send_forward, "send_forward"},
+     {KinetoRangeKind::send_backward, "send_backward"},
+     {KinetoRangeKind::receive_forward, "receive_forward"},
+     {KinetoRangeKind::receive_backward, "receive_backward"},
+     {KinetoRangeKind::all_reduce, "all_reduce"},
+     {KinetoRangeKind::optimizer_step, "optimizer_step"},
+     {KinetoRangeKind::wait, "wait"}}};
+
+constexpr bool is_compute(KinetoRangeKind kind) {
+  return kind <= KinetoRangeKind::backward_weight;
+}
+constexpr bool is_send(KinetoRangeKind kind) {
+  return kind == KinetoRangeKind::send_forward || kind == KinetoRangeKind::send_backward;
+}
+constexpr bool is_receive(KinetoRangeKind kind) {
+  return kind == KinetoRangeKind::receive_forward || kind == KinetoRangeKind::receive_backward;
+}
+
+/// A KinetoRange is a range on a thread of the host.
+struct KinetoRange {
+  KinetoRangeKind kind = KinetoRangeKind::forward;
+  std::int32_t stage = -1;             ///< of the rank; -1: not said
+  std::int32_t microbatch = -1;        ///< -1: of none
+  std::optional<std::int32_t> peer{};  ///< global rank at the other end of a message
+  std::int64_t thread = 0;
+  Nanoseconds start{0};
+  Nanoseconds end{0};
+  std::size_t event = 0;  ///< index in traceEvents
+};
+
+/// Tells whether a name is meant as a range: "PP:..." or "dflop:...".
+bool names_a_range(std::string_view name);
+
+/// Reads a name: kind, stage, microbatch and peer.
+///   PP:<stage><action>[<microbatch>]   actions F B I W, SEND_F SEND_B RECV_F RECV_B, all that begin with
+///   WAIT,
+///                                      REDUCE_GRAD; others, as UNSHARD, are not steps of a pipeline
+///   dflop:<kind> [stage=S] [mb=M] [peer=R]
+/// @returns nothing for another name, and for one that is not of this form
+std::optional<KinetoRange> parse_range(std::string_view name);
+
+/// Tells whether a name is of torch.distributed.pipelining and of no step of a pipeline, as "PP:1UNSHARD".
+bool is_other_action(std::string_view name);
+
+}  // namespace dflop
