@@ -110,8 +110,8 @@ TEST(Import, ARecordedOrderPredictsAnother) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return makespan(json::parse(result.out), 2);
   };
-  EXPECT_NEAR(predicted("1f1b", "gpipe"), makespan(second, 0), 0.04 * makespan(second, 0));
-  EXPECT_NEAR(predicted("gpipe", "1f1b"), makespan(first, 0), 0.04 * makespan(first, 0));
+  EXPECT_NEAR(predicted("1f1b", "gpipe"), makespan(second, 0), 0.005 * makespan(second, 0));
+  EXPECT_NEAR(predicted("gpipe", "1f1b"), makespan(first, 0), 0.005 * makespan(first, 0));
   EXPECT_GT(makespan(first, 0), 1.05 * makespan(second, 0)) << "they are not the same";
 }
 

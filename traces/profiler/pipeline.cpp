@@ -189,7 +189,9 @@ class StepBuilder {
           "expected it once; call the profiler's step() after each step");
     }
     for (const auto& [key, unused] : seen) {
-      const auto [stage, microbatch, op] = key;
+      const std::int32_t stage = std::get<0>(key);
+      const std::int32_t microbatch = std::get<1>(key);
+      const Op op = std::get<2>(key);
       const auto has = [&](Op other) { return seen.count({stage, microbatch, other}) > 0; };
       const auto lacks = [&](std::string_view what) {
         add(Finding::missing_range, rank,
@@ -451,7 +453,9 @@ class StepBuilder {
     }
   }
 
-  /// Sets Half::end of receives to when the data came, and begins what waited for it inside its range then.
+  /// Sets Half::end of receives to when the data came, and begins what waited for it inside its range then. A
+  /// message that was asked for after it was sent takes as long as from then on (gloo and NCCL move data when
+  /// both ends are there), and in another order it may be asked for at once.
   void set_arrivals() {
     std::vector<Nanoseconds> transfers;
     std::vector<bool> known(halves_.size(), false);
@@ -480,9 +484,10 @@ class StepBuilder {
     }
     for (std::size_t h = 0; h < halves_.size(); ++h) {
       Half& half = halves_[h];
-      if (half.is_send || known[h]) continue;
+      if (half.is_send) continue;
       const Nanoseconds from = halves_[half.other].start;
-      half.end = from + std::min(step_.typical, std::max(Nanoseconds(0), half.end - from));
+      const Nanoseconds transfer = known[h] ? half.end - sent(half) : step_.typical;
+      half.end = from + std::clamp(half.end - from, Nanoseconds(0), std::max(Nanoseconds(0), transfer));
     }
   }
 
