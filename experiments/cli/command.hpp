@@ -25,6 +25,7 @@ Command import_command();
 Command partition_command();
 Command plan_command();
 Command schedule_command();
+Command serve_command();
 Command simulate_command();
 Command replay_command();
 Command profile_command();

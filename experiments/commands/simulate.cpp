@@ -14,6 +14,7 @@
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/files/program.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
@@ -165,6 +166,16 @@ std::string explanation_page(const std::string& title, const Provenance& made_by
   return html_page(title, body);
 }
 
+std::string program_text(const PlanFiles& files, const UserOrder& order, const Provenance& made_by) {
+  std::vector<nlohmann::ordered_json> iterations;
+  for (std::size_t k = 0; k < files.schedule.iterations.size(); ++k) {
+    Iteration iteration = make(files, k, order);
+    iteration.number = k;
+    iterations.push_back(program_json(iteration, files.target.model));
+  }
+  return program_file(iterations, made_by);
+}
+
 int simulate_plan(const Values& values) {
   for (const char* needed : {"plan", "schedule"}) {
     if (values.count(needed) == 0)
@@ -200,6 +211,7 @@ int simulate_plan(const Values& values) {
   if (wants_explanation(values) && !stalled) {
     explanation = explain_slowest(executor, files, order, result);
   }
+  if (outputs.program) outputs.program_text = program_text(files, order, outputs.made_by);
   outputs.write(result.timelines, result.order, explanation,
                 fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result),
                 &gpus, explanation ? reductions_part(explanation->reductions) : "");
@@ -225,8 +237,13 @@ int run_simulate(const Values& values) {
 }  // namespace
 
 SimulateOutputs read_simulate_outputs(const Values& values) {
-  return {read_output(values, "out"), read_output(values, "perfetto"), read_output(values, "order-out"),
-          read_output(values, "html"), made_here(values)};
+  return {read_output(values, "out"),
+          read_output(values, "perfetto"),
+          read_output(values, "order-out"),
+          read_output(values, "html"),
+          read_output(values, "program-out"),
+          made_here(values),
+          ""};
 }
 
 void SimulateOutputs::write(std::span<const Timeline> iterations, const PipelineOrder& steps,
@@ -234,6 +251,7 @@ void SimulateOutputs::write(std::span<const Timeline> iterations, const Pipeline
                             const Table& summary, const StageGpus* gpus, const std::string& part) const {
   StagedOutputs files;
   if (order) files.add(*order, to_json(steps));
+  if (program) files.add(*program, program_text);
   if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}, made_by}));
   if (perfetto) {
     files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
@@ -304,6 +322,8 @@ is round-robin, or v for down the ranks and up again.)",
       {"order", text("FILE"), "run the steps of this file in place of the schedule's"},
       {"order-out", text("FILE"), "write the steps, of the first iteration, in the form of --order"},
       {"out", text("FILE"), "write the timeline of all iterations (.json, .json.gz)"},
+      {"program-out", text("FILE"),
+       "write the programs of all iterations, with the rows that messages carry, for other executors"},
       {"perfetto", text("FILE"), "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)"},
   });
   add_what_if_options(command.options);

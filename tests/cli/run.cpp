@@ -42,11 +42,11 @@ Sandbox::~Sandbox() {
   std::filesystem::remove_all(directory_, ignored);
 }
 
-RunResult Sandbox::run(const std::string& arguments) const {
+RunResult Sandbox::run(const std::string& arguments, const std::string& input) const {
   const std::string out = path(".stdout").string();
   const std::string err = path(".stderr").string();
   const std::string command = "cd '" + directory_.string() + "' && '" DFLOP_BINARY "' " + arguments + " >'" +
-                              out + "' 2>'" + err + "' </dev/null";
+                              out + "' 2>'" + err + "' <'" + input + "'";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_all(out), read_all(err)};
 }

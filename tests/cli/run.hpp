@@ -30,8 +30,8 @@ class Sandbox {
   std::filesystem::path path(const std::string& name) const { return directory_ / name; }
   bool has(const std::string& name) const { return std::filesystem::exists(path(name)); }
 
-  /// `arguments` is shell text that follows "dflop".
-  RunResult run(const std::string& arguments) const;
+  /// `arguments` is shell text that follows "dflop", `input` a file of the sandbox or elsewhere.
+  RunResult run(const std::string& arguments, const std::string& input = "/dev/null") const;
 
  private:
   std::filesystem::path directory_;

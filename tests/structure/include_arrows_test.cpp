@@ -106,7 +106,9 @@ constexpr Wing kWings[] = {
     {"experiments", "training", "cli studies"},
     {"experiments", "fidelity", "cli charts studies training"},
     {"experiments", "reports", "cli charts studies"},
-    {"experiments", "commands", "cli presets charts studies sweep evaluation training fidelity reports"},
+    {"experiments", "serve", "studies"},
+    {"experiments", "commands",
+     "cli presets charts studies sweep evaluation training fidelity reports serve"},
     {"experiments", "examples", "cli presets studies"},
     {"experiments", ".", "cli"},
 };

@@ -93,19 +93,6 @@ void check_sample(const JsonValue& json, const Sample& sample) {
   }
 }
 
-Sample read_sample(const JsonValue& json) {
-  json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"});
-  Sample sample;
-  sample.id = json.at("id").string();
-  sample.modality = json.at("modality").choice<Modality>();
-  sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
-  sample.encoder_output_tokens =
-      json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
-  sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
-  check_sample(json, sample);
-  return sample;
-}
-
 /// Checks the sums: work of a whole iteration must fit the 64-bit sums that schedules and simulations make of
 /// it.
 void check_size(const JsonValue& json, const std::vector<Sample>& samples) {
@@ -181,6 +168,19 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
 }
 
 }  // namespace
+
+Sample read_sample(const JsonValue& json) {
+  json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"});
+  Sample sample;
+  sample.id = json.at("id").string();
+  sample.modality = json.at("modality").choice<Modality>();
+  sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
+  sample.encoder_output_tokens =
+      json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
+  sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
+  check_sample(json, sample);
+  return sample;
+}
 
 std::string to_json(const ScheduleFile& schedule) {
   SampleTable table;

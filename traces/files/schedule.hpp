@@ -26,6 +26,10 @@ struct ScheduleFile {
   std::optional<Provenance> made_by = {};
 };
 
+/// Reads a sample as files of schedules have it.
+/// @throws Error (input) naming the key; also for encoder outputs without encoder work or beyond its tokens
+Sample read_sample(const JsonValue& json);
+
 /// Returns a file of schema "dflop.schedule", version 2, which is all of the data that a simulation needs:
 /// every distinct sample once, and iterations that refer to them by index.
 std::string to_json(const ScheduleFile& schedule);

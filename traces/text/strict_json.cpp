@@ -164,6 +164,10 @@ bool JsonValue::has(std::string_view key) const {
   return json_->is_object() && json_->contains(key);
 }
 
+std::string JsonValue::text() const {
+  return json_->dump();
+}
+
 bool JsonValue::is_string() const {
   return json_->is_string();
 }

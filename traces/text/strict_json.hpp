@@ -44,6 +44,9 @@ class JsonValue {
   bool is_array() const;
   bool is_string() const;
 
+  /// Returns the value as JSON text.
+  std::string text() const;
+
   /// Returns the elements of an array.
   std::vector<JsonValue> elements() const;
   /// Returns the elements of an array of whole numbers, each in [least, most].

@@ -1,0 +1,78 @@
+// dflop serve answers requests for schedules from a process that trains.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "experiments/cli/command.hpp"
+#include "experiments/serve/server.hpp"
+
+namespace dflop {
+namespace {
+
+/// Writes a line at once. Nobody is left to answer where it cannot be written.
+void write_answer(const std::string& line) {
+  const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
+                       std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
+  if (!written) std::_Exit(1);
+}
+
+/// Ends the process when nobody is left to read its answers, whatever is under way.
+void watch_reader() {
+  std::thread([] {
+    pollfd out{STDOUT_FILENO, 0, 0};
+    while (poll(&out, 1, -1) < 0 || (out.revents & (POLLERR | POLLNVAL)) == 0) {
+      if (out.revents != 0) return;  // as of a terminal that was closed
+    }
+    std::_Exit(1);
+  }).detach();
+}
+
+int run_serve(const Values&) {
+  watch_reader();
+  const auto read = []() -> std::optional<std::string> {
+    std::string line;
+    if (!std::getline(std::cin, line)) return std::nullopt;
+    return line;
+  };
+  serve(read, write_answer);
+  return 0;
+}
+
+}  // namespace
+
+Command serve_command() {
+  return {
+      .name = "serve",
+      .summary = "answer requests for schedules, a line of JSON each",
+      .description =
+          R"(Reads requests from standard input and writes answers to standard output, a line of JSON each, until there are
+no more requests: a training loop in another language starts it as a child process. The first line is
+{"dflop": VERSION, "protocol": 1}. A request is {"id": 7, "method": "partition", "params": {...}}; its answer
+has its id and either "result" or "error": {"kind", "message"}. Methods:
+  partition  {"llm": [costs], "encoder": [costs], "tokens": [...], "bins": M, "dp": D, "encoder_dp": E,
+             "objective": "bins", "token_cap": N, "allow_empty": false, "method": "local-search", "seed": 1,
+             "stream": 0, "steps": N, "time_limit_s": S}; all but llm and bins may be left out
+             -> {"bins": [the bin of each item], "objective", "value", "bound", "status", "reason"}
+  open       {"bins", "dp", ...} as of partition, or {"plan": FILE or what it holds, "program": false}, and
+             "method" (auto), "seed", "live" (false: the same on every machine), "depth" (1), "steps"
+             -> {"session": 1}
+  push       {"session": 1, "batch": {"llm": [costs], "encoder", "tokens", "stream"}}, or of a plan {"samples": [as in
+             files of schedules]}: a batch to be scheduled while others are trained -> {"iteration": 0}
+  next       {"session": 1} -> the next iteration as of partition, with "iteration", "events",
+             "scheduling_s", "waited_s" and, where it was asked for, "program", as of simulate --program-out
+  close      {"session": 1} -> {}
+  ping       {} -> {}
+A live session answers at once with the best that was found so far.)",
+      .example = "dflop serve < traces/items/requests.jsonl",
+      .run = run_serve,
+      .has_format = false,
+  };
+}
+
+}  // namespace dflop

@@ -1,0 +1,225 @@
+#include "experiments/serve/server.hpp"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "core/refuse.hpp"
+#include "experiments/serve/item_batches.hpp"
+#include "experiments/serve/session.hpp"
+
+namespace dflop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPlace = "request";
+constexpr std::int64_t kMostPartitionSteps = std::int64_t{1} << 40;
+constexpr double kLongestPartition = 86'400;
+
+std::string_view kind_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::usage:
+      return "usage";
+    case ErrorKind::input:
+    case ErrorKind::output:
+      return "input";
+    case ErrorKind::infeasible:
+      return "infeasible";
+    case ErrorKind::no_device:
+    case ErrorKind::internal:
+      break;
+  }
+  return "internal";
+}
+
+Json partition(const JsonValue& params) {
+  params.require_keys({"llm", "bins"}, {"encoder", "tokens", "dp", "encoder_dp", "objective", "token_cap",
+                                        "allow_empty", "method", "seed", "stream", "steps", "time_limit_s"});
+  const ItemCosts costs = read_item_costs(params);
+  const ItemBins bins = read_item_bins(params);
+  SolveLimits limits;
+  limits.seed = params.has("seed") ? params.at("seed").unsigned_integer() : 1;
+  limits.stream = costs.stream.value_or(0);
+  if (params.has("steps")) limits.steps = params.at("steps").integer<std::int64_t>(1, kMostPartitionSteps);
+  if (params.has("time_limit_s"))
+    limits.time = Seconds(params.at("time_limit_s").number_in(1e-6, kLongestPartition));
+  const std::string method = params.has("method") ? params.at("method").string() : "local-search";
+  return schedule_json(schedule_items(costs, bins, method, limits));
+}
+
+/// A WorkQueue does tasks one after the other in a thread of its own. Destroyed, it does those that are left.
+class WorkQueue {
+ public:
+  WorkQueue() : thread_([this] { work(); }) {}
+  ~WorkQueue() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  void add(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return ended_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool ended_ = false;
+  std::jthread thread_;  // destroyed first, when it has ended
+};
+
+/// A Request is one line. The document owns what `params` shows.
+struct Request {
+  std::string line;
+  JsonDocument document;
+  Json id;
+
+  explicit Request(std::string text) : line(std::move(text)), document(line, std::string(kPlace)) {}
+
+  JsonValue params() const { return document.root().at("params"); }
+};
+
+class Server {
+ public:
+  explicit Server(const std::function<void(const std::string&)>& write_line) : write_line_(write_line) {}
+
+  /// Answers all that was asked before.
+  ~Server() = default;
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  void write(const Json& json) {
+    // Ids and messages may hold what is no UTF-8; it is replaced.
+    const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::lock_guard lock(write_mutex_);
+    write_line_(line);
+  }
+
+  void take(std::string line) {
+    Json id;
+    try {
+      const auto request = std::make_shared<Request>(std::move(line));
+      const JsonValue root = request->document.root();
+      root.require_keys({"id", "method", "params"});
+      id = request->id = Json::parse(root.at("id").text());
+      dispatch(root.at("method").string(), request);
+    } catch (...) {
+      write(answer(id, [&]() -> Json { throw; }));
+    }
+  }
+
+ private:
+  struct OpenSession {
+    std::unique_ptr<Session> session;
+    WorkQueue nexts;
+  };
+
+  template <typename Work>
+  static Json answer(const Json& id, const Work& work) {
+    const auto failed = [&](std::string_view kind, const std::string& message) -> Json {
+      return {{"id", id}, {"error", {{"kind", kind}, {"message", message}}}};
+    };
+    try {
+      return {{"id", id}, {"result", work()}};
+    } catch (const Error& error) {
+      return failed(kind_name(error.kind()), error.what());
+    } catch (const std::exception& error) {
+      return failed("internal", error.what());
+    }
+  }
+
+  void dispatch(const std::string& method, const std::shared_ptr<const Request>& request) {
+    const auto now = [&](const auto& work) { write(answer(request->id, work)); };
+    if (method == "partition") {
+      partitions_.add(
+          [this, request] { write(answer(request->id, [&] { return partition(request->params()); })); });
+    } else if (method == "open") {
+      now([&] { return open(request->params()); });
+    } else if (method == "push") {
+      now([&] { return push(*request); });
+    } else if (method == "next") {
+      const JsonValue params = request->params();
+      params.require_keys({"session"});
+      const std::shared_ptr<OpenSession> session = find(params);
+      session->session->ask();
+      session->nexts.add([this, request, kept = session.get()] {
+        write(answer(request->id, [&] { return kept->session->next(); }));
+      });
+    } else if (method == "close") {
+      now([&] { return close(request->params()); });
+    } else if (method == "ping") {
+      now([&] { return Json::object(); });
+    } else {
+      request->document.root().at("method").refuse_type("partition, open, push, next, close or ping");
+    }
+  }
+
+  Json open(const JsonValue& params) {
+    auto opened = std::make_shared<OpenSession>();
+    opened->session = open_session(params);
+    sessions_.emplace(++last_session_, std::move(opened));
+    return {{"session", last_session_}};
+  }
+
+  std::shared_ptr<OpenSession> find(const JsonValue& params) const {
+    const JsonValue number = params.at("session");
+    const auto found = sessions_.find(number.integer<std::int64_t>(1));
+    if (found == sessions_.end()) number.refuse_type("a session that is open");
+    return found->second;
+  }
+
+  Json push(const Request& request) {
+    const std::shared_ptr<OpenSession> session = find(request.params());
+    return {{"iteration", session->session->push(request.params().at("batch"))}};
+  }
+
+  Json close(const JsonValue& params) {
+    params.require_keys({"session"});
+    find(params)->session->close();
+    sessions_.erase(params.at("session").integer<std::int64_t>(1));
+    return Json::object();
+  }
+
+  const std::function<void(const std::string&)>& write_line_;
+  std::mutex write_mutex_;
+  std::map<std::int64_t, std::shared_ptr<OpenSession>> sessions_;
+  std::int64_t last_session_ = 0;
+  WorkQueue partitions_;
+};
+
+}  // namespace
+
+void serve(const std::function<std::optional<std::string>()>& read_line,
+           const std::function<void(const std::string&)>& write_line) {
+  Server server(write_line);
+  server.write({{"dflop", DFLOP_VERSION}, {"protocol", kServeProtocol}});
+  while (std::optional<std::string> line = read_line()) {
+    if (!line->empty()) server.take(std::move(*line));
+  }
+}
+
+}  // namespace dflop

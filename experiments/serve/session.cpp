@@ -1,0 +1,234 @@
+#include "experiments/serve/session.hpp"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/iteration/iteration.hpp"
+#include "core/refuse.hpp"
+#include "experiments/serve/item_batches.hpp"
+#include "experiments/studies/study.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "solver/service/scheduling_service.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/files/program.hpp"
+#include "traces/files/schedule.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostDepth = 64;
+constexpr std::int64_t kMostServedSteps = std::int64_t{1} << 40;
+
+/// NoCosts stand where items have costs of their own, which their scheduler knows.
+class NoCosts final : public SumCostModel {
+ public:
+  Seconds compute(Op, const Stage&, const Work&) const override { return {}; }
+  Seconds message(const Message&, const Program&) const override { return {}; }
+  Seconds all_reduce(const Collective&, const Program&) const override { return {}; }
+  Seconds optimizer_step(const Stage&) const override { return {}; }
+  ModelState model_state(const Stage&) const override { return {}; }
+  Bytes activation(const Stage&, const Work&) const override { return {}; }
+  Bytes workspace(Op, const Stage&, const Work&) const override { return {}; }
+};
+
+struct SessionOptions {
+  std::string method = "auto";
+  ServiceOptions service;
+};
+
+const std::vector<std::string_view> kSessionKeys = {"method", "seed", "live", "depth", "steps"};
+
+SessionOptions read_session_options(const JsonValue& json) {
+  SessionOptions options;
+  if (json.has("method")) options.method = json.at("method").string();
+  options.service.seed = json.has("seed") ? json.at("seed").unsigned_integer() : 1;
+  if (json.has("live") && json.at("live").boolean()) options.service.mode = ServiceMode::live;
+  if (json.has("depth")) options.service.depth = json.at("depth").integer(1, kMostDepth);
+  if (json.has("steps")) {
+    const auto steps = json.at("steps").integer<std::int64_t>(1, kMostServedSteps);
+    options.service.limits.steps = options.service.limits.node_budget = steps;
+  }
+  return options;
+}
+
+void require_session_keys(const JsonValue& json, std::vector<std::string_view> keys) {
+  keys.insert(keys.end(), kSessionKeys.begin(), kSessionKeys.end());
+  json.require_keys({}, keys);
+}
+
+Json batch_json(const ScheduledBatch& batch) {
+  Json json = {{"iteration", batch.iteration}};
+  json.update(schedule_json(batch.result));
+  json["scheduling_s"] = batch.scheduling.count();
+  json["waited_s"] = batch.waited.count();
+  json["events"] = Json::array();
+  for (const ScheduleEvent& event : batch.events) {
+    json["events"].push_back(
+        {{"iteration", event.iteration}, {"kind", to_string(event.kind)}, {"message", event.message}});
+  }
+  return json;
+}
+
+/// A ServiceSession has the SchedulingService and the queue that it draws from.
+class ServiceSession : public Session {
+ public:
+  ~ServiceSession() override { ServiceSession::close(); }
+
+  void ask() final {
+    if (asked_ >= queue_->pushed()) refuse_input("next", "expected a batch to be pushed first, found none");
+    ++asked_;
+  }
+
+  void close() final {
+    queue_->close();
+    if (service_) service_->stop();
+  }
+
+ protected:
+  void start(ServiceInput input, const ServiceOptions& options) {
+    input.draw = [queue = queue_](std::uint64_t) { return queue->draw(); };
+    service_ = std::make_unique<SchedulingService>(std::move(input), options);
+  }
+
+  BatchQueue& queue() { return *queue_; }
+
+  ScheduledBatch take() {
+    std::optional<ScheduledBatch> batch = service_->next();
+    if (!batch) refuse_input("next", "expected an open session, found one that was closed");
+    return std::move(*batch);
+  }
+
+ private:
+  std::shared_ptr<BatchQueue> queue_ = std::make_shared<BatchQueue>();
+  std::unique_ptr<SchedulingService> service_;
+  std::uint64_t asked_ = 0;
+};
+
+class ItemSession final : public ServiceSession {
+ public:
+  explicit ItemSession(const JsonValue& json) : bins_(read_item_bins(json)) {
+    require_session_keys(json, {"bins", "dp", "encoder_dp", "objective", "token_cap"});
+    SessionOptions options = read_session_options(json);
+    ServiceInput input;
+    input.plan.microbatches = bins_.bins / bins_.dp;
+    input.plan.llm.dp = bins_.dp;
+    input.scheduler = item_scheduler(options.method, bins_, batches_);
+    input.heuristic = item_scheduler("lpt", bins_, batches_);
+    input.cost = std::make_shared<NoCosts>();
+    start(std::move(input), options.service);
+  }
+
+  std::uint64_t push(const JsonValue& json) override {
+    json.require_keys({"llm"}, {"encoder", "tokens", "stream"});
+    auto costs = std::make_shared<const ItemCosts>(read_item_costs(json));
+    const std::size_t items = costs->llm.size();
+    if (items < static_cast<std::size_t>(bins_.bins))
+      json.at("llm").refuse("expected at least as many items as bins, {}, found {}", bins_.bins, items);
+    if (bins_.token_cap && costs->tokens.empty())
+      json.refuse("expected key 'tokens', which 'token_cap' reads");
+    batches_->add(queue().pushed(), std::move(costs));  // it is there before it is drawn
+    return queue().push(std::make_shared<const std::vector<Sample>>(items));
+  }
+
+  Json next() override {
+    const ScheduledBatch batch = take();
+    batches_->forget_before(batch.iteration);
+    return batch_json(batch);
+  }
+
+ private:
+  ItemBins bins_;
+  std::shared_ptr<ItemBatches> batches_ = std::make_shared<ItemBatches>();
+};
+
+Plan read_plan(const JsonValue& json) {
+  if (!json.is_string()) return parse_plan(json.text(), "plan");
+  return parse_plan(read_text_file(json.string()), json.string());
+}
+
+class PlanSession final : public ServiceSession {
+ public:
+  explicit PlanSession(const JsonValue& json)
+      : plan_(read_plan(json.at("plan"))),
+        target_(std::make_shared<Target>(plan_.model, plan_.cluster, "plan")) {
+    require_session_keys(json, {"plan", "program"});
+    validate(plan_, target_->model, target_->cluster, "plan");
+    with_program_ = json.has("program") && json.at("program").boolean();
+    const SessionOptions options = read_session_options(json);
+    ServiceInput input;
+    input.plan = plan_;
+    input.model = target_->model;
+    input.cost = {target_, &target_->cost};
+    input.scheduler = make_scheduler(options.method);
+    start(std::move(input), options.service);
+  }
+
+  std::uint64_t push(const JsonValue& json) override {
+    json.require_keys({"samples"});
+    auto samples = std::make_shared<std::vector<Sample>>();
+    for (const JsonValue& sample : json.at("samples").elements()) samples->push_back(read_sample(sample));
+    require_enough_samples(samples->size(), plan_);
+    return queue().push(std::move(samples));
+  }
+
+  Json next() override {
+    ScheduledBatch batch = take();
+    Json json = batch_json(batch);
+    if (!with_program_ || !batch.result.feasible()) return json;
+    Iteration iteration =
+        make_iteration(target_->problem(), plan_, *batch.samples, std::move(batch.result.assignment));
+    iteration.number = batch.iteration;
+    json["program"] = program_json(iteration, target_->model);
+    return json;
+  }
+
+ private:
+  Plan plan_;
+  std::shared_ptr<Target> target_;
+  bool with_program_ = false;
+};
+
+}  // namespace
+
+std::uint64_t BatchQueue::push(Batch batch) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_) batches_.push_back(std::move(batch));
+  changed_.notify_all();
+  return pushed_++;
+}
+
+BatchQueue::Batch BatchQueue::draw() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return closed_ || !batches_.empty(); });
+  if (closed_) return nullptr;
+  Batch batch = std::move(batches_.front());
+  batches_.pop_front();
+  return batch;
+}
+
+void BatchQueue::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+std::uint64_t BatchQueue::pushed() const {
+  const std::lock_guard lock(mutex_);
+  return pushed_;
+}
+
+std::unique_ptr<Session> open_session(const JsonValue& json) {
+  if (json.has("plan")) return std::make_unique<PlanSession>(json);
+  return std::make_unique<ItemSession>(json);
+}
+
+Json schedule_json(const ScheduleResult& result) {
+  return {{"bins", result.assignment.bin},      {"objective", to_string(result.objective)},
+          {"value", result.value.count()},      {"bound", result.bound.count()},
+          {"status", to_string(result.status)}, {"reason", result.reason}};
+}
+
+}  // namespace dflop

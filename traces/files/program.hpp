@@ -1,0 +1,35 @@
+// Files keep programs, so that another executor, as that of PyTorch, runs what the simulator runs.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "core/iteration/iteration.hpp"
+#include "traces/files/provenance.hpp"
+
+namespace dflop {
+
+/// Returns an iteration's program, complete for an executor that knows neither plan nor model:
+///
+///   "stages"       {encoder_layers, llm_layers, connector, embedding, head} of each stage
+///   "groups"       {rank, ranks, stage, dp_rank, instructions: [[op, stage, microbatch, index], ...]}; the
+///                  index is one of messages or collectives, -1 where there is none
+///   "messages"     [source group, destination group, microbatch, 1 for activations or 0 for gradients,
+///   source
+///                  row, destination row, rows, rows of the receiver's matrix]
+///                  (core/program/message_rows.hpp)
+///   "collectives"  {groups, bytes}
+///   "bins"         [bin of sample 0, bin of sample 1, ...]; bin = microbatch * llm_dp + dp rank
+///   "pieces"       [microbatch, encoder dp rank, LLM dp rank, sample, first sequence, sequences, first
+///   output
+///                  row of the sample, rows]: runs of encoder sequences of a sample that one rank encodes, in
+///                  the order in which they stand in its microbatch
+///
+/// @throws Error (input) as message_rows().
+nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec& model);
+
+/// Returns a file of schema "dflop.program", version 1, with the programs of iterations.
+std::string program_file(const std::vector<nlohmann::ordered_json>& iterations, const Provenance& made_by);
+
+}  // namespace dflop
