@@ -24,6 +24,7 @@ Command data_command();
 Command import_command();
 Command partition_command();
 Command plan_command();
+Command export_command();
 Command schedule_command();
 Command serve_command();
 Command simulate_command();

@@ -12,6 +12,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/plan_export.hpp"
 #include "experiments/studies/reductions.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
@@ -150,6 +151,11 @@ int run_plan(const Values& values) {
       by_wish && values["planner"].defaulted() ? "search" : values["planner"].as<std::string>();
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
+  const auto form = read_text(values, "export");
+  if (form) {
+    require_one_of("export", plan_form_names(), *form);
+    refuse_given(values, {"format", "explain"}, "is of the table, in whose place '--export' prints the plan");
+  }
   const int gbs = read_gbs(values);
   const int iterations = read_iterations(values, gbs);
   const std::uint64_t seed = read_seed(values);
@@ -180,6 +186,10 @@ int run_plan(const Values& values) {
   if (result.seeds_outside > 0) {
     say("dflop: note: {} of the seed plans have parts that the options leave no room for, and were not tried\n",
         result.seeds_outside);
+  }
+  if (form) {
+    fmt::print("{}", exported_plan(*result.plan, *form, "plan"));
+    return 0;
   }
   const bool explains = values["explain"].as<bool>();
   const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
@@ -229,6 +239,8 @@ nothing fits, saying why.)",
       {"planner", text(joined(planner_names()), "dflop"),
        "who chooses; search where a layout, parallelism or microbatches are asked for"},
       {"out", text("FILE"), "write the plan as JSON"},
+      {"export", text(joined(plan_form_names())),
+       "print the plan as that program reads it in place of the table; see 'dflop export'"},
       {"best-parts", flag(),
        "choose recomputation, placement and gradient buckets by simulation where no option fixes them and "
        "the planner (dflop, dflop-paper, dflop-expected) does not, as compare does for random microbatches"},

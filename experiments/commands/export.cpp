@@ -1,0 +1,60 @@
+// dflop export writes a plan in the form of another program.
+#include <fmt/format.h>
+
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/studies/made_by.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/studies/plan_export.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+int run_export(const Values& values) {
+  const auto form = values["to"].as<std::string>();
+  require_one_of("to", plan_form_names(), form);
+  const auto out = read_output(values, "out");
+  const auto path = values["plan"].as<std::string>();
+  const Plan plan = parse_plan(read_text_file(path), path);
+  const Target target(plan.model, plan.cluster, path);
+  validate(plan, target.model, target.cluster, path);
+  const std::string text = exported_plan(plan, form, path);
+  if (!out) {
+    fmt::print("{}", text);
+    return 0;
+  }
+  Provenance made_by = made_here(values, target);
+  made_by.plan = origin_of(plan, path);
+  std::string comments;
+  for (const std::string& line : provenance_lines(made_by)) comments += "# " + printable(line) + '\n';
+  write_file_atomically(*out, text + '\n' + comments);
+  return 0;
+}
+
+}  // namespace
+
+Command export_command() {
+  Command command{
+      .name = "export",
+      .summary = "write a plan for another program",
+      .description =
+          R"(Writes a plan as another program reads it: megatron-mimo is Python text for the MegatronMIMO recipes of
+Megatron-Bridge, with the parallelism, ranks, layers and recomputation of encoder and LLM, batch sizes and the
+distributed optimizer. What the form cannot say of the plan is listed in comments and on standard error. Exit
+code 3 if the plan does not run in that form, saying all that is in the way. 'dflop plan --export' does the same
+with a plan that it has just chosen.)",
+      .example = "dflop export --plan traces/plans/llava-ov-llama3-8b-disaggregated.json --to megatron-mimo",
+      .run = run_export,
+      .has_format = false,
+  };
+  command.options.add({
+      {"plan", text("FILE").required(), "from 'dflop plan'"},
+      {"to", text(joined(plan_form_names()), "megatron-mimo"), "the form"},
+      {"out", text("FILE"), "write it there, not on standard output"},
+  });
+  return command;
+}
+
+}  // namespace dflop

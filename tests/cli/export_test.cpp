@@ -1,0 +1,143 @@
+// dflop export and dflop plan --export: Python reads what they write, and it is the plan.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace export_test {
+
+using nlohmann::json;
+using testing::expect_error;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// Runs an export beside stand-ins of what it imports, which take the fields that are there and no others,
+/// and prints its values.
+constexpr const char* kReader = R"(
+import dataclasses, json, sys, types
+
+@dataclasses.dataclass
+class ModuleParallelismConfig:
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = 1
+    context_parallel_size: int = 1
+    expert_model_parallel_size: int = 1
+    expert_tensor_parallel_size: int = 1
+    data_parallel_size: int = None
+    rank_offset: int = 0
+
+@dataclasses.dataclass
+class MegatronMIMOParallelismConfig:
+    module_parallelisms: dict
+    special_token_ids: dict = dataclasses.field(default_factory=dict)
+
+name = ""
+for part in "megatron.bridge.models.megatron_mimo.megatron_mimo_config".split("."):
+    name = name + "." + part if name else part
+    sys.modules[name] = types.ModuleType(name)
+sys.modules[name].ModuleParallelismConfig = ModuleParallelismConfig
+sys.modules[name].MegatronMIMOParallelismConfig = MegatronMIMOParallelismConfig
+sys.modules["torch"] = types.ModuleType("torch")
+sys.modules["torch"].bfloat16 = "bfloat16"
+made = {}
+exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), made)
+values = {key: made[key] for key in ["WORLD_SIZE", "NUM_MICROBATCHES", "TRAINING", "TRANSFORMER", "DDP", "OPTIMIZER"]}
+values["modules"] = {key: dataclasses.asdict(m) for key, m in made["PARALLELISM"].module_parallelisms.items()}
+print(json.dumps(values))
+)";
+
+struct Export : ::testing::Test {
+  Sandbox sandbox;
+
+  void SetUp() override {
+    if (std::system("python3 -c '' > /dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
+  }
+  json read_back(const std::string& file) {
+    testing::write_all(sandbox.path("read.py"), kReader);
+    const std::string command =
+        "cd '" + sandbox.path(".").string() + "' && python3 read.py " + file + " > values.json";
+    EXPECT_EQ(std::system(command.c_str()), 0) << testing::read_all(sandbox.path(file));
+    return json::parse(testing::read_all(sandbox.path("values.json")), nullptr, false);
+  }
+  RunResult plan(const std::string& options) {
+    return sandbox.run(
+        "plan --data traces/datasets/vision_mix.csv --modalities image --model llava-ov-llama3-8b "
+        "--cluster a100-80g:2 --gbs 64 --iterations 1 --planner search --budget 100000 " +
+        options);
+  }
+};
+
+TEST_F(Export, PythonReadsThePlanBack) {
+  for (const std::string wish : {"--dp 2 --encoder-dp 4", "--dp 4 --tp 2 --pp 1 --encoder-dp 4",
+                                 "--dp 2 --tp 1 --pp 4 --encoder-dp 2 --recompute full --no-zero1"}) {
+    const RunResult planned =
+        plan("--layout disaggregated --microbatches 8 --export megatron-mimo --out p.json " + wish);
+    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    EXPECT_NE(planned.err.find("dflop: not in megatron-mimo: schedule: "), std::string::npos) << planned.err;
+    const json wanted = json::parse(testing::read_result(sandbox.path("p.json")));
+    testing::write_all(sandbox.path("p.py"), planned.out);
+    const json values = read_back("p.py");
+
+    int offset = 0;  // the encoder has the first ranks, the LLM those after them
+    for (const auto& [key, module] : {std::pair{"encoder", "images"}, std::pair{"llm", "language"}}) {
+      const json& said = values["modules"][module];
+      EXPECT_EQ(said["tensor_model_parallel_size"], wanted[key]["tp"]);
+      EXPECT_EQ(said["pipeline_model_parallel_size"], wanted[key]["pp"]);
+      EXPECT_EQ(said["data_parallel_size"], wanted[key]["dp"]);
+      EXPECT_EQ(said["rank_offset"], offset);
+      offset += wanted[key]["tp"].get<int>() * wanted[key]["pp"].get<int>() * wanted[key]["dp"].get<int>();
+      int layers = 0;
+      for (const int count : wanted[key]["layers"]) layers += count;
+      EXPECT_EQ(values["TRANSFORMER"][module]["num_layers"], layers);
+      EXPECT_EQ(values["TRANSFORMER"][module]["recompute_granularity"],
+                wanted["recomputation"] == "none" ? json() : wanted["recomputation"]);
+    }
+    EXPECT_EQ(values["WORLD_SIZE"], offset);
+    EXPECT_EQ(values["NUM_MICROBATCHES"], 8);
+    EXPECT_EQ(values["TRAINING"], json({{"micro_batch_size", 64 / 8}, {"global_batch_size", 64}}));
+    EXPECT_EQ(values["DDP"]["use_distributed_optimizer"], wanted["zero1"]);
+    EXPECT_EQ(values["OPTIMIZER"]["use_distributed_optimizer"], wanted["zero1"]);
+
+    const RunResult again = sandbox.run("export --plan p.json --out again.py");
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_TRUE(again.out.empty());
+    EXPECT_EQ(read_back("again.py"), values) << "the file's plan is the one that was chosen";
+    EXPECT_NE(testing::read_all(sandbox.path("again.py")).find("# command   dflop export --plan p.json"),
+              std::string::npos);
+  }
+}
+
+TEST_F(Export, SaysWhyAPlanDoesNotRun) {
+  const RunResult uniform = plan("--layout uniform --export megatron-mimo --out p.json");
+  EXPECT_EQ(uniform.exit_code, 3);
+  EXPECT_TRUE(uniform.out.empty());
+  EXPECT_NE(uniform.err.find("dflop: error: plan: megatron-mimo cannot run"), std::string::npos)
+      << uniform.err;
+  EXPECT_NE(uniform.err.find("layout: expected a disaggregated plan"), std::string::npos) << uniform.err;
+  ASSERT_TRUE(sandbox.has("p.json")) << "the plan that was chosen is kept";
+  expect_error(sandbox.run("export --plan p.json"), {"p.json", "found a uniform one"}, 3);
+  // 6 x 2 = 12 does not divide 64: 60 and 72 are its multiples around it.
+  const RunResult uneven =
+      plan("--layout disaggregated --dp 2 --encoder-dp 2 --microbatches 6 --export megatron-mimo");
+  EXPECT_EQ(uneven.exit_code, 3);
+  EXPECT_NE(uneven.err.find("found 64; the nearest are 60 and 72"), std::string::npos) << uneven.err;
+}
+
+TEST_F(Export, RefusesOtherFormsAndFiles) {
+  expect_error(plan("--export megatron-mino"),
+               {"--export", "found 'megatron-mino'", "did you mean 'megatron-mimo'?"});
+  expect_error(plan("--export megatron-mimo --format json"), {"--format", "--export"});
+  expect_error(plan("--export megatron-mimo --explain"), {"--explain", "--export"});
+  const std::string file = "traces/plans/llava-ov-llama3-8b-disaggregated.json";
+  expect_error(sandbox.run("export --plan " + file + " --to megatron"), {"--to", "found 'megatron'"});
+  expect_error(sandbox.run("export --plan " + file + " --out " + file), {"--out", "--plan"});
+  testing::write_all(sandbox.path("bad.json"), R"({"schema": "dflop.schedule"})");
+  expect_error(sandbox.run("export --plan bad.json"), {"bad.json", "dflop.plan"});
+}
+
+}  // namespace export_test
+}  // namespace dflop

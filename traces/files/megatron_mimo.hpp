@@ -1,0 +1,39 @@
+// A plan can be written in the form in which Megatron-Bridge's MegatronMIMO recipes say how each module of a
+// multimodal model is parallel.
+//
+// The form is that of ModuleParallelismConfig and MegatronMIMOParallelismConfig in
+// NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/models/megatron_mimo/megatron_mimo_config.py, as of August
+// 2026 (067f987). What it runs follows from megatron_mimo_builder.py beside it (ranks),
+// training/train_megatron_mimo.py (order), and in NVIDIA/Megatron-LM (d98e8a6) from
+// megatron/core/models/mimo/model/base.py (samples), pipeline_parallel/bridge_communicator.py (messages) and
+// transformer/transformer_config.py (layers, recomputation).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/plan.hpp"
+
+namespace dflop {
+
+/// An ExportedPlan is a plan in the form of another program.
+struct ExportedPlan {
+  std::string text;                 ///< of the file
+  std::vector<std::string> unsaid;  ///< what the form cannot say, a line each; the text has them as comments
+};
+
+/// Returns Python text that makes a MegatronMIMOParallelismConfig of the plan's modules, "images" and
+/// "language", and has dictionaries of arguments of TrainingConfig, TransformerConfig,
+/// DistributedDataParallelConfig and OptimizerConfig. Layers of stages that the form cannot say become the
+/// nearest that it can. `where` is the plan's place for errors.
+/// @throws Error (infeasible) naming all that keeps the plan from running in this form: a layout other than
+/// disaggregated, a tp that is no power of 2, dp's of which neither divides the other, microbatches of
+/// different numbers of samples.
+ExportedPlan to_megatron_mimo(const Plan& plan, const std::string& where = "plan");
+
+/// Returns the layers nearest to these, by the sum of all differences, with as many in all stages between the
+/// first and the last. Of several equally near it has the smallest largest stage, then the smallest last.
+/// Every stage has at least one, in both.
+std::vector<int> with_equal_middle(const std::vector<int>& layers);
+
+}  // namespace dflop
