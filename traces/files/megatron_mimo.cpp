@@ -88,8 +88,8 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
   std::vector<std::string> unsaid;
   const int samples = plan.gbs / plan.microbatches;
   unsaid.push_back(fmt::format(
-      "schedule: each microbatch gets the next {} samples of the data, {} for each dp rank of the encoder "
-      "and {} for each of the LLM; the plan's microbatches {}, whatever their number of samples",
+      "schedule: each microbatch gets the next {} samples of the data, {} for each dp rank of the encoder and {} for "
+      "each of the LLM, as of 'dflop schedule --scheduler sequential'; the plan's microbatches {}",
       samples, samples / plan.encoder.dp, samples / plan.llm.dp,
       plan.objective ? fmt::format("are made for a small {}", to_string(*plan.objective))
                      : "are made by a scheduler"));
