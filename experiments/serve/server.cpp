@@ -181,8 +181,10 @@ class Server {
   Json open(const JsonValue& params) {
     auto opened = std::make_shared<OpenSession>();
     opened->session = open_session(params);
+    Json result = {{"session", last_session_ + 1}};
+    result.update(opened->session->opened());
     sessions_.emplace(++last_session_, std::move(opened));
-    return {{"session", last_session_}};
+    return result;
   }
 
   std::shared_ptr<OpenSession> find(const JsonValue& params) const {

@@ -1,6 +1,7 @@
 #include "experiments/serve/session.hpp"
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "core/iteration/iteration.hpp"
@@ -121,6 +122,8 @@ class ItemSession final : public ServiceSession {
     start(std::move(input), options.service);
   }
 
+  Json opened() const override { return Json::object(); }
+
   std::uint64_t push(const JsonValue& json) override {
     json.require_keys({"llm"}, {"encoder", "tokens", "stream"});
     auto costs = std::make_shared<const ItemCosts>(read_item_costs(json));
@@ -164,6 +167,18 @@ class PlanSession final : public ServiceSession {
     input.cost = {target_, &target_->cost};
     input.scheduler = make_scheduler(options.method);
     start(std::move(input), options.service);
+  }
+
+  Json opened() const override {
+    Sample sample;
+    sample.encoder_sequences = {{1, 1, 1}};
+    sample.encoder_output_tokens = sample.llm_tokens = 1;
+    const std::vector<Sample> samples(plan_.bins(), sample);
+    Assignment assignment;
+    assignment.bin.resize(samples.size());
+    std::iota(assignment.bin.begin(), assignment.bin.end(), 0);
+    const Iteration iteration = make_iteration(target_->problem(), plan_, samples, std::move(assignment));
+    return {{"layout", program_json(iteration, target_->model)}};
   }
 
   std::uint64_t push(const JsonValue& json) override {
