@@ -174,7 +174,7 @@ class PlanSession final : public ServiceSession {
     sample.encoder_sequences = {{1, 1, 1}};
     sample.encoder_output_tokens = sample.llm_tokens = 1;
     const std::vector<Sample> samples(plan_.bins(), sample);
-    Assignment assignment;
+    Assignment assignment{plan_.microbatches, plan_.llm.dp, {}};
     assignment.bin.resize(samples.size());
     std::iota(assignment.bin.begin(), assignment.bin.end(), 0);
     const Iteration iteration = make_iteration(target_->problem(), plan_, samples, std::move(assignment));
