@@ -178,7 +178,7 @@ class PlanSession final : public ServiceSession {
     assignment.bin.resize(samples.size());
     std::iota(assignment.bin.begin(), assignment.bin.end(), 0);
     const Iteration iteration = make_iteration(target_->problem(), plan_, samples, std::move(assignment));
-    return {{"layout", program_json(iteration, target_->model)}};
+    return {{"program", program_json(iteration, target_->model)}};
   }
 
   std::uint64_t push(const JsonValue& json) override {

@@ -118,12 +118,12 @@ TEST(Serve, APlansIterationHasItsProgram) {
   const json program = json::parse(read_all(sandbox.path("program.json")))["iterations"][0];
   EXPECT_EQ(all.at(2)["result"]["program"], program);
   EXPECT_EQ(program["bins"], file["iterations"][0]["bins"]);
-  const json layout = all.at(0)["result"]["layout"];
-  EXPECT_EQ(layout["stages"], program["stages"]);
-  ASSERT_EQ(layout["groups"].size(), program["groups"].size());
-  for (std::size_t g = 0; g < layout["groups"].size(); ++g)
+  const json opened = all.at(0)["result"]["program"];
+  EXPECT_EQ(opened["stages"], program["stages"]);
+  ASSERT_EQ(opened["groups"].size(), program["groups"].size());
+  for (std::size_t g = 0; g < opened["groups"].size(); ++g)
     for (const char* key : {"rank", "ranks", "stage", "dp_rank"})
-      EXPECT_EQ(layout["groups"][g][key], program["groups"][g][key]);
+      EXPECT_EQ(opened["groups"][g][key], program["groups"][g][key]);
   for (const json& message : program["messages"])
     EXPECT_LE(message[5].get<int>() + message[6].get<int>(), message[7]);
 }

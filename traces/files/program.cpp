@@ -95,6 +95,7 @@ Json pieces_json(const Iteration& iteration, const ModelSpec& model) {
 
 nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec& model) {
   return {{"iteration", iteration.number},
+          {"layout", to_string(iteration.plan.layout)},
           {"microbatches", iteration.program.microbatches},
           {"encoder_dp", iteration.plan.encoder.dp},
           {"llm_dp", iteration.plan.llm.dp},

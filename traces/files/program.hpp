@@ -12,6 +12,7 @@ namespace dflop {
 
 /// Returns an iteration's program, complete for an executor that knows neither plan nor model:
 ///
+///   "layout"       of the plan: in a disaggregated one the encoder has dp ranks of its own
 ///   "stages"       {encoder_layers, llm_layers, connector, embedding, head} of each stage
 ///   "groups"       {rank, ranks, stage, dp_rank, instructions: [[op, stage, microbatch, index], ...]}; the
 ///                  index is one of messages or collectives, -1 where there is none
