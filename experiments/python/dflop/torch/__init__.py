@@ -4,6 +4,12 @@ import importlib
 
 # Each name is imported when it is asked for, as some need a newer torch than others.
 _HOMES = {
+    "Executor": "_executor",
+    "Part": "_program",
+    "Piece": "_program",
+    "Program": "_program",
+    "RankFailed": "_failure",
+    "Result": "_executor",
     "Schedule": "_pipelining",
     "Stage": "_pipelining",
 }

@@ -1,0 +1,511 @@
+"""An Executor runs the Program of an iteration on PyTorch: the one that simulator and C++ backend run."""
+
+import os
+from collections import Counter, deque, namedtuple
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+
+from dflop._errors import DflopError, InputError
+from dflop._server import default_server
+from dflop.torch._failure import FailureBoard, lost_peers
+from dflop.torch._program import BACKWARDS, RECEIVES, SENDS, Program
+from dflop.torch._reduction import StageReduction
+
+BUCKET_BYTES = 25 * 2**20
+
+Result = namedtuple("Result", "loss tokens")
+"""The mean loss over all trained tokens of the batch, and their number; the same on all ranks."""
+
+_HEADER = 10  # numbers that describe what follows: type, dimensions, and sizes of all but the first
+_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+class Executor:
+    """Runs iterations of a plan on this rank's stage modules, over torch.distributed (gloo or NCCL).
+
+    plan       the plan (a path, or what the file holds), or the program of one of its iterations
+    stages     a module by stage number, or a function of the number; it is asked for the stages of this rank alone
+    inputs     inputs(part, batch) -> dict: keyword arguments of a stage's module for a Part of the batch
+    loss       loss(output, part, batch) -> (sum, tokens): the summed loss of the last stage's output for a Part, a
+               scalar tensor, and how many tokens it sums over
+    optimizer  optimizer(parameters) -> an optimizer of one stage; without one, step() leaves gradients
+    device     of modules and messages; default: the current GPU with NCCL, else the CPU
+
+    A module is called as module(x, **inputs(part, batch)) and returns one tensor, whose first dimension are rows: those
+    of the Part's samples or pieces, packed. x has the rows of the stage before, or is None where nothing comes: at the
+    first stage, and at the LLM's first for a microbatch without encoder output. Rows go where the program says.
+
+    The loss is the sum over all dp ranks and microbatches over the sum of all tokens, whatever their lengths, and so are
+    its gradients. Weights of dp ranks begin as those of the first one. Activation checkpointing is the modules' own;
+    parameters without requires_grad stay as they are.
+
+    All ranks of torch.distributed make the executor and call step() together. Where one fails, all raise RankFailed,
+    which names the first; the process group is of no use then.
+    """
+
+    _made = 0
+
+    def __init__(self, plan, stages, *, inputs, loss, optimizer=None, device=None, bucket_bytes=BUCKET_BYTES):
+        if not dist.is_initialized():
+            raise InputError("Executor: expected torch.distributed to be initialised: call init_process_group() first")
+        self._rank = dist.get_rank()
+        self._inputs = inputs
+        self._loss = loss
+        self._device = torch.device(device) if device is not None else _default_device()
+        self._at = None  # what this rank is doing, for messages
+        self._steps = 0
+        Executor._made += 1
+        store = dist.distributed_c10d._get_default_store()
+        self._board = FailureBoard(store, self._rank, f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}")
+        # Small sums and the layout go over the host, so that no GPU waits for them.
+        self._control = dist.new_group(backend="gloo")
+        self.program = Program(self._agreed_layout(plan))
+        if self.program.ranks != dist.get_world_size():
+            raise InputError(
+                f"Executor: expected as many ranks as the plan has, {self.program.ranks}, found a process group of "
+                f"{dist.get_world_size()}"
+            )
+        self._group = self.program.group_of(self._rank)
+        self.stages = self.program.groups[self._group].stages
+        self.modules = {stage: self._module(stages, stage) for stage in self.stages}
+        self._messenger = _Messenger(self.program, self._group, self._device)
+        self._reductions = self._make_reductions(bucket_bytes)
+        self.optimizers = {}
+        if optimizer is not None:
+            for stage in self.stages:
+                if self._trained(stage):
+                    self.optimizers[stage] = optimizer(self._trained(stage))
+
+    def step(self, program, batch):
+        """Runs one iteration, and returns its Result. `batch` is what inputs() and loss() get.
+
+        Raises InputError where the program is of another plan, and RankFailed where any rank failed.
+        """
+        if not isinstance(program, Program):
+            program = Program(program)
+        self._require_own_plan(program)
+        try:
+            return _Step(self, program, batch).run()
+        except Exception as error:
+            failure = self._board.report(error, self._at)
+            self._messenger.close()
+            raise failure from error
+        finally:
+            self._steps += 1
+
+    def _agreed_layout(self, plan):
+        """Returns the program of the plan that the first rank has, as only one needs the executable."""
+        answer = [None]
+        if self._rank == 0:
+            try:
+                answer = [(True, _layout(plan))]
+            except DflopError as error:
+                answer = [(False, str(error))]
+        dist.broadcast_object_list(answer, src=0, group=self._control)
+        known, value = answer[0]
+        if not known:
+            raise InputError(f"plan: {value}")
+        return value
+
+    def _module(self, stages, stage):
+        module = stages(stage) if callable(stages) and not isinstance(stages, torch.nn.Module) else stages[stage]
+        if not isinstance(module, torch.nn.Module):
+            raise InputError(f"stages: expected a torch.nn.Module for stage {stage}, found {type(module).__name__}")
+        return module.to(self._device)
+
+    def _make_reductions(self, bucket_bytes):
+        """Makes the dp groups of all stages, on all ranks in the same order, and copies weights to all dp ranks."""
+        reductions = {}
+        for stage in range(len(self.program.stages)):
+            ranks = sorted(group.rank for group in self.program.groups if stage in group.stages)
+            if len(ranks) == 1:
+                continue
+            group = dist.new_group(ranks)
+            if self._rank in ranks:
+                module = self.modules[stage]
+                with torch.no_grad():
+                    for tensor in [*module.parameters(), *module.buffers()]:
+                        dist.broadcast(tensor, src=ranks[0], group=group)
+                reductions[stage] = StageReduction(list(module.parameters()), group, bucket_bytes)
+        return reductions
+
+    def _trained(self, stage):
+        return [p for p in self.modules[stage].parameters() if p.requires_grad]
+
+    def _require_own_plan(self, program):
+        own = [(group.rank, group.dp_rank, group.stages) for group in self.program.groups]
+        other = [(group.rank, group.dp_rank, group.stages) for group in program.groups]
+        if own != other:
+            raise InputError("program: expected one of the executor's plan, found other ranks or stages")
+
+
+def _default_device():
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def _layout(plan):
+    """Returns a program that has the ranks and stages of a plan."""
+    if isinstance(plan, dict) and "groups" in plan:
+        return plan
+    plan = plan if isinstance(plan, dict) else os.fspath(plan)
+    opened = default_server().request("open", {"plan": plan, "program": True}, 60)
+    default_server().request("close", {"session": opened["session"]}, 60)
+    return opened["program"]
+
+
+class _Messenger:
+    """Sends and receives rows.
+
+    With gloo a message is known by its tag. NCCL matches messages of two ranks by their order, so that receives are
+    posted in the order of sends, and each direction of two ranks has a communicator of its own.
+    """
+
+    def __init__(self, program, group, device):
+        self._group = group
+        self._device = device
+        self._ranks = [g.rank for g in program.groups]
+        self._by_order = device.type != "cpu"
+        self._route_groups = {}
+        if self._by_order:
+            for a, b in program.possible_routes():
+                self._route_groups[a, b] = dist.new_group(sorted((self._ranks[a], self._ranks[b])))
+        self._rows = {}  # by (group, stage) that has made it: type and sizes of a row of its output
+        self._told = set()  # (stage, group): who knows the rows of this rank's stage
+        self._sends = deque()  # (work, destination, tensor), which is kept until it is sent
+        self._posted = {}
+
+    def begin(self, program):
+        """Begins an iteration."""
+        self._program = program
+        self._routes = {route: deque(messages) for route, messages in program.routes().items()}
+
+    def send(self, index, tensor):
+        """Sends the rows of a message, and goes on at once."""
+        message = self._program.messages[index]
+        if message.activations and (message.source_stage, message.destination) not in self._told:
+            self._told.add((message.source_stage, message.destination))
+            self._rows[self._group, message.source_stage] = (tensor.dtype, tuple(tensor.shape[1:]))
+            self._isend(index, message, _header(tensor, self._device))
+        self._isend(index, message, tensor.contiguous())
+        while self._sends and self._sends[0][0].is_completed():
+            self._sends.popleft()
+
+    def receive(self, index):
+        """Returns the rows of a message."""
+        message = self._program.messages[index]
+        route = self._routes[message.source, self._group]
+        while self._by_order and index not in self._posted:
+            self._post(route.popleft())
+        if not self._by_order:
+            self._post(index)
+        work, tensor = self._posted.pop(index)
+        self._wait(work, message.source)
+        return tensor
+
+    def finish(self):
+        """Waits until all that this rank has sent has left it."""
+        while self._sends:
+            work, destination, _ = self._sends[0]
+            self._wait(work, destination)
+            self._sends.popleft()
+
+    def close(self):
+        """Forgets what is under way, after a failure."""
+        self._sends.clear()
+        self._posted.clear()
+
+    def _isend(self, index, message, tensor):
+        rank = self._ranks[message.destination]
+        group = self._route_groups.get((self._group, message.destination))
+        with lost_peers(rank):
+            work = dist.isend(tensor, rank, group=group, tag=index)
+        self._sends.append((work, message.destination, tensor))
+
+    def _post(self, index):
+        message = self._program.messages[index]
+        dtype, sizes = self._row(index, message)
+        tensor = torch.empty((message.rows, *sizes), dtype=dtype, device=self._device)
+        self._posted[index] = (self._irecv(index, message, tensor), tensor)
+
+    def _row(self, index, message):
+        """Returns type and sizes of a row. Before the first activations from a stage comes a header."""
+        if not message.activations:
+            return self._rows[self._group, message.destination_stage]
+        key = (message.source, message.source_stage)
+        if key not in self._rows:
+            header = torch.empty(_HEADER, dtype=torch.int64, device=self._device)
+            self._wait(self._irecv(index, message, header), message.source)
+            kind, dimensions, *sizes = header.tolist()
+            self._rows[key] = (_TYPES[kind], tuple(sizes[:dimensions]))
+        return self._rows[key]
+
+    def _irecv(self, index, message, tensor):
+        rank = self._ranks[message.source]
+        with lost_peers(rank):
+            return dist.irecv(tensor, rank, group=self._route_groups.get((message.source, self._group)), tag=index)
+
+    def _wait(self, work, group):
+        with lost_peers(self._ranks[group]):
+            work.wait()
+
+
+def _header(tensor, device):
+    """Returns what tells a receiver the type and sizes of rows."""
+    sizes = tensor.shape[1:]
+    if tensor.dtype not in _TYPES or len(sizes) > _HEADER - 2:
+        raise InputError(
+            f"stages: expected an output of f32, bf16, f16 or f64 with at most {_HEADER - 1} dimensions, found "
+            f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+    numbers = [_TYPES.index(tensor.dtype), len(sizes), *sizes]
+    return torch.tensor(numbers + [0] * (_HEADER - len(numbers)), dtype=torch.int64, device=device)
+
+
+class _Unit:
+    """What a rank keeps of one microbatch at one stage, from its forward to its backward."""
+
+    __slots__ = ("x", "edge", "output", "y_grad", "x_grad", "split")
+
+    def __init__(self):
+        self.x = None  # the input, a leaf
+        self.edge = None  # where the backward begins: of the output, or the loss; None where nothing was computed
+        self.output = None  # the output's values, until all that need them have them
+        self.y_grad = None
+        self.x_grad = None
+        self.split = None  # what the weight part needs of the input part
+
+
+class _Step:
+    """One iteration on one rank."""
+
+    def __init__(self, executor, program, batch):
+        self._executor = executor
+        self._program = program
+        self._batch = batch
+        self._own = program.groups[executor._group]
+        self._messenger = executor._messenger
+        self._units = {}
+        self._last_stage = len(program.stages) - 1
+        self._loss = torch.zeros((), dtype=torch.float64, device=executor._device)
+        self._tokens = torch.zeros((), dtype=torch.float64)
+        self._counting = None
+        self._losses_left = sum(i.op == "forward" and i.stage == self._last_stage for i in self._own.instructions)
+        self._sends_left = Counter(
+            (i.stage, i.microbatch, program.messages[i.index].activations)
+            for i in self._own.instructions
+            if i.op in SENDS
+        )
+
+    def run(self):
+        executor = self._executor
+        executor._at = f"the begin of step {executor._steps}"
+        for module in executor.modules.values():
+            module.zero_grad(set_to_none=True)
+        self._messenger.begin(self._program)
+        if self._losses_left == 0:
+            self._begin_counting()
+        for instruction in self._own.instructions:
+            self._run(instruction)
+        executor._at = f"the end of step {executor._steps}"
+        self._messenger.finish()
+        tokens = self._counted()
+        loss = self._loss.cpu()
+        with lost_peers():
+            dist.all_reduce(loss, group=executor._control)
+        return Result(loss.item() / tokens, int(tokens))
+
+    def _run(self, i):
+        self._executor._at = _describe(i, self._executor._steps)
+        if i.op in SENDS:
+            with self._range(i):
+                self._send(i)
+        elif i.op in RECEIVES:
+            with self._range(i):
+                self._receive(i)
+        elif i.op == "forward":
+            self._forward(i)
+        elif i.op in BACKWARDS:
+            self._backward(i)
+        elif i.op == "optimizer_step":
+            self._optimizer_step(i)
+        else:
+            with self._range(i):
+                self._reduce(i)
+
+    def _range(self, i):
+        """Returns a context that names what runs inside it to a profiler, if there is one."""
+        if not torch.autograd._profiler_enabled():
+            return nullcontext()
+        return torch.profiler.record_function(self._range_name(i))
+
+    def _range_name(self, i):
+        if i.op in SENDS or i.op in RECEIVES:
+            message = self._program.messages[i.index]
+            peer = message.destination if i.op in SENDS else message.source
+            kind = ("send" if i.op in SENDS else "receive") + ("_forward" if message.activations else "_backward")
+            rank = self._program.groups[peer].rank
+            return f"dflop:{kind} stage={i.stage} mb={i.microbatch} peer={rank} msg={i.index}"
+        name = f"dflop:{i.op} stage={i.stage}"
+        return name if i.microbatch < 0 else f"{name} mb={i.microbatch}"
+
+    def _unit(self, stage, microbatch):
+        return self._units.setdefault((stage, microbatch), _Unit())
+
+    # Messages.
+
+    def _send(self, i):
+        message = self._program.messages[i.index]
+        unit = self._unit(i.stage, i.microbatch)
+        rows = unit.output if message.activations else unit.x_grad
+        self._messenger.send(i.index, rows[message.source_row : message.source_row + message.rows])
+        key = (i.stage, i.microbatch, message.activations)
+        self._sends_left[key] -= 1
+        if self._sends_left[key] == 0:
+            if message.activations:
+                unit.output = None
+            else:
+                unit.x_grad = None
+
+    def _receive(self, i):
+        message = self._program.messages[i.index]
+        rows = self._messenger.receive(i.index)
+        unit = self._unit(i.stage, i.microbatch)
+        if message.rows == message.of:
+            whole = rows
+        else:
+            whole = unit.x if message.activations else unit.y_grad
+            if whole is None:
+                whole = rows.new_zeros((message.of, *rows.shape[1:]))
+            whole[message.destination_row : message.destination_row + message.rows] = rows
+        if message.activations:
+            unit.x = whole
+        else:
+            unit.y_grad = whole
+
+    # Compute.
+
+    def _forward(self, i):
+        unit = self._unit(i.stage, i.microbatch)
+        before = self._units.get((i.stage - 1, i.microbatch))
+        if before is not None:  # the stage before is on this rank, too
+            unit.x, before.output = before.output, None
+        if unit.x is not None:
+            unit.x.requires_grad_()
+        part = self._program.part(i.stage, i.microbatch, self._own.dp_rank)
+        if part.samples or part.pieces:
+            arguments = self._executor._inputs(part, self._batch)
+            with self._range(i):
+                self._compute(unit, part, arguments)
+        if i.stage == self._last_stage:
+            self._losses_left -= 1
+            if self._losses_left == 0:
+                self._begin_counting()
+
+    def _compute(self, unit, part, arguments):
+        y = self._executor.modules[part.stage](unit.x, **arguments)
+        if not isinstance(y, torch.Tensor):
+            raise InputError(f"stages: expected a tensor from the module of stage {part.stage}, found {type(y).__name__}")
+        if part.stage == self._last_stage:
+            y = self._add_loss(y, part)
+            unit.y_grad = torch.ones_like(y)
+        else:
+            unit.output = y.detach()
+        if y.requires_grad:
+            # The edge keeps what the backward reads, which the output need not be part of.
+            unit.edge = torch.autograd.graph.get_gradient_edge(y)
+
+    def _add_loss(self, output, part):
+        total, tokens = self._executor._loss(output, part, self._batch)
+        if total.dim() != 0:
+            raise InputError(f"loss: expected a sum, a scalar tensor, found shape {tuple(total.shape)}")
+        self._loss += total.detach()
+        self._tokens += float(tokens)
+        return total
+
+    def _backward(self, i):
+        unit = self._unit(i.stage, i.microbatch)
+        after = self._units.get((i.stage + 1, i.microbatch))
+        if after is not None and after.x_grad is not None:  # the stage after is on this rank, too
+            unit.y_grad, after.x_grad = after.x_grad, None
+        if i.op == "backward_input":
+            with self._range(i):
+                self._backward_input(unit, i.stage)
+            return
+        reduction = self._executor._reductions.get(i.stage)
+        with self._range(i):
+            if reduction is not None and unit.split is None:
+                reduction.arm()
+            self._backward_rest(unit, i.stage)
+        if reduction is not None:
+            reduction.end_backward()
+        unit.edge = unit.y_grad = unit.split = None
+
+    def _backward_input(self, unit, stage):
+        # Without an input there is nothing to send, and the weight part does all.
+        if unit.edge is not None and unit.y_grad is not None and unit.x is not None:
+            weights = self._executor._trained(stage)
+            _, unit.split = stage_backward_input([unit.edge], [unit.y_grad], [unit.x], iter(weights))
+        self._take_x_grad(unit)
+
+    def _backward_rest(self, unit, stage):
+        """Runs a whole backward, or its weight part where the input part was run."""
+        if unit.split is not None:
+            stage_backward_weight(iter(self._executor._trained(stage)), unit.split)
+            return
+        if unit.edge is not None and unit.y_grad is not None:
+            torch.autograd.backward([unit.edge], [unit.y_grad])
+        self._take_x_grad(unit)
+
+    @staticmethod
+    def _take_x_grad(unit):
+        if unit.x is not None:
+            unit.x_grad = unit.x.grad if unit.x.grad is not None else torch.zeros_like(unit.x)
+            unit.x = None
+
+    # The end of the step.
+
+    def _reduce(self, i):
+        reduction = self._executor._reductions[i.stage]
+        if i.op == "all_reduce":
+            reduction.reduce()
+        elif i.op == "all_reduce_start":
+            reduction.start(self._buckets(i.stage))
+        else:
+            reduction.wait()
+
+    def _buckets(self, stage):
+        return sum(i.op == "all_reduce_start" and i.stage == stage for i in self._own.instructions)
+
+    def _optimizer_step(self, i):
+        tokens = self._counted()
+        with self._range(i):
+            gradients = [p.grad for p in self._executor.modules[i.stage].parameters() if p.grad is not None]
+            if gradients:
+                torch._foreach_div_(gradients, tokens)
+            optimizer = self._executor.optimizers.get(i.stage)
+            if optimizer is not None:
+                optimizer.step()
+
+    def _begin_counting(self):
+        """Begins the sum of tokens over all ranks, which is known long before the optimizer steps."""
+        with lost_peers():
+            self._counting = dist.all_reduce(self._tokens, group=self._executor._control, async_op=True)
+
+    def _counted(self):
+        """Returns the trained tokens of the whole batch."""
+        with lost_peers():
+            self._counting.wait()
+        tokens = self._tokens.item()
+        if tokens <= 0:
+            raise InputError("loss: expected at least one token in the batch, found none")
+        return tokens
+
+
+def _describe(i, step):
+    what = f"{i.op} of stage {i.stage}"
+    return f"step {step}, {what}" if i.microbatch < 0 else f"step {step}, {what}, microbatch {i.microbatch}"

@@ -1,0 +1,140 @@
+"""A Program says what every rank does in one iteration, instruction by instruction, as the simulator runs it too."""
+
+from collections import namedtuple
+
+from dflop._errors import InputError
+
+Instruction = namedtuple("Instruction", "op stage microbatch index")
+"""`index` is one of messages (send, receive) or collectives (all_reduce...), else -1."""
+
+Message = namedtuple(
+    "Message", "source destination microbatch activations source_row destination_row rows of source_stage destination_stage"
+)
+"""Rows [source_row, source_row + rows) of what the source has made of the microbatch, its output or the gradient of its
+input. They stand from destination_row on in a matrix of `of` rows. Source and destination are groups."""
+
+Collective = namedtuple("Collective", "groups bytes")
+
+Piece = namedtuple("Piece", "llm_dp_rank sample first_sequence sequences first_row rows")
+"""`sequences` encoder sequences of a sample (a position in the batch), from its first_sequence on; rows
+[first_row, first_row + rows) of the sample's encoder output come out of them."""
+
+SENDS = frozenset(("send", "reshard_send"))
+RECEIVES = frozenset(("receive", "reshard_receive"))
+BACKWARDS = frozenset(("backward", "backward_input", "backward_weight"))
+
+
+class Part:
+    """What one rank computes of one microbatch at one stage.
+
+    samples  positions in the batch of the samples whose LLM tokens this rank has, in the order of its rows; () at a
+             stage of the encoder alone
+    pieces   the Pieces that this rank encodes, in the order of its rows; () where the stage has no encoder layers
+    """
+
+    __slots__ = ("stage", "microbatch", "dp_rank", "samples", "pieces")
+
+    def __init__(self, stage, microbatch, dp_rank, samples, pieces):
+        self.stage = stage
+        self.microbatch = microbatch
+        self.dp_rank = dp_rank
+        self.samples = samples
+        self.pieces = pieces
+
+    def __repr__(self):
+        return f"Part(stage={self.stage}, microbatch={self.microbatch}, dp_rank={self.dp_rank})"
+
+
+class Group:
+    """One rank of the program: `rank` is the global one, `stages` those that it holds, in rising order."""
+
+    def __init__(self, json):
+        self.rank = json["rank"]
+        self.dp_rank = json["dp_rank"]
+        self.instructions = [Instruction(*row) for row in json["instructions"]]
+        self.stages = sorted({i.stage for i in self.instructions})
+        if json["ranks"] != 1:
+            raise InputError(
+                f"program: group of rank {self.rank}: expected tp 1, as a stage's module runs on one rank, "
+                f"found tp {json['ranks']}"
+            )
+
+
+class Program:
+    """One iteration of a plan. `json` is what `dflop simulate --program-out` or `dflop serve` has written."""
+
+    def __init__(self, json):
+        if not isinstance(json, dict) or "groups" not in json:
+            raise InputError(
+                "program: expected an iteration of a file of 'dflop simulate --program-out', or of a PlanSampler, "
+                f"found {type(json).__name__}"
+            )
+        self.microbatches = json["microbatches"]
+        self.stages = json["stages"]
+        self.groups = [Group(group) for group in json["groups"]]
+        self.messages = self._read_messages(json["messages"])
+        self.collectives = [Collective(c["groups"], c["bytes"]) for c in json["collectives"]]
+        self.batch_size = len(json["bins"])
+        self.ranks = 1 + max(group.rank for group in self.groups)
+        self._llm_dp = json["llm_dp"]
+        # An encoder apart has dp ranks of its own; elsewhere every rank of the LLM encodes for itself.
+        self._shares_encoder = json["layout"] == "disaggregated"
+        self._samples = {}
+        for sample, place in enumerate(json["bins"]):
+            self._samples.setdefault(place, []).append(sample)
+        self._pieces = {}
+        for microbatch, encoder_dp_rank, *piece in json["pieces"]:
+            self._pieces.setdefault((microbatch, encoder_dp_rank), []).append(Piece(*piece))
+
+    def _read_messages(self, rows):
+        ends = [[None, None] for _ in rows]
+        for group in self.groups:
+            for i in group.instructions:
+                if i.op in SENDS:
+                    ends[i.index][0] = i.stage
+                elif i.op in RECEIVES:
+                    ends[i.index][1] = i.stage
+        return [Message(*row, *end) for row, end in zip(rows, ends)]
+
+    def group_of(self, rank):
+        """Returns the index of a global rank's group; raises InputError where the plan has no such rank."""
+        for index, group in enumerate(self.groups):
+            if group.rank == rank:
+                return index
+        raise InputError(f"program: expected a plan with a rank {rank}, found {self.ranks} ranks")
+
+    def part(self, stage, microbatch, dp_rank):
+        """Returns the Part of a dp rank of a stage."""
+        holds_llm = _holds_llm(self.stages[stage])
+        encodes_here = self.stages[stage]["encoder_layers"] > 0 or self.stages[stage]["connector"]
+        samples, pieces = (), ()
+        if holds_llm:
+            samples = tuple(self._samples.get(microbatch * self._llm_dp + dp_rank, ()))
+        if encodes_here:
+            pieces = tuple(self._pieces.get((microbatch, dp_rank), ()))
+        return Part(stage, microbatch, dp_rank, samples, pieces)
+
+    def routes(self):
+        """Returns, by (source group, destination group), the messages in the order in which they are sent."""
+        routes = {}
+        for group in self.groups:
+            for i in group.instructions:
+                if i.op in SENDS:
+                    message = self.messages[i.index]
+                    routes.setdefault((message.source, message.destination), []).append(i.index)
+        return routes
+
+    def possible_routes(self):
+        """Returns all (source group, destination group) over which a batch of this plan may send."""
+        routes = set()
+        for a, group in enumerate(self.groups):
+            for b, other in enumerate(self.groups):
+                if a == b or not any(s + 1 in other.stages for s in group.stages):
+                    continue
+                if group.dp_rank == other.dp_rank or self._shares_encoder:
+                    routes |= {(a, b), (b, a)}
+        return sorted(routes)
+
+
+def _holds_llm(stage):
+    return stage["llm_layers"] > 0 or stage["embedding"] or stage["head"]

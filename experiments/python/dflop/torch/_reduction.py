@@ -1,0 +1,144 @@
+"""Gradients of a stage are summed over its dp ranks, in buckets, beside the last backward where the plan has that."""
+
+import torch
+import torch.distributed as dist
+
+from dflop.torch._failure import lost_peers
+
+
+class Bucket:
+    """Parameters of a stage whose gradients are one message."""
+
+    def __init__(self, parameters):
+        self.parameters = parameters
+        self.missing = 0  # gradients that the backward under way still has to complete
+        self.work = None
+        self.flat = None
+
+    def launch(self, group):
+        """Begins the sum; a parameter that no microbatch reached has a gradient of zeros."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.flat = torch.cat([parameter.grad.reshape(-1) for parameter in self.parameters])
+        self.work = dist.all_reduce(self.flat, group=group, async_op=True)
+
+    def finish(self):
+        """Waits for the sum, and gives it to the parameters."""
+        self.work.wait()
+        offset = 0
+        for parameter in self.parameters:
+            count = parameter.numel()
+            parameter.grad.copy_(self.flat[offset : offset + count].view_as(parameter))
+            offset += count
+        self.work = self.flat = None
+
+
+class StageReduction:
+    """Reductions of one stage's gradients. All dp ranks call its methods in the same order.
+
+    A backward completes gradients from the last parameter to the first, and so the buckets go from the end. A bucket has
+    parameters of one type.
+    """
+
+    def __init__(self, parameters, group, bucket_bytes):
+        self._parameters = [p for p in parameters if p.requires_grad]
+        self._group = group
+        self._bucket_bytes = bucket_bytes
+        self._buckets = []
+        self._launched = 0
+        self._finished = 0
+        self._wanted = 0  # buckets that all_reduce_start has begun
+        self._handles = []
+
+    def reduce(self):
+        """Sums all gradients, and waits for the sums."""
+        self._begin(_buckets(self._parameters, self._bucket_bytes))
+        self._launch_all()
+        self._finish_all()
+
+    def start(self, buckets):
+        """Begins one of a stage's `buckets` reductions; the next backward completes their gradients."""
+        if self._wanted == 0:
+            self._begin(_split(self._parameters, buckets))
+        self._wanted += 1
+
+    def arm(self):
+        """Has the buckets that were begun launched by a whole backward, each when its gradients are complete."""
+        if self._wanted == 0:
+            return
+        for bucket in self._buckets:
+            bucket.missing = len(bucket.parameters)
+            for parameter in bucket.parameters:
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._completed(bucket)))
+
+    def end_backward(self):
+        """Launches what a backward left: buckets whose parameters it did not reach, or all where it was split."""
+        if self._wanted == 0:
+            return
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._launch_all()
+
+    def wait(self):
+        """Waits for the next of the reductions that were begun."""
+        self._launch_all()
+        if self._finished < len(self._buckets):
+            self._finish_next()
+        self._wanted -= 1
+        if self._wanted == 0:
+            self._finish_all()
+
+    def _begin(self, buckets):
+        self._buckets, self._launched, self._finished = buckets, 0, 0
+
+    def _completed(self, bucket):
+        def hook(_):
+            bucket.missing -= 1
+            # In one order on all ranks, as sums are matched by it.
+            while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
+                self._launch_next()
+
+        return hook
+
+    def _launch_next(self):
+        with lost_peers():
+            self._buckets[self._launched].launch(self._group)
+        self._launched += 1
+
+    def _launch_all(self):
+        while self._launched < len(self._buckets):
+            self._launch_next()
+
+    def _finish_next(self):
+        with lost_peers():
+            self._buckets[self._finished].finish()
+        self._finished += 1
+
+    def _finish_all(self):
+        while self._finished < len(self._buckets):
+            self._finish_next()
+
+
+def _bytes(parameter):
+    return parameter.numel() * parameter.element_size()
+
+
+def _buckets(parameters, most_bytes):
+    """Returns buckets of at most so many bytes, from the last parameter on; one may be larger, alone."""
+    buckets, filled = [], 0
+    for parameter in reversed(parameters):
+        alike = buckets and buckets[-1][-1].dtype == parameter.dtype
+        if not alike or filled + _bytes(parameter) > most_bytes:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(parameter)
+        filled += _bytes(parameter)
+    return [Bucket(bucket) for bucket in buckets]
+
+
+def _split(parameters, count):
+    """Returns about `count` buckets of about the same size, from the last parameter on."""
+    total = sum(map(_bytes, parameters))
+    return _buckets(parameters, max(1, -(-total // count)))

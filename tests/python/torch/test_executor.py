@@ -1,0 +1,150 @@
+import random
+
+import pytest
+import torch
+import vlm
+from ranks import run_ranks
+
+import dflop
+from dflop.torch import Executor
+from dflop.torch._program import Program
+
+torch.set_num_threads(1)  # as the ranks have: sums of several threads have other roundings
+
+ENCODER_LAYERS, LLM_LAYERS = 4, 6  # of small-vlm
+
+
+def split(layers, stages):
+    return [layers // stages + (s < layers % stages) for s in range(stages)]
+
+
+def make_plan(layout, order, encoder, llm, microbatches, gbs, bucket=0, chunks=1):
+    """Returns a plan; `encoder` and `llm` are (pp, dp)."""
+    plan = {
+        "schema": "dflop.plan",
+        "version": 1,
+        "planner": "test",
+        "model": "small-vlm",
+        "cluster": "a100-80g:1",
+        "gbs": gbs,
+        "layout": layout,
+        "microbatches": microbatches,
+        "schedule": order,
+        "recomputation": "none",
+        "zero1": False,
+        "sequence_parallel": False,
+    }
+    if bucket:
+        plan["gradient_bucket_bytes"] = bucket
+    if chunks > 1:
+        plan["chunks"] = chunks
+    stages = llm[0] * chunks
+    if layout == "uniform":
+        layers = split(ENCODER_LAYERS + LLM_LAYERS, stages)
+        ends = [sum(layers[: s + 1]) for s in range(stages)]
+        encoder_layers = [max(0, min(e, ENCODER_LAYERS) - min(e - n, ENCODER_LAYERS)) for e, n in zip(ends, layers)]
+        llm_layers = [n - e for n, e in zip(layers, encoder_layers)]
+    else:
+        encoder_layers, llm_layers = split(ENCODER_LAYERS, encoder[0]), split(LLM_LAYERS, stages)
+    plan["encoder"] = {"tp": 1, "pp": encoder[0], "dp": encoder[1], "layers": encoder_layers}
+    plan["llm"] = {"tp": 1, "pp": llm[0], "dp": llm[1], "layers": llm_layers}
+    return plan
+
+
+def ranks_of(plan):
+    ranks = plan["llm"]["pp"] * plan["llm"]["dp"]
+    return ranks + (plan["encoder"]["pp"] * plan["encoder"]["dp"] if plan["layout"] == "disaggregated" else 0)
+
+
+def make_program(plan, samples, server):
+    session = server.request("open", {"plan": plan, "method": "lpt", "program": True}, 30)["session"]
+    server.request("push", {"session": session, "batch": {"samples": samples}}, 30)
+    program = server.request("next", {"session": session}, 30)["program"]
+    server.request("close", {"session": session}, 30)
+    return program
+
+
+def gradients_of(rank, world, cases):
+    """Returns, of each (program, batch), the result and the gradients of this rank's stages after two steps."""
+    found = []
+    for program, batch in cases:
+        executor = Executor(
+            program,
+            lambda stage: vlm.StageModule(program["stages"], stage, batch[1], seed=rank),
+            inputs=vlm.inputs,
+            loss=vlm.loss,
+        )
+        for _ in range(2):
+            result = executor.step(program, batch)
+        found.append((result, {s: [p.grad.clone() for p in m.parameters()] for s, m in executor.modules.items()}))
+    return found
+
+
+def check_gradients(plans, dtype, tolerances, server):
+    """Holds plans' gradients on all ranks against one process's: largest difference over the largest value."""
+    by_ranks = {}
+    for seed, (plan, tolerance) in enumerate(zip(plans, tolerances)):
+        samples = vlm.make_samples(plan["gbs"], seed)
+        program = make_program(plan, samples, server)
+        by_ranks.setdefault(ranks_of(plan), []).append((plan, tolerance, program, (samples, dtype)))
+    for ranks, cases in by_ranks.items():
+        found = run_ranks(ranks, gradients_of, [case[2:] for case in cases], timeout=120)
+        for number, (plan, tolerance, program, batch) in enumerate(cases):
+            seeds = {s: min(g["rank"] for g in program["groups"] if s in held(g)) for s in range(len(program["stages"]))}
+            mean, modules = vlm.one_process(Program(program), batch, seeds)
+            for result, stages in (found[rank][number] for rank in range(ranks)):
+                texts = [s["llm_tokens"] - s["encoder_output_tokens"] for s in batch[0]]
+                assert result.tokens == sum(texts), plan
+                assert result.loss == pytest.approx(mean, rel=1e-6), plan
+                for stage, gradients in stages.items():
+                    for got, parameter in zip(gradients, modules[stage].parameters()):
+                        want = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+                        difference = (got - want).abs().max().item()
+                        assert difference <= tolerance * want.abs().max().item(), (plan, stage, got.shape)
+
+
+def held(group):
+    """Returns the stages of a rank."""
+    return {stage for _, stage, _, _ in group["instructions"]}
+
+
+ORDERS = ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"]
+
+PLANS = [
+    make_plan("uniform", "1f1b", (1, 1), (1, 1), 3, 9),
+    make_plan("uniform", "gpipe", (3, 1), (3, 1), 4, 12),
+    make_plan("uniform", "1f1b", (3, 1), (3, 1), 4, 12),
+    make_plan("uniform", "zb-h1", (3, 1), (3, 1), 5, 12),
+    make_plan("uniform", "zb-v", (2, 1), (2, 1), 4, 12, chunks=2),
+    make_plan("uniform", "interleaved", (2, 1), (2, 1), 4, 12, chunks=2),
+    make_plan("disaggregated", "1f1b", (1, 1), (2, 1), 4, 12),
+]
+
+
+def test_gradients_with_one_dp_rank_are_those_of_one_process_to_the_bit(server):
+    # Microbatches add up in one order on each rank; a split backward makes the sums of one microbatch in another one.
+    tolerances = [1e-14 if plan["schedule"].startswith("zb") else 0.0 for plan in PLANS]
+    check_gradients(PLANS, torch.float64, tolerances, server)
+
+
+def random_plan(rng):
+    layout = rng.choice(["uniform", "disaggregated", "disaggregated", "colocated"])
+    microbatches = rng.randint(2, 5)
+    bucket = rng.choice([0, 2000, 100_000])
+    if layout == "colocated":
+        pp, dp = rng.choice([(2, 1), (2, 2)])
+        encoder, order, llm = (1, pp * dp), "encoder-in-bubbles", (pp, dp)
+    elif layout == "uniform":
+        llm = rng.choice([(2, 2), (1, 3), (3, 1), (2, 1)])
+        encoder, order = llm, rng.choice(ORDERS)
+    else:
+        encoder = rng.choice([(1, 1), (1, 2), (1, 3), (2, 1)])
+        llm = rng.choice([(1, 1), (1, 2), (2, 1)])
+        order = rng.choice(ORDERS)
+    gbs = microbatches * llm[1] + rng.randint(0, 6)
+    return make_plan(layout, order, encoder, llm, microbatches, gbs, bucket)
+
+
+def test_gradients_of_random_plans_are_those_of_one_process(server):
+    plans = [random_plan(random.Random(seed)) for seed in range(20)]
+    check_gradients(plans, torch.float32, [1e-6] * len(plans), server)
