@@ -13,7 +13,7 @@ GRACE = 10.0
 
 
 class RanksFailed(AssertionError):
-    """Some ranks raised, died or hung. `failures` has a text by rank, `results` what the other ranks returned."""
+    """Some ranks raised, died or hung. `failures` has texts by rank, `results` what the others returned."""
 
     def __init__(self, failures, results):
         super().__init__("\n".join(f"rank {rank}: {text}" for rank, text in sorted(failures.items())))
@@ -24,14 +24,16 @@ class RanksFailed(AssertionError):
 def run_ranks(world, function, *args, timeout=60):
     """Returns what function(rank, world, *args) returns on each of `world` ranks, in the order of ranks.
 
-    The function runs with the gloo process group initialised and one thread of compute; it is a function of a module,
-    as it is pickled, and so are its arguments and results. Raises RanksFailed with the tracebacks of the ranks where
-    one raises, dies, or has not ended after `timeout` seconds.
+    The function runs with the gloo process group initialised and one thread of compute; it is a function of a
+    module, as it is pickled, and so are its arguments and results. Raises RanksFailed with the tracebacks of
+    the ranks where one raises, dies, or has not ended after `timeout` seconds.
     """
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="dflop-ranks") as folder:
         processes = [
-            context.Process(target=_run_rank, args=(folder, rank, world, function, args, timeout), daemon=True)
+            context.Process(
+                target=_run_rank, args=(folder, rank, world, function, args, timeout), daemon=True
+            )
             for rank in range(world)
         ]
         for process in processes:

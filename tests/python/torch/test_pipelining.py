@@ -23,7 +23,9 @@ OUT_OF_ORDER = [["F0", "F1", "F2", "B1", "B0", "B2"], ["F1", "F0", "F2", "B1", "
 
 
 class Module(torch.nn.Module):
-    """A stage whose output is a transposed view, of half the rows or independent of a single row where asked."""
+    """A stage whose output is a transposed view, of half the rows or independent of a single row where
+    asked.
+    """
 
     def __init__(self, halves, skips):
         super().__init__()
@@ -63,7 +65,9 @@ def loss_sum(output, target):
 
 
 def reference(count, rows, tokens, frozen=0, order_of_sums=None):
-    """Returns losses and gradients of one process, which adds up microbatches in their order, or the one given."""
+    """Returns losses and gradients of one process, which adds up microbatches in their order, or the one
+    given.
+    """
     modules = modules_of(count, frozen)
     losses = {}
     inputs, targets = batch(rows)
@@ -96,13 +100,17 @@ def order_of(name, folder, ranks=4, microbatches=len(ROWS)):
     path.write_text(json.dumps(pipeline))
     out = folder / f"{name}-order.json"
     subprocess.run(
-        [executable(), "simulate", "--pipeline", str(path), "--order-out", str(out)], check=True, capture_output=True
+        [executable(), "simulate", "--pipeline", str(path), "--order-out", str(out)],
+        check=True,
+        capture_output=True,
     )
     return str(out)
 
 
 def train(rank, world, cases, rows, tokens):
-    """Runs each case (order, frozen stages), and returns losses, gradients by stage and outputs, where there are any."""
+    """Runs each case (order, frozen stages), and returns losses, gradients by stage and outputs, where there
+    are any.
+    """
     return [train_one(rank, order, frozen, rows, tokens) for order, frozen in cases]
 
 
@@ -147,7 +155,8 @@ def check(results, count, rows, expected):
 
 
 def test_all_orders_give_the_gradients_of_one_process(tmp_path):
-    # Microbatch 3 has one row, so stage 2 does not use its input there: the stages before it get zeros of one row.
+    # Microbatch 3 has one row, so stage 2 does not use its input there: the stages before it get zeros of one
+    # row.
     orders = [order_of(name, tmp_path) for name in ORDERS]
     cases = [(order, 0) for order in orders] + [(orders[ORDERS.index("zb-h1")], 2)]
     by_rank = run_ranks(4, train, cases, ROWS, 30, timeout=120)
@@ -173,7 +182,8 @@ def train_upstream(rank, world):
     stage = PipelineStage(module, rank, 2, CPU)
     schedule = _PipelineScheduleRuntime([stage], 3, loss_fn=linear_loss, scale_grads=False)
     schedule.pipeline_order = {
-        index: [_Action.from_str(f"{index}{step}") for step in steps] for index, steps in enumerate(OUT_OF_ORDER)
+        index: [_Action.from_str(f"{index}{step}") for step in steps]
+        for index, steps in enumerate(OUT_OF_ORDER)
     }
     schedule._prepare_schedule_with_comms(schedule.pipeline_order)
     inputs, targets = batch([4, 4, 4])
@@ -209,7 +219,9 @@ def plain_modules():
 
 def train_with_shapes(rank, world, rows, shapes):
     module = modules_of(2, 0)[rank]
-    schedule = Schedule([Stage(module, rank, 2, CPU)], [["F0", "F1", "B0", "B1"], ["F0", "B0", "F1", "B1"]], loss_sum)
+    schedule = Schedule(
+        [Stage(module, rank, 2, CPU)], [["F0", "F1", "B0", "B1"], ["F0", "B0", "F1", "B1"]], loss_sum
+    )
     inputs, targets = batch(rows)
     schedule.step(
         arg_mbs=[(x,) for x in inputs] if rank == 0 else None,
@@ -224,7 +236,9 @@ def test_wrong_shapes_are_refused():
     # Without shapes all microbatches are said to be as the first; torch alone would fill a part of a buffer.
     with pytest.raises(RanksFailed) as caught:
         run_ranks(2, train_with_shapes, [4, 3], None)
-    assert "stage 0, microbatch 1: expected an output of shape (4, 6), found (3, 6)" in caught.value.failures[0]
+    assert (
+        "stage 0, microbatch 1: expected an output of shape (4, 6), found (3, 6)" in caught.value.failures[0]
+    )
 
 
 def test_steps_of_chunks_are_those_of_stages():
@@ -235,7 +249,11 @@ def test_steps_of_chunks_are_those_of_stages():
     assert [[stage for stage, _, _ in steps] for steps in stage_steps(ranks)] == [[0, 2, 2, 0], [1, 3, 3, 1]]
     # An encoder's rank without chunks stands before them.
     with_encoder = stage_steps([["F0", "B0"], *ranks])
-    assert [[stage for stage, _, _ in steps] for steps in with_encoder] == [[0, 0], [1, 3, 3, 1], [2, 4, 4, 2]]
+    assert [[stage for stage, _, _ in steps] for steps in with_encoder] == [
+        [0, 0],
+        [1, 3, 3, 1],
+        [2, 4, 4, 2],
+    ]
     assert stage_steps([["I12", "W12"]]) == [[(0, "I", 12), (0, "W", 12)]]
 
 
@@ -265,8 +283,12 @@ def test_stages_that_do_not_suit_the_order_are_refused():
     two = [["F0", "B0"], ["F0", "B0"]]
     chunks = [["F0", "F0.1", "B0.1", "B0"]]
     assert run_ranks(1, refused, two, [0], 2) == ["stages: the order has 2 ranks, found a group of 1"]
-    assert run_ranks(1, refused, chunks, [0], 2) == ["stages: the order gives stages [0, 1] to rank 0, found [0]"]
-    assert run_ranks(1, refused, chunks, [0], 3) == ["stages: the order has 2 stages, found Stages made for 3"]
+    assert run_ranks(1, refused, chunks, [0], 2) == [
+        "stages: the order gives stages [0, 1] to rank 0, found [0]"
+    ]
+    assert run_ranks(1, refused, chunks, [0], 3) == [
+        "stages: the order has 2 stages, found Stages made for 3"
+    ]
 
 
 def test_an_old_torch_is_refused():

@@ -1,8 +1,8 @@
 """Stage and Schedule run a dflop order with torch.distributed.pipelining, over microbatches of any length.
 
-torch.distributed.pipelining receives into buffers of the shape of microbatch 0, runs orders of its own, and gives a
-microbatch the loss of another one where the last stage's forwards are out of order. The classes here change these
-three things and leave the rest to it.
+torch.distributed.pipelining receives into buffers of the shape of microbatch 0, runs orders of its own, and
+gives a microbatch the loss of another one where the last stage's forwards are out of order. The classes here
+change these three things and leave the rest to it.
 """
 
 import dataclasses
@@ -22,8 +22,9 @@ def check_torch(version=torch.__version__):
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     if numbers < tuple(int(number) for number in OLDEST_TORCH.split(".")):
         raise DflopError(
-            f"dflop.torch.Stage and Schedule need torch {OLDEST_TORCH} or newer, whose torch.distributed.pipelining "
-            f"takes inputs that are split already, found {version}: install a newer one, or use dflop.torch.Executor"
+            f"dflop.torch.Stage and Schedule need torch {OLDEST_TORCH} or newer, whose "
+            f"torch.distributed.pipelining takes inputs that are split already, found {version}: install a "
+            "newer one, or use dflop.torch.Executor"
         )
 
 
@@ -40,11 +41,11 @@ STEP = re.compile(r"([FBIW])(\d+)(?:\.(\d+))?")
 
 
 def stage_steps(order):
-    """Returns the steps of every pipeline rank as a list of (stage, kind, microbatch), kind being F, B, I or W.
+    """Returns the steps of every pipeline rank, (stage, kind, microbatch); kinds are F, B, I and W.
 
-    `order` is the path of a file of schema dflop.order (`dflop simulate --order-out`), what such a file holds, or its
-    lists of steps, whose chunks then go round-robin. Ranks whose neighbours have chunks and which have none, as those
-    of an encoder, come first. Raises InputError for what is no such order.
+    `order` is the path of a file of schema dflop.order (`dflop simulate --order-out`), what such a file
+    holds, or its lists of steps, whose chunks then go round-robin. Ranks whose neighbours have chunks and
+    which have none, as those of an encoder, come first. Raises InputError for what is no such order.
     """
     where = "order"
     if isinstance(order, (str, os.PathLike)):
@@ -60,7 +61,9 @@ def stage_steps(order):
     if placement not in ("round-robin", "v"):
         raise InputError(f"{where}: key 'placement': expected 'round-robin' or 'v', found {placement!r}")
     chunks = 1 + max((chunk for steps in ranks for _, _, chunk in steps), default=0)
-    encoders = 0 if chunks == 1 else next(r for r, steps in enumerate(ranks) if any(chunk for _, _, chunk in steps))
+    encoders = 0
+    if chunks > 1:
+        encoders = next(rank for rank, steps in enumerate(ranks) if any(chunk for _, _, chunk in steps))
     width = len(ranks) - encoders
 
     def stage_of(rank, chunk):
@@ -79,9 +82,10 @@ def stage_steps(order):
 def _parsed(step, where, rank):
     match = STEP.fullmatch(step) if isinstance(step, str) else None
     if match is None:
+        in_bubbles = ": orders with an encoder in the bubbles need dflop.torch.Executor"
         raise InputError(
             f"{where}: rank {rank}: expected steps such as F3, B3, I3, W3 or F3.1, found {step!r}"
-            + (": orders with an encoder in the bubbles need dflop.torch.Executor" if str(step).endswith(".e") else "")
+            + (in_bubbles if str(step).endswith(".e") else "")
         )
     return match[1], int(match[2]), int(match[3] or 0)
 
@@ -98,9 +102,9 @@ class Stage(PipelineStage):
     def set_shapes(self, received=None, sent=None):
         """Says what comes from the stage before (`received`) and goes to the one after (`sent`).
 
-        Each is a list by microbatch: the number of rows, which is dimension 0 of all tensors, the other dimensions
-        being those of microbatch 0; or a list of shapes, one for each tensor. None: all are as microbatch 0. It
-        holds until the next call. Schedule.step(shapes=...) calls this for all its stages.
+        Each is a list by microbatch: the number of rows, which is dimension 0 of all tensors, the other
+        dimensions being those of microbatch 0; or a list of shapes, one for each tensor. None: all are as
+        microbatch 0. It holds until the next call. Schedule.step(shapes=...) calls this for all its stages.
         """
         self._received = received
         self._sent = sent
@@ -146,10 +150,11 @@ class Stage(PipelineStage):
     def _tied(self, output):
         """Ties an output to the anchor, and copies it, unless it is the last stage's.
 
-        torch's split backward finds parameters only on ways from outputs to inputs: it loses those of a stage whose
-        input is not used (microbatches of text alone) or needs no gradient (behind a frozen encoder), without a
-        word. The anchor is an input to which there is always a way. Outputs that are sent are contiguous, as the
-        buffers at the other end are, and no views, as the split backward detaches them in place.
+        torch's split backward finds parameters only on ways from outputs to inputs: it loses those of a stage
+        whose input is not used (microbatches of text alone) or needs no gradient (behind a frozen encoder),
+        without a word. The anchor is an input to which there is always a way. Outputs that are sent are
+        contiguous, as the buffers at the other end are, and no views, as the split backward detaches them in
+        place.
         """
         if not isinstance(output, torch.Tensor):
             return output
@@ -186,7 +191,7 @@ class Stage(PipelineStage):
         return super().get_bwd_send_ops(bwd_chunk_id)
 
     def _sendable(self, gradient, index, microbatch):
-        """Gives an input that was not used a gradient of zeros, which would else have microbatch 0's shape."""
+        """Gives an input that was not used zeros of its own shape, where torch takes microbatch 0's."""
         if gradient is not None:
             return gradient.contiguous()
         meta = self._get_grad_send_meta(index)
@@ -215,10 +220,11 @@ class Schedule(_PipelineScheduleRuntime):
         schedule = Schedule([stage], "order.json", loss_fn)      # dflop simulate ... --order-out order.json
         schedule.step(arg_mbs=..., kwarg_mbs=..., target_mbs=..., shapes=rows, tokens=total, losses=losses)
 
-    `stages` are the Stages of this rank, `order` as for stage_steps(). loss_fn(output, target) returns the sum over
-    the tokens of a microbatch. Gradients are not scaled by the number of microbatches (scale_grads=False): the loss
-    of a batch is the sum of all its tokens' losses / `tokens`, however they are spread over microbatches. `options`
-    are those of torch's schedules. Raises InputError where stages do not suit the order.
+    `stages` are the Stages of this rank, `order` as for stage_steps(). loss_fn(output, target) returns the
+    sum over the tokens of a microbatch. Gradients are not scaled by the number of microbatches
+    (scale_grads=False): the loss of a batch is the sum of all its tokens' losses / `tokens`, however they are
+    spread over microbatches. `options` are those of torch's schedules. Raises InputError where stages do not
+    suit the order.
     """
 
     def __init__(self, stages, order, loss_fn=None, **options):
@@ -236,10 +242,11 @@ class Schedule(_PipelineScheduleRuntime):
     def step(self, *args, shapes=None, tokens=None, **kwargs):
         """Trains one batch, as step() of torch's schedules, from which the other arguments are.
 
-        shapes[b][j] says what stage b sends to stage b + 1 of microbatch j, in the form of Stage.set_shapes(); a
-        flat list of numbers of rows by microbatch holds for every boundary, and None makes all as microbatch 0. The
-        loss of each microbatch is divided by `tokens`, the number of tokens in the whole batch of all dp ranks (1
-        without it). Raises InputError where shapes do not suit the order or the outputs of stages.
+        shapes[b][j] says what stage b sends to stage b + 1 of microbatch j, in the form of
+        Stage.set_shapes(); a flat list of numbers of rows by microbatch holds for every boundary, and None
+        makes all as microbatch 0. The loss of each microbatch is divided by `tokens`, the number of tokens in
+        the whole batch of all dp ranks (1 without it). Raises InputError where shapes do not suit the order
+        or the outputs of stages.
         """
         boundaries = self._boundaries(shapes)
         for stage in self._stages:
@@ -258,7 +265,9 @@ class Schedule(_PipelineScheduleRuntime):
         if all(isinstance(shape, int) for shape in shapes):
             shapes = [shapes] * count
         if len(shapes) != count:
-            raise InputError(f"shapes: expected {count} lists, one between each two stages, found {len(shapes)}")
+            raise InputError(
+                f"shapes: expected {count} lists, one between each two stages, found {len(shapes)}"
+            )
         for boundary, row in enumerate(shapes):
             if len(row) != self._n_microbatches:
                 raise InputError(
@@ -300,4 +309,6 @@ def _check_stages(stages, ranks):
     expected = sorted({stage for stage, _, _ in ranks[first.group_rank]})
     found = sorted(stage.stage_index for stage in stages)
     if expected != found:
-        raise InputError(f"stages: the order gives stages {expected} to rank {first.group_rank}, found {found}")
+        raise InputError(
+            f"stages: the order gives stages {expected} to rank {first.group_rank}, found {found}"
+        )
