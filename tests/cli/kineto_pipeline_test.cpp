@@ -32,13 +32,15 @@ std::string us(double milliseconds) {
 
 std::string header(int rank, int world, double clock_ms = 0) {
   return fmt::format(R"("baseTimeNanoseconds": {}, "distributedInfo": {{"rank": {}, "world_size": {},
-    "pg_config": [{{"pg_name": "0", "pg_size": 2, "ranks": [0, 1]}}]}},)",
-                     1'000'000'000 + ms(clock_ms).count(), rank, world);
+    "pg_config": [{{"pg_name": "0", "pg_size": {}, "ranks": [{}]}}]}},)",
+                     1'000'000'000 + ms(clock_ms).count(), rank, world, world,
+                     world == 3 ? "0, 1, 2" : "0, 1");
 }
 
 /// A rank's trace: ranges, and messages of gloo, as torch.profiler writes them. Times are milliseconds.
 struct RankText {
   KinetoText text;
+  int stage = 0;
 
   explicit RankText(int rank, int world = 2, double clock_ms = 0) : text(header(rank, world, clock_ms)) {
     // The earliest event of both traces, so that time 0 is the same.
@@ -55,6 +57,14 @@ struct RankText {
                        peer));
     text.x("user_annotation", is_send ? "gloo:send" : "gloo:recv", us(start + 0.005), us(end - start - 0.005),
            1, R"("Input Dims": [[100]], "Input type": ["float"])");
+    return *this;
+  }
+  /// A sum of 1,000 floats that is called at `call`, and in which gloo takes part from `start` to `end`.
+  RankText& reduction(double call, double start, double end) {
+    text.x("cpu_op", "c10d::allreduce_", us(call), us(0.01), 9,
+           R"("Input Dims": [[[1000]], [], []], "Input type": ["TensorList", "", ""])");
+    text.x("user_annotation", "gloo:all_reduce", us(start), us(end - start), 33,
+           R"("Input Dims": [[1000]], "Input type": ["float"])");
     return *this;
   }
   KinetoTrace trace(const std::string& file) const { return text.trace(file); }
@@ -112,6 +122,9 @@ TEST(KinetoRange, NamesAreRead) {
   EXPECT_EQ(read("dflop:send_backward mb=5 stage=2 peer=7"), "send_backward 2 5 7");
   EXPECT_EQ(read("dflop:all_reduce stage=2"), "all_reduce 2 -1 -1");
   EXPECT_EQ(read("dflop:optimizer_step"), "optimizer_step -1 -1 -1");
+  EXPECT_EQ(read("dflop:reshard_send stage=0 mb=1 peer=2 msg=9"), "reshard_send 0 1 2");
+  EXPECT_EQ(parse_range("dflop:reshard_send stage=0 mb=1 peer=2 msg=9")->message, 9);
+  EXPECT_EQ(read("dflop:all_reduce_wait stage=3 msg=1"), "all_reduce_wait 3 -1 -1");
   for (const char* bad : {"PP:", "PP:F0", "PP:1", "PP:1F", "PP:1UNSHARD", "PP:99999999999F0", "PP:65536F0",
                           "PP:1Q2", "dflop:", "dflop:forwards stage=1 mb=0", "dflop:forward stage=1",
                           "dflop:forward mb=1", "dflop:forward stage=-1 mb=0",
@@ -214,6 +227,78 @@ TEST(KinetoPipeline, ReductionsMeetByStageAndOrder) {
   EXPECT_EQ(program.costs.collective[0], ms(3));
 }
 
+/// A message as the loop of dflop.torch has it: the call is in a range that says all but the direction.
+/// `asked`: when a receive was called, which may be long before.
+void reshard(RankText& rank, bool is_send, int microbatch, int peer, int number, double start, double end,
+             double asked = -1) {
+  rank.message(is_send, peer, asked < 0 ? start + 0.001 : asked, end);
+  rank.range(fmt::format("dflop:{} stage={} mb={} peer={} msg={}",
+                         is_send ? "reshard_send" : "reshard_receive", rank.stage, microbatch, peer, number),
+             start, is_send ? start + 0.05 : end + 0.001);
+}
+
+// One encoder rank feeds both replicas of the LLM, by messages of the same microbatch, and gets both
+// gradients, of which it asks for the second at once and waits for it when it has long been there: 1 ms is
+// typical of those it waited for.
+TEST(KinetoPipeline, ReshardsMeetByTheirNumbers) {
+  RankText encoder(0, 3);
+  encoder.range("dflop:forward stage=0 mb=0", 0, 10);
+  reshard(encoder, true, 0, 1, 0, 10, 11);
+  reshard(encoder, true, 0, 2, 1, 10.1, 11.1);
+  reshard(encoder, false, 0, 1, 2, 10.2, 41.1);
+  reshard(encoder, false, 0, 2, 3, 41.11, 41.12, 10.15);
+  encoder.range("dflop:backward stage=0 mb=0", 41.2, 50);
+  std::vector<RankText> ranks = {encoder};
+  for (int r = 1; r < 3; ++r) {
+    RankText llm(r, 3);
+    llm.stage = 1;
+    const double here = 10.9 + 0.1 * r;
+    reshard(llm, false, 0, 0, r - 1, 0.5, here);
+    llm.range("dflop:forward stage=1 mb=0", here + 0.01, 20);
+    const double sent = r == 1 ? 40 : 30;
+    llm.range("dflop:backward stage=1 mb=0", 20.1, sent);
+    reshard(llm, true, 0, 0, r + 1, sent, sent + 1);
+    ranks.push_back(llm);
+  }
+  const PipelineImport import = import_all(ranks);
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  const PipelineStep& step = import.steps[0];
+  EXPECT_EQ(step.messages, 4);
+  EXPECT_EQ(step.known, 3);
+  std::vector<std::string> order;
+  for (const Span& span : step.timeline.spans) {
+    if (span.rank == 0) order.emplace_back(to_string(span.op));
+    if (is_send(span.op)) {
+      EXPECT_LT(span.duration, ms(1.2)) << "also of the gradient that came at 31 and was waited for at 41";
+    }
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"forward", "reshard_send", "reshard_send", "reshard_receive",
+                                             "reshard_receive", "backward"}));
+  EXPECT_NEAR(Seconds(replayed(step.timeline).makespan).count(), 0.050, 0.0002);
+}
+
+// Two replicas begin their reductions during the last backward, as hooks do, and wait for them behind it.
+// gloo sums on a thread of its own from 25 and 27 to 29.
+TEST(KinetoPipeline, ReductionsRunBesideTheLastBackward) {
+  std::vector<RankText> ranks;
+  for (int r = 0; r < 2; ++r) {
+    RankText rank(r);
+    rank.range("dflop:forward stage=0 mb=0", 0, 10).range("dflop:all_reduce_start stage=0", 10, 10.01);
+    rank.range("dflop:backward stage=0 mb=0", 10.02, 28 + r).reduction(24.9 + 2 * r, 25 + 2 * r, 29);
+    rank.range("dflop:all_reduce_wait stage=0", 28.1 + r, 29.2).range("dflop:optimizer_step", 29.2, 30);
+    ranks.push_back(rank);
+  }
+  const PipelineImport import = import_all(ranks);
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  const Timeline& timeline = import.steps[0].timeline;
+  const RecordedProgram program = recorded_program(timeline);
+  ASSERT_EQ(program.costs.collective.size(), 1u);
+  EXPECT_EQ(program.costs.collective[0], ms(2)) << "from 27, when both are there";
+  EXPECT_EQ(program.program.collectives[0].bytes, Bytes{4000});
+  EXPECT_NEAR(Seconds(replayed(timeline).makespan).count(), 0.030, 0.0003);
+  EXPECT_EQ(timeline.spans[1].op, Op::all_reduce_start);
+}
+
 /// What is wrong with a recording, and the kind of finding that says so.
 struct Broken {
   const char* name;
@@ -247,7 +332,8 @@ std::vector<Broken> broken_recordings() {
     later.message(false, 0, 0.5, 11).range("PP:1F0", 1, 22).range("PP:1B0", 22, 29).message(true, 0, 29, 31);
     return later;
   }();
-  add("a device's kernels", "device_ranges")[0].text.launch(1, us(3)).kernel(1, "gemm", us(4), us(1));
+  add("a device's kernels in one range of several", "missing_activity")[0].text.launch(1, us(3)).kernel(
+      1, "gemm", us(4), us(1));
   return all;
 }
 

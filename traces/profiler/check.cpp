@@ -36,7 +36,6 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"different_runs", "ranks that do not run a step at the same time"},
     {"unplaced_message", "a message that belongs to no forward or backward"},
     {"unmatched_message", "a message whose other end is not found, or may be on several ranks"},
-    {"device_ranges", "ranges beside a device's kernels, which they do not cover"},
     {"inconsistent_step", "a step that takes another time when it is replayed as it was"},
 }};
 

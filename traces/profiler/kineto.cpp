@@ -1,6 +1,7 @@
 #include "traces/profiler/kineto.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -89,6 +90,7 @@ class TraceBuilder {
     if (record_end_) trace_.record_end = *record_end_ - earliest_;
     trace_.process_groups = header.process_groups;
     join_gloo_ranges();
+    join_gloo_reductions();
     shift_times();
     join_launches();
     find_steps();
@@ -98,6 +100,7 @@ class TraceBuilder {
     };
     std::sort(trace_.ranges.begin(), trace_.ranges.end(), by_start);
     std::sort(trace_.messages.begin(), trace_.messages.end(), by_start);
+    std::sort(trace_.reductions.begin(), trace_.reductions.end(), by_start);
     return std::move(trace_);
   }
 
@@ -134,6 +137,19 @@ class TraceBuilder {
                        kineto_input_bytes(event)});
       return;
     }
+    if (event.name == "gloo:all_reduce") {
+      const auto elements =
+          event.input_elements.empty() ? std::nullopt : std::optional(event.input_elements[0]);
+      gloo_reductions_.push_back({event.thread,
+                                  event.time,
+                                  event.time + event.duration,
+                                  {},
+                                  {},
+                                  elements,
+                                  kineto_input_bytes(event),
+                                  event.index});
+      return;
+    }
     std::optional<KinetoRange> range;
     if (names_a_range(event.name)) {
       range = parse_range(event.name);
@@ -150,6 +166,14 @@ class TraceBuilder {
   }
 
   void take_host_message(const KinetoEvent& event) {
+    if (event.name == "c10d::allreduce_") {
+      // The first input is the list of tensors; those of several tensors have no shape here.
+      const auto elements =
+          event.input_elements.empty() ? std::nullopt : std::optional(event.input_elements[0]);
+      trace_.reductions.push_back(
+          {event.thread, event.time, event.time + event.duration, {}, {}, elements, {}, event.index});
+      return;
+    }
     const bool is_send = event.name == "c10d::send";
     if (!is_send && event.name != "c10d::recv_") return;
     KinetoHostMessage message;
@@ -183,6 +207,25 @@ class TraceBuilder {
       message.is_awaited = true;
       message.end = std::max(message.end, range.end);
       message.bytes = range.bytes;
+    }
+  }
+
+  /// Gives each call of all-reduce the first range of gloo after it that sums as many elements: gloo runs
+  /// them on threads of its own.
+  void join_gloo_reductions() {
+    const auto by_start = [](const auto& a, const auto& b) { return a.start < b.start; };
+    std::stable_sort(trace_.reductions.begin(), trace_.reductions.end(), by_start);
+    std::stable_sort(gloo_reductions_.begin(), gloo_reductions_.end(), by_start);
+    std::map<std::optional<std::int64_t>, std::deque<const KinetoHostReduction*>> runs;
+    for (const KinetoHostReduction& run : gloo_reductions_) runs[run.elements].push_back(&run);
+    for (KinetoHostReduction& call : trace_.reductions) {
+      std::deque<const KinetoHostReduction*>& same = runs[call.elements];
+      while (!same.empty() && same.front()->start < call.start) same.pop_front();
+      if (same.empty()) continue;
+      call.run_start = same.front()->start;
+      call.run_end = same.front()->end;
+      call.bytes = same.front()->bytes;
+      same.pop_front();
     }
   }
 
@@ -241,6 +284,12 @@ class TraceBuilder {
     shift(marks_);
     shift(trace_.ranges);
     shift(trace_.messages);
+    shift(trace_.reductions);
+    for (KinetoHostReduction& reduction : trace_.reductions) {
+      if (!reduction.run_start) continue;
+      *reduction.run_start -= earliest_;
+      *reduction.run_end -= earliest_;
+    }
   }
 
   /// Finds the launch of each activity, and in its surroundings the phase and what a collective is.
@@ -327,6 +376,7 @@ class TraceBuilder {
   std::vector<KinetoMark> marks_;
   std::vector<Annotation> annotations_;
   std::vector<GlooRange> gloo_;
+  std::vector<KinetoHostReduction> gloo_reductions_;       ///< as ranges
   std::vector<std::optional<std::int64_t>> correlations_;  ///< of the activities
   std::vector<bool> described_;                            ///< of the collectives
   std::unordered_map<std::string, std::int32_t> name_indices_;

@@ -102,6 +102,19 @@ struct KinetoHostMessage {
   std::size_t event = 0;
 };
 
+/// A KinetoHostReduction is a call of c10d::allreduce_ on the host.
+struct KinetoHostReduction {
+  std::int64_t thread = 0;
+  Nanoseconds start{0};  ///< of the call
+  Nanoseconds end{0};
+  /// The range "gloo:all_reduce" says when the rank took part; nothing without one.
+  std::optional<Nanoseconds> run_start;
+  std::optional<Nanoseconds> run_end;
+  std::optional<std::int64_t> elements;
+  std::optional<Bytes> bytes;  ///< by the shapes of that range
+  std::size_t event = 0;
+};
+
 /// A KinetoTrace is what one rank did. Times count from its earliest event.
 struct KinetoTrace {
   std::string file;
@@ -111,13 +124,14 @@ struct KinetoTrace {
   Nanoseconds resolution{1};  ///< a microsecond where no time has decimals
   std::optional<Nanoseconds> record_end;
   std::vector<std::string> names;
-  std::vector<KinetoStep> steps;              ///< by start
-  std::vector<KinetoLaunch> launches;         ///< in the order of the file
-  std::vector<KinetoActivity> activities;     ///< by start, then in the order of the file
-  std::vector<KinetoCollective> collectives;  ///< in the order of their activities
-  std::vector<KinetoRange> ranges;            ///< by start
-  std::vector<std::size_t> unread_ranges;     ///< events whose names are meant as ranges and are none
-  std::vector<KinetoHostMessage> messages;    ///< by start
+  std::vector<KinetoStep> steps;                ///< by start
+  std::vector<KinetoLaunch> launches;           ///< in the order of the file
+  std::vector<KinetoActivity> activities;       ///< by start, then in the order of the file
+  std::vector<KinetoCollective> collectives;    ///< in the order of their activities
+  std::vector<KinetoRange> ranges;              ///< by start
+  std::vector<std::size_t> unread_ranges;       ///< events whose names are meant as ranges and are none
+  std::vector<KinetoHostMessage> messages;      ///< by start
+  std::vector<KinetoHostReduction> reductions;  ///< by start
   std::vector<std::vector<std::int32_t>> process_groups;  ///< ranks by their number in the group
 };
 

@@ -57,7 +57,7 @@ std::optional<PipeliningName> split_pipelining(std::string_view name) {
 bool is_whole(const KinetoRange& range) {
   if (range.kind == Range::wait || range.kind == Range::optimizer_step) return true;
   if (range.stage < 0) return false;
-  return range.kind == Range::all_reduce || range.microbatch >= 0;
+  return is_reduction(range.kind) || range.microbatch >= 0;
 }
 
 std::optional<KinetoRange> parse_pipelining(std::string_view name) {
@@ -103,6 +103,8 @@ std::optional<KinetoRange> parse_ours(std::string_view name) {
       range.microbatch = *number;
     } else if (key == "peer") {
       range.peer = *number;
+    } else if (key == "msg") {
+      range.message = *number;
     } else {
       return std::nullopt;
     }

@@ -24,13 +24,19 @@ enum class KinetoRangeKind : std::uint8_t {
   send_backward,     ///< of what a backward made
   receive_forward,   ///< of what a forward needs
   receive_backward,  ///< of what a backward needs
+  send,              ///< of what the forward or backward before it made
+  receive,           ///< of what the forward or backward after it needs
+  reshard_send,      ///< the same between ranks of different dp
+  reshard_receive,
   all_reduce,        ///< of a stage's gradients
+  all_reduce_start,  ///< of the same beside compute
+  all_reduce_wait,
   optimizer_step,
   wait,  ///< for messages that were sent or asked for before
 };
 
 template <>
-inline constexpr NameTable<KinetoRangeKind, 11> kNames<KinetoRangeKind> = {
+inline constexpr NameTable<KinetoRangeKind, 17> kNames<KinetoRangeKind> = {
     {{KinetoRangeKind::forward, "forward"},
      {KinetoRangeKind::backward, "backward"},
      {KinetoRangeKind::backward_input, "backward_input"},
@@ -39,26 +45,40 @@ inline constexpr NameTable<KinetoRangeKind, 11> kNames<KinetoRangeKind> = {
      {KinetoRangeKind::send_backward, "send_backward"},
      {KinetoRangeKind::receive_forward, "receive_forward"},
      {KinetoRangeKind::receive_backward, "receive_backward"},
+     {KinetoRangeKind::send, "send"},
+     {KinetoRangeKind::receive, "receive"},
+     {KinetoRangeKind::reshard_send, "reshard_send"},
+     {KinetoRangeKind::reshard_receive, "reshard_receive"},
      {KinetoRangeKind::all_reduce, "all_reduce"},
+     {KinetoRangeKind::all_reduce_start, "all_reduce_start"},
+     {KinetoRangeKind::all_reduce_wait, "all_reduce_wait"},
      {KinetoRangeKind::optimizer_step, "optimizer_step"},
      {KinetoRangeKind::wait, "wait"}}};
 
 constexpr bool is_compute(KinetoRangeKind kind) {
-  return kind <= KinetoRangeKind::backward_weight;
+  using enum KinetoRangeKind;
+  return kind == forward || kind == backward || kind == backward_input || kind == backward_weight;
 }
 constexpr bool is_send(KinetoRangeKind kind) {
-  return kind == KinetoRangeKind::send_forward || kind == KinetoRangeKind::send_backward;
+  using enum KinetoRangeKind;
+  return kind == send_forward || kind == send_backward || kind == send || kind == reshard_send;
 }
 constexpr bool is_receive(KinetoRangeKind kind) {
-  return kind == KinetoRangeKind::receive_forward || kind == KinetoRangeKind::receive_backward;
+  using enum KinetoRangeKind;
+  return kind == receive_forward || kind == receive_backward || kind == receive || kind == reshard_receive;
+}
+constexpr bool is_reduction(KinetoRangeKind kind) {
+  using enum KinetoRangeKind;
+  return kind == all_reduce || kind == all_reduce_start || kind == all_reduce_wait;
 }
 
 /// A KinetoRange is a range on a thread of the host.
 struct KinetoRange {
   KinetoRangeKind kind = KinetoRangeKind::forward;
-  std::int32_t stage = -1;             ///< of the rank; -1: not said
-  std::int32_t microbatch = -1;        ///< -1: of none
-  std::optional<std::int32_t> peer{};  ///< global rank at the other end of a message
+  std::int32_t stage = -1;                ///< of the rank; -1: not said
+  std::int32_t microbatch = -1;           ///< -1: of none
+  std::optional<std::int32_t> peer{};     ///< global rank at the other end of a message
+  std::optional<std::int32_t> message{};  ///< number of a message or sum, the same at all of its ends
   std::int64_t thread = 0;
   Nanoseconds start{0};
   Nanoseconds end{0};
@@ -68,11 +88,11 @@ struct KinetoRange {
 /// Tells whether a name is meant as a range: "PP:..." or "dflop:...".
 bool names_a_range(std::string_view name);
 
-/// Reads a name: kind, stage, microbatch and peer.
+/// Reads a name: kind, stage, microbatch, peer and number.
 ///   PP:<stage><action>[<microbatch>]   actions F B I W, SEND_F SEND_B RECV_F RECV_B, all that begin with
 ///   WAIT,
 ///                                      REDUCE_GRAD; others, as UNSHARD, are not steps of a pipeline
-///   dflop:<kind> [stage=S] [mb=M] [peer=R]
+///   dflop:<kind> [stage=S] [mb=M] [peer=R] [msg=N]
 /// @returns nothing for another name, and for one that is not of this form
 std::optional<KinetoRange> parse_range(std::string_view name);
 
