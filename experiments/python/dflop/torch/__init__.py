@@ -8,10 +8,12 @@ _HOMES = {
     "Part": "_program",
     "Piece": "_program",
     "Program": "_program",
-    "RankFailed": "_failure",
+    "RankFailed": "_board",
+    "Recorder": "_recorder",
     "Result": "_executor",
     "Schedule": "_pipelining",
     "Stage": "_pipelining",
+    "span": "_recorder",
 }
 
 __all__ = sorted(_HOMES)
