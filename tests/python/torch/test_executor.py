@@ -1,11 +1,12 @@
+import os
 import random
 
 import pytest
 import torch
 import vlm
-from ranks import run_ranks
+from ranks import RanksFailed, run_ranks
 
-import dflop
+
 from dflop.torch import Executor
 from dflop.torch._program import Program
 
@@ -148,3 +149,39 @@ def random_plan(rng):
 def test_gradients_of_random_plans_are_those_of_one_process(server):
     plans = [random_plan(random.Random(seed)) for seed in range(20)]
     check_gradients(plans, torch.float32, [1e-6] * len(plans), server)
+
+
+def failing_step(rank, world, program, batch, culprit, how):
+    """Runs steps in the second of which one rank raises, or dies."""
+    step = 0
+
+    def inputs(part, batch):
+        if rank == culprit and step == 1 and part.microbatch == 1:
+            if how == "raises":
+                raise ValueError("a picture that is no picture")
+            os._exit(9)
+        return vlm.inputs(part, batch)
+
+    executor = Executor(
+        program, lambda stage: vlm.StageModule(program["stages"], stage, batch[1], 0), inputs=inputs, loss=vlm.loss
+    )
+    for step in range(4):
+        executor.step(program, batch)
+
+
+@pytest.mark.parametrize("culprit, how", [(0, "raises"), (3, "raises"), (1, "dies"), (4, "dies")])
+def test_all_ranks_stop_and_say_which_was_first(culprit, how, server):
+    plan = make_plan("disaggregated", "1f1b", (1, 2), (3, 1), 4, 12, bucket=2000)
+    samples = vlm.make_samples(12, 0)
+    program = make_program(plan, samples, server)
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(5, failing_step, program, (samples, torch.float32), culprit, how, timeout=60)
+    for rank in range(5):
+        text = failed.value.failures[rank].strip().split("\n")[-1]
+        if how == "raises":
+            assert f"RankFailed: rank {culprit} failed: at step 1, forward of stage" in text
+            assert "a picture that is no picture" in text
+        elif rank == culprit:
+            assert text == "ended with exit code 9"
+        else:
+            assert f"RankFailed: rank {culprit} failed: rank" in text and "lost it at step 1" in text

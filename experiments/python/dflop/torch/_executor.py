@@ -1,6 +1,8 @@
 """An Executor runs the Program of an iteration on PyTorch: the one that simulator and C++ backend run."""
 
 import os
+import threading
+import traceback
 from collections import Counter, deque, namedtuple
 from contextlib import nullcontext
 
@@ -10,7 +12,7 @@ from torch.distributed.pipelining._backward import stage_backward_input, stage_b
 
 from dflop._errors import DflopError, InputError
 from dflop._server import default_server
-from dflop.torch._failure import FailureBoard, lost_peers
+from dflop.torch._board import Board, lost_peers
 from dflop.torch._program import BACKWARDS, RECEIVES, SENDS, Program
 from dflop.torch._reduction import StageReduction
 
@@ -43,7 +45,7 @@ class Executor:
     parameters without requires_grad stay as they are.
 
     All ranks of torch.distributed make the executor and call step() together. Where one fails, all raise RankFailed,
-    which names the first; the process group is of no use then.
+    which names the first, and torch.distributed is shut down.
     """
 
     _made = 0
@@ -58,8 +60,7 @@ class Executor:
         self._at = None  # what this rank is doing, for messages
         self._steps = 0
         Executor._made += 1
-        store = dist.distributed_c10d._get_default_store()
-        self._board = FailureBoard(store, self._rank, f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}")
+        self._board = Board(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}", self._rank)
         # Small sums and the layout go over the host, so that no GPU waits for them.
         self._control = dist.new_group(backend="gloo")
         self.program = Program(self._agreed_layout(plan))
@@ -84,6 +85,8 @@ class Executor:
 
         Raises InputError where the program is of another plan, and RankFailed where any rank failed.
         """
+        if self._control is None:
+            raise InputError("Executor: a rank failed; expected a new process group and a new executor")
         if not isinstance(program, Program):
             program = Program(program)
         self._require_own_plan(program)
@@ -91,10 +94,21 @@ class Executor:
             return _Step(self, program, batch).run()
         except Exception as error:
             failure = self._board.report(error, self._at)
-            self._messenger.close()
+            self._leave(error)
             raise failure from error
         finally:
             self._steps += 1
+
+    def _leave(self, error):
+        """Ends this rank's communication, by which other ranks that wait for it learn that they wait in vain.
+
+        Connections close when nobody holds their group any more, frames of the error's traceback included.
+        """
+        traceback.clear_frames(error.__traceback__)
+        self._messenger = self._control = None
+        self._reductions = {}
+        # A group with sums under way waits for them, and so for other ranks; this rank need not.
+        threading.Thread(target=dist.destroy_process_group, daemon=True).start()
 
     def _agreed_layout(self, plan):
         """Returns the program of the plan that the first rank has, as only one needs the executable."""
@@ -214,11 +228,6 @@ class _Messenger:
             self._wait(work, destination)
             self._sends.popleft()
 
-    def close(self):
-        """Forgets what is under way, after a failure."""
-        self._sends.clear()
-        self._posted.clear()
-
     def _isend(self, index, message, tensor):
         rank = self._ranks[message.destination]
         group = self._route_groups.get((self._group, message.destination))
@@ -292,8 +301,7 @@ class _Step:
         self._units = {}
         self._last_stage = len(program.stages) - 1
         self._loss = torch.zeros((), dtype=torch.float64, device=executor._device)
-        self._tokens = torch.zeros((), dtype=torch.float64)
-        self._counting = None
+        self._tokens = 0
         self._losses_left = sum(i.op == "forward" and i.stage == self._last_stage for i in self._own.instructions)
         self._sends_left = Counter(
             (i.stage, i.microbatch, program.messages[i.index].activations)
@@ -307,8 +315,6 @@ class _Step:
         for module in executor.modules.values():
             module.zero_grad(set_to_none=True)
         self._messenger.begin(self._program)
-        if self._losses_left == 0:
-            self._begin_counting()
         for instruction in self._own.instructions:
             self._run(instruction)
         executor._at = f"the end of step {executor._steps}"
@@ -317,7 +323,7 @@ class _Step:
         loss = self._loss.cpu()
         with lost_peers():
             dist.all_reduce(loss, group=executor._control)
-        return Result(loss.item() / tokens, int(tokens))
+        return Result(loss.item() / tokens, tokens)
 
     def _run(self, i):
         self._executor._at = _describe(i, self._executor._steps)
@@ -404,7 +410,7 @@ class _Step:
         if i.stage == self._last_stage:
             self._losses_left -= 1
             if self._losses_left == 0:
-                self._begin_counting()
+                self._add_tokens()
 
     def _compute(self, unit, part, arguments):
         y = self._executor.modules[part.stage](unit.x, **arguments)
@@ -424,7 +430,7 @@ class _Step:
         if total.dim() != 0:
             raise InputError(f"loss: expected a sum, a scalar tensor, found shape {tuple(total.shape)}")
         self._loss += total.detach()
-        self._tokens += float(tokens)
+        self._tokens += int(tokens)
         return total
 
     def _backward(self, i):
@@ -491,16 +497,14 @@ class _Step:
             if optimizer is not None:
                 optimizer.step()
 
-    def _begin_counting(self):
-        """Begins the sum of tokens over all ranks, which is known long before the optimizer steps."""
-        with lost_peers():
-            self._counting = dist.all_reduce(self._tokens, group=self._executor._control, async_op=True)
+    def _add_tokens(self):
+        last = self._last_stage
+        ranks = sum(last in group.stages for group in self._program.groups)
+        self._executor._board.add(self._executor._steps, self._tokens, ranks)
 
     def _counted(self):
-        """Returns the trained tokens of the whole batch."""
-        with lost_peers():
-            self._counting.wait()
-        tokens = self._tokens.item()
+        """Returns the trained tokens of the whole batch, which are known long before the optimizer steps."""
+        tokens = self._executor._board.sum(self._executor._steps)
         if tokens <= 0:
             raise InputError("loss: expected at least one token in the batch, found none")
         return tokens

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from dflop.torch._failure import lost_peers
+from dflop.torch._board import lost_peers
 
 
 class Bucket:
