@@ -1,5 +1,7 @@
 #include "experiments/serve/session.hpp"
 
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -152,6 +154,49 @@ Plan read_plan(const JsonValue& json) {
   return parse_plan(read_text_file(json.string()), json.string());
 }
 
+/// BatchNumbers are the numbers that a client gave to its batches, for random choices: those of a run that
+/// was resumed, or whose session was opened again, are those of one that went on.
+class BatchNumbers {
+ public:
+  void add(std::uint64_t iteration, std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    numbers_[iteration] = number;
+  }
+
+  std::uint64_t of(std::uint64_t iteration) const {
+    const std::lock_guard lock(mutex_);
+    return numbers_.at(iteration);
+  }
+
+  void forget(std::uint64_t iteration) {
+    const std::lock_guard lock(mutex_);
+    numbers_.erase(iteration);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> numbers_;  // by iteration of the service
+};
+
+/// Schedules batches under the numbers that the client gave them.
+class NumberedScheduler final : public Scheduler {
+ public:
+  NumberedScheduler(std::shared_ptr<const Scheduler> scheduler, std::shared_ptr<const BatchNumbers> numbers)
+      : scheduler_(std::move(scheduler)), numbers_(std::move(numbers)) {}
+
+  std::string_view name() const override { return scheduler_->name(); }
+
+  ScheduleResult schedule(const ScheduleRequest& request) const override {
+    ScheduleRequest numbered = request;
+    numbered.iteration = numbers_->of(request.iteration);
+    return scheduler_->schedule(numbered);
+  }
+
+ private:
+  std::shared_ptr<const Scheduler> scheduler_;
+  std::shared_ptr<const BatchNumbers> numbers_;
+};
+
 class PlanSession final : public ServiceSession {
  public:
   explicit PlanSession(const JsonValue& json)
@@ -165,7 +210,7 @@ class PlanSession final : public ServiceSession {
     input.plan = plan_;
     input.model = target_->model;
     input.cost = {target_, &target_->cost};
-    input.scheduler = make_scheduler(options.method);
+    input.scheduler = std::make_shared<NumberedScheduler>(make_scheduler(options.method), numbers_);
     start(std::move(input), options.service);
   }
 
@@ -182,20 +227,25 @@ class PlanSession final : public ServiceSession {
   }
 
   std::uint64_t push(const JsonValue& json) override {
-    json.require_keys({"samples"});
+    json.require_keys({"samples"}, {"stream"});
     auto samples = std::make_shared<std::vector<Sample>>();
     for (const JsonValue& sample : json.at("samples").elements()) samples->push_back(read_sample(sample));
     require_enough_samples(samples->size(), plan_);
+    const std::uint64_t iteration = queue().pushed();
+    // The scheduler may ask for it as soon as the batch is there.
+    numbers_->add(iteration, json.has("stream") ? json.at("stream").unsigned_integer() : iteration);
     return queue().push(std::move(samples));
   }
 
   Json next() override {
     ScheduledBatch batch = take();
     Json json = batch_json(batch);
+    const std::uint64_t number = numbers_->of(batch.iteration);
+    numbers_->forget(batch.iteration);
     if (!with_program_ || !batch.result.feasible()) return json;
     Iteration iteration =
         make_iteration(target_->problem(), plan_, *batch.samples, std::move(batch.result.assignment));
-    iteration.number = batch.iteration;
+    iteration.number = number;
     json["program"] = program_json(iteration, target_->model);
     return json;
   }
@@ -203,6 +253,7 @@ class PlanSession final : public ServiceSession {
  private:
   Plan plan_;
   std::shared_ptr<Target> target_;
+  std::shared_ptr<BatchNumbers> numbers_ = std::make_shared<BatchNumbers>();
   bool with_program_ = false;
 };
 

@@ -128,6 +128,34 @@ TEST(Serve, APlansIterationHasItsProgram) {
     EXPECT_LE(message[5].get<int>() + message[6].get<int>(), message[7]);
 }
 
+TEST(Serve, ABatchOfAPlanIsScheduledByItsNumber) {
+  // The third batch of one session is the first of another that is told its number.
+  const Sandbox sandbox;
+  const RunResult plan = sandbox.run(
+      "plan --model tiny-vlm --cluster a100-80g:1 --data traces/datasets/vision_mix.csv --gbs 32 --out plan.json");
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  const json text = json::parse(read_all(sandbox.path("plan.json")));
+  json samples = json::array();
+  for (int i = 0; i < 32; ++i) {
+    samples.push_back({{"id", std::to_string(i)},
+                       {"modality", "text"},
+                       {"encoder_sequences", json::array()},
+                       {"encoder_output_tokens", 0},
+                       {"llm_tokens", 10 + i * i % 37}});
+  }
+  const std::string open = request(0, "open", {{"plan", text}, {"method", "random"}, {"program", true}});
+  const auto push = [&](int id, const json& batch) {
+    return request(id, "push", {{"session", 1}, {"batch", batch}});
+  };
+  const auto next = [](int id) { return request(id, "next", {{"session", 1}}); };
+  const json plain = {{"samples", samples}};
+  const auto whole =
+      answers({open, push(1, plain), push(2, plain), push(3, plain), next(11), next(12), next(13)});
+  const auto resumed = answers({open, push(1, {{"samples", samples}, {"stream", 2}}), next(11)});
+  EXPECT_NE(whole.at(11)["result"]["bins"], whole.at(13)["result"]["bins"]);
+  EXPECT_EQ(resumed.at(11)["result"]["program"], whole.at(13)["result"]["program"]);
+}
+
 TEST(Serve, BadRequestsAreAnsweredAndTheNextIsTaken) {
   const json items = {{"llm", {1, 2}}, {"bins", 2}};
   const auto with = [&](const std::string& key, const json& value) {
