@@ -1,0 +1,197 @@
+"""A PlanSampler draws global batches and has each scheduled for a plan, whose program comes with it."""
+
+import collections
+import json
+import os
+import random
+
+from dflop._errors import InputError
+from dflop._partition import whole_number
+from dflop._scheduling import Scheduling
+
+Batch = collections.namedtuple("Batch", "epoch step indices program")
+"""A global batch: `indices` of its samples in the data set, and the program that all ranks run, for dflop.torch.Executor.
+Samples have their positions in `indices` as numbers there."""
+
+_STATE_VERSION = 1
+
+
+def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
+    """Returns a sample as plans and schedules describe it.
+
+    llm_tokens      all tokens of the LLM, those that come out of the encoder among them
+    encoder_tokens  of each encoder sequence: a tile, a frame, a chunk of sound
+    output_tokens   that come out of the encoder for the LLM
+    """
+    groups = []
+    for tokens in encoder_tokens:
+        if groups and groups[-1][1] == tokens:
+            groups[-1][0] += 1
+        else:
+            groups.append([1, tokens, tokens * tokens])
+    modality = ("text", "image", "multi_image")[min(len(encoder_tokens), 2)]
+    return {
+        "id": name,
+        "modality": modality,
+        "encoder_sequences": groups,
+        "encoder_output_tokens": output_tokens,
+        "llm_tokens": llm_tokens,
+    }
+
+
+class PlanSampler:
+    """Gives the global batches of a plan, each a Batch with its program.
+
+        sampler = dflop.PlanSampler("plan.json", samples)
+        executor = dflop.torch.Executor("plan.json", stages, inputs=inputs, loss=loss)
+        for batch in sampler:
+            executor.step(batch.program, batch)
+
+    plan      a path, or what the file holds
+    samples   of the data set, each as make_sample() returns it
+    method    as `dflop schedule --scheduler`
+    patience  so many seconds the loop waits for a schedule
+
+    Every rank makes one with the same arguments, and gets the same batches: answers do not depend on the machine. A
+    batch is scheduled in a child process while the one before it trains. A child that dies is started again; where that
+    is in vain ServerError is raised, as a program cannot be made without it.
+
+    `state_dict` and `load_state_dict` resume exactly. Each `iter` begins anew, but for the first after load_state_dict.
+    Samples that fill no global batch are left out of an epoch; each epoch leaves out others.
+    """
+
+    def __init__(self, plan, samples, *, method="auto", seed=1, shuffle=True, patience=60.0):
+        self._plan = plan if isinstance(plan, dict) else _read(plan)
+        self._samples = samples
+        self._gbs = self._plan["gbs"]
+        self._method = method
+        self._seed = whole_number("seed", seed, 0)
+        self._shuffle = shuffle
+        self._patience = patience
+        self._epoch = 0
+        self._done = 0
+        self._resumes = False
+        self._permuted = None
+        self._scheduling = None
+        self._scheduled = []  # (indices, answer) of batches, for write_schedule()
+        self.log = []
+        if len(samples) < self._gbs:
+            raise InputError(f"samples: expected at least gbs = {self._gbs}, found {len(samples)}")
+
+    def __len__(self):
+        return len(self._samples) // self._gbs
+
+    def __iter__(self):
+        if not self._resumes:
+            self._done = 0
+        self._resumes = False
+        while self._done < len(self):
+            batch = self._batch(self._done)
+            self._done += 1
+            yield batch
+        self._done = 0
+
+    def set_epoch(self, epoch):
+        """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it is."""
+        epoch = whole_number("epoch", epoch, 0)
+        if epoch != self._epoch:
+            self._epoch, self._done, self._resumes = epoch, 0, False
+
+    def state_dict(self):
+        """Returns where the sampler is, as JSON can keep it."""
+        return {"version": _STATE_VERSION, "shape": self._shape(), "epoch": self._epoch, "done": self._done}
+
+    def load_state_dict(self, state):
+        """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
+        if not isinstance(state, dict) or state.get("version") != _STATE_VERSION:
+            found = state.get("version") if isinstance(state, dict) else state
+            raise InputError(f"state: expected version {_STATE_VERSION}, found {found}")
+        for key, value in self._shape().items():
+            if state["shape"].get(key) != value:
+                raise InputError(f"state: expected {key} {value}, as the sampler has, found {state['shape'].get(key)}")
+        self._epoch, self._done, self._resumes = state["epoch"], state["done"], True
+
+    def write_schedule(self, path):
+        """Writes the schedule of all batches that were given since the sampler was made, as `dflop simulate` reads it."""
+        if not self._scheduled:
+            raise InputError("write_schedule: expected a batch to have been given, found none")
+        drawn = sorted({i for indices, _ in self._scheduled for i in indices})
+        place = {i: k for k, i in enumerate(drawn)}
+        schedule = {
+            "schema": "dflop.schedule",
+            "version": 2,
+            "scheduler": self._method,
+            "model": self._plan["model"],
+            "gbs": self._gbs,
+            "seed": self._seed,
+            "samples": [{**self._samples[i], "id": self._samples[i]["id"] or str(i)} for i in drawn],
+            "iterations": [
+                {
+                    "objective": answer["objective"],
+                    "status": answer["status"],
+                    "c_max_s": answer["value"],
+                    "bound_s": answer["bound"],
+                    "bound_kind": "simple",
+                    "microbatches": self._plan["microbatches"],
+                    "dp": self._plan["llm"]["dp"],
+                    "samples": [place[i] for i in indices],
+                    "bins": answer["bins"],
+                }
+                for indices, answer in self._scheduled
+            ],
+        }
+        with open(f"{path}.part", "w", encoding="utf-8") as file:
+            json.dump(schedule, file)
+        os.replace(f"{path}.part", path)
+
+    def close(self):
+        """Ends the child process. A sampler that goes on starts it again."""
+        if self._scheduling is not None:
+            self._scheduling.close()
+            self._scheduling = None
+
+    def _shape(self):
+        return {
+            "items": len(self._samples),
+            "gbs": self._gbs,
+            "method": self._method,
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+        }
+
+    def _indices(self, epoch, step):
+        if self._permuted is None or self._permuted[0] != epoch:
+            order = list(range(len(self._samples)))
+            if self._shuffle:
+                random.Random(f"{self._seed} {epoch}").shuffle(order)
+            self._permuted = (epoch, order)
+        return self._permuted[1][step * self._gbs : (step + 1) * self._gbs]
+
+    def _batch(self, step):
+        if self._scheduling is None:
+            options = {"plan": self._plan, "method": self._method, "seed": self._seed, "program": True}
+            bins = self._plan["microbatches"] * self._plan["llm"]["dp"]
+            self._scheduling = Scheduling(options, self._described, self._patience, self.log, bins)
+        indices = self._indices(self._epoch, step)
+        following = (self._epoch, step + 1) if step + 1 < len(self) else None
+        answer = self._scheduling.answer_of(self._epoch, step, following)
+        program = answer.pop("program", None)
+        if program is None:
+            raise InputError(f"epoch {self._epoch}, step {step}: {answer['reason']}")
+        self._scheduled.append((indices, answer))
+        return Batch(self._epoch, step, indices, program)
+
+    def _described(self, epoch, step):
+        samples = [{**self._samples[i], "id": self._samples[i]["id"] or str(i)} for i in self._indices(epoch, step)]
+        return {"samples": samples, "stream": epoch * len(self) + step}
+
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            plan = json.load(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"plan: {path}: {error}") from None
+    if not isinstance(plan, dict) or plan.get("schema") != "dflop.plan":
+        raise InputError(f"plan: {path}: expected a file of 'dflop plan --out'")
+    return plan

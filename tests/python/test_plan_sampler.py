@@ -1,0 +1,84 @@
+import json
+import os
+import random
+import signal
+import subprocess
+
+import pytest
+
+import dflop
+
+
+def samples(count=100):
+    return [dflop.make_sample(20 + i * i % 50, [16] * (i % 5), 4 * (i % 5)) for i in range(count)]
+
+
+@pytest.fixture
+def plan(source):
+    return str(source / "traces" / "plans" / "tiny-vlm-pp2.json")  # 32 samples in 8 microbatches
+
+
+def test_samples_are_described_as_schedules_do():
+    assert dflop.make_sample(30, [16, 16, 8], 10, "x") == {
+        "id": "x",
+        "modality": "multi_image",
+        "encoder_sequences": [[2, 16, 256], [1, 8, 64]],
+        "encoder_output_tokens": 10,
+        "llm_tokens": 30,
+    }
+    assert dflop.make_sample(7)["modality"] == "text"
+
+
+def test_an_epoch_draws_each_sample_once_and_another_one_others(plan):
+    sampler = dflop.PlanSampler(plan, samples())
+    first = [batch.indices for batch in sampler]
+    assert len(first) == len(sampler) == 3
+    drawn = [i for indices in first for i in indices]
+    assert len(set(drawn)) == 96
+    sampler.set_epoch(1)
+    assert [batch.indices for batch in sampler] != first
+
+
+def test_programs_are_those_of_the_command(plan, tmp_path):
+    sampler = dflop.PlanSampler(plan, samples())
+    programs = [batch.program for batch in sampler]
+    sampler.write_schedule(tmp_path / "schedule.json")
+    out = tmp_path / "programs.json"
+    line = ["simulate", "--plan", plan, "--schedule", str(tmp_path / "schedule.json"), "--program-out", str(out)]
+    subprocess.run([dflop.executable(), *line], check=True, capture_output=True)
+    assert json.loads(out.read_text())["iterations"] == programs
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_run_that_is_resumed_has_the_same_batches(plan, done):
+    whole = list(dflop.PlanSampler(plan, samples(), seed=4))
+    first = dflop.PlanSampler(plan, samples(), seed=4)
+    iterator = iter(first)
+    for _ in range(done):
+        next(iterator)
+    state = json.loads(json.dumps(first.state_dict()))
+    second = dflop.PlanSampler(plan, samples(), seed=4)
+    second.load_state_dict(state)
+    assert list(second) == whole[done:]
+
+
+def test_a_killed_child_changes_nothing(plan):
+    rng = random.Random(3)
+    whole = list(dflop.PlanSampler(plan, samples(1000)))
+    sampler = dflop.PlanSampler(plan, samples(1000))
+    given = []
+    for batch in sampler:
+        given.append(batch)
+        if rng.random() < 0.5:
+            os.kill(sampler._scheduling._server.pid, signal.SIGKILL)
+    assert given == whole
+
+
+def test_states_of_other_runs_and_small_data_are_refused(plan):
+    state = dflop.PlanSampler(plan, samples()).state_dict()
+    with pytest.raises(dflop.InputError, match="expected seed 5, as the sampler has, found 1"):
+        dflop.PlanSampler(plan, samples(), seed=5).load_state_dict(state)
+    with pytest.raises(dflop.InputError, match="at least gbs = 32, found 31"):
+        dflop.PlanSampler(plan, samples(31))
+    with pytest.raises(dflop.InputError, match="conftest.py"):
+        dflop.PlanSampler(__file__.replace("test_plan_sampler.py", "conftest.py"), samples())
