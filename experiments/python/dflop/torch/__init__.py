@@ -13,6 +13,7 @@ _HOMES = {
     "Result": "_executor",
     "Schedule": "_pipelining",
     "Stage": "_pipelining",
+    "profile": "_profile",
     "span": "_recorder",
 }
 
