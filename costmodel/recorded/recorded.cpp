@@ -120,9 +120,20 @@ RecordedCostModel::RecordedCostModel(const RecordedProgram& recording, const Cos
                                      std::optional<ClusterSpec> cluster)
     : fallback_(fallback), cluster_(std::move(cluster)), memory_(recording.memory) {
   learn_instructions(recording);
+  for (auto& [key, line] : lines_) line.settle();
   learn_messages(recording);
   learn_collectives(recording);
   settle_ratios();
+}
+
+RecordedCostModel::ShapeKey RecordedCostModel::shape_key(Op op, const Stage& stage, const Work& work) {
+  Stage shape = stage;
+  if (is_compute(op)) {
+    shape.dp = 1;
+    shape.zero1 = false;
+    shape.optimizer_states = OptimizerStates::fp32;
+  }
+  return {op, shape, work};
 }
 
 RecordedCostModel::PartKey RecordedCostModel::message_key(const Message& message, const Program& program) {
@@ -160,7 +171,8 @@ void RecordedCostModel::learn_instructions(const RecordedProgram& recording) {
       const Stage& stage = program.stages[instruction.stage];
       const Work work = compute ? program.works[instruction.index] : Work{};
       const Nanoseconds duration = recording.costs.instruction[i];
-      const ShapeKey key(instruction.op, stage, work);
+      const ShapeKey key = shape_key(instruction.op, stage, work);
+      if (compute) lines_[shape_key(instruction.op, stage, Work{})].add(work, duration);
       instructions_.emplace(
           place_of(group, instruction),
           Priced{key, duration, recording.costs.activation_of(i), recording.costs.workspace_of(i)});
@@ -236,12 +248,18 @@ double RecordedCostModel::ratio(Op op, int kind) const {
 
 const RecordedCostModel::Mean* RecordedCostModel::find_shape(Op op, const Stage& stage,
                                                              const Work& work) const {
-  const auto found = shapes_.find(ShapeKey(op, stage, work));
+  const auto found = shapes_.find(shape_key(op, stage, work));
   return found == shapes_.end() ? nullptr : &found->second;
+}
+
+std::optional<Seconds> RecordedCostModel::price_by_line(Op op, const Stage& stage, const Work& work) const {
+  const auto found = lines_.find(shape_key(op, stage, Work{}));
+  return found == lines_.end() ? std::nullopt : found->second.price(work);
 }
 
 Seconds RecordedCostModel::compute(Op op, const Stage& stage, const Work& work) const {
   if (const Mean* mean = find_shape(op, stage, work)) return mean->value();
+  if (const auto duration = price_by_line(op, stage, work)) return *duration;
   const int kind = kind_of(stage);
   const Seconds predicted = fallback_.compute(op, stage, work);
   if (kind != kBoth || knows_ratio(op, kBoth) || !knows_ratio(op, kEncoder) || !knows_ratio(op, kLlm)) {
@@ -300,7 +318,7 @@ const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& pro
   const auto same = instructions_.find(place_of(group, instruction));
   if (same == instructions_.end()) return nullptr;
   const Work work = is_compute(instruction.op) ? program.works[instruction.index] : Work{};
-  const ShapeKey shape(instruction.op, program.stages[instruction.stage], work);
+  const ShapeKey shape = shape_key(instruction.op, program.stages[instruction.stage], work);
   return same->second.shape == shape ? &same->second : nullptr;
 }
 
@@ -331,7 +349,9 @@ void RecordedCostModel::price_instruction(const Program& program, const Group& g
     if (memory_) costs.workspace[i] = part->workspace;
   } else {
     const Work work = compute_op ? program.works[instruction.index] : Work{};
-    const bool known = find_shape(instruction.op, program.stages[instruction.stage], work) != nullptr;
+    const Stage& stage = program.stages[instruction.stage];
+    const bool known = find_shape(instruction.op, stage, work) != nullptr ||
+                       (compute_op && price_by_line(instruction.op, stage, work).has_value());
     ++(known ? sources.by_shape : sources.scaled);
   }
   if (memory_ && compute_op) costs.activation[i] = price_activation(program, group, instruction);

@@ -18,6 +18,7 @@
 #include "core/program.hpp"
 #include "core/timeline.hpp"
 #include "core/units.hpp"
+#include "costmodel/recorded/work_line.hpp"
 
 namespace dflop {
 
@@ -79,7 +80,7 @@ void rescale_links(const Program& program, ProgramCosts& costs, const std::optio
 /// PriceSources count parts by where their price came from.
 struct PriceSources {
   std::int64_t exact = 0;     ///< recorded for this very part
-  std::int64_t by_shape = 0;  ///< mean of recorded parts of the same shape; of messages, the fitted line
+  std::int64_t by_shape = 0;  ///< mean of recorded parts of the same shape, or a line through them
   std::int64_t scaled = 0;    ///< the fallback's price times its usual error on the recording
 
   std::int64_t total() const { return exact + by_shape + scaled; }
@@ -97,7 +98,9 @@ struct PricedParts {
 /// 1. the same part: an instruction of the same stage, dp rank, op and microbatch whose Stage and Work are
 ///    the same; a message between the same stages and dp ranks, with the same microbatch and bytes; a
 ///    collective of the same groups and bytes. The recorded program is priced as recorded.
-/// 2. the same shape: the mean over recorded instructions of this op, Stage and Work, and over collectives
+/// 2. the same shape: the mean over recorded instructions of this op, Stage and Work, else the WorkLine
+/// through
+///    those of this op and Stage, whose dp and ZeRO-1 compute does not depend on; the mean over collectives
 ///    of as many participants and bytes; messages by the line fitted to the recorded ones, inside a node and
 ///    between nodes apart.
 /// 3. the fallback's price times the median of recorded / predicted over the recorded instructions of this
@@ -162,6 +165,8 @@ class RecordedCostModel final : public SumCostModel {
   /// Parts are the durations by key, in the order of the program.
   using Parts = std::map<PartKey, std::vector<Nanoseconds>>;
 
+  /// Returns the key of an instruction's shape. Compute does not depend on how many replicas a stage has.
+  static ShapeKey shape_key(Op op, const Stage& stage, const Work& work);
   static PartKey message_key(const Message& message, const Program& program);
   static PartKey collective_key(const Collective& collective, const Program& program);
 
@@ -173,6 +178,7 @@ class RecordedCostModel final : public SumCostModel {
   void settle_ratios();
   double ratio(Op op, int kind) const;
   bool knows_ratio(Op op, int kind) const { return medians_.count({static_cast<int>(op), kind}) > 0; }
+  std::optional<Seconds> price_by_line(Op op, const Stage& stage, const Work& work) const;
   const Mean* find_shape(Op op, const Stage& stage, const Work& work) const;
   const Priced* find_part(const Program& program, const Group& group, const Instruction& instruction) const;
   Bytes price_activation(const Program& program, const Group& group, const Instruction& instruction) const;
@@ -184,7 +190,8 @@ class RecordedCostModel final : public SumCostModel {
   bool memory_;
   std::map<Place, Priced> instructions_;
   std::map<ShapeKey, Mean> shapes_;
-  std::map<Place, State> states_;  ///< of optimizer_step
+  std::map<ShapeKey, WorkLine> lines_;  ///< of compute, by its key with no work
+  std::map<Place, State> states_;       ///< of optimizer_step
   std::map<ShapeKey, ModelState> state_shapes_;
   Parts messages_;
   Parts collectives_;

@@ -1,0 +1,68 @@
+// The line through recorded durations over work.
+#include <gtest/gtest.h>
+
+#include "core/support/random.hpp"
+#include "costmodel/recorded/work_line.hpp"
+
+namespace dflop {
+namespace work_line_test {
+
+Work llm(std::int64_t tokens, std::int64_t pairs) {
+  return {{}, {1, tokens, pairs}};
+}
+
+/// 10 ms, 50 us a token and 1 ns a pair.
+Seconds truth(const Work& work) {
+  return Seconds(0.01 + 50e-6 * static_cast<double>(work.llm.tokens) +
+                 1e-9 * static_cast<double>(work.llm.attention_pairs));
+}
+
+TEST(WorkLine, FindsTermsBehindNoise) {
+  Random random(1);
+  WorkLine line;
+  for (int i = 0; i < 40; ++i) {
+    const auto tokens = static_cast<std::int64_t>(100 + random.below(900));
+    const Work work = llm(tokens, tokens * static_cast<std::int64_t>(100 + random.below(1000)));
+    line.add(work, truth(work) * (0.99 + 0.02 * random.uniform()));
+  }
+  line.settle();
+  for (const std::int64_t tokens : {50, 300, 2000}) {
+    const Work work = llm(tokens, tokens * 500);
+    ASSERT_TRUE(line.price(work).has_value());
+    EXPECT_NEAR(*line.price(work) / truth(work), 1, 0.03) << tokens;
+  }
+}
+
+// Twice the tokens take 20 ms and thrice 30 ms: no constant may become negative to fit the noise.
+TEST(WorkLine, HasNoNegativeTerms) {
+  WorkLine line;
+  for (const std::int64_t tokens : {100, 200, 300, 400})
+    line.add(llm(tokens, 0), Seconds(1e-4 * tokens - 0.0005));
+  line.settle();
+  ASSERT_TRUE(line.price(llm(1, 0)).has_value());
+  EXPECT_GT(*line.price(llm(1, 0)), Seconds(0));
+}
+
+TEST(WorkLine, IsNoneWhereWorkDoesNotDecide) {
+  WorkLine few;
+  for (const std::int64_t tokens : {100, 100, 200, 300}) few.add(llm(tokens, 0), Seconds(1e-4 * tokens));
+  few.settle();
+  EXPECT_FALSE(few.price(llm(150, 0)).has_value()) << "three different works are too few";
+  WorkLine noise;
+  for (const std::int64_t tokens : {100, 200, 300, 400, 500})
+    noise.add(llm(tokens, 0), Seconds(tokens == 300 ? 0.1 : 0.01));
+  noise.settle();
+  EXPECT_FALSE(noise.price(llm(150, 0)).has_value());
+}
+
+TEST(WorkLine, GoesNoFurtherThanFourTimes) {
+  WorkLine line;
+  for (const std::int64_t tokens : {100, 200, 300, 400}) line.add(llm(tokens, 0), Seconds(1e-4 * tokens));
+  line.settle();
+  EXPECT_TRUE(line.price(llm(1600, 0)).has_value());
+  EXPECT_FALSE(line.price(llm(1601, 0)).has_value());
+  EXPECT_FALSE(line.price({{1, 5, 5}, {}}).has_value()) << "no encoder was recorded";
+}
+
+}  // namespace work_line_test
+}  // namespace dflop
