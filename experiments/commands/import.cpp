@@ -11,6 +11,9 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/recorded_steps.hpp"
+#include "experiments/studies/study.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
 #include "traces/profiler/kineto.hpp"
@@ -243,6 +246,58 @@ std::optional<std::string> read_timeline_output(const Values& values,
   return out;
 }
 
+/// A RecordedPlan is the plan that the run is said to be of, and its schedule, where that is given.
+struct RecordedPlan {
+  explicit RecordedPlan(const Values& values) : RecordedPlan(values["plan"].as<std::string>()) {
+    const auto name = read_text(values, "schedule");
+    if (!name) return;
+    schedule = parse_schedule(read_text_file(*name), *name);
+    validate(*schedule, plan, *name);
+  }
+
+  std::string file;
+  Plan plan;
+  Target target;
+  std::optional<ScheduleFile> schedule = {};
+
+ private:
+  explicit RecordedPlan(const std::string& name)
+      : file(name), plan(parse_plan(read_text_file(name), name)), target(plan.model, plan.cluster, name) {
+    validate(plan, target.model, target.cluster, name);
+  }
+};
+
+std::unique_ptr<RecordedPlan> read_plan(const Values& values) {
+  if (values.count("plan") > 0) return std::make_unique<RecordedPlan>(values);
+  refuse_given(values, {"schedule"}, "expected '--plan' beside it");
+  return nullptr;
+}
+
+Provenance made_by(const Values& values, const RecordedPlan* plan) {
+  if (plan == nullptr) return made_here(values);
+  Provenance made = made_here(values, plan->target);
+  made.plan = origin_of(plan->plan, plan->file);
+  if (!plan->schedule) return made;
+  made.gbs = plan->schedule->gbs;
+  made.seed = plan->schedule->seed;
+  if (plan->schedule->made_by) made.data = plan->schedule->made_by->data;
+  return made;
+}
+
+/// Reads the steps of a pipeline that can be replayed, as their plan says if one is given; the rest are
+/// findings. `replayed`: how long each takes when it is replayed as it was.
+PipelineImport read_pipeline(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                             const RecordedPlan* plan, std::vector<Nanoseconds>& replayed) {
+  PipelineImport pipeline = import_pipeline(traces, ranks);
+  const std::string& file = traces.front().file;
+  if (plan != nullptr) {
+    apply_plan(pipeline, file, plan->plan, plan->file, plan->schedule ? &*plan->schedule : nullptr,
+               plan->target);
+  }
+  replayed = keep_what_replays(pipeline, file);
+  return pipeline;
+}
+
 /// Returns the pipeline's steps; without them, what ran when, which cannot be replayed.
 std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                    const PipelineImport& pipeline) {
@@ -256,10 +311,23 @@ std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const
   return timelines;
 }
 
+/// Refuses to write a timeline of the host's ranges of which no step fits: the findings that were printed say
+/// why.
+void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport& pipeline) {
+  const bool device = std::ranges::any_of(traces, [](const KinetoTrace& t) { return !t.activities.empty(); });
+  if (device || !pipeline.steps.empty()) return;
+  const KinetoFinding& first = pipeline.findings.front();
+  refuse_input(first.place,
+               "no step of a pipeline can be replayed, and '--out' is not written; the first of {} "
+               "findings is {}: {}",
+               pipeline.findings.size(), to_string(first.kind), first.text);
+}
+
 int run_import(const Values& values) {
   const Format format = read_format(values);
   const auto paths = values["kineto"].as<std::vector<std::string>>();
   const auto out = read_timeline_output(values, paths);
+  const std::unique_ptr<RecordedPlan> plan = read_plan(values);
   std::vector<KinetoTrace> traces;
   for (const std::string& path : paths) traces.push_back(parse_kineto(read_text_file(path), path));
   settle_ranks(traces);
@@ -267,16 +335,20 @@ int run_import(const Values& values) {
   std::vector<KinetoFinding> findings = check_kineto(traces, ranks);
   PipelineImport pipeline;
   std::vector<Nanoseconds> replayed;
-  if (has_pipeline_ranges(traces)) {
-    pipeline = import_pipeline(traces, ranks);
-    replayed = keep_what_replays(pipeline, paths.front());
+  const bool has_ranges = has_pipeline_ranges(traces);
+  if (has_ranges) {
+    pipeline = read_pipeline(traces, ranks, plan.get(), replayed);
     findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
-  }
-  if (out) {
-    write_file_atomically(*out,
-                          to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made_here(values)}));
+  } else if (plan) {
+    refuse_input(paths.front(),
+                 "expected ranges of a pipeline's steps, of which '--plan' says more, found none; "
+                 "docs/replay.md says how to record them");
   }
   print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings);
+  if (!out) return 0;
+  if (has_ranges) require_steps(traces, pipeline);
+  write_file_atomically(
+      *out, to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made_by(values, plan.get())}));
   return 0;
 }
 
@@ -307,6 +379,8 @@ Findings, with the first examples of each kind:
   };
   command.options.add({
       {"kineto", texts("FILE...").required(), "traces of different ranks of one run (.json, .json.gz)"},
+      {"plan", text("FILE"), "of the run: ranges are checked against it, and stages have its shapes"},
+      {"schedule", text("FILE"), "of the run: step N ran its iteration N, or N mod the number of iterations"},
       {"out", text("FILE"), "write a timeline with one iteration per step (.json, .json.gz)"},
   });
   return command;

@@ -7,10 +7,43 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 #include "costmodel/recorded/recorded.hpp"
 #include "sim/engine.hpp"
+#include "traces/profiler/pipeline_layout.hpp"
 
 namespace dflop {
+namespace {
+
+/// Returns the program of a step under its plan.
+Program program_of(std::int64_t step, const Plan& plan, const ScheduleFile* schedule, const Target& target) {
+  if (schedule == nullptr) return lower_without_work(plan, target.model);
+  const std::size_t iteration = static_cast<std::size_t>(step) % schedule->iterations.size();
+  const ScheduledIteration& scheduled = schedule->iterations[iteration];
+  return lower(plan, target.model, scheduled.samples, scheduled.assignment);
+}
+
+}  // namespace
+
+void apply_plan(PipelineImport& pipeline, const std::string& file, const Plan& plan,
+                const std::string& plan_file, const ScheduleFile* schedule, const Target& target) {
+  if (plan.llm.tp > 1 || plan.encoder.tp > 1)
+    refuse_input(plan_file, "expected a plan with tp 1, as traces of parts of a stage are not joined");
+  std::vector<PipelineStep> kept;
+  for (PipelineStep& step : pipeline.steps) {
+    const Program program = program_of(step.number, plan, schedule, target);
+    const auto contradiction = apply_layout(step.timeline, program, schedule != nullptr);
+    if (!contradiction) {
+      kept.push_back(std::move(step));
+      continue;
+    }
+    pipeline.findings.push_back(
+        {KinetoFindingKind::unlike_plan, 0, file,
+         fmt::format("step {} is not of {}: {}", step.number, plan_file, *contradiction)});
+  }
+  pipeline.steps = std::move(kept);
+}
 
 std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::string& file) {
   std::vector<PipelineStep> kept;

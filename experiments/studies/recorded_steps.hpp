@@ -5,13 +5,23 @@
 #include <string>
 #include <vector>
 
+#include "core/plan.hpp"
 #include "core/units.hpp"
+#include "experiments/studies/study.hpp"
+#include "traces/files/schedule.hpp"
 #include "traces/profiler/pipeline.hpp"
 
 namespace dflop {
 
 /// A replay of itself that is off by more than this is no replay.
 inline constexpr double kMostReplayError = 0.05;
+
+/// Gives each step what its plan says (apply_layout()): of the schedule's iteration N mod I where step N ran
+/// under a schedule of I iterations, else, where `schedule` is nothing, what holds for all batches. A step
+/// that contradicts it is taken out, with a finding. `file` and `plan_file` are their places.
+/// @throws Error (input) for a plan with tp, whose ranks hold parts of stages
+void apply_plan(PipelineImport& pipeline, const std::string& file, const Plan& plan,
+                const std::string& plan_file, const ScheduleFile* schedule, const Target& target);
 
 /// Replays each step as it was, and returns how long each took that is left. One that cannot be replayed, or
 /// takes another time than it did, is taken out, with a finding: what was read does not hang together.

@@ -36,6 +36,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"different_runs", "ranks that do not run a step at the same time"},
     {"unplaced_message", "a message that belongs to no forward or backward"},
     {"unmatched_message", "a message whose other end is not found, or may be on several ranks"},
+    {"unlike_plan", "a step of other ranks, stages or messages than the plan says"},
     {"inconsistent_step", "a step that takes another time when it is replayed as it was"},
 }};
 

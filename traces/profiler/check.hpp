@@ -31,9 +31,10 @@ enum class KinetoFindingKind : std::uint8_t {
   different_runs,      ///< ranks that do not run at the same time
   unplaced_message,    ///< a message that belongs to no forward or backward
   unmatched_message,   ///< one whose other end is not found, or may be on several ranks
+  unlike_plan,         ///< a step of other ranks, stages or messages than the plan that it is said to be of
   inconsistent_step,   ///< a step that takes another time when it is replayed as it was
 };
-inline constexpr int kKinetoFindingKinds = 18;
+inline constexpr int kKinetoFindingKinds = 19;
 
 std::string_view to_string(KinetoFindingKind kind);
 

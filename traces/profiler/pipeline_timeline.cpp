@@ -109,8 +109,6 @@ class TimelineWriter {
 
   /// Writes compute or an optimizer step, and what it receives.
   void write_timed(const PipelineAct& act) {
-    const Nanoseconds before = cursor_;
-    bool awaited = false;
     for (const std::size_t h : act.receives) {
       const PipelineHalf& receive = record_.halves[h];
       const PipelineHalf& send = record_.halves[receive.other];
@@ -118,13 +116,11 @@ class TimelineWriter {
                        act.microbatch, cursor_, std::max(cursor_, receive.end));
       span.bytes = send.bytes.value_or(Bytes{});
       span.message = message_of_[h];
-      awaited = awaited || span.duration > Nanoseconds(0);
       group_->wait += std::max(Nanoseconds(0), receive.end - std::max(cursor_, send.start));
       cursor_ = std::max(cursor_, receive.end);
     }
-    // What is done before a range is of the range, where nothing was waited for.
-    const Nanoseconds ready = awaited ? act.start : std::min(act.start, cursor_ + waited(before, act.start));
-    const Nanoseconds start = std::max(cursor_, ready);
+    // What is done before a range, and is no waiting, is of the range.
+    const Nanoseconds start = std::max(cursor_, std::min(act.start, cursor_ + waited(cursor_, act.start)));
     const Nanoseconds end = std::max(start, act.end);
     group_->busy += add(act.op, Stream::compute, act.stage, act.microbatch, start, end).duration;
     cursor_ = end;
