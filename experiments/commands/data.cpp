@@ -7,6 +7,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/study.hpp"
 #include "traces/data/profile.hpp"
+#include "traces/files/samples.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -55,12 +56,14 @@ int run_data(const Values& values) {
   const auto data = values["data"].as<std::string>();
   PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
   if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
-  options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000).value_or(0);
+  const bool as_samples = samples_out && samples_out->ends_with(".json");
+  options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000)
+                           .value_or(as_samples ? model.max_tokens : 0);
   const std::vector<Sample> samples = load_samples(data, options);
   const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
   const auto json = [&] { return to_json(profile, data, model.name); };
   StagedOutputs files;
-  if (samples_out) files.add(*samples_out, samples_csv(samples));
+  if (samples_out) files.add(*samples_out, as_samples ? samples_json(samples) : samples_csv(samples));
   if (profile_out) files.add(*profile_out, json());
   files.commit();
   const Table table = profile_table(profile);
@@ -97,7 +100,8 @@ before truncation unless --max-tokens is given.)",
        "model's own"},
       {"max-tokens", whole("N"), "cut LLM sequences here"},
       {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},
-      {"samples-out", text("FILE"), "write one CSV row per sample"},
+      {"samples-out", text("FILE"),
+       "write one CSV row per sample; or, as .json, samples as --data takes them, cut at the model's longest"},
       {"profile-out", text("FILE"), "write the profile with histograms as JSON"},
   });
   return command;

@@ -87,7 +87,7 @@ std::string joined(const std::vector<std::string_view>& names) {
 void add_data_options(Options& options, const char* default_file) {
   const ValueKind data = default_file != nullptr ? text("FILE", default_file) : text("FILE").required();
   options.add({
-      {"data", data, "data set records (CSV)"},
+      {"data", data, "data set records (CSV), or samples (JSON of 'dflop data --samples-out')"},
       {"modalities", text("LIST"),
        "use only these, as text,image,video; without it a modality that the model lacks is an error"},
       {"assume-image", text("WxH", "640x480"), "size of images whose record gives none"},

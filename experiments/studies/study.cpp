@@ -21,6 +21,7 @@
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/files/samples.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -221,6 +222,20 @@ class Evaluator {
   Progress progress_{"simulating"};
 };
 
+/// Takes samples as they are, but for modalities that were not asked for.
+Preprocessed selected(std::vector<Sample> samples, const PreprocessOptions& options) {
+  Preprocessed data;
+  for (Sample& sample : samples) {
+    const auto& wanted = options.modalities;
+    if (!wanted || std::find(wanted->begin(), wanted->end(), sample.modality) != wanted->end()) {
+      data.samples.push_back(std::move(sample));
+    } else {
+      ++data.left_out;
+    }
+  }
+  return data;
+}
+
 }  // namespace
 
 Target::Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file,
@@ -249,10 +264,20 @@ ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster) const {
   return all;
 }
 
+void check_data(const std::string& file) {
+  const std::string text = read_text_file(file);
+  if (holds_samples(text)) {
+    parse_samples(text, file);
+  } else {
+    parse_records(text, file);
+  }
+}
+
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options, bool report,
                                  DataOrigin* origin) {
   const std::string text = read_text_file(file);
-  Preprocessed data = preprocess(parse_records(text, file), options, file);
+  Preprocessed data = holds_samples(text) ? selected(parse_samples(text, file), options)
+                                          : preprocess(parse_records(text, file), options, file);
   const std::vector<std::string> assumptions = assumptions_of(data, options);
   if (report) {
     for (const std::string& assumption : assumptions) say("dflop: note: {}\n", assumption);

@@ -57,7 +57,10 @@ struct PlanFiles {
   std::optional<Provenance> plan_made_by;
 };
 
-/// Loads and preprocesses a data set; `report` counts assumptions and left-out records on stderr. `origin`,
+/// Reads a data set and forgets it. @throws Error (input) for what load_samples() cannot read
+void check_data(const std::string& file);
+
+/// Loads and preprocesses a data set, or takes samples as they are (traces/files/samples.hpp); `report` counts assumptions and left-out records on stderr. `origin`,
 /// where given, receives what a file that is made of the samples says of them.
 /// @throws Error (input) where no sample is left.
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,

@@ -132,7 +132,7 @@ void check_name(Axis axis, const std::string& name) {
       find_cluster(with_nodes(name, 1));  // nodes of one type are an axis of their own
       break;
     case Axis::data:
-      load_records(name);  // a bad record fails here and not in each cell
+      check_data(name);  // a bad record fails here and not in each cell
       break;
     case Axis::options:
       sweep_search_options(cell);

@@ -95,6 +95,19 @@ TEST_F(ScheduleTest, BinOrderIsTheSolversOrLikeBinsTogether) {
   testing::expect_error(schedule("--bin-order sorted"), {"--bin-order", "alike", "solver", "'sorted'"});
 }
 
+TEST_F(ScheduleTest, SamplesAreDataAsTheRecordsThatTheyAreMadeOf) {
+  ASSERT_EQ(
+      sandbox
+          .run(
+              "data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --samples-out samples.json")
+          .exit_code,
+      0);
+  const RunResult result = sandbox.run(
+      "schedule --plan p.json --data samples.json --modalities image,multi_image --scheduler lpt --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out), iterations("--scheduler lpt"));
+}
+
 TEST_F(ScheduleTest, StepsAreTheWorkOfASearch) {
   const std::string options = "--scheduler makespan --iterations 1 --steps ";
   const json few = iterations(options + "1");

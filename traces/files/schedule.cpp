@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "traces/files/samples.hpp"
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -14,10 +15,6 @@ constexpr std::string_view kScheduleSchema = "dflop.schedule";
 constexpr int kScheduleVersion = 2;
 
 constexpr int kScheduleMostGbs = 1 << 24;
-constexpr std::int64_t kMostSequences = 1'000'000;
-constexpr std::int64_t kMostSequenceTokens = 1'000'000;
-constexpr std::int64_t kMostEncoderTokens = 1'000'000'000;  // of one sample
-constexpr std::int64_t kMostLlmTokens = std::int64_t{1} << 30;
 /// A bound may pass the optimum that it proves by so much, relatively.
 constexpr double kScheduleRounding = 1e-9;
 /// Sums of tokens and attention pairs over an iteration stay inside 64 bits.
@@ -25,24 +22,6 @@ constexpr double kMostWork = 4e18;
 /// Samples of all iterations have at most so many bytes: a small file can name one large sample again and
 /// again.
 constexpr std::size_t kMostSampleBytes = std::size_t{4} << 30;
-
-std::string sample_line(const Sample& sample) {
-  std::string line = "{\"id\":";
-  append_json(line, sample.id);
-  line += ",\"modality\":";
-  append_json(line, to_string(sample.modality));
-  line += ",\"encoder_sequences\":[";
-  for (const EncoderSequences& group : sample.encoder_sequences) {
-    if (line.back() != '[') line += ',';
-    append_json_row(line,
-                    std::initializer_list<std::int64_t>{group.count, group.tokens, group.attention_pairs});
-  }
-  line += "],\"encoder_output_tokens\":";
-  append_json(line, sample.encoder_output_tokens);
-  line += ",\"llm_tokens\":";
-  append_json(line, sample.llm_tokens);
-  return line += '}';
-}
 
 /// A SampleTable has the distinct samples by the line that describes them.
 struct SampleTable {
@@ -56,42 +35,6 @@ struct SampleTable {
     return place->second;
   }
 };
-
-EncoderSequences read_encoder_sequences(const JsonValue& json) {
-  const std::vector<JsonValue> items = json.elements();
-  if (items.size() != 3) json.refuse_type("[count, tokens, attention pairs]");
-  EncoderSequences group;
-  group.count = items[0].integer<std::int64_t>(1, kMostSequences);
-  group.tokens = items[1].integer<std::int64_t>(1, kMostSequenceTokens);
-  group.attention_pairs = items[2].integer<std::int64_t>(0, group.tokens * group.tokens);
-  return group;
-}
-
-std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
-  std::vector<EncoderSequences> groups;
-  std::int64_t tokens = 0;
-  for (const JsonValue& item : json.elements()) {
-    groups.push_back(read_encoder_sequences(item));
-    tokens += groups.back().count * groups.back().tokens;
-    if (tokens > kMostEncoderTokens)
-      item.refuse("expected at most {} encoder tokens in a sample, found {}", kMostEncoderTokens, tokens);
-  }
-  return groups;
-}
-
-/// Refuses what no preprocessing makes, and what a schedule would be meaningless with.
-void check_sample(const JsonValue& json, const Sample& sample) {
-  if (sample.modality == Modality::text && !sample.encoder_sequences.empty()) {
-    json.at("encoder_sequences").refuse_type("none in a text sample");
-  }
-  const JsonValue output = json.at("encoder_output_tokens");
-  if (sample.encoder_sequences.empty() && sample.encoder_output_tokens > 0) {
-    output.refuse_type("0 without encoder sequences");
-  }
-  if (sample.encoder_output_tokens > sample.llm_tokens) {
-    output.refuse_type("at most the {} LLM tokens", sample.llm_tokens);
-  }
-}
 
 /// Checks the sums: work of a whole iteration must fit the 64-bit sums that schedules and simulations make of
 /// it.
@@ -168,19 +111,6 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
 }
 
 }  // namespace
-
-Sample read_sample(const JsonValue& json) {
-  json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"});
-  Sample sample;
-  sample.id = json.at("id").string();
-  sample.modality = json.at("modality").choice<Modality>();
-  sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
-  sample.encoder_output_tokens =
-      json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
-  sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
-  check_sample(json, sample);
-  return sample;
-}
 
 std::string to_json(const ScheduleFile& schedule) {
   SampleTable table;

@@ -9,6 +9,7 @@
 
 #include "core/scheduler.hpp"
 #include "traces/files/provenance.hpp"
+#include "traces/files/samples.hpp"
 
 namespace dflop {
 
@@ -25,10 +26,6 @@ struct ScheduleFile {
   std::vector<ScheduledIteration> iterations;
   std::optional<Provenance> made_by = {};
 };
-
-/// Reads a sample as files of schedules have it.
-/// @throws Error (input) naming the key; also for encoder outputs without encoder work or beyond its tokens
-Sample read_sample(const JsonValue& json);
 
 /// Returns a file of schema "dflop.schedule", version 2, which is all of the data that a simulation needs:
 /// every distinct sample once, and iterations that refer to them by index.

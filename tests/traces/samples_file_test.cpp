@@ -1,0 +1,63 @@
+// Files of samples keep what a model sees of a data set.
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "traces/files/samples.hpp"
+
+namespace dflop::testing {
+namespace samples_file_test {
+
+std::vector<Sample> two_samples() {
+  Sample image;
+  image.id = "a \"quoted\" name";
+  image.modality = Modality::multi_image;
+  image.encoder_sequences = {{2, 16, 256}, {1, 8, 64}};
+  image.encoder_output_tokens = 10;
+  image.llm_tokens = 30;
+  Sample text;
+  text.id = "b";
+  text.llm_tokens = 7;
+  return {image, text};
+}
+
+bool same(const Sample& a, const Sample& b) {
+  return a.id == b.id && a.modality == b.modality && a.encoder_sequences == b.encoder_sequences &&
+         a.encoder_output_tokens == b.encoder_output_tokens && a.llm_tokens == b.llm_tokens;
+}
+
+TEST(SamplesFile, IsReadAsItWasWritten) {
+  const std::vector<Sample> samples = two_samples();
+  const std::string text = samples_json(samples);
+  EXPECT_TRUE(holds_samples(text));
+  const std::vector<Sample> read = parse_samples(text, "s.json");
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_TRUE(same(read[0], samples[0]) && same(read[1], samples[1]));
+  EXPECT_FALSE(holds_samples("id,modality\n")) << "records are a CSV";
+  EXPECT_FALSE(holds_samples(" \n"));
+}
+
+TEST(SamplesFile, WhatIsWrongIsNamedWithItsPlace) {
+  const auto message = [](std::string_view samples) {
+    try {
+      parse_samples(R"({"schema":"dflop.samples","version":1,"samples":[)" + std::string(samples) + "]}",
+                    "s.json");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const std::string_view good =
+      R"({"id":"a","modality":"text","encoder_sequences":[],"encoder_output_tokens":0,"llm_tokens":7})";
+  EXPECT_EQ(message(good), "none");
+  EXPECT_NE(message("").find("s.json: key 'samples': expected at least one sample"), std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"id":"a","modality":"image","encoder_sequences":[[1,4,16]],"encoder_output_tokens":9,"llm_tokens":7})")
+          .find("at most the 7 LLM tokens"),
+      std::string::npos);
+  EXPECT_NE(message(R"({"id":"a","modality":"text"})").find("encoder_sequences"), std::string::npos);
+  EXPECT_NE(message(std::string(good) + "," + R"({"id":3})").find("samples[1]"), std::string::npos);
+}
+
+}  // namespace samples_file_test
+}  // namespace dflop::testing

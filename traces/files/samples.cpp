@@ -1,0 +1,110 @@
+#include "traces/files/samples.hpp"
+
+#include <initializer_list>
+
+#include "traces/text/json_writer.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kSamplesSchema = "dflop.samples";
+constexpr int kSamplesVersion = 1;
+
+constexpr std::int64_t kMostSequences = 1'000'000;
+constexpr std::int64_t kMostSequenceTokens = 1'000'000;
+constexpr std::int64_t kMostEncoderTokens = 1'000'000'000;  // of one sample
+constexpr std::int64_t kMostLlmTokens = std::int64_t{1} << 30;
+
+EncoderSequences read_encoder_sequences(const JsonValue& json) {
+  const std::vector<JsonValue> items = json.elements();
+  if (items.size() != 3) json.refuse_type("[count, tokens, attention pairs]");
+  EncoderSequences group;
+  group.count = items[0].integer<std::int64_t>(1, kMostSequences);
+  group.tokens = items[1].integer<std::int64_t>(1, kMostSequenceTokens);
+  group.attention_pairs = items[2].integer<std::int64_t>(0, group.tokens * group.tokens);
+  return group;
+}
+
+std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
+  std::vector<EncoderSequences> groups;
+  std::int64_t tokens = 0;
+  for (const JsonValue& item : json.elements()) {
+    groups.push_back(read_encoder_sequences(item));
+    tokens += groups.back().count * groups.back().tokens;
+    if (tokens > kMostEncoderTokens)
+      item.refuse("expected at most {} encoder tokens in a sample, found {}", kMostEncoderTokens, tokens);
+  }
+  return groups;
+}
+
+/// Refuses what no preprocessing makes, and what a schedule would be meaningless with.
+void check_sample(const JsonValue& json, const Sample& sample) {
+  if (sample.modality == Modality::text && !sample.encoder_sequences.empty()) {
+    json.at("encoder_sequences").refuse_type("none in a text sample");
+  }
+  const JsonValue output = json.at("encoder_output_tokens");
+  if (sample.encoder_sequences.empty() && sample.encoder_output_tokens > 0) {
+    output.refuse_type("0 without encoder sequences");
+  }
+  if (sample.encoder_output_tokens > sample.llm_tokens) {
+    output.refuse_type("at most the {} LLM tokens", sample.llm_tokens);
+  }
+}
+
+}  // namespace
+
+std::string sample_line(const Sample& sample) {
+  std::string line = "{\"id\":";
+  append_json(line, sample.id);
+  line += ",\"modality\":";
+  append_json(line, to_string(sample.modality));
+  line += ",\"encoder_sequences\":[";
+  for (const EncoderSequences& group : sample.encoder_sequences) {
+    if (line.back() != '[') line += ',';
+    append_json_row(line,
+                    std::initializer_list<std::int64_t>{group.count, group.tokens, group.attention_pairs});
+  }
+  line += "],\"encoder_output_tokens\":";
+  append_json(line, sample.encoder_output_tokens);
+  line += ",\"llm_tokens\":";
+  append_json(line, sample.llm_tokens);
+  return line += '}';
+}
+
+Sample read_sample(const JsonValue& json) {
+  json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"});
+  Sample sample;
+  sample.id = json.at("id").string();
+  sample.modality = json.at("modality").choice<Modality>();
+  sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
+  sample.encoder_output_tokens =
+      json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
+  sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
+  check_sample(json, sample);
+  return sample;
+}
+
+bool holds_samples(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+std::string samples_json(std::span<const Sample> samples) {
+  JsonWriter writer(kSamplesSchema, kSamplesVersion);
+  writer.begin_array("samples");
+  for (const Sample& sample : samples) writer.raw("", sample_line(sample));
+  writer.end_array();
+  return writer.finish();
+}
+
+std::vector<Sample> parse_samples(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root(kSamplesSchema, kSamplesVersion);
+  root.require_keys({"schema", "version", "samples"});
+  std::vector<Sample> samples;
+  for (const JsonValue& sample : root.at("samples").elements()) samples.push_back(read_sample(sample));
+  if (samples.empty()) root.at("samples").refuse_type("at least one sample");
+  return samples;
+}
+
+}  // namespace dflop

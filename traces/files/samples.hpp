@@ -1,0 +1,31 @@
+// Files keep samples, the shapes that a model sees, as data of a preprocessor that dflop does not have.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/sample.hpp"
+#include "traces/text/strict_json.hpp"
+
+namespace dflop {
+
+/// Returns a sample as an object of JSON on one line: {"id": "a", "modality": "image", "encoder_sequences":
+/// [[count, tokens, attention pairs], ...], "encoder_output_tokens": 4, "llm_tokens": 9}.
+std::string sample_line(const Sample& sample);
+
+/// Reads a sample as sample_line() writes it.
+/// @throws Error (input) naming the key; also for encoder outputs without encoder work or beyond its tokens
+Sample read_sample(const JsonValue& json);
+
+/// Returns whether a data set's text is a file of samples rather than a CSV of records.
+bool holds_samples(std::string_view text);
+
+/// Returns a file of schema "dflop.samples", version 1.
+std::string samples_json(std::span<const Sample> samples);
+
+/// Reads a file of samples. @throws Error (input) naming the key; also where there is none
+std::vector<Sample> parse_samples(std::string_view json, const std::string& file);
+
+}  // namespace dflop
