@@ -1,0 +1,328 @@
+"""A BatchSampler gives each dp rank its balanced microbatches."""
+
+import array
+import collections
+import hashlib
+import json
+import os
+import random
+import warnings
+
+from dflop import _agreement
+from dflop._errors import InputError, ServerError
+from dflop._partition import as_the_child_takes_them, lpt, read_costs, require_whole, whole_number
+from dflop._scheduling import Scheduling
+
+_STATE_VERSION = 1
+_KEPT = 64  # steps: as far as loaders draw ahead of the loop, and ranks are apart
+
+
+class BatchSampler:
+    """Gives one dp rank its microbatches, as lists of indices: `microbatches` for each global batch.
+
+        sampler = dflop.BatchSampler(costs, gbs=512, microbatches=16, dp_rank=rank, dp_size=4)
+        loader = torch.utils.data.DataLoader(data, batch_sampler=sampler, collate_fn=pack)
+
+    costs         a number an item, a pair (encoder, llm) an item, or columns `llm`, `encoder` and others
+    dp_rank       of the LLM; None gives whole microbatches, the items of dp rank 0 first, as ranks of an
+                  encoder of its own need them
+    encoder_dp    ranks of an encoder of its own
+    method        as `dflop partition --method`
+    drop_last     items of an epoch that fill no global batch are left out; else they are a smaller last
+                  batch, filled up from the epoch's first where there are fewer than bins
+    live          takes the best that was found by when the loop asks, which is not the same in two runs
+    agreement     a folder that all ranks see, a DirectoryAgreement or StoreAgreement, or None: the store of
+                  torch.distributed where it is initialised when the first batch is taken
+    patience      so many seconds the loop waits for an assignment before it does without the child process
+
+    Every rank draws the same permutation and schedules the same batches in a child process, each while the
+    loop is at the one before; only the first batch of a pass is waited for. Where the child dies another one
+    is started, which gives the same answers; where that dies, too, or one hangs, LPT in Python takes over for
+    the batch, and a warning says so. As other ranks would not know of that, nor have the same answers with
+    `live`, all take the one that was given first (agreement). Several dp ranks without a way to agree get the
+    error instead, as samples would be lost and repeated; ranks of pipeline stages with dp_size 1 that do not
+    use torch.distributed have to be given an agreement.
+
+    `state_dict` and `load_state_dict` resume exactly, in the middle of a global batch, too, on any dp_rank of
+    a run of the same shape. Each `iter` begins anew, but for the first after load_state_dict, which goes on.
+    Nothing is drawn and no process started before the first batch is asked for.
+    """
+
+    def __init__(
+        self,
+        costs,
+        *,
+        gbs,
+        microbatches,
+        dp_rank=0,
+        dp_size=1,
+        encoder_dp=0,
+        method="local-search",
+        seed=0,
+        shuffle=True,
+        drop_last=True,
+        live=False,
+        agreement=None,
+        patience=30.0,
+    ):
+        self._columns = read_costs(costs)
+        self._scaled = as_the_child_takes_them(self._columns)
+        self._items = len(self._columns["llm"])
+        self._gbs = whole_number("gbs", gbs, 1)
+        self._microbatches = whole_number("microbatches", microbatches, 1)
+        self._dp_size = whole_number("dp_size", dp_size, 1)
+        self._dp_rank = None if dp_rank is None else whole_number("dp_rank", dp_rank, 0)
+        self._encoder_dp = whole_number("encoder_dp", encoder_dp, 0)
+        self._seed = whole_number("seed", seed, 0)
+        self._bins = self._microbatches * self._dp_size
+        if self._dp_rank is not None and self._dp_rank >= self._dp_size:
+            expected = f"a number from 0 to {self._dp_size - 1}, or None"
+            raise InputError(f"dp_rank: expected {expected}, found {dp_rank}")
+        if self._gbs < self._bins:
+            raise InputError(f"gbs: expected at least microbatches x dp_size = {self._bins}, found {gbs}")
+        least = self._gbs if drop_last else self._bins
+        if self._items < least:
+            raise InputError(f"costs: expected at least {least} items, found {self._items}")
+        self._method = method
+        self._shuffle = bool(shuffle)
+        self._drop_last = bool(drop_last)
+        self._live = bool(live)
+        if isinstance(agreement, (str, os.PathLike)):
+            agreement = _agreement.DirectoryAgreement(agreement)
+        self._given_agreement = agreement
+        self._patience = patience
+        self._shape = self._describe()
+        self._run_key = hashlib.sha256(json.dumps(self._shape, sort_keys=True).encode()).hexdigest()[:16]
+        self._epoch = 0
+        self._done = 0  # microbatches of the epoch that were given
+        self._resumes = False  # whether the next iter() goes on after them
+        self._permuted = None  # (epoch, permutation)
+        self._known = collections.OrderedDict()  # (epoch, step) -> bin of each item of the batch
+        self._filled = None  # ((epoch, step), items of each bin)
+        self._scheduling = None
+        self.log = []  # what went wrong, as text
+
+    # What a DataLoader asks for.
+
+    def __len__(self):
+        return self.steps * self._microbatches
+
+    def __iter__(self):
+        if not self._resumes:
+            self._done = 0
+        self._resumes = False
+        while self._done < len(self):
+            indices = self._of_rank(*divmod(self._done, self._microbatches))
+            self._done += 1
+            yield indices
+        self._done = 0
+
+    def set_epoch(self, epoch):
+        """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it
+        is."""
+        epoch = whole_number("epoch", epoch, 0)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._done = 0
+            self._resumes = False
+
+    def state_dict(self):
+        """Returns where the sampler is, as JSON can keep it."""
+        state = {
+            "version": _STATE_VERSION,
+            "shape": dict(self._shape),
+            "epoch": self._epoch,
+            "done": self._done,
+        }
+        # In the middle of a batch the rest of it must be what the first part was of.
+        key = (self._epoch, self._done // self._microbatches)
+        if self._done % self._microbatches and key in self._known:
+            state["bins"] = list(self._known[key])
+        return state
+
+    def load_state_dict(self, state):
+        """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
+        if not isinstance(state, dict) or state.get("version") != _STATE_VERSION:
+            found = state.get("version") if isinstance(state, dict) else state
+            raise InputError(f"state: expected version {_STATE_VERSION}, found {found}")
+        for key, value in self._shape.items():
+            found = state.get("shape", {}).get(key)
+            if found != value:
+                raise InputError(f"state: expected '{key}' {value} as of this sampler, found {found}")
+        epoch = whole_number("state: epoch", state.get("epoch"), 0)
+        done = whole_number("state: done", state.get("done"), 0)
+        if done > len(self):
+            raise InputError(f"state: done: expected at most {len(self)} microbatches, found {done}")
+        known = collections.OrderedDict()
+        if "bins" in state:
+            step = done // self._microbatches
+            try:
+                require_whole(state["bins"], self._size_of(step), self._bins)
+            except ServerError:
+                raise InputError("state: bins: expected one for each item of a batch") from None
+            known[epoch, step] = list(state["bins"])
+        self._epoch, self._done, self._resumes = epoch, done, True
+        self._known, self._filled = known, None
+        self.close()
+
+    # What a training loop may ask for beside.
+
+    @property
+    def steps(self):
+        """The number of global batches in an epoch."""
+        full, rest = divmod(self._items, self._gbs)
+        return full if self._drop_last or rest == 0 else full + 1
+
+    @property
+    def epoch(self):
+        return self._epoch
+
+    def batch(self, step):
+        """Returns the indices of a global batch of this epoch, in the order in which they were drawn."""
+        if not 0 <= step < self.steps:
+            raise InputError(f"step: expected a number from 0 to {self.steps - 1}, found {step}")
+        return self._drawn(self._epoch, step)
+
+    def assignment(self, step):
+        """Returns the bin of each item of batch(step): microbatch * dp_size + dp rank."""
+        key = (self._epoch, step)
+        if key not in self._known:
+            batch = self.batch(step)
+            bins = self._agreed(step, self._schedule(step))
+            require_whole(bins, len(batch), self._bins)
+            self._known[key] = bins
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+    def shapes(self, step):
+        """Returns what each microbatch holds, by microbatch and dp rank: `items`, their `indices`, and the
+        sum of each column of the costs. So every rank knows the shapes of all messages without asking for
+        them."""
+        shapes = []
+        for indices in self._bins_of(step):
+            shape = {"items": len(indices), "indices": list(indices)}
+            for name, column in self._columns.items():
+                shape[name] = sum(column[i] for i in indices)
+            shapes.append(shape)
+        return [shapes[j * self._dp_size : (j + 1) * self._dp_size] for j in range(self._microbatches)]
+
+    def close(self):
+        """Ends the child process. A sampler that goes on starts another one."""
+        if self._scheduling is not None:
+            self._scheduling.close()
+            self._scheduling = None
+
+    # How it does that.
+
+    def _describe(self):
+        """Returns what two samplers have to share if one goes on with the state of the other."""
+        costs = hashlib.sha256()
+        for name in sorted(self._columns):
+            costs.update(name.encode() + b"\0" + array.array("d", self._columns[name]).tobytes())
+        return {
+            "items": self._items,
+            "costs": costs.hexdigest()[:16],
+            "gbs": self._gbs,
+            "microbatches": self._microbatches,
+            "dp_size": self._dp_size,
+            "encoder_dp": self._encoder_dp,
+            "method": self._method,
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+            "drop_last": self._drop_last,
+        }
+
+    def _permutation(self, epoch):
+        if self._permuted is None or self._permuted[0] != epoch:
+            order = list(range(self._items))
+            if self._shuffle:
+                random.Random(f"{self._seed} {epoch}").shuffle(order)
+            self._permuted = (epoch, order)
+        return self._permuted[1]
+
+    def _size_of(self, step):
+        return max(min(self._gbs, self._items - step * self._gbs), self._bins)
+
+    def _drawn(self, epoch, step):
+        order = self._permutation(epoch)
+        batch = order[step * self._gbs : (step + 1) * self._gbs]
+        if len(batch) < self._bins:
+            drawn = set(batch)
+            batch = batch + [i for i in order[: self._bins] if i not in drawn][: self._bins - len(batch)]
+        return batch
+
+    def _costs_of(self, epoch, step):
+        """Returns the costs of a global batch, as the child takes them. Equal streams give equal answers."""
+        items = self._drawn(epoch, step)
+        costs = {name: [column[i] for i in items] for name, column in self._scaled.items()}
+        return {**costs, "stream": epoch * self.steps + step}
+
+    def _bins_of(self, step):
+        """Returns the items of each bin of a step."""
+        key = (self._epoch, step)
+        if self._filled is None or self._filled[0] != key:
+            bins = [[] for _ in range(self._bins)]
+            for item, b in zip(self.batch(step), self.assignment(step)):
+                bins[b].append(item)
+            self._filled = (key, bins)
+        return self._filled[1]
+
+    def _of_rank(self, step, microbatch):
+        bins = self._bins_of(step)
+        ranks = range(self._dp_size) if self._dp_rank is None else [self._dp_rank]
+        return [item for r in ranks for item in bins[microbatch * self._dp_size + r]]
+
+    def _schedule(self, step):
+        if self._scheduling is None:
+            options = {"bins": self._bins, "dp": self._dp_size, "encoder_dp": self._encoder_dp}
+            options.update(method=self._method, seed=self._seed, live=self._live)
+            self._scheduling = Scheduling(options, self._costs_of, self._patience, self.log)
+        following = (self._epoch, step + 1) if step + 1 < self.steps else None
+        try:
+            return self._scheduling.bins_of(self._epoch, step, following)
+        except ServerError as error:
+            return self._without_child(step, error)
+
+    def _without_child(self, step, error):
+        if self._find_agreement() is None and self._is_one_of_several():
+            raise ServerError(
+                f"{error}. LPT in Python could take over, but other ranks would not know: give the sampler "
+                "an 'agreement', a folder that all ranks see, or initialise torch.distributed before the "
+                "first batch"
+            ) from error
+        message = f"epoch {self._epoch}, step {step}: {error}; LPT in Python takes over"
+        self.log.append(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        costs = self._costs_of(self._epoch, step)
+        del costs["stream"]
+        return lpt(costs, self._bins, dp=self._dp_size, encoder_dp=self._encoder_dp)
+
+    def _is_one_of_several(self):
+        return self._dp_size > 1 or self._encoder_dp > 0
+
+    def _find_agreement(self):
+        return self._given_agreement or _agreement.of_process_group()
+
+    def _agreed(self, step, bins):
+        """Returns the bins that all ranks take for a step."""
+        agreement = self._find_agreement()
+        if agreement is None:
+            if self._live and self._is_one_of_several():
+                raise InputError(
+                    "live: expected an agreement, as answers differ from rank to rank: a folder that all "
+                    "ranks see, or torch.distributed initialised before the first batch"
+                )
+            return bins
+        value = agreement.agree(self._key(step), json.dumps(bins, separators=(",", ":")).encode())
+        if step >= _KEPT:  # no rank is behind by so many
+            agreement.forget(self._key(step - _KEPT))
+        return json.loads(value)
+
+    def _key(self, step):
+        return f"{self._run_key}.{self._epoch}.{step}"
+
+    def __getstate__(self):
+        state = dict(self.__dict__)
+        state["_scheduling"] = None  # a copy in another process has a child of its own
+        return state

@@ -1,0 +1,99 @@
+"""A Scheduling is a session of the child process that is one global batch ahead of a sampler."""
+
+import time
+
+from dflop._errors import ServerError
+from dflop._partition import require_whole
+from dflop._server import Server
+
+_MOST_FAILURES = 3
+
+
+class Scheduling:
+    """Has batches scheduled, each while the loop trains on the one before.
+
+    options    of the child's `open`
+    batch_of   returns a global batch, as the child's `push` takes them: batch_of(epoch, step)
+    patience   so many seconds bins_of() may take
+    bins       how many there are, where the options do not say so, as those of a plan
+    log        a list to which what the child says of a batch is added
+    """
+
+    def __init__(self, options, batch_of, patience, log, bins=None):
+        self._options = options
+        self._bins = options["bins"] if bins is None else bins
+        self._batch_of = batch_of
+        self._patience = patience
+        self._log = log
+        self._server = Server()
+        self._failures = 0
+        self._forget_session()
+
+    def close(self):
+        """Kills the child."""
+        self._server.close()
+        self._forget_session()
+
+    def bins_of(self, epoch, step, following):
+        """Returns the bin of each item of a batch; see `answer_of`."""
+        return self.answer_of(epoch, step, following)["bins"]
+
+    def answer_of(self, epoch, step, following):
+        """Returns what the child says of a batch; `following` is the (epoch, step) to be scheduled next, or
+        None.
+
+        Where the child dies another one is asked, as long as there is time. Raises ServerError where there is
+        no answer, and at once after some such failures; InputError for options that the child refuses.
+        """
+        if self._failures >= _MOST_FAILURES:
+            raise ServerError(f"dflop serve failed {self._failures} times and is left alone")
+        deadline = time.monotonic() + self._patience
+        failures = []
+        while len(failures) < 2 and (not failures or time.monotonic() < deadline):
+            try:
+                return self._ask((epoch, step), following, deadline)
+            except ServerError as error:
+                self._forget_session()
+                failures.append(error)
+        self._failures += 1
+        raise failures[0]
+
+    def _forget_session(self):
+        self._session = None
+        self._child = None  # the server's `starts` when the session's child was started
+        self._pushed = (
+            {}
+        )  # (epoch, step) -> (items, Future of push), in the order in which the session has them
+
+    def _ask(self, place, following, deadline):
+        if self._session is not None and next(iter(self._pushed), place) != place:
+            self._submit("close", {})
+            self._forget_session()
+        if self._session is None:
+            opened = self._server.submit("open", self._options)
+            self._child = self._server.starts
+            self._session = self._wait(opened, deadline)["session"]
+        if place not in self._pushed:
+            self._push(place)
+        items, pushed = self._pushed[place]
+        answered = self._submit("next", {})
+        self._wait(pushed, deadline)
+        answer = self._wait(answered, deadline)
+        require_whole(answer.get("bins"), items, self._bins)
+        del self._pushed[place]
+        if following is not None and not self._pushed:
+            self._push(following)
+        for event in answer["events"]:
+            self._log.append(f"epoch {place[0]}, step {place[1]}: {event['kind']}: {event['message']}")
+        return answer
+
+    def _push(self, place):
+        batch = self._batch_of(*place)
+        items = len(next(iter(batch.values())))
+        self._pushed[place] = (items, self._submit("push", {"batch": batch}))
+
+    def _submit(self, method, params):
+        return self._server.submit(method, {"session": self._session, **params}, only=self._child)
+
+    def _wait(self, future, deadline):
+        return self._server.wait(future, max(deadline - time.monotonic(), 0.001))

@@ -1,0 +1,282 @@
+import gc
+import itertools
+import json
+import os
+import pickle
+import random
+import signal
+import time
+import warnings
+
+import pytest
+
+import dflop
+
+ITEMS = 203
+
+
+def costs(seed=1, items=ITEMS):
+    rng = random.Random(seed)
+    return {
+        "llm": [rng.lognormvariate(0, 1) for _ in range(items)],
+        "encoder": [rng.choice([0.0, rng.random()]) for _ in range(items)],
+        "tokens": [rng.randint(1, 900) for _ in range(items)],
+    }
+
+
+def sampler(**options):
+    return dflop.BatchSampler(costs(), **{"gbs": 24, "microbatches": 3, "dp_size": 2, "seed": 5, **options})
+
+
+def epoch_of_all(samplers):
+    """Returns what each rank got, and checks that all got equally many microbatches, none of them empty."""
+    ranks = [list(one) for one in samplers]
+    assert {len(batches) for batches in ranks} == {len(samplers[0])}
+    assert all(batch for batches in ranks for batch in batches)
+    return ranks
+
+
+def test_every_item_once_on_one_rank_and_other_orders_in_other_epochs():
+    ranks = [sampler(dp_rank=r) for r in range(2)]
+    seen = []
+    for epoch in range(2):
+        for one in ranks:
+            one.set_epoch(epoch)
+        given = epoch_of_all(ranks)
+        items = sorted(itertools.chain(*given[0], *given[1]))
+        assert len(items) == ITEMS // 24 * 24 and len(set(items)) == len(items)
+        seen.append(given)
+    assert seen[0] != seen[1]
+
+
+def test_the_last_batch_is_smaller_or_filled_up():
+    # 203 = 8 x 24 + 11: the ninth batch has 11 items for 6 bins, which are enough.
+    ranks = [sampler(dp_rank=r, drop_last=False) for r in range(2)]
+    given = epoch_of_all(ranks)
+    assert sorted(itertools.chain(*given[0], *given[1])) == list(range(ITEMS))
+    # 203 = 10 x 20 + 3: three items for six bins, three more are taken from the first batches.
+    ranks = [sampler(dp_rank=r, gbs=20, drop_last=False) for r in range(2)]
+    given = epoch_of_all(ranks)
+    assert sorted(set(itertools.chain(*given[0], *given[1]))) == list(range(ITEMS))
+
+
+def test_microbatches_are_balanced():
+    one = sampler(dp_rank=0)
+    llm = costs()["llm"]
+    chosen = [
+        max(sum(llm[i] for s in (dp,) for i in s["indices"]) for dp in one.shapes(0)[j]) for j in range(3)
+    ]
+    batch = one.batch(0)
+    in_order = [sum(llm[i] for i in batch[4 * b : 4 * b + 4]) for b in range(6)]
+    assert max(chosen) < max(in_order)
+
+
+def test_a_rank_of_none_has_whole_microbatches():
+    both = [list(sampler(dp_rank=r)) for r in range(2)]
+    whole = list(sampler(dp_rank=None))
+    assert whole == [a + b for a, b in zip(*both)]
+
+
+def test_shapes_are_sums_of_what_is_given():
+    one = sampler(dp_rank=1)
+    tokens = costs()["tokens"]
+    shapes = one.shapes(2)
+    given = list(one)[2 * 3 : 3 * 3]
+    for microbatch, shape in zip(given, shapes):
+        assert shape[1]["indices"] == microbatch
+        assert shape[1]["tokens"] == sum(tokens[i] for i in microbatch)
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, 7, 23])
+def test_a_state_resumes_exactly(taken):
+    first = sampler(dp_rank=0)
+    whole = list(sampler(dp_rank=0))
+    iterator = iter(first)
+    head = list(itertools.islice(iterator, taken))
+    state = json.loads(json.dumps(first.state_dict()))
+    second = sampler(dp_rank=0)
+    second.load_state_dict(state)
+    second.set_epoch(0)  # as training loops do before each epoch
+    assert head + list(second) == whole
+    assert list(second) == whole, "the next pass is a whole one"
+
+
+def test_a_pass_that_was_left_begins_anew():
+    one = sampler(dp_rank=0)
+    whole = list(one)
+    list(itertools.islice(iter(one), 7))
+    assert list(one) == whole
+
+
+def test_a_state_after_the_last_microbatch_leaves_none():
+    one = sampler(dp_rank=0)
+    list(itertools.islice(iter(one), len(one)))
+    state = one.state_dict()
+    other = sampler(dp_rank=0)
+    other.load_state_dict(state)
+    assert list(other) == []
+    other.set_epoch(1)
+    assert len(list(other)) == len(other)
+
+
+def test_a_state_of_one_rank_is_that_of_the_others():
+    first = sampler(dp_rank=0)
+    list(itertools.islice(iter(first), 4))
+    second = sampler(dp_rank=1)
+    second.load_state_dict(first.state_dict())
+    assert list(second) == list(sampler(dp_rank=1))[4:]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"done": -1}, {"done": 25}, {"done": "x"}, {"epoch": None}, {"bins": [0]}, {"bins": 3}]
+)
+def test_states_that_were_changed_are_refused(wrong):
+    one = sampler(dp_rank=0)
+    list(itertools.islice(iter(one), 4))
+    with pytest.raises(dflop.InputError, match="state: "):
+        sampler(dp_rank=0).load_state_dict({**one.state_dict(), **wrong})
+    for nothing in (None, {}, [], {"version": 1}):
+        with pytest.raises(dflop.InputError, match="state: "):
+            sampler(dp_rank=0).load_state_dict(nothing)
+
+
+def test_states_of_other_runs_are_refused():
+    state = sampler(dp_rank=0).state_dict()
+    for options in ({"gbs": 30}, {"seed": 6}, {"dp_size": 1}, {"microbatches": 2}):
+        with pytest.raises(dflop.InputError, match="state: expected"):
+            sampler(**{"dp_rank": 0, **options}).load_state_dict(state)
+    with pytest.raises(dflop.InputError, match="version"):
+        sampler(dp_rank=0).load_state_dict({"version": 7})
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"gbs": 5}, "gbs: expected at least microbatches x dp_size = 6"),
+        ({"gbs": 300}, "at least 300 items"),
+        ({"dp_rank": 2}, "dp_rank"),
+        ({"microbatches": 0}, "microbatches"),
+        ({"microbatches": 1.5}, "microbatches: expected a whole number from 1 up, found 1.5"),
+        ({"gbs": True}, "gbs"),
+        ({"dp_rank": "0"}, "dp_rank"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(dflop.InputError, match=message):
+        sampler(**options)
+
+
+def test_a_method_that_there_is_not_is_refused_when_batches_are_asked_for():
+    with pytest.raises(dflop.InputError, match="best"):
+        next(iter(sampler(method="best")))
+
+
+def test_the_next_batch_is_scheduled_meanwhile():
+    one = sampler(dp_rank=0)
+    iterator = iter(one)
+    next(iterator)
+    # The second batch is with the child while the loop is at the first; within a batch nothing is asked for.
+    assert list(one._scheduling._pushed) == [(0, 1)]
+    next(iterator)
+    assert list(one._scheduling._pushed) == [(0, 1)]
+    next(iterator)
+    next(iterator)
+    assert list(one._scheduling._pushed) == [(0, 2)]
+
+
+def test_steps_may_be_asked_for_in_any_order():
+    one, other = sampler(dp_rank=0), sampler(dp_rank=0)
+    shapes = [one.shapes(step) for step in range(one.steps)]
+    for step in (7, 0, 3, 2, 1):
+        assert other.shapes(step) == shapes[step]
+    for step in (-1, 8):
+        with pytest.raises(dflop.InputError, match="step: expected a number from 0 to 7"):
+            other.shapes(step)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "when it is dead"])
+def test_killing_the_child_loses_no_sample_and_repeats_none(waits):
+    rng = random.Random(7)
+    whole = list(sampler(dp_size=1, dp_rank=0))
+    for _ in range(5):
+        one = sampler(dp_size=1, dp_rank=0)
+        given = []
+        for microbatch in one:
+            given.append(microbatch)
+            pid = one._scheduling._server.pid
+            if pid is not None and rng.random() < 0.2:
+                os.kill(pid, signal.SIGKILL)
+                while waits and one._scheduling._server.pid is not None:
+                    time.sleep(0.001)
+        assert given == whole, "a new child answers as the one before"
+        one.close()
+
+
+def test_a_hung_child_is_not_waited_for_long():
+    """The child neither reads nor answers; batches are longer than what a pipe holds."""
+    one = dflop.BatchSampler([1.0 + i / 7 for i in range(30000)], gbs=15000, microbatches=4, patience=0.3)
+    iterator = iter(one)
+    given = [next(iterator)]
+    os.kill(one._scheduling._server.pid, signal.SIGSTOP)
+    with pytest.warns(RuntimeWarning, match="epoch 0, step 1: .*not answered.*LPT in Python takes over"):
+        given += list(iterator)
+    assert sorted(itertools.chain(*given)) == list(range(30000))
+    one.close()
+
+
+def test_without_any_child_one_rank_goes_on_with_lpt(broken):
+    broken("exit 1")
+    one = sampler(dp_size=1, dp_rank=0)
+    with pytest.warns(RuntimeWarning, match="LPT in Python takes over"):
+        given = list(one)
+    assert len(set(itertools.chain(*given))) == ITEMS // 24 * 24
+    assert "LPT" in one.log[0]
+
+
+def test_without_any_child_several_ranks_need_to_agree(broken):
+    broken("exit 1")
+    with pytest.raises(dflop.ServerError, match="'agreement'"):
+        list(sampler(dp_rank=0))
+
+
+def test_ranks_agree_where_one_has_no_child(tmp_path, broken, monkeypatch):
+    good = os.environ["DFLOP_EXECUTABLE"]
+    bad = str(broken("exit 1"))
+    ranks = [iter(sampler(dp_rank=r, agreement=tmp_path / "agreed")) for r in range(2)]
+    rng = random.Random(2)
+    given = [[], []]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(8 * 3):
+            for r in rng.sample(range(2), 2):
+                monkeypatch.setenv("DFLOP_EXECUTABLE", rng.choice([good, bad]))
+                given[r].append(next(ranks[r]))
+    items = list(itertools.chain(*given[0], *given[1]))
+    assert len(items) == len(set(items)) == 8 * 24
+
+
+def test_live_needs_to_agree_and_covers_all(tmp_path):
+    with pytest.raises(dflop.InputError, match="live: expected an agreement"):
+        list(sampler(dp_rank=0, live=True))
+    ranks = [sampler(dp_rank=r, live=True, agreement=tmp_path) for r in range(2)]
+    given = epoch_of_all(ranks)
+    items = list(itertools.chain(*given[0], *given[1]))
+    assert len(items) == len(set(items)) == 8 * 24
+
+
+def test_a_copy_has_a_child_of_its_own():
+    one = sampler(dp_rank=0)
+    next(iter(one))
+    copy = pickle.loads(pickle.dumps(one))
+    assert list(copy) == list(sampler(dp_rank=0))
+
+
+def test_a_sampler_that_is_gone_takes_its_child_along():
+    one = sampler(dp_rank=0)
+    next(iter(one))
+    pid = one._scheduling._server.pid
+    del one
+    gc.collect()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
