@@ -1,0 +1,34 @@
+"""Finds the `dflop` executable."""
+
+import os
+import sys
+
+from dflop._errors import ServerError
+
+VARIABLE = "DFLOP_EXECUTABLE"
+
+
+def executable():
+    """Returns the path of the executable: that of the environment variable DFLOP_EXECUTABLE, else the wheel's
+    own.
+
+    Raises ServerError where there is neither.
+    """
+    path = os.environ.get(VARIABLE)
+    if path:
+        if not os.access(path, os.X_OK):
+            raise ServerError(f"{VARIABLE}: expected the path of the dflop executable, found '{path}'")
+        return path
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "dflop")
+    if os.access(path, os.X_OK):
+        return path
+    raise ServerError(
+        f"this copy of the package has no executable ({path}): install the wheel that './dev wheel' makes, "
+        f"or set {VARIABLE}"
+    )
+
+
+def main():
+    """Runs the executable with the arguments of the process, in its place."""
+    path = executable()
+    os.execv(path, [path, *sys.argv[1:]])

@@ -1,0 +1,244 @@
+"""Items are put into bins of about equal cost."""
+
+import heapq
+import math
+import operator
+import time
+import warnings
+
+from dflop import _spread
+from dflop._errors import InputError, Infeasible, ServerError
+from dflop._server import default_server
+
+_FEW = 1024  # items: beyond, local search is as good as Karmarkar-Karp, which then takes as long again
+_MOST_COST = 1e9  # the child takes no larger number
+
+
+def read_costs(costs):
+    """Returns a dict of lists of floats: `llm`, and where they are there `encoder`, `tokens` and further
+    columns.
+
+    `costs` has a number an item, a pair (encoder, llm) an item, or is a mapping of such columns (a dict, a
+    pandas DataFrame). Raises InputError naming the item for what is no finite number from 0 up.
+    """
+    if hasattr(costs, "keys") and getattr(costs, "ndim", 2) == 2:
+        columns = {str(name): _numbers(costs[name], f"column '{name}', ") for name in costs.keys()}
+        if "llm" not in columns:
+            raise InputError(f"costs: expected a column 'llm', found {sorted(columns)}")
+    else:
+        rows = _listed(costs, "costs")
+        if rows and isinstance(rows[0], (list, tuple)):
+            for i, row in enumerate(rows):
+                if not isinstance(row, (list, tuple)) or len(row) != 2:
+                    raise InputError(f"costs: item {i}: expected a pair (encoder, llm), found {row!r}")
+            columns = {"encoder": _numbers([e for e, _ in rows]), "llm": _numbers([l for _, l in rows])}
+        else:
+            columns = {"llm": _numbers(rows)}
+    for name, column in columns.items():
+        if len(column) != len(columns["llm"]):
+            count = len(columns["llm"])
+            raise InputError(
+                f"costs: column '{name}': expected {count} items as in 'llm', found {len(column)}"
+            )
+    return columns
+
+
+def _listed(values, what):
+    if isinstance(values, (str, bytes)):
+        raise InputError(f"{what}: expected numbers, found {values!r}")
+    try:
+        return values.tolist() + [] if hasattr(values, "tolist") else list(values)
+    except TypeError:
+        raise InputError(f"{what}: expected a number an item, found {values!r}") from None
+
+
+def _numbers(column, where=""):
+    numbers = []
+    for i, value in enumerate(_listed(column, f"costs: {where}".rstrip(", "))):
+        try:
+            # A truth value is a number in Python, but no cost; text would become one.
+            is_number = hasattr(value, "__float__") and not type(value).__name__.startswith("bool")
+            number = float(value) if is_number else -1.0
+        except (TypeError, ValueError, OverflowError):
+            number = -1.0
+        if not (number >= 0 and math.isfinite(number)):
+            raise InputError(f"costs: {where}item {i}: expected a finite number from 0 up, found {value!r}")
+        numbers.append(number)
+    return numbers
+
+
+def whole_number(name, value, least):
+    """Returns the value as an int. Raises InputError if it is no whole number from `least` up."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise InputError(f"{name}: expected a whole number from {least} up, found {value!r}")
+    return number
+
+
+def as_the_child_takes_them(columns):
+    """Returns the columns `llm` and `encoder` in a unit in which none is too large for the child.
+
+    The unit is a power of two, so that no bit is lost.
+    """
+    costs = {name: columns[name] for name in ("llm", "encoder") if name in columns}
+    most = max((max(column, default=0.0) for column in costs.values()), default=0.0)
+    if most <= _MOST_COST:
+        return costs
+    power = math.frexp(most)[1] - 29  # 2^29 <= 1e9
+    return {name: [math.ldexp(cost, -power) for cost in column] for name, column in costs.items()}
+
+
+def require_whole(bin_of, items, bins):
+    """Raises ServerError unless this is a bin from 0 to bins - 1 for each of so many items."""
+    if (
+        not isinstance(bin_of, list)
+        or len(bin_of) != items
+        or not all(isinstance(b, int) and 0 <= b < bins for b in bin_of)
+    ):
+        raise ServerError(f"dflop serve gave no bins to {items} items")
+
+
+def lpt(costs, bins, *, dp=1, encoder_dp=0, most_items=None):
+    """Puts items into bins in plain Python: the largest first, each into the bin that has least.
+
+    What a bin has is the sum of its loads of encoder and LLM. Returns the bin of each item; no bin is empty,
+    and none has more than `most_items`. This is what is left where there is no child process.
+    """
+    columns = read_costs(costs)
+    llm = columns["llm"]
+    bins = whole_number("bins", bins, 1)
+    if len(llm) < bins:
+        raise InputError(f"costs: expected at least as many items as bins, {bins}, found {len(llm)}")
+    if most_items is not None and most_items * bins < len(llm):
+        raise InputError(f"most_items: expected at least {-(-len(llm) // bins)}, found {most_items}")
+    share = dp / encoder_dp if encoder_dp else 1.0
+    both = [cost + share * more for cost, more in zip(llm, columns.get("encoder", [0.0] * len(llm)))]
+    # Of bins with equal loads, as those that have only items without a cost, that with fewest items is taken.
+    heap = [(0.0, 0, b) for b in range(bins)]
+    bin_of = [0] * len(llm)
+    for i in sorted(range(len(llm)), key=lambda i: (-both[i], i)):
+        load, count, b = heapq.heappop(heap)
+        bin_of[i] = b
+        if most_items is None or count + 1 < most_items:
+            heapq.heappush(heap, (load + both[i], count + 1, b))
+    return bin_of
+
+
+def partition(
+    costs,
+    bins,
+    *,
+    dp=1,
+    encoder_dp=0,
+    method=None,
+    objective=None,
+    seed=1,
+    steps=None,
+    time_limit=None,
+    token_cap=None,
+    equal_size=False,
+    allow_empty=False,
+    timeout=60.0,
+    fallback=True,
+    server=None,
+):
+    """Puts items into `bins` bins so that the largest load is small, and returns a list of item indices a
+    bin.
+
+    costs       a number an item, a pair (encoder, llm) an item, or columns `llm`, `encoder`, `tokens`
+    dp          bin b is microbatch b // dp on dp rank b % dp
+    encoder_dp  ranks of an encoder of its own, which share a microbatch's encoder work
+    method      as `dflop partition --method`. Default: local-search, and where items have one cost each and
+                there is no cap, the smallest spread of what several methods find, made level by exchanges
+    token_cap   most `tokens` of a bin
+    equal_size  all bins have equally many items
+    timeout     so many seconds the child process has to answer
+    fallback    where the child dies twice or does not answer, LPT in Python takes its place and a warning
+                says so. False raises ServerError: where every rank makes its own partition, all have to be
+                told
+
+    The same arguments give the same bins, unless there is a time limit (seconds). Raises InputError for
+    arguments that are wrong, and Infeasible where no bins obey the cap.
+    """
+    columns = read_costs(costs)
+    count = len(columns["llm"])
+    bins = whole_number("bins", bins, 1)
+    if count < bins and not allow_empty:
+        raise InputError(f"costs: expected at least as many items as bins, {bins}, found {count}")
+    params = {**as_the_child_takes_them(columns), "bins": bins, "dp": whole_number("dp", dp, 1)}
+    params["encoder_dp"] = whole_number("encoder_dp", encoder_dp, 0)
+    params["seed"] = whole_number("seed", seed, 0)
+    params["allow_empty"] = bool(allow_empty)
+    options = {"method": method, "objective": objective, "steps": steps, "time_limit_s": time_limit}
+    params.update({key: value for key, value in options.items() if value is not None})
+    if equal_size:
+        if token_cap is not None:
+            raise InputError("token_cap: expected none with equal_size, found one")
+        if count % bins:
+            raise InputError(f"equal_size: expected a number of items that {bins} divides, found {count}")
+        params.update(tokens=[1] * count, token_cap=count // bins)
+    elif token_cap is not None:
+        if "tokens" not in columns:
+            raise InputError("token_cap: expected a column 'tokens' of the costs, found none")
+        params.update(tokens=columns["tokens"], token_cap=whole_number("token_cap", token_cap, 1))
+    asking = _Asking(server or default_server(), timeout)
+    levels = method is None and objective is None and token_cap is None and not any(params.get("encoder", ()))
+    try:
+        lists = asking.lists_of(params)
+        if levels:
+            lists = _levelled(asking, params, lists, equal_size)
+    except ServerError as error:
+        if not fallback or token_cap is not None:
+            raise
+        warnings.warn(f"{error}; LPT in Python takes over", RuntimeWarning, stacklevel=2)
+        most_items = count // bins if equal_size else None
+        lists = _lists(lpt(columns, bins, dp=dp, encoder_dp=encoder_dp, most_items=most_items), bins)
+    return lists
+
+
+def _levelled(asking, params, lists, equal_size):
+    """Returns the lists with the smallest spread of those given and what else there is for items with one
+    cost each."""
+    costs, bins = params["llm"], params["bins"]
+    found = [lists]
+    if equal_size:
+        found.append(_spread.equal_sizes(costs, bins))
+    elif len(costs) <= _FEW:
+        found.append(asking.lists_of({**params, "method": "karmarkar-karp"}))
+    best = min(found, key=lambda one: _spread.spread(costs, one))
+    return _spread.level(costs, best, moves=not equal_size)
+
+
+def _lists(bin_of, bins):
+    lists = [[] for _ in range(bins)]
+    for item, b in enumerate(bin_of):
+        lists[b].append(item)
+    return lists
+
+
+class _Asking:
+    """Asks a server for partitions, each once more where the child died, all within a time."""
+
+    def __init__(self, server, timeout):
+        self._server = server
+        self._deadline = time.monotonic() + timeout
+
+    def lists_of(self, params):
+        failures = []
+        while len(failures) < 2 and (not failures or time.monotonic() < self._deadline):
+            try:
+                return self._ask(params)
+            except ServerError as error:
+                failures.append(error)
+        raise failures[0]
+
+    def _ask(self, params):
+        left = max(self._deadline - time.monotonic(), 0.001)
+        answer = self._server.request("partition", params, left)
+        if answer.get("status") == "infeasible":
+            raise Infeasible(answer["reason"])
+        require_whole(answer.get("bins"), len(params["llm"]), params["bins"])
+        return _lists(answer["bins"], params["bins"])

@@ -1,0 +1,255 @@
+"""A Server is a child process `dflop serve`, which schedules while Python trains."""
+
+import io
+import itertools
+import json
+import os
+import queue
+import subprocess
+import threading
+import weakref
+from concurrent.futures import Future, InvalidStateError, TimeoutError as FutureTimeout
+
+from dflop._errors import Infeasible, InputError, ServerError
+from dflop._executable import executable
+
+PROTOCOL = 1
+_KINDS = {"usage": InputError, "input": InputError, "infeasible": Infeasible, "internal": ServerError}
+_LONGEST_GREETING = 4096  # bytes
+
+
+class Server:
+    """A child process that answers requests. It starts with the first one, and again with the next after its
+    death.
+
+    Requests may come from several threads. A process that was forked from this one starts a child of its own.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._child = None
+        self._finalizer = None
+        self.starts = 0  # how often a child was started
+        _servers.add(self)
+
+    def submit(self, method, params, only=None):
+        """Sends a request, and returns the Future of its result at once. Its exceptions are those of
+        `request`.
+
+        only    the value of `starts` when the child was started that the request is for; if that child is
+                gone the request fails and none is started
+        """
+        future = Future()
+        try:
+            self._running(only).submit(method, params, future)
+        except ServerError as error:
+            future.set_exception(error)
+        return future
+
+    def request(self, method, params, timeout=None):
+        """Sends a request, and returns its result.
+
+        Raises InputError or Infeasible as the child says, and ServerError where it died, printed what is no
+        answer, or does not answer within `timeout` seconds; it is then killed.
+        """
+        return self.wait(self.submit(method, params), timeout)
+
+    def wait(self, future, timeout=None):
+        """Returns the result of a request that was submitted; see `request`."""
+        try:
+            return future.result(timeout)
+        except FutureTimeout:
+            message = f"dflop serve has not answered in {timeout:.3g} s and was killed"
+            with self._lock:
+                if self._child is not None:
+                    self._child.end(message)
+            raise ServerError(message) from None
+
+    @property
+    def pid(self):
+        """The child's process id; None where there is none."""
+        child = self._child
+        return child.process.pid if child is not None and not child.ended else None
+
+    def close(self):
+        """Kills the child, which keeps nothing. A later request starts another one."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child is not None:
+            child.end("the server was closed")
+
+    def _running(self, only):
+        with self._lock:
+            child = self._child
+            if child is not None and child.process.poll() is None and not child.ended:
+                if only is None or only == self.starts:
+                    return child
+            elif only is None:
+                self._child = _Child()
+                self.starts += 1
+                # A server that nobody has any more takes its child along.
+                self._finalizer = weakref.finalize(self, self._child.end, "the server is gone")
+                return self._child
+            raise ServerError("the child that this was for has ended")
+
+    def _forget_child(self):
+        """Makes the server of a forked process one without a child. That of the first process goes on."""
+        self._lock = threading.Lock()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._child is not None:
+            # With this end open, the first process could die without the child noticing.
+            self._child.process.stdin.close()
+            self._child = None
+
+
+class _Child:
+    """One process, a thread that writes to it, so that nobody waits for one that does not read, and one that
+    reads."""
+
+    def __init__(self):
+        try:
+            # A session of its own: Ctrl-C is for the training process, whose end is the end of the child's
+            # input.
+            self.process = subprocess.Popen(
+                [executable(), "serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ServerError(f"{executable()} cannot be started: {error}") from None
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._pending = {}
+        self._message = None  # why it was ended
+        self._requests = queue.SimpleQueue()
+        self.ended = False
+        for work in (self._write, self._read):
+            threading.Thread(target=work, name="dflop serve", daemon=True).start()
+
+    def submit(self, method, params, future):
+        with self._lock:
+            if self.ended:
+                raise ServerError(self._message or "dflop serve died")
+            number = next(self._ids)
+            self._pending[number] = future
+        self._requests.put((number, method, params))
+
+    def end(self, message):
+        """Kills the process, and fails what was asked for with the message."""
+        with self._lock:
+            self._message = self._message or message
+        self.process.kill()
+        self.process.wait()
+        self._fail_pending()
+
+    def _write(self):
+        while True:
+            request = self._requests.get()
+            if request is None:
+                return
+            number, method, params = request
+            try:
+                line = json.dumps({"id": number, "method": method, "params": params}, separators=(",", ":"))
+            except (TypeError, ValueError) as error:
+                _settle(self._pending.pop(number, None), InputError(f"{method}: {error}"))
+                continue
+            data = memoryview(line.encode() + b"\n")
+            try:
+                while data:
+                    data = data[self.process.stdin.write(data) :]
+            except (OSError, ValueError):
+                return  # the reader sees the end, too, and says so
+
+    def _read(self):
+        message = None
+        try:
+            with io.BufferedReader(self.process.stdout) as answers:
+                _require_greeting(answers.readline(_LONGEST_GREETING))
+                for line in answers:
+                    self._take(line)
+        except ServerError as error:
+            message = str(error)
+        except OSError:
+            pass
+        self.end(message or self._death())
+        self._requests.put(None)
+
+    def _death(self):
+        """Says how the process ended that has closed its output."""
+        try:
+            code = self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            return "dflop serve closed its output and was killed"
+        return "dflop serve died " + (f"(exit code {code})" if code >= 0 else f"(signal {-code})")
+
+    def _take(self, line):
+        try:
+            answer = json.loads(line)
+            number, error = answer["id"], answer.get("error")
+            outcome = dict(answer["result"]) if error is None else _KINDS[error["kind"]](error["message"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            message = f"dflop serve printed what is no answer and was killed: {_start_of(line)}"
+            raise ServerError(message) from None
+        _settle(self._pending.pop(number, None), outcome)
+
+    def _fail_pending(self):
+        with self._lock:
+            self.ended = True
+            pending, self._pending = self._pending, {}
+        for future in pending.values():
+            _settle(future, ServerError(self._message))
+
+
+def _require_greeting(line):
+    try:
+        # A process that printed nothing has ended, which says more.
+        protocol = json.loads(line)["protocol"] if line else PROTOCOL
+    except (ValueError, KeyError, TypeError):
+        message = f"{executable()} is no dflop: expected its greeting, found {_start_of(line)}"
+        raise ServerError(message) from None
+    if protocol != PROTOCOL:
+        raise ServerError(f"{executable()}: expected dflop serve of protocol {PROTOCOL}, found {protocol}")
+
+
+def _start_of(line):
+    text = line.decode(errors="replace").strip()
+    return repr(text[:60] + "..." if len(text) > 60 else text)
+
+
+def _settle(future, outcome):
+    """Gives a future its result or exception, if there is one that has none yet."""
+    if future is None:
+        return
+    try:
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except InvalidStateError:
+        pass
+
+
+_servers = weakref.WeakSet()
+
+
+def _forget_children():
+    for server in list(_servers):
+        server._forget_child()
+
+
+os.register_at_fork(after_in_child=_forget_children)
+
+_default = None
+_default_lock = threading.Lock()
+
+
+def default_server():
+    """Returns the one server that functions of the package share."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Server()
+        return _default
