@@ -120,7 +120,25 @@ def test_a_layer_is_a_curve_over_tokens_and_one_over_lengths(clock, model):
     beyond = [PAIR * 16 * (length - 4) for length in (4, 8, 16)]
     assert attention["forward_s"] == pytest.approx([x / 2 for x in beyond], abs=1e-12)
     assert attention["backward_input_s"] == pytest.approx([5 * x / 2 for x in beyond], abs=1e-12)
-    assert attention["backward_weight_s"] == [0, 0, 0]
+    assert attention["backward_weight_s"] == pytest.approx([0, 0, 0], abs=1e-12)
+
+
+def test_what_the_shortest_sequences_take_longer_is_attentions(clock, model):
+    class OneByOne(torch.nn.Module):
+        """Takes 2 ms a sequence and 1 ms a token."""
+
+        def forward(self, x, lengths):
+            clock.now += 0.002 * len(lengths) + 0.001 * sum(lengths)
+            return x
+
+    made = profile({"llm": OneByOne()}, make_input, {"llm": [2, 4, 8]}, model, most_tokens=8)
+    # A token takes 1 + 2 / 2, 1 + 2 / 4 and 1 + 2 / 8 ms in sequences of 2, 4 and 8: the least, 1.25, is
+    # linear.
+    units = units_of(made)
+    assert units["llm_linear"]["tokens"] == [2, 4, 8]
+    assert units["llm_linear"]["forward_s"] == pytest.approx([0.0025, 0.005, 0.010])
+    assert units["llm_attention"]["tokens"] == [2, 8, 8]
+    assert units["llm_attention"]["forward_s"] == pytest.approx([2 * 0.00075, 8 * 0.00025, 0], abs=1e-12)
 
 
 def test_backwards_are_split_where_asked(clock, model):

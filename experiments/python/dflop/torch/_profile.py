@@ -3,7 +3,8 @@
 A profile has the parts of a model (patches, encoder layer, connector, embedding, LLM layer, head). A layer's
 time is a curve over tokens and another one over the mean length of sequences, which is attention's. Nobody
 has to take layers to pieces for that: a layer is measured whole, with the shortest sequences for the first
-curve, and what longer ones take beyond that is the second.
+curve, and what longer ones take beyond that is the second. Where longer ones take less, as of modules that go
+through sequences one by one, the difference moves from the first curve to the second, which then falls.
 """
 
 import importlib.metadata
@@ -62,13 +63,15 @@ class Times:
     backward_input: float = 0.0
     backward_weight: float = 0.0
 
-    def beyond(self, other):
-        """Returns what these take longer than others, 0 where they do not."""
+    def plus(self, other, times=1.0):
         return Times(
-            max(0.0, self.forward - other.forward),
-            max(0.0, self.backward_input - other.backward_input),
-            max(0.0, self.backward_weight - other.backward_weight),
+            self.forward + times * other.forward,
+            self.backward_input + times * other.backward_input,
+            self.backward_weight + times * other.backward_weight,
         )
+
+    def at_least_zero(self):
+        return Times(max(0.0, self.forward), max(0.0, self.backward_input), max(0.0, self.backward_weight))
 
 
 def profile(
@@ -233,22 +236,47 @@ def _measure(part, lengths, most_tokens, rounds, units, memory):
     while 2 * counts[-1] * shortest <= most_tokens:
         counts.append(2 * counts[-1])
     linear = [(count * shortest, 0, rounds.times(part, [shortest] * count)) for count in counts]
-    if part.name not in LAYERED:
-        units[part.name] = _points(linear, part.layers)
-    else:
+    if part.name in LAYERED:
+        linear, attention = _with_attention(linear, _differences(part, lengths, rounds))
         units[f"{part.name}_linear"] = _points(linear, part.layers)
-        attention = [(shortest, shortest, Times())]
-        for length in lengths[1:]:
-            count = lengths[-1] // length
-            tokens = count * length
-            short = [shortest] * (tokens // shortest)
-            if tokens % shortest:
-                short.append(tokens % shortest)
-            extra = rounds.times(part, [length] * count, True).beyond(rounds.times(part, short, True))
-            attention.append((tokens, length, extra))
         units[f"{part.name}_attention"] = _points(attention, part.layers)
+    else:
+        units[part.name] = _points(linear, part.layers)
     typical = lengths[len(lengths) // 2]
     memory.add(part, [typical] * max(1, most_tokens // typical), rounds)
+
+
+def _differences(part, lengths, rounds):
+    """Returns (tokens, length, Times beyond those of as many tokens in the shortest sequences) by length."""
+    shortest = lengths[0]
+    points = [(shortest, shortest, Times())]
+    for length in lengths[1:]:
+        count = lengths[-1] // length
+        tokens = count * length
+        short = [shortest] * (tokens // shortest)
+        if tokens % shortest:
+            short.append(tokens % shortest)
+        shorter = rounds.times(part, short, True)
+        points.append((tokens, length, rounds.times(part, [length] * count, True).plus(shorter, -1)))
+    return points
+
+
+def _with_attention(linear, differences):
+    """Returns the points of both curves, neither negative: what the fastest length takes less is
+    attention's.
+    """
+    least = Times(
+        min(times.forward / tokens for tokens, _, times in differences),
+        min(times.backward_input / tokens for tokens, _, times in differences),
+        min(times.backward_weight / tokens for tokens, _, times in differences),
+    )
+    return tuple(
+        [
+            (tokens, length, times.plus(least, sign * tokens).at_least_zero())
+            for tokens, length, times in points
+        ]
+        for points, sign in ((linear, 1), (differences, -1))
+    )
 
 
 def _points(points, layers):
