@@ -168,6 +168,18 @@ def test_only_what_trains_takes_a_backward(clock, model):
     assert units["llm_linear"]["backward_weight_s"] == pytest.approx([3 * t / 2])
 
 
+@pytest.mark.parametrize("wrap", [lambda x: (x, None), lambda x: {"hidden": x, "cache": None}])
+def test_a_module_may_return_more_than_a_tensor(clock, model, wrap):
+    class Wraps(Layer):
+        def forward(self, x, lengths):
+            return wrap(super().forward(x, lengths))
+
+    units = units_of(profile({"head": Wraps(clock)}, make_input, {"llm": [4]}, model, most_tokens=4))
+    t = 4 * TOKEN + 16 * PAIR
+    assert units["head"]["forward_s"] == pytest.approx([t])
+    assert units["head"]["backward_weight_s"] == pytest.approx([3 * t])
+
+
 def test_medians_leave_outliers_out_and_notes_name_them(clock, model):
     calls = []
 

@@ -388,7 +388,13 @@ def _weight_share(has_input, has_weights, of_attention):
 
 
 def _outputs(output):
-    return list(output) if isinstance(output, (tuple, list)) else [output]
+    """Returns the tensors of what a module returns: a tensor, a tuple, or a dict as Hugging Face's
+    modules.
+    """
+    if isinstance(output, torch.Tensor):
+        return [output]
+    values = output.values() if isinstance(output, dict) else output
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 class _Timer:
