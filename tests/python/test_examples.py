@@ -1,0 +1,48 @@
+"""The examples of other packages' loops on two gloo ranks: each sample is trained once an epoch."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "example, package",
+    [
+        ("hf_trainer", "transformers"),
+        ("accelerate_loop", "accelerate"),
+        ("deepspeed_engine", "deepspeed"),
+    ],
+)
+def test_ranks_share_the_samples_of_each_epoch(source, tmp_path, example, package):
+    for name in ("torch", package):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    program = source / "experiments" / "examples" / "pytorch" / f"{example}.py"
+    environment = {**os.environ, "PYTHONPATH": str(source / "experiments" / "python"), "OMP_NUM_THREADS": "1"}
+    environment.update(ACCELERATE_USE_CPU="1", DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    logs = ["--redirects", "1", "--log-dir", str(tmp_path / "logs")]
+    run = subprocess.run(
+        [sys.executable, *launch, *logs, str(program)],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=400,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    given = []
+    for rank in range(2):
+        (log,) = (tmp_path / "logs").glob(f"*/attempt_0/{rank}/stdout.log")
+        given.append([json.loads(items) for items in re.findall(r"^items (.*)$", log.read_text(), re.M)])
+    # 64 samples in global batches of 16 with 2 microbatches: 8 microbatches an epoch on each rank, 2 epochs.
+    assert [len(microbatches) for microbatches in given] == [16, 16]
+    epochs = [sum(given[0][8 * e : 8 * e + 8] + given[1][8 * e : 8 * e + 8], []) for e in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(64))
+    assert given[0][:8] != given[0][8:], "the second epoch has another order"
