@@ -13,6 +13,7 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/plan_export.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "experiments/studies/reductions.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
@@ -145,6 +146,19 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   return search;
 }
 
+/// Refuses a wish for a tp that a profile has not, which no plan could grant.
+void require_measured_wish(const PlanWish& wish, const NamedProfile& profile) {
+  const auto require = [&](const char* option, const std::optional<int>& tp) {
+    const auto& measured = profile.tables.tp;
+    if (!tp ||
+        std::any_of(measured.begin(), measured.end(), [&](const TpProfile& t) { return t.mode.tp == *tp; }))
+      return;
+    refuse_value(option, "a tp that was measured in " + profile.path, std::to_string(*tp));
+  };
+  require("tp", wish.llm.tp);
+  require("encoder-tp", wish.encoder.tp);
+}
+
 int run_plan(const Values& values) {
   const bool by_wish = !read_wish(values).is_empty() || values.count("layout") > 0;
   const std::string planner =
@@ -162,9 +176,11 @@ int run_plan(const Values& values) {
   const PlanOptions plan_options = read_plan_options(values);
   const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
   SearchOptions search = read_search(values, planner);
+  const std::optional<NamedProfile> profile = read_profile(values);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
-                      read_link_changes(values));
+                      read_link_changes(values), profile ? &*profile : nullptr);
   note_gpu_types(target.cluster);
+  if (profile) require_measured_wish(search.wish, *profile);
   search.seeds = read_seed_plans(values, target, gbs);
   DataOrigin data;
   const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
@@ -234,6 +250,7 @@ nothing fits, saying why.)",
   add_data_options(command.options);
   add_target_options(command.options);
   add_link_options(command.options);
+  add_profile_option(command.options);
   add_batch_options(command.options);
   command.options.add({
       {"planner", text(joined(planner_names()), "dflop"),

@@ -11,6 +11,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "solver/schedulers/methods.hpp"
@@ -105,9 +106,12 @@ int run_schedule(const Values& values) {
   if (plan.gbs > kMostGbs)
     refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
-  const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values));
+  const std::optional<NamedProfile> profile = read_profile(values);
+  const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
+                      profile ? &*profile : nullptr);
   note_gpu_types(target.cluster);
   validate(plan, target.model, target.cluster, plan_path);
+  if (profile) require_measured(*profile, plan, target.model);
   const Correction correction = read_correction(values, plan);
   const CorrectedCostModel corrected(target.cost, correction);
   if (!correction.fits().empty()) choice.cost = &corrected;
@@ -158,6 +162,7 @@ makespan of that is reported. Exit code 3 if no assignment obeys the caps.)",
   });
   add_scheduler_options(command.options);
   add_link_options(command.options);
+  add_profile_option(command.options);
   command.options.add({
       {"correction", text("FILE"), "from 'dflop correction': loads and C_max count what was learned there"},
       {"out", text("FILE"), "write all iterations as JSON"},

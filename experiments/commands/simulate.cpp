@@ -183,12 +183,17 @@ int simulate_plan(const Values& values) {
   }
   const Format format = read_format(values);
   SimulateOutputs outputs = read_simulate_outputs(values);
+  const std::optional<NamedProfile> profile = read_profile(values);
+  if (profile)
+    refuse_given(values, {"stage-gpu"}, "prices by GPU, in whose place '--profile' has what was measured");
   WhatIf what_if;  // what is wrong with the files is told first
-  const PlanFiles files(values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
-                        [&](ClusterSpec& cluster) {
-                          what_if = read_what_if(values);
-                          what_if.apply(cluster);
-                        });
+  const PlanFiles files(
+      values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
+      [&](ClusterSpec& cluster) {
+        what_if = read_what_if(values);
+        what_if.apply(cluster);
+      },
+      profile ? &*profile : nullptr);
   const auto& plan = files.plan;
   const auto& schedule = files.schedule;
   const auto& target = files.target;
@@ -326,6 +331,7 @@ is round-robin, or v for down the ranks and up again.)",
        "write the programs of all iterations, with the rows that messages carry, for other executors"},
       {"perfetto", text("FILE"), "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)"},
   });
+  add_profile_option(command.options);
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
   add_stage_gpu_option(command.options);

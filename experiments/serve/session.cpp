@@ -9,12 +9,14 @@
 #include "core/iteration/iteration.hpp"
 #include "core/refuse.hpp"
 #include "experiments/serve/item_batches.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "experiments/studies/study.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "solver/service/scheduling_service.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/program.hpp"
 #include "traces/files/schedule.hpp"
+#include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -154,6 +156,12 @@ Plan read_plan(const JsonValue& json) {
   return parse_plan(read_text_file(json.string()), json.string());
 }
 
+std::optional<NamedProfile> read_session_profile(const JsonValue& json) {
+  if (!json.has("profile")) return std::nullopt;
+  const std::string path = json.at("profile").string();
+  return NamedProfile{path, parse_profile_tables(read_text_file(path), path)};
+}
+
 /// BatchNumbers are the numbers that a client gave to its batches, for random choices: those of a run that
 /// was resumed, or whose session was opened again, are those of one that went on.
 class BatchNumbers {
@@ -201,9 +209,13 @@ class PlanSession final : public ServiceSession {
  public:
   explicit PlanSession(const JsonValue& json)
       : plan_(read_plan(json.at("plan"))),
-        target_(std::make_shared<Target>(plan_.model, plan_.cluster, "plan")) {
-    require_session_keys(json, {"plan", "program"});
+        profile_(read_session_profile(json)),
+        target_(std::make_shared<Target>(plan_.model, plan_.cluster, "plan",
+                                         std::function<void(ClusterSpec&)>(),
+                                         profile_ ? &*profile_ : nullptr)) {
+    require_session_keys(json, {"plan", "program", "profile"});
     validate(plan_, target_->model, target_->cluster, "plan");
+    if (profile_) require_measured(*profile_, plan_, target_->model);
     with_program_ = json.has("program") && json.at("program").boolean();
     const SessionOptions options = read_session_options(json);
     ServiceInput input;
@@ -252,6 +264,7 @@ class PlanSession final : public ServiceSession {
 
  private:
   Plan plan_;
+  std::optional<NamedProfile> profile_;
   std::shared_ptr<Target> target_;
   std::shared_ptr<BatchNumbers> numbers_ = std::make_shared<BatchNumbers>();
   bool with_program_ = false;

@@ -65,7 +65,8 @@ class Session {
 /// Opens a session of items that are known by their costs ("bins", see read_item_bins()) or of a plan's
 /// samples ("plan", a file's path or what one holds). Both may have "method" (auto), "seed" (1), "live"
 /// (false: the same answers on every machine), "depth" (1) and "steps"; a plan's "program" (false) says
-/// whether answers have the iteration's program.
+/// whether answers have the iteration's program, and its "profile" is a file as of `dflop profile`, whose
+/// costs are taken.
 /// @throws Error (input) naming the key, (usage) for an unknown method
 std::unique_ptr<Session> open_session(const JsonValue& json);
 

@@ -40,6 +40,7 @@ Provenance made_here(const Values& values, const Target& target) {
   Provenance made_by = made_here(values);
   made_by.model = {target.model.name, model_hash(target.model.name)};
   made_by.cluster = {target.cluster.name, cluster_hash(target.cluster.name)};
+  made_by.profile = target.profile;
   return made_by;
 }
 

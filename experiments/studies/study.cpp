@@ -222,6 +222,13 @@ class Evaluator {
   Progress progress_{"simulating"};
 };
 
+std::unique_ptr<const SumCostModel> cost_of(const ModelSpec& model, const ClusterSpec& cluster,
+                                            const NamedProfile* profile) {
+  if (profile == nullptr) return std::make_unique<AnalyticCostModel>(model, cluster);
+  require_model(model, profile->tables, profile->path);
+  return measured_cost(profile->tables);
+}
+
 /// Takes samples as they are, but for modalities that were not asked for.
 Preprocessed selected(std::vector<Sample> samples, const PreprocessOptions& options) {
   Preprocessed data;
@@ -239,23 +246,28 @@ Preprocessed selected(std::vector<Sample> samples, const PreprocessOptions& opti
 }  // namespace
 
 Target::Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file,
-               const std::function<void(ClusterSpec&)>& change)
+               const std::function<void(ClusterSpec&)>& change, const NamedProfile* measured)
     : model(named_by(plan_file, "model", [&] { return find_model(model_name); })),
       cluster(changed(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); }), change)),
-      cost(model, cluster) {}
+      owned_cost(cost_of(model, cluster, measured)),
+      cost(*owned_cost) {
+  if (measured != nullptr) profile = {measured->path, content_hash(to_json(measured->tables))};
+}
 
 PlanFiles::PlanFiles(const std::string& plan_file, const std::string& schedule_file,
-                     const std::function<void(ClusterSpec&)>& change)
-    : PlanFiles(plan_file, read_text_file(plan_file), schedule_file, change) {}
+                     const std::function<void(ClusterSpec&)>& change, const NamedProfile* profile)
+    : PlanFiles(plan_file, read_text_file(plan_file), schedule_file, change, profile) {}
 
 PlanFiles::PlanFiles(const std::string& plan_file, const std::string& plan_text,
-                     const std::string& schedule_file, const std::function<void(ClusterSpec&)>& change)
+                     const std::string& schedule_file, const std::function<void(ClusterSpec&)>& change,
+                     const NamedProfile* profile)
     : plan(parse_plan(plan_text, plan_file)),
       schedule(parse_schedule(read_text_file(schedule_file), schedule_file)),
-      target(plan.model, plan.cluster, plan_file, change),
+      target(plan.model, plan.cluster, plan_file, change, profile),
       plan_made_by(parse_provenance(plan_text, plan_file)) {
   validate(plan, target.model, target.cluster, plan_file);
   validate(schedule, plan, schedule_file);
+  if (profile != nullptr) require_measured(*profile, plan, target.model);
 }
 
 ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster) const {

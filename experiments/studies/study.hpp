@@ -15,6 +15,7 @@
 #include "core/order/pipeline_order.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/analytic.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "sim/engine.hpp"
 #include "solver/service/scheduling_service.hpp"
 #include "traces/files/schedule.hpp"
@@ -25,16 +26,19 @@ namespace dflop {
 /// A Target is a model on a cluster, with what it costs and what runs it.
 struct Target {
   /// Finds model and cluster. `plan_file` is the file that names them, for errors; empty where the command
-  /// line does. `change` is applied to the cluster before anything is made of it.
-  /// @throws Error (input) as find_model() and find_cluster().
+  /// line does. `change` is applied to the cluster before anything is made of it. Costs are those of
+  /// `profile` where there is one, else analytic.
+  /// @throws Error (input) as find_model() and find_cluster(), and for a profile of another model.
   Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "",
-         const std::function<void(ClusterSpec&)>& change = {});
+         const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr);
   Target(const Target&) = delete;  // the members refer to each other
 
   ModelSpec model;
   ClusterSpec cluster;
-  AnalyticCostModel cost;
-  SimExecutor executor;  ///< without conditions
+  const std::unique_ptr<const SumCostModel> owned_cost;
+  const SumCostModel& cost;
+  std::optional<Origin> profile = {};  ///< that the costs are of
+  SimExecutor executor;                ///< without conditions
 
   Problem problem() const { return {model, cluster, cost}; }
 };
@@ -44,11 +48,11 @@ struct PlanFiles {
   /// Reads both; `change` is applied to the cluster before anything is made of it.
   /// @throws Error (input) for a file that cannot be read, or one that does not fit the other or its model
   PlanFiles(const std::string& plan_file, const std::string& schedule_file,
-            const std::function<void(ClusterSpec&)>& change = {});
+            const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr);
 
  private:
   PlanFiles(const std::string& plan_file, const std::string& plan_text, const std::string& schedule_file,
-            const std::function<void(ClusterSpec&)>& change);
+            const std::function<void(ClusterSpec&)>& change, const NamedProfile* profile);
 
  public:
   Plan plan;
@@ -60,8 +64,9 @@ struct PlanFiles {
 /// Reads a data set and forgets it. @throws Error (input) for what load_samples() cannot read
 void check_data(const std::string& file);
 
-/// Loads and preprocesses a data set, or takes samples as they are (traces/files/samples.hpp); `report` counts assumptions and left-out records on stderr. `origin`,
-/// where given, receives what a file that is made of the samples says of them.
+/// Loads and preprocesses a data set, or takes samples as they are (traces/files/samples.hpp); `report`
+/// counts assumptions and left-out records on stderr. `origin`, where given, receives what a file that is
+/// made of the samples says of them.
 /// @throws Error (input) where no sample is left.
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
                                  bool report = true, DataOrigin* origin = nullptr);

@@ -16,6 +16,7 @@
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -37,14 +38,6 @@ void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, kLargestThreshold);
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 #endif
-}
-
-void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path) {
-  ModelSpec expected = profiled_model(model);
-  expected.name = profile.model.name;  // a file may have been given by another path
-  if (expected == profile.model) return;
-  refuse_input(path, "a profile of another model: '{}' there and '{}' here differ in sizes",
-               profile.model.name, model.name);
 }
 
 /// Returns the --device that measures a profile's device: the host is named as its row of the table, while

@@ -1,0 +1,103 @@
+#include "experiments/studies/profile_option.hpp"
+
+#include <algorithm>
+
+#include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
+#include "costmodel/profiled/profiled.hpp"
+#include "traces/files/specs.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+bool has_mode(const ProfileTables& profile, const TpMode& mode) {
+  return std::any_of(profile.tp.begin(), profile.tp.end(),
+                     [&](const TpProfile& tp) { return tp.mode == mode; });
+}
+
+std::string modes_of(const ProfileTables& profile) {
+  std::string modes;
+  for (const TpProfile& tp : profile.tp) modes += (modes.empty() ? "" : ", ") + to_string(tp.mode);
+  return modes;
+}
+
+class MeasuredCostModel final : public SumCostModel {
+ public:
+  explicit MeasuredCostModel(const ProfileTables& profile) : cost_(profile) {}
+
+  Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    return has_tp(stage) ? cost_.compute(op, stage, work) : kNever;
+  }
+  Seconds message(const Message& message, const Program& program) const override {
+    return cost_.message(message, program);
+  }
+  Seconds all_reduce(const Collective& collective, const Program& program) const override {
+    return cost_.profile().all_reduce.empty() ? kNever : cost_.all_reduce(collective, program);
+  }
+  Seconds optimizer_step(const Stage& stage) const override { return cost_.optimizer_step(stage); }
+  ModelState model_state(const Stage& stage) const override {
+    ModelState state = cost_.model_state(stage);
+    if (!has_tp(stage) || (stage.dp > 1 && cost_.profile().all_reduce.empty())) state.parameters = kTooMuch;
+    return state;
+  }
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    return has_tp(stage) ? cost_.activation(stage, work) : Bytes{};
+  }
+  Bytes split_activation(const Stage& stage, const Work& work) const override {
+    return has_tp(stage) ? cost_.split_activation(stage, work) : Bytes{};
+  }
+  Bytes workspace(Op op, const Stage& stage, const Work& work) const override {
+    return has_tp(stage) ? cost_.workspace(op, stage, work) : Bytes{};
+  }
+
+ private:
+  static constexpr Seconds kNever{1e3};  // a part of a plan that is not run; sums of it stay numbers
+  static constexpr Bytes kTooMuch{std::int64_t{1} << 50};
+
+  bool has_tp(const Stage& stage) const { return has_mode(cost_.profile(), tp_mode(stage)); }
+
+  ProfiledCostModel cost_;
+};
+
+}  // namespace
+
+void add_profile_option(Options& options) {
+  options.add({
+      {"profile", text("FILE"),
+       "from 'dflop profile' or dflop.torch.profile(): what was measured, in place of what the cluster's GPU "
+       "and links say; memory stays that of the cluster"},
+  });
+}
+
+std::optional<NamedProfile> read_profile(const Values& values) {
+  const auto path = read_text(values, "profile");
+  if (!path) return std::nullopt;
+  return NamedProfile{*path, parse_profile_tables(read_text_file(*path), *path)};
+}
+
+void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path) {
+  ModelSpec expected = profiled_model(model);
+  expected.name = profile.model.name;  // a file may have been given by another path
+  if (expected == profile.model) return;
+  refuse_input(path, "a profile of another model: '{}' there and '{}' here differ in sizes",
+               profile.model.name, model.name);
+}
+
+void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model) {
+  for (const Stage& stage : plan_stages(plan, model)) {
+    if (!has_mode(profile.tables, tp_mode(stage))) {
+      refuse_input(profile.path, "expected what the plan needs, {}, found {}", to_string(tp_mode(stage)),
+                   modes_of(profile.tables));
+    }
+    if (stage.dp > 1 && profile.tables.all_reduce.empty())
+      refuse_input(profile.path, "expected times of all-reduces, as the plan has dp {}, found none",
+                   stage.dp);
+  }
+}
+
+std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile) {
+  return std::make_unique<MeasuredCostModel>(profile);
+}
+
+}  // namespace dflop

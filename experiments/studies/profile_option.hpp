@@ -1,0 +1,38 @@
+// The option --profile has predictions rest on what was measured in place of what a GPU's data say.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/cost_model.hpp"
+#include "core/measured/profile.hpp"
+#include "core/plan.hpp"
+#include "experiments/cli/option_values.hpp"
+
+namespace dflop {
+
+/// A NamedProfile is what a file of `dflop profile` or dflop.torch.profile() holds.
+struct NamedProfile {
+  std::string path;
+  ProfileTables tables;
+};
+
+/// Adds --profile.
+void add_profile_option(Options& options);
+
+/// Reads it; nothing where it was not given. @throws Error (input) as parse_profile_tables()
+std::optional<NamedProfile> read_profile(const Values& values);
+
+/// @throws Error (input) where a profile is of a model of other sizes
+void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path);
+
+/// Checks that a profile has what a plan needs.
+/// @throws Error (input) for a tp that was not measured, and for dp > 1 where no all-reduce was
+void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
+
+/// Returns the costs that a profile says. Stages of a mode of tp that was not measured, and those with dp > 1
+/// where no all-reduce was, need more memory than any GPU has, so that planners leave them out.
+std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile);
+
+}  // namespace dflop
