@@ -6,7 +6,7 @@ import torch
 import vlm
 from ranks import RanksFailed, run_ranks
 
-
+import dflop
 from dflop.torch import Executor
 from dflop.torch._program import Program
 
@@ -149,6 +149,41 @@ def random_plan(rng):
 def test_gradients_of_random_plans_are_those_of_one_process(server):
     plans = [random_plan(random.Random(seed)) for seed in range(20)]
     check_gradients(plans, torch.float32, [1e-6] * len(plans), server)
+
+
+class SometimesDeaf(torch.nn.Module):
+    """A stage that does not use what comes in, where it is told so."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x, rows, deaf):
+        return self.weight.expand(rows, 3) if deaf else x * self.weight
+
+
+def gradients_of_deaf_stages(rank, world, program):
+    def inputs(part, batch):
+        return {"rows": len(part.samples or part.pieces), "deaf": part.stage == 0 or part.microbatch % 2 == 1}
+
+    def loss(output, part, batch):
+        return output.sum(), 1
+
+    executor = Executor(program, lambda stage: SometimesDeaf(), inputs=inputs, loss=loss)
+    executor.step(program, None)
+    return {stage: module.weight.grad.tolist() for stage, module in executor.modules.items()}
+
+
+@pytest.mark.parametrize("order", ["1f1b", "zb-h1"])
+def test_a_stage_that_does_not_use_its_input_keeps_its_gradients(order, server):
+    # Four microbatches of one sample, each of one row: stage 1 uses its input in microbatches 0 and 2, so that the
+    # gradient of stage 0 is 2 of 4 tokens, and that of stage 1 counts all four.
+    plan = make_plan("uniform", order, (2, 1), (2, 1), 4, 4)
+    plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0], [1, 5]  # both stages have rows of the LLM
+    samples = [dflop.make_sample(1) for _ in range(4)]
+    program = make_program(plan, samples, server)
+    found = run_ranks(2, gradients_of_deaf_stages, program)
+    assert found == [{0: [0.5] * 3}, {1: [1.0] * 3}]
 
 
 def failing_step(rank, world, program, batch, culprit, how):

@@ -15,6 +15,7 @@ from dflop._server import default_server
 from dflop.torch._board import Board, lost_peers
 from dflop.torch._program import BACKWARDS, RECEIVES, SENDS, Program
 from dflop.torch._reduction import StageReduction
+from dflop.torch._tie import Tie
 
 BUCKET_BYTES = 25 * 2**20
 
@@ -422,6 +423,8 @@ class _Step:
         else:
             unit.output = y.detach()
         if y.requires_grad:
+            if unit.x is not None:
+                y = Tie.apply(y, unit.x, False)
             # The edge keeps what the backward reads, which the output need not be part of.
             unit.edge = torch.autograd.graph.get_gradient_edge(y)
 

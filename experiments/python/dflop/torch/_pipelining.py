@@ -13,6 +13,7 @@ import re
 import torch
 
 from dflop._errors import DflopError, InputError
+from dflop.torch._tie import Tie
 
 OLDEST_TORCH = "2.14"
 
@@ -150,16 +151,13 @@ class Stage(PipelineStage):
     def _tied(self, output):
         """Ties an output to the anchor, and copies it, unless it is the last stage's.
 
-        torch's split backward finds parameters only on ways from outputs to inputs: it loses those of a stage
-        whose input is not used (microbatches of text alone) or needs no gradient (behind a frozen encoder),
-        without a word. The anchor is an input to which there is always a way. Outputs that are sent are
-        contiguous, as the buffers at the other end are, and no views, as the split backward detaches them in
-        place.
+        The split backward loses gradients otherwise. Outputs that are sent are contiguous, as the buffers at the
+        other end are, and no views, as the split backward detaches them in place.
         """
         if not isinstance(output, torch.Tensor):
             return output
         if output.requires_grad and self.has_backward:
-            return _Tie.apply(output, self._anchor, not self.is_last)
+            return Tie.apply(output, self._anchor, not self.is_last)
         return output if self.is_last else output.clone(memory_format=torch.contiguous_format)
 
     def backward_maybe_with_nosync(self, backward_type, bwd_kwargs, last_backward=False):
@@ -200,18 +198,6 @@ class Stage(PipelineStage):
         return torch.zeros(
             self.args_recv_info[microbatch][index].tensor_meta.shape, dtype=meta.dtype, device=self.device
         )
-
-
-class _Tie(torch.autograd.Function):
-    """Returns its first input, whose gradient also passes by the anchor, which gets none."""
-
-    @staticmethod
-    def forward(ctx, tensor, anchor, copy):
-        return tensor.clone(memory_format=torch.contiguous_format) if copy else tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient, None, None
 
 
 class Schedule(_PipelineScheduleRuntime):
