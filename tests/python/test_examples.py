@@ -9,6 +9,19 @@ import sys
 
 import pytest
 
+import dflop
+
+
+def test_accelerate_may_not_shard_a_second_time():
+    torch = pytest.importorskip("torch")
+    data_loader = pytest.importorskip("accelerate.data_loader")
+    sampler = dflop.BatchSampler([1.0] * 64, gbs=16, microbatches=2, dp_rank=0, dp_size=2)
+    loader = torch.utils.data.DataLoader(list(range(64)), batch_sampler=sampler)
+    with pytest.raises(dflop.InputError, match="sharded a second time"):
+        data_loader.prepare_data_loader(loader, num_processes=2, process_index=0)
+    alone = data_loader.prepare_data_loader(loader, num_processes=1, process_index=0)
+    assert len(list(alone)) == 8
+
 
 @pytest.mark.parametrize(
     "example, package",

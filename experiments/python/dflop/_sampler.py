@@ -177,6 +177,14 @@ class BatchSampler:
     def epoch(self):
         return self._epoch
 
+    @property
+    def drop_last(self):
+        """Refuses to say. What asks for this, as accelerate does, deals batches out to ranks."""
+        raise InputError(
+            "this loader would be sharded a second time, as dflop.BatchSampler gives the microbatches of one "
+            "rank: expected it not to be prepared (accelerator.prepare) or wrapped"
+        )
+
     def batch(self, step):
         """Returns the indices of a global batch of this epoch, in the order in which they were drawn."""
         if not 0 <= step < self.steps:
