@@ -2,8 +2,8 @@
 
     bench.py [--verl FILE] [--inputs N]
 
-FILE is verl/utils/seqlen_balancing.py of a copy of verl. Without it the same method is taken as written here: the
-largest differencing method of Karmarkar and Karp in plain Python, as in get_seqlen_balanced_partitions.
+FILE is verl/utils/seqlen_balancing.py of a copy of verl. Without it the same method is taken as written here:
+the largest differencing method of Karmarkar and Karp in plain Python, as in get_seqlen_balanced_partitions.
 """
 
 import argparse
