@@ -311,16 +311,15 @@ std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const
   return timelines;
 }
 
-/// Refuses to write a timeline of the host's ranges of which no step fits: the findings that were printed say
-/// why.
+/// Refuses to write a timeline of the host's ranges of which no step fits.
 void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport& pipeline) {
   const bool device = std::ranges::any_of(traces, [](const KinetoTrace& t) { return !t.activities.empty(); });
   if (device || !pipeline.steps.empty()) return;
   const KinetoFinding& first = pipeline.findings.front();
   refuse_input(first.place,
-               "no step of a pipeline can be replayed, and '--out' is not written; the first of {} "
-               "findings is {}: {}",
-               pipeline.findings.size(), to_string(first.kind), first.text);
+               "expected a step of a pipeline that can be replayed, found none, but {}: {}; without "
+               "'--out' all {} findings are printed",
+               to_string(first.kind), first.text, pipeline.findings.size());
 }
 
 int run_import(const Values& values) {
@@ -344,11 +343,12 @@ int run_import(const Values& values) {
                  "expected ranges of a pipeline's steps, of which '--plan' says more, found none; "
                  "docs/replay.md says how to record them");
   }
+  if (out) {
+    if (has_ranges) require_steps(traces, pipeline);
+    write_file_atomically(
+        *out, to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made_by(values, plan.get())}));
+  }
   print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings);
-  if (!out) return 0;
-  if (has_ranges) require_steps(traces, pipeline);
-  write_file_atomically(
-      *out, to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made_by(values, plan.get())}));
   return 0;
 }
 

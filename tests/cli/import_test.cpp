@@ -125,6 +125,50 @@ TEST(Import, HalfARunIsAFindingAndCannotBeReplayed) {
   EXPECT_NE(result.out.find("it is of 3 ranks"), std::string::npos);
 }
 
+// The run has an encoder and two stages of an LLM, four microbatches: a plan of the same fits, one of more
+// does not.
+TEST(Import, APlanSaysWhatStagesHoldOrContradicts) {
+  const Sandbox sandbox;
+  const auto plan = [&](const std::string& name, int microbatches, int dp) {
+    const RunResult result = sandbox.run(
+        "plan --layout disaggregated --tp 1 --encoder-tp 1 --pp 2 --encoder-pp 1 --encoder-dp 1 --gbs 16 --dp " +
+        std::to_string(dp) + " --microbatches " + std::to_string(microbatches) +
+        " --model tiny-vlm --cluster a100-80g:1 --data traces/datasets/vision_mix.csv --out " + name);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  };
+  plan("plan.json", 4, 1);
+  plan("more.json", 8, 1);
+  plan("wide.json", 4, 2);
+  const RunResult fits =
+      sandbox.run(pipeline_files("1f1b") + " --plan plan.json --out run.json --format json");
+  ASSERT_EQ(fits.exit_code, 0) << fits.err;
+  EXPECT_TRUE(json::parse(fits.out)["findings"].empty()) << fits.out;
+  const json timeline = json::parse(testing::read_all(sandbox.path("run.json")));
+  EXPECT_EQ(timeline["iterations"][0]["stages"], json({"encoder 0", "llm 0", "llm 1"}));
+  EXPECT_EQ(timeline["iterations"][0]["stage_shapes"]["llm_layers"], json({0, 1, 1}));
+  EXPECT_EQ(sandbox.run("replay --trace run.json --pipeline-schedule gpipe").exit_code, 0);
+  const RunResult more = sandbox.run(pipeline_files("1f1b") + " --plan more.json --out no.json");
+  expect_error(more, {"more.json", "without '--out'", "the plan has stage 0, microbatch 4 on rank 0"});
+  const RunResult findings = sandbox.run(pipeline_files("1f1b") + " --plan more.json");
+  EXPECT_NE(findings.out.find("unlike_plan      3"), std::string::npos) << findings.out;
+  expect_error(sandbox.run(pipeline_files("1f1b") + " --plan wide.json --out no.json"),
+               {"the plan has the ranks 0, 1, 2, 3, 4, the traces are of 0, 1, 2"});
+  EXPECT_FALSE(sandbox.has("no.json"));
+  expect_error(sandbox.run(pipeline_files("1f1b") + " --schedule s.json"), {"'--schedule'", "'--plan'"});
+  expect_error(sandbox.run(std::string(kTwoRanks) + " --plan plan.json"), {"expected ranges"});
+}
+
+TEST(Import, FilesThatAreCutOffAreErrors) {
+  const Sandbox sandbox;
+  const std::string name = "traces/kineto/pipeline/1f1b-rank0.json.gz";
+  const std::string whole = testing::read_all(sandbox.path(name));
+  testing::write_all(sandbox.path("cut.json.gz"), whole.substr(0, whole.size() / 2));
+  expect_error(sandbox.run("import --kineto cut.json.gz"), {"cut.json.gz"});
+  const std::string text = testing::read_all(sandbox.path("traces/kineto/rank0.json"));
+  testing::write_all(sandbox.path("cut.json"), text.substr(0, text.size() / 2));
+  expect_error(sandbox.run("import --kineto cut.json"), {"cut.json: traceEvents["});
+}
+
 TEST(Import, FilesWithoutARankGetTheLowestFreeOnes) {
   const Sandbox sandbox;
   const auto write = [&](const std::string& name, const std::string& head) {

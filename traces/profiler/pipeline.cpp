@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -34,18 +33,30 @@ std::optional<PipelineStep> read_step(const std::vector<KinetoTrace>& traces, co
   return step;
 }
 
-/// Returns the numbers of the steps that all traces have; 0 where none has marks of steps.
-std::vector<std::int64_t> common_steps(const std::vector<KinetoTrace>& traces) {
-  std::map<std::int64_t, std::size_t> seen;
-  for (const KinetoTrace& trace : traces) {
-    std::set<std::int64_t> own;
-    for (const KinetoStep& step : trace.steps) own.insert(step.number);
-    if (trace.steps.empty()) own.insert(0);
-    for (const std::int64_t number : own) ++seen[number];
-  }
+/// Returns the numbers of a trace's steps; 0 where it has no marks of steps.
+std::set<std::int64_t> steps_of(const KinetoTrace& trace) {
+  if (trace.steps.empty()) return {0};
+  std::set<std::int64_t> numbers;
+  for (const KinetoStep& step : trace.steps) numbers.insert(step.number);
+  return numbers;
+}
+
+/// Returns the numbers of the steps that all traces have, and finds those that some have not.
+std::vector<std::int64_t> common_steps(const std::vector<KinetoTrace>& traces,
+                                       std::vector<KinetoFinding>& findings) {
+  std::set<std::int64_t> all;
+  for (const KinetoTrace& trace : traces) all.merge(steps_of(trace));
   std::vector<std::int64_t> common;
-  for (const auto& [number, count] : seen) {
-    if (count == traces.size()) common.push_back(number);
+  for (const std::int64_t number : all) {
+    const auto lacks = std::ranges::find_if(
+        traces, [&](const KinetoTrace& trace) { return steps_of(trace).count(number) == 0; });
+    if (lacks == traces.end()) {
+      common.push_back(number);
+    } else {
+      findings.push_back(
+          {Finding::truncated_profile, 0, lacks->file,
+           fmt::format("expected step {} as other ranks have it, found none: it is left out", number)});
+    }
   }
   return common;
 }
@@ -75,13 +86,9 @@ PipelineImport import_pipeline(const std::vector<KinetoTrace>& traces, const Kin
     }
   }
   if (!result.findings.empty()) return result;
-  for (const std::int64_t number : common_steps(traces)) {
+  for (const std::int64_t number : common_steps(traces, result.findings)) {
     if (auto step = read_step(traces, ranks, order, number, result.findings))
       result.steps.push_back(std::move(*step));
-  }
-  if (result.steps.empty() && result.findings.empty()) {
-    result.findings.push_back({Finding::truncated_profile, 0, traces.front().file,
-                               "expected a step that all ranks have recorded, found none"});
   }
   return result;
 }

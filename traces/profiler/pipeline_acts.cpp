@@ -104,6 +104,10 @@ class ActReader {
     const std::optional<Op> op = op_of(range.kind);
     if (!op) return;
     PipelineAct act{.range = &range, .op = *op, .stage = range.stage, .microbatch = range.microbatch};
+    if (range.end > record_.window_of(trace_).end) {
+      record_.add(Finding::overlapping_ranges, rank_, range.event, name_of(range),
+                  "expected it to end in the step in which it began");
+    }
     const PipelineInterval host = aligned(range.start, range.end);
     act.called = act.start = host.begin;
     act.returned = act.end = host.end;
