@@ -164,6 +164,14 @@ def test_equal_sizes_are_not_bought_with_spread(server):
         assert _spread.spread(costs, lists) <= by_size
 
 
+def test_equal_sizes_take_the_smallest_spread_of_several_methods(server):
+    # Local search with exchanges ends at 8 here, and the differencing method at 6.
+    costs = [150, 4005, 132, 115, 4046, 4023, 4034, 136, 4031, 4022, 4015, 4010]
+    differenced_lists = _spread.equal_sizes(costs, 4)
+    assert _spread.spread(costs, differenced_lists) == 6
+    assert _spread.spread(costs, dflop.partition(costs, 4, equal_size=True, server=server)) <= 6
+
+
 def test_level_exchanges_and_moves():
     # 9 | 1 2: a lone item is not moved, and exchanged for 2 it would leave 2 and 10. 5 4 | 3: either 5 goes
     # for 3, or 4 alone, for loads of 5 and 7.
@@ -209,7 +217,9 @@ def test_without_a_child_lpt_takes_over_and_says_so(broken, script, found):
     broken(script)
     server = dflop.Server()
     with pytest.warns(RuntimeWarning, match=f"(?s){found}.*LPT in Python takes over"):
-        lists = dflop.partition([3, 2, 2, 1], 2, timeout=3 if "closed" in found else 0.5, server=server)
+        lists = dflop.partition(
+            [3, 2, 2, 1], 2, timeout=0.5 if found == "not answered" else 20, server=server
+        )
     assert sorted(loads([3, 2, 2, 1], lists)) == [4, 4]
     with pytest.raises(dflop.ServerError):
         dflop.partition([3, 2, 2, 1], 2, timeout=0.2, server=server, fallback=False)

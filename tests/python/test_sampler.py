@@ -101,6 +101,21 @@ def test_a_state_resumes_exactly(taken):
     assert list(second) == whole, "the next pass is a whole one"
 
 
+def test_a_batch_that_lpt_made_is_gone_on_with(broken, monkeypatch):
+    """The state holds what the first microbatches were taken of; a child would have filled them otherwise."""
+    good = os.environ["DFLOP_EXECUTABLE"]
+    broken("exit 1")
+    first = sampler(dp_size=1, dp_rank=0)
+    with pytest.warns(RuntimeWarning, match="LPT in Python takes over"):
+        head = [next(iter(first))]
+    monkeypatch.setenv("DFLOP_EXECUTABLE", good)
+    second = sampler(dp_size=1, dp_rank=0)
+    second.load_state_dict(first.state_dict())
+    given = head + list(second)
+    assert sorted(itertools.chain(*given[:3])) == sorted(second.batch(0))
+    assert head != list(sampler(dp_size=1, dp_rank=0))[:1]
+
+
 def test_a_pass_that_was_left_begins_anew():
     one = sampler(dp_rank=0)
     whole = list(one)
@@ -215,7 +230,7 @@ def test_killing_the_child_loses_no_sample_and_repeats_none(waits):
 
 def test_a_hung_child_is_not_waited_for_long():
     """The child neither reads nor answers; batches are longer than what a pipe holds."""
-    one = dflop.BatchSampler([1.0 + i / 7 for i in range(30000)], gbs=15000, microbatches=4, patience=0.3)
+    one = dflop.BatchSampler([1.0 + i / 7 for i in range(30000)], gbs=15000, microbatches=4, patience=2)
     iterator = iter(one)
     given = [next(iterator)]
     os.kill(one._scheduling._server.pid, signal.SIGSTOP)

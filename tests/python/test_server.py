@@ -71,6 +71,9 @@ def test_a_request_for_a_child_that_is_gone_starts_no_other(server):
     with pytest.raises(dflop.ServerError, match="has ended"):
         server.wait(server.submit("ping", {}, only=first), 30)
     assert server.starts == first and server.pid is None
+    server.request("ping", {}, 30)
+    with pytest.raises(dflop.ServerError, match="has ended"):
+        server.wait(server.submit("ping", {}, only=first), 30)
 
 
 def test_a_forked_process_has_a_child_of_its_own(server):
@@ -89,19 +92,26 @@ def test_a_forked_process_has_a_child_of_its_own(server):
 
 
 def test_the_child_ends_with_its_parent():
+    """A worker that the parent forked, as a loader does, lives on and does not keep the child."""
     read, write = os.pipe()
     fork = os.fork()
     if fork == 0:
         server = dflop.Server()
         server.request("ping", {}, 30)
-        os.write(write, str(server.pid).encode())
+        worker = os.fork()
+        if worker == 0:
+            time.sleep(120)
+            os._exit(0)
+        os.write(write, f"{server.pid} {worker}".encode())
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(fork, 0)
-    child = int(os.read(read, 100))
-    deadline = time.monotonic() + 30
+    child, worker = map(int, os.read(read, 100).split())
+    deadline = time.monotonic() + 10
     while time.monotonic() < deadline and os.path.exists(f"/proc/{child}") and not _is_zombie(child):
         time.sleep(0.02)
-    assert not os.path.exists(f"/proc/{child}") or _is_zombie(child)
+    ended = not os.path.exists(f"/proc/{child}") or _is_zombie(child)
+    os.kill(worker, signal.SIGKILL)
+    assert ended
 
 
 def _is_zombie(pid):

@@ -28,7 +28,7 @@ PYTHON
 }
 
 [ -x "$python" ] || python3 -m venv "$folder"
-pip=("$python" -m pip install -q --disable-pip-version-check)
+pip=("$python" -m pip install -q --disable-pip-version-check --no-warn-conflicts)
 
 if ! installed torch; then
   if has_toolkit; then
@@ -36,7 +36,7 @@ if ! installed torch; then
     "${pip[@]}" --no-deps torch
     "${pip[@]}" --no-deps $(pins torch nvidia-nccl-cu13 nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 cuda-toolkit)
     "${pip[@]}" --no-deps $(pins cuda-toolkit nvidia-cufile)
-    "${pip[@]}" filelock typing-extensions sympy networkx jinja2 fsspec
+    "${pip[@]}" filelock typing-extensions "setuptools>=77" sympy networkx jinja2 fsspec
   else
     say "Fetching torch and its libraries with pip: 3 GB"
     "${pip[@]}" torch
