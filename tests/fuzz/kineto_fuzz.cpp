@@ -1,20 +1,43 @@
+#include "costmodel/recorded/recorded.hpp"
+#include "sim/engine.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
 #include "traces/profiler/pipeline.hpp"
 #include "traces/profiler/usage.hpp"
 
+namespace {
+
+/// Two ranks' traces stand with this between them; a text without it is both.
+constexpr std::string_view kNextRank = "\n---\n";
+
+/// Reads the steps of a pipeline: what is found to be one can be written, rebuilt and run.
+void read_pipeline(const std::vector<dflop::KinetoTrace>& traces, const dflop::KinetoRanks& ranks) {
+  for (const dflop::PipelineStep& step : dflop::import_pipeline(traces, ranks).steps) {
+    dflop::require(dflop::parse_timeline(dflop::to_json(step.timeline), "step.json") == step.timeline);
+    try {
+      const dflop::RecordedProgram program = dflop::recorded_program(step.timeline);
+      dflop::simulate(program.program, program.costs, dflop::Detail::usage);
+    } catch (const dflop::Error& error) {  // it does not hang together, which import says
+      dflop::require(error.kind() == dflop::ErrorKind::input);
+    }
+  }
+}
+
+}  // namespace
+
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return dflop::run_fuzz_target(data, size, [](std::string_view text) {
-    std::vector<dflop::KinetoTrace> traces = {dflop::parse_kineto(text, "fuzz.json")};
+    const std::size_t cut = text.find(kNextRank);
+    const std::string_view second =
+        cut == std::string_view::npos ? text : text.substr(cut + kNextRank.size());
+    std::vector<dflop::KinetoTrace> traces = {dflop::parse_kineto(text.substr(0, cut), "fuzz0.json"),
+                                              dflop::parse_kineto(second, "fuzz1.json")};
     traces[0].rank = 0;
-    traces.push_back(traces[0]);
     traces[1].rank = 1;
     const dflop::KinetoRanks ranks = dflop::compare_ranks(traces);
     dflop::check_kineto(traces, ranks);
-    const dflop::PipelineImport pipeline = dflop::import_pipeline(traces, ranks);
-    for (const dflop::PipelineStep& step : pipeline.steps)
-      dflop::require(dflop::parse_timeline(dflop::to_json(step.timeline), "step.json") == step.timeline);
+    read_pipeline(traces, ranks);
     dflop::stream_usage(traces[0]);
     dflop::group_usage(traces[0], ranks.shares[0]);
     const std::vector<dflop::Timeline> timelines = dflop::to_timelines(traces, ranks);
