@@ -186,16 +186,25 @@ Range read_range(const Values& values, const TimelineFile& trace) {
   return {iteration, iteration + 1};
 }
 
+/// Checks that a profile is of the recorded model: of its sizes, or of its name where it is no longer there.
+void require_recorded_model(const NamedProfile& profile, const Origin& model) {
+  std::optional<ModelSpec> recorded;
+  try {
+    recorded = find_model(model.name);
+  } catch (const Error&) {  // a file that is no longer there
+    if (model.name == profile.tables.model.name) return;
+    refuse_input(profile.path, "expected a profile of the recording's model '{}', found one of '{}'",
+                 model.name, profile.tables.model.name);
+  }
+  require_model(*recorded, profile.tables, profile.path);
+}
+
 /// Returns the profile that is named or, without one, the model that the recording says it is of, where that
 /// is still the same.
 ReplayReference read_reference(const Values& values, const TimelineFile& trace) {
-  if (const auto file = read_text(values, "profile")) {
-    ProfileTables tables = parse_profile_tables(read_text_file(*file), *file);
-    if (trace.made_by && trace.made_by->model && trace.made_by->model->name != tables.model.name) {
-      refuse_input(*file, "expected a profile of the recording's model '{}', found one of '{}'",
-                   trace.made_by->model->name, tables.model.name);
-    }
-    return {*file, std::make_shared<ProfiledCostModel>(std::move(tables))};
+  if (std::optional<NamedProfile> profile = read_profile(values)) {
+    if (trace.made_by && trace.made_by->model) require_recorded_model(*profile, *trace.made_by->model);
+    return {profile->path, std::make_shared<ProfiledCostModel>(std::move(profile->tables))};
   }
   if (!trace.made_by || !trace.made_by->model) return {};
   const Origin& model = *trace.made_by->model;
@@ -240,7 +249,9 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
   require_beside(values, "plan", "schedule");
   require_beside(values, "schedule", "plan");
   if (values.count("plan") == 0) return nullptr;
-  return std::make_unique<OtherPlan>(values["plan"].as<std::string>(), values["schedule"].as<std::string>());
+  const std::optional<NamedProfile> profile = read_profile(values);
+  return std::make_unique<OtherPlan>(values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
+                                     std::function<void(ClusterSpec&)>(), profile ? &*profile : nullptr);
 }
 
 constexpr double kMostScale = 1e6;
@@ -387,8 +398,8 @@ Several iterations: means, the 95th percentile, and the largest difference of an
 
 A timeline comes from 'dflop simulate --out'. Time that no span of it covers is lost in the replay and part
 of the error. Another plan (--plan, --schedule) is priced by the recording: its parts that were recorded, then
-by the mean of recorded parts of the same shape, else by the analytic model scaled by its usual error on the
-recording; how many were which is printed. Exit code 3 if memory is not enough for it.
+by the mean of recorded parts of the same shape, else by the analytic model (or --profile) scaled by its usual
+error on the recording; how many were which is printed. Exit code 3 if memory is not enough for it.
 
 --network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth the
 durations that were recorded. Exit code 3, too, if a rank fails; the result then says who stalls. --order is
@@ -408,7 +419,8 @@ a file as 'dflop simulate --order-out' writes it.)",
        "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part; without it that of "
        "each stage by --profile or, where the recording says its model, by its FLOP"},
       {"profile", text("FILE"),
-       "of the recorded model, from 'dflop profile': weight parts, and memory where the recording has none"},
+       "of the recorded model, from 'dflop profile' or dflop.torch.profile(): weight parts, memory where the recording has "
+       "none, and in place of the analytic model what --plan has and the recording has not"},
       {"order", text("FILE"),
        "what if: the same work in the order of this file, in place of --pipeline-schedule"},
       {"microbatches", whole("N"), "what if: this many, microbatch j doing what the recorded j mod M does"},
