@@ -9,8 +9,9 @@ from dflop._errors import CommandError, DflopError, Infeasible, InputError, Serv
 from dflop._executable import executable
 from dflop._partition import lpt, partition
 from dflop._agreement import DirectoryAgreement, StoreAgreement
-from dflop._plan_sampler import PlanSampler, make_sample
+from dflop._plan_sampler import PlanSampler
 from dflop._sampler import BatchSampler
+from dflop._samples import make_sample, write_samples
 from dflop._server import Server
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "plan",
     "run",
     "simulate",
+    "write_samples",
 ]

@@ -16,29 +16,6 @@ Samples have their positions in `indices` as numbers there."""
 _STATE_VERSION = 1
 
 
-def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
-    """Returns a sample as plans and schedules describe it.
-
-    llm_tokens      all tokens of the LLM, those that come out of the encoder among them
-    encoder_tokens  of each encoder sequence: a tile, a frame, a chunk of sound
-    output_tokens   that come out of the encoder for the LLM
-    """
-    groups = []
-    for tokens in encoder_tokens:
-        if groups and groups[-1][1] == tokens:
-            groups[-1][0] += 1
-        else:
-            groups.append([1, tokens, tokens * tokens])
-    modality = ("text", "image", "multi_image")[min(len(encoder_tokens), 2)]
-    return {
-        "id": name,
-        "modality": modality,
-        "encoder_sequences": groups,
-        "encoder_output_tokens": output_tokens,
-        "llm_tokens": llm_tokens,
-    }
-
-
 class PlanSampler:
     """Gives the global batches of a plan, each a Batch with its program.
 
@@ -50,6 +27,7 @@ class PlanSampler:
     plan      a path, or what the file holds
     samples   of the data set, each as make_sample() returns it
     method    as `dflop schedule --scheduler`
+    profile   a file of `dflop profile` or dflop.torch.profile(), whose times schedules go by
     patience  so many seconds the loop waits for a schedule
 
     Every rank makes one with the same arguments, and gets the same batches: answers do not depend on the machine. A
@@ -60,11 +38,12 @@ class PlanSampler:
     Samples that fill no global batch are left out of an epoch; each epoch leaves out others.
     """
 
-    def __init__(self, plan, samples, *, method="auto", seed=1, shuffle=True, patience=60.0):
+    def __init__(self, plan, samples, *, method="auto", profile=None, seed=1, shuffle=True, patience=60.0):
         self._plan = plan if isinstance(plan, dict) else _read(plan)
         self._samples = samples
         self._gbs = self._plan["gbs"]
         self._method = method
+        self._profile = None if profile is None else os.fspath(profile)
         self._seed = whole_number("seed", seed, 0)
         self._shuffle = shuffle
         self._patience = patience
@@ -170,6 +149,8 @@ class PlanSampler:
     def _batch(self, step):
         if self._scheduling is None:
             options = {"plan": self._plan, "method": self._method, "seed": self._seed, "program": True}
+            if self._profile is not None:
+                options["profile"] = self._profile
             bins = self._plan["microbatches"] * self._plan["llm"]["dp"]
             self._scheduling = Scheduling(options, self._described, self._patience, self.log, bins)
         indices = self._indices(self._epoch, step)

@@ -71,7 +71,7 @@ def gradients_of(rank, world, cases):
     for program, batch in cases:
         executor = Executor(
             program,
-            lambda stage: vlm.StageModule(program["stages"], stage, batch[1], seed=rank),
+            lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], seed=rank),
             inputs=vlm.inputs,
             loss=vlm.loss,
         )
@@ -198,7 +198,7 @@ def failing_step(rank, world, program, batch, culprit, how):
         return vlm.inputs(part, batch)
 
     executor = Executor(
-        program, lambda stage: vlm.StageModule(program["stages"], stage, batch[1], 0), inputs=inputs, loss=vlm.loss
+        program, lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0), inputs=inputs, loss=vlm.loss
     )
     for step in range(4):
         executor.step(program, batch)

@@ -75,17 +75,16 @@ class LlmLayer(nn.Module):
 class StageModule(nn.Module):
     """What one stage of a program holds, as its description says."""
 
-    def __init__(self, stages, index, dtype, seed):
+    def __init__(self, stages, stage, dtype, seed):
         super().__init__()
-        stage = stages[index]
-        first = all(s["encoder_layers"] == 0 for s in stages[:index])
-        torch.manual_seed(100 * seed + index)
-        self.patch = nn.Linear(PATCH, ENCODER) if stage["encoder_layers"] and first else None
-        self.encoder = nn.ModuleList(EncoderLayer() for _ in range(stage["encoder_layers"]))
-        self.connector = nn.Linear(4 * ENCODER, HIDDEN) if stage["connector"] else None
-        self.embedding = nn.Embedding(VOCABULARY, HIDDEN) if stage["embedding"] else None
-        self.llm = nn.ModuleList(LlmLayer() for _ in range(stage["llm_layers"]))
-        self.head = nn.Linear(HIDDEN, VOCABULARY) if stage["head"] else None
+        first = all(s.encoder_layers == 0 for s in stages[: stage.index])
+        torch.manual_seed(100 * seed + stage.index)
+        self.patch = nn.Linear(PATCH, ENCODER) if stage.encoder_layers and first else None
+        self.encoder = nn.ModuleList(EncoderLayer() for _ in range(stage.encoder_layers))
+        self.connector = nn.Linear(4 * ENCODER, HIDDEN) if stage.connector else None
+        self.embedding = nn.Embedding(VOCABULARY, HIDDEN) if stage.embedding else None
+        self.llm = nn.ModuleList(LlmLayer() for _ in range(stage.llm_layers))
+        self.head = nn.Linear(HIDDEN, VOCABULARY) if stage.head else None
         self.to(dtype)
 
     def forward(self, x, *, patches, sequences, tokens, visual, lengths):
@@ -148,7 +147,7 @@ def one_process(program, batch, seeds):
     Returns the mean loss, and modules with their gradients.
     """
     stages = program.stages
-    modules = [StageModule(stages, s, batch[1], seeds[s]) for s in range(len(stages))]
+    modules = [StageModule(stages, stage, batch[1], seeds[stage.index]) for stage in stages]
     llm_dp = max(g.dp_rank for g in program.groups if len(stages) - 1 in g.stages) + 1
     loss_sum, tokens = 0.0, 0
     for microbatch in range(program.microbatches):

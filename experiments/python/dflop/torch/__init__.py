@@ -13,6 +13,7 @@ _HOMES = {
     "Result": "_executor",
     "Schedule": "_pipelining",
     "Stage": "_pipelining",
+    "StageDescription": "_program",
     "profile": "_profile",
     "span": "_recorder",
 }

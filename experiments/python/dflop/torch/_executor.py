@@ -30,7 +30,8 @@ class Executor:
     """Runs iterations of a plan on this rank's stage modules, over torch.distributed (gloo or NCCL).
 
     plan       the plan (a path, or what the file holds), or the program of one of its iterations
-    stages     a module by stage number, or a function of the number; it is asked for the stages of this rank alone
+    stages     a module by stage number; or stages(stage) -> module, which is called with a description of each stage of
+               this rank: its index, encoder_layers, llm_layers, connector, embedding and head
     inputs     inputs(part, batch) -> dict: keyword arguments of a stage's module for a Part of the batch
     loss       loss(output, part, batch) -> (sum, tokens): the summed loss of the last stage's output for a Part, a
                scalar tensor, and how many tokens it sums over
@@ -126,7 +127,7 @@ class Executor:
         return value
 
     def _module(self, stages, stage):
-        module = stages(stage) if callable(stages) and not isinstance(stages, torch.nn.Module) else stages[stage]
+        module = stages(self.program.stages[stage]) if callable(stages) else stages[stage]
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"stages: expected a torch.nn.Module for stage {stage}, found {type(module).__name__}")
         return module.to(self._device)

@@ -13,6 +13,12 @@ Message = namedtuple(
 """Rows [source_row, source_row + rows) of what the source has made of the microbatch, its output or the gradient of its
 input. They stand from destination_row on in a matrix of `of` rows. Source and destination are groups."""
 
+StageDescription = namedtuple(
+    "StageDescription", "index encoder_layers llm_layers connector embedding head"
+)
+"""What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last layer,
+the embedding before the LLM's first, and the head after its last."""
+
 Collective = namedtuple("Collective", "groups bytes")
 
 Piece = namedtuple("Piece", "llm_dp_rank sample first_sequence sequences first_row rows")
@@ -70,7 +76,7 @@ class Program:
                 f"found {type(json).__name__}"
             )
         self.microbatches = json["microbatches"]
-        self.stages = json["stages"]
+        self.stages = [StageDescription(index, **stage) for index, stage in enumerate(json["stages"])]
         self.groups = [Group(group) for group in json["groups"]]
         self.messages = self._read_messages(json["messages"])
         self.collectives = [Collective(c["groups"], c["bytes"]) for c in json["collectives"]]
@@ -106,7 +112,7 @@ class Program:
     def part(self, stage, microbatch, dp_rank):
         """Returns the Part of a dp rank of a stage."""
         holds_llm = _holds_llm(self.stages[stage])
-        encodes_here = self.stages[stage]["encoder_layers"] > 0 or self.stages[stage]["connector"]
+        encodes_here = self.stages[stage].encoder_layers > 0 or self.stages[stage].connector
         samples, pieces = (), ()
         if holds_llm:
             samples = tuple(self._samples.get(microbatch * self._llm_dp + dp_rank, ()))
@@ -137,4 +143,4 @@ class Program:
 
 
 def _holds_llm(stage):
-    return stage["llm_layers"] > 0 or stage["embedding"] or stage["head"]
+    return stage.llm_layers > 0 or stage.embedding or stage.head
