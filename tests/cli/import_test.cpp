@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "experiments/studies/recorded_steps.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {
@@ -115,6 +116,20 @@ TEST(Import, ARecordedOrderPredictsAnother) {
   EXPECT_GT(makespan(first, 0), 1.05 * makespan(second, 0)) << "they are not the same";
 }
 
+TEST(Import, OnlyStepsThatFollowEachOtherAreKept) {
+  PipelineImport pipeline;
+  for (const int number : {1, 2, 4, 5, 6, 9}) pipeline.steps.push_back({.number = number});
+  std::vector<Nanoseconds> replayed;
+  for (const PipelineStep& step : pipeline.steps) replayed.emplace_back(step.number);
+  keep_consecutive(pipeline, replayed, "t.json");
+  ASSERT_EQ(pipeline.steps.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(pipeline.steps[i].number, static_cast<std::int64_t>(4 + i));
+    EXPECT_EQ(replayed[i], Nanoseconds(4 + static_cast<std::int64_t>(i)));
+  }
+  EXPECT_EQ(pipeline.findings.size(), 3u) << "steps 1, 2 and 9";
+}
+
 TEST(Import, HalfARunIsAFindingAndCannotBeReplayed) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run(std::string(kPipeline) + "1f1b-rank0.json.gz --format json");
@@ -145,6 +160,7 @@ TEST(Import, APlanSaysWhatStagesHoldOrContradicts) {
   EXPECT_TRUE(json::parse(fits.out)["findings"].empty()) << fits.out;
   const json timeline = json::parse(testing::read_all(sandbox.path("run.json")));
   EXPECT_EQ(timeline["iterations"][0]["stages"], json({"encoder 0", "llm 0", "llm 1"}));
+  EXPECT_EQ(timeline["made_by"]["first_iteration"], json::parse(fits.out)["pipeline"][0]["step"]);
   EXPECT_EQ(timeline["iterations"][0]["stage_shapes"]["llm_layers"], json({0, 1, 1}));
   EXPECT_EQ(sandbox.run("replay --trace run.json --pipeline-schedule gpipe").exit_code, 0);
   const RunResult more = sandbox.run(pipeline_files("1f1b") + " --plan more.json --out no.json");
@@ -156,6 +172,45 @@ TEST(Import, APlanSaysWhatStagesHoldOrContradicts) {
   EXPECT_FALSE(sandbox.has("no.json"));
   expect_error(sandbox.run(pipeline_files("1f1b") + " --schedule s.json"), {"'--schedule'", "'--plan'"});
   expect_error(sandbox.run(std::string(kTwoRanks) + " --plan plan.json"), {"expected ranges"});
+}
+
+// Recorded under two plans, of the same stages that sleep for each token and layer: encoder dp 1 or 2 beside
+// LLM dp 2. Each predicts the other, by lines through what it has, on the same four batches.
+TEST(Import, ARecordedPlanPredictsOneOfAnotherDp) {
+  const Sandbox sandbox;
+  const std::string folder = "traces/kineto/plans/";
+  const auto plan = [&](const std::string& name) {
+    return " --plan " + folder + name + ".json --schedule " + folder + name + "-schedule.json";
+  };
+  const auto files = [&](const std::string& name, int ranks) {
+    std::string all;
+    for (int r = 0; r < ranks; ++r) all += " " + folder + name + "-rank" + std::to_string(r) + ".json.gz";
+    return all;
+  };
+  const auto record = [&](const std::string& name, int ranks) {
+    const RunResult result = sandbox.run("import --kineto" + files(name, ranks) + plan(name) + " --out " +
+                                         name + ".json --format json");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(json::parse(result.out)["findings"].empty()) << result.out;
+  };
+  record("e1l2", 3);
+  record("e2l2", 4);
+  const auto predict = [&](const std::string& from, const std::string& to) {
+    const json out = json::parse(
+        sandbox.run("replay --trace " + from + ".json --iteration all --format json" + plan(to)).out);
+    return out["runs"].at(2)["makespan_s"].get<double>();
+  };
+  const auto recorded = [&](const std::string& name) {
+    const json out =
+        json::parse(sandbox.run("replay --trace " + name + ".json --iteration all --format json").out);
+    return out["runs"].at(0)["makespan_s"].get<double>();
+  };
+  EXPECT_NEAR(predict("e1l2", "e2l2"), recorded("e2l2"), 0.02 * recorded("e2l2"));
+  EXPECT_NEAR(predict("e2l2", "e1l2"), recorded("e1l2"), 0.02 * recorded("e1l2"));
+  EXPECT_GT(recorded("e1l2"), 1.1 * recorded("e2l2")) << "they are not the same";
+  // The traces of one plan are not those of the other's schedule.
+  expect_error(sandbox.run("import --kineto" + files("e1l2", 3) + plan("e2l2") + " --out no.json"),
+               {"the plan has the ranks 0, 1, 2, 3, the traces are of 0, 1, 2"});
 }
 
 TEST(Import, FilesThatAreCutOffAreErrors) {
