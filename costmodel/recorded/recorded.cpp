@@ -121,9 +121,18 @@ RecordedCostModel::RecordedCostModel(const RecordedProgram& recording, const Cos
     : fallback_(fallback), cluster_(std::move(cluster)), memory_(recording.memory) {
   learn_instructions(recording);
   for (auto& [key, line] : lines_) line.settle();
+  for (auto& [key, line] : lines_of_stages_) line.settle();
   learn_messages(recording);
   learn_collectives(recording);
   settle_ratios();
+}
+
+RecordedCostModel::ShapeKey RecordedCostModel::mode_key(Op op, const Stage& stage) {
+  Stage mode;
+  mode.tp = stage.tp;
+  mode.sequence_parallel = stage.sequence_parallel;
+  mode.recomputation = stage.recomputation;
+  return shape_key(op, mode, Work{});
 }
 
 RecordedCostModel::ShapeKey RecordedCostModel::shape_key(Op op, const Stage& stage, const Work& work) {
@@ -172,7 +181,10 @@ void RecordedCostModel::learn_instructions(const RecordedProgram& recording) {
       const Work work = compute ? program.works[instruction.index] : Work{};
       const Nanoseconds duration = recording.costs.instruction[i];
       const ShapeKey key = shape_key(instruction.op, stage, work);
-      if (compute) lines_[shape_key(instruction.op, stage, Work{})].add(work, duration);
+      if (compute) {
+        lines_[shape_key(instruction.op, stage, Work{})].add(stage, work, duration);
+        lines_of_stages_[mode_key(instruction.op, stage)].add(stage, work, duration);
+      }
       instructions_.emplace(
           place_of(group, instruction),
           Priced{key, duration, recording.costs.activation_of(i), recording.costs.workspace_of(i)});
@@ -253,8 +265,12 @@ const RecordedCostModel::Mean* RecordedCostModel::find_shape(Op op, const Stage&
 }
 
 std::optional<Seconds> RecordedCostModel::price_by_line(Op op, const Stage& stage, const Work& work) const {
-  const auto found = lines_.find(shape_key(op, stage, Work{}));
-  return found == lines_.end() ? std::nullopt : found->second.price(work);
+  const auto own = lines_.find(shape_key(op, stage, Work{}));
+  if (own != lines_.end()) {
+    if (const auto duration = own->second.price(stage, work)) return duration;
+  }
+  const auto common = lines_of_stages_.find(mode_key(op, stage));
+  return common == lines_of_stages_.end() ? std::nullopt : common->second.price(stage, work);
 }
 
 Seconds RecordedCostModel::compute(Op op, const Stage& stage, const Work& work) const {

@@ -99,10 +99,9 @@ struct PricedParts {
 ///    the same; a message between the same stages and dp ranks, with the same microbatch and bytes; a
 ///    collective of the same groups and bytes. The recorded program is priced as recorded.
 /// 2. the same shape: the mean over recorded instructions of this op, Stage and Work, else the WorkLine
-/// through
-///    those of this op and Stage, whose dp and ZeRO-1 compute does not depend on; the mean over collectives
-///    of as many participants and bytes; messages by the line fitted to the recorded ones, inside a node and
-///    between nodes apart.
+///    through those of this op and Stage, whose dp and ZeRO-1 compute does not depend on, else the one
+///    through those of this op on all stages; the mean over collectives of as many participants and bytes;
+///    messages by the line fitted to the recorded ones, inside a node and between nodes apart.
 /// 3. the fallback's price times the median of recorded / predicted over the recorded instructions of this
 ///    op and kind of stage (encoder, LLM, both), or of this op, or of this kind, or of all. Where only
 ///    stages of one module were recorded and a stage holds both, the work of each module goes by its own
@@ -167,6 +166,8 @@ class RecordedCostModel final : public SumCostModel {
 
   /// Returns the key of an instruction's shape. Compute does not depend on how many replicas a stage has.
   static ShapeKey shape_key(Op op, const Stage& stage, const Work& work);
+  /// Returns the key of what stages of different layers have in common.
+  static ShapeKey mode_key(Op op, const Stage& stage);
   static PartKey message_key(const Message& message, const Program& program);
   static PartKey collective_key(const Collective& collective, const Program& program);
 
@@ -190,8 +191,9 @@ class RecordedCostModel final : public SumCostModel {
   bool memory_;
   std::map<Place, Priced> instructions_;
   std::map<ShapeKey, Mean> shapes_;
-  std::map<ShapeKey, WorkLine> lines_;  ///< of compute, by its key with no work
-  std::map<Place, State> states_;       ///< of optimizer_step
+  std::map<ShapeKey, WorkLine> lines_;            ///< of compute, by its key with no work
+  std::map<ShapeKey, WorkLine> lines_of_stages_;  ///< by mode_key()
+  std::map<Place, State> states_;                 ///< of optimizer_step
   std::map<ShapeKey, ModelState> state_shapes_;
   Parts messages_;
   Parts collectives_;

@@ -9,31 +9,49 @@
 namespace dflop {
 namespace {
 
+// Terms that only stages at an end of their module have, and the layers' own: where both explain the recorded
+// stages, one without ends has to be known, too.
+constexpr unsigned kEncoderLayers = 1U << 1;
+constexpr unsigned kConnector = 1U << 3;
+constexpr unsigned kLlmLayers = 1U << 4;
+constexpr unsigned kLlmEnds = 1U << 6 | 1U << 7;
+
+bool holds_layers(unsigned subset) {
+  return ((subset & kConnector) == 0 || (subset & kEncoderLayers) != 0) &&
+         ((subset & kLlmEnds) == 0 || (subset & kLlmLayers) != 0);
+}
+
 constexpr std::size_t kFewestWorks = 4;
 constexpr double kMostError = 0.1;  ///< of the mean duration
 constexpr double kFarthest = 4;     ///< times what was recorded
 
 }  // namespace
 
-WorkLine::Terms WorkLine::terms_of(const Work& work) {
-  return {1, static_cast<double>(work.encoder.tokens), static_cast<double>(work.encoder.attention_pairs),
-          static_cast<double>(work.llm.tokens), static_cast<double>(work.llm.attention_pairs)};
+WorkLine::Terms WorkLine::terms_of(const Stage& stage, const Work& work) {
+  const auto encoder_tokens = static_cast<double>(work.encoder.tokens);
+  const auto llm_tokens = static_cast<double>(work.llm.tokens);
+  return {1,
+          stage.encoder_layers * encoder_tokens,
+          stage.encoder_layers * static_cast<double>(work.encoder.attention_pairs),
+          stage.connector ? encoder_tokens : 0,
+          stage.llm_layers * llm_tokens,
+          stage.llm_layers * static_cast<double>(work.llm.attention_pairs),
+          stage.embedding ? llm_tokens : 0,
+          stage.head ? llm_tokens : 0};
 }
 
-void WorkLine::add(const Work& work, Seconds duration) {
-  works_.push_back(terms_of(work));
+void WorkLine::add(const Stage& stage, const Work& work, Seconds duration) {
+  works_.push_back(terms_of(stage, work));
   durations_.push_back(duration.count());
   for (std::size_t t = 0; t < kTerms; ++t) most_[t] = std::max(most_[t], works_.back()[t]);
 }
 
-/// Fits the terms of a subset (bit t: term t); nothing where one of them is not recorded, negative, or cannot
-/// be told from others.
+/// Fits the terms of a subset (bit t: term t); nothing where one of them is negative, or cannot be told from
+/// others.
 std::optional<WorkLine::Terms> WorkLine::fit(unsigned subset, double& error) const {
   std::vector<std::size_t> terms;
   for (std::size_t t = 0; t < kTerms; ++t) {
-    if ((subset >> t & 1) == 0) continue;
-    if (most_[t] == 0) return std::nullopt;
-    terms.push_back(t);
+    if ((subset >> t & 1) != 0) terms.push_back(t);
   }
   Eigen::MatrixXd matrix(works_.size(), terms.size());
   for (std::size_t row = 0; row < works_.size(); ++row) {
@@ -61,8 +79,11 @@ void WorkLine::settle() {
   double mean = 0;
   for (const double duration : durations_) mean += duration / static_cast<double>(durations_.size());
   double least = kMostError * mean;
+  unsigned unrecorded = 0;  // terms
+  for (std::size_t t = 0; t < kTerms; ++t) unrecorded |= most_[t] == 0 ? 1U << t : 0;
   for (unsigned subset = 1; subset < 1U << kTerms; ++subset) {
     double error = 0;
+    if ((subset & unrecorded) != 0 || !holds_layers(subset)) continue;
     if (static_cast<std::size_t>(std::popcount(subset)) + 1 >= different) continue;
     const auto line = fit(subset, error);
     if (!line || error >= least) continue;
@@ -71,9 +92,9 @@ void WorkLine::settle() {
   }
 }
 
-std::optional<Seconds> WorkLine::price(const Work& work) const {
+std::optional<Seconds> WorkLine::price(const Stage& stage, const Work& work) const {
   if (!line_) return std::nullopt;
-  const Terms terms = terms_of(work);
+  const Terms terms = terms_of(stage, work);
   double seconds = 0;
   for (std::size_t t = 0; t < kTerms; ++t) {
     if (terms[t] > kFarthest * most_[t]) return std::nullopt;

@@ -11,6 +11,13 @@ Work llm(std::int64_t tokens, std::int64_t pairs) {
   return {{}, {1, tokens, pairs}};
 }
 
+/// A stage of one layer without ends.
+Stage one_layer() {
+  Stage stage;
+  stage.encoder_layers = stage.llm_layers = 1;
+  return stage;
+}
+
 /// 10 ms, 50 us a token and 1 ns a pair.
 Seconds truth(const Work& work) {
   return Seconds(0.01 + 50e-6 * static_cast<double>(work.llm.tokens) +
@@ -23,13 +30,13 @@ TEST(WorkLine, FindsTermsBehindNoise) {
   for (int i = 0; i < 40; ++i) {
     const auto tokens = static_cast<std::int64_t>(100 + random.below(900));
     const Work work = llm(tokens, tokens * static_cast<std::int64_t>(100 + random.below(1000)));
-    line.add(work, truth(work) * (0.99 + 0.02 * random.uniform()));
+    line.add(one_layer(), work, truth(work) * (0.99 + 0.02 * random.uniform()));
   }
   line.settle();
   for (const std::int64_t tokens : {50, 300, 2000}) {
     const Work work = llm(tokens, tokens * 500);
-    ASSERT_TRUE(line.price(work).has_value());
-    EXPECT_NEAR(*line.price(work) / truth(work), 1, 0.03) << tokens;
+    ASSERT_TRUE(line.price(one_layer(), work).has_value());
+    EXPECT_NEAR(*line.price(one_layer(), work) / truth(work), 1, 0.03) << tokens;
   }
 }
 
@@ -37,31 +44,59 @@ TEST(WorkLine, FindsTermsBehindNoise) {
 TEST(WorkLine, HasNoNegativeTerms) {
   WorkLine line;
   for (const std::int64_t tokens : {100, 200, 300, 400})
-    line.add(llm(tokens, 0), Seconds(1e-4 * tokens - 0.0005));
+    line.add(one_layer(), llm(tokens, 0), Seconds(1e-4 * tokens - 0.0005));
   line.settle();
-  ASSERT_TRUE(line.price(llm(1, 0)).has_value());
-  EXPECT_GT(*line.price(llm(1, 0)), Seconds(0));
+  ASSERT_TRUE(line.price(one_layer(), llm(1, 0)).has_value());
+  EXPECT_GT(*line.price(one_layer(), llm(1, 0)), Seconds(0));
 }
 
 TEST(WorkLine, IsNoneWhereWorkDoesNotDecide) {
   WorkLine few;
-  for (const std::int64_t tokens : {100, 100, 200, 300}) few.add(llm(tokens, 0), Seconds(1e-4 * tokens));
+  for (const std::int64_t tokens : {100, 100, 200, 300})
+    few.add(one_layer(), llm(tokens, 0), Seconds(1e-4 * tokens));
   few.settle();
-  EXPECT_FALSE(few.price(llm(150, 0)).has_value()) << "three different works are too few";
+  EXPECT_FALSE(few.price(one_layer(), llm(150, 0)).has_value()) << "three different works are too few";
   WorkLine noise;
   for (const std::int64_t tokens : {100, 200, 300, 400, 500})
-    noise.add(llm(tokens, 0), Seconds(tokens == 300 ? 0.1 : 0.01));
+    noise.add(one_layer(), llm(tokens, 0), Seconds(tokens == 300 ? 0.1 : 0.01));
   noise.settle();
-  EXPECT_FALSE(noise.price(llm(150, 0)).has_value());
+  EXPECT_FALSE(noise.price(one_layer(), llm(150, 0)).has_value());
 }
 
 TEST(WorkLine, GoesNoFurtherThanFourTimes) {
   WorkLine line;
-  for (const std::int64_t tokens : {100, 200, 300, 400}) line.add(llm(tokens, 0), Seconds(1e-4 * tokens));
+  for (const std::int64_t tokens : {100, 200, 300, 400})
+    line.add(one_layer(), llm(tokens, 0), Seconds(1e-4 * tokens));
   line.settle();
-  EXPECT_TRUE(line.price(llm(1600, 0)).has_value());
-  EXPECT_FALSE(line.price(llm(1601, 0)).has_value());
-  EXPECT_FALSE(line.price({{1, 5, 5}, {}}).has_value()) << "no encoder was recorded";
+  EXPECT_TRUE(line.price(one_layer(), llm(1600, 0)).has_value());
+  EXPECT_FALSE(line.price(one_layer(), llm(1601, 0)).has_value());
+  EXPECT_FALSE(line.price(one_layer(), {{1, 5, 5}, {}}).has_value()) << "no encoder was recorded";
+}
+
+// 2 us a token and layer, and 5 us a token in the head: of stages of 3 layers, of which the last has the
+// head, comes what a stage of 6 layers with the head takes, 17 us a token, and one of 2 layers without it, 4
+// us.
+TEST(WorkLine, TellsLayersFromEnds) {
+  Stage first;
+  first.llm_layers = 3;
+  first.embedding = true;
+  Stage last = first;
+  last.embedding = false;
+  last.head = true;
+  WorkLine line;
+  for (const std::int64_t tokens : {100, 200, 300, 400}) {
+    line.add(first, llm(tokens, 0), Seconds(6e-6 * tokens));
+    line.add(last, llm(tokens + 50, 0), Seconds(11e-6 * (tokens + 50)));
+  }
+  line.settle();
+  Stage whole = last;
+  whole.llm_layers = 6;
+  whole.embedding = true;
+  Stage middle;
+  middle.llm_layers = 2;
+  ASSERT_TRUE(line.price(whole, llm(250, 0)).has_value());
+  EXPECT_NEAR(*line.price(whole, llm(250, 0)) / Seconds(17e-6 * 250), 1, 1e-6);
+  EXPECT_NEAR(*line.price(middle, llm(250, 0)) / Seconds(4e-6 * 250), 1, 1e-6);
 }
 
 }  // namespace work_line_test
