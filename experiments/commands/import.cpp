@@ -295,6 +295,7 @@ PipelineImport read_pipeline(const std::vector<KinetoTrace>& traces, const Kinet
                plan->target);
   }
   replayed = keep_what_replays(pipeline, file);
+  keep_consecutive(pipeline, replayed, file);
   return pipeline;
 }
 
@@ -345,8 +346,9 @@ int run_import(const Values& values) {
   }
   if (out) {
     if (has_ranges) require_steps(traces, pipeline);
-    write_file_atomically(
-        *out, to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made_by(values, plan.get())}));
+    Provenance made = made_by(values, plan.get());
+    if (!pipeline.steps.empty()) made.first_iteration = pipeline.steps.front().number;
+    write_file_atomically(*out, to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made}));
   }
   print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings);
   return 0;

@@ -279,13 +279,14 @@ std::optional<ClusterSpec> read_cluster(const Values& values, const OtherPlan* p
   return std::nullopt;
 }
 
-/// Reads what is changed, in the order in which it is applied.
-std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan,
+/// Reads what is changed, in the order in which it is applied. `first` is the number of the recording's first
+/// iteration in its run.
+std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, std::int64_t first,
                                        const ReplayReference& reference) {
   std::vector<ReplayChange> changes;
   if (plan != nullptr) {
     changes.push_back(other_plan("plan " + values["plan"].as<std::string>(), plan->plan, plan->schedule,
-                                 values["schedule"].as<std::string>(), plan->target, plan->parts));
+                                 values["schedule"].as<std::string>(), plan->target, first, plan->parts));
   }
   if (auto order = read_order_change(values, reference)) changes.push_back(std::move(*order));
   const std::optional<ClusterSpec> cluster = read_cluster(values, plan);
@@ -330,11 +331,13 @@ int run_replay(const Values& values) {
   const auto perfetto = read_output(values, "perfetto");
   const std::unique_ptr<OtherPlan> plan = read_other_plan(values);
   ReplayConditions conditions = read_conditions(values, plan.get());
-  read_changes(values, plan.get(), {});  // what is wrong with the options is told before a long file is read
+  read_changes(values, plan.get(), 0,
+               {});  // what is wrong with the options is told before a long file is read
   const auto path = values["trace"].as<std::string>();
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
   conditions.reference = read_reference(values, trace);
-  const std::vector<ReplayChange> changes = read_changes(values, plan.get(), conditions.reference);
+  const std::int64_t first = trace.made_by ? trace.made_by->first_iteration.value_or(0) : 0;
+  const std::vector<ReplayChange> changes = read_changes(values, plan.get(), first, conditions.reference);
   if (plan) {
     const auto schedule = values["schedule"].as<std::string>();
     require_together(values, values["plan"].as<std::string>(), plan->plan_made_by, schedule,
@@ -413,7 +416,7 @@ a file as 'dflop simulate --order-out' writes it.)",
        "which of the file's iterations; steady: all but the first step of a live run"},
       {"plan", text("FILE"), "what if: this plan, with --schedule"},
       {"schedule", text("FILE"),
-       "its schedule, of which iteration K is run in place of the recorded iteration K"},
+       "its schedule, of which iteration K is run in place of iteration K of the recorded run"},
       {"pipeline-schedule", text("NAME"), orders},
       {"weight-share", number("X"),
        "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part; without it that of "

@@ -71,4 +71,26 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
   return replayed;
 }
 
+void keep_consecutive(PipelineImport& pipeline, std::vector<Nanoseconds>& replayed, const std::string& file) {
+  std::vector<PipelineStep>& steps = pipeline.steps;
+  std::size_t best = 0;
+  std::size_t length = 0;
+  for (std::size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
+    for (end = begin + 1; end < steps.size() && steps[end].number == steps[end - 1].number + 1;) ++end;
+    if (end - begin > length) {
+      best = begin;
+      length = end - begin;
+    }
+  }
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    if (i >= best && i < best + length) continue;
+    pipeline.findings.push_back({KinetoFindingKind::truncated_profile, 0, file,
+                                 fmt::format("step {} is left out, as steps between it and step {} are",
+                                             steps[i].number, steps[best].number)});
+    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
+    replayed.erase(replayed.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i < best) --best;
+  }
+}
+
 }  // namespace dflop

@@ -27,4 +27,8 @@ void apply_plan(PipelineImport& pipeline, const std::string& file, const Plan& p
 /// takes another time than it did, is taken out, with a finding: what was read does not hang together.
 std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::string& file);
 
+/// Keeps the longest run of steps that follow each other, of which the first one's number tells those of all;
+/// the rest is taken out, with findings. `replayed` is of all steps, and of those that are left afterwards.
+void keep_consecutive(PipelineImport& pipeline, std::vector<Nanoseconds>& replayed, const std::string& file);
+
 }  // namespace dflop

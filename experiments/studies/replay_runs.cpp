@@ -175,13 +175,15 @@ ConditionedProgram condition(const ReplayConditions& conditions, const PricedPro
 }  // namespace
 
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
-                        const std::string& schedule_file, const Target& target, PricedParts& parts) {
+                        const std::string& schedule_file, const Target& target, std::int64_t first,
+                        PricedParts& parts) {
   return {name, [=, &target, &parts](const PricedProgram&, const RecordedProgram& recorded, int iteration) {
-            if (static_cast<std::size_t>(iteration) >= schedule.iterations.size()) {
+            if (first == 0 && static_cast<std::size_t>(iteration) >= schedule.iterations.size()) {
               refuse_input(schedule_file, "expected a schedule of iteration {}, found {} iterations",
                            iteration, schedule.iterations.size());
             }
-            const ScheduledIteration& scheduled = schedule.iterations[iteration];
+            const auto number = static_cast<std::size_t>(first + iteration) % schedule.iterations.size();
+            const ScheduledIteration& scheduled = schedule.iterations[number];
             PricedProgram result =
                 make_iteration(target.problem(), plan, scheduled.samples, scheduled.assignment);
             PricedParts found;

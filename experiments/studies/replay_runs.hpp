@@ -37,9 +37,12 @@ struct ReplayChange {
 };
 
 /// Runs another plan, priced by a RecordedCostModel. `target` is that of the plan and must outlive the
-/// result; `parts` receives where the prices come from, all iterations together.
+/// result; `parts` receives where the prices come from, all iterations together. A recording whose first
+/// iteration is number `first` of its run, counted from 0, has the schedule's iterations from there on;
+/// behind the schedule's end they begin anew.
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
-                        const std::string& schedule_file, const Target& target, PricedParts& parts);
+                        const std::string& schedule_file, const Target& target, std::int64_t first,
+                        PricedParts& parts);
 
 /// Runs the same work in another order, or for another number of microbatches, or both. Without `wanted`
 /// the order is the one that the program has.
