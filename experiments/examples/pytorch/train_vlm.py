@@ -198,7 +198,7 @@ def profile(rank, path):
 def train(rank, plan, options, steps, record):
     """Trains under a plan, and returns the seconds of each step; `record` is a folder for a record of the last ones."""
     data = Pictures()
-    sampler = dflop.PlanSampler(plan, data.samples, profile=options.profile)
+    sampler = dflop.PlanSampler(plan, data.samples, profile=options.profile)  # the first rank's is asked
     executor = dflop.torch.Executor(
         plan,
         Stage,
@@ -209,7 +209,7 @@ def train(rank, plan, options, steps, record):
     recorder = dflop.torch.Recorder(record, wait=steps - 4, warmup=1, active=3) if record else None
     seconds = []
     with recorder or contextlib.nullcontext():
-        for batch in batches(sampler, steps):
+        for batch in itertools.islice(batches(executor, sampler), steps):
             begin = time.perf_counter()
             result = executor.step(batch.program, (data, batch.indices))
             seconds.append(time.perf_counter() - begin)
@@ -222,15 +222,11 @@ def train(rank, plan, options, steps, record):
     return seconds
 
 
-def batches(sampler, steps):
-    """Gives so many batches, of as many epochs as it takes."""
+def batches(executor, sampler):
+    """Gives the batches of one epoch after the other."""
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
-        for batch in sampler:
-            if steps == 0:
-                return
-            steps -= 1
-            yield batch
+        yield from executor.batches(sampler)
 
 
 def run_ranks(options, function, *arguments):

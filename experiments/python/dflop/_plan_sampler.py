@@ -21,7 +21,7 @@ class PlanSampler:
 
         sampler = dflop.PlanSampler("plan.json", samples)
         executor = dflop.torch.Executor("plan.json", stages, inputs=inputs, loss=loss)
-        for batch in sampler:
+        for batch in executor.batches(sampler):
             executor.step(batch.program, batch)
 
     plan      a path, or what the file holds
@@ -30,8 +30,8 @@ class PlanSampler:
     profile   a file of `dflop profile` or dflop.torch.profile(), whose times schedules go by
     patience  so many seconds the loop waits for a schedule
 
-    Every rank makes one with the same arguments, and gets the same batches: answers do not depend on the machine. A
-    batch is scheduled in a child process while the one before it trains. A child that dies is started again; where that
+    One rank's is enough, whose batches Executor.batches() gives to all. Where several are asked they need the same
+    arguments, and have the same batches, as answers do not depend on the machine. A batch is scheduled in a child process while the one before it trains. A child that dies is started again; where that
     is in vain ServerError is raised, as a program cannot be made without it.
 
     `state_dict` and `load_state_dict` resume exactly. Each `iter` begins anew, but for the first after load_state_dict.

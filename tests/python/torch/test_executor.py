@@ -186,6 +186,27 @@ def test_a_stage_that_does_not_use_its_input_keeps_its_gradients(order, server):
     assert found == [{0: [0.5] * 3}, {1: [1.0] * 3}]
 
 
+def drawn_batches(rank, world, plan, samples):
+    """Returns what batches() gives of the first rank's sampler, and the error of one that fails."""
+    program = dflop.PlanSampler(plan, samples)
+    executor = Executor(plan, lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None)
+    drawn = [(batch.step, batch.indices) for batch in executor.batches(program if rank == 0 else None)]
+    try:
+        list(executor.batches(dflop.PlanSampler(plan, samples, method="best") if rank == 0 else None))
+    except dflop.InputError as error:
+        return drawn, str(error)
+
+
+def test_all_ranks_get_the_batches_of_the_first(server):
+    plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
+    samples = vlm.make_samples(13, 0)
+    wanted = [(batch.step, batch.indices) for batch in dflop.PlanSampler(plan, samples)]
+    assert len(wanted) == 3
+    for drawn, error in run_ranks(2, drawn_batches, plan, samples):
+        assert drawn == wanted
+        assert "best" in error
+
+
 def failing_step(rank, world, program, batch, culprit, how):
     """Runs steps in the second of which one rank raises, or dies."""
     step = 0

@@ -26,6 +26,14 @@ _HEADER = 10  # numbers that describe what follows: type, dimensions, and sizes 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
+class _OnAllRanks(Exception):
+    """An error that all ranks have and know of."""
+
+    def __init__(self, error):
+        super().__init__(str(error))
+        self.error = error
+
+
 class Executor:
     """Runs iterations of a plan on this rank's stage modules, over torch.distributed (gloo or NCCL).
 
@@ -65,7 +73,7 @@ class Executor:
         self._board = Board(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}", self._rank)
         # Small sums and the layout go over the host, so that no GPU waits for them.
         self._control = dist.new_group(backend="gloo")
-        self.program = Program(self._agreed_layout(plan))
+        self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan))))
         if self.program.ranks != dist.get_world_size():
             raise InputError(
                 f"Executor: expected as many ranks as the plan has, {self.program.ranks}, found a process group of "
@@ -82,24 +90,43 @@ class Executor:
                 if self._trained(stage):
                     self.optimizers[stage] = optimizer(self._trained(stage))
 
+    def batches(self, sampler):
+        """Gives the batches of the first rank's PlanSampler on all ranks, so that one process schedules for all.
+
+        The samplers of other ranks are not asked, and may be None. Errors of the first one are raised on all ranks.
+        """
+        iterator = iter(sampler) if self._rank == 0 else None
+        while True:
+            self._at = f"the batch of step {self._steps}"
+            drawn = self._together(lambda: self._of_first_rank(lambda: next(iterator, None)))
+            if drawn is None:
+                return
+            yield drawn
+
     def step(self, program, batch):
         """Runs one iteration, and returns its Result. `batch` is what inputs() and loss() get.
 
         Raises InputError where the program is of another plan, and RankFailed where any rank failed.
         """
-        if self._control is None:
-            raise InputError("Executor: a rank failed; expected a new process group and a new executor")
         if not isinstance(program, Program):
             program = Program(program)
         self._require_own_plan(program)
+        result = self._together(lambda: _Step(self, program, batch).run())
+        self._steps += 1
+        return result
+
+    def _together(self, run):
+        """Returns what run() returns; raises RankFailed where this rank fails or learns that another one did."""
+        if self._control is None:
+            raise InputError("Executor: a rank failed; expected a new process group and a new executor")
         try:
-            return _Step(self, program, batch).run()
+            return run()
+        except _OnAllRanks as error:
+            raise error.error
         except Exception as error:
             failure = self._board.report(error, self._at)
             self._leave(error)
             raise failure from error
-        finally:
-            self._steps += 1
 
     def _leave(self, error):
         """Ends this rank's communication, by which other ranks that wait for it learn that they wait in vain.
@@ -112,18 +139,19 @@ class Executor:
         # A group with sums under way waits for them, and so for other ranks; this rank need not.
         threading.Thread(target=dist.destroy_process_group, daemon=True).start()
 
-    def _agreed_layout(self, plan):
-        """Returns the program of the plan that the first rank has, as only one needs the executable."""
+    def _of_first_rank(self, make):
+        """Returns what make() returns on the first rank; raises its DflopError on all."""
         answer = [None]
         if self._rank == 0:
             try:
-                answer = [(True, _layout(plan))]
+                answer = [(True, make())]
             except DflopError as error:
-                answer = [(False, str(error))]
-        dist.broadcast_object_list(answer, src=0, group=self._control)
-        known, value = answer[0]
-        if not known:
-            raise InputError(f"plan: {value}")
+                answer = [(False, error)]
+        with lost_peers(0):
+            dist.broadcast_object_list(answer, src=0, group=self._control)
+        succeeded, value = answer[0]
+        if not succeeded:
+            raise _OnAllRanks(value)
         return value
 
     def _module(self, stages, stage):
@@ -405,9 +433,10 @@ class _Step:
         if unit.x is not None:
             unit.x.requires_grad_()
         part = self._program.part(i.stage, i.microbatch, self._own.dp_rank)
-        if part.samples or part.pieces:
-            arguments = self._executor._inputs(part, self._batch)
-            with self._range(i):
+        has_work = bool(part.samples or part.pieces)
+        arguments = self._executor._inputs(part, self._batch) if has_work else None
+        with self._range(i):
+            if has_work:
                 self._compute(unit, part, arguments)
         if i.stage == self._last_stage:
             self._losses_left -= 1
