@@ -205,17 +205,16 @@ def _layout(plan):
 class _Messenger:
     """Sends and receives rows.
 
-    With gloo a message is known by its tag. NCCL matches messages of two ranks by their order, so that receives are
-    posted in the order of sends, and each direction of two ranks has a communicator of its own.
+    NCCL matches messages of two ranks by their order, so that receives are posted in the order of sends, and each
+    direction of two ranks has a communicator of its own. gloo matches them by their tags.
     """
 
     def __init__(self, program, group, device):
         self._group = group
         self._device = device
         self._ranks = [g.rank for g in program.groups]
-        self._by_order = device.type != "cpu"
         self._route_groups = {}
-        if self._by_order:
+        if device.type != "cpu":
             for a, b in program.possible_routes():
                 self._route_groups[a, b] = dist.new_group(sorted((self._ranks[a], self._ranks[b])))
         self._rows = {}  # by (group, stage) that has made it: type and sizes of a row of its output
@@ -226,7 +225,13 @@ class _Messenger:
     def begin(self, program):
         """Begins an iteration."""
         self._program = program
-        self._routes = {route: deque(messages) for route, messages in program.routes().items()}
+        self._routes = {
+            source: deque(messages)
+            for (source, destination), messages in program.routes().items()
+            if destination == self._group
+        }
+        for route in self._routes.values():
+            self._post_next(route)
 
     def send(self, index, tensor):
         """Sends the rows of a message, and goes on at once."""
@@ -240,16 +245,20 @@ class _Messenger:
             self._sends.popleft()
 
     def receive(self, index):
-        """Returns the rows of a message."""
+        """Returns the rows of a message. The next one of its sender may come from then on, beside compute."""
         message = self._program.messages[index]
-        route = self._routes[message.source, self._group]
-        while self._by_order and index not in self._posted:
+        route = self._routes[message.source]
+        while index not in self._posted:
             self._post(route.popleft())
-        if not self._by_order:
-            self._post(index)
         work, tensor = self._posted.pop(index)
         self._wait(work, message.source)
+        self._post_next(route)
         return tensor
+
+    def _post_next(self, route):
+        """Posts a receive ahead, unless its header has not come yet."""
+        if route and self._key_of_rows(self._program.messages[route[0]]) in self._rows:
+            self._post(route.popleft())
 
     def finish(self):
         """Waits until all that this rank has sent has left it."""
@@ -271,11 +280,14 @@ class _Messenger:
         tensor = torch.empty((message.rows, *sizes), dtype=dtype, device=self._device)
         self._posted[index] = (self._irecv(index, message, tensor), tensor)
 
+    def _key_of_rows(self, message):
+        if message.activations:
+            return (message.source, message.source_stage)
+        return (self._group, message.destination_stage)
+
     def _row(self, index, message):
         """Returns type and sizes of a row. Before the first activations from a stage comes a header."""
-        if not message.activations:
-            return self._rows[self._group, message.destination_stage]
-        key = (message.source, message.source_stage)
+        key = self._key_of_rows(message)
         if key not in self._rows:
             header = torch.empty(_HEADER, dtype=torch.int64, device=self._device)
             self._wait(self._irecv(index, message, header), message.source)
