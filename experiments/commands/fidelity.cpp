@@ -1,4 +1,4 @@
-// dflop fidelity measures live runs of several plans beside their predictions.
+// dflop fidelity compares runs of several plans, live or recorded, with their predictions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,12 +9,15 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
+#include "experiments/fidelity/recording.hpp"
 #include "experiments/fidelity/study.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
+#include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -26,7 +29,24 @@ constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json",
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr double kFidelityMostBudgetS = 86'400;
 
-/// A Request is all that the command line and the files that it names say.
+/// Returns the options of plans that are run live.
+Options live_options() {
+  Options options;
+  options.add({
+      {"foreign-profile", flag(), "take one that was measured on another machine"},
+      {"budget-s", number("S", 4), "seconds of each plan for measuring profiles, at least"},
+      {"steps", whole("N", 12), "iterations of each plan that count"},
+      {"warm-up", whole("N", 3), "iterations before them, which do not"},
+      {"gbs", whole("N"), "global batch size; the grid's"},
+      {"seed", whole("S", 1), "of parameters, batches and contents"},
+  });
+  add_live_options(options, false);
+  add_cores_option(options);
+  add_data_options(options, "traces/datasets/vision_mix.csv");
+  return options;
+}
+
+/// A Request is all that the command line and the files that it names say of plans that are run live.
 struct Request {
   PlanGrid grid;
   int gbs = 0;
@@ -120,48 +140,54 @@ void write_outputs(const std::string& directory, const Provenance& made_by,
   say("dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv\n", directory);
 }
 
-int run_fidelity(const Values& values) {
-  const Format format = read_format(values);
-  const auto out = read_text(values, "out");
-  const auto profile_file = read_text(values, "profile");
-  const Request request = read_request(values);
-  Provenance made_by = made_here(values, *request.target);
-  made_by.gbs = request.gbs;
-  const BatchStream batches = make_request_batches(request, values, made_by.data.emplace());
-  if (out) {
+/// A Report is where the results go.
+struct Report {
+  explicit Report(const Values& values) : format(read_format(values)), out(read_text(values, "out")) {
+    if (!out) return;
     for (const char* file : kOutputs) {
       refuse_files_of_others(values, "out", (std::filesystem::path(*out) / file).string());
     }
     check_output_directory(*out, kOutputs[0]);
   }
-  std::optional<ProfileTables> profile;
-  if (profile_file) {
-    profile = parse_profile_tables(read_text_file(*profile_file), *profile_file);
-    check_profile(request, *profile, *profile_file);
+
+  void write(const Provenance& made_by, const std::vector<PlanFidelity>& plans) const {
+    if (out) write_outputs(*out, made_by, plans);
+    const auto text = [&] {
+      return terminal_text(fidelity_table_with_summary(plans)) + "\n" +
+             terminal_text(all_operations_table(plans));
+    };
+    const auto json = [&] { return fidelity_json(plans); };
+    print_result(format, text, json, fidelity_table(plans));
   }
-  if (profile) made_by.profile = {*profile_file, content_hash(to_json(*profile))};
+
+  Format format;
+  std::optional<std::string> out;
+};
+
+int run_plans(const Values& values) {
+  const Report report(values);
+  const Request request = read_request(values);
+  Provenance made_by = made_here(values, *request.target);
+  made_by.gbs = request.gbs;
+  const BatchStream batches = make_request_batches(request, values, made_by.data.emplace());
+  const std::optional<NamedProfile> profile = read_profile(values);
+  if (profile) {
+    check_profile(request, profile->tables, profile->path);
+    made_by.profile = {profile->path, content_hash(to_json(profile->tables))};
+  }
   std::vector<PlanFidelity> done;
   const HostLoad load;
-  const auto report = [&] {
-    if (out) {
-      Provenance with_load = made_by;
-      with_load.machine->others = load.others();
-      write_outputs(*out, with_load, done);
-    }
-    const auto text = [&] {
-      return terminal_text(fidelity_table_with_summary(done)) + "\n" +
-             terminal_text(all_operations_table(done));
-    };
-    const auto json = [&] { return fidelity_json(done); };
-    print_result(format, text, json, fidelity_table(done));
+  const auto write = [&] {
+    made_by.machine->others = load.others();
+    report.write(made_by, done);
   };
   const auto report_part = [&](const std::string& why) {
     say("dflop: {}; {} of {} plans are done\n", why, done.size(), request.plans.size());
-    if (!done.empty()) report();
+    if (!done.empty()) write();
   };
   const StopOnSignals signals;
   try {
-    study_plans(request, batches, profile ? &*profile : nullptr, signals, done);
+    study_plans(request, batches, profile ? &profile->tables : nullptr, signals, done);
   } catch (const Stopped& stopped) {
     report_part(stopped.what());
     return stopped.exit_code();
@@ -171,8 +197,35 @@ int run_fidelity(const Values& values) {
     }
     throw;
   }
-  report();
+  write();
   return 0;
+}
+
+int judge_recordings(const Values& values) {
+  const Options live = live_options();
+  for (const Option& option : live.rows())
+    refuse_given(values, {option.name.c_str()}, "is of live runs, found with '--recordings'");
+  const std::optional<NamedProfile> profile = read_profile(values);
+  if (!profile) refuse_option("recordings", "expected '--profile FILE' with it, which predicts them");
+  const Report report(values);
+  Provenance made_by = made_here(values);
+  made_by.profile = {profile->path, content_hash(to_json(profile->tables))};
+  std::vector<PlanFidelity> judged;
+  for (const std::string& file : read_texts(values, "recordings")) {
+    const TimelineFile recording = parse_timelines(read_text_file(file), file);
+    judged.push_back(judge_recording(recording, file, *profile));
+    if (recording.made_by && !made_by.model) made_by.model = recording.made_by->model;
+  }
+  report.write(made_by, judged);
+  return 0;
+}
+
+int run_fidelity(const Values& values) {
+  const bool recordings = values.count("recordings") > 0;
+  const bool plans = values.count("plans") > 0;
+  if (recordings && plans) refuse_option("recordings", "takes the place of '--plans', found both");
+  if (!recordings && !plans) refuse_option("plans", "expected it or '--recordings', found neither");
+  return recordings ? judge_recordings(values) : run_plans(values);
 }
 
 }  // namespace
@@ -180,34 +233,32 @@ int run_fidelity(const Values& values) {
 Command fidelity_command() {
   Command command{
       .name = "fidelity",
-      .summary = "live runs of several plans beside their predictions",
+      .summary = "runs of several plans, live or recorded, beside their predictions",
       .description =
-          R"(Trains for some steps under each plan of a grid, on the same batches, and predicts each step: from a profile of the
-same device through the simulator (error %), and from the step's own recorded durations through the simulator
-(engine error %), so that what the cost model and what the engine get wrong stand apart. Times are medians over the
-steps. Below the plans stand the operations, by the module of their stage, with means. Measured seconds are not
-the same in two runs.)",
+          R"(Trains for some steps under each plan of a grid, on the same batches, or takes recordings of such runs. Predicts
+each step: from a profile of the same device through the simulator (error %), and from the step's own recorded
+durations through the simulator (engine error %), so that what the cost model and what the engine get wrong
+stand apart. Times are medians over the steps. Below the plans stand the operations, by the module of their
+stage, with means. Measured seconds are not the same in two runs.
+
+A recording comes from 'dflop train --record' or, of other programs, from 'dflop import --plan --schedule', each
+file a row. Of several steps of a run the first one, which warms up, does not count.)",
       .example =
           "dflop fidelity --plans traces/grids/tiny-vlm-quick.json --steps 3 --budget-s 1 --out fidelity",
       .run = run_fidelity,
   };
   command.options.add({
-      {"plans", text("FILE").required(),
-       "the grid: model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json"},
+      {"plans", text("FILE"),
+       "run live: the grid of model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json"},
+      {"recordings", texts("FILE..."),
+       "in place of live runs: timelines with shapes of stages and work (.json, .json.gz), with --profile"},
       {"profile", text("FILE"),
-       "from 'dflop profile', for all plans; without it several are measured between the steps of each plan, at "
-       "its tp and with as many ranks busy as compute at a time, and their medians predict"},
-      {"foreign-profile", flag(), "take one that was measured on another machine"},
-      {"budget-s", number("S", 4), "seconds of each plan for measuring profiles, at least"},
-      {"steps", whole("N", 12), "iterations of each plan that count"},
-      {"warm-up", whole("N", 3), "iterations before them, which do not"},
-      {"gbs", whole("N"), "global batch size; the grid's"},
-      {"seed", whole("S", 1), "of parameters, batches and contents"},
+       "from 'dflop profile' or dflop.torch.profile(), for all plans; without it several are measured between the steps "
+       "of each live plan, at its tp and with as many ranks busy as compute at a time, and their medians predict"},
       {"out", text("DIR"), "write report.html, fidelity.json, fidelity.csv and operations.csv"},
   });
-  add_live_options(command.options, false);
-  add_cores_option(command.options);
-  add_data_options(command.options, "traces/datasets/vision_mix.csv");
+  const Options live = live_options();
+  for (const Option& option : live.rows()) command.options.add({option});
   return command;
 }
 

@@ -186,19 +186,6 @@ Range read_range(const Values& values, const TimelineFile& trace) {
   return {iteration, iteration + 1};
 }
 
-/// Checks that a profile is of the recorded model: of its sizes, or of its name where it is no longer there.
-void require_recorded_model(const NamedProfile& profile, const Origin& model) {
-  std::optional<ModelSpec> recorded;
-  try {
-    recorded = find_model(model.name);
-  } catch (const Error&) {  // a file that is no longer there
-    if (model.name == profile.tables.model.name) return;
-    refuse_input(profile.path, "expected a profile of the recording's model '{}', found one of '{}'",
-                 model.name, profile.tables.model.name);
-  }
-  require_model(*recorded, profile.tables, profile.path);
-}
-
 /// Returns the profile that is named or, without one, the model that the recording says it is of, where that
 /// is still the same.
 ReplayReference read_reference(const Values& values, const TimelineFile& trace) {

@@ -19,10 +19,21 @@ double mean_of(const std::vector<StepFidelity>& steps, double StepFidelity::*mem
   return sum / static_cast<double>(steps.size());
 }
 
-std::int64_t largest(const std::vector<RankFidelity>& ranks, Bytes RankFidelity::*member) {
+std::int64_t count_ranks(const PlanFidelity& plan) {
+  std::int64_t count = 0;
+  for (const RankFidelity& group : plan.ranks) count += group.ranks;
+  return count;
+}
+
+/// Returns a peak; nothing where the recording has none.
+std::optional<Bytes> known(Bytes peak) {
+  return peak > Bytes{} ? std::optional(peak) : std::nullopt;
+}
+
+Bytes largest(const std::vector<RankFidelity>& ranks, Bytes RankFidelity::*member) {
   Bytes most;
   for (const RankFidelity& rank : ranks) most = std::max(most, rank.*member);
-  return most.count;
+  return most;
 }
 
 Json steps_json(const PlanFidelity& plan) {
@@ -38,8 +49,9 @@ Json steps_json(const PlanFidelity& plan) {
 Json ranks_json(const PlanFidelity& plan) {
   Json ranks = Json::array();
   for (const RankFidelity& rank : plan.ranks) {
+    const std::optional<Bytes> measured = known(rank.measured_peak);
     ranks.push_back({{"first_rank", rank.first_rank},
-                     {"measured_peak_bytes", rank.measured_peak.count},
+                     {"measured_peak_bytes", measured ? Json(measured->count) : Json()},
                      {"predicted_peak_bytes", rank.predicted_peak.count}});
   }
   return ranks;
@@ -80,7 +92,7 @@ std::string bar(double y, double width, const Kind& kind, const std::string& lab
 std::string row(const PlanFidelity& plan, double y, double pixels_per_ns) {
   const auto width = [&](Seconds time) { return pixels_per_ns * 1e9 * time.count(); };
   std::string out = fmt::format("<text x='{:.0f}' y='{:.1f}' text-anchor='end'>{}</text>", kLabelWidth - 8,
-                                y + 2 * kBar - 2, html_escaped(plan.plan.name));
+                                y + 2 * kBar - 2, html_escaped(plan.name));
   out += bar(y, width(plan.measured()), kMeasured, fmt::format("{:.1f} ms", 1e3 * plan.measured().count()));
   out += bar(y + kBar, width(plan.predicted()), kPredicted, fmt::format("{:+.1f} %", 100 * plan.error()));
   out += bar(y + 2 * kBar, width(plan.replayed()), kReplayed,
@@ -174,14 +186,14 @@ Table fidelity_table(const std::vector<PlanFidelity>& plans) {
                    {"measured_peak_bytes", "peak MiB", 2, 0x1p-20},
                    {"predicted_peak_bytes", "predicted MiB", 2, 0x1p-20}};
   for (const PlanFidelity& plan : plans) {
-    table.rows.push_back(
-        {plan.plan.name, describe(plan.plan.plan), static_cast<std::int64_t>(plan.plan.plan.ranks()),
-         plan.measured().count(), plan.predicted().count(), plan.error(),
-         mean_of(plan.steps, &StepFidelity::extrapolated), plan.others ? Cell(*plan.others) : Cell(),
-         plan.replayed().count(), plan.engine_error(), mean_of(plan.steps, &StepFidelity::measured_idle),
-         mean_of(plan.steps, &StepFidelity::predicted_idle),
-         largest(plan.ranks, &RankFidelity::measured_peak),
-         largest(plan.ranks, &RankFidelity::predicted_peak)});
+    table.rows.push_back({plan.name, plan.plan, count_ranks(plan), plan.measured().count(),
+                          plan.predicted().count(), plan.error(),
+                          mean_of(plan.steps, &StepFidelity::extrapolated),
+                          plan.others ? Cell(*plan.others) : Cell(), plan.replayed().count(),
+                          plan.engine_error(), mean_of(plan.steps, &StepFidelity::measured_idle),
+                          mean_of(plan.steps, &StepFidelity::predicted_idle),
+                          known(largest(plan.ranks, &RankFidelity::measured_peak)),
+                          largest(plan.ranks, &RankFidelity::predicted_peak)});
   }
   return table;
 }
@@ -209,7 +221,7 @@ Table operations_table(const std::vector<PlanFidelity>& plans) {
   for (const PlanFidelity& plan : plans) {
     for (const OperationFidelity& operation : plan.operations) {
       std::vector<Cell> row = operation_cells(operation, measured_in_all(plan.operations));
-      row.insert(row.begin(), plan.plan.name);
+      row.insert(row.begin(), plan.name);
       table.rows.push_back(std::move(row));
     }
   }
@@ -256,7 +268,7 @@ std::string fidelity_page(const Provenance& made_by, const std::vector<PlanFidel
   body += block(fidelity_table_with_summary(plans));
   body += "<h2>Operations, all plans together</h2>\n" + block(all_operations_table(plans));
   body += "<h2>Operations of each plan</h2>\n" + block(operations_table(plans));
-  return html_page("Predictions against live runs", body);
+  return html_page("Predictions against measured runs", body);
 }
 
 }  // namespace dflop

@@ -139,6 +139,7 @@ void add_ranks(std::vector<RankFidelity>& ranks, const Timeline& predicted, cons
   for (std::size_t g = 0; g < ranks.size(); ++g) {
     RankFidelity& rank = ranks[g];
     rank.first_rank = measured.groups[g].first_rank;
+    rank.ranks = measured.groups[g].ranks;
     rank.predicted_peak = std::max(rank.predicted_peak, predicted.groups[g].peak_memory);
     rank.measured_peak = std::max(rank.measured_peak, measured.groups[g].peak_memory);
   }
@@ -257,16 +258,14 @@ ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const L
   return measure_profile(model, *world, options, [&](std::int64_t, std::int64_t) { progress(); });
 }
 
-PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, const FidelityOptions& options,
-                        const std::function<void()>& on_step) {
-  const HostLoad load;
-  const LiveSteps live = run_live(named.plan, input, options, on_step);
-  const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live.profiles));
-  const SimExecutor executor(Conditions{.cores = options.device.cores});
-  PlanFidelity result{named, {}, {}, {}, load.others()};
+PlanFidelity judge_steps(const std::string& name, const std::string& plan, std::span<const Timeline> steps,
+                         const ProfiledCostModel& cost, const std::string& file, int first) {
+  PlanFidelity result{name, plan, {}, {}, {}};
   Operations operations;
-  for (const Timeline& timeline : live.timelines) {
-    const RecordedProgram recorded = recorded_program(timeline, "the recorded step", 0);
+  int iteration = first;
+  for (const Timeline& timeline : steps) {
+    const SimExecutor executor(Conditions{.cores = timeline.cores});
+    const RecordedProgram recorded = recorded_program(timeline, file, iteration++);
     const PricedProgram expected{recorded.program, cost.price(recorded.program)};
     const Timeline predicted = executor.run(expected, Detail::usage);
     const Timeline replayed = executor.run(recorded, Detail::usage);
@@ -276,6 +275,18 @@ PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, cons
     add_ranks(result.ranks, predicted, timeline);
   }
   result.operations = values_of(operations);
+  return result;
+}
+
+PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, const FidelityOptions& options,
+                        const std::function<void()>& on_step) {
+  const HostLoad load;
+  const LiveSteps live = run_live(named.plan, input, options, on_step);
+  const std::optional<double> others = load.others();
+  const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live.profiles));
+  PlanFidelity result =
+      judge_steps(named.name, describe(named.plan), live.timelines, cost, "the recorded step");
+  result.others = others;
   return result;
 }
 

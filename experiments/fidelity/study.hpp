@@ -1,4 +1,4 @@
-// This study tells how far predictions are from live runs, and whose fault it is: the cost model's or the
+// This study tells how far predictions are from runs, and whose fault it is: the cost model's or the
 // engine's. Its report is what `dflop fidelity` prints, writes and draws.
 #pragma once
 
@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/cluster.hpp"
 #include "core/measured/profile.hpp"
 #include "core/model.hpp"
+#include "core/timeline.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/cli/table.hpp"
 #include "experiments/studies/made_by.hpp"
@@ -57,16 +59,19 @@ struct OperationFidelity {
 /// A RankFidelity has the ranks of one tp group.
 struct RankFidelity {
   std::int32_t first_rank = 0;
+  std::int32_t ranks = 1;
   Bytes predicted_peak;  ///< model state, activations and buffers
-  Bytes measured_peak;   ///< of the device, the largest of all steps
+  Bytes measured_peak;   ///< of the device, the largest of all steps; zero where the recording has none
 };
 
+/// A PlanFidelity is a run of one plan.
 struct PlanFidelity {
-  NamedPlan plan;
+  std::string name;                           ///< of its row
+  std::string plan;                           ///< in short, as describe() says it
   std::vector<StepFidelity> steps;            ///< without warm-up
   std::vector<OperationFidelity> operations;  ///< by module, then kind
   std::vector<RankFidelity> ranks;
-  std::optional<double> others;  ///< part of the machine's processor time that other processes took
+  std::optional<double> others = {};  ///< part of the machine's processor time that other processes took
 
   /// measured(), predicted() and replayed() are medians over the steps.
   Seconds measured() const;
@@ -102,6 +107,12 @@ struct FidelityInput {
 /// Returns a profile of the medians of the times of the points that all have, of the lines' coefficients, and
 /// the rest of the first. @pre there is one, and all are of the same model, device and tp
 ProfileTables median_profile(const std::vector<ProfileTables>& profiles);
+
+/// Predicts the steps of a run of `plan`, and runs them again by their own durations, on the cores that they
+/// ran on. `file` is their place for errors, in which they begin at iteration `first`.
+/// @throws Error (input) as recorded_program()
+PlanFidelity judge_steps(const std::string& name, const std::string& plan, std::span<const Timeline> steps,
+                         const ProfiledCostModel& cost, const std::string& file, int first = 0);
 
 /// Runs a plan live and predicts each of its steps. Calls `on_step` after each; what it throws ends the run.
 /// @throws as TrainingLoop::run()

@@ -5,6 +5,7 @@
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/profiled/profiled.hpp"
+#include "experiments/presets/presets.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -84,8 +85,20 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
                profile.model.name, model.name);
 }
 
-void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model) {
-  for (const Stage& stage : plan_stages(plan, model)) {
+void require_recorded_model(const NamedProfile& profile, const Origin& model) {
+  std::optional<ModelSpec> recorded;
+  try {
+    recorded = find_model(model.name);
+  } catch (const Error&) {  // a file that is no longer there
+    if (model.name == profile.tables.model.name) return;
+    refuse_input(profile.path, "expected a profile of the recording's model '{}', found one of '{}'",
+                 model.name, profile.tables.model.name);
+  }
+  require_model(*recorded, profile.tables, profile.path);
+}
+
+void require_measured(const NamedProfile& profile, std::span<const Stage> stages) {
+  for (const Stage& stage : stages) {
     if (!has_mode(profile.tables, tp_mode(stage))) {
       refuse_input(profile.path, "expected what the plan needs, {}, found {}", to_string(tp_mode(stage)),
                    modes_of(profile.tables));
@@ -94,6 +107,10 @@ void require_measured(const NamedProfile& profile, const Plan& plan, const Model
       refuse_input(profile.path, "expected times of all-reduces, as the plan has dp {}, found none",
                    stage.dp);
   }
+}
+
+void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model) {
+  require_measured(profile, plan_stages(plan, model));
 }
 
 std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile) {

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "core/cost_model.hpp"
 #include "core/measured/profile.hpp"
 #include "core/plan.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 
@@ -27,8 +29,13 @@ std::optional<NamedProfile> read_profile(const Values& values);
 /// @throws Error (input) where a profile is of a model of other sizes
 void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path);
 
-/// Checks that a profile has what a plan needs.
+/// Checks that a profile is of the model that a recording names: of its sizes, or of its name where the
+/// model's file is no longer there. @throws Error (input) otherwise
+void require_recorded_model(const NamedProfile& profile, const Origin& model);
+
+/// Checks that a profile has what a plan's stages need.
 /// @throws Error (input) for a tp that was not measured, and for dp > 1 where no all-reduce was
+void require_measured(const NamedProfile& profile, std::span<const Stage> stages);
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
 
 /// Returns the costs that a profile says. Stages of a mode of tp that was not measured, and those with dp > 1

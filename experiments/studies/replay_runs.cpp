@@ -49,13 +49,6 @@ bool has_activations(const ProgramCosts& costs) {
                      [](Bytes bytes) { return bytes > Bytes{}; });
 }
 
-/// Tells whether all stages of a program have layers or something else that computes.
-bool knows_shapes(const Program& program) {
-  return std::all_of(program.stages.begin(), program.stages.end(), [](const Stage& stage) {
-    return stage.encoder_layers + stage.llm_layers > 0 || stage.connector || stage.embedding || stage.head;
-  });
-}
-
 bool has_whole_backwards(const Program& program) {
   return std::any_of(program.instructions.begin(), program.instructions.end(),
                      [](const Instruction& instruction) { return instruction.op == Op::backward; });
@@ -114,7 +107,7 @@ Reordering with_weight_share(const std::string& name, const Program& program, Re
 
 /// Fills what instructions keep and need where the recording does not show it, as live ones do not.
 void fill_memory(RecordedProgram& recorded, const ReplayReference& reference) {
-  if (recorded.memory || !reference.profile || !knows_shapes(recorded.program)) return;
+  if (recorded.memory || !reference.profile || !knows_shapes(recorded.program.stages)) return;
   ProgramCosts costs = reference.profile->price(recorded.program);
   recorded.costs.activation = std::move(costs.activation);
   recorded.costs.workspace = std::move(costs.workspace);
@@ -174,6 +167,12 @@ ConditionedProgram condition(const ReplayConditions& conditions, const PricedPro
 
 }  // namespace
 
+bool knows_shapes(std::span<const Stage> stages) {
+  return !stages.empty() && std::all_of(stages.begin(), stages.end(), [](const Stage& stage) {
+    return stage.encoder_layers + stage.llm_layers > 0 || stage.connector || stage.embedding || stage.head;
+  });
+}
+
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
                         const std::string& schedule_file, const Target& target, std::int64_t first,
                         PricedParts& parts) {
@@ -197,7 +196,7 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
 }
 
 std::vector<double> weight_shares(const Program& program, const ReplayReference& reference) {
-  if (!knows_shapes(program) || (!reference.profile && !reference.model)) return {};
+  if (!knows_shapes(program.stages) || (!reference.profile && !reference.model)) return {};
   std::vector<SplitBackward> of(program.stages.size());
   for (const Instruction& i : program.instructions) {
     if (i.op != Op::backward) continue;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@
 #include "experiments/studies/what_if.hpp"
 
 namespace dflop {
+
+/// Tells whether there are stages, and all have layers or something else that computes, so that their shapes
+/// are known.
+bool knows_shapes(std::span<const Stage> stages);
 
 /// A ReplayReference tells of the recorded model what the recording does not say: how whole backwards would
 /// split and, with a profile, what instructions keep in memory. Without either they stay unknown.
