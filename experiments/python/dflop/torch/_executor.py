@@ -245,18 +245,20 @@ class _Messenger:
             self._sends.popleft()
 
     def receive(self, index):
-        """Returns the rows of a message. The next one of its sender may come from then on, beside compute."""
+        """Returns the rows of a message."""
         message = self._program.messages[index]
-        route = self._routes[message.source]
         while index not in self._posted:
-            self._post(route.popleft())
+            self._post(self._routes[message.source].popleft())
         work, tensor = self._posted.pop(index)
         self._wait(work, message.source)
-        self._post_next(route)
         return tensor
 
+    def post_ahead(self, index):
+        """Posts the receive of what the sender of a message sends after it, which may then come beside compute."""
+        self._post_next(self._routes[self._program.messages[index].source])
+
     def _post_next(self, route):
-        """Posts a receive ahead, unless its header has not come yet."""
+        # Before the first rows from a stage there is a header to wait for.
         if route and self._key_of_rows(self._program.messages[route[0]]) in self._rows:
             self._post(route.popleft())
 
@@ -375,6 +377,7 @@ class _Step:
         elif i.op in RECEIVES:
             with self._range(i):
                 self._receive(i)
+            self._messenger.post_ahead(i.index)  # out of the range, which is of this message alone
         elif i.op == "forward":
             self._forward(i)
         elif i.op in BACKWARDS:
