@@ -189,6 +189,7 @@ int run_plan(const Values& values) {
   const auto start = std::chrono::steady_clock::now();
   const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
                                       values["best-parts"].as<bool>());
+  if (profile && result.plan) require_measured(*profile, *result.plan, target.model);
   const Seconds seconds = std::chrono::steady_clock::now() - start;
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
   if (!result.plan) {

@@ -39,7 +39,8 @@ void require_measured(const NamedProfile& profile, std::span<const Stage> stages
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
 
 /// Returns the costs that a profile says. Stages of a mode of tp that was not measured, and those with dp > 1
-/// where no all-reduce was, need more memory than any GPU has, so that planners leave them out.
+/// where no all-reduce was, need more memory than any GPU has, so that planners leave them out; the published
+/// one's rule of memory does not look at dp.
 std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// dflop profile, and what dflop train makes of it.
+// dflop profile, and what dflop train, plan, schedule and simulate make of it.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -7,8 +7,11 @@
 #include <string>
 
 #include "backend/run/worlds.hpp"
+#include "costmodel/profiled/profiled.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
+#include "tests/traces/profile_fixtures.hpp"
 #include "traces/files/specs.hpp"
 
 namespace dflop {
@@ -65,6 +68,63 @@ TEST_F(Profile, PrintsATableOfUnitsAndWritesThem) {
   std::size_t points = 0;
   for (const UnitPoints& unit : profile.tp.at(0).units) points += unit.size();
   EXPECT_EQ(rows.size(), points);
+}
+
+/// A profile of tp 1, in which everything is known, prices stages of tp 1 as ProfiledCostModel does. Others
+/// need more memory than any GPU has, so that planners leave them out.
+TEST(MeasuredCost, IsOfWhatWasMeasuredAndLeavesTheRestOut) {
+  ProfileTables profile = fixtures::known_profile();
+  const ProfiledCostModel known(profile);
+  const Bytes any_gpu{std::int64_t{1} << 40};
+  Stage stage;
+  stage.llm_layers = 2;
+  stage.dp = 2;
+  Work work;
+  work.llm = {1, 64, 64 * 64};
+  const auto cost = measured_cost(profile);
+  EXPECT_EQ(cost->compute(Op::forward, stage, work), known.compute(Op::forward, stage, work));
+  EXPECT_EQ(cost->activation(stage, work), known.activation(stage, work));
+  EXPECT_EQ(cost->model_state(stage), known.model_state(stage));
+  EXPECT_LT(cost->model_state(stage).parameters, any_gpu);
+  Stage split = stage;
+  split.tp = 2;
+  EXPECT_GT(cost->model_state(split).parameters, any_gpu) << "tp 2 was not measured";
+  EXPECT_GT(cost->compute(Op::forward, split, work), 100 * known.compute(Op::forward, stage, work));
+  profile.all_reduce.clear();
+  const auto alone = measured_cost(profile);
+  EXPECT_GT(alone->model_state(stage).parameters, any_gpu) << "no sum over dp was measured";
+  stage.dp = 1;
+  EXPECT_LT(alone->model_state(stage).parameters, any_gpu);
+}
+
+TEST_F(Profile, IsTakenInPlaceOfGpuAndLinks) {
+  write_profile();
+  const std::string data = " --data small.csv --iterations 2 --profile p.json";
+  const std::string of_target = "plan --model tiny-vlm --cluster a100-80g:1 --gbs 8" + data;
+  ASSERT_EQ(sandbox.run(of_target + " --out plan.json").exit_code, 0);
+  const json plan = json::parse(testing::read_all(sandbox.path("plan.json")));
+  EXPECT_EQ(plan["encoder"]["tp"], 1);
+  EXPECT_EQ(plan["llm"]["tp"], 1);
+  EXPECT_EQ(plan["made_by"]["profile"]["name"], "p.json");
+  const std::string schedule = "schedule --plan plan.json --scheduler lpt" + data;
+  ASSERT_EQ(sandbox.run(schedule + " --out s.json").exit_code, 0);
+  const auto seconds = [&](const std::string& options) {
+    const RunResult result =
+        sandbox.run("simulate --plan plan.json --schedule s.json --format json " + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out)["iteration_s_mean"].get<double>();
+  };
+  EXPECT_GT(seconds("--profile p.json"), 2 * seconds("")) << "a host is slower than the cluster's GPUs";
+  const std::string simulate = "simulate --plan plan.json --schedule s.json --profile p.json ";
+  for (const std::string& run : {of_target + " ", schedule + " ", simulate}) {
+    testing::expect_error(sandbox.run(run + "--inter-node-bandwidth x2"),
+                          {"'--inter-node-bandwidth'", "'--profile' has what was measured"});
+  }
+  testing::expect_error(sandbox.run(simulate + "--collectives ring"), {"'--collectives'"});
+  EXPECT_GT(seconds("--profile p.json --network contention --intra-node-bandwidth x0.0001"),
+            seconds("--profile p.json --network contention"));
+  testing::expect_error(sandbox.run(of_target + " --tp 2"), {"'--tp'", "measured in p.json", "found '2'"});
+  testing::expect_error(sandbox.run(simulate + "--stage-gpu 0=h100"), {"'--stage-gpu'"});
 }
 
 TEST_F(Profile, RefusesWhatItCannotDo) {
@@ -214,6 +274,130 @@ TEST_F(Profile, TheCommandThatAddsTablesWorks) {
   // Less is measured here, and what is there stays.
   ASSERT_EQ(measure("--busy 2 --seed 7 --resume --tp 1").exit_code, 0);
   EXPECT_EQ(tables_in(sandbox.path("p.json")).all_reduce.rbegin()->first, 4);
+}
+
+/// The tests of plans have a profile of their own, in which each part of tiny-vlm takes k seconds for each
+/// token forward, as much for the gradient of its input and as much for that of its weights. Messages,
+/// optimizer and reductions take none.
+struct ProfileOfPlans : ::testing::Test {
+  static constexpr double k = 1e-5;
+  Sandbox sandbox;
+
+  ProfileOfPlans() {
+    // An image of 16 patches and a text, 50 LLM tokens in all.
+    testing::write_all(sandbox.path("samples.json"), R"({"schema": "dflop.samples", "version": 1, "samples": [
+      {"id": "a", "modality": "image", "encoder_sequences": [[1, 16, 256]], "encoder_output_tokens": 16, "llm_tokens": 20},
+      {"id": "b", "modality": "text", "encoder_sequences": [], "encoder_output_tokens": 0, "llm_tokens": 30}]})");
+    write_plan("plan.json", 1);
+    write_profile("p.json", {{1, false}});
+  }
+
+  void write_profile(const std::string& file, const std::vector<TpMode>& modes,
+                     bool reductions = true) const {
+    const std::string model = DFLOP_SOURCE_DIR "/experiments/presets/models/tiny-vlm.json";
+    ProfileTables profile;
+    profile.dflop_version = "0.1.0";
+    profile.device = "host";
+    profile.dtype = "f32";
+    profile.model = profiled_model(parse_model(testing::read_all(model), model));
+    profile.settings = {1, 1, 64, 1};
+    for (const TpMode& mode : modes) {
+      TpProfile table;
+      table.mode = mode;
+      for (std::size_t u = 0; u < kProfileUnits; ++u) {
+        const int length = is_attention(static_cast<ProfileUnit>(u)) ? 64 : 0;
+        table.units[u] = {{64, length, 64 * k, 64 * k, 64 * k}};
+      }
+      profile.tp.push_back(table);
+    }
+    if (reductions) profile.all_reduce[2] = {};
+    testing::write_all(sandbox.path(file), to_json(profile));
+  }
+
+  void write_plan(const std::string& file, int tp) const {
+    const std::string module = R"({"tp": )" + std::to_string(tp) + R"(, "pp": 1, "dp": 1, "layers": [2]})";
+    testing::write_all(sandbox.path(file), R"({"schema": "dflop.plan", "version": 1, "planner": "hand",
+      "model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 2, "layout": "uniform", "encoder": )" +
+                                               module + R"(, "llm": )" + module + R"(, "microbatches": 1,
+      "schedule": "1f1b", "recomputation": "none", "zero1": true, "sequence_parallel": true})");
+  }
+
+  RunResult run(const std::string& command, const std::string& options) const {
+    return sandbox.run(command + " --profile p.json " + options);
+  }
+  RunResult plan(const std::string& options) const {
+    return run("plan", "--data samples.json --model tiny-vlm --cluster a100-80g:1 --gbs 2 " + options);
+  }
+  RunResult schedule(const std::string& plan) const {
+    return run("schedule",
+               "--data samples.json --iterations 1 --scheduler lpt --out schedule.json --plan " + plan);
+  }
+  json made_by(const std::string& file) const {
+    return json::parse(testing::read_all(sandbox.path(file)))["made_by"];
+  }
+};
+
+/// The encoder's parts are patches, two layers of two units and the connector, 6 units for 16 tokens; the
+/// LLM's are embedding, two layers and head, 6 units for 50 tokens; each takes 3 k for a token. 3 k (6 * 16 +
+/// 6 * 50) = 1188 k. Of attention no sequence is longer than the 64 tokens that were measured.
+TEST_F(ProfileOfPlans, PredictsWhatAPlanTakes) {
+  ASSERT_EQ(schedule("plan.json").exit_code, 0);
+  const RunResult result =
+      run("simulate", "--plan plan.json --schedule schedule.json --format json --out timeline.json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NEAR(json::parse(result.out)["iteration_s_mean"].get<double>(), 1188 * k, 1e-8);
+  ASSERT_EQ(plan("--out planned.json").exit_code, 0);
+  for (const char* file : {"schedule.json", "timeline.json", "planned.json"})
+    EXPECT_EQ(made_by(file)["profile"]["name"], "p.json") << file;
+}
+
+TEST_F(ProfileOfPlans, PlannersChooseATpThatWasMeasured) {
+  write_profile("p.json", {{2, true}});
+  for (const char* planner : {"dflop", "dflop-paper", "dflop-expected", "pytorch", "megatron", "search"}) {
+    const RunResult result = plan(std::string("--format json --planner ") + planner);
+    ASSERT_EQ(result.exit_code, 0) << planner << result.err;
+    const json chosen = json::parse(result.out);
+    EXPECT_EQ(chosen["llm"]["tp"], 2) << planner;
+    EXPECT_EQ(chosen["encoder"]["tp"], 2) << planner;
+  }
+}
+
+/// All 8 GPUs are used, which tp 2 and four stages do without dp, and tp 1 alone does not. The published
+/// planner looks at dp neither in time nor in memory, so that what it chooses is refused.
+TEST_F(ProfileOfPlans, PlannersChooseNoDpWithoutReductions) {
+  write_profile("p.json", {{1, false}, {2, true}}, false);
+  for (const char* planner : {"dflop-expected", "pytorch", "search"}) {
+    const RunResult result = plan(std::string("--format json --planner ") + planner);
+    ASSERT_EQ(result.exit_code, 0) << planner << result.err;
+    const json chosen = json::parse(result.out);
+    EXPECT_EQ(chosen["llm"]["dp"], 1) << planner;
+    EXPECT_EQ(chosen["encoder"]["dp"], 1) << planner;
+  }
+  write_profile("p.json", {{1, false}}, false);
+  EXPECT_EQ(plan("--planner search").exit_code, 3);
+  testing::expect_error(plan("--planner dflop"),
+                        {"p.json: expected times of all-reduces, as the plan has dp"});
+}
+
+TEST_F(ProfileOfPlans, RefusesWhatWasNotMeasured) {
+  testing::expect_error(plan("--tp 2"),
+                        {"option '--tp': expected a tp that was measured in p.json, found '2'"});
+  testing::expect_error(plan("--encoder-tp 4 --layout disaggregated"),
+                        {"option '--encoder-tp': expected a tp that was measured in p.json, found '4'"});
+  ASSERT_EQ(schedule("plan.json").exit_code, 0);
+  write_plan("split.json", 2);
+  const std::string tp = "p.json: expected what the plan needs, tp 2 with sequence parallelism, found tp 1";
+  testing::expect_error(schedule("split.json"), {tp});
+  testing::expect_error(run("simulate", "--plan split.json --schedule schedule.json"), {tp});
+  testing::expect_error(
+      run("plan", "--data samples.json --model small-vlm --cluster a100-80g:1 --gbs 2"),
+      {"p.json: a profile of another model: 'tiny-vlm' there and 'small-vlm' here differ in sizes"});
+  testing::expect_error(
+      run("simulate", "--plan plan.json --schedule schedule.json --stage-gpu 0=h100"),
+      {"option '--stage-gpu': prices by GPU, in whose place '--profile' has what was measured"});
+  testing::write_all(sandbox.path("pipeline.json"), testing::two_stages());
+  testing::expect_error(run("simulate", "--pipeline pipeline.json"),
+                        {"option '--profile': of plans, found with '--pipeline'"});
 }
 
 }  // namespace profile_test
