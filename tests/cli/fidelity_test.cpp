@@ -1,4 +1,4 @@
-// dflop fidelity: live runs of a grid of plans beside their predictions.
+// dflop fidelity: runs of plans, live or recorded, beside their predictions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -237,6 +237,138 @@ TEST_F(Fidelity, RefusesAFolderThatCannotBeMade) {
     EXPECT_EQ(result.exit_code, 2) << out;
     EXPECT_NE(result.err.find(out + ": the directory could not be made"), std::string::npos) << result.err;
   }
+}
+
+/// Recordings are of a plan with a rank for the encoder and one for the LLM, on images.
+struct FidelityOfRecordings : Fidelity {
+  FidelityOfRecordings() {
+    write_profile();
+    testing::write_all(sandbox.path("small.csv"), testing::image_records());
+    testing::write_all(sandbox.path("plan.json"), R"({"schema": "dflop.plan", "version": 1,
+      "planner": "hand", "model": "tiny-vlm", "cluster": "a100-80g-vtrain:1", "gbs": 4, "layout": "disaggregated",
+      "encoder": {"tp": 1, "pp": 1, "dp": 1, "layers": [2]}, "llm": {"tp": 1, "pp": 1, "dp": 1, "layers": [2]},
+      "microbatches": 2, "schedule": "1f1b", "recomputation": "none", "zero1": true,
+      "sequence_parallel": false})");
+  }
+
+  void run_well(const std::string& command) const {
+    const RunResult result = sandbox.run(command);
+    ASSERT_EQ(result.exit_code, 0) << command << "\n" << result.err;
+  }
+  /// Writes t.json, two iterations as the profile predicts them.
+  void simulate() const {
+    run_well("schedule --plan plan.json --data small.csv --iterations 2 --scheduler lpt --out s.json");
+    run_well("simulate --plan plan.json --schedule s.json --profile p.json --out t.json");
+  }
+  /// Writes `file` of the traces of three ranks in traces/kineto/plans.
+  void import(const std::string& file, const std::string& options) const {
+    run_well("import --kineto traces/kineto/plans/e1l2-rank?.json.gz --out " + file + " " + options);
+  }
+  RunResult judge(const std::string& options) const {
+    return sandbox.run("fidelity --recordings " + options);
+  }
+  json judged(const std::string& options) const {
+    const RunResult result = judge(options + " --profile p.json --format json");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out);
+  }
+  ProfileTables profile() const {
+    return parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
+  }
+};
+
+TEST_F(FidelityOfRecordings, APredictionThatCameTrueHasNoError) {
+  simulate();
+  const json report = judged("t.json --out out");
+  ASSERT_EQ(report["plans"].size(), 1U);
+  const json& row = report["plans"][0];
+  EXPECT_EQ(row["name"], "t.json");
+  EXPECT_EQ(row["plan"], "E tp1 pp1 dp1 | L tp1 pp1 dp1 mb2");
+  EXPECT_EQ(row["ranks"], 2);
+  EXPECT_EQ(row["steps"].size(), 2U) << "none of a simulation warms up";
+  EXPECT_EQ(row["error"], 0.0);
+  EXPECT_EQ(row["engine_error"], 0.0);
+  EXPECT_GT(row["measured_s"], 0.0);
+  for (const json& rank : row["ranks_memory"])
+    EXPECT_EQ(rank["measured_peak_bytes"], rank["predicted_peak_bytes"]);
+  for (const json& operation : report["operations"]) {
+    // A span is in whole nanoseconds, a price is not.
+    EXPECT_NEAR(operation["predicted_mean_s"].get<double>(), operation["measured_mean_s"].get<double>(),
+                1e-9);
+  }
+  const json made_by = json::parse(testing::read_all(sandbox.path("out/fidelity.json")))["made_by"];
+  EXPECT_EQ(made_by["profile"]["name"], "p.json");
+  EXPECT_EQ(made_by["model"]["name"], "tiny-vlm");
+}
+
+TEST_F(FidelityOfRecordings, TrainingIsReplayedAsReplayDoes) {
+  run_well("train --plan plan.json --data small.csv --steps 3 --record run.json");
+  const json report = judged("run.json");
+  const json& steps = report["plans"][0]["steps"];
+  ASSERT_EQ(steps.size(), 2U) << "the first one warms up";
+  for (int step = 1; step <= 2; ++step) {
+    const RunResult replay =
+        sandbox.run("replay --trace run.json --format json --iteration " + std::to_string(step));
+    ASSERT_EQ(replay.exit_code, 0) << replay.err;
+    const json runs = json::parse(replay.out)["runs"];
+    EXPECT_EQ(steps[step - 1]["measured_s"], runs[0]["makespan_s"]);
+    EXPECT_EQ(steps[step - 1]["replayed_s"], runs[1]["makespan_s"]);
+  }
+}
+
+/// The plan has an encoder with dp 1 and an LLM with dp 2; traces hold no memory.
+TEST_F(FidelityOfRecordings, OtherProgramsRunsAreRowsBesideOthers) {
+  simulate();
+  import("run.json",
+         "--plan traces/kineto/plans/e1l2.json --schedule traces/kineto/plans/e1l2-schedule.json");
+  const json rows = judged("t.json run.json")["plans"];
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[1]["name"], "run.json");
+  EXPECT_EQ(rows[1]["plan"], "E tp1 pp1 dp1 | L tp1 pp1 dp2 mb6");
+  EXPECT_EQ(rows[1]["ranks"], 3);
+  EXPECT_NEAR(rows[1]["engine_error"].get<double>(), 0, 0.02);
+  EXPECT_TRUE(rows[1]["measured_peak_bytes"].is_null());
+  EXPECT_GT(rows[1]["predicted_peak_bytes"], 0);
+}
+
+TEST_F(FidelityOfRecordings, RefusesThoseOfUnknownShape) {
+  const std::string how = "'--plan' and '--schedule' of 'dflop import' give both";
+  import("bare.json", "");
+  testing::expect_error(judge("bare.json --profile p.json"), {"bare.json: expected shapes of stages", how});
+  import("planned.json", "--plan traces/kineto/plans/e1l2.json");
+  testing::expect_error(judge("planned.json --profile p.json"),
+                        {"planned.json: expected what each forward and backward computed", how});
+  testing::write_all(sandbox.path("pipeline.json"), testing::two_stages());
+  run_well("simulate --pipeline pipeline.json --out raw.json");
+  testing::expect_error(judge("raw.json --profile p.json"), {"raw.json: expected shapes of stages"});
+}
+
+TEST_F(FidelityOfRecordings, RefusesAProfileOfSomethingElse) {
+  simulate();
+  ProfileTables other = profile();
+  other.model.llm.ffn += 1;
+  testing::write_all(sandbox.path("other.json"), to_json(other));
+  testing::expect_error(judge("t.json --profile other.json"),
+                        {"other.json: recording 't.json': a profile of another model"});
+  ProfileTables two = profile();
+  two.tp.erase(two.tp.begin());
+  testing::write_all(sandbox.path("two.json"), to_json(two));
+  testing::expect_error(judge("t.json --profile two.json"),
+                        {"two.json: recording 't.json': expected what the plan needs, tp 1, found tp 2"});
+}
+
+TEST_F(FidelityOfRecordings, OptionsOfLiveRunsAreRefused) {
+  simulate();
+  for (const char* option : {"steps 3", "warm-up 3", "gbs 4", "seed 2", "budget-s 1", "device host",
+                             "data small.csv", "cores 2", "foreign-profile"}) {
+    testing::expect_error(judge(std::string("t.json --profile p.json --") + option),
+                          {"is of live runs, found with '--recordings'"});
+  }
+  testing::expect_error(judge("t.json"), {"option '--recordings': expected '--profile FILE' with it"});
+  testing::expect_error(judge("t.json --profile p.json --plans grid.json"),
+                        {"option '--recordings': takes the place of '--plans', found both"});
+  testing::expect_error(sandbox.run("fidelity --profile p.json"),
+                        {"option '--plans': expected it or '--recordings', found neither"});
 }
 
 }  // namespace fidelity_test
