@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -123,10 +124,11 @@ TEST(KinetoRange, NamesAreRead) {
   EXPECT_EQ(read("dflop:reshard_send stage=0 mb=1 peer=2 msg=9"), "reshard_send 0 1 2");
   EXPECT_EQ(parse_range("dflop:reshard_send stage=0 mb=1 peer=2 msg=9")->message, 9);
   EXPECT_EQ(read("dflop:all_reduce_wait stage=3 msg=1"), "all_reduce_wait 3 -1 -1");
-  for (const char* bad : {"PP:", "PP:F0", "PP:1", "PP:1F", "PP:1UNSHARD", "PP:99999999999F0", "PP:65536F0",
-                          "PP:1Q2", "dflop:", "dflop:forwards stage=1 mb=0", "dflop:forward stage=1",
-                          "dflop:forward mb=1", "dflop:forward stage=-1 mb=0",
-                          "dflop:forward stage=1 mb=0 rank=3", "dflop:forward stage", "ForwardPass", ""}) {
+  for (const char* bad :
+       {"PP:", "PP:F0", "PP:1", "PP:1F", "PP:1UNSHARD", "PP:99999999999F0", "PP:65536F0", "PP:1Q2",
+        "dflop:", "dflop:forwards stage=1 mb=0", "dflop:forward stage=1", "dflop:forward mb=1",
+        "dflop:forward stage=-1 mb=0", "dflop:forward stage=1 mb=0 rank=3",
+        "dflop:forward stage=1 stage=2 mb=0", "dflop:forward stage", "ForwardPass", ""}) {
     EXPECT_EQ(read(bad), "none") << bad;
   }
   EXPECT_TRUE(is_other_action("PP:1UNSHARD"));
@@ -295,6 +297,49 @@ TEST(KinetoPipeline, ReductionsRunBesideTheLastBackward) {
   EXPECT_EQ(program.program.collectives[0].bytes, Bytes{4000});
   EXPECT_NEAR(Seconds(replayed(timeline).makespan).count(), 0.030, 0.0003);
   EXPECT_EQ(timeline.spans[1].op, Op::all_reduce_start);
+}
+
+// Two replicas of two stages on each rank. The last stage's backward comes first, and its sum is from 28 to
+// 33; that of the first stage is from 45 to 48, and the optimizer ends at 50.
+TEST(KinetoPipeline, SumsOfSeveralStagesOfARankKeepTheirTimes) {
+  std::vector<RankText> ranks;
+  for (int r = 0; r < 2; ++r) {
+    RankText rank(r);
+    rank.range("dflop:forward stage=0 mb=0", 0, 10).range("dflop:forward stage=1 mb=0", 10, 20);
+    rank.range("dflop:all_reduce_start stage=1", 20, 20.01).range("dflop:backward stage=1 mb=0", 20.02, 30);
+    rank.reduction(27.9, 28, 33).range("dflop:all_reduce_start stage=0", 30, 30.01);
+    rank.range("dflop:backward stage=0 mb=0", 30.02, 46).reduction(44.9, 45, 48);
+    rank.range("dflop:all_reduce_wait stage=1", 46, 46.01).range("dflop:all_reduce_wait stage=0", 46.02, 48);
+    rank.range("dflop:optimizer_step stage=0", 48, 49).range("dflop:optimizer_step stage=1", 49, 50);
+    ranks.push_back(rank);
+  }
+  const PipelineImport import = import_all(ranks);
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  const RecordedProgram program = recorded_program(import.steps[0].timeline);
+  ASSERT_EQ(program.costs.collective.size(), 2u);
+  std::map<std::int32_t, Nanoseconds> sum_of_stage;
+  for (std::size_t c = 0; c < program.program.collectives.size(); ++c) {
+    const std::int32_t group = program.program.collectives[c].groups.front();
+    for (const Instruction& i : program.program.instructions_of(program.program.groups[group])) {
+      if (enters_collective(i.op) && i.index == static_cast<std::int32_t>(c))
+        sum_of_stage[i.stage] = program.costs.collective[c];
+    }
+  }
+  EXPECT_EQ(sum_of_stage, (std::map<std::int32_t, Nanoseconds>{{0, ms(3)}, {1, ms(5)}}));
+  EXPECT_NEAR(Seconds(replayed(import.steps[0].timeline).makespan).count(), 0.050, 0.0003);
+}
+
+// torch names the step of every optimizer itself, also inside of a user's range around it.
+TEST(KinetoPipeline, AnOptimizerStepInsideARangeIsReadOnce) {
+  std::vector<RankText> ranks = two_replicas();
+  for (RankText& rank : ranks) rank.range("Optimizer.step#AdamW.step", 35.1, 35.9);
+  const PipelineImport inside = import_all(ranks);
+  ASSERT_EQ(inside.steps.size(), 1u) << kinds_of(inside);
+  EXPECT_EQ(inside.steps[0].timeline.makespan, ms(36));
+  for (RankText& rank : ranks) rank.range("Optimizer.step#AdamW.step", 36.1, 37);
+  const PipelineImport behind = import_all(ranks);
+  ASSERT_EQ(behind.steps.size(), 1u) << kinds_of(behind);
+  EXPECT_EQ(behind.steps[0].timeline.makespan, ms(37));
 }
 
 /// What is wrong with a recording, and the kind of finding that says so.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -101,6 +102,7 @@ class TraceBuilder {
     std::sort(trace_.ranges.begin(), trace_.ranges.end(), by_start);
     std::sort(trace_.messages.begin(), trace_.messages.end(), by_start);
     std::sort(trace_.reductions.begin(), trace_.reductions.end(), by_start);
+    drop_inner_steps();
     return std::move(trace_);
   }
 
@@ -156,6 +158,7 @@ class TraceBuilder {
       if (!range && !is_other_action(event.name)) trace_.unread_ranges.push_back(event.index);
     } else if (event.name.starts_with("Optimizer.step")) {
       range = KinetoRange{.kind = KinetoRangeKind::optimizer_step};
+      own_steps_.insert(event.index);
     }
     if (!range) return;
     range->thread = event.thread;
@@ -163,6 +166,23 @@ class TraceBuilder {
     range->end = event.time + event.duration;
     range->event = event.index;
     trace_.ranges.push_back(*range);
+  }
+
+  /// Drops torch's own ranges of optimizer steps inside of a user's around the same call: a step is read
+  /// once.
+  void drop_inner_steps() {
+    std::map<std::int64_t, std::vector<KinetoRange>> said;  // by thread
+    for (const KinetoRange& range : trace_.ranges) {
+      if (range.kind == KinetoRangeKind::optimizer_step && own_steps_.count(range.event) == 0)
+        said[range.thread].push_back(range);
+    }
+    std::erase_if(trace_.ranges, [&](const KinetoRange& range) {
+      if (own_steps_.count(range.event) == 0) return false;
+      const std::vector<KinetoRange>& here = said[range.thread];
+      const auto after = std::upper_bound(here.begin(), here.end(), range.start,
+                                          [](Nanoseconds t, const KinetoRange& r) { return t < r.start; });
+      return after != here.begin() && range.end <= std::prev(after)->end;
+    });
   }
 
   void take_host_message(const KinetoEvent& event) {
@@ -375,6 +395,7 @@ class TraceBuilder {
   std::optional<Nanoseconds> record_end_;
   std::vector<KinetoMark> marks_;
   std::vector<Annotation> annotations_;
+  std::set<std::size_t> own_steps_;  ///< events of torch that are optimizer steps
   std::vector<GlooRange> gloo_;
   std::vector<KinetoHostReduction> gloo_reductions_;       ///< as ranges
   std::vector<std::optional<std::int64_t>> correlations_;  ///< of the activities

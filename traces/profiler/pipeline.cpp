@@ -44,17 +44,19 @@ std::set<std::int64_t> steps_of(const KinetoTrace& trace) {
 /// Returns the numbers of the steps that all traces have, and finds those that some have not.
 std::vector<std::int64_t> common_steps(const std::vector<KinetoTrace>& traces,
                                        std::vector<KinetoFinding>& findings) {
+  std::vector<std::set<std::int64_t>> steps;
+  for (const KinetoTrace& trace : traces) steps.push_back(steps_of(trace));
   std::set<std::int64_t> all;
-  for (const KinetoTrace& trace : traces) all.merge(steps_of(trace));
+  for (const std::set<std::int64_t>& some : steps) all.insert(some.begin(), some.end());
   std::vector<std::int64_t> common;
   for (const std::int64_t number : all) {
     const auto lacks = std::ranges::find_if(
-        traces, [&](const KinetoTrace& trace) { return steps_of(trace).count(number) == 0; });
-    if (lacks == traces.end()) {
+        steps, [&](const std::set<std::int64_t>& some) { return some.count(number) == 0; });
+    if (lacks == steps.end()) {
       common.push_back(number);
     } else {
       findings.push_back(
-          {Finding::truncated_profile, 0, lacks->file,
+          {Finding::truncated_profile, 0, traces[static_cast<std::size_t>(lacks - steps.begin())].file,
            fmt::format("expected step {} as other ranks have it, found none: it is left out", number)});
     }
   }

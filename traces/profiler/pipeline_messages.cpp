@@ -50,7 +50,7 @@ class HalfReader {
     for (const KinetoRange* range : around_) {
       if (used_.count(range) == 0) read_range(*range);
     }
-    std::ranges::sort(rank_.halves, {}, [&](std::size_t h) { return record_.halves[h].called; });
+    std::ranges::stable_sort(rank_.halves, {}, [&](std::size_t h) { return record_.halves[h].called; });
     for (const std::size_t h : rank_.halves) {
       if (!record_.halves[h].is_send) rank_.acts[record_.halves[h].act].receives.push_back(h);
     }

@@ -253,11 +253,14 @@ class ReductionReader {
 
 /// Sums of one rank run one after the other: a time in which two overlap is that of the first.
 void separate(PipelineRecord& record) {
+  std::vector<PipelineReduction*> in_time;
+  for (PipelineReduction& reduction : record.reductions) in_time.push_back(&reduction);
+  std::ranges::stable_sort(in_time, {}, &PipelineReduction::start);
   std::vector<Nanoseconds> free(record.ranks.size(), Nanoseconds::min());
-  for (PipelineReduction& reduction : record.reductions) {
-    reduction.start = std::max(reduction.start, free[reduction.rank]);
-    reduction.end = std::max(reduction.end, reduction.start);
-    free[reduction.rank] = reduction.end;
+  for (PipelineReduction* reduction : in_time) {
+    reduction->start = std::max(reduction->start, free[reduction->rank]);
+    reduction->end = std::max(reduction->end, reduction->start);
+    free[reduction->rank] = reduction->end;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "traces/text/csv.hpp"
@@ -90,13 +91,14 @@ std::optional<KinetoRange> parse_ours(std::string_view name) {
   const std::optional<Range> known = from_string<Range>(kind);
   if (!known) return std::nullopt;
   range.kind = *known;
+  std::set<std::string_view> keys;
   while (!name.empty()) {
     const std::string_view field = word();
     const std::size_t equals = field.find('=');
     if (equals == std::string_view::npos) return std::nullopt;
     const std::string_view key = field.substr(0, equals);
     const auto number = number_of(field.substr(equals + 1), key == "stage" ? kMost : INT32_MAX - 1);
-    if (!number) return std::nullopt;
+    if (!number || !keys.insert(key).second) return std::nullopt;
     if (key == "stage") {
       range.stage = *number;
     } else if (key == "mb") {

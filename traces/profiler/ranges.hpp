@@ -89,9 +89,8 @@ struct KinetoRange {
 bool names_a_range(std::string_view name);
 
 /// Reads a name: kind, stage, microbatch, peer and number.
-///   PP:<stage><action>[<microbatch>]   actions F B I W, SEND_F SEND_B RECV_F RECV_B, all that begin with
-///   WAIT,
-///                                      REDUCE_GRAD; others, as UNSHARD, are not steps of a pipeline
+///   PP:<stage><action>[<microbatch>]   actions F B I W, SEND_F SEND_B RECV_F RECV_B, REDUCE_GRAD, and all
+///                                      that begin with WAIT; others, as UNSHARD, are not steps of a pipeline
 ///   dflop:<kind> [stage=S] [mb=M] [peer=R] [msg=N]
 /// @returns nothing for another name, and for one that is not of this form
 std::optional<KinetoRange> parse_range(std::string_view name);
