@@ -81,7 +81,7 @@ int simulate_pipeline(const Values& values) {
                     fmt::format("takes the place of '--plan' and '--schedule', found '--{}'", other));
   }
   const std::string of_plans = "of plans, found with '--pipeline'";
-  refuse_given(values, {"stage-gpu", "profile"}, of_plans);
+  refuse_given(values, {"stage-gpu", "profile", "program-out"}, of_plans);
   refuse_given(values, cluster_condition_names(), of_plans);
   const Format format = read_format(values);
   const SimulateOutputs outputs = read_simulate_outputs(values);
