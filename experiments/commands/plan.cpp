@@ -177,6 +177,7 @@ int run_plan(const Values& values) {
   const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
   SearchOptions search = read_search(values, planner);
   const std::optional<NamedProfile> profile = read_profile(values);
+  if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values), profile ? &*profile : nullptr);
   note_gpu_types(target.cluster);

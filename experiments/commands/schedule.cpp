@@ -107,6 +107,7 @@ int run_schedule(const Values& values) {
     refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
   const std::optional<NamedProfile> profile = read_profile(values);
+  if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
                       profile ? &*profile : nullptr);
   note_gpu_types(target.cluster);

@@ -191,6 +191,8 @@ int simulate_plan(const Values& values) {
       values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
       [&](ClusterSpec& cluster) {
         what_if = read_what_if(values);
+        if (profile && what_if.network != NetworkModel::contention)
+          refuse_given(values, cluster_condition_names(), kMeasuredLinks);
         what_if.apply(cluster);
       },
       profile ? &*profile : nullptr);

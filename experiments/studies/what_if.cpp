@@ -473,10 +473,15 @@ std::function<void(ClusterSpec&)> read_link_changes(const Values& values) {
   return [links](ClusterSpec& cluster) { links.apply(cluster); };
 }
 
-std::vector<const char*> cluster_condition_names() {
+std::vector<const char*> link_option_names() {
   std::vector<const char*> names;
-  for (const Condition& condition : cluster_conditions()) names.push_back(condition.name);
   for (const Condition& condition : link_conditions()) names.push_back(condition.name);
+  return names;
+}
+
+std::vector<const char*> cluster_condition_names() {
+  std::vector<const char*> names = link_option_names();
+  for (const Condition& condition : cluster_conditions()) names.push_back(condition.name);
   return names;
 }
 

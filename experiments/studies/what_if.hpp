@@ -124,7 +124,13 @@ void add_cluster_what_if_options(Options& options);
 void add_link_options(Options& options);
 /// Returns what these make of a cluster. @throws Error (usage) as read_what_if()
 std::function<void(ClusterSpec&)> read_link_changes(const Values& values);
-/// Returns the names of these, for what has no cluster to refuse them.
+/// This is why they are refused beside '--profile', which has measured links.
+inline constexpr const char* kMeasuredLinks =
+    "is of the cluster's links, in whose place '--profile' has what was measured";
+/// Returns their names, for what refuses them.
+std::vector<const char*> link_option_names();
+/// Returns the names of these and of the other conditions of clusters, for what has no cluster to refuse
+/// them.
 std::vector<const char*> cluster_condition_names();
 
 /// Reads all conditions. @throws Error (usage) naming the option, what was expected and what was found.

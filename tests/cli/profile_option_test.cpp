@@ -1,0 +1,76 @@
+// What was measured in place of what a cluster's GPU and links say.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "costmodel/profiled/profiled.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/profile_option.hpp"
+#include "tests/cli/run.hpp"
+#include "tests/traces/profile_fixtures.hpp"
+#include "traces/files/specs.hpp"
+
+namespace dflop {
+namespace profile_option_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// A profile of tp 1, in which everything is known, prices stages of tp 1 as ProfiledCostModel does. Others
+/// need more memory than any GPU has, so that planners leave them out.
+TEST(MeasuredCost, IsOfWhatWasMeasuredAndLeavesTheRestOut) {
+  ProfileTables profile = fixtures::known_profile();
+  const ProfiledCostModel known(profile);
+  const Bytes any_gpu{std::int64_t{1} << 40};
+  Stage stage;
+  stage.llm_layers = 2;
+  stage.dp = 2;
+  Work work;
+  work.llm = {1, 64, 64 * 64};
+  const auto cost = measured_cost(profile);
+  EXPECT_EQ(cost->compute(Op::forward, stage, work), known.compute(Op::forward, stage, work));
+  EXPECT_EQ(cost->activation(stage, work), known.activation(stage, work));
+  EXPECT_EQ(cost->model_state(stage), known.model_state(stage));
+  EXPECT_LT(cost->model_state(stage).parameters, any_gpu);
+  Stage split = stage;
+  split.tp = 2;
+  EXPECT_GT(cost->model_state(split).parameters, any_gpu) << "tp 2 was not measured";
+  EXPECT_GT(cost->compute(Op::forward, split, work), 100 * known.compute(Op::forward, stage, work));
+  profile.all_reduce.clear();
+  const auto alone = measured_cost(profile);
+  EXPECT_GT(alone->model_state(stage).parameters, any_gpu) << "no sum over dp was measured";
+  stage.dp = 1;
+  EXPECT_LT(alone->model_state(stage).parameters, any_gpu);
+}
+
+// Options of links and collectives change nothing where both were measured, but for the shared links of
+// contention.
+TEST(ProfileOption, RefusesOptionsOfLinksThatWereMeasured) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("small.csv"), testing::image_records());
+  ProfileTables profile = fixtures::known_profile();
+  profile.model = profiled_model(find_model("tiny-vlm"));
+  testing::write_all(sandbox.path("p.json"), to_json(profile));
+  const std::string data = " --data small.csv --iterations 2 --profile p.json ";
+  const std::string plan = "plan --model tiny-vlm --cluster a100-80g:1 --gbs 8" + data;
+  ASSERT_EQ(sandbox.run(plan + "--out plan.json").exit_code, 0);
+  const std::string schedule = "schedule --plan plan.json --scheduler lpt" + data;
+  ASSERT_EQ(sandbox.run(schedule + "--out s.json").exit_code, 0);
+  const std::string simulate = "simulate --plan plan.json --schedule s.json --profile p.json ";
+  for (const std::string& run : {plan, schedule, simulate}) {
+    testing::expect_error(sandbox.run(run + "--inter-node-bandwidth x2"),
+                          {"'--inter-node-bandwidth'", "'--profile' has what was measured"});
+  }
+  testing::expect_error(sandbox.run(simulate + "--collectives ring"), {"'--collectives'"});
+  const auto seconds = [&](const std::string& options) {
+    const RunResult result = sandbox.run(simulate + "--network contention --format json " + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out)["iteration_s_mean"].get<double>();
+  };
+  EXPECT_GT(seconds("--intra-node-bandwidth x0.0001"), seconds(""));
+}
+
+}  // namespace profile_option_test
+}  // namespace dflop
