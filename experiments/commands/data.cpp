@@ -59,7 +59,8 @@ int run_data(const Values& values) {
   const bool as_samples = samples_out && samples_out->ends_with(".json");
   options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000)
                            .value_or(as_samples ? model.max_tokens : 0);
-  const std::vector<Sample> samples = load_samples(data, options);
+  const std::vector<Sample> samples =
+      load_samples(data, options, true, nullptr, given_options_of_records(values));
   const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
   const auto json = [&] { return to_json(profile, data, model.name); };
   StagedOutputs files;

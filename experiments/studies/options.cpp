@@ -331,7 +331,16 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
   if (values[option].defaulted() && !std::filesystem::exists(file)) {
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
-  return load_samples(file, read_preprocess_options(values, model, seed), true, origin);
+  return load_samples(file, read_preprocess_options(values, model, seed), true, origin,
+                      given_options_of_records(values));
+}
+
+std::vector<std::string> given_options_of_records(const Values& values) {
+  std::vector<std::string> given;
+  for (const char* option : {"assume-image", "assume-video", "assume-text", "preprocess", "max-tokens"}) {
+    if (values.count(option) > 0 && !values[option].defaulted()) given.emplace_back(option);
+  }
+  return given;
 }
 
 SearchOptions open_choices(const Setting& setting) {

@@ -76,6 +76,9 @@ SearchOptions read_search_options(const Values& values);
 
 /// Reads what add_data_options() declared; rule and maximum length come from the model.
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
+/// Returns the names of the options that say how samples are made of records and were given, for
+/// load_samples().
+std::vector<std::string> given_options_of_records(const Values& values);
 /// Loads the data set that the option names, as read_preprocess_options() says. @throws as load_samples()
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option = "data", DataOrigin* origin = nullptr);

@@ -286,8 +286,12 @@ void check_data(const std::string& file) {
 }
 
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options, bool report,
-                                 DataOrigin* origin) {
+                                 DataOrigin* origin, const std::vector<std::string>& of_records) {
   const std::string text = read_text_file(file);
+  if (holds_samples(text) && !of_records.empty()) {
+    refuse_option(of_records.front(),
+                  fmt::format("says how samples are made of records, and {} has samples", file));
+  }
   Preprocessed data = holds_samples(text) ? selected(parse_samples(text, file), options)
                                           : preprocess(parse_records(text, file), options, file);
   const std::vector<std::string> assumptions = assumptions_of(data, options);

@@ -66,10 +66,12 @@ void check_data(const std::string& file);
 
 /// Loads and preprocesses a data set, or takes samples as they are (traces/files/samples.hpp); `report`
 /// counts assumptions and left-out records on stderr. `origin`, where given, receives what a file that is
-/// made of the samples says of them.
-/// @throws Error (input) where no sample is left.
+/// made of the samples says of them. `of_records` names options of the command line that say how samples are
+/// made of records.
+/// @throws Error (input) where no sample is left, (usage) for options of records beside samples.
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
-                                 bool report = true, DataOrigin* origin = nullptr);
+                                 bool report = true, DataOrigin* origin = nullptr,
+                                 const std::vector<std::string>& of_records = {});
 
 /// A BatchStream gives consecutive pieces of a seeded shuffle of the samples, shuffled anew each time all of
 /// them are used up. The same samples, gbs and seed give the same batches. A copy goes on from where the

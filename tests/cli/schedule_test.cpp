@@ -106,6 +106,10 @@ TEST_F(ScheduleTest, SamplesAreDataAsTheRecordsThatTheyAreMadeOf) {
       "schedule --plan p.json --data samples.json --modalities image,multi_image --scheduler lpt --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(json::parse(result.out), iterations("--scheduler lpt"));
+  testing::expect_error(sandbox.run("schedule --plan p.json --data samples.json --assume-text 9"),
+                        {"'--assume-text'", "samples.json has samples"});
+  testing::expect_error(sandbox.run("data --data samples.json --model llava-ov-llama3-8b --max-tokens 9"),
+                        {"'--max-tokens'", "samples.json has samples"});
 }
 
 TEST_F(ScheduleTest, StepsAreTheWorkOfASearch) {

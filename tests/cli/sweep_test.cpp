@@ -103,6 +103,23 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
   EXPECT_EQ(compared, 72U);
 }
 
+TEST_F(SweepCells, TakeSamplesAsTheRecordsThatTheyAreMadeOf) {
+  ASSERT_EQ(
+      sandbox_.run("data --data small.csv --model llava-ov-llama3-8b --samples-out samples.json").exit_code,
+      0);
+  sweep(spec({{"data", {"small.csv", "samples.json"}}}), "a.sqlite");
+  const json cells = rows("a.sqlite");
+  ASSERT_EQ(cells.size(), 2U);
+  EXPECT_EQ(cells[0]["status"], "ok") << cells[0];
+  for (const char* key : {"status", "iteration_s_mean", "llm_tokens_per_s", "peak_memory_bytes"})
+    EXPECT_EQ(cells[0][key], cells[1][key]) << key;
+  std::string bad = testing::read_all(sandbox_.path("samples.json"));
+  bad.replace(bad.find("llm_tokens"), 10, "llm_number");
+  testing::write_all(sandbox_.path("bad.json"), bad);
+  write("spec.json", spec({{"data", {"bad.json"}}}));
+  testing::expect_error(sandbox_.run("sweep --spec spec.json --out b.sqlite"), {"bad.json", "llm_number"});
+}
+
 // A batch of 16 takes each of two records 8 times, so that its mean and deviation are those of the two: for a
 // and b they are (a + b) / 2 and |a - b| / 2. Without images nothing is encoded.
 TEST_F(SweepCells, SayWhatTheDataIsLike) {
