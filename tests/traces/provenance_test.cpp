@@ -31,6 +31,12 @@ TEST(ProvenanceTest, ReadsBackWhatItWrites) {
   }
 }
 
+TEST(ProvenanceTest, ARecordingSaysItsFirstIterationWithoutABatch) {
+  Provenance made_by{"1", "", "c"};
+  made_by.first_iteration = 18;
+  EXPECT_EQ(provenance_lines(made_by).back(), "batches   from iteration 18 on");
+}
+
 TEST(ProvenanceTest, StandsAfterAllOtherKeys) {
   EXPECT_EQ(with_provenance("{\n  \"a\": 1\n}\n", {"1", "", "c"}),
             "{\n  \"a\": 1,\n  \"made_by\": {\"version\":\"1\",\"commit\":\"\",\"command\":\"c\"}\n}\n");

@@ -154,8 +154,9 @@ std::vector<std::string> provenance_lines(const Provenance& made_by) {
   std::string batches;
   if (made_by.gbs) batches = fmt::format("{} samples", *made_by.gbs);
   if (made_by.seed) batches += fmt::format("{}seed {}", batches.empty() ? "" : ", ", *made_by.seed);
-  if (made_by.first_iteration.value_or(0) > 0)
-    batches += fmt::format(", from iteration {} on", *made_by.first_iteration);
+  if (made_by.first_iteration.value_or(0) > 0) {
+    batches += fmt::format("{}from iteration {} on", batches.empty() ? "" : ", ", *made_by.first_iteration);
+  }
   add("batches", batches);
   if (made_by.machine) add("machine", text_of(*made_by.machine));
   return lines;
