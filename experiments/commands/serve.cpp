@@ -59,11 +59,12 @@ has its id and either "result" or "error": {"kind", "message"}. Methods:
              "objective": "bins", "token_cap": N, "allow_empty": false, "method": "local-search", "seed": 1,
              "stream": 0, "steps": N, "time_limit_s": S}; all but llm and bins may be left out
              -> {"bins": [the bin of each item], "objective", "value", "bound", "status", "reason"}
-  open       {"bins", "dp", ...} as of partition, or {"plan": FILE or what it holds, "program": false}, and
-             "method" (auto), "seed", "live" (false: the same on every machine), "depth" (1), "steps"
-             -> {"session": 1}
+  open       {"bins", "dp", "encoder_dp", "objective", "token_cap"} as of partition, or {"plan": FILE or what it
+             holds, "program": false, "profile": FILE}, and "method" (auto), "seed", "live" (false: the same on
+             every machine), "depth" (1), "steps"
+             -> {"session": 1} and, where it was asked for, a "program" that has the plan's ranks and stages
   push       {"session": 1, "batch": {"llm": [costs], "encoder", "tokens", "stream"}}, or of a plan {"samples": [as in
-             files of schedules]}: a batch to be scheduled while others are trained -> {"iteration": 0}
+             files of schedules], "stream"}: a batch to be scheduled while others are trained -> {"iteration": 0}
   next       {"session": 1} -> the next iteration as of partition, with "iteration", "events",
              "scheduling_s", "waited_s" and, where it was asked for, "program", as of simulate --program-out
   close      {"session": 1} -> {}

@@ -20,8 +20,7 @@ inline constexpr int kServeProtocol = 1;
 /// partitions, each in the order of their requests.
 ///
 ///   partition  items of one batch into bins: read_item_costs(), read_item_bins(), method (local-search),
-///   seed
-///              (1), steps, time_limit_s
+///              seed (1), steps, time_limit_s
 ///   open       open_session(); its result is {"session": 1} and Session::opened()
 ///   push       a batch to a session: {"session": 1} and what Session::push() reads; {"iteration": 0}
 ///   next       Session::next() of {"session": 1}

@@ -227,6 +227,7 @@ class PlanSession final : public ServiceSession {
   }
 
   Json opened() const override {
+    if (!with_program_) return Json::object();
     Sample sample;
     sample.encoder_sequences = {{1, 1, 1}};
     sample.encoder_output_tokens = sample.llm_tokens = 1;

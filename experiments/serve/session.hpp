@@ -42,8 +42,8 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  /// Returns what is the same in all iterations, to be known before the first: of a plan's session
-  /// the "program" (program_json()) of a batch of one made-up sample a bin. Else nothing.
+  /// Returns what is the same in all iterations, to be known before the first: of a plan's session that was
+  /// asked for programs, the "program" (program_json()) of a batch of one made-up sample a bin. Else nothing.
   virtual nlohmann::ordered_json opened() const = 0;
 
   /// Takes a batch, and returns its iteration.

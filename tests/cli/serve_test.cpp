@@ -128,6 +128,28 @@ TEST(Serve, APlansIterationHasItsProgram) {
     EXPECT_LE(message[5].get<int>() + message[6].get<int>(), message[7]);
 }
 
+TEST(Serve, APlanWhoseProgramNobodyWantsMayHaveAHub) {
+  // Programs of plans with a hub have no rows of messages; their batches can be scheduled all the same.
+  const Sandbox sandbox;
+  json plan = json::parse(read_all(sandbox.path("traces/plans/llava-ov-llama3-8b-disaggregated.json")));
+  plan["reshard"] = "hub";
+  json samples = json::array();
+  for (int i = 0; i < 64; ++i) {
+    samples.push_back({{"id", std::to_string(i)},
+                       {"modality", "text"},
+                       {"encoder_sequences", json::array()},
+                       {"encoder_output_tokens", 0},
+                       {"llm_tokens", 10 + i}});
+  }
+  const auto all = answers({request(0, "open", {{"plan", plan}, {"method", "lpt"}}),
+                            request(1, "push", {{"session", 1}, {"batch", {{"samples", samples}}}}),
+                            request(2, "next", {{"session", 1}}),
+                            request(3, "open", {{"plan", plan}, {"program", true}})});
+  EXPECT_EQ(all.at(0)["result"], json({{"session", 1}})) << all.at(0);
+  EXPECT_EQ(all.at(2)["result"]["bins"].size(), 64u) << all.at(2);
+  EXPECT_NE(all.at(3)["error"]["message"].get<std::string>().find("found reshard 'hub'"), std::string::npos);
+}
+
 TEST(Serve, ABatchOfAPlanIsScheduledByItsNumber) {
   // The third batch of one session is the first of another that is told its number.
   const Sandbox sandbox;

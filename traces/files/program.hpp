@@ -17,15 +17,13 @@ namespace dflop {
 ///   "groups"       {rank, ranks, stage, dp_rank, instructions: [[op, stage, microbatch, index], ...]}; the
 ///                  index is one of messages or collectives, -1 where there is none
 ///   "messages"     [source group, destination group, microbatch, 1 for activations or 0 for gradients,
-///   source
-///                  row, destination row, rows, rows of the receiver's matrix]
+///                  source row, destination row, rows, rows of the receiver's matrix]
 ///                  (core/program/message_rows.hpp)
 ///   "collectives"  {groups, bytes}
 ///   "bins"         [bin of sample 0, bin of sample 1, ...]; bin = microbatch * llm_dp + dp rank
-///   "pieces"       [microbatch, encoder dp rank, LLM dp rank, sample, first sequence, sequences, first
-///   output
-///                  row of the sample, rows]: runs of encoder sequences of a sample that one rank encodes, in
-///                  the order in which they stand in its microbatch
+///   "pieces"       [microbatch, encoder dp rank, LLM dp rank, sample, first sequence, sequences,
+///                  first output row of the sample, rows]: runs of encoder sequences of a sample that one
+///                  rank encodes, in the order in which they stand in its microbatch
 ///
 /// @throws Error (input) as message_rows().
 nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec& model);
