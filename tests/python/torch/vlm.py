@@ -1,7 +1,8 @@
 """A small multimodal model of packed rows, for tests: any layers in any stages, and the same in one process.
 
-A sequence of 4 n encoder tokens becomes n LLM tokens. Encoder layers mix the tokens of a sequence, LLM layers those of a
-sample from left to right, so that a row that went astray changes the result. Contents are made up from a sample's number.
+A sequence of 4 n encoder tokens becomes n LLM tokens. Encoder layers mix the tokens of a sequence, LLM layers those of
+a sample from left to right, so that a row that went astray changes the result. Contents are made up from a sample's
+number.
 """
 
 import random

@@ -1,5 +1,6 @@
 """An Executor runs the Program of an iteration on PyTorch: the one that simulator and C++ backend run."""
 
+import atexit
 import os
 import threading
 import traceback
@@ -18,6 +19,7 @@ from dflop.torch._reduction import StageReduction
 from dflop.torch._tie import Tie
 
 BUCKET_BYTES = 25 * 2**20
+_LEAVING_S = 10.0  # as long as a process that ends after a failure waits for its communication to end
 
 Result = namedtuple("Result", "loss tokens")
 """The mean loss over all trained tokens of the batch, and their number; the same on all ranks."""
@@ -50,9 +52,9 @@ class Executor:
     of the Part's samples or pieces, packed. x has the rows of the stage before, or is None where nothing comes: at the
     first stage, and at the LLM's first for a microbatch without encoder output. Rows go where the program says.
 
-    The loss is the sum over all dp ranks and microbatches over the sum of all tokens, whatever their lengths, and so are
-    its gradients. Weights of dp ranks begin as those of the first one. Activation checkpointing is the modules' own;
-    parameters without requires_grad stay as they are.
+    The loss is the sum over all dp ranks and microbatches over the sum of all tokens, whatever their lengths, and so
+    are its gradients. Weights of dp ranks begin as those of the first one. Activation checkpointing is the modules'
+    own; parameters without requires_grad stay as they are.
 
     All ranks of torch.distributed make the executor and call step() together. Where one fails, all raise RankFailed,
     which names the first, and torch.distributed is shut down.
@@ -81,14 +83,28 @@ class Executor:
             )
         self._group = self.program.group_of(self._rank)
         self.stages = self.program.groups[self._group].stages
-        self.modules = {stage: self._module(stages, stage) for stage in self.stages}
+        self.modules = {}
+        self.optimizers = {}
+        self._together(lambda: self._make(stages, optimizer, bucket_bytes))
+
+    def _make(self, stages, optimizer, bucket_bytes):
+        """Makes modules, communication and optimizers of this rank's stages."""
+        self._at = "making the modules"
+        for stage in self.stages:
+            self.modules[stage] = self._module(stages, stage)
+        # A group is made by all ranks, which would wait for one whose module failed until their time is up.
+        self._wait_for_all()
         self._messenger = _Messenger(self.program, self._group, self._device)
         self._reductions = self._make_reductions(bucket_bytes)
-        self.optimizers = {}
-        if optimizer is not None:
-            for stage in self.stages:
-                if self._trained(stage):
-                    self.optimizers[stage] = optimizer(self._trained(stage))
+        self._at = "making the optimizers"
+        for stage in self.stages:
+            if optimizer is not None and self._trained(stage):
+                self.optimizers[stage] = optimizer(self._trained(stage))
+        self._wait_for_all()
+
+    def _wait_for_all(self):
+        with lost_peers():
+            dist.barrier(group=self._control)
 
     def batches(self, sampler):
         """Gives the batches of the first rank's PlanSampler on all ranks, so that one process schedules for all.
@@ -137,7 +153,9 @@ class Executor:
         self._messenger = self._control = None
         self._reductions = {}
         # A group with sums under way waits for them, and so for other ranks; this rank need not.
-        threading.Thread(target=dist.destroy_process_group, daemon=True).start()
+        leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
+        leaving.start()
+        atexit.register(_end, leaving, self._board)
 
     def _of_first_rank(self, make):
         """Returns what make() returns on the first rank; raises its DflopError on all."""
@@ -172,7 +190,8 @@ class Executor:
                 module = self.modules[stage]
                 with torch.no_grad():
                     for tensor in [*module.parameters(), *module.buffers()]:
-                        dist.broadcast(tensor, src=ranks[0], group=group)
+                        with lost_peers(*ranks):
+                            dist.broadcast(tensor, src=ranks[0], group=group)
                 reductions[stage] = StageReduction(list(module.parameters()), group, bucket_bytes)
         return reductions
 
@@ -182,12 +201,19 @@ class Executor:
     def _require_own_plan(self, program):
         own = [(group.rank, group.dp_rank, group.stages) for group in self.program.groups]
         other = [(group.rank, group.dp_rank, group.stages) for group in program.groups]
-        if own != other:
+        if own != other or self.program.stages != program.stages:
             raise InputError("program: expected one of the executor's plan, found other ranks or stages")
 
 
+def _end(leaving, board):
+    """Keeps the end of the process from cutting short what ends a failed rank's communication."""
+    leaving.join(_LEAVING_S)
+    board.linger()
+
+
 def _default_device():
-    if dist.get_backend() == "nccl":
+    # Without a backend's name torch takes NCCL for GPUs and gloo for the rest.
+    if "cuda:nccl" in dist.get_backend_config() and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
@@ -236,13 +262,24 @@ class _Messenger:
     def send(self, index, tensor):
         """Sends the rows of a message, and goes on at once."""
         message = self._program.messages[index]
+        if message.activations:
+            self._require_same_rows(message.source_stage, tensor)
         if message.activations and (message.source_stage, message.destination) not in self._told:
             self._told.add((message.source_stage, message.destination))
-            self._rows[self._group, message.source_stage] = (tensor.dtype, tuple(tensor.shape[1:]))
             self._isend(index, message, _header(tensor, self._device))
         self._isend(index, message, tensor.contiguous())
         while self._sends and self._sends[0][0].is_completed():
             self._sends.popleft()
+
+    def _require_same_rows(self, stage, tensor):
+        """Refuses rows that are not as those before, of which others know: they would be read as something else."""
+        found = (tensor.dtype, tuple(tensor.shape[1:]))
+        known = self._rows.setdefault((self._group, stage), found)
+        if found != known:
+            raise InputError(
+                f"stages: expected rows of {known[0]} and shape {known[1]} from stage {stage}, as before, found "
+                f"{found[0]} and {found[1]}"
+            )
 
     def receive(self, index):
         """Returns the rows of a message."""
@@ -347,6 +384,12 @@ class _Step:
         self._loss = torch.zeros((), dtype=torch.float64, device=executor._device)
         self._tokens = 0
         self._losses_left = sum(i.op == "forward" and i.stage == self._last_stage for i in self._own.instructions)
+        self._rows = {}  # (stage, microbatch): rows that a stage's output needs, where others get them
+        for i in self._own.instructions:
+            if i.op in SENDS and program.messages[i.index].activations:
+                message = program.messages[i.index]
+                needed = message.source_row + message.rows
+                self._rows[i.stage, i.microbatch] = max(needed, self._rows.get((i.stage, i.microbatch), 0))
         self._sends_left = Counter(
             (i.stage, i.microbatch, program.messages[i.index].activations)
             for i in self._own.instructions
@@ -358,6 +401,8 @@ class _Step:
         executor._at = f"the begin of step {executor._steps}"
         for module in executor.modules.values():
             module.zero_grad(set_to_none=True)
+        if not executor._board.agree(executor._steps, self._program.fingerprint):
+            raise InputError("program: expected that of the other ranks, found one of other samples or microbatches")
         self._messenger.begin(self._program)
         for instruction in self._own.instructions:
             self._run(instruction)
@@ -461,7 +506,10 @@ class _Step:
     def _compute(self, unit, part, arguments):
         y = self._executor.modules[part.stage](unit.x, **arguments)
         if not isinstance(y, torch.Tensor):
-            raise InputError(f"stages: expected a tensor from the module of stage {part.stage}, found {type(y).__name__}")
+            raise InputError(
+                f"stages: expected a tensor from the module of stage {part.stage}, found {type(y).__name__}"
+            )
+        self._require_rows(y, part)
         if part.stage == self._last_stage:
             y = self._add_loss(y, part)
             unit.y_grad = torch.ones_like(y)
@@ -473,11 +521,21 @@ class _Step:
             # The edge keeps what the backward reads, which the output need not be part of.
             unit.edge = torch.autograd.graph.get_gradient_edge(y)
 
+    def _require_rows(self, output, part):
+        rows = self._rows.get((part.stage, part.microbatch))
+        if rows is not None and (output.dim() == 0 or len(output) != rows):
+            raise InputError(
+                f"stages: expected {rows} rows from the module of stage {part.stage}, as the program has, found shape "
+                f"{tuple(output.shape)}"
+            )
+
     def _add_loss(self, output, part):
         total, tokens = self._executor._loss(output, part, self._batch)
         if total.dim() != 0:
             raise InputError(f"loss: expected a sum, a scalar tensor, found shape {tuple(total.shape)}")
         self._loss += total.detach()
+        if int(tokens) != tokens or tokens < 0:
+            raise InputError(f"loss: expected a whole number of tokens, found {tokens}")
         self._tokens += int(tokens)
         return total
 

@@ -1,5 +1,6 @@
 """A Program says what every rank does in one iteration, instruction by instruction, as the simulator runs it too."""
 
+import zlib
 from collections import namedtuple
 
 from dflop._errors import InputError
@@ -8,16 +9,15 @@ Instruction = namedtuple("Instruction", "op stage microbatch index")
 """`index` is one of messages (send, receive) or collectives (all_reduce...), else -1."""
 
 Message = namedtuple(
-    "Message", "source destination microbatch activations source_row destination_row rows of source_stage destination_stage"
+    "Message",
+    "source destination microbatch activations source_row destination_row rows of source_stage destination_stage",
 )
 """Rows [source_row, source_row + rows) of what the source has made of the microbatch, its output or the gradient of its
 input. They stand from destination_row on in a matrix of `of` rows. Source and destination are groups."""
 
-StageDescription = namedtuple(
-    "StageDescription", "index encoder_layers llm_layers connector embedding head"
-)
-"""What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last layer,
-the embedding before the LLM's first, and the head after its last."""
+StageDescription = namedtuple("StageDescription", "index encoder_layers llm_layers connector embedding head")
+"""What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last
+layer, the embedding before the LLM's first, and the head after its last."""
 
 Collective = namedtuple("Collective", "groups bytes")
 
@@ -82,6 +82,8 @@ class Program:
         self.collectives = [Collective(c["groups"], c["bytes"]) for c in json["collectives"]]
         self.batch_size = len(json["bins"])
         self.ranks = 1 + max(group.rank for group in self.groups)
+        # Programs of one plan differ in these; numbers read alike in all processes.
+        self.fingerprint = f"{zlib.crc32(repr((json['bins'], json['pieces'], json['messages'])).encode()):08x}"
         self._llm_dp = json["llm_dp"]
         # An encoder apart has dp ranks of its own; elsewhere every rank of the LLM encodes for itself.
         self._shares_encoder = json["layout"] == "disaggregated"

@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 
+from dflop._errors import InputError
 from dflop.torch._board import lost_peers
 
 
@@ -11,7 +12,7 @@ class Bucket:
 
     def __init__(self, parameters):
         self.parameters = parameters
-        self.missing = 0  # gradients that the backward under way still has to complete
+        self.missing = set()  # parameters whose gradients the backward under way still has to complete
         self.work = None
         self.flat = None
 
@@ -37,13 +38,14 @@ class Bucket:
 class StageReduction:
     """Reductions of one stage's gradients. All dp ranks call its methods in the same order.
 
-    A backward completes gradients from the last parameter to the first, and so the buckets go from the end. A bucket has
-    parameters of one type.
+    A backward completes gradients from the last parameter to the first, and so the buckets go from the end. A bucket
+    has parameters of one type. Parameters may be frozen, or no longer be, between two steps.
     """
 
     def __init__(self, parameters, group, bucket_bytes):
-        self._parameters = [p for p in parameters if p.requires_grad]
+        self._parameters = parameters
         self._group = group
+        self._ranks = dist.get_process_group_ranks(group)
         self._bucket_bytes = bucket_bytes
         self._buckets = []
         self._launched = 0
@@ -53,14 +55,14 @@ class StageReduction:
 
     def reduce(self):
         """Sums all gradients, and waits for the sums."""
-        self._begin(_buckets(self._parameters, self._bucket_bytes))
+        self._begin(_buckets(self._trained(), self._bucket_bytes))
         self._launch_all()
         self._finish_all()
 
     def start(self, buckets):
         """Begins one of a stage's `buckets` reductions; the next backward completes their gradients."""
         if self._wanted == 0:
-            self._begin(_split(self._parameters, buckets))
+            self._begin(_split(self._trained(), buckets))
         self._wanted += 1
 
     def arm(self):
@@ -68,7 +70,7 @@ class StageReduction:
         if self._wanted == 0:
             return
         for bucket in self._buckets:
-            bucket.missing = len(bucket.parameters)
+            bucket.missing = set(bucket.parameters)
             for parameter in bucket.parameters:
                 self._handles.append(parameter.register_post_accumulate_grad_hook(self._completed(bucket)))
 
@@ -90,20 +92,29 @@ class StageReduction:
         if self._wanted == 0:
             self._finish_all()
 
+    def _trained(self):
+        return [parameter for parameter in self._parameters if parameter.requires_grad]
+
     def _begin(self, buckets):
         self._buckets, self._launched, self._finished = buckets, 0, 0
 
     def _completed(self, bucket):
-        def hook(_):
-            bucket.missing -= 1
+        def hook(parameter):
+            if parameter not in bucket.missing:
+                raise InputError(
+                    f"stages: expected a backward to complete each gradient once, found that of a parameter of shape "
+                    f"{tuple(parameter.shape)} again, as with torch.utils.checkpoint and use_reentrant=True: expected "
+                    "use_reentrant=False, or a plan without gradient_bucket_bytes"
+                )
+            bucket.missing.remove(parameter)
             # In one order on all ranks, as sums are matched by it.
-            while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
+            while self._launched < len(self._buckets) and not self._buckets[self._launched].missing:
                 self._launch_next()
 
         return hook
 
     def _launch_next(self):
-        with lost_peers():
+        with lost_peers(*self._ranks):
             self._buckets[self._launched].launch(self._group)
         self._launched += 1
 
@@ -112,7 +123,7 @@ class StageReduction:
             self._launch_next()
 
     def _finish_next(self):
-        with lost_peers():
+        with lost_peers(*self._ranks):
             self._buckets[self._finished].finish()
         self._finished += 1
 
