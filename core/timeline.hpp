@@ -82,7 +82,7 @@ struct Stall {
 };
 
 struct Timeline {
-  std::string source;       ///< "simulated" or the device
+  std::string source;       ///< "simulated", "recorded" by another program's profiler, or the device
   Nanoseconds makespan{0};  ///< of a run that stalled: when the last group or transfer stopped
   std::int32_t cores = 0;   ///< on which ranks took turns to compute; 0: unlimited or unknown
   std::int32_t hub = -1;  ///< first rank of the group that all between encoder and LLM went through; -1: none

@@ -266,14 +266,13 @@ std::optional<ClusterSpec> read_cluster(const Values& values, const OtherPlan* p
   return std::nullopt;
 }
 
-/// Reads what is changed, in the order in which it is applied. `first` is the number of the recording's first
-/// iteration in its run.
-std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, std::int64_t first,
+/// Reads what is changed, in the order in which it is applied.
+std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, RecordedPart part,
                                        const ReplayReference& reference) {
   std::vector<ReplayChange> changes;
   if (plan != nullptr) {
     changes.push_back(other_plan("plan " + values["plan"].as<std::string>(), plan->plan, plan->schedule,
-                                 values["schedule"].as<std::string>(), plan->target, first, plan->parts));
+                                 values["schedule"].as<std::string>(), plan->target, part, plan->parts));
   }
   if (auto order = read_order_change(values, reference)) changes.push_back(std::move(*order));
   const std::optional<ClusterSpec> cluster = read_cluster(values, plan);
@@ -312,19 +311,26 @@ void note_unknown_shapes(const Timeline& recording, const std::string& file) {
       file);
 }
 
+/// Returns which part of its run a recording is. Step N of an imported run ran iteration N of its schedule,
+/// modulo their number; other runs have an iteration for each step.
+RecordedPart part_of_run(const TimelineFile& trace) {
+  return {trace.made_by ? trace.made_by->first_iteration.value_or(0) : 0,
+          trace.iterations.front().source == "recorded"};
+}
+
 int run_replay(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
   const std::unique_ptr<OtherPlan> plan = read_other_plan(values);
   ReplayConditions conditions = read_conditions(values, plan.get());
-  read_changes(values, plan.get(), 0,
-               {});  // what is wrong with the options is told before a long file is read
+  // What is wrong with the options is told before a long file is read.
+  read_changes(values, plan.get(), {}, {});
   const auto path = values["trace"].as<std::string>();
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
   conditions.reference = read_reference(values, trace);
-  const std::int64_t first = trace.made_by ? trace.made_by->first_iteration.value_or(0) : 0;
-  const std::vector<ReplayChange> changes = read_changes(values, plan.get(), first, conditions.reference);
+  const std::vector<ReplayChange> changes =
+      read_changes(values, plan.get(), part_of_run(trace), conditions.reference);
   if (plan) {
     const auto schedule = values["schedule"].as<std::string>();
     require_together(values, values["plan"].as<std::string>(), plan->plan_made_by, schedule,

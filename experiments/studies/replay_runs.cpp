@@ -174,14 +174,15 @@ bool knows_shapes(std::span<const Stage> stages) {
 }
 
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
-                        const std::string& schedule_file, const Target& target, std::int64_t first,
+                        const std::string& schedule_file, const Target& target, RecordedPart part,
                         PricedParts& parts) {
   return {name, [=, &target, &parts](const PricedProgram&, const RecordedProgram& recorded, int iteration) {
-            if (first == 0 && static_cast<std::size_t>(iteration) >= schedule.iterations.size()) {
-              refuse_input(schedule_file, "expected a schedule of iteration {}, found {} iterations",
-                           iteration, schedule.iterations.size());
+            auto number = static_cast<std::size_t>(part.first + iteration);
+            if (part.repeats) number %= schedule.iterations.size();
+            if (number >= schedule.iterations.size()) {
+              refuse_input(schedule_file, "expected a schedule of iteration {}, found {} iterations", number,
+                           schedule.iterations.size());
             }
-            const auto number = static_cast<std::size_t>(first + iteration) % schedule.iterations.size();
             const ScheduledIteration& scheduled = schedule.iterations[number];
             PricedProgram result =
                 make_iteration(target.problem(), plan, scheduled.samples, scheduled.assignment);

@@ -41,12 +41,17 @@ struct ReplayChange {
       apply;
 };
 
+/// A RecordedPart says which part of its run a recording is.
+struct RecordedPart {
+  std::int64_t first = 0;  ///< iteration of the run, counted from 0
+  bool repeats = false;    ///< behind its schedule's end the run began anew with it, as `import` takes runs
+};
+
 /// Runs another plan, priced by a RecordedCostModel. `target` is that of the plan and must outlive the
-/// result; `parts` receives where the prices come from, all iterations together. A recording whose first
-/// iteration is number `first` of its run, counted from 0, has the schedule's iterations from there on;
-/// behind the schedule's end they begin anew.
+/// result; `parts` receives where the prices come from, all iterations together. Each iteration runs that of
+/// the schedule which has its number in the run.
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
-                        const std::string& schedule_file, const Target& target, std::int64_t first,
+                        const std::string& schedule_file, const Target& target, RecordedPart part,
                         PricedParts& parts);
 
 /// Runs the same work in another order, or for another number of microbatches, or both. Without `wanted`

@@ -208,6 +208,22 @@ TEST(Import, ARecordedPlanPredictsOneOfAnotherDp) {
   EXPECT_NEAR(predict("e1l2", "e2l2"), recorded("e2l2"), 0.02 * recorded("e2l2"));
   EXPECT_NEAR(predict("e2l2", "e1l2"), recorded("e1l2"), 0.02 * recorded("e1l2"));
   EXPECT_GT(recorded("e1l2"), 1.1 * recorded("e2l2")) << "they are not the same";
+  // Steps 0 to 3 under a schedule of two iterations ran 0, 1, 0, 1.
+  json part = json::parse(testing::read_all(sandbox.path("e1l2.json")));
+  part["made_by"]["first_iteration"] = 0;
+  testing::write_all(sandbox.path("from0.json"), part.dump());
+  json two = json::parse(testing::read_all(sandbox.path(folder + "e2l2-schedule.json")));
+  two["iterations"].erase(3);
+  two["iterations"].erase(2);
+  testing::write_all(sandbox.path("two.json"), two.dump());
+  const std::string other = " --iteration all --plan " + folder + "e2l2.json --schedule two.json";
+  EXPECT_EQ(sandbox.run("replay --trace from0.json" + other).exit_code, 0);
+  // Another run of which step 2 is the first had no schedule that begins anew.
+  for (json& iteration : part["iterations"]) iteration["source"] = "host";
+  part["made_by"]["first_iteration"] = 2;
+  testing::write_all(sandbox.path("from2.json"), part.dump());
+  expect_error(sandbox.run("replay --trace from2.json" + other),
+               {"two.json", "expected a schedule of iteration 2, found 2 iterations"});
   // The traces of one plan are not those of the other's schedule.
   expect_error(sandbox.run("import --kineto" + files("e1l2", 3) + plan("e2l2") + " --out no.json"),
                {"the plan has the ranks 0, 1, 2, 3, the traces are of 0, 1, 2"});
