@@ -78,26 +78,17 @@ def test_a_profile_predicts_what_the_module_takes(clock, model, source, tmp_path
     profile(
         {"llm": Layer(clock)}, make_input, {"llm": [8, 8]}, model, out=out, most_tokens=64, optimizer=None
     )
-    steps = dflop.run(
-        "train",
-        model="tiny-vlm",
-        data=str(source / "traces" / "datasets" / "vision_mix.csv"),
-        layout="uniform",
-        tp=1,
-        pp=1,
-        dp=1,
-        microbatches=2,
-        gbs=4,
-        steps=2,
-        profile=str(out),
-        foreign_profile=True,  # it was measured on torch, which dflop's own trainer is not
+    data = str(source / "traces" / "datasets" / "vision_mix.csv")
+    wish = {"layout": "uniform", "tp": 1, "pp": 1, "dp": 1, "microbatches": 2}
+    plan = dflop.plan(
+        model="tiny-vlm", cluster="a100-80g:1", data=data, gbs=4, iterations=1, profile=str(out), **wish
     )
-    for step in steps:
-        # Two layers take t, 2t and 3t of all tokens, each being in a pair with 8; beyond 64 tokens the line
-        # goes on.
-        tokens = round(step["llm_tokens_per_s"] * step["iteration_s"])
-        expected = 2 * 6 * (TOKEN + 8 * PAIR) * tokens
-        assert step["predicted_s"] == pytest.approx(expected, rel=1e-6)
+    result = dflop.simulate(plan, data=data, iterations=1, scheduler="lpt", profile=str(out))
+    # Two layers take t, 2t and 3t of all tokens, each being in a pair with 8; beyond 64 tokens the line goes
+    # on. A rank alone sends nothing.
+    tokens = round(result["llm_tokens_per_s"] * result["iteration_s_mean"])
+    expected = 2 * 6 * (TOKEN + 8 * PAIR) * tokens
+    assert result["iteration_s_mean"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_layer_is_a_curve_over_tokens_and_one_over_lengths(clock, model):
