@@ -301,8 +301,9 @@ TEST_F(FidelityOfRecordings, APredictionThatCameTrueHasNoError) {
   EXPECT_EQ(made_by["model"]["name"], "tiny-vlm");
 }
 
+/// Both ranks take turns on one core, in the recording and when it is run again.
 TEST_F(FidelityOfRecordings, TrainingIsReplayedAsReplayDoes) {
-  run_well("train --plan plan.json --data small.csv --steps 3 --record run.json");
+  run_well("train --plan plan.json --data small.csv --steps 3 --cores 1 --record run.json");
   const json report = judged("run.json");
   const json& steps = report["plans"][0]["steps"];
   ASSERT_EQ(steps.size(), 2U) << "the first one warms up";
