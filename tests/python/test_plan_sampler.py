@@ -29,6 +29,24 @@ def test_samples_are_described_as_schedules_do():
     assert dflop.make_sample(7)["modality"] == "text"
 
 
+class NumpyNumber:
+    """A number as numpy has them: it can be an index, but json cannot write it."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __index__(self):
+        return self._value
+
+
+def test_samples_take_numbers_of_numpy_and_no_others():
+    sample = dflop.make_sample(NumpyNumber(30), iter([NumpyNumber(16)]), NumpyNumber(4))
+    assert json.loads(json.dumps(sample)) == dflop.make_sample(30, [16], 4)
+    for wrong in ((-1,), (1.5,), (3, [0], 1), (3, [2], -1)):
+        with pytest.raises(dflop.InputError, match="tokens: expected a whole number"):
+            dflop.make_sample(*wrong)
+
+
 def test_an_epoch_draws_each_sample_once_and_another_one_others(plan):
     sampler = dflop.PlanSampler(plan, samples())
     first = [batch.indices for batch in sampler]
@@ -78,6 +96,11 @@ def test_states_of_other_runs_and_small_data_are_refused(plan):
     state = dflop.PlanSampler(plan, samples()).state_dict()
     with pytest.raises(dflop.InputError, match="expected seed 5, as the sampler has, found 1"):
         dflop.PlanSampler(plan, samples(), seed=5).load_state_dict(state)
+    for key, value in (("done", 4), ("done", "1"), ("done", -1), ("epoch", None), ("epoch", 0.5)):
+        with pytest.raises(dflop.InputError, match=f"state: {key}: expected"):
+            dflop.PlanSampler(plan, samples()).load_state_dict({**state, key: value})
+    with pytest.raises(dflop.InputError, match="expected items 100, as the sampler has, found None"):
+        dflop.PlanSampler(plan, samples()).load_state_dict({"version": 1})
     with pytest.raises(dflop.InputError, match="at least gbs = 32, found 31"):
         dflop.PlanSampler(plan, samples(31))
     with pytest.raises(dflop.InputError, match="conftest.py"):

@@ -10,8 +10,8 @@ from dflop._partition import whole_number
 from dflop._scheduling import Scheduling
 
 Batch = collections.namedtuple("Batch", "epoch step indices program")
-"""A global batch: `indices` of its samples in the data set, and the program that all ranks run, for dflop.torch.Executor.
-Samples have their positions in `indices` as numbers there."""
+"""A global batch: `indices` of its samples in the data set, and the program that all ranks run, for an Executor of
+dflop.torch. Samples have their positions in `indices` as numbers there."""
 
 _STATE_VERSION = 1
 
@@ -31,8 +31,9 @@ class PlanSampler:
     patience  so many seconds the loop waits for a schedule
 
     One rank's is enough, whose batches Executor.batches() gives to all. Where several are asked they need the same
-    arguments, and have the same batches, as answers do not depend on the machine. A batch is scheduled in a child process while the one before it trains. A child that dies is started again; where that
-    is in vain ServerError is raised, as a program cannot be made without it.
+    arguments, and have the same batches, as answers do not depend on the machine. A batch is scheduled in a child
+    process while the one before it trains. A child that dies is started again; where that is in vain ServerError is
+    raised, as a program cannot be made without it.
 
     `state_dict` and `load_state_dict` resume exactly. Each `iter` begins anew, but for the first after load_state_dict.
     Samples that fill no global batch are left out of an epoch; each epoch leaves out others.
@@ -86,12 +87,17 @@ class PlanSampler:
             found = state.get("version") if isinstance(state, dict) else state
             raise InputError(f"state: expected version {_STATE_VERSION}, found {found}")
         for key, value in self._shape().items():
-            if state["shape"].get(key) != value:
-                raise InputError(f"state: expected {key} {value}, as the sampler has, found {state['shape'].get(key)}")
-        self._epoch, self._done, self._resumes = state["epoch"], state["done"], True
+            found = state.get("shape", {}).get(key)
+            if found != value:
+                raise InputError(f"state: expected {key} {value}, as the sampler has, found {found}")
+        epoch = whole_number("state: epoch", state.get("epoch"), 0)
+        done = whole_number("state: done", state.get("done"), 0)
+        if done > len(self):
+            raise InputError(f"state: done: expected at most {len(self)} batches, found {done}")
+        self._epoch, self._done, self._resumes = epoch, done, True
 
     def write_schedule(self, path):
-        """Writes the schedule of all batches that were given since the sampler was made, as `dflop simulate` reads it."""
+        """Writes the schedule of all batches that were given since the sampler was made, for `dflop simulate`."""
         if not self._scheduled:
             raise InputError("write_schedule: expected a batch to have been given, found none")
         drawn = sorted({i for indices, _ in self._scheduled for i in indices})

@@ -3,6 +3,8 @@
 import json
 import os
 
+from dflop._partition import whole_number
+
 
 def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
     """Returns a sample as plans and schedules describe it.
@@ -10,8 +12,11 @@ def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
     llm_tokens      all tokens of the LLM, those that come out of the encoder among them
     encoder_tokens  of each encoder sequence: a tile, a frame, a chunk of sound
     output_tokens   that come out of the encoder for the LLM
+
+    Numbers may be those of numpy. Raises InputError for what is no number of tokens.
     """
     groups = []
+    encoder_tokens = [whole_number("encoder_tokens", tokens, 1) for tokens in encoder_tokens]
     for tokens in encoder_tokens:
         if groups and groups[-1][1] == tokens:
             groups[-1][0] += 1
@@ -22,8 +27,8 @@ def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
         "id": name,
         "modality": modality,
         "encoder_sequences": groups,
-        "encoder_output_tokens": output_tokens,
-        "llm_tokens": llm_tokens,
+        "encoder_output_tokens": whole_number("output_tokens", output_tokens, 0),
+        "llm_tokens": whole_number("llm_tokens", llm_tokens, 0),
     }
 
 
