@@ -46,21 +46,44 @@ void WorkLine::add(const Stage& stage, const Work& work, Seconds duration) {
   for (std::size_t t = 0; t < kTerms; ++t) most_[t] = std::max(most_[t], works_.back()[t]);
 }
 
+/// Returns few equations whose least squares are those of all recordings, which may be tens of thousands,
+/// while every choice of terms is fitted to them: the triangle of a QR decomposition. Each term counts as a
+/// part of its largest.
+std::vector<WorkLine::Equation> WorkLine::reduced() const {
+  const auto rows = static_cast<Eigen::Index>(works_.size());
+  Eigen::MatrixXd matrix(rows, kTerms + 1);
+  for (Eigen::Index row = 0; row < rows; ++row) {
+    const auto i = static_cast<std::size_t>(row);
+    for (std::size_t t = 0; t < kTerms; ++t)
+      matrix(row, static_cast<Eigen::Index>(t)) = most_[t] > 0 ? works_[i][t] / most_[t] : 0;
+    matrix(row, kTerms) = durations_[i];
+  }
+  const Eigen::HouseholderQR<Eigen::MatrixXd> solver(matrix);
+  std::vector<Equation> equations(std::min<std::size_t>(works_.size(), kTerms + 1));
+  for (std::size_t e = 0; e < equations.size(); ++e) {
+    for (std::size_t t = e; t <= kTerms; ++t)
+      equations[e][t] = solver.matrixQR()(static_cast<Eigen::Index>(e), static_cast<Eigen::Index>(t));
+  }
+  return equations;
+}
+
 /// Fits the terms of a subset (bit t: term t); nothing where one of them is negative, or cannot be told from
 /// others.
-std::optional<WorkLine::Terms> WorkLine::fit(unsigned subset, double& error) const {
+std::optional<WorkLine::Terms> WorkLine::fit(unsigned subset, const std::vector<Equation>& equations,
+                                             double& error) const {
   std::vector<std::size_t> terms;
   for (std::size_t t = 0; t < kTerms; ++t) {
     if ((subset >> t & 1) != 0) terms.push_back(t);
   }
-  Eigen::MatrixXd matrix(works_.size(), terms.size());
-  for (std::size_t row = 0; row < works_.size(); ++row) {
+  const auto rows = static_cast<Eigen::Index>(equations.size());
+  Eigen::MatrixXd matrix(rows, terms.size());
+  Eigen::VectorXd durations(rows);
+  for (Eigen::Index row = 0; row < rows; ++row) {
+    const Equation& equation = equations[static_cast<std::size_t>(row)];
     for (std::size_t k = 0; k < terms.size(); ++k)
-      matrix(static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(k)) =
-          works_[row][terms[k]] / most_[terms[k]];
+      matrix(row, static_cast<Eigen::Index>(k)) = equation[terms[k]];
+    durations(row) = equation[kTerms];
   }
-  const Eigen::Map<const Eigen::VectorXd> durations(durations_.data(),
-                                                    static_cast<Eigen::Index>(durations_.size()));
   const Eigen::ColPivHouseholderQR<Eigen::MatrixXd> solver(matrix);
   if (solver.rank() < static_cast<Eigen::Index>(terms.size())) return std::nullopt;
   const Eigen::VectorXd solution = solver.solve(durations);
@@ -79,13 +102,14 @@ void WorkLine::settle() {
   double mean = 0;
   for (const double duration : durations_) mean += duration / static_cast<double>(durations_.size());
   double least = kMostError * mean;
+  const std::vector<Equation> equations = reduced();
   unsigned unrecorded = 0;  // terms
   for (std::size_t t = 0; t < kTerms; ++t) unrecorded |= most_[t] == 0 ? 1U << t : 0;
   for (unsigned subset = 1; subset < 1U << kTerms; ++subset) {
     double error = 0;
     if ((subset & unrecorded) != 0 || !holds_layers(subset)) continue;
     if (static_cast<std::size_t>(std::popcount(subset)) + 1 >= different) continue;
-    const auto line = fit(subset, error);
+    const auto line = fit(subset, equations, error);
     if (!line || error >= least) continue;
     least = error;
     line_ = line;

@@ -36,7 +36,10 @@ class WorkLine {
   using Terms = std::array<double, kTerms>;
 
   static Terms terms_of(const Stage& stage, const Work& work);
-  std::optional<Terms> fit(unsigned subset, double& error) const;
+  using Equation = std::array<double, kTerms + 1>;  ///< terms, and the duration
+
+  std::vector<Equation> reduced() const;
+  std::optional<Terms> fit(unsigned subset, const std::vector<Equation>& equations, double& error) const;
 
   std::vector<Terms> works_;
   std::vector<double> durations_;  ///< seconds

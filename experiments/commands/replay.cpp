@@ -236,9 +236,19 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
   require_beside(values, "plan", "schedule");
   require_beside(values, "schedule", "plan");
   if (values.count("plan") == 0) return nullptr;
+  const auto with = [&](const NamedProfile* profile) {
+    return std::make_unique<OtherPlan>(values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
+                                       std::function<void(ClusterSpec&)>(), profile);
+  };
   const std::optional<NamedProfile> profile = read_profile(values);
-  return std::make_unique<OtherPlan>(values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
-                                     std::function<void(ClusterSpec&)>(), profile ? &*profile : nullptr);
+  std::unique_ptr<OtherPlan> plan = with(nullptr);
+  if (!profile) return plan;
+  try {
+    return with(&*profile);
+  } catch (const Error& error) {  // the recording may have what the profile has not
+    say("dflop: note: what the recording does not know is priced by the analytic model: {}\n", error.what());
+    return plan;
+  }
 }
 
 constexpr double kMostScale = 1e6;

@@ -226,6 +226,11 @@ std::unique_ptr<const SumCostModel> cost_of(const ModelSpec& model, const Cluste
                                             const NamedProfile* profile) {
   if (profile == nullptr) return std::make_unique<AnalyticCostModel>(model, cluster);
   require_model(model, profile->tables, profile->path);
+  if (cluster.is_mixed()) {
+    refuse_input(profile->path,
+                 "expected a cluster with GPUs of one type, as '{}' was measured, found {} types",
+                 profile->tables.device, cluster.node_groups.size());
+  }
   return measured_cost(profile->tables);
 }
 

@@ -72,5 +72,40 @@ TEST(ProfileOption, RefusesOptionsOfLinksThatWereMeasured) {
   EXPECT_GT(seconds("--intra-node-bandwidth x0.0001"), seconds(""));
 }
 
+// One device was measured, so that a cluster of two types is refused; a replay that needs a tp that the
+// profile has not says so, and takes the analytic model in its place.
+TEST(ProfileOption, IsOfOneTypeOfGpuAndOnlyHelpsAReplay) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("small.csv"), testing::image_records());
+  ProfileTables profile = fixtures::known_profile();
+  profile.model = profiled_model(find_model("tiny-vlm"));
+  testing::write_all(sandbox.path("p.json"), to_json(profile));
+  const std::string plan = "plan --model tiny-vlm --data small.csv --iterations 1 --gbs 8 ";
+  testing::expect_error(sandbox.run(plan + "--cluster a100-80g:1+h100:1 --profile p.json"),
+                        {"p.json", "GPUs of one type", "found 2"});
+  for (const std::string tp : {"1", "2"}) {
+    ASSERT_EQ(sandbox
+                  .run(plan + "--cluster a100-80g:1 --layout uniform --pp 1 --dp 1 --tp " + tp + " --out p" +
+                       tp + ".json")
+                  .exit_code,
+              0);
+    ASSERT_EQ(sandbox
+                  .run("schedule --plan p" + tp +
+                       ".json --data small.csv --iterations 1 --scheduler lpt --out s" + tp + ".json")
+                  .exit_code,
+              0);
+  }
+  ASSERT_EQ(sandbox.run("simulate --plan p1.json --schedule s1.json --out t.json").exit_code, 0);
+  const std::string replay = "replay --trace t.json --plan p2.json --schedule s2.json --format json";
+  const RunResult plain = sandbox.run(replay);
+  const RunResult helped = sandbox.run(replay + " --profile p.json");
+  ASSERT_EQ(helped.exit_code, 0) << helped.err;
+  EXPECT_NE(helped.err.find("priced by the analytic model: p.json: expected what the plan needs, tp 2"),
+            std::string::npos)
+      << helped.err;
+  EXPECT_EQ(json::parse(helped.out)["runs"].back()["makespan_s"],
+            json::parse(plain.out)["runs"].back()["makespan_s"]);
+}
+
 }  // namespace profile_option_test
 }  // namespace dflop
