@@ -2,9 +2,9 @@
 
     python experiments/python/predict.py --out out/predict
 
-Three ranks run stages that sleep in place of computing, so that a busy machine changes little: a time for each token and
-layer, twice that in backwards. One plan is recorded. What other orders of it take, and plans with other dp of encoder and
-LLM, is predicted from the record by `dflop replay`, and then measured on the same batches.
+Three ranks run stages that sleep in place of computing, so that a busy machine changes little: a time for each token
+and layer, twice that in backwards. One plan is recorded. What other orders of it take, and plans with other dp of
+encoder and LLM, is predicted from the record by `dflop replay`, and then measured on the same batches.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def make_samples(count=32 * STEPS):
 def run(rank, plan, record):
     """Runs some steps of a plan, and returns the seconds of the last ones; `record` is a folder or None."""
     samples = make_samples()
-    sampler = dflop.PlanSampler(plan, samples, method="lpt")
+    sampler = dflop.PlanSampler(plan, samples, method="lpt", keep=True)
     executor = dflop.torch.Executor(plan, SleepingStage, inputs=inputs, loss=loss)
     recorder = dflop.torch.Recorder(record, wait=STEPS - KEPT - 1, warmup=1, active=KEPT) if record else None
     seconds = []

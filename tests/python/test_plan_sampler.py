@@ -58,7 +58,7 @@ def test_an_epoch_draws_each_sample_once_and_another_one_others(plan):
 
 
 def test_programs_are_those_of_the_command(plan, tmp_path):
-    sampler = dflop.PlanSampler(plan, samples())
+    sampler = dflop.PlanSampler(plan, samples(), keep=True)
     programs = [batch.program for batch in sampler]
     sampler.write_schedule(tmp_path / "schedule.json")
     out = tmp_path / "programs.json"

@@ -1,10 +1,10 @@
-"""Trains a vision tower, a projector and a decoder of plain torch under a plan of dflop, and holds predictions against it.
+"""Trains a vision tower, a projector and a decoder of plain torch under a plan of dflop, and judges predictions of it.
 
     python train_vlm.py --ranks 2 --out run
 
-A picture is some tiles of coloured noise, and its caption names the colour of each. The script measures the modules, has
-the best plan searched for these shapes, trains under it, records three steps, predicts another plan from the record and
-measures that one, too. docs/pytorch.md follows it step by step.
+A picture is some tiles of coloured noise, and its caption names the colour of each. The script measures the modules,
+has the best plan searched for these shapes, trains under it, records three steps, predicts another plan from the record
+and measures that one, too. docs/pytorch.md follows it step by step.
 """
 
 import argparse
@@ -198,7 +198,7 @@ def profile(rank, path):
 def train(rank, plan, options, steps, record):
     """Trains under a plan, and returns the seconds of each step; `record` is a folder for a record of the last ones."""
     data = Pictures()
-    sampler = dflop.PlanSampler(plan, data.samples, profile=options.profile)  # the first rank's is asked
+    sampler = dflop.PlanSampler(plan, data.samples, profile=options.profile, keep=True)  # the first rank's is asked
     executor = dflop.torch.Executor(
         plan,
         Stage,
@@ -219,6 +219,7 @@ def train(rank, plan, options, steps, record):
                 recorder.step()
     if rank == 0:
         sampler.write_schedule(plan.replace(".json", ".schedule.json"))
+    executor.close()
     return seconds
 
 
@@ -279,11 +280,11 @@ def main():
 
 
 def write_cluster(path, ranks):
-    """Writes what the planner should know of this machine: so many ranks with some memory. Times come from the profile."""
+    """Writes what the planner should know of this machine: ranks with some memory. Times come from the profile."""
     link = {"latency_s": 1e-4, "bandwidth_bytes_per_s": 1e9}
     software = "gemm_efficiency attention_forward_efficiency attention_backward_efficiency memory_efficiency".split()
-    nothing = "gemm_half_tokens gemm_half_width attention_half_tokens kernel_overhead_s layer_launch_s message_overhead_s"
-    nothing = nothing.split() + ["node_ring_bandwidth_bytes_per_s", "tensor_overlap"]
+    nothing = "gemm_half_tokens gemm_half_width attention_half_tokens kernel_overhead_s layer_launch_s".split()
+    nothing += "message_overhead_s node_ring_bandwidth_bytes_per_s tensor_overlap".split()
     cluster = {
         "schema": "dflop.cluster",
         "version": 1,

@@ -29,6 +29,7 @@ class PlanSampler:
     method    as `dflop schedule --scheduler`
     profile   a file of `dflop profile` or dflop.torch.profile(), whose times schedules go by
     patience  so many seconds the loop waits for a schedule
+    keep      keeps all schedules in memory, some kilobytes a batch, for write_schedule()
 
     One rank's is enough, whose batches Executor.batches() gives to all. Where several are asked they need the same
     arguments, and have the same batches, as answers do not depend on the machine. A batch is scheduled in a child
@@ -39,7 +40,9 @@ class PlanSampler:
     Samples that fill no global batch are left out of an epoch; each epoch leaves out others.
     """
 
-    def __init__(self, plan, samples, *, method="auto", profile=None, seed=1, shuffle=True, patience=60.0):
+    def __init__(
+        self, plan, samples, *, method="auto", profile=None, seed=1, shuffle=True, patience=60.0, keep=False
+    ):
         self._plan = plan if isinstance(plan, dict) else _read(plan)
         self._samples = samples
         self._gbs = self._plan["gbs"]
@@ -53,7 +56,8 @@ class PlanSampler:
         self._resumes = False
         self._permuted = None
         self._scheduling = None
-        self._scheduled = []  # (indices, answer) of batches, for write_schedule()
+        self._keep = keep
+        self._scheduled = []  # (indices, answer) of batches that are kept
         self.log = []
         if len(samples) < self._gbs:
             raise InputError(f"samples: expected at least gbs = {self._gbs}, found {len(samples)}")
@@ -99,7 +103,8 @@ class PlanSampler:
     def write_schedule(self, path):
         """Writes the schedule of all batches that were given since the sampler was made, for `dflop simulate`."""
         if not self._scheduled:
-            raise InputError("write_schedule: expected a batch to have been given, found none")
+            why = "a batch to have been given" if self._keep else "a PlanSampler made with keep=True"
+            raise InputError(f"write_schedule: expected {why}, found none")
         drawn = sorted({i for indices, _ in self._scheduled for i in indices})
         place = {i: k for k, i in enumerate(drawn)}
         schedule = {
@@ -165,7 +170,8 @@ class PlanSampler:
         program = answer.pop("program", None)
         if program is None:
             raise InputError(f"epoch {self._epoch}, step {step}: {answer['reason']}")
-        self._scheduled.append((indices, answer))
+        if self._keep:
+            self._scheduled.append((indices, answer))
         return Batch(self._epoch, step, indices, program)
 
     def _described(self, epoch, step):

@@ -4,6 +4,7 @@ import random
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import vlm
 from ranks import RanksFailed, run_ranks
 
 import dflop
-from dflop.torch import Executor
+from dflop.torch import Executor, RankFailed
 from dflop.torch._program import Program
 from dflop.torch._reduction import StageReduction
 
@@ -191,6 +192,52 @@ def test_a_stage_that_does_not_use_its_input_keeps_its_gradients(order, server):
     program = make_program(plan, samples, server)
     found = run_ranks(2, gradients_of_deaf_stages, program)
     assert found == [{0: [0.5] * 3}, {1: [1.0] * 3}]
+
+
+def one_after_the_other(rank, world, plan, program, batch):
+    """Returns the losses of executors that were closed, the threads that they left, and what they say afterwards."""
+    losses, threads = [], []
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            executor = Executor(
+                plan,
+                lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0),
+                inputs=vlm.inputs,
+                loss=vlm.loss,
+            )
+        losses.append(executor.step(program, batch).loss)
+        executor.close()
+        threads.append(len(os.listdir("/proc/self/task")))
+    try:
+        executor.step(program, batch)
+    except dflop.InputError as error:
+        return losses, threads, [str(one.message) for one in said], str(error)
+
+
+def test_an_executor_that_is_closed_leaves_nothing(server):
+    plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
+    plan["zero1"] = True
+    samples = vlm.make_samples(4, 0)
+    program = make_program(plan, samples, server)
+    for rank, found in enumerate(run_ranks(2, one_after_the_other, plan, program, (samples, torch.float32))):
+        losses, threads, warned, refused = found
+        assert losses[0] == losses[1] == losses[2]
+        assert threads[1] == threads[2], "each executor had groups of its own, with threads"
+        assert any("no_zero1=True" in text for text in warned) == (rank == 0), "the first rank reads the plan"
+        assert "it was closed" in refused
+
+
+def trains_f16(rank, world, program):
+    with pytest.raises(RankFailed, match="expected f32, bf16 or f64 to train, found f16: weight of stage 0"):
+        Executor(program, lambda stage: torch.nn.Linear(2, 2).half(), inputs=None, loss=None)
+    os._exit(0)  # without torch.distributed there is nothing to leave together
+
+
+def test_weights_in_f16_are_refused(server):
+    plan = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4)
+    with pytest.raises(RanksFailed, match="ended with exit code 0"):  # and not with what pytest.raises raises
+        run_ranks(1, trains_f16, make_program(plan, vlm.make_samples(4, 0), server))
 
 
 def drawn_batches(rank, world, plan, samples):

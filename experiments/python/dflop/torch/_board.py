@@ -73,11 +73,17 @@ class Board:
                     self._store.delete_key(f"{kind}{step - 2}")
 
     def sum(self, step):
-        """Returns the sum of a step; waits until all ranks have added theirs. Raises PeerLost where one failed."""
+        """Returns the sum of a step; waits until all ranks have added theirs, as long as torch waits for a message.
+
+        Raises PeerLost where one failed, or did not add in time.
+        """
+        deadline = time.monotonic() + dist.distributed_c10d.default_pg_timeout.total_seconds()
         with lost_peers():
             while not self._store.check([f"ready{step}"]):
                 if self._store.check(["failure"]):
                     raise RuntimeError("another rank failed")
+                if time.monotonic() > deadline:
+                    raise RuntimeError("the tokens of the last stage did not come in time")
                 time.sleep(0.001)
             return int(self._store.get(f"ready{step}"))
 

@@ -1,9 +1,11 @@
 """An Executor runs the Program of an iteration on PyTorch: the one that simulator and C++ backend run."""
 
 import atexit
+import json
 import os
 import threading
 import traceback
+import warnings
 from collections import Counter, deque, namedtuple
 from contextlib import nullcontext
 
@@ -56,8 +58,11 @@ class Executor:
     are its gradients. Weights of dp ranks begin as those of the first one. Activation checkpointing is the modules'
     own; parameters without requires_grad stay as they are.
 
-    All ranks of torch.distributed make the executor and call step() together. Where one fails, all raise RankFailed,
-    which names the first, and torch.distributed is shut down.
+    Trained parameters are f32, bf16 or f64: gradients are summed as they are, and divided by the tokens in the end, for
+    which f16 has no room. Without an `optimizer` clipping and steps are the caller's.
+
+    All ranks of torch.distributed make the executor and call step() together, and close() at last. Where one fails, all
+    raise RankFailed, which names the first, and torch.distributed is shut down with all of its groups.
     """
 
     _made = 0
@@ -131,10 +136,21 @@ class Executor:
         self._steps += 1
         return result
 
+    def close(self):
+        """Ends the communication of this executor; torch.distributed stays. All ranks call it, after a whole step."""
+        if self._control is None:
+            return
+        self._messenger.close()
+        for reduction in self._reductions.values():
+            reduction.close()
+        dist.destroy_process_group(self._control)
+        self._messenger = self._control = None
+        self._reductions = {}
+
     def _together(self, run):
         """Returns what run() returns; raises RankFailed where this rank fails or learns that another one did."""
         if self._control is None:
-            raise InputError("Executor: a rank failed; expected a new process group and a new executor")
+            raise InputError("Executor: it was closed, or a rank failed; expected a new executor")
         try:
             return run()
         except _OnAllRanks as error:
@@ -176,6 +192,9 @@ class Executor:
         module = stages(self.program.stages[stage]) if callable(stages) else stages[stage]
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"stages: expected a torch.nn.Module for stage {stage}, found {type(module).__name__}")
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad and parameter.dtype == torch.float16:
+                raise InputError(f"stages: expected f32, bf16 or f64 to train, found f16: {name} of stage {stage}")
         return module.to(self._device)
 
     def _make_reductions(self, bucket_bytes):
@@ -225,7 +244,22 @@ def _layout(plan):
     plan = plan if isinstance(plan, dict) else os.fspath(plan)
     opened = default_server().request("open", {"plan": plan, "program": True}, 60)
     default_server().request("close", {"session": opened["session"]}, 60)
+    _note_whole_states(plan, opened["program"])
     return opened["program"]
+
+
+def _note_whole_states(plan, program):
+    """Warns of a plan that counts on parts of optimizer states on each dp rank, where each has them whole."""
+    if not isinstance(plan, dict):
+        with open(plan, encoding="utf-8") as file:
+            plan = json.load(file)
+    if plan["zero1"] and any(len(collective["groups"]) > 1 for collective in program["collectives"]):
+        warnings.warn(
+            "plan: zero1 splits optimizer states over dp ranks, which the Executor does not: it needs more memory than "
+            "was planned (dflop.plan(..., no_zero1=True) plans for whole states)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 class _Messenger:
@@ -241,12 +275,34 @@ class _Messenger:
         self._ranks = [g.rank for g in program.groups]
         self._route_groups = {}
         if device.type != "cpu":
-            for a, b in program.possible_routes():
-                self._route_groups[a, b] = dist.new_group(sorted((self._ranks[a], self._ranks[b])))
+            self._open_routes(program)
         self._rows = {}  # by (group, stage) that has made it: type and sizes of a row of its output
         self._told = set()  # (stage, group): who knows the rows of this rank's stage
         self._sends = deque()  # (work, destination, tensor), which is kept until it is sent
         self._posted = {}
+
+    def _open_routes(self, program):
+        """Makes a communicator for each route, and uses it once.
+
+        NCCL connects two ranks when they first exchange something, and both wait for each other then: in one order on
+        all ranks, no two wait crosswise.
+        """
+        routes = program.possible_routes()
+        for a, b in routes:
+            self._route_groups[a, b] = dist.new_group(sorted((self._ranks[a], self._ranks[b])))
+        nothing = torch.zeros(1, device=self._device)
+        for a, b in routes:
+            with lost_peers(self._ranks[a], self._ranks[b]):
+                if self._group == a:
+                    dist.send(nothing, self._ranks[b], group=self._route_groups[a, b])
+                elif self._group == b:
+                    dist.recv(nothing, self._ranks[a], group=self._route_groups[a, b])
+
+    def close(self):
+        """Ends the communicators of this messenger."""
+        for group in self._route_groups.values():
+            if group is not dist.GroupMember.NON_GROUP_MEMBER:
+                dist.destroy_process_group(group)
 
     def begin(self, program):
         """Begins an iteration."""

@@ -133,15 +133,19 @@ class Program:
         return routes
 
     def possible_routes(self):
-        """Returns all (source group, destination group) over which a batch of this plan may send."""
+        """Returns all (source group, destination group) over which a batch of this plan may send, in rising order."""
         routes = set()
         for a, group in enumerate(self.groups):
             for b, other in enumerate(self.groups):
-                if a == b or not any(s + 1 in other.stages for s in group.stages):
-                    continue
-                if group.dp_rank == other.dp_rank or self._shares_encoder:
+                if a != b and any(self._may_send(group, stage, other) for stage in group.stages):
                     routes |= {(a, b), (b, a)}
         return sorted(routes)
+
+    def _may_send(self, group, stage, other):
+        if stage + 1 not in other.stages:
+            return False
+        reshards = self._shares_encoder and not _holds_llm(self.stages[stage]) and _holds_llm(self.stages[stage + 1])
+        return reshards or group.dp_rank == other.dp_rank
 
 
 def _holds_llm(stage):

@@ -7,6 +7,9 @@ from dflop._errors import InputError
 from dflop.torch._board import lost_peers
 
 
+_IN_FLIGHT = 3  # buckets: one is copied, one is summed, one waits
+
+
 class Bucket:
     """Parameters of a stage whose gradients are one message."""
 
@@ -54,10 +57,13 @@ class StageReduction:
         self._handles = []
 
     def reduce(self):
-        """Sums all gradients, and waits for the sums."""
+        """Sums all gradients, and waits for the sums. A few buckets are copied at a time, for the memory's sake."""
         self._begin(_buckets(self._trained(), self._bucket_bytes))
-        self._launch_all()
-        self._finish_all()
+        while self._finished < len(self._buckets):
+            if self._launched < min(len(self._buckets), self._finished + _IN_FLIGHT):
+                self._launch_next()
+            else:
+                self._finish_next()
 
     def start(self, buckets):
         """Begins one of a stage's `buckets` reductions; the next backward completes their gradients."""
@@ -91,6 +97,10 @@ class StageReduction:
         self._wanted -= 1
         if self._wanted == 0:
             self._finish_all()
+
+    def close(self):
+        """Ends the communication of the stage's dp ranks."""
+        dist.destroy_process_group(self._group)
 
     def _trained(self):
         return [parameter for parameter in self._parameters if parameter.requires_grad]
