@@ -244,6 +244,7 @@ class PlanSession final : public ServiceSession {
     auto samples = std::make_shared<std::vector<Sample>>();
     for (const JsonValue& sample : json.at("samples").elements()) samples->push_back(read_sample(sample));
     require_enough_samples(samples->size(), plan_);
+    check_batch(json, *samples);
     const std::uint64_t iteration = queue().pushed();
     // The scheduler may ask for it as soon as the batch is there.
     numbers_->add(iteration, json.has("stream") ? json.at("stream").unsigned_integer() : iteration);

@@ -175,6 +175,13 @@ TEST(Serve, ABatchOfAPlanIsScheduledByItsNumber) {
       answers({open, push(1, plain), push(2, plain), push(3, plain), next(11), next(12), next(13)});
   const auto resumed = answers({open, push(1, {{"samples", samples}, {"stream", 2}}), next(11)});
   EXPECT_NE(whole.at(11)["result"]["bins"], whole.at(13)["result"]["bins"]);
+  // 32 samples of 2^30 tokens have 32 x 2^60 attention pairs, more than a sum of 64 bits holds.
+  json huge = samples;
+  for (json& sample : huge) sample["llm_tokens"] = std::int64_t{1} << 30;
+  const json refused = answers({open, push(1, {{"samples", huge}})}).at(1);
+  ASSERT_TRUE(refused.contains("error")) << refused;
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("attention pairs in an iteration"),
+            std::string::npos);
   EXPECT_EQ(resumed.at(11)["result"]["program"], whole.at(13)["result"]["program"]);
 }
 

@@ -56,6 +56,16 @@ TEST(SamplesFile, WhatIsWrongIsNamedWithItsPlace) {
           .find("at most the 7 LLM tokens"),
       std::string::npos);
   EXPECT_NE(message(R"({"id":"a","modality":"text"})").find("encoder_sequences"), std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"id":"a","modality":"text","encoder_sequences":[],"encoder_output_tokens":0,"llm_tokens":10000001})")
+          .find("at most 10000000 tokens"),
+      std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"id":"a","modality":"image","encoder_sequences":[[30,1000000,1000000000000]],"encoder_output_tokens":1,"llm_tokens":7})")
+          .find("at most 2e+13 attention pairs"),
+      std::string::npos);
   EXPECT_NE(message(std::string(good) + "," + R"({"id":3})").find("samples[1]"), std::string::npos);
 }
 

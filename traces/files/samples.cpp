@@ -1,5 +1,6 @@
 #include "traces/files/samples.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "traces/text/json_writer.hpp"
@@ -51,6 +52,25 @@ void check_sample(const JsonValue& json, const Sample& sample) {
   }
 }
 
+/// Sums of tokens and attention pairs over an iteration stay inside 64 bits.
+constexpr double kMostWork = 4e18;
+/// A sample of a data set is so small that no batch of them is too large for these sums.
+constexpr std::int64_t kMostDataTokens = 10'000'000;
+constexpr double kMostDataPairs = 2e13;
+
+/// Checks a sample that may be drawn into any batch.
+void check_data_sample(const JsonValue& json, const Sample& sample) {
+  if (sample.llm_tokens > kMostDataTokens) {
+    json.at("llm_tokens").refuse_type("at most {} tokens of a sample of a data set", kMostDataTokens);
+  }
+  const auto pairs = static_cast<double>(sample.encoder().attention_pairs);
+  if (pairs > kMostDataPairs) {
+    json.at("encoder_sequences")
+        .refuse("expected at most {:g} attention pairs in a sample of a data set, found {:g}", kMostDataPairs,
+                pairs);
+  }
+}
+
 }  // namespace
 
 std::string sample_line(const Sample& sample) {
@@ -84,6 +104,20 @@ Sample read_sample(const JsonValue& json) {
   return sample;
 }
 
+void check_batch(const JsonValue& json, const std::vector<Sample>& samples) {
+  double encoder_work = 0;
+  double llm_work = 0;
+  for (const Sample& sample : samples) {
+    const Workload encoder = sample.encoder();
+    encoder_work += static_cast<double>(std::max(encoder.tokens, encoder.attention_pairs));
+    llm_work += static_cast<double>(sample.llm().attention_pairs);
+  }
+  const double largest = std::max(encoder_work, llm_work);
+  if (largest > kMostWork) {
+    json.refuse("expected at most {:g} attention pairs in an iteration, found {:g}", kMostWork, largest);
+  }
+}
+
 bool holds_samples(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';
@@ -102,7 +136,10 @@ std::vector<Sample> parse_samples(std::string_view json, const std::string& file
   const JsonValue root = document.root(kSamplesSchema, kSamplesVersion);
   root.require_keys({"schema", "version", "samples"});
   std::vector<Sample> samples;
-  for (const JsonValue& sample : root.at("samples").elements()) samples.push_back(read_sample(sample));
+  for (const JsonValue& sample : root.at("samples").elements()) {
+    samples.push_back(read_sample(sample));
+    check_data_sample(sample, samples.back());
+  }
   if (samples.empty()) root.at("samples").refuse_type("at least one sample");
   return samples;
 }

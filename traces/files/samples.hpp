@@ -19,13 +19,18 @@ std::string sample_line(const Sample& sample);
 /// @throws Error (input) naming the key; also for encoder outputs without encoder work or beyond its tokens
 Sample read_sample(const JsonValue& json);
 
+/// Checks the sums: work of a whole batch must fit the 64-bit sums that schedules and simulations make of it.
+/// @throws Error (input) naming the batch's place
+void check_batch(const JsonValue& json, const std::vector<Sample>& samples);
+
 /// Returns whether a data set's text is a file of samples rather than a CSV of records.
 bool holds_samples(std::string_view text);
 
 /// Returns a file of schema "dflop.samples", version 1.
 std::string samples_json(std::span<const Sample> samples);
 
-/// Reads a file of samples. @throws Error (input) naming the key; also where there is none
+/// Reads a file of samples. @throws Error (input) naming the key; also where there is none, or one is so
+/// large that sums over a batch could overflow
 std::vector<Sample> parse_samples(std::string_view json, const std::string& file);
 
 }  // namespace dflop

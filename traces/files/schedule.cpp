@@ -17,8 +17,6 @@ constexpr int kScheduleVersion = 2;
 constexpr int kScheduleMostGbs = 1 << 24;
 /// A bound may pass the optimum that it proves by so much, relatively.
 constexpr double kScheduleRounding = 1e-9;
-/// Sums of tokens and attention pairs over an iteration stay inside 64 bits.
-constexpr double kMostWork = 4e18;
 /// Samples of all iterations have at most so many bytes: a small file can name one large sample again and
 /// again.
 constexpr std::size_t kMostSampleBytes = std::size_t{4} << 30;
@@ -35,22 +33,6 @@ struct SampleTable {
     return place->second;
   }
 };
-
-/// Checks the sums: work of a whole iteration must fit the 64-bit sums that schedules and simulations make of
-/// it.
-void check_size(const JsonValue& json, const std::vector<Sample>& samples) {
-  double encoder_work = 0;
-  double llm_work = 0;
-  for (const Sample& sample : samples) {
-    const Workload encoder = sample.encoder();
-    encoder_work += static_cast<double>(std::max(encoder.tokens, encoder.attention_pairs));
-    llm_work += static_cast<double>(sample.llm().attention_pairs);
-  }
-  const double largest = std::max(encoder_work, llm_work);
-  if (largest > kMostWork) {
-    json.refuse("expected at most {:g} attention pairs in an iteration, found {:g}", kMostWork, largest);
-  }
-}
 
 Assignment read_assignment(const JsonValue& json, int gbs) {
   Assignment assignment;
@@ -106,7 +88,7 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
     if (bytes_left == 0) samples.refuse("expected samples of at most {} bytes in all", kMostSampleBytes);
     iteration.samples.push_back(sample);
   }
-  check_size(json, iteration.samples);
+  check_batch(json, iteration.samples);
   return iteration;
 }
 
