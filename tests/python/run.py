@@ -5,14 +5,7 @@ Exit status 77 says that nothing was tested: all tests were skipped, or there is
 
 import sys
 
-sys.dont_write_bytecode = True
 NOTHING_TESTED = 77
-
-try:
-    import pytest
-except ImportError:
-    print("Python has no pytest: './dev test' installs python3-pytest, python3-venv and what else tests need")
-    sys.exit(NOTHING_TESTED)
 
 
 class Counts:
@@ -24,6 +17,18 @@ class Counts:
         self.passed += report.when == "call" and report.passed
 
 
-counts = Counts()
-code = pytest.main(["-p", "no:cacheprovider", "-q", "-rs", *sys.argv[1:]], plugins=[counts])
-sys.exit(NOTHING_TESTED if code == 0 and counts.passed == 0 else code)
+def main():
+    sys.dont_write_bytecode = True
+    try:
+        import pytest
+    except ImportError:
+        print("Python has no pytest: './dev test' installs python3-pytest, python3-venv and what else tests need")
+        return NOTHING_TESTED
+    counts = Counts()
+    code = pytest.main(["-p", "no:cacheprovider", "-q", "-rs", *sys.argv[1:]], plugins=[counts])
+    return NOTHING_TESTED if code == 0 and counts.passed == 0 else code
+
+
+# Tests start processes that import this file again.
+if __name__ == "__main__":
+    sys.exit(main())

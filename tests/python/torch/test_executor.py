@@ -17,8 +17,6 @@ from dflop.torch import Executor, RankFailed
 from dflop.torch._program import Program
 from dflop.torch._reduction import StageReduction
 
-torch.set_num_threads(1)  # as the ranks have: sums of several threads have other roundings
-
 ENCODER_LAYERS, LLM_LAYERS = 4, 6  # of small-vlm
 
 
@@ -86,6 +84,15 @@ def gradients_of(rank, world, cases):
             result = executor.step(program, batch)
         found.append((result, {s: [p.grad.clone() for p in m.parameters()] for s, m in executor.modules.items()}))
     return found
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Gives this process one thread, as the ranks have: sums of several threads have other roundings."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def check_gradients(plans, dtype, tolerances, server):
