@@ -258,6 +258,8 @@ def main():
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--out", default="run", help="folder of all files")
     options = parser.parse_args()
+    if options.ranks < 2 or options.steps < 4:
+        parser.error("expected at least 2 ranks and 4 steps, of which the last three are recorded")
     os.makedirs(options.out, exist_ok=True)
     file = lambda name: os.path.join(options.out, name)
     options.profile = file("profile.json")
