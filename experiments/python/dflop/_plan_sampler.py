@@ -3,8 +3,8 @@
 import collections
 import json
 import os
-import random
 
+from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError
 from dflop._partition import whole_number
 from dflop._scheduling import Scheduling
@@ -12,8 +12,6 @@ from dflop._scheduling import Scheduling
 Batch = collections.namedtuple("Batch", "epoch step indices program")
 """A global batch: `indices` of its samples in the data set, and the program that all ranks run, for an Executor of
 dflop.torch. Samples have their positions in `indices` as numbers there."""
-
-_STATE_VERSION = 1
 
 
 class PlanSampler:
@@ -54,7 +52,7 @@ class PlanSampler:
         self._epoch = 0
         self._done = 0
         self._resumes = False
-        self._permuted = None
+        self._permutations = Permutations(len(samples), self._seed, shuffle)
         self._scheduling = None
         self._keep = keep
         self._scheduled = []  # (indices, answer) of batches that are kept
@@ -83,21 +81,11 @@ class PlanSampler:
 
     def state_dict(self):
         """Returns where the sampler is, as JSON can keep it."""
-        return {"version": _STATE_VERSION, "shape": self._shape(), "epoch": self._epoch, "done": self._done}
+        return make_state(self._shape(), self._epoch, self._done)
 
     def load_state_dict(self, state):
         """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
-        if not isinstance(state, dict) or state.get("version") != _STATE_VERSION:
-            found = state.get("version") if isinstance(state, dict) else state
-            raise InputError(f"state: expected version {_STATE_VERSION}, found {found}")
-        for key, value in self._shape().items():
-            found = state.get("shape", {}).get(key)
-            if found != value:
-                raise InputError(f"state: expected {key} {value}, as the sampler has, found {found}")
-        epoch = whole_number("state: epoch", state.get("epoch"), 0)
-        done = whole_number("state: done", state.get("done"), 0)
-        if done > len(self):
-            raise InputError(f"state: done: expected at most {len(self)} batches, found {done}")
+        epoch, done = read_state(state, self._shape(), len(self))
         self._epoch, self._done, self._resumes = epoch, done, True
 
     def write_schedule(self, path):
@@ -150,12 +138,7 @@ class PlanSampler:
         }
 
     def _indices(self, epoch, step):
-        if self._permuted is None or self._permuted[0] != epoch:
-            order = list(range(len(self._samples)))
-            if self._shuffle:
-                random.Random(f"{self._seed} {epoch}").shuffle(order)
-            self._permuted = (epoch, order)
-        return self._permuted[1][step * self._gbs : (step + 1) * self._gbs]
+        return self._permutations.of(epoch)[step * self._gbs : (step + 1) * self._gbs]
 
     def _batch(self, step):
         if self._scheduling is None:

@@ -5,15 +5,14 @@ import collections
 import hashlib
 import json
 import os
-import random
 import warnings
 
 from dflop import _agreement
+from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError, ServerError
 from dflop._partition import as_the_child_takes_them, lpt, read_costs, require_whole, whole_number
 from dflop._scheduling import Scheduling
 
-_STATE_VERSION = 1
 _KEPT = 64  # steps: as far as loaders draw ahead of the loop, and ranks are apart
 
 
@@ -96,7 +95,7 @@ class BatchSampler:
         self._epoch = 0
         self._done = 0  # microbatches of the epoch that were given
         self._resumes = False  # whether the next iter() goes on after them
-        self._permuted = None  # (epoch, permutation)
+        self._permutations = Permutations(self._items, self._seed, self._shuffle)
         self._known = collections.OrderedDict()  # (epoch, step) -> bin of each item of the batch
         self._filled = None  # ((epoch, step), items of each bin)
         self._scheduling = None
@@ -128,12 +127,7 @@ class BatchSampler:
 
     def state_dict(self):
         """Returns where the sampler is, as JSON can keep it."""
-        state = {
-            "version": _STATE_VERSION,
-            "shape": dict(self._shape),
-            "epoch": self._epoch,
-            "done": self._done,
-        }
+        state = make_state(self._shape, self._epoch, self._done)
         # In the middle of a batch the rest of it must be what the first part was of.
         key = (self._epoch, self._done // self._microbatches)
         if self._done % self._microbatches and key in self._known:
@@ -142,17 +136,7 @@ class BatchSampler:
 
     def load_state_dict(self, state):
         """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
-        if not isinstance(state, dict) or state.get("version") != _STATE_VERSION:
-            found = state.get("version") if isinstance(state, dict) else state
-            raise InputError(f"state: expected version {_STATE_VERSION}, found {found}")
-        for key, value in self._shape.items():
-            found = state.get("shape", {}).get(key)
-            if found != value:
-                raise InputError(f"state: expected '{key}' {value} as of this sampler, found {found}")
-        epoch = whole_number("state: epoch", state.get("epoch"), 0)
-        done = whole_number("state: done", state.get("done"), 0)
-        if done > len(self):
-            raise InputError(f"state: done: expected at most {len(self)} microbatches, found {done}")
+        epoch, done = read_state(state, self._shape, len(self))
         known = collections.OrderedDict()
         if "bins" in state:
             step = done // self._microbatches
@@ -241,19 +225,11 @@ class BatchSampler:
             "drop_last": self._drop_last,
         }
 
-    def _permutation(self, epoch):
-        if self._permuted is None or self._permuted[0] != epoch:
-            order = list(range(self._items))
-            if self._shuffle:
-                random.Random(f"{self._seed} {epoch}").shuffle(order)
-            self._permuted = (epoch, order)
-        return self._permuted[1]
-
     def _size_of(self, step):
         return max(min(self._gbs, self._items - step * self._gbs), self._bins)
 
     def _drawn(self, epoch, step):
-        order = self._permutation(epoch)
+        order = self._permutations.of(epoch)
         batch = order[step * self._gbs : (step + 1) * self._gbs]
         if len(batch) < self._bins:
             drawn = set(batch)

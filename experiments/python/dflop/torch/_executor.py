@@ -307,11 +307,7 @@ class _Messenger:
     def begin(self, program):
         """Begins an iteration."""
         self._program = program
-        self._routes = {
-            source: deque(messages)
-            for (source, destination), messages in program.routes().items()
-            if destination == self._group
-        }
+        self._routes = {source: deque(messages) for source, messages in program.routes_to(self._group).items()}
         for route in self._routes.values():
             self._post_next(route)
 

@@ -122,15 +122,17 @@ class Program:
             pieces = tuple(self._pieces.get((microbatch, dp_rank), ()))
         return Part(stage, microbatch, dp_rank, samples, pieces)
 
-    def routes(self):
-        """Returns, by (source group, destination group), the messages in the order in which they are sent."""
-        routes = {}
-        for group in self.groups:
-            for i in group.instructions:
-                if i.op in SENDS:
-                    message = self.messages[i.index]
-                    routes.setdefault((message.source, message.destination), []).append(i.index)
-        return routes
+    def routes_to(self, group):
+        """Returns, by source group, the messages to a group in the order in which they are sent."""
+        received = [self.messages[i.index] for i in self.groups[group].instructions if i.op in RECEIVES]
+        return {
+            source: [
+                i.index
+                for i in self.groups[source].instructions
+                if i.op in SENDS and self.messages[i.index].destination == group
+            ]
+            for source in {message.source for message in received}
+        }
 
     def possible_routes(self):
         """Returns all (source group, destination group) over which a batch of this plan may send, in rising order."""
