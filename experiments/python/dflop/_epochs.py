@@ -27,7 +27,7 @@ class Permutations:
 
 
 def make_state(shape, epoch, done):
-    """Returns a state, as JSON can keep it; `shape` is what two samplers share of which one goes on with the other's."""
+    """Returns a state, as JSON can keep it. A sampler goes on with the state of another one of the same `shape`."""
     return {"version": _STATE_VERSION, "shape": dict(shape), "epoch": epoch, "done": done}
 
 
