@@ -296,16 +296,73 @@ void check_adamw(std::string_view operation, Matrix weight, Sums master, Sums m,
   }
 }
 
+// Each function below returns what decides between the variants of its operation. The precision is not in
+// it, as it is one for all calls of some Kernels: who keeps keys of several adds it.
+
+KernelKey key_of_product(KernelOperation operation, ConstMatrix weight, std::int64_t rows) {
+  return KernelKey({.operation = operation,
+                    .inner = static_cast<std::int32_t>(weight.columns),
+                    .outer = static_cast<std::int32_t>(weight.rows),
+                    .tokens = rows});
+}
+
+KernelKey key_of_linear(Matrix, ConstMatrix x, ConstMatrix weight, ConstMatrix) {
+  return key_of_product(KernelOperation::linear, weight, x.rows);
+}
+
+KernelKey key_of_linear_backward_input(Matrix, ConstMatrix dy, ConstMatrix weight) {
+  return key_of_product(KernelOperation::linear_backward_input, weight, dy.rows);
+}
+
+KernelKey key_of_linear_backward_weight(Sums dweight, Sums, ConstMatrix dy, ConstMatrix) {
+  return key_of_product(KernelOperation::linear_backward_weight, {nullptr, dweight.rows, dweight.columns},
+                        dy.rows);
+}
+
+KernelKey key_of_sequences(KernelOperation operation, const AttentionShape& shape, Indices offsets) {
+  std::int64_t pairs = 0;
+  for (std::size_t i = 1; i < offsets.host.size(); ++i) {
+    const std::int64_t length = offsets.host[i] - offsets.host[i - 1];
+    pairs += length * length;
+  }
+  return KernelKey(attention_call(operation, shape, offsets.host.empty() ? 0 : offsets.host.back(), pairs));
+}
+
+KernelKey key_of_attention(Matrix, Sums, ConstMatrix, const AttentionShape& shape, Indices offsets) {
+  return key_of_sequences(KernelOperation::attention, shape, offsets);
+}
+
+KernelKey key_of_attention_backward(Matrix, ConstMatrix, ConstMatrix, ConstSums, ConstMatrix,
+                                    const AttentionShape& shape, Indices offsets) {
+  return key_of_sequences(KernelOperation::attention_backward, shape, offsets);
+}
+
 }  // namespace
+
+KernelCall attention_call(KernelOperation operation, const AttentionShape& shape, std::int64_t tokens,
+                          std::int64_t pairs) {
+  return {.operation = operation,
+          .inner = shape.head_dim,
+          .outer = shape.heads * 512 + shape.kv_heads,
+          .causal = shape.causal,
+          .tokens = tokens,
+          .length = tokens == 0 ? 0 : (pairs + tokens / 2) / tokens};
+}
 
 void fail_without_function(std::string_view operation) {
   fail_check(operation, "this device's kernels have no function for it");
 }
 
+void fail_with_many_variants(std::string_view operation) {
+  fail_check(operation, "it has more variants than there is room for");
+}
+
 Kernels::Kernels(DType dtype)
-    : linear("linear", check_linear),
-      linear_backward_input("linear_backward_input", check_linear_backward_input),
-      linear_backward_weight("linear_backward_weight", check_linear_backward_weight),
+    : linear("linear", check_linear, key_of_linear),
+      linear_backward_input("linear_backward_input", check_linear_backward_input,
+                            key_of_linear_backward_input),
+      linear_backward_weight("linear_backward_weight", check_linear_backward_weight,
+                             key_of_linear_backward_weight),
       layer_norm("layer_norm", check_layer_norm),
       layer_norm_backward("layer_norm_backward", check_layer_norm_backward),
       rms_norm("rms_norm", check_rms_norm),
@@ -315,8 +372,8 @@ Kernels::Kernels(DType dtype)
       swiglu("swiglu", check_swiglu),
       swiglu_backward("swiglu_backward", check_swiglu_backward),
       rope("rope", check_rope),
-      attention("attention", check_attention),
-      attention_backward("attention_backward", check_attention_backward),
+      attention("attention", check_attention, key_of_attention),
+      attention_backward("attention_backward", check_attention_backward, key_of_attention_backward),
       embedding("embedding", check_embedding),
       embedding_backward("embedding_backward", check_embedding_backward),
       pool_rows("pool_rows", check_pool_rows),
@@ -333,5 +390,9 @@ Kernels::Kernels(DType dtype)
       scale("scale", check_memory<Sums, double>),
       adamw("adamw", check_adamw),
       dtype_(dtype) {}
+
+void Kernels::guide(KernelGuide* guide) {
+  for_each_operation([&](auto operation) { (this->*operation).guide(guide); });
+}
 
 }  // namespace dflop

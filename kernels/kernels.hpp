@@ -22,6 +22,11 @@ struct AttentionShape {
   std::int64_t out_columns() const { return std::int64_t{heads} * head_dim; }
 };
 
+/// Returns what is known of a call of attention or its backward over so many tokens; pairs: the sum of the
+/// squared lengths, as Workload counts them. The precision stays open.
+KernelCall attention_call(KernelOperation operation, const AttentionShape& shape, std::int64_t tokens,
+                          std::int64_t pairs);
+
 /// An AdamWStep has the numbers of one step of the optimizer.
 struct AdamWStep {
   double learning_rate = 1e-3;
@@ -40,6 +45,9 @@ class Kernels {
   explicit Kernels(DType dtype);
   virtual ~Kernels() = default;
   DType dtype() const { return dtype_; }
+
+  /// Lets a guide choose between variants from now on; null: the first of each again. It outlives this.
+  virtual void guide(KernelGuide* guide);
 
   // These are linear layers.
 

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+
+#include "core/kernel_choice/kernel_key.hpp"
 
 namespace dflop {
 
@@ -49,21 +52,38 @@ struct Indices {
   const std::int32_t* device = nullptr;  ///< the same numbers; on the host device the same memory
 };
 
+/// A KernelGuide says which variant of its operation a call takes, and hears when the call has returned. One
+/// rank has one, which its thread alone asks.
+class KernelGuide {
+ public:
+  virtual ~KernelGuide() = default;
+  /// Returns the variant for a call of that key, less than `variants`.
+  virtual std::size_t before(KernelKey key, std::size_t variants) = 0;
+  virtual void after(KernelKey key, std::size_t variant) = 0;
+};
+
 /// Fails. @throws Error(internal) that a device's kernels lack the operation.
 [[noreturn]] void fail_without_function(std::string_view operation);
+/// Fails. @throws Error(internal) that the operation has more variants than there is room for.
+[[noreturn]] void fail_with_many_variants(std::string_view operation);
 
 template <typename Signature>
 class Operation;
 
 /// An Operation is called like a function. It checks its arguments, the same on every device, and hands them
-/// to the function that a device has set.
+/// to a function that a device has set. A device may add further functions, its variants: each computes the
+/// same but for rounding, and is the fastest for some arguments. Without a guide calls go to the first.
 template <typename... Args>
 class Operation<void(Args...)> {
  public:
   /// A check throws Error(internal) that names the operation, the argument, and what was expected.
   using Check = void (*)(std::string_view operation, Args... args);
+  /// What decides between variants; none for an operation that has one function.
+  using Key = KernelKey (*)(Args... args);
 
-  Operation(std::string_view name, Check check) : name_(name), check_(check) {}
+  static constexpr std::size_t kMostVariants = 32;
+
+  Operation(std::string_view name, Check check, Key key = nullptr) : name_(name), check_(check), key_(key) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
@@ -71,34 +91,80 @@ class Operation<void(Args...)> {
   /// @throws Error(internal) where shapes do not fit together, or an index lies outside its matrix.
   void operator()(Args... args) const {
     check_(name_, args...);
-    // Every call of every device comes through here: where there are several functions for one operation,
-    // this is the place to choose one, by name and arguments.
-    if (function_ == nullptr) fail_without_function(name_);
-    function_(state_, args...);
+    if (count_ == 0) fail_without_function(name_);
+    if (guide_ == nullptr || count_ == 1) {
+      call(0, args...);
+      return;
+    }
+    const KernelKey key = key_(args...);
+    const std::size_t variant = guide_->before(key, count_);
+    call(variant, args...);
+    guide_->after(key, variant);
   }
 
-  /// Lets function(args...) compute the operation.
+  /// Lets function(args...) compute the operation, as its first and only variant.
   template <auto function>
   void set() {
-    function_ = [](void*, Args... args) { function(args...); };
+    count_ = 0;
+    add<function>("default");
   }
   /// Lets function(state, args...) compute the operation. The state must outlive this.
   template <auto function, typename State>
   void set(State& state) {
-    state_ = const_cast<void*>(static_cast<const void*>(&state));
-    function_ = [](void* s, Args... args) { function(*static_cast<State*>(s), args...); };
+    count_ = 0;
+    add<function>("default", state);
+  }
+  /// Adds a variant, after those that there are. The name, a literal, is that of one library or algorithm and
+  /// its own within the operation.
+  template <auto function>
+  void add(std::string_view variant) {
+    add(variant, nullptr, [](void*, Args... args) { function(args...); });
+  }
+  template <auto function, typename State>
+  void add(std::string_view variant, State& state) {
+    add(variant, const_cast<void*>(static_cast<const void*>(&state)),
+        [](void* s, Args... args) { function(*static_cast<State*>(s), args...); });
   }
 
+  /// Lets the guide choose from now on; null: no longer. It outlives this.
+  void guide(KernelGuide* guide) { guide_ = key_ == nullptr ? nullptr : guide; }
+
   std::string_view name() const { return name_; }
-  bool is_set() const { return function_ != nullptr; }
+  bool is_set() const { return count_ > 0; }
+  /// Returns whether the operation may have variants to choose from.
+  bool has_key() const { return key_ != nullptr; }
+  std::size_t variants() const { return count_; }
+  std::string_view variant_name(std::size_t variant) const { return variants_[variant].name; }
+  /// Computes with one variant, whatever a guide would say. @pre variant < variants()
+  void run_variant(std::size_t variant, Args... args) const {
+    check_(name_, args...);
+    call(variant, args...);
+  }
 
  private:
-  std::string_view name_;
-  Check check_;
-  void* state_ = nullptr;
   // This is a plain function, as what sets it may be compiled for AVX2: a std::function's code would be
   // shared with what is compiled for every processor.
-  void (*function_)(void* state, Args... args) = nullptr;
+  using Function = void (*)(void* state, Args... args);
+  struct Variant {
+    std::string_view name;
+    void* state = nullptr;
+    Function function = nullptr;
+  };
+
+  void add(std::string_view name, void* state, Function function) {
+    if (count_ == kMostVariants) fail_with_many_variants(name_);
+    variants_[count_++] = {name, state, function};
+  }
+  void call(std::size_t variant, Args... args) const {
+    variants_[variant].function(variants_[variant].state, args...);
+  }
+
+  std::string_view name_;
+  Check check_;
+  Key key_;
+  KernelGuide* guide_ = nullptr;
+  std::size_t count_ = 0;
+  Variant variants_[kMostVariants];
 };
 
 }  // namespace dflop

@@ -89,6 +89,8 @@ class Bf16Kernels final : public Kernels {
     for_each_operation([this](auto operation) { set_rounded(this->*operation, (*wide_).*operation); });
   }
 
+  void guide(KernelGuide* guide) override { wide_->guide(guide); }
+
  private:
   template <typename... Args>
   static void set_rounded(Operation<void(Args...)>& rounded, const Operation<void(Args...)>& wide) {

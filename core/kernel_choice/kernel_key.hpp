@@ -1,0 +1,113 @@
+// A KernelKey says of a call of an operation what decides which of its variants is the fastest: all of it
+// follows from a stage and a Workload, so that the simulator and a live run ask by the same key.
+#pragma once
+
+#include <bit>
+#include <compare>
+#include <cstdint>
+
+#include "core/names.hpp"
+
+namespace dflop {
+
+/// A KernelOperation is an operation that may have variants.
+enum class KernelOperation : std::uint8_t {
+  linear,
+  linear_backward_input,
+  linear_backward_weight,
+  attention,
+  attention_backward,
+  norm_linear,
+  swiglu_linear,
+};
+inline constexpr std::size_t kKernelOperations = 7;
+
+template <>
+inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOperation> = {
+    {{KernelOperation::linear, "linear"},
+     {KernelOperation::linear_backward_input, "linear_backward_input"},
+     {KernelOperation::linear_backward_weight, "linear_backward_weight"},
+     {KernelOperation::attention, "attention"},
+     {KernelOperation::attention_backward, "attention_backward"},
+     {KernelOperation::norm_linear, "norm_linear"},
+     {KernelOperation::swiglu_linear, "swiglu_linear"}}};
+
+/// Returns the bucket of a count: two for each power of two, [2^k, 1.5 2^k) and [1.5 2^k, 2^(k+1)). 0 has
+/// one of its own. @pre 0 <= count < 2^31
+constexpr int count_bucket(std::int64_t count) {
+  if (count <= 0) return 0;
+  const int power = std::bit_width(static_cast<std::uint64_t>(count)) - 1;
+  const bool upper = 2 * count >= std::int64_t{3} << power;
+  return 1 + 2 * power + (upper ? 1 : 0);
+}
+
+/// Returns a count in the middle of a bucket, which stands for all of it.
+constexpr std::int64_t bucket_middle(int bucket) {
+  if (bucket <= 0) return 0;
+  const int power = (bucket - 1) / 2;
+  const std::int64_t eighths = (bucket - 1) % 2 == 0 ? 10 : 14;  // of 2^power: 1.25 and 1.75
+  return power < 2 ? std::int64_t{(bucket - 1) % 2 == 0 ? 1 << power : 3 << power >> 1}
+                   : (eighths << power) / 8;
+}
+
+/// A KernelCall is what a key is made of.
+struct KernelCall {
+  KernelOperation operation = KernelOperation::linear;
+  std::uint8_t dtype = 0;  ///< as DType counts them
+  /// Products: columns of the weight's input and output, on this rank. Attention: the head's width, and
+  /// query heads x 512 + key heads.
+  std::int32_t inner = 0;
+  std::int32_t outer = 0;
+  bool causal = false;      ///< of attention
+  std::int64_t tokens = 0;  ///< rows
+  /// This is the mean length that a token of an attention sees: attention pairs over tokens, rounded. 0 for
+  /// products.
+  std::int64_t length = 0;
+
+  bool operator==(const KernelCall&) const = default;
+};
+
+/// A KernelKey packs a call into 61 bits, tokens and length as their buckets. No key is 0.
+class KernelKey {
+ public:
+  constexpr KernelKey() = default;
+  /// @pre inner and outer are less than 2^21
+  constexpr explicit KernelKey(const KernelCall& call)
+      : bits_((std::uint64_t{1} + static_cast<std::uint64_t>(call.operation)) |
+              std::uint64_t{call.dtype} << 4U | std::uint64_t{call.causal} << 6U |
+              static_cast<std::uint64_t>(call.inner) << 7U | static_cast<std::uint64_t>(call.outer) << 28U |
+              static_cast<std::uint64_t>(count_bucket(call.tokens)) << 49U |
+              static_cast<std::uint64_t>(count_bucket(call.length)) << 55U) {}
+  /// Returns the key that has these bits, as bits() of another gave them.
+  static constexpr KernelKey of_bits(std::uint64_t bits) {
+    KernelKey key;
+    key.bits_ = bits;
+    return key;
+  }
+
+  constexpr std::uint64_t bits() const { return bits_; }
+  /// Returns the key of the same call in another precision, as DType counts them.
+  constexpr KernelKey with_dtype(std::uint8_t dtype) const {
+    return of_bits((bits_ & ~(std::uint64_t{3} << 4U)) | std::uint64_t{dtype} << 4U);
+  }
+  /// Returns a call that has this key: tokens and length are the middles of their buckets.
+  constexpr KernelCall call() const {
+    const auto field = [&](unsigned shift, unsigned width) {
+      return static_cast<std::int32_t>(bits_ >> shift & ((std::uint64_t{1} << width) - 1));
+    };
+    return {static_cast<KernelOperation>(field(0, 4) - 1),
+            static_cast<std::uint8_t>(field(4, 2)),
+            field(7, 21),
+            field(28, 21),
+            field(6, 1) != 0,
+            bucket_middle(field(49, 6)),
+            bucket_middle(field(55, 6))};
+  }
+
+  auto operator<=>(const KernelKey&) const = default;
+
+ private:
+  std::uint64_t bits_ = 0;
+};
+
+}  // namespace dflop
