@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/kernel_choice/kernel_calls.hpp"
 
 namespace dflop {
 namespace {
@@ -299,40 +300,40 @@ void check_adamw(std::string_view operation, Matrix weight, Sums master, Sums m,
 // Each function below returns what decides between the variants of its operation. The precision is not in
 // it, as it is one for all calls of some Kernels: who keeps keys of several adds it.
 
-KernelKey key_of_product(KernelOperation operation, ConstMatrix weight, std::int64_t rows) {
-  return KernelKey({.operation = operation,
-                    .inner = static_cast<std::int32_t>(weight.columns),
-                    .outer = static_cast<std::int32_t>(weight.rows),
-                    .tokens = rows});
+KernelCall key_of_product(KernelOperation operation, ConstMatrix weight, std::int64_t rows) {
+  return {.operation = operation,
+          .inner = static_cast<std::int32_t>(weight.columns),
+          .outer = static_cast<std::int32_t>(weight.rows),
+          .tokens = rows};
 }
 
-KernelKey key_of_linear(Matrix, ConstMatrix x, ConstMatrix weight, ConstMatrix) {
+KernelCall key_of_linear(Matrix, ConstMatrix x, ConstMatrix weight, ConstMatrix) {
   return key_of_product(KernelOperation::linear, weight, x.rows);
 }
 
-KernelKey key_of_linear_backward_input(Matrix, ConstMatrix dy, ConstMatrix weight) {
+KernelCall key_of_linear_backward_input(Matrix, ConstMatrix dy, ConstMatrix weight) {
   return key_of_product(KernelOperation::linear_backward_input, weight, dy.rows);
 }
 
-KernelKey key_of_linear_backward_weight(Sums dweight, Sums, ConstMatrix dy, ConstMatrix) {
+KernelCall key_of_linear_backward_weight(Sums dweight, Sums, ConstMatrix dy, ConstMatrix) {
   return key_of_product(KernelOperation::linear_backward_weight, {nullptr, dweight.rows, dweight.columns},
                         dy.rows);
 }
 
-KernelKey key_of_sequences(KernelOperation operation, const AttentionShape& shape, Indices offsets) {
+KernelCall key_of_sequences(KernelOperation operation, const AttentionShape& shape, Indices offsets) {
   std::int64_t pairs = 0;
   for (std::size_t i = 1; i < offsets.host.size(); ++i) {
     const std::int64_t length = offsets.host[i] - offsets.host[i - 1];
     pairs += length * length;
   }
-  return KernelKey(attention_call(operation, shape, offsets.host.empty() ? 0 : offsets.host.back(), pairs));
+  return attention_call(operation, shape, offsets.host.empty() ? 0 : offsets.host.back(), pairs);
 }
 
-KernelKey key_of_attention(Matrix, Sums, ConstMatrix, const AttentionShape& shape, Indices offsets) {
+KernelCall key_of_attention(Matrix, Sums, ConstMatrix, const AttentionShape& shape, Indices offsets) {
   return key_of_sequences(KernelOperation::attention, shape, offsets);
 }
 
-KernelKey key_of_attention_backward(Matrix, ConstMatrix, ConstMatrix, ConstSums, ConstMatrix,
+KernelCall key_of_attention_backward(Matrix, ConstMatrix, ConstMatrix, ConstSums, ConstMatrix,
                                     const AttentionShape& shape, Indices offsets) {
   return key_of_sequences(KernelOperation::attention_backward, shape, offsets);
 }
@@ -341,12 +342,8 @@ KernelKey key_of_attention_backward(Matrix, ConstMatrix, ConstMatrix, ConstSums,
 
 KernelCall attention_call(KernelOperation operation, const AttentionShape& shape, std::int64_t tokens,
                           std::int64_t pairs) {
-  return {.operation = operation,
-          .inner = shape.head_dim,
-          .outer = shape.heads * 512 + shape.kv_heads,
-          .causal = shape.causal,
-          .tokens = tokens,
-          .length = tokens == 0 ? 0 : (pairs + tokens / 2) / tokens};
+  const AttentionHeads heads{shape.heads, shape.kv_heads, shape.head_dim, shape.causal};
+  return attention_call(operation, heads, tokens, pairs);
 }
 
 void fail_without_function(std::string_view operation) {

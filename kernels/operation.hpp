@@ -53,13 +53,14 @@ struct Indices {
 };
 
 /// A KernelGuide says which variant of its operation a call takes, and hears when the call has returned. One
-/// rank has one, which its thread alone asks.
+/// rank has one, which its thread alone asks. Calls come with their own tokens and length, of which a
+/// KernelKey keeps the buckets, and without the precision, which is one for all of some Kernels.
 class KernelGuide {
  public:
   virtual ~KernelGuide() = default;
-  /// Returns the variant for a call of that key, less than `variants`.
-  virtual std::size_t before(KernelKey key, std::size_t variants) = 0;
-  virtual void after(KernelKey key, std::size_t variant) = 0;
+  /// Returns the variant that a call takes, less than `variants`.
+  virtual std::size_t before(const KernelCall& call, std::size_t variants) = 0;
+  virtual void after(const KernelCall& call, std::size_t variant) = 0;
 };
 
 /// Fails. @throws Error(internal) that a device's kernels lack the operation.
@@ -79,7 +80,7 @@ class Operation<void(Args...)> {
   /// A check throws Error(internal) that names the operation, the argument, and what was expected.
   using Check = void (*)(std::string_view operation, Args... args);
   /// What decides between variants; none for an operation that has one function.
-  using Key = KernelKey (*)(Args... args);
+  using Key = KernelCall (*)(Args... args);
 
   static constexpr std::size_t kMostVariants = 32;
 
@@ -96,10 +97,10 @@ class Operation<void(Args...)> {
       call(0, args...);
       return;
     }
-    const KernelKey key = key_(args...);
-    const std::size_t variant = guide_->before(key, count_);
+    const KernelCall asked = key_(args...);
+    const std::size_t variant = guide_->before(asked, count_);
     call(variant, args...);
-    guide_->after(key, variant);
+    guide_->after(asked, variant);
   }
 
   /// Lets function(args...) compute the operation, as its first and only variant.

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/kernel_choice/kernel_calls.hpp"
 #include "core/plan.hpp"
 #include "core/program/encoder_share.hpp"
 #include "core/sample.hpp"
@@ -16,7 +17,6 @@
 namespace dflop {
 
 inline constexpr int kImageClasses = 8;
-inline constexpr int kPatchValues = 48;  ///< of one encoder token, as 4x4 pixels of three colours
 
 /// Returns a number in [0, kImageClasses): what the sample's images show; 0 without encoder sequences.
 int image_class(std::uint64_t seed, const Sample& sample);

@@ -134,6 +134,7 @@ struct ProfileTables {
   std::string cpu;                        ///< model of the host's processor
   std::string software;                   ///< driver and libraries, as World::software(); empty for none
   std::string dtype;                      ///< "f32", "f64", "bf16"
+  std::string kernels;                    ///< hash of the file that chose kernels; empty: default ones ran
   std::int64_t value_bytes = kFp32Bytes;  ///< of an activation or weight
   std::int64_t sum_bytes = kFp32Bytes;    ///< of a gradient or optimizer state
   ModelSpec model;                        ///< as profiled_model() returns it

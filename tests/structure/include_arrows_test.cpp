@@ -56,7 +56,7 @@ constexpr Wing kWings[] = {
     {"core", ".", ""},
     {"core", "support", "."},
     {"core", "measured", "."},
-    {"core", "kernel_choice", "."},
+    {"core", "kernel_choice", ". support measured"},
     {"core", "order", ". support"},
     {"core", "program", ". support order"},
     {"core", "iteration", ". support order program"},

@@ -1,0 +1,159 @@
+#include "core/kernel_choice/kernel_calls.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace dflop {
+namespace {
+
+/// A UnitCalls writes down the calls of one unit.
+class UnitCalls {
+ public:
+  explicit UnitCalls(std::int64_t tokens) : tokens_(tokens) {}
+
+  std::vector<UnitCall> take() { return std::move(calls_); }
+
+  /// Adds the three products of a linear layer whose weight is [outer, inner] on this rank.
+  void linear(std::int64_t inner, std::int64_t outer, bool input_gradient = true, bool again = false) {
+    product(KernelPass::forward, KernelOperation::linear, inner, outer);
+    if (input_gradient)
+      product(KernelPass::backward_input, KernelOperation::linear_backward_input, inner, outer);
+    product(KernelPass::backward_weight, KernelOperation::linear_backward_weight, inner, outer);
+    if (again) product(KernelPass::recompute, KernelOperation::linear, inner, outer);
+  }
+
+  void attention(const AttentionHeads& heads, std::int64_t pairs) {
+    const auto add = [&](KernelPass pass, KernelOperation operation) {
+      calls_.push_back({pass, attention_call(operation, heads, tokens_, pairs)});
+    };
+    add(KernelPass::forward, KernelOperation::attention);
+    add(KernelPass::backward_input, KernelOperation::attention_backward);
+    add(KernelPass::recompute, KernelOperation::attention);
+  }
+
+ private:
+  void product(KernelPass pass, KernelOperation operation, std::int64_t inner, std::int64_t outer) {
+    calls_.push_back({pass, KernelCall{.operation = operation,
+                                       .inner = static_cast<std::int32_t>(inner),
+                                       .outer = static_cast<std::int32_t>(outer),
+                                       .tokens = tokens_}});
+  }
+
+  std::int64_t tokens_;
+  std::vector<UnitCall> calls_;
+};
+
+AttentionHeads heads_of(const TransformerSpec& spec, int tp) {
+  return {spec.heads / tp, spec.kv_heads / tp, spec.head_dim, spec.causal};
+}
+
+/// Returns the calls of a layer's linear part. A layer that is computed again does so but for its output.
+std::vector<UnitCall> layer_calls(const TransformerSpec& spec, int tp, std::int64_t tokens) {
+  const AttentionHeads heads = heads_of(spec, tp);
+  const std::int64_t queries = std::int64_t{heads.heads} * spec.head_dim;
+  const std::int64_t keys = std::int64_t{heads.kv_heads} * spec.head_dim;
+  const std::int64_t ffn = spec.ffn / tp;
+  UnitCalls calls(tokens);
+  calls.linear(spec.hidden, queries + 2 * keys, true, true);
+  calls.linear(queries, spec.hidden, true, true);
+  calls.linear(spec.hidden, spec.gated_mlp ? 2 * ffn : ffn, true, true);
+  calls.linear(ffn, spec.hidden);
+  return calls.take();
+}
+
+std::vector<UnitCall> attention_calls(const TransformerSpec& spec, int tp, const Workload& work) {
+  UnitCalls calls(work.tokens);
+  calls.attention(heads_of(spec, tp), work.attention_pairs);
+  return calls.take();
+}
+
+/// Returns the calls of the connector: rows of the first and columns of the second layer are split, and so
+/// on by twos.
+std::vector<UnitCall> connector_calls(const ConnectorSpec& spec, int tp, std::int64_t tokens) {
+  UnitCalls calls(tokens / spec.merge);
+  for (std::size_t i = 0; i + 1 < spec.widths.size(); ++i) {
+    const bool by_rows = i % 2 == 0;
+    calls.linear(by_rows ? spec.widths[i] : spec.widths[i] / tp,
+                 by_rows ? spec.widths[i + 1] / tp : spec.widths[i + 1]);
+  }
+  return calls.take();
+}
+
+bool takes_part(KernelPass pass, Op op, Recomputation recomputation, ProfileUnit unit) {
+  switch (pass) {
+    case KernelPass::forward:
+      return op == Op::forward;
+    case KernelPass::backward_input:
+      return op == Op::backward || op == Op::backward_input;
+    case KernelPass::backward_weight:
+      return op == Op::backward || op == Op::backward_weight;
+    case KernelPass::recompute:
+      return (op == Op::backward || op == Op::backward_input) &&
+             (recomputation == Recomputation::full ||
+              (recomputation == Recomputation::selective && is_attention(unit)));
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit, const TpMode& mode,
+                                        const Workload& work) {
+  if (work.empty()) return {};
+  const int tp = mode.tp;
+  switch (unit) {
+    case ProfileUnit::patches: {
+      // Each rank embeds the rows that it holds, with the whole weight.
+      UnitCalls calls(mode.sequence_parallel ? (work.tokens + tp - 1) / tp : work.tokens);
+      calls.linear(kPatchValues, model.encoder.hidden, false);
+      return calls.take();
+    }
+    case ProfileUnit::encoder_linear:
+      return layer_calls(model.encoder, tp, work.tokens);
+    case ProfileUnit::encoder_attention:
+      return attention_calls(model.encoder, tp, work);
+    case ProfileUnit::connector:
+      return connector_calls(model.connector, tp, work.tokens);
+    case ProfileUnit::embedding:
+      return {};
+    case ProfileUnit::llm_linear:
+      return layer_calls(model.llm, tp, work.tokens);
+    case ProfileUnit::llm_attention:
+      return attention_calls(model.llm, tp, work);
+    case ProfileUnit::head: {
+      UnitCalls calls(work.tokens);
+      calls.linear(model.llm.hidden, model.llm.vocabulary / tp);
+      return calls.take();
+    }
+  }
+  return {};
+}
+
+std::vector<StageCall> stage_kernel_calls(const ModelSpec& model, const Stage& stage, bool patches, Op op,
+                                          const Work& work) {
+  std::vector<StageCall> all;
+  const auto add = [&](ProfileUnit unit, const Workload& of_module, std::int64_t times) {
+    if (times == 0) return;
+    for (const UnitCall& unit_call : unit_kernel_calls(model, unit, tp_mode(stage), of_module)) {
+      if (!takes_part(unit_call.pass, op, stage.recomputation, unit)) continue;
+      const auto same = std::find_if(all.begin(), all.end(),
+                                     [&](const StageCall& other) { return other.call == unit_call.call; });
+      if (same != all.end()) {
+        same->times += times;
+      } else {
+        all.push_back({unit_call.call, times});
+      }
+    }
+  };
+  add(ProfileUnit::patches, work.encoder, patches ? 1 : 0);
+  add(ProfileUnit::encoder_linear, work.encoder, stage.encoder_layers);
+  add(ProfileUnit::encoder_attention, work.encoder, stage.encoder_layers);
+  add(ProfileUnit::connector, work.encoder, stage.connector ? 1 : 0);
+  add(ProfileUnit::llm_linear, work.llm, stage.llm_layers);
+  add(ProfileUnit::llm_attention, work.llm, stage.llm_layers);
+  add(ProfileUnit::head, work.llm, stage.head ? 1 : 0);
+  return all;
+}
+
+}  // namespace dflop
