@@ -2,21 +2,30 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
+#include "kernels/host/library_products.hpp"
 
 namespace dflop {
 
 // kernels/host/operations.cpp defines these, compiled for each target.
 namespace portable {
 void set_operations(Kernels& kernels);
-}
+void add_linear(Kernels& kernels);
+}  // namespace portable
 namespace avx2 {
 void set_operations(Kernels& kernels);
-}
+void add_linear(Kernels& kernels);
+}  // namespace avx2
+namespace avx512 {
+void set_operations(Kernels& kernels);
+void add_linear(Kernels& kernels);
+}  // namespace avx512
 
 namespace {
 
@@ -69,13 +78,21 @@ class Widened<AnyMatrix> {
   std::unique_ptr<float[], Free> values_;
 };
 
-/// Computes an operation of bf16 with that of f32, on widened inputs, and rounds its outputs to the nearest.
+/// A VariantOf is one variant of an operation.
 template <typename... Args>
-void compute_rounded(const Operation<void(Args...)>& wide, Args... args) {
+struct VariantOf {
+  const Operation<void(Args...)>& operation;
+  std::size_t variant;
+};
+
+/// Computes an operation of bf16 with a variant of that of f32, on widened inputs, and rounds its outputs to
+/// the nearest.
+template <typename... Args>
+void compute_rounded(const VariantOf<Args...>& wide, Args... args) {
   const std::tuple<Widened<Args>...> widened(args...);
   std::apply(
       [&](const auto&... each) {
-        wide(each...);
+        wide.operation.run_variant(wide.variant, each...);
         (each.round_back(), ...);
       },
       widened);
@@ -86,43 +103,83 @@ void compute_rounded(const Operation<void(Args...)>& wide, Args... args) {
 class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {
-    for_each_operation([this](auto operation) { set_rounded(this->*operation, (*wide_).*operation); });
+    for_each_operation([this](auto operation) { add_rounded(this->*operation, (*wide_).*operation); });
   }
 
-  void guide(KernelGuide* guide) override { wide_->guide(guide); }
-
  private:
+  /// Adds a variant for each of the wide operation.
   template <typename... Args>
-  static void set_rounded(Operation<void(Args...)>& rounded, const Operation<void(Args...)>& wide) {
-    rounded.template set<compute_rounded<Args...>>(wide);
+  void add_rounded(Operation<void(Args...)>& rounded, const Operation<void(Args...)>& wide) {
+    for (std::size_t i = 0; i < wide.variants(); ++i) {
+      const auto variant = std::make_shared<VariantOf<Args...>>(VariantOf<Args...>{wide, i});
+      variants_.push_back(variant);
+      rounded.template add<compute_rounded<Args...>>(wide.variant_name(i), *variant);
+    }
   }
 
   std::unique_ptr<Kernels> wide_;
+  std::vector<std::shared_ptr<const void>> variants_;  ///< which the operations refer to
 };
+
+/// A TargetFunctions has what one target was compiled to. It has none where this was not built with it.
+struct TargetFunctions {
+  HostTarget target;
+  void (*set_operations)(Kernels& kernels) = nullptr;
+  void (*add_linear)(Kernels& kernels) = nullptr;
+};
+
+constexpr TargetFunctions kTargets[] = {
+    {HostTarget::portable, portable::set_operations, portable::add_linear},
+#ifdef DFLOP_HAVE_HOST_AVX2
+    {HostTarget::avx2, avx2::set_operations, avx2::add_linear},
+#endif
+#ifdef DFLOP_HAVE_HOST_AVX512
+    {HostTarget::avx512, avx512::set_operations, avx512::add_linear},
+#endif
+};
+
+bool processor_has(HostTarget target) {
+  switch (target) {
+    case HostTarget::portable:
+      return true;
+#ifdef DFLOP_HAVE_HOST_AVX2
+    case HostTarget::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#ifdef DFLOP_HAVE_HOST_AVX512
+    case HostTarget::avx512:
+      return processor_has(HostTarget::avx2) && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl");
+#endif
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 
+bool has_host_target(HostTarget target) {
+  return processor_has(target);
+}
+
 HostTarget fastest_host_target() {
-#ifdef DFLOP_HAVE_HOST_AVX2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return HostTarget::avx2;
-#endif
-  return HostTarget::portable;
+  return has_host_target(HostTarget::avx2) ? HostTarget::avx2 : HostTarget::portable;
 }
 
 std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target) {
+  if (!has_host_target(target)) {
+    throw Error(ErrorKind::no_device, "this processor has no " + std::string(to_string(target)));
+  }
   if (dtype == DType::bf16) return std::make_unique<Bf16Kernels>(make_host_kernels(DType::f32, target));
   auto kernels = std::make_unique<Kernels>(dtype);
-  if (target == HostTarget::portable) {
-    portable::set_operations(*kernels);
-    return kernels;
+  for (const TargetFunctions& functions : kTargets) {
+    if (functions.target == target) functions.set_operations(*kernels);
+    if (functions.target > target && has_host_target(functions.target)) functions.add_linear(*kernels);
   }
-#ifdef DFLOP_HAVE_HOST_AVX2
-  if (fastest_host_target() == HostTarget::avx2) {
-    avx2::set_operations(*kernels);
-    return kernels;
-  }
-#endif
-  throw Error(ErrorKind::no_device, "this processor has no AVX2 with fused multiply-add");
+  host::add_onednn(*kernels);
+  host::add_openblas(*kernels);
+  return kernels;
 }
 
 }  // namespace dflop

@@ -1,17 +1,24 @@
-// The host's operations are compiled twice from the same files, for every x86-64 and for AVX2 with fused
-// multiply-add, which is three times as fast; make_host_kernels() chooses. Eigen is renamed in the second,
-// and all functions are in another namespace, for a linker keeps one of the functions that have one name.
+// The host's operations are compiled for each HostTarget from the same files: for every x86-64, for AVX2 with
+// fused multiply-add, which is three times as fast, and for AVX-512; make_host_kernels() chooses. Eigen is
+// renamed in all but the first, and all functions are in another namespace, for a linker keeps one of the
+// functions that have one name.
 //
 // Eigen sees the matrices of kernels/operation.hpp through the functions here. Only the host's operations
 // include this.
 #pragma once
 
 // This renames Eigen, so no header before it may include Eigen.
-#ifdef DFLOP_HOST_AVX2
+#if defined(DFLOP_HOST_AVX512)
+#define DFLOP_HOST_TARGET avx512
+#define DFLOP_HOST_TARGET_NAME "avx512"  // the names of its variants begin with it
+#define Eigen EigenAvx512
+#elif defined(DFLOP_HOST_AVX2)
 #define DFLOP_HOST_TARGET avx2
+#define DFLOP_HOST_TARGET_NAME "avx2"
 #define Eigen EigenAvx2
 #else
 #define DFLOP_HOST_TARGET portable
+#define DFLOP_HOST_TARGET_NAME "portable"
 #endif
 
 #define EIGEN_DONT_PARALLELIZE  // a rank computes in its own thread only, whatever flags this is built with
@@ -32,6 +39,8 @@ void set_attention(Kernels& kernels);
 void set_rows(Kernels& kernels);
 void set_loss(Kernels& kernels);
 void set_elementwise(Kernels& kernels);
+/// Adds the linear layers as variants, to kernels whose first ones are of another target.
+void add_linear(Kernels& kernels);
 
 using Eigen::Index;
 

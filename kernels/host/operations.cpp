@@ -36,6 +36,15 @@ void set_linear(Kernels& kernels) {
   });
 }
 
+void add_linear(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.linear.add<linear<T>>(DFLOP_HOST_TARGET_NAME);
+    kernels.linear_backward_input.add<linear_backward_input<T>>(DFLOP_HOST_TARGET_NAME);
+    kernels.linear_backward_weight.add<linear_backward_weight<T>>(DFLOP_HOST_TARGET_NAME);
+  });
+}
+
 /// Sets all operations, for the kernels' precision: f32 or f64.
 void set_operations(Kernels& kernels) {
   set_linear(kernels);
