@@ -2,9 +2,13 @@
 // follows from a stage and a Workload, so that the simulator and a live run ask by the same key.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <compare>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/names.hpp"
 
@@ -31,6 +35,12 @@ inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOper
      {KernelOperation::attention_backward, "attention_backward"},
      {KernelOperation::norm_linear, "norm_linear"},
      {KernelOperation::swiglu_linear, "swiglu_linear"}}};
+
+/// These are the names of precisions, as DType counts them (kernels/dtype.hpp).
+inline constexpr std::array<std::string_view, 3> kDTypeNames = {"f32", "f64", "bf16"};
+
+/// VariantNames are the variants of each operation, the default first; none of one that has no function.
+using VariantNames = std::array<std::vector<std::string>, kKernelOperations>;
 
 /// Returns the bucket of a count: two for each power of two, [2^k, 1.5 2^k) and [1.5 2^k, 2^(k+1)). 0 has
 /// one of its own. @pre 0 <= count < 2^31
@@ -66,6 +76,12 @@ struct KernelCall {
 
   bool operator==(const KernelCall&) const = default;
 };
+
+/// Returns what a call's time is taken to be in proportion to, between calls of one key: tokens, of attention
+/// pairs of tokens.
+constexpr double work_of(const KernelCall& call) {
+  return static_cast<double>(call.tokens) * (call.length > 0 ? static_cast<double>(call.length) : 1.0);
+}
 
 /// A KernelKey packs a call into 61 bits, tokens and length as their buckets. No key is 0.
 class KernelKey {
@@ -103,6 +119,12 @@ class KernelKey {
             bucket_middle(field(49, 6)),
             bucket_middle(field(55, 6))};
   }
+
+  constexpr KernelOperation operation() const { return static_cast<KernelOperation>((bits_ & 15U) - 1); }
+  constexpr int tokens_bucket() const { return static_cast<int>(bits_ >> 49U & 63U); }
+  constexpr int length_bucket() const { return static_cast<int>(bits_ >> 55U & 63U); }
+  /// Returns the same for all keys that differ in tokens and length alone.
+  constexpr std::uint64_t without_buckets() const { return bits_ & ((std::uint64_t{1} << 49U) - 1); }
 
   auto operator<=>(const KernelKey&) const = default;
 

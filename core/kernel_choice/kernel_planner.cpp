@@ -1,0 +1,239 @@
+#include "core/kernel_choice/kernel_planner.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kRoundCalls[kKernelRounds] = {2, 8, 32};
+constexpr double kRoundLimit[kKernelRounds] = {1.5, 1.15, std::numeric_limits<double>::infinity()};
+constexpr double kHopeless = 3;           // times the one in use: one call says enough
+constexpr std::int64_t kSurelyCalls = 8;  // of the only one that is left, before it may come into use
+constexpr std::uint32_t kMostTrials = 4;  // of a rank's calls in a step
+constexpr std::uint32_t kTimedOneOf = 16;
+constexpr std::int64_t kFirstWait = 64;  // steps
+constexpr std::int64_t kLongestWait = 1024;
+constexpr double kDrift = 0.15;
+constexpr std::int64_t kDriftCalls = 16;
+
+std::uint32_t bit_of(std::size_t variant) {
+  return std::uint32_t{1} << variant;
+}
+
+/// Returns the variant on trial that has been tried least; none where none is.
+std::optional<std::size_t> next_on_trial(const KernelState& state) {
+  std::optional<std::size_t> next;
+  for (std::size_t v = 0; v < state.trials.size(); ++v) {
+    if ((state.alive & bit_of(v)) == 0) continue;
+    if (!next || state.trials[v].own.count < state.trials[*next].own.count) next = v;
+  }
+  return next;
+}
+
+bool is_surely_faster(const KernelTrial& trial) {
+  return trial.own.count >= kSurelyCalls && trial.own.high() < trial.used.low();
+}
+
+}  // namespace
+
+KernelPlanner::KernelPlanner(KernelMode mode, KernelTable table, const LearningRule& rule)
+    : mode_(mode), rule_(rule) {
+  state_.table = std::move(table);
+}
+
+KernelPlanner::KernelPlanner(KernelMode mode, PlannerState state, const LearningRule& rule)
+    : mode_(mode), rule_(rule), state_(std::move(state)) {}
+
+std::size_t KernelPlanner::choose(KernelKey key) const {
+  if (mode_ == KernelMode::fixed) return 0;
+  if (mode_ == KernelMode::learn) {
+    if (const KernelState* known = state_.keys.find(key)) return known->variant;
+  }
+  return state_.table.choose(key);
+}
+
+KernelChoices KernelPlanner::next_step() const {
+  KernelChoices choices;
+  choices.step = static_cast<std::uint64_t>(state_.step);
+  if (mode_ == KernelMode::fixed) return choices;
+  for (const KernelKey key : state_.table.entries().keys()) {
+    KernelChoice choice{.variant = static_cast<std::uint16_t>(choose(key))};
+    const KernelTable::Entry& entry = *state_.table.find(key);
+    choice.mean_ns = entry[choice.variant].mean;
+    choices.by_key.add(key, choice);
+  }
+  if (mode_ != KernelMode::learn) return choices;
+  choices.timed_one_of = kTimedOneOf;
+  plan_trials(choices);
+  return choices;
+}
+
+/// Returns by how much one call of a variant on trial exceeds `mean`, that of the one in use, at worst.
+double KernelPlanner::worst_excess(const KernelState& state, std::size_t variant, double mean) const {
+  const KernelTrial& trial = state.trials[variant];
+  if (trial.own.count == 0) return (rule_.unknown - 1) * mean;
+  // The deviation of few calls says little: they are taken to scatter by half of the mean.
+  const double few = trial.own.count < kSurelyCalls ? 0.5 * trial.own.mean : 0;
+  const double deviation = std::max(std::sqrt(trial.own.variance), few / 3);
+  return std::max(0.0, trial.own.mean + 3 * deviation - mean);
+}
+
+/// Gives trials to keys, those with the largest part of a step first, as far as the budget goes.
+void KernelPlanner::plan_trials(KernelChoices& choices) const {
+  double left = rule_.budget * state_.elapsed_ns - state_.spent_ns;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < state_.keys.size(); ++i) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return state_.keys.value(a).share_ns > state_.keys.value(b).share_ns;
+  });
+  for (const std::size_t i : order) {
+    const KernelState& state = state_.keys.value(i);
+    const std::optional<std::size_t> tried = next_on_trial(state);
+    KernelChoice* choice = choices.by_key.find(state_.keys.keys()[i]);
+    if (state.round == kKernelRounds || !tried || choice == nullptr || choice->mean_ns <= 0) continue;
+    const double call = static_cast<double>(state.ranks) *
+                        (worst_excess(state, *tried, choice->mean_ns) + 2 * rule_.timing_ns);
+    const auto wanted = std::min<std::int64_t>(kRoundCalls[state.round] - state.trials[*tried].own.count,
+                                               std::min<std::int64_t>(kMostTrials, state.calls / 2));
+    const double affordable = std::floor(left / call);
+    const auto trials = std::min<double>(static_cast<double>(wanted), affordable);
+    if (trials < 1) continue;
+    // What is tried for the first time is tried once.
+    choice->trials = state.trials[*tried].own.count == 0 ? 1U : static_cast<std::uint32_t>(trials);
+    choice->tried = static_cast<std::uint16_t>(*tried);
+    left -= choice->trials * call;
+  }
+}
+
+KernelState KernelPlanner::first_state(KernelKey key) const {
+  KernelState state;
+  state.variant = static_cast<std::uint32_t>(state_.table.choose(key));
+  state.trials.resize(state_.table.names(key.operation()).size());
+  state.waits = kFirstWait;
+  begin_trials(state);
+  return state;
+}
+
+/// Puts all variants on trial but the one in use.
+void KernelPlanner::begin_trials(KernelState& state) const {
+  const auto variants = state.trials.size();
+  const std::uint32_t all = variants >= 32 ? ~std::uint32_t{0} : bit_of(variants) - 1;
+  state.alive = all & ~bit_of(state.variant);
+  state.round = state.alive == 0 ? kKernelRounds : 0;
+  for (KernelTrial& trial : state.trials) trial = {};
+}
+
+void KernelPlanner::end_step(std::span<const std::vector<KernelObservation>> ranks, double elapsed_ns) {
+  ++state_.step;
+  if (mode_ != KernelMode::learn) return;
+  state_.elapsed_ns += elapsed_ns;
+  // What is known of calls of a step is the fewest of a rank that has any, as trials are every rank's.
+  KernelMap<KernelState> seen_now;
+  for (const std::vector<KernelObservation>& rank : ranks) {
+    for (const KernelObservation& seen : rank) {
+      const KernelKey key = KernelKey::of_bits(seen.key);
+      add(seen);
+      KernelState& now = seen_now.value(seen_now.add(key, {}));
+      now.calls = now.ranks == 0 ? seen.calls : std::min(now.calls, seen.calls);
+      ++now.ranks;
+      now.share_ns += static_cast<double>(seen.calls) * state_.table.entry(key)[seen.variant].mean;
+    }
+  }
+  for (std::size_t i = 0; i < seen_now.size(); ++i) {
+    const KernelKey key = seen_now.keys()[i];
+    const KernelState& now = seen_now.value(i);
+    KernelState& state = *state_.keys.find(key);
+    state.ranks = std::max(state.ranks, now.ranks);
+    state.calls = state.calls == 0 ? now.calls : std::min(state.calls, now.calls);
+    state.share_ns = now.share_ns;
+    advance(key, state);
+  }
+}
+
+/// Adds what one rank has seen of one key.
+void KernelPlanner::add(const KernelObservation& seen) {
+  const KernelKey key = KernelKey::of_bits(seen.key);
+  KernelTable::Entry& entry = state_.table.entry(key);
+  std::size_t place = state_.keys.index_of(key);
+  if (place == state_.keys.size()) place = state_.keys.add(key, first_state(key));
+  KernelState& state = state_.keys.value(place);
+  state_.spent_ns += seen.excess_ns + static_cast<double>(seen.timed) * rule_.timing_ns;
+  entry[seen.variant].merge(seen.used);
+  if (seen.variant == state.variant) state.since.merge(seen.used);
+  if (seen.trials.count == 0) return;
+  entry[seen.tried].merge(seen.trials);
+  KernelTrial& trial = state.trials[seen.tried];
+  trial.least_ns = trial.own.count > 0 ? std::min(trial.least_ns, seen.least_trial_ns) : seen.least_trial_ns;
+  trial.own.merge(seen.trials);
+  trial.used.merge(seen.in_trials);
+}
+
+/// Draws the conclusions of a step for one key.
+void KernelPlanner::advance(KernelKey key, KernelState& state) {
+  if (state.round == kKernelRounds) {
+    if (state.trials.size() < 2) return;
+    const KernelStats& since = state.since;
+    const double moved = std::abs(since.mean - state.settled_ns) - since.half_width();
+    const bool drifted = since.count >= kDriftCalls && moved > kDrift * state.settled_ns;
+    if (drifted) state.waits = kFirstWait;
+    if (drifted || state_.step >= state.settled + state.waits) begin_trials(state);
+    return;
+  }
+  for (std::size_t v = 0; v < state.trials.size(); ++v) {
+    if (state.trials[v].own.count > 0 && state.trials[v].least_ratio() > kHopeless) state.alive &= ~bit_of(v);
+  }
+  while (state.alive != 0 && state.round < kKernelRounds) {
+    const std::size_t left = *next_on_trial(state);
+    if (std::has_single_bit(state.alive) && is_surely_faster(state.trials[left])) {
+      return settle(key, state, left);
+    }
+    if (state.trials[left].own.count < kRoundCalls[state.round]) return;
+    end_round(state);
+    ++state.round;
+  }
+  std::size_t best = state.variant;
+  for (std::size_t v = 0; v < state.trials.size(); ++v) {
+    if ((state.alive & bit_of(v)) == 0 || !is_surely_faster(state.trials[v])) continue;
+    if (best == state.variant || state.trials[v].ratio() < state.trials[best].ratio()) best = v;
+  }
+  // The default comes back unless it is slower.
+  if (best == state.variant && best != 0 && state.trials[0].own.count >= kSurelyCalls &&
+      state.trials[0].ratio() <= 1) {
+    best = 0;
+  }
+  settle(key, state, best);
+}
+
+/// Drops the variants that are over the round's limit.
+void KernelPlanner::end_round(KernelState& state) const {
+  const auto ratio = [&](std::size_t v) {
+    return state.round == 0 ? state.trials[v].least_ratio() : state.trials[v].ratio();
+  };
+  double best = 1;  // that of the variant in use
+  for (std::size_t v = 0; v < state.trials.size(); ++v) {
+    if ((state.alive & bit_of(v)) != 0) best = std::min(best, ratio(v));
+  }
+  for (std::size_t v = 0; v < state.trials.size(); ++v) {
+    if (ratio(v) > kRoundLimit[state.round] * best) state.alive &= ~bit_of(v);
+  }
+}
+
+void KernelPlanner::settle(KernelKey key, KernelState& state, std::size_t variant) {
+  const bool again = state.settled > 0 && variant == state.variant;
+  if (variant != state.variant) ++state_.switches;
+  state.waits = again ? std::min(2 * state.waits, kLongestWait) : kFirstWait;
+  const KernelTrial& trial = state.trials[variant];
+  state.settled_ns = trial.own.count > 0 ? trial.own.mean : state_.table.entry(key)[variant].mean;
+  state.variant = static_cast<std::uint32_t>(variant);
+  state.alive = 0;
+  state.round = kKernelRounds;
+  state.settled = state_.step;
+  state.since = {};
+}
+
+}  // namespace dflop

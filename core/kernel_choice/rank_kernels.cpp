@@ -1,0 +1,48 @@
+#include "core/kernel_choice/rank_kernels.hpp"
+
+#include <algorithm>
+
+namespace dflop {
+
+void RankKernels::begin_step(const KernelChoices& choices) {
+  choices_ = &choices;
+  for (const KernelKey key : choices.by_key.keys()) add(key);
+  for (std::size_t i = 0; i < keys_.size(); ++i) keys_.value(i) = {.choice = choices.choice(keys_.keys()[i])};
+}
+
+RankKernels::Known& RankKernels::add(KernelKey key) {
+  return keys_.value(keys_.add(key, {.choice = choices_->choice(key)}));
+}
+
+void RankKernels::observe(std::size_t variant, double ns, double scale) {
+  KernelObservation& seen = chosen_->seen;
+  const KernelChoice& choice = chosen_->choice;
+  ++seen.timed;
+  if (in_trials_ && variant == choice.tried) {
+    seen.trials.add(ns * scale);
+    seen.least_trial_ns = seen.trials.count == 1 ? ns * scale : std::min(seen.least_trial_ns, ns * scale);
+    if (choice.mean_ns > 0 && ns * scale > choice.mean_ns) seen.excess_ns += ns - choice.mean_ns / scale;
+    return;
+  }
+  // A call that was interrupted, as by another process, says little: it counts as a few usual ones.
+  constexpr double kMostMeans = 4;
+  const double time = choice.mean_ns > 0 ? std::min(ns * scale, kMostMeans * choice.mean_ns) : ns * scale;
+  seen.used.add(time);
+  if (in_trials_) seen.in_trials.add(time);
+}
+
+std::vector<KernelObservation> RankKernels::end_step() {
+  std::vector<KernelObservation> seen;
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    Known& known = keys_.value(i);
+    if (known.calls == 0) continue;
+    known.seen.key = keys_.keys()[i].bits();
+    known.seen.calls = known.calls;
+    known.seen.variant = known.choice.variant;
+    known.seen.tried = known.choice.tried;
+    seen.push_back(known.seen);
+  }
+  return seen;
+}
+
+}  // namespace dflop

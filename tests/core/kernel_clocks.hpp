@@ -1,0 +1,91 @@
+// Made-up clocks for tests of choosing kernels: ranks that compute nothing and whose calls take what a test
+// says.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/kernel_choice/kernel_planner.hpp"
+#include "core/kernel_choice/rank_kernels.hpp"
+#include "core/support/random.hpp"
+
+namespace dflop::testing {
+
+/// Returns names of so many variants for every operation.
+inline VariantNames made_up_names(std::size_t variants) {
+  VariantNames names;
+  for (std::vector<std::string>& of_operation : names) {
+    of_operation.emplace_back("default");
+    for (std::size_t v = 1; v < variants; ++v) of_operation.push_back("variant" + std::to_string(v));
+  }
+  return names;
+}
+
+/// Returns the key of a product.
+inline KernelKey product_key(int inner, std::int64_t tokens = 1024) {
+  return KernelKey(
+      KernelCall{.operation = KernelOperation::linear, .inner = inner, .outer = 64, .tokens = tokens});
+}
+
+/// A MadeUpKey is called so often by each rank in a step, and its variants take so long in the mean.
+struct MadeUpKey {
+  KernelKey key;
+  int calls = 0;
+  std::vector<double> ns;
+};
+
+/// A MadeUpRun has ranks that call keys. What a call takes is its mean times `pace(step, rank, variant)` and
+/// noise of up to 10 % to both sides.
+struct MadeUpRun {
+  std::vector<MadeUpKey> keys;
+  int ranks = 1;
+  std::function<double(std::int64_t step, int rank, std::size_t variant)> pace =
+      [](std::int64_t, int, std::size_t) { return 1.0; };
+  double noise = 0.1;
+
+  /// A Step is what one step came to: the longest rank's time, all ranks' calls one by one, and the time of
+  /// all calls together beside what it would have been with the default alone.
+  struct Step {
+    double elapsed_ns = 0;
+    double all_ns = 0;
+    double default_ns = 0;
+    double best_ns = 0;
+    std::vector<std::vector<std::size_t>> variants;  ///< by rank
+    std::vector<std::vector<KernelObservation>> seen;
+  };
+
+  Step run(const KernelChoices& choices, std::vector<RankKernels>& rank_kernels, Random& random) const {
+    Step step;
+    for (int r = 0; r < ranks; ++r) {
+      RankKernels& kernels = rank_kernels[static_cast<std::size_t>(r)];
+      kernels.begin_step(choices);
+      double elapsed = 0;
+      std::vector<std::size_t>& variants = step.variants.emplace_back();
+      for (const MadeUpKey& key : keys) {
+        for (int call = 0; call < key.calls; ++call) {
+          const std::size_t variant = kernels.choose(key.key);
+          const double chance = 1 + noise * (2 * random.uniform() - 1);
+          const auto mean = [&](std::size_t v) {
+            return key.ns[v] * pace(static_cast<std::int64_t>(choices.step), r, v);
+          };
+          const double ns = mean(variant) * chance;
+          if (kernels.is_timed()) kernels.observe(variant, ns, 1);
+          variants.push_back(variant);
+          elapsed += ns;
+          step.default_ns += mean(0) * chance;
+          double best = mean(0);
+          for (std::size_t v = 1; v < key.ns.size(); ++v) best = std::min(best, mean(v));
+          step.best_ns += best * chance;
+        }
+      }
+      step.all_ns += elapsed;
+      step.elapsed_ns = std::max(step.elapsed_ns, elapsed);
+      step.seen.push_back(kernels.end_step());
+    }
+    return step;
+  }
+};
+
+}  // namespace dflop::testing

@@ -1,0 +1,51 @@
+// What the variants of operations took on one machine is in a file of schema "dflop.kernels", and what
+// learning has come to is part of a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/kernel_choice/kernel_planner.hpp"
+
+namespace dflop {
+
+/// A KernelMachine is all that durations depend on beside the calls: on another one they say nothing.
+struct KernelMachine {
+  std::string device;           ///< as World::device_name()
+  std::int64_t processors = 0;  ///< multiprocessors of a GPU; of the host, those that the process may use
+  std::string software;         ///< driver and libraries; empty for none
+  std::string cpu;              ///< model of the host's processor
+  std::string isa;              ///< what of it kernels use
+
+  bool operator==(const KernelMachine&) const = default;
+};
+
+struct KernelFile {
+  std::string dflop_version;
+  KernelMachine machine;
+  KernelTable table;
+
+  bool operator==(const KernelFile&) const = default;
+};
+
+/// Returns a file, version 1. Each key is a row: what the call is, in the middle of its buckets, then counts,
+/// means and variances (ns, ns^2) by variant.
+std::string to_json(const KernelFile& file);
+
+/// Reads a file back to the last bit. `file` is the text's place for errors.
+/// @throws Error (input) naming the key, for a text that is no such file, as one that is cut off anywhere
+KernelFile parse_kernel_file(std::string_view json, const std::string& file);
+
+/// Checks that durations of a file hold here, in one line that says what does not.
+/// @throws Error (input) naming the key, what was expected and what was found, for a file of another machine,
+/// driver, library or set of variants
+void require_valid(const KernelFile& found, const std::string& file, const KernelMachine& machine,
+                   const VariantNames& names);
+
+/// Returns a state as JSON text. @throws Error (internal) for a state that is none of a KernelPlanner
+std::string to_json(const PlannerState& state);
+/// Reads it back to the last bit. @throws Error (input) naming the key
+PlannerState parse_planner_state(std::string_view json, const std::string& file);
+
+}  // namespace dflop
