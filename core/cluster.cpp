@@ -1,12 +1,20 @@
 #include "core/cluster.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace dflop {
 
-const GpuSpec& ClusterSpec::gpu_of(int rank) const {
-  int node = node_of(rank);
+double granted_encoder_share(const GpuSpec& gpu, double share) {
+  if (gpu.multiprocessors == 0) return share;
+  const double quanta = std::round(share * gpu.multiprocessors / gpu.share_quantum);
+  if (gpu.multiprocessors - quanta * gpu.share_quantum < gpu.share_quantum) return 1;
+  return quanta * gpu.share_quantum / gpu.multiprocessors;
+}
+
+const GpuSpec& ClusterSpec::gpu_of(int device) const {
+  int node = node_of(device);
   for (const NodeGroup& group : node_groups) {
     if (node < group.nodes) return group.gpu;
     node -= group.nodes;

@@ -23,8 +23,13 @@ struct GpuSpec {
   std::string name;
   double peak_flop_per_s = 0;  ///< dense bf16
   double memory_bandwidth_bytes_per_s = 0;
-  Bytes memory;           ///< on the card
-  Bytes reserved_memory;  ///< context, communication buffers, fragmentation: not ours to plan with
+  Bytes memory;             ///< on the card
+  Bytes reserved_memory;    ///< context, communication buffers, fragmentation: not ours to plan with
+  int multiprocessors = 0;  ///< 0: unknown, and of any share as much is granted as is asked for
+  int share_quantum = 8;    ///< a share is a multiple of so many multiprocessors
+  /// A kernel on this part of the multiprocessors moves as many bytes a second as on all of them, on less in
+  /// proportion. Products of decoding saturate an H100's memory near 0.35 (BulletServe, issue 1).
+  double saturating_share = 0.35;
 
   Bytes usable_memory() const { return memory - reserved_memory; }
   bool operator==(const GpuSpec&) const = default;
@@ -54,9 +59,22 @@ struct SoftwareSpec {
   double node_ring_bandwidth_bytes_per_s = 0;
   /// This share of tensor-parallel communication is hidden under the matrix products beside it.
   double tensor_overlap = 0;
+  /// A kernel moves so many times the bytes where the other module of a shared plan is on the same GPU, as
+  /// both use its cache.
+  double shared_cache_factor = 1;
 
   bool operator==(const SoftwareSpec&) const = default;
 };
+
+/// Returns the part of a GPU's multiprocessors that an encoder gets which asks for `share` of them: the
+/// nearest number of quanta. 0 or 1 where one of the two modules would have less than a quantum.
+double granted_encoder_share(const GpuSpec& gpu, double share);
+
+/// Returns the GPU of a rank, where ranks from `shared_gpus` on are on the GPUs of those before; 0: each rank
+/// has one.
+constexpr int device_of(int rank, int shared_gpus) {
+  return shared_gpus > 0 ? rank % shared_gpus : rank;
+}
 
 /// A CollectiveAlgorithm says how gradient reductions over several nodes go;
 /// costmodel/analytic/communication.hpp has the formulas.
@@ -99,11 +117,11 @@ struct ClusterSpec {
   std::vector<NodeGroup> node_groups = {};  ///< of a mixed cluster, whose ranks are laid in this order
 
   int gpus() const { return nodes * gpus_per_node; }
-  int node_of(int rank) const { return rank / gpus_per_node; }
+  int node_of(int device) const { return device / gpus_per_node; }
 
   bool is_mixed() const { return !node_groups.empty(); }
-  /// Returns the GPU that a rank runs on. @pre rank < gpus()
-  const GpuSpec& gpu_of(int rank) const;
+  /// Returns the type of a GPU. @pre device < gpus()
+  const GpuSpec& gpu_of(int device) const;
   /// Returns the sum over all GPUs.
   double peak_flop_per_s() const;
   /// Returns a cluster of one type: the GPU and kernels of one group on all nodes, the links as they are.

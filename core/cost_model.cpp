@@ -59,6 +59,8 @@ ProgramCosts CostModel::price_sums(const Program& program) const {
   costs.instruction.assign(count, Nanoseconds(0));
   costs.activation.assign(count, Bytes{});
   costs.workspace.assign(count, Bytes{});
+  const bool shared = program.shared_gpus > 0;
+  if (shared) costs.bandwidth.assign(count, 0.0);
   for (const Group& group : program.groups) {
     ModelState state;
     for (const std::int32_t stage : stages_of(program, group)) state += model_state(program.stages[stage]);
@@ -68,11 +70,13 @@ ProgramCosts CostModel::price_sums(const Program& program) const {
       const Stage& stage = program.stages[instruction.stage];
       if (instruction.op == Op::optimizer_step) {
         costs.instruction[i] = to_nanoseconds(optimizer_step(stage));
+        if (shared) costs.bandwidth[i] = optimizer_bandwidth(stage);
       } else if (is_compute(instruction.op)) {
         const Work& work = program.works[instruction.index];
         costs.instruction[i] = to_nanoseconds(compute(instruction.op, stage, work));
         costs.workspace[i] = workspace(instruction.op, stage, work);
         costs.activation[i] = activation_of(instruction.op, stage, work);
+        if (shared) costs.bandwidth[i] = bandwidth(instruction.op, stage, work);
       }
     }
   }

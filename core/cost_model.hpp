@@ -24,6 +24,9 @@ struct ProgramCosts {
   std::vector<Bytes> activation;
   std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs. Both may be
   /// empty, which is zero everywhere
+  /// This table has, per instruction, the part of a GPU's memory bandwidth that it takes while it runs alone
+  /// at its stage's share, in [0, 1]. Empty where no GPU is shared.
+  std::vector<double> bandwidth = {};
 
   Bytes activation_of(std::size_t i) const { return activation.empty() ? Bytes{} : activation[i]; }
   Bytes workspace_of(std::size_t i) const { return workspace.empty() ? Bytes{} : workspace[i]; }
@@ -81,6 +84,14 @@ class CostModel {
 
   /// Returns the time of one optimizer step on one rank of a stage.
   virtual Seconds optimizer_step(const Stage& stage) const = 0;
+
+  /// Returns the part of a GPU's memory bandwidth, in [0, 1], that a compute instruction takes on average
+  /// while it runs alone at the stage's share. 0 for models that do not know, under which shared GPUs have
+  /// bandwidth enough for all.
+  virtual double bandwidth(Op, const Stage&, const Work&) const { return 0; }
+
+  /// Returns the same of an optimizer step.
+  virtual double optimizer_bandwidth(const Stage&) const { return 0; }
 
   /// Returns the bytes of parameters, gradients and optimizer states on one rank of a stage.
   virtual ModelState model_state(const Stage& stage) const = 0;

@@ -23,6 +23,7 @@ class PlanCheck {
     check_order();
     check_ranks();
     if (plan_.layout == Layout::colocated) check_colocated();
+    check_share();
     check_placement();
     if (plan_.gbs < std::int64_t{plan_.microbatches} * plan_.llm.dp) {
       refuse("gbs", "a global batch of {} samples cannot fill dp {} x {} microbatches", plan_.gbs,
@@ -124,20 +125,52 @@ class PlanCheck {
       refuse(key, "{}{} GPUs, expected at most {}", who, needed, cluster_size());
     };
     check("llm", "needs ", ranks(plan_.llm));
-    if (plan_.layout != Layout::disaggregated) return;
+    if (!has_encoder_ranks(plan_.layout)) return;
     check("encoder", "needs ", ranks(plan_.encoder));
-    check("llm", "encoder and llm together need ", ranks(plan_.encoder) + ranks(plan_.llm));
+    if (plan_.layout == Layout::disaggregated)
+      check("llm", "encoder and llm together need ", ranks(plan_.encoder) + ranks(plan_.llm));
+  }
+
+  /// Checks that a shared plan has two ranks on each GPU, and that each of them gets multiprocessors.
+  void check_share() const {
+    if (plan_.layout != Layout::shared) {
+      if (plan_.encoder_share == 0) return;
+      refuse("encoder_share", "expected a share in shared plans alone, found {} in a {} one",
+             plan_.encoder_share, to_string(plan_.layout));
+    }
+    if (plan_.encoder.ranks() != plan_.llm.ranks()) {
+      refuse("encoder", "expected as many ranks as the llm has in a shared plan, which is {}, found {}",
+             plan_.llm.ranks(), plan_.encoder.ranks());
+    }
+    if (!(plan_.encoder_share > 0 && plan_.encoder_share < 1)) {
+      refuse("encoder_share", "expected a part of each GPU above 0 and below 1, found {}",
+             plan_.encoder_share);
+    }
+    check_quanta(cluster_.gpu);
+    for (const NodeGroup& group : cluster_.node_groups) check_quanta(group.gpu);
+  }
+
+  void check_quanta(const GpuSpec& gpu) const {
+    const double granted = granted_encoder_share(gpu, plan_.encoder_share);
+    if (granted > 0 && granted < 1) return;
+    refuse(
+        "encoder_share",
+        "expected a share that leaves both modules at least {} of the {} multiprocessors of {}, which come in "
+        "multiples of {}, found {}",
+        gpu.share_quantum, gpu.multiprocessors, gpu.name, gpu.share_quantum, plan_.encoder_share);
   }
 
   /// Checks that tp groups are inside nodes: tensor parallelism talks in every layer and is priced on the
   /// links inside a node.
   void check_placement() const {
     const std::vector<std::int32_t> ranks = first_ranks(plan_);
-    const int encoders = plan_.layout == Layout::disaggregated ? plan_.encoder.pp * plan_.encoder.dp : 0;
+    const int encoders = has_encoder_ranks(plan_.layout) ? plan_.encoder.pp * plan_.encoder.dp : 0;
+    const int shared_gpus = plan_.layout == Layout::shared ? plan_.gpus() : 0;
     for (std::size_t group = 0; group < ranks.size(); ++group) {
       const bool is_encoder = static_cast<int>(group) < encoders;
       const int last = ranks[group] + (is_encoder ? plan_.encoder : plan_.llm).tp - 1;
-      if (cluster_.node_of(ranks[group]) == cluster_.node_of(last)) continue;
+      const auto node_of = [&](int rank) { return cluster_.node_of(device_of(rank, shared_gpus)); };
+      if (node_of(ranks[group]) == node_of(last)) continue;
       refuse(is_encoder ? "encoder.tp" : "llm.tp",
              "the tp group of ranks {} to {} lies on two nodes of {} GPUs", ranks[group], last,
              cluster_.gpus_per_node);
@@ -176,9 +209,9 @@ std::vector<std::int32_t> first_ranks(const Plan& plan) {
   const bool stage_major = plan.placement == RankOrder::stage_major;
   std::vector<const ModulePlan*> modules = {&plan.llm};
   int pieces = 1;
-  if (plan.layout == Layout::disaggregated) {
+  if (has_encoder_ranks(plan.layout)) {
     modules = {&plan.encoder, &plan.llm};
-    if (!stage_major) pieces = replica_pieces(plan.encoder, plan.llm);
+    if (!stage_major && plan.layout == Layout::disaggregated) pieces = replica_pieces(plan.encoder, plan.llm);
   }
   std::vector<std::int32_t> ranks;
   for (const ModulePlan* module : modules)
@@ -210,7 +243,8 @@ std::string describe(const Plan& plan) {
   if (!traits(plan.order).is_usual) tail += fmt::format(" {}", to_string(plan.order));
   if (plan.chunks > 1) tail += fmt::format(" x{}", plan.chunks);
   if (plan.placement != RankOrder::stage_major) tail += fmt::format(" {}", to_string(plan.placement));
-  if (plan.layout != Layout::disaggregated) return shape(plan.llm) + tail;
+  if (plan.layout == Layout::shared) tail += fmt::format(" shared {}", plan.encoder_share);
+  if (!has_encoder_ranks(plan.layout)) return shape(plan.llm) + tail;
   return "E " + shape(plan.encoder) + " | L " + shape(plan.llm) + tail;
 }
 

@@ -19,7 +19,15 @@ enum class Layout : std::uint8_t {
   disaggregated,  ///< encoder and LLM on ranks of their own, each with its own tp, pp, dp
   uniform,        ///< one pipeline over encoder and LLM layers, one tp, pp, dp for all
   colocated,      ///< every tp group of the LLM also holds the whole encoder
+  /// Encoder and LLM have ranks of their own, as many each; rank r of the one and rank r of the other run
+  /// side by side on GPU r, each on a part of its multiprocessors.
+  shared,
 };
+
+/// Returns whether encoder and LLM have ranks of their own, each with its own tp, pp and dp.
+constexpr bool has_encoder_ranks(Layout layout) {
+  return layout == Layout::disaggregated || layout == Layout::shared;
+}
 
 /// A RankOrder says how the pipelines' ranks are numbered, and so which of them share a node, as ranks fill
 /// one node after the other. tp is always innermost.
@@ -51,9 +59,10 @@ enum class Reshard : std::uint8_t {
 };
 
 template <>
-inline constexpr NameTable<Layout, 3> kNames<Layout> = {{{Layout::disaggregated, "disaggregated"},
+inline constexpr NameTable<Layout, 4> kNames<Layout> = {{{Layout::disaggregated, "disaggregated"},
                                                          {Layout::uniform, "uniform"},
-                                                         {Layout::colocated, "colocated"}}};
+                                                         {Layout::colocated, "colocated"},
+                                                         {Layout::shared, "shared"}}};
 template <>
 inline constexpr NameTable<RankOrder, 2> kNames<RankOrder> = {
     {{RankOrder::stage_major, "stage-major"}, {RankOrder::replica_major, "replica-major"}}};
@@ -101,7 +110,7 @@ struct PlanOptions {
   Bytes gradient_bucket;
   RankOrder placement = RankOrder::stage_major;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
-  Reshard reshard = Reshard::direct;  ///< of disaggregated plans; others have none
+  Reshard reshard = Reshard::direct;  ///< where the encoder has ranks of its own; others have none
   bool zero1 = true;                  ///< optimizer states split over dp
   bool sequence_parallel = true;      ///< activations between tp regions split over tp
 
@@ -111,7 +120,8 @@ struct PlanOptions {
 /// A Plan is a complete training configuration. With Layout::uniform both modules have the same tp, pp and
 /// dp, and stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With
 /// Layout::colocated the encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp =
-/// llm.dp * llm.pp.
+/// llm.dp * llm.pp. With Layout::shared both modules have as many ranks as there are GPUs: the encoder those
+/// from 0 on, the LLM those behind them, and rank r of each is on GPU r. docs/shares.md says more.
 ///
 /// Each pipeline rank of the LLM (uniform: of the pipeline) runs `chunks` stages, and the layers of that
 /// module have pp * chunks entries. An encoder with ranks of its own has one stage on each.
@@ -124,10 +134,15 @@ struct Plan : PlanOptions {
   ModulePlan encoder;
   ModulePlan llm;
   int microbatches = 1;  ///< an iteration, per LLM dp rank
+  /// This part of each GPU's multiprocessors is the encoder's and the rest the LLM's: above 0 and below 1 in
+  /// a shared plan, 0 in others. granted_encoder_share() says what a GPU makes of it.
+  double encoder_share = 0;
   /// The plan was chosen for microbatches that make this small. None: it was chosen for any.
   std::optional<Objective> objective = {};
 
-  int ranks() const { return layout == Layout::disaggregated ? encoder.ranks() + llm.ranks() : llm.ranks(); }
+  int ranks() const { return has_encoder_ranks(layout) ? encoder.ranks() + llm.ranks() : llm.ranks(); }
+  /// Returns on how many GPUs the ranks are: one each, but in a shared plan, which has two on each.
+  int gpus() const { return layout == Layout::shared ? llm.ranks() : ranks(); }
   int bins() const { return microbatches * llm.dp; }
   bool operator==(const Plan&) const = default;
 };
@@ -136,6 +151,7 @@ struct Plan : PlanOptions {
 std::vector<int> split_layers(int layers, int stages);
 
 /// Returns the first rank of every tp group: for each rank of the pipeline, encoder before LLM, its dp ranks.
+/// The modules of a shared plan are each numbered as if alone, the encoder's ranks first.
 std::vector<std::int32_t> first_ranks(const Plan& plan);
 
 /// Checks a plan against itself, its model and its cluster. `where` is the plan's place for errors, as the
@@ -146,7 +162,7 @@ void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& clust
 
 /// Returns "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, uniform, "tp4 pp2 dp4 mb16"; orders other than gpipe and
 /// 1f1b are named, as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks, and so is a placement that is not
-/// stage-major.
+/// stage-major. A shared plan ends in the encoder's share, as "shared 0.25".
 std::string describe(const Plan& plan);
 
 /// An Assignment puts the samples of one global batch into bins. bin = microbatch * dp + dp rank, dp being

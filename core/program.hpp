@@ -77,6 +77,7 @@ struct Stage {
   bool zero1 = true;
   bool sequence_parallel = true;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
+  double share = 1;  ///< asked for of each GPU's multiprocessors; below 1 in shared plans
 
   auto operator<=>(const Stage&) const = default;
 };
@@ -141,6 +142,15 @@ struct Program {
   std::vector<Collective> collectives;
   /// The first rank of this group passes on all that goes between encoder and LLM (Reshard::hub); -1: none.
   std::int32_t hub = -1;
+  /// Ranks from this one on share the GPUs of those before, in a shared plan: rank r is on GPU r modulo this.
+  /// 0: each rank has a GPU.
+  std::int32_t shared_gpus = 0;
+
+  /// Returns the GPU that a rank is on.
+  int device_of(int rank) const { return dflop::device_of(rank, shared_gpus); }
+
+  /// Returns the GPU that a group's first rank is on; those of the others follow it.
+  int first_device(const Group& group) const { return device_of(group.first_rank); }
 
   /// Returns the instructions of a group, one after the other.
   std::span<const Instruction> instructions_of(const Group& group) const {
@@ -156,6 +166,9 @@ struct Program {
     for (const Group& group : groups) ranks = std::max(ranks, group.first_rank + group.ranks);
     return ranks;
   }
+
+  /// Returns one more than the last GPU of any group.
+  int gpus() const { return shared_gpus > 0 ? shared_gpus : ranks(); }
 };
 
 /// Returns whether a message goes between the dp ranks of one stage, as to or from a hub.

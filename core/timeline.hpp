@@ -86,6 +86,7 @@ struct Timeline {
   Nanoseconds makespan{0};  ///< of a run that stalled: when the last group or transfer stopped
   std::int32_t cores = 0;   ///< on which ranks took turns to compute; 0: unlimited or unknown
   std::int32_t hub = -1;  ///< first rank of the group that all between encoder and LLM went through; -1: none
+  std::int32_t shared_gpus = 0;  ///< as Program::shared_gpus
   std::vector<GroupUsage> groups;
   std::vector<Span> spans;          ///< empty when only usage was asked for
   std::vector<MemoryPoint> memory;  ///< likewise

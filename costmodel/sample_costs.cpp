@@ -105,7 +105,7 @@ SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpe
   const Work total = total_work(samples);
   const std::vector<RankStages> ranks = rank_stages(plan, model);
   // Only an encoder on ranks of its own is shared by other dp ranks than those of the LLM.
-  const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
+  const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
   const std::int64_t encoder_bins = std::int64_t{plan.microbatches} * encoder_dp;
   const Work mean{mean_part(total.encoder, encoder_bins), mean_part(total.llm, plan.bins())};
   const auto holds_encoder = [](const RankStages& rank) { return rank.holds_encoder(); };

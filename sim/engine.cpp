@@ -114,6 +114,7 @@ class Engine {
     timeline_.stages = stage_names(program);
     timeline_.stage_shapes = program.stages;
     if (program.hub >= 0) timeline_.hub = program.groups[program.hub].first_rank;
+    timeline_.shared_gpus = program.shared_gpus;
     timeline_.groups.resize(program.groups.size());
     if (spans_) {
       timeline_.works = program.works;

@@ -46,15 +46,17 @@ std::vector<std::size_t> first_groups(const Program& layout) {
 
 /// Joins a rank's record, written by step(), to that of its group; the group's first rank comes before the
 /// others.
-void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader, double& loss) {
+void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader,
+            LiveResult& result) {
   const auto group = reader.get<std::size_t>();
   const bool first = reader.get<int>() == 0;
   GroupRecord& record = records.at(group);
   const auto own_loss = reader.get<double>();
   const auto state = reader.get<ModelState>();
   std::vector<LiveSpan> spans = reader.get_all<LiveSpan>();
+  result.kernels.push_back(reader.get_all<KernelObservation>());
   if (first) {
-    loss += own_loss;
+    result.loss += own_loss;
     record = {std::move(spans), state};
   } else {
     const auto begin = static_cast<std::size_t>(program.groups[group].begin);
@@ -88,11 +90,15 @@ struct LiveExecutor::Rank {
 };
 
 void require_live(const Plan& plan) {
+  if (plan.layout == Layout::shared) {
+    refuse_input("",
+                 "key 'layout': live ranks have a device each, found a shared plan, whose ranks share GPUs");
+  }
   if (plan.optimizer_states != OptimizerStates::fp32) {
     refuse_input("", "key 'optimizer_states': live ranks keep gradients and Adam's states in fp32, found {}",
                  to_string(plan.optimizer_states));
   }
-  if (plan.layout == Layout::disaggregated && plan.reshard != Reshard::direct) {
+  if (has_encoder_ranks(plan.layout) && plan.reshard != Reshard::direct) {
     refuse_input("", "key 'reshard': live ranks reshard directly, found {}", to_string(plan.reshard));
   }
 }
@@ -168,6 +174,7 @@ LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& opt
     own.add(results[i].loss);
     own.add(ranks_[i]->live.model_state());
     own.add(results[i].spans);
+    own.add(results[i].kernels);
   }
   return joined(step.program, world_.gather(own.take()));
 }
@@ -178,11 +185,15 @@ LiveResult LiveExecutor::joined(const Program& program, const std::vector<std::s
   if (processes.empty()) return result;
   std::vector<GroupRecord> records(program.groups.size());
   for (const std::string& process : processes) {
-    for (ByteReader reader(process); !reader.at_end();) add_to(records, program, reader, result.loss);
+    for (ByteReader reader(process); !reader.at_end();) add_to(records, program, reader, result);
   }
   result.timeline = live_timeline(program, records, world_.device_name());
   result.timeline.cores = world_.cores();
   return result;
+}
+
+VariantNames LiveExecutor::variant_names() const {
+  return ranks_.front()->parts.kernels->variant_names();
 }
 
 Bytes LiveExecutor::in_use(int rank) const {

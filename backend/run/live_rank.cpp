@@ -49,6 +49,7 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
       dp_rank_(layout.groups[group].dp_rank),
       rank_(rank),
       turn_(turn),
+      guide_(rank.kernels.dtype()),
       loss_(rank, 1, 1) {
   const std::vector<StagePlace> places = stage_places(layout.stages);
   for (const Instruction& instruction : layout.instructions_of(layout.groups[group_])) {
@@ -117,6 +118,8 @@ void LiveRank::prepare(const LiveStep& step) {
   }
   for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   rank_.kernels.zero(Sums(loss_));
+  if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
+  rank_.kernels.guide(step.options.kernels != nullptr ? &guide_ : nullptr);
   rank_.compute.synchronize();  // none of it goes into the first instruction
 }
 
@@ -138,6 +141,7 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
     result.spans.push_back(notes[i].span);
   }
   result.loss = download(rank_, loss_.view().data, sum_type_of(rank_.kernels.dtype()), 1).front();
+  if (step.options.kernels != nullptr) result.kernels = guide_.end_step();
   slots_.clear();
   arrivals_.clear();
   return result;
@@ -272,7 +276,7 @@ Range LiveRank::rows_with(const LiveStep& step, const Message& message, const Sl
   const bool own_input = into == activations;  // else it is about the output
   const std::int64_t all = own_input ? module.input_rows(slot.input) : module.output_rows(slot.input);
   const int boundary = own_input ? stage - 1 : stage;
-  if (plan_.layout != Layout::disaggregated || boundary != plan_.encoder.pp - 1) return {0, all};
+  if (!has_encoder_ranks(plan_.layout) || boundary != plan_.encoder.pp - 1) return {0, all};
   const auto peer = static_cast<std::size_t>(into ? message.source : message.destination);
   const auto other = step.program.groups[peer].dp_rank;
   return part_of(own_input ? slot.input.llm->rows_from : slot.input.encoder->rows_to, other);

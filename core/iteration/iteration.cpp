@@ -148,7 +148,7 @@ class SampleExcess {
     if (of_op.known) return of_op;
     of_op.known = true;
     const Stage& shape = iteration_.program.stages[stage];
-    of_op.shared = iteration_.plan.layout == Layout::disaggregated && shape.encoder_layers > 0;
+    of_op.shared = has_encoder_ranks(iteration_.plan.layout) && shape.encoder_layers > 0;
     for (const Sample& sample : iteration_.samples) {
       of_op.samples.push_back(cost_.sample_excess(op, shape, sample));
     }

@@ -30,7 +30,7 @@ struct PlanWish {
 
   bool is_empty() const { return llm.is_empty() && encoder.is_empty() && !microbatches; }
   bool grants(const Plan& plan) const {
-    const bool apart = plan.layout == Layout::disaggregated;
+    const bool apart = has_encoder_ranks(plan.layout);
     return llm.grants(plan.llm) && (apart ? encoder.grants(plan.encoder) : encoder.is_empty()) &&
            microbatches.value_or(plan.microbatches) == plan.microbatches;
   }

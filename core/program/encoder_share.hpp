@@ -89,7 +89,7 @@ void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, Enco
 template <typename Visit>
 void for_each_piece(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
                     const SamplesOfBins& bins, int j, Visit&& visit) {
-  const bool shared = plan.layout == Layout::disaggregated;
+  const bool shared = has_encoder_ranks(plan.layout);
   const int encoder_dp = plan.encoder.dp;
   const double total = shared ? microbatch_weight(plan, model, batch, bins, j) : 0;
   double done = 0;

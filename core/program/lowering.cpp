@@ -71,8 +71,9 @@ class Lowering {
     program_.microbatches = plan.microbatches;
     program_.stages = plan_stages(plan, model);
     boundaries_.resize(program_.stages.size() - 1);
-    if (plan.layout == Layout::disaggregated) {
-      add_disaggregated_works();
+    if (plan.layout == Layout::shared) program_.shared_gpus = plan.gpus();
+    if (has_encoder_ranks(plan.layout)) {
+      add_works_apart();
     } else {
       add_own_works();
     }
@@ -90,11 +91,11 @@ class Lowering {
 
  private:
   bool is_encoder_stage(std::size_t stage) const {
-    return plan_.layout == Layout::disaggregated && stage < static_cast<std::size_t>(plan_.encoder.pp);
+    return has_encoder_ranks(plan_.layout) && stage < static_cast<std::size_t>(plan_.encoder.pp);
   }
 
   std::size_t work_index(std::size_t stage, int dp_rank, int microbatch) const {
-    const std::size_t first = is_encoder_stage(stage) || plan_.layout != Layout::disaggregated
+    const std::size_t first = is_encoder_stage(stage) || !has_encoder_ranks(plan_.layout)
                                   ? 0
                                   : static_cast<std::size_t>(plan_.encoder.dp) * plan_.microbatches;
     return first + static_cast<std::size_t>(dp_rank) * plan_.microbatches + microbatch;
@@ -124,7 +125,8 @@ class Lowering {
     }
   }
 
-  void add_disaggregated_works() {
+  /// Adds the works of a plan whose encoder has ranks of its own.
+  void add_works_apart() {
     const int microbatches = plan_.microbatches;
     program_.works.resize(static_cast<std::size_t>(plan_.encoder.dp + plan_.llm.dp) * microbatches);
     Boundary& boundary = boundaries_[plan_.encoder.pp - 1];
@@ -228,7 +230,7 @@ class Lowering {
       }
     }
     for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);
-    if (plan_.layout == Layout::disaggregated && plan_.reshard == Reshard::hub) {
+    if (has_encoder_ranks(plan_.layout) && plan_.reshard == Reshard::hub) {
       program_.hub = first_group_[plan_.encoder.pp - 1];
     }
   }
@@ -395,6 +397,10 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
   const auto holds_encoder = [](const Stage& stage) { return stage.encoder_layers > 0; };
   const auto holds_llm = [](const Stage& stage) { return stage.llm_layers > 0; };
   const auto last_encoder = std::find_if(stages.rbegin(), stages.rend(), holds_encoder);
+  if (plan.layout == Layout::shared) {
+    for (Stage& stage : stages)
+      stage.share = holds_encoder(stage) ? plan.encoder_share : 1 - plan.encoder_share;
+  }
   if (last_encoder != stages.rend()) last_encoder->connector = model.connector.widths.size() > 1;
   std::find_if(stages.begin(), stages.end(), holds_llm)->embedding = true;
   std::find_if(stages.rbegin(), stages.rend(), holds_llm)->head = true;
@@ -418,7 +424,7 @@ std::int64_t gradient_buckets(Bytes gradients, Bytes bucket) {
 
 PipelineShape plan_shape(const Plan& plan) {
   PipelineShape shape{plan.order, plan.llm.pp, plan.chunks, plan.microbatches};
-  if (plan.layout != Layout::disaggregated) return shape;
+  if (!has_encoder_ranks(plan.layout)) return shape;
   if (has_chunks(plan.order)) {
     shape.leading = plan.encoder.pp;
   } else {

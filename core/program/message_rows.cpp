@@ -25,9 +25,9 @@ class RowCounter {
 
   /// Returns the encoder outputs that dp rank e of the encoder makes for dp rank d of the LLM.
   std::int64_t outputs(int microbatch, std::int32_t e, std::int32_t d) const {
-    if (plan_.layout != Layout::disaggregated && e != d) return 0;
+    if (!has_encoder_ranks(plan_.layout) && e != d) return 0;
     const auto& tokens = shares_[static_cast<std::size_t>(microbatch)].output_tokens;
-    // Outside disaggregated plans the encoder has the dp ranks of the LLM, and each keeps its own.
+    // An encoder without ranks of its own has the dp ranks of the LLM, and each keeps its own.
     return tokens[static_cast<std::size_t>(e * plan_.llm.dp + d)];
   }
 
@@ -76,8 +76,7 @@ std::vector<MessageRows> message_rows(const Plan& plan, const ModelSpec& model,
     const std::int32_t to = program.groups[static_cast<std::size_t>(message.destination)].dp_rank;
     const std::int32_t e = row.activations ? from : to;
     const std::int32_t d = row.activations ? to : from;
-    const bool reshards =
-        plan.layout == Layout::disaggregated && made_by.connector && made_by.llm_layers == 0;
+    const bool reshards = has_encoder_ranks(plan.layout) && made_by.connector && made_by.llm_layers == 0;
     if (!reshards) {
       row.count = row.of = counter.after(made_by, j, from);
       continue;

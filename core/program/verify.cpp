@@ -131,6 +131,22 @@ void check_hub(const Program& program) {
   }
 }
 
+/// Checks that of the ranks of shared GPUs there are two for each, one of either module, and no group of
+/// both.
+void check_shared_gpus(const Program& program) {
+  const int gpus = program.shared_gpus;
+  if (gpus < 0) refuse_input("program", "{} shared GPUs", gpus);
+  if (gpus == 0) return;
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const Group& group = program.groups[g];
+    const int last = group.first_rank + group.ranks - 1;
+    if (group.first_rank / gpus != last / gpus || last >= 2 * gpus) {
+      refuse(program, g, -1, "ranks {} to {} are not of one module on {} shared GPUs", group.first_rank, last,
+             gpus);
+    }
+  }
+}
+
 /// StagePasses are the microbatches of one stage that one group has begun and completed.
 class StagePasses {
  public:
@@ -318,6 +334,7 @@ void verify(const Program& program) {
   check_ranges(program);
   check_messages(program);
   check_hub(program);
+  check_shared_gpus(program);
   check_compute_order(program);
   check_late_entries(program);
   check_collectives(program);

@@ -73,8 +73,9 @@ ProgramCosts AnalyticCostModel::price_sums(const Program& program) const {
   for (const AnalyticCostModel& type : types_) priced.push_back(type.price_sums(program));
   std::vector<Nanoseconds> slowest(program.instructions.size(), Nanoseconds(0));
   for (const Group& group : program.groups) {
-    const int last = cluster_.node_of(group.first_rank + group.ranks - 1);
-    for (int node = cluster_.node_of(group.first_rank); node <= last; ++node) {
+    const int first = program.first_device(group);
+    const int last = cluster_.node_of(first + group.ranks - 1);
+    for (int node = cluster_.node_of(first); node <= last; ++node) {
       const ProgramCosts& there = priced[type_of_node_[node]];
       for (std::int64_t i = group.begin; i < group.end; ++i)
         slowest[i] = std::max(slowest[i], there.instruction[i]);

@@ -19,7 +19,7 @@ struct Spread {
 Spread spread_of(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
   std::map<int, int> on_node;
   for (const std::int32_t group : collective.groups) {
-    ++on_node[cluster.node_of(program.groups[group].first_rank)];
+    ++on_node[cluster.node_of(program.first_device(program.groups[group]))];
   }
   const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto [emptiest, fullest] = std::minmax_element(on_node.begin(), on_node.end(), fewer);
@@ -115,17 +115,13 @@ Seconds ring_half(const Link& link, int ranks, double bytes) {
   return steps * (link.latency + Seconds(bytes / ranks / link.bandwidth_bytes_per_s));
 }
 
-int last_rank(const Group& group) {
-  return group.first_rank + group.ranks - 1;
-}
-
 }  // namespace
 
 bool inside_node(const ClusterSpec& cluster, const Message& message, const Program& program) {
   const Group& a = program.groups[message.source];
   const Group& b = program.groups[message.destination];
-  const int first = std::min(a.first_rank, b.first_rank);
-  const int last = std::max(last_rank(a), last_rank(b));
+  const int first = std::min(program.first_device(a), program.first_device(b));
+  const int last = std::max(program.first_device(a) + a.ranks, program.first_device(b) + b.ranks) - 1;
   return cluster.node_of(first) == cluster.node_of(last);
 }
 

@@ -336,7 +336,7 @@ void Correction::learn(const Timeline& timeline, const CostModel& base, const Pl
     const Seconds predicted = base.compute(span.op, stage, work);
     if (predicted.count() <= 0) continue;
     const StageKind kind = kind_of(stage);
-    const bool shared = kind == StageKind::encoder && plan.layout == Layout::disaggregated;
+    const bool shared = kind == StageKind::encoder && has_encoder_ranks(plan.layout);
     Observed& place = places[{kind, span.op, span.microbatch, shared ? -1 : dp_rank->second}];
     place.observed_s += Seconds(span.duration).count();
     place.predicted_s += predicted.count();

@@ -32,7 +32,7 @@ Plan read_plan(const PlanGrid& grid, const std::string& path) {
 /// Splits the model's layers over the plan's stages; where stages outnumber layers some stay empty, which
 /// validate() refuses.
 void give_layers(Plan& plan, const ModelSpec& model) {
-  if (plan.layout == Layout::disaggregated) {
+  if (has_encoder_ranks(plan.layout)) {
     plan.encoder.layers = split_layers(model.encoder.layers, plan.encoder.pp);
     plan.llm.layers = split_layers(model.llm.layers, plan.llm.pp);
     return;

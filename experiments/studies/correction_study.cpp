@@ -196,7 +196,7 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
     if (bucket >= 0) shares[bucket] += 1 / count;
   }
   // mean_ is the work of a mean microbatch of a global batch.
-  const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
+  const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
   const auto part = [&](const Workload& work, int bins) {
     const double factor = plan.gbs / count / bins;
     const auto scaled = [&](std::int64_t n) {

@@ -54,7 +54,7 @@ std::map<int, StageReduction> reductions_of(const Program& program, const Cluste
 std::int64_t nodes_of(const Program& program, const ClusterSpec& cluster, const Collective& collective) {
   std::set<int> nodes;
   for (const std::int32_t group : collective.groups)
-    nodes.insert(cluster.node_of(program.groups[group].first_rank));
+    nodes.insert(cluster.node_of(program.first_device(program.groups[group])));
   return static_cast<std::int64_t>(nodes.size());
 }
 

@@ -54,7 +54,9 @@ class NetworkBuilder {
   }
 
   static std::int32_t port(std::int32_t group, Port port) { return group * kPorts + port; }
-  int node_of(std::int32_t group) const { return cluster_.node_of(program_.groups[group].first_rank); }
+  int node_of(std::int32_t group) const {
+    return cluster_.node_of(program_.first_device(program_.groups[group]));
+  }
   int leaf_of(std::int32_t group) const { return node_of(group) / cluster_.leaf.nodes; }
   std::int32_t leaf_up(int leaf) const { return first_leaf_link_ + 2 * leaf; }
   std::int32_t leaf_down(int leaf) const { return first_leaf_link_ + 2 * leaf + 1; }

@@ -51,7 +51,7 @@ class MemoryCaps {
         spare_(spare),
         out_(out),
         stages_(plan_stages(request.plan, request.model)),
-        shared_(request.plan.layout == Layout::disaggregated),
+        shared_(has_encoder_ranks(request.plan.layout)),
         held_(most_held(plan_order(request.plan))) {}
 
   void add() {
@@ -263,7 +263,7 @@ MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel
                        std::span<const Sample> batch, const Assignment& assignment,
                        const PipelineOrder& order) {
   const SamplesOfBins bins = samples_of_bins(plan, assignment);
-  const bool apart = plan.layout == Layout::disaggregated;
+  const bool apart = has_encoder_ranks(plan.layout);
   const EncoderApart encoder = apart ? encoder_apart(plan, model, batch, bins) : EncoderApart();
   const Works llm = works_of_llm_ranks(plan, batch, bins, !apart);
   const std::vector<Stage> stages = plan_stages(plan, model);

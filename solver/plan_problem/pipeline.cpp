@@ -220,7 +220,7 @@ PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& 
       const int to = rank_of_stage(shape, s + 1, j);
       if (from == to) continue;
       between_ranks = true;
-      const bool reshard = plan.layout == Layout::disaggregated && s + 1 == plan.encoder.pp;
+      const bool reshard = has_encoder_ranks(plan.layout) && s + 1 == plan.encoder.pp;
       for (const std::int32_t a : groups[from]) {
         for (const std::int32_t b : groups[to]) {
           if (!reshard && program.groups[a].dp_rank != program.groups[b].dp_rank) continue;
@@ -324,7 +324,7 @@ class Builder {
         cost_(cost),
         stages_(plan_stages(plan, model)),
         links_(plan_links(plan, model, cost)),
-        apart_(plan.layout == Layout::disaggregated),
+        apart_(has_encoder_ranks(plan.layout)),
         values_(kCounts) {
     Work total;
     for (const Sample& sample : samples) {

@@ -30,7 +30,7 @@ struct BatchProblem {
         caps(plan_caps(request)) {
     for (const Sample& sample : request.samples) names.push_back(sample.id);
     // In other layouts each dp rank encodes its own samples.
-    const bool shared = objective != Objective::published && request.plan.layout == Layout::disaggregated;
+    const bool shared = objective != Objective::published && has_encoder_ranks(request.plan.layout);
     problem.bins = {.encoder_s = costs.encoder_s,
                     .llm_s = costs.llm_s,
                     .bins = request.plan.bins(),

@@ -83,7 +83,7 @@ struct Case {
   Assignment assignment;
 
   Case(Random& random, int round) {
-    const auto layout = static_cast<Layout>(round % 3);
+    const auto layout = static_cast<Layout>(round % 4);
     plan = random_plan(
         random, layout == Layout::colocated ? OrderKind::encoder_in_bubbles : OrderKind::one_f_one_b, layout);
     batch = random_batch(random, plan.gbs);
@@ -119,7 +119,7 @@ TEST(EncoderPieces, CoverEverySampleOnceInOrder) {
         EXPECT_LT(piece.encoder_dp, c.plan.encoder.dp);
         EXPECT_GE(piece.encoder_dp, rank);  // each rank's pieces are one run of the walk
         rank = piece.encoder_dp;
-        EXPECT_TRUE(c.plan.layout == Layout::disaggregated || piece.encoder_dp == piece.llm_dp);
+        EXPECT_TRUE(has_encoder_ranks(c.plan.layout) || piece.encoder_dp == piece.llm_dp);
       }
     }
     for (std::size_t i = 0; i < c.batch.size(); ++i) {
@@ -149,7 +149,7 @@ TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
       EXPECT_EQ(share.work, sums.work);
       EXPECT_EQ(share.output_tokens, sums.output_tokens);
       // The works of encoder ranks come first; elsewhere those of the LLM's ranks have the encoder's in them.
-      const int dp = c.plan.layout == Layout::disaggregated ? c.plan.encoder.dp : c.plan.llm.dp;
+      const int dp = has_encoder_ranks(c.plan.layout) ? c.plan.encoder.dp : c.plan.llm.dp;
       for (int d = 0; d < dp; ++d) {
         EXPECT_EQ(program.works[static_cast<std::size_t>(d) * c.plan.microbatches + j].encoder, sums.work[d]);
       }

@@ -6,6 +6,7 @@
 
 #include "core/program/lowering.hpp"
 #include "tests/core/fixtures.hpp"
+#include "tests/core/random_plan.hpp"
 
 namespace dflop {
 namespace placement_test {
@@ -85,16 +86,19 @@ Plan random_plan(Random& random) {
   const auto pick = [&](int most) { return static_cast<int>(1 + random.below(most)); };
   const auto tp = [&] { return 1 << random.below(4); };
   Plan plan = uniform_plan(tp(), pick(3), pick(6));
-  const auto kind = random.below(3);
+  const auto kind = random.below(4);
   if (kind == 1) {
     plan.layout = Layout::colocated;
     plan.order = OrderKind::encoder_in_bubbles;
     plan.encoder = {plan.llm.tp, 1, plan.llm.dp * plan.llm.pp, {4}};
+  } else if (kind == 3) {
+    plan.layout = Layout::shared;
   } else if (kind == 2) {
     plan.layout = Layout::disaggregated;
     plan.encoder = {tp(), pick(3), pick(6), {}};
     plan.encoder.layers = split_layers(4, plan.encoder.pp);
   }
+  if (kind == 3) testing::share_gpus(random, plan);
   plan.microbatches = pick(4);
   plan.gbs = plan.bins() + pick(10);
   return plan;

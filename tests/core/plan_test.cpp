@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -96,6 +97,82 @@ TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
   refused(colocated, "encoder.dp", "dp x pp of llm, which is 6", [](Plan& p) { p.encoder.dp = 2; });
 }
 
+/// Encoder and LLM on the same 8 GPUs: 2 x 1 x 4 ranks of the one, 4 x 2 x 1 of the other.
+Plan shared_plan() {
+  Plan plan = testing::disaggregated_plan({2, 1, 4, {4}}, {4, 2, 1, {3, 3}}, 4, 16);
+  plan.layout = Layout::shared;
+  plan.encoder_share = 0.25;
+  return plan;
+}
+
+TEST(Plan, ASharedOneHasTwoRanksOnEachGpu) {
+  const Plan plan = shared_plan();
+  validate(plan, testing::tiny_model(), testing::tiny_cluster(1, 8));  // 16 ranks on 8 GPUs
+  EXPECT_EQ(plan.ranks(), 16);
+  EXPECT_EQ(plan.gpus(), 8);
+  EXPECT_EQ(describe(plan), "E tp2 pp1 dp4 | L tp4 pp2 dp1 mb4 shared 0.25");
+  // The encoder's groups of 2 ranks begin at 0, 2, 4 and 6, the LLM's of 4 behind them: on the GPUs 0 and 4.
+  EXPECT_EQ(first_ranks(plan), (std::vector<std::int32_t>{0, 2, 4, 6, 8, 12}));
+  EXPECT_EQ(device_of(12, plan.gpus()), 4);
+  const std::vector<Stage> stages = plan_stages(plan, testing::tiny_model());
+  EXPECT_EQ(stages[0].share, 0.25);
+  EXPECT_EQ(stages[1].share, 0.75);
+  EXPECT_EQ(stages[2].share, 0.75);
+}
+
+TEST(Plan, RefusesSharesThatCannotBe) {
+  ClusterSpec cluster = testing::tiny_cluster(1, 8);
+  cluster.gpu.name = "h";
+  const auto refused = [&](const std::string& key, const std::string& words,
+                           const std::function<void(Plan&)>& damage) {
+    Plan plan = shared_plan();
+    damage(plan);
+    try {
+      validate(plan, testing::tiny_model(), cluster);
+      ADD_FAILURE() << "accepted a bad " << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.context(), "plan: key '" + key + "'") << error.what();
+      EXPECT_NE(error.message().find(words), std::string::npos) << error.what();
+    }
+  };
+  refused("encoder", "as many ranks as the llm has in a shared plan, which is 8, found 6",
+          [](Plan& p) { p.encoder.dp = 3; });
+  for (const double share : {0.0, 1.0, -0.5, std::nan("")})
+    refused("encoder_share", "above 0 and below 1", [&](Plan& p) { p.encoder_share = share; });
+  refused("encoder_share", "in shared plans alone, found 0.25 in a disaggregated one", [](Plan& p) {
+    p.layout = Layout::disaggregated;
+    p.encoder.dp = p.llm.pp = 1;
+    p.llm.layers = {6};
+  });
+  refused("llm", "needs 16 GPUs", [](Plan& p) { p.llm.dp = 2; });
+  cluster.nodes = 2;
+  refused("llm.tp", "the tp group of ranks 18 to 23 lies on two nodes", [](Plan& p) {  // GPUs 6 to 11
+    p.encoder = {2, 1, 6, {4}};
+    p.llm.tp = 6;
+  });
+  // Of 132 multiprocessors in eights: 0.02 is 2.64, no eight; 0.96 is 126.7, of which 128 leave 4.
+  cluster.gpu.multiprocessors = 132;
+  validate(shared_plan(), testing::tiny_model(), cluster);
+  for (const double share : {0.02, 0.96}) {
+    refused("encoder_share", "at least 8 of the 132 multiprocessors of h",
+            [&](Plan& p) { p.encoder_share = share; });
+  }
+}
+
+// 132 multiprocessors are 16 eights and 4 that are left over, which the LLM has.
+TEST(Cluster, SharesAreGrantedInQuanta) {
+  GpuSpec gpu;
+  EXPECT_EQ(granted_encoder_share(gpu, 0.3), 0.3);  // unknown multiprocessors
+  gpu.multiprocessors = 132;
+  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.5), 64.0 / 132);    // 66: 8.25 eights
+  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.125), 16.0 / 132);  // 16.5: 2.06
+  EXPECT_EQ(granted_encoder_share(gpu, 0.03), 0);                   // 3.96: 0.495
+  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.9), 120.0 / 132);   // 118.8: 14.85
+  EXPECT_EQ(granted_encoder_share(gpu, 0.95), 1);                   // 125.4: 15.7, which leave 4
+  gpu.share_quantum = 4;
+  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.95), 124.0 / 132);  // 31.35
+}
+
 /// The Error of a plan in a file.
 Error refusal(const Plan& plan) {
   try {
@@ -159,7 +236,7 @@ TEST(Names, RoundTrip) {
   for (const auto order : {RankOrder::stage_major, RankOrder::replica_major}) {
     EXPECT_EQ(from_string<RankOrder>(to_string(order)), order);
   }
-  for (const auto layout : {Layout::disaggregated, Layout::uniform, Layout::colocated}) {
+  for (const auto layout : all_of<Layout>()) {
     EXPECT_EQ(from_string<Layout>(to_string(layout)), layout);
   }
   EXPECT_EQ(order_kind_from_string("2f2b"), std::nullopt);

@@ -20,6 +20,24 @@ inline std::vector<int> random_split(Random& random, int layers, int stages) {
   return parts;
 }
 
+/// Draws a divisor of a number, `most` at most.
+inline int pick_divisor(Random& random, int number, int most) {
+  int divisor = 0;
+  do {
+    divisor = pick(random, most);
+  } while (number % divisor != 0);
+  return divisor;
+}
+
+/// Draws the encoder of a plan on as many ranks as its LLM has, and its share of their GPUs.
+inline void share_gpus(Random& random, Plan& plan) {
+  const int ranks = plan.llm.ranks();
+  const int tp = pick_divisor(random, ranks, 2);
+  const int pp = pick_divisor(random, ranks / tp, 3);
+  plan.encoder = {tp, pp, ranks / tp / pp, random_split(random, 4, pp)};
+  plan.encoder_share = pick(random, 7) / 8.0;
+}
+
 /// Draws a plan of the model of 4 encoder and 6 LLM layers.
 inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   Plan plan;
@@ -39,6 +57,8 @@ inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   if (layout == Layout::disaggregated) {
     const int pp = pick(random, 3);
     plan.encoder = {pick(random, 2), pp, pick(random, 3), random_split(random, 4, pp)};
+  } else if (layout == Layout::shared) {
+    share_gpus(random, plan);
   } else if (layout == Layout::colocated) {
     plan.encoder = {plan.llm.tp, 1, plan.llm.dp * plan.llm.pp, {4}};
   } else {

@@ -67,6 +67,31 @@ TEST(Verify, FindsWhatIsBroken) {
   expect_refused("belong to no group", [](Program& p) { p.instructions.push_back(p.instructions.back()); });
 }
 
+TEST(Verify, RefusesGroupsThatAreOfBothModulesOfSharedGpus) {
+  Plan plan = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 1, 1, {6}}, 1, 2);
+  plan.layout = Layout::shared;
+  plan.encoder_share = 0.5;
+  Random random(3);
+  const Batch batch = testing::random_batch(random, 2);
+  const Program good = lower(plan, testing::tiny_model(), batch, {1, 1, {0, 0}});
+  verify(good);
+  const auto refused = [&](int gpus, const std::string& part) {
+    Program program = good;
+    program.shared_gpus = gpus;
+    try {
+      verify(program);
+      ADD_FAILURE() << "accepted " << gpus;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  EXPECT_EQ(good.shared_gpus, 4);
+  refused(-1, "-1 shared GPUs");
+  refused(3, "ranks 2 to 3 are not of one module on 3 shared GPUs");
+  refused(5, "ranks 4 to 7 are not of one module");
+  refused(2, "ranks 4 to 7 are not of one module");
+}
+
 /// One group whose two reductions come into force while its backward runs.
 Program program_with_late_entries() {
   Program program;

@@ -111,7 +111,8 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.planner = "p" + std::to_string(random.below(9));
     plan.model = "dir with \"quotes\"/m.json";
     plan.cluster = "c:" + std::to_string(random.below(9));
-    plan.layout = static_cast<Layout>(random.below(3));
+    plan.layout = static_cast<Layout>(random.below(kNames<Layout>.size()));
+    if (plan.layout == Layout::shared) plan.encoder_share = random.uniform();
     plan.chunks = 1 + static_cast<int>(random.below(3));
     plan.gradient_bucket = {static_cast<std::int64_t>(random.below(3)) * 1'000'000};
     plan.encoder = random_module(random, plan.layout == Layout::uniform ? plan.chunks : 1);
@@ -146,6 +147,11 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
   refused("\"1f1b\"", "\"1f1b\", \"gradient_bucket_bytes\": -1", "gradient_bucket_bytes", {"found -1"});
   refused("\"1f1b\"", "\"1f1b\", \"chunks\": 2", "llm.layers", {"each of 4 stages", "an array of 2"});
   refused("\"disaggregated\"", "\"together\"", "layout", {"disaggregated, uniform, colocated"});
+  refused("\"disaggregated\"", "\"shared\"", "encoder_share", {"expected"});
+  refused("\"disaggregated\"", "\"shared\", \"encoder_share\": 1.5", "encoder_share",
+          {"from 0 to 1", "found 1.5"});
+  refused("\"disaggregated\"", "\"disaggregated\", \"encoder_share\": 0.5", "encoder_share",
+          {"in shared plans alone", "disaggregated"});
   refused("\"1f1b\"", "\"2f2b\"", "schedule", {"gpipe, 1f1b", "2f2b"});
   refused("\"1f1b\"", "\"1f1b\", \"placement\": \"snake\"", "placement",
           {"stage-major, replica-major", "snake"});

@@ -62,6 +62,7 @@ std::string to_json(const Plan& plan) {
   writer.field("cluster", plan.cluster);
   writer.field("gbs", plan.gbs);
   writer.field("layout", to_string(plan.layout));
+  if (plan.layout == Layout::shared) writer.field("encoder_share", plan.encoder_share);
   write_module(writer, "encoder", plan.encoder);
   write_module(writer, "llm", plan.llm);
   writer.field("microbatches", plan.microbatches);
@@ -82,16 +83,22 @@ std::string to_json(const Plan& plan) {
 Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kPlanSchema, kPlanVersion);
-  root.require_keys(
-      {"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm", "microbatches",
-       "schedule", "recomputation", "zero1", "sequence_parallel"},
-      {"chunks", "gradient_bucket_bytes", "placement", "optimizer_states", "reshard", "objective"});
+  root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
+                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
+                    {"encoder_share", "chunks", "gradient_bucket_bytes", "placement", "optimizer_states",
+                     "reshard", "objective"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
   plan.cluster = root.at("cluster").string();
   plan.gbs = root.at("gbs").integer(1, kPlanMostGbs);
   plan.layout = root.at("layout").choice<Layout>();
+  if (plan.layout == Layout::shared) {
+    plan.encoder_share = root.at("encoder_share").number_in(0, 1);
+  } else if (root.has("encoder_share")) {
+    root.at("encoder_share")
+        .refuse("expected a share in shared plans alone, found one in a {} plan", to_string(plan.layout));
+  }
   if (root.has("chunks")) plan.chunks = root.at("chunks").integer(1, kPlanMostLayers);
   plan.encoder = read_module(root.at("encoder"), plan.layout == Layout::uniform ? plan.chunks : 1);
   plan.llm = read_module(root.at("llm"), plan.chunks);

@@ -199,9 +199,9 @@ Columns<MemoryPoint> memory_columns() {
           whole<&MemoryPoint::buffers>("buffer_bytes", 0, kTimelineMostBytes)};
 }
 
-/// Returns the columns of stages; `with_states` is whether they have precisions of optimizer states, which
-/// came later and stand only where one is not the default.
-Columns<Stage> stage_columns(bool with_states) {
+/// Returns the columns of stages. Precisions of optimizer states and shares of GPUs came later and stand only
+/// where one is not the default.
+Columns<Stage> stage_columns(bool with_states, bool with_shares) {
   const auto name = [](auto value) { return to_string(value); };
   Columns<Stage> columns = {
       whole<&Stage::encoder_layers>("encoder_layers", 0, kMostRanks),
@@ -218,6 +218,10 @@ Columns<Stage> stage_columns(bool with_states) {
   if (with_states) {
     columns.push_back(each<&Stage::optimizer_states>(
         "optimizer_states", name, [](const JsonValue& value) { return value.choice<OptimizerStates>(); }));
+  }
+  if (with_shares) {
+    columns.push_back(each<&Stage::share>("share", std::identity(),
+                                          [](const JsonValue& value) { return value.number_in(0, 1); }));
   }
   return columns;
 }
@@ -246,6 +250,10 @@ bool has_states(const std::vector<Stage>& stages) {
                      [](const Stage& stage) { return stage.optimizer_states != OptimizerStates::fp32; });
 }
 
+bool has_shares(const std::vector<Stage>& stages) {
+  return std::any_of(stages.begin(), stages.end(), [](const Stage& stage) { return stage.share != 1; });
+}
+
 template <typename Row>
 void write_table(JsonWriter& writer, std::string_view key, const Columns<Row>& columns,
                  const std::vector<Row>& rows) {
@@ -271,11 +279,13 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   writer.field("makespan_ns", timeline.makespan.count());
   if (timeline.cores > 0) writer.field("cores", timeline.cores);
   if (timeline.hub >= 0) writer.field("hub_rank", timeline.hub);
+  if (timeline.shared_gpus > 0) writer.field("shared_gpus", timeline.shared_gpus);
   writer.row("stages", timeline.stages);
   write_table(writer, "groups", group_columns(none), timeline.groups);
   write_table(writer, "spans", span_columns(none), timeline.spans);
   write_table(writer, "memory", memory_columns(), timeline.memory);
-  write_table(writer, "stage_shapes", stage_columns(has_states(timeline.stage_shapes)),
+  write_table(writer, "stage_shapes",
+              stage_columns(has_states(timeline.stage_shapes), has_shares(timeline.stage_shapes)),
               timeline.stage_shapes);
   write_table(writer, "works", work_columns(), timeline.works);
   write_table(writer, "stalls", stall_columns(none), timeline.stalls);
@@ -320,7 +330,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
 
 /// Reads shapes: there are none, or one for each stage.
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages) {
-  std::vector<Stage> rows = read_table(json, stage_columns(json.has("optimizer_states")));
+  std::vector<Stage> rows = read_table(json, stage_columns(json.has("optimizer_states"), json.has("share")));
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
     json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
   }
@@ -340,7 +350,8 @@ void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
 
 Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64_t version) {
   std::vector<std::string_view> optional;
-  if (version > 1) optional = {"cores", "hub_rank"};  // in version 1 these are as unknown as any other
+  if (version > 1)
+    optional = {"cores", "hub_rank", "shared_gpus"};  // in version 1 these are as unknown as any other
   json.require_keys(
       {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
       optional);
@@ -349,6 +360,8 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMostNanoseconds));
   if (json.has("cores")) timeline.cores = json.at("cores").integer<std::int32_t>(1, kMostCores);
   if (json.has("hub_rank")) timeline.hub = json.at("hub_rank").integer<std::int32_t>(0, kMostRanks);
+  if (json.has("shared_gpus"))
+    timeline.shared_gpus = json.at("shared_gpus").integer<std::int32_t>(1, kMostRanks);
   for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
   Limits limits{names, static_cast<std::int64_t>(timeline.stages.size()), 0, timeline.makespan};
   if (limits.stages > kMostStages) json.at("stages").refuse_type("at most {} stages", kMostStages);
