@@ -6,10 +6,11 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "core/error.hpp"
 #include "kernels/host/library_products.hpp"
+#include "kernels/host/team_kernels.hpp"
+#include "kernels/host/variants.hpp"
 
 namespace dflop {
 
@@ -78,21 +79,14 @@ class Widened<AnyMatrix> {
   std::unique_ptr<float[], Free> values_;
 };
 
-/// A VariantOf is one variant of an operation.
-template <typename... Args>
-struct VariantOf {
-  const Operation<void(Args...)>& operation;
-  std::size_t variant;
-};
-
 /// Computes an operation of bf16 with a variant of that of f32, on widened inputs, and rounds its outputs to
 /// the nearest.
 template <typename... Args>
-void compute_rounded(const VariantOf<Args...>& wide, Args... args) {
+void compute_rounded(const host::VariantOf<Args...>& wide, Args... args) {
   const std::tuple<Widened<Args>...> widened(args...);
   std::apply(
       [&](const auto&... each) {
-        wide.operation.run_variant(wide.variant, each...);
+        wide(each...);
         (each.round_back(), ...);
       },
       widened);
@@ -111,14 +105,13 @@ class Bf16Kernels final : public Kernels {
   template <typename... Args>
   void add_rounded(Operation<void(Args...)>& rounded, const Operation<void(Args...)>& wide) {
     for (std::size_t i = 0; i < wide.variants(); ++i) {
-      const auto variant = std::make_shared<VariantOf<Args...>>(VariantOf<Args...>{wide, i});
-      variants_.push_back(variant);
-      rounded.template add<compute_rounded<Args...>>(wide.variant_name(i), *variant);
+      auto& variant = states_.keep(host::VariantOf<Args...>{wide, i});
+      rounded.template add<compute_rounded<Args...>>(wide.variant_name(i), variant);
     }
   }
 
   std::unique_ptr<Kernels> wide_;
-  std::vector<std::shared_ptr<const void>> variants_;  ///< which the operations refer to
+  host::KeptStates states_;
 };
 
 /// A TargetFunctions has what one target was compiled to. It has none where this was not built with it.
@@ -167,11 +160,11 @@ HostTarget fastest_host_target() {
   return has_host_target(HostTarget::avx2) ? HostTarget::avx2 : HostTarget::portable;
 }
 
-std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target) {
+std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target, Team* team) {
   if (!has_host_target(target)) {
     throw Error(ErrorKind::no_device, "this processor has no " + std::string(to_string(target)));
   }
-  if (dtype == DType::bf16) return std::make_unique<Bf16Kernels>(make_host_kernels(DType::f32, target));
+  if (dtype == DType::bf16) return std::make_unique<Bf16Kernels>(make_host_kernels(DType::f32, target, team));
   auto kernels = std::make_unique<Kernels>(dtype);
   for (const TargetFunctions& functions : kTargets) {
     if (functions.target == target) functions.set_operations(*kernels);
@@ -179,7 +172,7 @@ std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target) {
   }
   host::add_onednn(*kernels);
   host::add_openblas(*kernels);
-  return kernels;
+  return team == nullptr ? std::move(kernels) : team::make_team_kernels(std::move(kernels), *team);
 }
 
 }  // namespace dflop

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/names.hpp"
+#include "kernels/host/team.hpp"
 #include "kernels/kernels.hpp"
 
 namespace dflop {
@@ -15,9 +16,8 @@ namespace dflop {
 enum class HostTarget : std::uint8_t { portable, avx2, avx512 };
 
 template <>
-inline constexpr NameTable<HostTarget, 3> kNames<HostTarget> = {{{HostTarget::portable, "portable"},
-                                                                 {HostTarget::avx2, "avx2"},
-                                                                 {HostTarget::avx512, "avx512"}}};
+inline constexpr NameTable<HostTarget, 3> kNames<HostTarget> = {
+    {{HostTarget::portable, "portable"}, {HostTarget::avx2, "avx2"}, {HostTarget::avx512, "avx512"}}};
 
 /// Returns whether this processor has the target, and this was built with it.
 bool has_host_target(HostTarget target);
@@ -33,7 +33,11 @@ HostTarget fastest_host_target();
 ///
 /// Linear layers and attention have variants: those of the target itself, of all wider targets that the
 /// processor has, and of oneDNN and OpenBLAS where there are their libraries.
+///
+/// With a team, which outlives the kernels, operations are cut into chunks that its threads compute. Chunks
+/// follow from shapes alone: results differ by rounding from those without a team, but not between teams.
 /// @throws Error(no_device) for a target that this processor has not.
-std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target = fastest_host_target());
+std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target = fastest_host_target(),
+                                           Team* team = nullptr);
 
 }  // namespace dflop

@@ -1,0 +1,457 @@
+// Every variant of every operation, on every target of this processor and in every precision, beside the
+// portable functions in f64 on the same numbers: random shapes, and again on other memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/host/host_kernels.hpp"
+#include "tests/kernels/values.hpp"
+
+namespace dflop::testing {
+namespace variants_test {
+
+/// What a call has written, as bytes and as numbers.
+struct Output {
+  std::vector<std::byte> bytes;
+  std::vector<double> numbers;
+};
+
+/// Makes the arguments of one call: the same numbers, which bf16 has, in every precision, each matrix
+/// `shift` times 64 bytes behind a page.
+class Arguments {
+ public:
+  Arguments(DType dtype, std::uint64_t seed, std::size_t shift = 0)
+      : random(seed), dtype_(dtype), shift_(64 * shift) {}
+
+  ConstMatrix in(std::int64_t rows, std::int64_t columns, double size = 1.0) {
+    return {filled(dtype_, rows * columns, size), rows, columns};
+  }
+  Matrix out(std::int64_t rows, std::int64_t columns) {
+    return {written(dtype_, rows * columns, 0.0), rows, columns};
+  }
+  Matrix in_out(std::int64_t rows, std::int64_t columns, double size = 1.0) {
+    return {written(dtype_, rows * columns, size), rows, columns};
+  }
+  ConstSums sums_in(std::int64_t rows, std::int64_t columns, double size = 1.0) {
+    return {filled(sum_type_of(dtype_), rows * columns, size), rows, columns};
+  }
+  Sums sums_out(std::int64_t rows, std::int64_t columns, double size = 0.0) {
+    return {written(sum_type_of(dtype_), rows * columns, size), rows, columns};
+  }
+  Indices indices(Ints numbers) {
+    const auto& kept = numbers_.emplace_back(std::make_unique<Ints>(std::move(numbers)));
+    return {*kept, kept->data()};
+  }
+  std::int64_t below(std::int64_t bound) {
+    return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(bound)));
+  }
+
+  std::vector<Output> outputs() const {
+    std::vector<Output> all;
+    for (const Block& block : blocks_) {
+      if (!block.is_output) continue;
+      Output& output = all.emplace_back();
+      const auto* begin = static_cast<const std::byte*>(block.data);
+      output.bytes.assign(begin, begin + block.count * bytes_of(block.dtype));
+      for (std::size_t i = 0; i < block.count; ++i) output.numbers.push_back(number(block, i));
+    }
+    return all;
+  }
+
+  Random random;
+
+ private:
+  static constexpr std::align_val_t kPage{4096};
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete(memory, kPage); }
+  };
+  struct Block {
+    DType dtype;
+    void* data;
+    std::size_t count;
+    bool is_output;
+    std::unique_ptr<std::byte, Free> memory;
+  };
+
+  static double number(const Block& block, std::size_t i) {
+    if (block.dtype == DType::f64) return static_cast<const double*>(block.data)[i];
+    if (block.dtype == DType::f32) return static_cast<const float*>(block.data)[i];
+    return to_float(static_cast<const BFloat16*>(block.data)[i]);
+  }
+
+  void* filled(DType dtype, std::int64_t size, double scale, bool is_output = false) {
+    const auto count = static_cast<std::size_t>(size);
+    auto* memory = static_cast<std::byte*>(::operator new(count* bytes_of(dtype) + shift_ + 1, kPage));
+    void* data = memory + shift_;
+    for (std::size_t i = 0; i < count; ++i) {
+      const BFloat16 value = to_bfloat16(static_cast<float>(scale * (2.0 * random.uniform() - 1.0)));
+      if (dtype == DType::f64) static_cast<double*>(data)[i] = to_float(value);
+      if (dtype == DType::f32) static_cast<float*>(data)[i] = to_float(value);
+      if (dtype == DType::bf16) static_cast<BFloat16*>(data)[i] = value;
+    }
+    blocks_.push_back({dtype, data, count, is_output, std::unique_ptr<std::byte, Free>(memory)});
+    return data;
+  }
+  void* written(DType dtype, std::int64_t size, double scale) { return filled(dtype, size, scale, true); }
+
+  DType dtype_;
+  std::size_t shift_;
+  std::vector<Block> blocks_;
+  std::vector<std::unique_ptr<Ints>> numbers_;
+};
+
+/// An operation with its calls: round 0 has no rows, 1 one row, others some up to 200.
+struct Case {
+  std::string name;
+  std::function<std::size_t(const Kernels&)> variants;
+  std::function<std::string(const Kernels&, std::size_t)> variant_name;
+  std::function<void(const Kernels&, std::size_t variant, Arguments&, int round)> call;
+};
+
+/// `body` makes arguments and hands them to a function, which computes the operation by a variant.
+template <typename Member, typename Body>
+Case make_case(Member operation, Body body) {
+  return {std::string((Kernels(DType::f32).*operation).name()),
+          [=](const Kernels& k) { return (k.*operation).variants(); },
+          [=](const Kernels& k, std::size_t i) { return std::string((k.*operation).variant_name(i)); },
+          [=](const Kernels& k, std::size_t variant, Arguments& a, int round) {
+            const std::int64_t rows = round < 2 ? round : 2 + a.below(199);
+            body(k, a, rows, [&](auto&&... args) { (k.*operation).run_variant(variant, args...); });
+          }};
+}
+
+/// Sequences that fill the rows: most rounds of several lengths, some of one short length, some empty.
+Ints random_offsets(Arguments& a, std::int64_t rows) {
+  Ints offsets = {0};
+  const std::int64_t equal = a.below(3) == 0 ? 1 + a.below(20) : 0;
+  while (offsets.back() < rows) {
+    const std::int64_t length = equal > 0 ? equal : a.below(2) == 0 ? a.below(12) : a.below(rows + 1);
+    offsets.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(rows, offsets.back() + length)));
+  }
+  return offsets;
+}
+
+AttentionShape random_heads(Arguments& a) {
+  const int key_heads = 1 + static_cast<int>(a.below(3));
+  const int group = 1 + static_cast<int>(a.below(3));
+  const int widths[] = {2, 8, 16, 20, 64, 72};
+  return {key_heads * group, key_heads, widths[a.below(6)], a.below(2) == 0};
+}
+
+std::vector<Case> cases() {
+  using K = Kernels;
+  std::vector<Case> all;
+  const auto add = [&](auto operation, auto body) { all.push_back(make_case(operation, body)); };
+  const auto width = [](Arguments& a) { return 1 + a.below(90); };
+  const auto half_logits = 3.0;
+
+  add(&K::linear, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t in = width(a), out = width(a);
+    const bool biased = a.below(2) == 0;
+    const ConstMatrix x = a.in(n, in), weight = a.in(out, in), bias = a.in(1, out);
+    call(a.out(n, out), x, weight, biased ? bias : ConstMatrix());
+  });
+  add(&K::linear_backward_input, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t in = width(a), out = width(a);
+    const ConstMatrix dy = a.in(n, out), weight = a.in(out, in);
+    call(a.out(n, in), dy, weight);
+  });
+  add(&K::linear_backward_weight, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t in = width(a), out = width(a);
+    const bool biased = a.below(2) == 0;
+    const ConstMatrix dy = a.in(n, out), x = a.in(n, in);
+    const Sums dweight = a.sums_out(out, in, 1.0), dbias = a.sums_out(1, out, 1.0);
+    call(dweight, biased ? dbias : Sums(), dy, x);
+  });
+  add(&K::layer_norm, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a) + 1;
+    const ConstMatrix x = a.in(n, c, 3.0), gamma = a.in(1, c), beta = a.in(1, c);
+    const Matrix y = a.out(n, c);
+    call(y, a.sums_out(n, 2), x, gamma, beta, 1e-3);
+  });
+  add(&K::layer_norm_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, c), gamma = a.in(1, c);
+    const Matrix dx = a.out(n, c);
+    const Sums dgamma = a.sums_out(1, c, 1.0), dbeta = a.sums_out(1, c, 1.0);
+    const auto left_out = a.below(4);
+    call(left_out == 1 ? Matrix(nullptr, n, c) : dx, left_out == 2 ? Sums() : dgamma,
+         left_out == 3 ? Sums() : dbeta, dy, x, gamma, a.sums_in(n, 2));
+  });
+  add(&K::rms_norm, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix x = a.in(n, c, 3.0), gamma = a.in(1, c);
+    const Matrix y = a.out(n, c);
+    call(y, a.sums_out(n, 1), x, gamma, 1e-3);
+  });
+  add(&K::rms_norm_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, c), gamma = a.in(1, c);
+    const Matrix dx = a.out(n, c);
+    const Sums dgamma = a.sums_out(1, c, 1.0);
+    const auto left_out = a.below(3);
+    call(left_out == 1 ? Matrix(nullptr, n, c) : dx, left_out == 2 ? Sums() : dgamma, dy, x, gamma,
+         a.sums_in(n, 1));
+  });
+  add(&K::gelu, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = 2 * width(a);
+    const ConstMatrix x = a.in(n, c, 6.0);
+    call(a.out(n, c), x);
+  });
+  add(&K::gelu_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = 2 * width(a);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, c, 6.0);
+    call(a.out(n, c), dy, x);
+  });
+  add(&K::swiglu, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix x = a.in(n, 2 * c, 6.0);
+    call(a.out(n, c), x);
+  });
+  add(&K::swiglu_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, 2 * c, 6.0);
+    call(a.out(n, 2 * c), dy, x);
+  });
+  add(&K::rope, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const AttentionShape shape = random_heads(a);
+    const Indices positions = a.indices(random_ints(a.random, n, 5000));
+    call(a.in_out(n, shape.qkv_columns()), shape, positions, 10000.0, a.below(2) == 0);
+  });
+  add(&K::attention, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const AttentionShape shape = random_heads(a);
+    const Indices offsets = a.indices(random_offsets(a, n));
+    const ConstMatrix qkv = a.in(n, shape.qkv_columns(), 2.0);
+    const Matrix out = a.out(n, shape.out_columns());
+    call(out, a.sums_out(n, shape.heads), qkv, shape, offsets);
+  });
+  add(&K::attention_backward, [=](const K& k, Arguments& a, std::int64_t n, auto call) {
+    const AttentionShape shape = random_heads(a);
+    const Indices offsets = a.indices(random_offsets(a, n));
+    const ConstMatrix qkv = a.in(n, shape.qkv_columns(), 2.0), dout = a.in(n, shape.out_columns());
+    const Matrix out = a.out(n, shape.out_columns()), dqkv = a.out(n, shape.qkv_columns());
+    const Sums statistics = a.sums_out(n, shape.heads);
+    k.attention(out, statistics, qkv, shape, offsets);
+    call(dqkv, dout, out, statistics, qkv, shape, offsets);
+  });
+  add(&K::embedding, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix table = a.in(30, c);
+    call(a.out(n, c), table, a.indices(random_ints(a.random, n, 50)), 10);
+  });
+  add(&K::embedding_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix dy = a.in(n, c);
+    call(a.sums_out(30, c, 1.0), dy, a.indices(random_ints(a.random, n, 50)), 10);
+  });
+  const auto windows = [](Arguments& a, std::int64_t n) {
+    const Ints begin = random_ints(a.random, n, 50);
+    Ints end = begin;
+    for (auto& last : end) last += static_cast<std::int32_t>(1 + a.below(9));
+    return std::pair(a.indices(begin), a.indices(end));
+  };
+  add(&K::pool_rows, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const auto [begin, end] = windows(a, n);
+    const ConstMatrix x = a.in(60, c);
+    call(a.out(n, c), x, begin, end);
+  });
+  add(&K::pool_rows_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const auto [begin, end] = windows(a, n);
+    const ConstMatrix dy = a.in(n, c);
+    call(a.out(60, c), dy, begin, end);
+  });
+  add(&K::gather_rows, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix x = a.in(20, c);
+    call(a.out(n, c), x, a.indices(random_ints(a.random, n, 20)));
+  });
+  add(&K::scatter_add_rows, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix x = a.in(n, c);
+    call(a.in_out(20, c), x, a.indices(random_ints(a.random, n, 20)));
+  });
+  add(&K::cross_entropy_parts, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix logits = a.in(n, c, half_logits);
+    call(a.sums_out(n, 3), logits, a.indices(random_ints(a.random, n, 2 * c)), c / 2);
+  });
+  add(&K::cross_entropy_merge, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const ConstSums parts = a.sums_in(3 * n, 3, half_logits);
+    call(a.sums_out(n, 3), parts, 3);
+  });
+  add(&K::cross_entropy_backward, [=](const K& k, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    Ints targets = random_ints(a.random, n, c + 1);
+    for (auto& target : targets) target -= 1;  // some are none
+    const Matrix logits = a.in_out(n, c, half_logits);
+    const Sums merged = a.sums_out(n, 3), loss = a.sums_out(1, 1, 1.0);
+    k.cross_entropy_parts(merged, logits, a.indices(targets), 0);
+    call(logits, loss, merged, a.indices(targets), 0, 0.25);
+  });
+  add(&K::add, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = 2 * width(a);
+    const ConstMatrix x = a.in(n, c);
+    call(a.in_out(n, c), x);
+  });
+  add(&K::zero_values, [=](const K&, Arguments& a, std::int64_t n, auto call) { call(a.in_out(n, 200)); });
+  add(&K::zero_sums,
+      [=](const K&, Arguments& a, std::int64_t n, auto call) { call(a.sums_out(n, 200, 1.0)); });
+  add(&K::round, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const ConstSums x = a.sums_in(n, 200);
+    call(a.out(n, 200), x);
+  });
+  add(&K::scale,
+      [=](const K&, Arguments& a, std::int64_t n, auto call) { call(a.sums_out(n, 200, 1.0), 1.0 / 3.0); });
+  add(&K::adamw, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = 2 * width(a);
+    const ConstSums gradient = a.sums_in(n, c);
+    const Sums master = a.sums_out(n, c, 1.0), m = a.sums_out(n, c, 1.0), v = a.sums_out(n, c);
+    call(a.out(n, c), master, m, v, gradient, AdamWStep{1e-3, 0.9, 0.95, 1e-8, 0.1, 3});
+  });
+  return all;
+}
+
+/// The norm of the difference relative to that of the result: some roundings.
+double tolerance(DType dtype) {
+  return dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 8e-3;
+}
+
+void expect_near(const std::vector<Output>& actual, const std::vector<Output>& expected, double most,
+                 const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(actual[i].numbers.size(), expected[i].numbers.size()) << what;
+    double difference = 0.0, size = 0.0;
+    for (std::size_t j = 0; j < expected[i].numbers.size(); ++j) {
+      difference += std::pow(actual[i].numbers[j] - expected[i].numbers[j], 2);
+      size += std::pow(expected[i].numbers[j], 2);
+    }
+    ASSERT_LE(std::sqrt(difference), most * (std::sqrt(size) + 1e-3)) << what << ", output " << i;
+  }
+}
+
+bool have_equal_bytes(const std::vector<Output>& a, const std::vector<Output>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Output& x, const Output& y) { return x.bytes == y.bytes; });
+}
+
+std::vector<Output> outputs_of(const Case& one, const Kernels& kernels, std::size_t variant, int round,
+                               std::size_t shift = 0) {
+  Arguments arguments(kernels.dtype(), 1000 + static_cast<std::uint64_t>(round), shift);
+  one.call(kernels, variant, arguments, round);
+  return arguments.outputs();
+}
+
+constexpr int kRounds = 8;
+
+/// What kernels are made for.
+struct Made {
+  HostTarget target;
+  DType dtype;
+};
+
+std::vector<Made> all_made() {
+  std::vector<Made> all;
+  for (const auto& [target, target_name] : kNames<HostTarget>) {
+    for (const auto& [dtype, dtype_name] : kNames<DType>) {
+      if (has_host_target(target)) all.push_back({target, dtype});
+    }
+  }
+  return all;
+}
+
+class Variants : public ::testing::TestWithParam<Made> {
+ protected:
+  const HostTarget target = GetParam().target;
+  const DType dtype = GetParam().dtype;
+  const std::unique_ptr<Kernels> reference = make_host_kernels(DType::f64, HostTarget::portable);
+  const std::vector<Case> all = cases();
+};
+
+TEST_P(Variants, AreNearTheReference) {
+  const auto kernels = make_host_kernels(dtype, target);
+  for (const Case& one : all) {
+    for (int round = 0; round < kRounds; ++round) {
+      const auto expected = outputs_of(one, *reference, 0, round);
+      for (std::size_t i = 0; i < one.variants(*kernels); ++i) {
+        expect_near(outputs_of(one, *kernels, i, round), expected, tolerance(dtype),
+                    one.name + " by " + one.variant_name(*kernels, i) + ", round " + std::to_string(round));
+      }
+    }
+  }
+}
+
+TEST_P(Variants, RepeatToTheBitOnMemoryAlignedTo64Bytes) {
+  const auto kernels = make_host_kernels(dtype, target);
+  for (const Case& one : all) {
+    for (int round = 0; round < kRounds; ++round) {
+      for (std::size_t i = 0; i < one.variants(*kernels); ++i) {
+        const auto expected = outputs_of(one, *kernels, i, round);
+        for (const std::size_t shift : {1U, 3U}) {
+          EXPECT_TRUE(have_equal_bytes(outputs_of(one, *kernels, i, round, shift), expected))
+              << one.name << " by " << one.variant_name(*kernels, i) << ", round " << round;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Variants, AreTheSameForEveryTeam) {
+  std::vector<std::unique_ptr<Team>> teams;
+  std::vector<std::unique_ptr<Kernels>> kernels;
+  for (const int threads : {1, 2, 3, 4}) {
+    teams.push_back(std::make_unique<Team>(threads));
+    kernels.push_back(make_host_kernels(dtype, target, teams.back().get()));
+  }
+  const Kernels& first = *kernels.front();
+  for (const Case& one : all) {
+    for (int round = 0; round < kRounds; ++round) {
+      const auto near = outputs_of(one, *reference, 0, round);
+      for (std::size_t i = 0; i < one.variants(first); ++i) {
+        const std::string what =
+            one.name + " by " + one.variant_name(first, i) + ", round " + std::to_string(round);
+        const auto expected = outputs_of(one, first, i, round);
+        expect_near(expected, near, tolerance(dtype), what);
+        for (std::size_t team = 1; team < teams.size(); ++team) {
+          EXPECT_TRUE(have_equal_bytes(outputs_of(one, *kernels[team], i, round), expected))
+              << what << ", " << teams[team]->threads() << " threads";
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, Variants, ::testing::ValuesIn(all_made()), [](const auto& info) {
+  return std::string(to_string(info.param.target)) + "_" + std::string(to_string(info.param.dtype));
+});
+
+TEST(VariantCases, HaveEveryOperation) {
+  std::multiset<std::string> expected, actual;
+  const Kernels kernels(DType::f32);
+  for_each_operation([&](auto operation) { expected.emplace((kernels.*operation).name()); });
+  for (const Case& one : cases()) actual.insert(one.name);
+  EXPECT_EQ(actual, expected);
+}
+
+TEST(VariantCases, NamesAreAnOperationsOwn) {
+  const auto kernels = make_host_kernels(DType::f32);
+  for (const Case& one : cases()) {
+    std::set<std::string> names;
+    for (std::size_t i = 0; i < one.variants(*kernels); ++i) {
+      EXPECT_TRUE(names.insert(one.variant_name(*kernels, i)).second) << one.name;
+    }
+  }
+}
+
+}  // namespace variants_test
+}  // namespace dflop::testing
