@@ -56,6 +56,7 @@ struct Checkpoint : RunIdentity {
   std::string scheduler;
   std::int64_t samples_drawn = 0;
   std::string plan;                  ///< a description
+  std::string kernels;               ///< what choosing kernels has learned, as JSON text; empty for nothing
   std::vector<NamedTensor> tensors;  ///< one at most of each kind and name
 
   bool operator==(const Checkpoint&) const = default;

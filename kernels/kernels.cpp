@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "core/error.hpp"
@@ -390,6 +391,19 @@ Kernels::Kernels(DType dtype)
 
 void Kernels::guide(KernelGuide* guide) {
   for_each_operation([&](auto operation) { (this->*operation).guide(guide); });
+}
+
+VariantNames Kernels::variant_names() const {
+  VariantNames names;
+  for_each_operation([&](auto member) {
+    const auto& operation = this->*member;
+    const std::optional<KernelOperation> known = from_string<KernelOperation>(operation.name());
+    if (!operation.has_key() || !known) return;
+    for (std::size_t v = 0; v < operation.variants(); ++v) {
+      names[static_cast<std::size_t>(*known)].emplace_back(operation.variant_name(v));
+    }
+  });
+  return names;
 }
 
 }  // namespace dflop

@@ -48,6 +48,8 @@ class Kernels {
 
   /// Lets a guide choose between variants from now on; null: the first of each again. It outlives this.
   virtual void guide(KernelGuide* guide);
+  /// Returns the variants among which a guide chooses.
+  virtual VariantNames variant_names() const;
 
   // These are linear layers.
 

@@ -16,6 +16,13 @@ namespace dflop {
 /// Returns the processor's model as it calls itself; "unknown" where it does not.
 std::string host_cpu();
 
+/// Returns the vectors of the processor that kernels use: "portable, avx2".
+std::string host_isa();
+
+/// Returns the libraries that compute some of the host's variants, "oneDNN 2.6.3, OpenBLAS 0.3.21"; empty
+/// for none.
+std::string host_libraries();
+
 /// Returns one processor of each core, then the others, which share a core with one of them as hyperthreads
 /// do. `core_of` is equal for those of one core.
 std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of);

@@ -1,45 +1,17 @@
 #include "backend/profile/profiler.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
-#include "core/support/median.hpp"
-#include "costmodel/recorded/recorded.hpp"
+#include "backend/rank_guide.hpp"
+#include "core/refuse.hpp"
+#include "core/support/quanta.hpp"
 
 namespace dflop {
 namespace {
-
-/// Returns the seconds of one optimizer step by its parameters.
-ProfileLine measure_optimizer(const RankContext& rank) {
-  constexpr int kRepeats = 9;
-  std::vector<LinkSample> samples;
-  const auto begin = rank.device.make_event();
-  const auto end = rank.device.make_event();
-  for (std::int64_t parameters = 1 << 12; parameters <= 1 << 20; parameters *= 4) {
-    Tensor weight(rank, 1, parameters);
-    SumTensor sums[4];  // gradient, moments, master
-    for (SumTensor& sum : sums) {
-      sum = SumTensor(rank, 1, parameters);
-      rank.kernels.zero(Sums(sum));
-    }
-    const DType dtype = rank.kernels.dtype();
-    const bool has_master = bytes_of(dtype) < sum_bytes_of(dtype);  // as in ParameterStore::step()
-    const Sums master = has_master ? sums[3].view() : Sums{weight.view().data, 1, parameters};
-    rank.kernels.zero(Matrix(weight));
-    std::vector<double> times;
-    for (int i = 0; i <= kRepeats; ++i) {
-      rank.compute.record(*begin);
-      rank.kernels.adamw(weight, master, sums[1], sums[2], sums[0], {});
-      rank.compute.record(*end);
-      rank.compute.synchronize();
-      if (i > 0) times.push_back(Seconds(end->time() - begin->time()).count());
-    }
-    samples.push_back({static_cast<double>(parameters), Seconds(median(times))});
-  }
-  const std::optional<LinkFit> fit = fit_link(samples);
-  return {fit->latency.count(), fit->seconds_per_byte};
-}
 
 /// Returns the first ranks in groups of tp: as many groups as `busy` ranks fill, one at least.
 std::vector<RankContext> in_tp_groups(const std::vector<LocalRank>& ranks, const TpMode& mode, int busy) {
@@ -55,6 +27,71 @@ std::vector<RankContext> in_tp_groups(const std::vector<LocalRank>& ranks, const
   return contexts;
 }
 
+/// Lets the ranks' kernels be those that were chosen. The guides outlive the measuring.
+std::vector<std::unique_ptr<RankGuide>> guide_all(const std::vector<LocalRank>& ranks,
+                                                  const ProfilerOptions& options) {
+  std::vector<std::unique_ptr<RankGuide>> guides;
+  if (options.kernels == nullptr) return guides;
+  for (const LocalRank& rank : ranks) {
+    guides.push_back(std::make_unique<RankGuide>(options.dtype));
+    guides.back()->begin_step(*options.kernels);
+    rank.kernels->guide(guides.back().get());
+  }
+  return guides;
+}
+
+/// Returns in how many parts the budget is shared out.
+std::size_t tables_of(const ProfilerOptions& options) {
+  return options.modes.size() * std::max<std::size_t>(1, options.shares.size());
+}
+
+/// Adds tables where they belong. `measure` is called where they are not there.
+template <typename Measure>
+void add_tables(ProfileTables& profile, const TpMode& mode, int quanta, const Measure& measure) {
+  const auto place_of = [](const TpProfile& tables) { return std::pair(tables.mode, tables.quanta); };
+  const auto place = std::ranges::lower_bound(profile.tp, std::pair(mode, quanta), {}, place_of);
+  if (place != profile.tp.end() && place_of(*place) == std::pair(mode, quanta)) return;
+  TpProfile tables = measure();
+  tables.quanta = quanta;
+  profile.tp.insert(place, std::move(tables));
+}
+
+/// Measures units of a mode on a share of as many devices as it has tp ranks, beside neighbours on the rest.
+void add_part(const ModelSpec& model, const TpMode& mode, double share, const ProfilerOptions& options,
+              const ProfilerProgress& progress, ProfileTables& profile) {
+  const std::unique_ptr<World> world = options.make_shared_world(mode.tp, share);
+  if (profile.quanta > 1 && profile.quanta != world->quanta()) {
+    refuse_input("", "devices are given to their ranks in {} quanta, and those of other tables in {}",
+                 world->quanta(), profile.quanta);
+  }
+  profile.quanta = world->quanta();
+  add_tables(profile, mode, encoder_quanta(world->quanta(), share), [&] {
+    std::vector<LocalRank> ranks;
+    for (int r = 0; r < world->ranks(); ++r) ranks.emplace_back(*world, r, options.dtype);
+    const std::vector<std::unique_ptr<RankGuide>> guides = guide_all(ranks, options);
+    return measure_part(model, in_tp_groups(ranks, mode, 2 * mode.tp), options, progress);
+  });
+}
+
+/// Measures units in all modes and on all shares.
+void measure_tables(const ModelSpec& model, const std::vector<LocalRank>& ranks,
+                    const ProfilerOptions& options, const ProfilerProgress& progress,
+                    ProfileTables& profile) {
+  std::size_t left = tables_of(options);
+  for (const TpMode& mode : options.modes) {
+    for (const double share : options.shares) {
+      if (share < 1) {
+        add_part(model, mode, share, options, progress, profile);
+      } else {
+        add_tables(profile, mode, profile.quanta, [&] {
+          return measure_units(model, in_tp_groups(ranks, mode, options.busy), options, progress);
+        });
+      }
+      if (--left > 0 && options.on_tables) options.on_tables(profile);
+    }
+  }
+}
+
 }  // namespace
 
 ProfileTables measure_profile(const ModelSpec& model, World& world, const ProfilerOptions& options,
@@ -62,14 +99,17 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   require_live(model);
   std::vector<LocalRank> ranks;
   for (int r = 0; r < world.ranks(); ++r) ranks.emplace_back(world, r, options.dtype);
+  const std::vector<std::unique_ptr<RankGuide>> guides = guide_all(ranks, options);
   ProfileTables profile;
   profile.device = world.device_name();
   profile.cpu = host_cpu();
   profile.software = world.software();
   profile.dtype = to_string(options.dtype);
+  profile.kernels = options.kernels_hash;
   profile.value_bytes = static_cast<std::int64_t>(bytes_of(options.dtype));
   profile.sum_bytes = static_cast<std::int64_t>(sum_bytes_of(options.dtype));
   profile.model = profiled_model(model);
+  profile.quanta = std::max(1, world.quanta());
   profile.settings = {options.seed, options.budget.count(), options.most_tokens, options.busy};
   profile.optimizer = measure_optimizer(context_of(ranks.front()));
   measure_links(ranks, sum_type_of(options.dtype), profile);
@@ -78,13 +118,7 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
     profile.all_reduce.insert(options.earlier->all_reduce.begin(),
                               options.earlier->all_reduce.end());  // of more ranks
   }
-  for (const TpMode& mode : options.modes) {
-    const auto place = std::ranges::lower_bound(profile.tp, mode, {}, &TpProfile::mode);
-    if (place != profile.tp.end() && place->mode == mode) continue;
-    profile.tp.insert(place,
-                      measure_units(model, in_tp_groups(ranks, mode, options.busy), options, progress));
-    if (options.on_tables && mode != options.modes.back()) options.on_tables(profile);
-  }
+  measure_tables(model, ranks, options, progress, profile);
   return profile;
 }
 

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/model/tensor.hpp"
 #include "backend/world.hpp"
+#include "core/kernel_choice/kernel_choices.hpp"
 #include "core/measured/profile.hpp"
 #include "core/model.hpp"
 #include "core/units.hpp"
@@ -22,10 +25,17 @@ struct ProfilerOptions {
   std::int64_t most_tokens = 2048;
   DType dtype = DType::f32;
   std::vector<TpMode> modes{{}};  ///< of the tables, rising; the budget is shared out
+  /// Tables of each mode are measured on these shares of devices, rising: at 1 in the world that is given, below
+  /// it in one that make_shared_world(devices, share) gives for two ranks on each device.
+  std::vector<double> shares{1};
+  std::function<std::unique_ptr<World>(int devices, double share)> make_shared_world = {};
   int busy = 1;  ///< ranks that run units while they are measured, those that measure among them
   /// This has tables of the same model, machine and settings, which are taken over, and sums of more ranks
   /// than there are here. Null: none.
   const ProfileTables* earlier = nullptr;
+  /// These choose kernels, by the file of that hash; null: the default ones run.
+  const KernelChoices* kernels = nullptr;
+  std::string kernels_hash = {};
   /// This is called with what there is, a whole profile of fewer modes, whenever the tables of one are
   /// measured and others are still to be.
   std::function<void(const ProfileTables&)> on_tables = {};
@@ -52,6 +62,17 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
 /// room; what the first rank that failed has thrown
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
                         const ProfilerOptions& options, const ProfilerProgress& progress = {});
+
+/// Measures units as measure_units() does, on a part of as many devices as there are tp ranks. `ranks` are those
+/// of a world that shares these devices: the first half measures, and the others are their neighbours. Points
+/// are what passes take while the neighbours rest. Each is run beside busy neighbours as well, at once after
+/// it, and so is the optimizer on rank 0: sums over a unit's points give what the part says of neighbours.
+/// @throws as measure_units()
+TpProfile measure_part(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                       const ProfilerOptions& options, const ProfilerProgress& progress = {});
+
+/// Returns the line of what one optimizer step on a rank takes, by its parameters.
+ProfileLine measure_optimizer(const RankContext& rank);
 
 /// Measures messages and all-reduces, and sets `message` and `all_reduce` of the profile. `ranks` are all
 /// ranks, each of which works in a thread of its own; `element` is what is summed. Lines, per byte, are

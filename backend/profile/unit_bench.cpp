@@ -2,18 +2,13 @@
 
 #include <utility>
 
+#include "backend/profile/bench_values.hpp"
 #include "core/error.hpp"
-#include "core/support/random.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
-// This is what a core's own caches hold, several times, and much of its share of the last level: between two
-// passes of a layer a step goes through tens of MB. On a machine with 1 MiB and a share of 16 MiB one rank's
-// steps were predicted 4.7 % too short with 4 MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of
-// four runs of `dflop fidelity --steps 24 --budget-s 8` with the grid's plan "one rank").
-constexpr std::int64_t kColdValues = std::int64_t{1} << 21;
 constexpr std::int64_t kFlushes = 4;  // caches that are written to flush one
 
 /// Returns a stage with one layer of each module and all else.
@@ -32,14 +27,6 @@ PackedSequences sequences(const RankContext& rank, std::int64_t tokens, std::int
   PackedRows packed;
   for (std::int64_t t = 0; t < tokens; t += length) packed.add_sequence(length);
   return {rank, packed};
-}
-
-/// Returns numbers in [-0.5, 0.5), as many as are enough that no product sees the same again and again.
-std::vector<float> random_values(std::uint64_t seed) {
-  Random random(seed);
-  std::vector<float> values(4099);
-  for (float& value : values) value = static_cast<float>(random.uniform() - 0.5);
-  return values;
 }
 
 EncoderInput patches_input(std::int64_t tokens) {

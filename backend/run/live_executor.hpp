@@ -22,7 +22,8 @@ struct LiveOptions {
 /// others.
 struct LiveResult {
   Timeline timeline;
-  double loss = 0;  ///< mean over the trained tokens of the batch
+  double loss = 0;                                      ///< mean over the trained tokens of the batch
+  std::vector<std::vector<KernelObservation>> kernels;  ///< by rank, of the step's choices
 };
 
 /// Checks that live ranks can run a plan as it says.
@@ -50,6 +51,9 @@ class LiveExecutor final : public Executor {
   /// @throws Error (internal) for an iteration of another plan, else what the first rank that failed has
   /// thrown; the run cannot be gone on with then.
   LiveResult step(const Iteration& iteration, const StepOptions& options) const;
+
+  /// Returns the variants of operations of a rank of this process.
+  VariantNames variant_names() const;
 
   /// Returns the device memory that a rank of this process holds now: between two runs, what it keeps from
   /// one to the next. @throws Error (internal) for another process's rank.

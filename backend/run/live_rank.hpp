@@ -11,6 +11,7 @@
 
 #include "backend/model/microbatch.hpp"
 #include "backend/model/stage_module.hpp"
+#include "backend/rank_guide.hpp"
 #include "backend/run/messages.hpp"
 #include "backend/world.hpp"
 #include "core/model.hpp"
@@ -25,6 +26,8 @@ struct StepOptions {
   bool update = true;  ///< false: gradients are made, and parameters stay
   /// These are added to the instructions of the program, for experiments; empty: none is delayed.
   std::span<const Nanoseconds> delays = {};
+  /// These say which variants of operations run; null: the first of each. They outlive the step.
+  const KernelChoices* kernels = nullptr;
 };
 
 /// A LiveStep is what all ranks have of one iteration.
@@ -48,7 +51,8 @@ struct LiveSpan {
 
 struct LiveRankResult {
   std::vector<LiveSpan> spans;
-  double loss = 0;  ///< its part of the batch's; the same on all tp ranks of a group
+  double loss = 0;                         ///< its part of the batch's; the same on all tp ranks of a group
+  std::vector<KernelObservation> kernels;  ///< of the step's choices
 };
 
 class LiveRank {
@@ -136,6 +140,7 @@ class LiveRank {
   const RankContext& rank_;
   ComputeTurn* turn_;
   bool in_turn_ = false;
+  RankGuide guide_;
   std::vector<HeldStage> stages_;
   SumTensor loss_;
   Slots slots_;

@@ -42,6 +42,7 @@ Options live_options() {
   });
   add_live_options(options, false);
   add_cores_option(options);
+  add_kernel_options(options, true);
   add_data_options(options, "traces/datasets/vision_mix.csv");
   return options;
 }
@@ -72,6 +73,7 @@ Request read_request(const Values& values) {
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.device.cores = read_cores(values, options.device);
   options.seed = read_seed(values);
+  options.kernels = read_kernel_request(values, options.device);
   request.foreign_profile = read_foreign_profile(values);
   request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
   options.scheduler.name = "lpt";
@@ -86,9 +88,11 @@ BatchStream make_request_batches(const Request& request, const Values& values, D
 
 /// Measures a part of what the profile of a plan is made of.
 /// @throws Stopped after the part that is measured when a signal comes
-ProfileTables measure(const Request& request, const Plan& plan, const StopOnSignals& signals) {
-  return measure_for_plan(request.target->model, plan, request.options.device, request.options.dtype,
-                          request.options.seed, request.budget / kProfilesOfAPlan, [&] { signals.check(); });
+ProfileTables measure(const Request& request, const Plan& plan, const ProfilerKernels& kernels,
+                      const StopOnSignals& signals) {
+  return measure_for_plan(
+      request.target->model, plan, request.options.device, request.options.dtype, request.options.seed,
+      request.budget / kProfilesOfAPlan, [&] { signals.check(); }, kernels);
 }
 
 /// Checks the profile.
@@ -115,7 +119,9 @@ void study_plans(const Request& request, const BatchStream& batches, const Profi
   std::int64_t done = 0;
   Progress progress("running plans");
   const FidelityInput input{request.target, batches, profile,
-                            [&](const Plan& plan) { return measure(request, plan, signals); }};
+                            [&](const Plan& plan, const ProfilerKernels& kernels) {
+                              return measure(request, plan, kernels, signals);
+                            }};
   for (const NamedPlan& plan : request.plans) {
     results.push_back(study_plan(plan, input, request.options, [&] {
       progress.update(++done, all);

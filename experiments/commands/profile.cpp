@@ -15,6 +15,7 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
@@ -91,6 +92,11 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
   ProfileTables earlier = parse_profile_tables(read_text_file(*path), *path);
   require_measured(earlier, *path, model, world, options.dtype, false);
   const ProfileSettings& settings = earlier.settings;
+  if (earlier.kernels != options.kernels_hash) {
+    refuse_input(*path,
+                 "measured with other kernels: expected those of '{}', found '{}' (hashes; empty: default)",
+                 options.kernels_hash, earlier.kernels);
+  }
   if (settings.seed != options.seed || settings.most_tokens != options.most_tokens ||
       settings.busy_ranks != options.busy) {
     refuse_input(*path,
@@ -115,6 +121,10 @@ int run_profile(const Values& values) {
   const auto out = read_output(values, "out");
   LiveDevice device = read_local_device(values);
   device.cores = default_cores(device);
+  const KernelRequest kernel_request = read_kernel_request(values, device);
+  if (kernel_request.mode == KernelMode::learn) {
+    refuse_value("kernels", "default or profile: 'dflop kernels tune' measures the variants", "learn");
+  }
   ProfilerOptions options;
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
@@ -128,6 +138,8 @@ int run_profile(const Values& values) {
   require_modes(model, options.modes);
 
   const std::unique_ptr<World> world = make_live_world(device, ranks);
+  const ProfilerKernels kernels = profiler_kernels(kernel_request, device, *world, options.dtype);
+  kernels.set(options);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;
   std::string kept = earlier ? *out + " is as it was" : "nothing is kept";
@@ -191,6 +203,7 @@ otherwise: ranks that share a processor's cores, caches and memory take longer. 
       {"busy", whole("N", 1), "ranks that run the parts at the same time, in whole tp groups"},
       {"seed", whole("S", 1), "of values and of the order in which points are measured"},
   });
+  add_kernel_options(command.options, false);
   return command;
 }
 

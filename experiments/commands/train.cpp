@@ -18,6 +18,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/training/checkpoint.hpp"
 #include "experiments/training/job.hpp"
+#include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -88,14 +89,15 @@ Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& 
 /// A StepLog is what steps leave behind.
 struct StepLog {
   std::vector<TrainingStep> steps;
-  std::deque<Timeline> recorded;  ///< the newest
+  std::deque<Timeline> recorded;      ///< the newest
+  std::deque<KernelChoices> kernels;  ///< of these, where they were chosen
 };
 
 /// Trains, and writes checkpoints as it goes. Returns the signal that ended it, or 0: that which has come to
 /// the leading process.
 int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
-              const RunIdentity& identity, World& world, LiveExecutor& executor, TrainingLoop& training,
-              StepLog& log) {
+              const RunIdentity& identity, World& world, LiveExecutor& executor, const RunKernels* kernels,
+              TrainingLoop& training, StepLog& log) {
   int signal = 0;
   const StopOnSignals signals;
   TrainingLine line(job.steps);
@@ -106,10 +108,13 @@ int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::st
     if (record && world.leads()) {
       log.recorded.push_back(std::move(timeline));
       if (log.recorded.size() > kMostRecorded) log.recorded.pop_front();
+      if (kernels != nullptr) log.kernels.push_back(step.kernels);
+      if (log.kernels.size() > kMostRecorded) log.kernels.pop_front();
     }
     const bool ends = signal != 0 || step.step == job.steps;
     if (checkpoints.folder && (ends || (checkpoints.every > 0 && step.step % checkpoints.every == 0))) {
-      save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step.step, world, executor);
+      save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step.step, world, executor,
+                      kernels);
     }
     return signal == 0;
   });
@@ -172,7 +177,7 @@ Provenance made_by_job(const Values& values, const TrainJob& job) {
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
 /// to end after other processes have been told of a failure.
 int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
-             std::optional<LiveExecutor>& executor) {
+             const KernelRequest& kernel_request, std::optional<LiveExecutor>& executor) {
   const Checkpoints& checkpoints = request.checkpoints;
   std::optional<FolderLock> own_folder;
   if (checkpoints.folder && world.leads()) {
@@ -188,8 +193,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   read_correction(values, job, options);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
   executor.emplace(job.plan, model, world, LiveOptions{request.dtype, job.seed});
+  const std::unique_ptr<RunKernels> kernels =
+      make_run_kernels(kernel_request, world, executor->variant_names());
+  options.kernels = kernels.get();
   if (checkpoints.resume) {
-    options.first_step = resume_training(*checkpoints.folder, identity, world, *executor) + 1;
+    options.first_step = resume_training(*checkpoints.folder, identity, world, *executor, kernels.get()) + 1;
   }
   options.last_step = job.steps;
   options.seed = job.seed;
@@ -199,7 +207,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   StepLog log;
   const HostLoad load;
   const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
-                               world, *executor, training, log);
+                               world, *executor, kernels.get(), training, log);
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
   if (!world.leads()) return status;
@@ -211,8 +219,13 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     Provenance made_by = made_by_job(values, job);
     made_by.machine->others = others;
     made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);
-    write_file_atomically(*request.record,
-                          to_json(TimelineFile{{log.recorded.begin(), log.recorded.end()}, made_by}));
+    TimelineFile file{{log.recorded.begin(), log.recorded.end()}, made_by, {}};
+    if (kernels) file.kernels = recorded_kernels(*kernels, {log.kernels.begin(), log.kernels.end()});
+    write_file_atomically(*request.record, to_json(file));
+  }
+  if (kernels && kernels->mode() == KernelMode::learn) {
+    kernels->save();
+    say_learned(*kernels);
   }
   say_summary(log.steps, options.first_step, others);
   if (log.steps.empty()) {
@@ -227,11 +240,12 @@ int run_train(const Values& values) {
   const TrainRequest request = read_request(values);
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
+  const KernelRequest kernels = read_kernel_request(values, device);
   const TrainJob job = read_train_job(values);
   const std::unique_ptr<World> world = make_live_world(device, job.plan.ranks());
   std::optional<LiveExecutor> executor;
   try {
-    return train_on(*world, values, request, job, executor);
+    return train_on(*world, values, request, job, kernels, executor);
   } catch (const std::exception& error) {
     world->abort(error.what());
     throw;
@@ -283,6 +297,7 @@ and the part of the machine's time that others took.)",
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
        "will do"},
   });
+  add_kernel_options(command.options, true);
   add_wanted_plan_options(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   command.options.add({

@@ -168,8 +168,12 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
   const ModelSpec& model = input.target->model;
   const std::unique_ptr<World> world = make_live_world(options.device, plan.ranks());
   LiveExecutor executor(plan, model, *world, {options.dtype, options.seed});
+  const std::unique_ptr<RunKernels> kernels =
+      make_run_kernels(options.kernels, *world, executor.variant_names());
+  TrainingOptions training_choice = training_options(options);
+  training_choice.kernels = kernels.get();
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, executor,
-                        training_options(options));
+                        training_choice);
   const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
   LiveSteps live;
   training.run([&](const TrainingStep& step, Timeline&& timeline) {
@@ -177,7 +181,9 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
     const std::int64_t counted = step.step - options.warm_up;
     if (counted <= 0) return true;
     live.timelines.push_back(std::move(timeline));
-    if (input.profile == nullptr && (counted - 1) % every == 0) live.profiles.push_back(input.measure(plan));
+    if (input.profile == nullptr && (counted - 1) % every == 0) {
+      live.profiles.push_back(input.measure(plan, kernels ? kernels->in_use() : ProfilerKernels{}));
+    }
     return true;
   });
   return live;
@@ -243,8 +249,9 @@ void add_operations(std::vector<OperationFidelity>& operations, const Program& p
 
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress) {
+                               const std::function<void()>& progress, const ProfilerKernels& kernels) {
   ProfilerOptions options;
+  kernels.set(options);
   options.seed = seed;
   options.budget = budget;
   options.dtype = dtype;

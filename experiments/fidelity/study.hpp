@@ -18,6 +18,7 @@
 #include "experiments/cli/table.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/study.hpp"
+#include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "kernels/kernels.hpp"
 #include "traces/files/plan.hpp"
@@ -89,6 +90,7 @@ struct FidelityOptions {
   std::int64_t warm_up = 0;  ///< before them
   std::uint64_t seed = 1;
   SchedulerChoice scheduler;
+  KernelRequest kernels = {};  ///< of the runs and of the profiles that are measured between their steps
 };
 
 /// A profile is measured so often between the steps of a plan, or as often as there are steps.
@@ -99,9 +101,10 @@ struct FidelityInput {
   std::shared_ptr<const Target> target;
   BatchStream batches;                     ///< one a step, warm-up included
   const ProfileTables* profile = nullptr;  ///< as require_profile() wants it
-  /// Measures a profile for a plan; it is called after steps that are spread over the run, as machines are
-  /// not equally fast at all times. The medians predict all steps.
-  std::function<ProfileTables(const Plan&)> measure = {};
+  /// Measures a profile for a plan, with the kernels that its steps have by then; it is called after steps
+  /// that are spread over the run, as machines are not equally fast at all times. The medians predict all
+  /// steps.
+  std::function<ProfileTables(const Plan&, const ProfilerKernels&)> measure = {};
 };
 
 /// Returns a profile of the medians of the times of the points that all have, of the lines' coefficients, and
@@ -128,7 +131,7 @@ void add_operations(std::vector<OperationFidelity>& operations, const Program& p
 /// @throws as measure_profile()
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress);
+                               const std::function<void()>& progress, const ProfilerKernels& kernels = {});
 
 /// Returns columns and cells of a table of operations; `all` is the time of all that was measured beside one.
 std::vector<Column> operation_columns();

@@ -108,8 +108,10 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 }
 
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
-                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor) {
-  Checkpoint checkpoint{run, step, ElementType::f32, scheduler, step * run.gbs, describe(plan), {}};
+                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
+                     const RunKernels* kernels) {
+  Checkpoint checkpoint{run, step, ElementType::f32, scheduler, step * run.gbs, describe(plan), {}, {}};
+  if (kernels != nullptr) checkpoint.kernels = kernels->checkpoint();
   for (const auto& [kind, stored] : kKinds) {
     for (auto& [name, tensor] : executor.read(kind)) {
       checkpoint.tensors.push_back(
@@ -122,11 +124,12 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 }
 
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
-                             LiveExecutor& executor) {
+                             LiveExecutor& executor, RunKernels* kernels) {
   FoundCheckpoint found;
   if (world.leads()) found = read_newest(folder, run);
   const std::int64_t step = std::stoll(world.broadcast(std::to_string(found.checkpoint.step)));
   if (step == 0) return 0;
+  if (kernels != nullptr && world.leads()) kernels->resume(found.checkpoint.kernels, found.path);
   set_state(found.checkpoint.tensors, world.broadcast(found.path), executor);
   return step;
 }

@@ -10,6 +10,7 @@
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
+#include "experiments/training/kernels.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -21,18 +22,20 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
                          const std::string& data_fingerprint, std::uint64_t seed, int gbs);
 
 /// Writes the state after `step` into the run's folder; all processes of the world call it, and its leading
-/// one writes, and removes all but the two newest.
+/// one writes, and removes all but the two newest. `kernels`, where it is not null, is kept with it.
 /// @throws Error (output)
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
-                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor);
+                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
+                     const RunKernels* kernels);
 
 /// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
-/// is none. Notes go to standard error.
+/// is none. What it has learned of kernels goes to `kernels`, where that is not null. Notes go to standard
+/// error.
 /// Called by all processes of the world; its leading one reads.
 /// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
 /// where there are checkpoints but none can be read.
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
-                             LiveExecutor& executor);
+                             LiveExecutor& executor, RunKernels* kernels);
 
 /// Makes the folder, which is this run's as long as it holds what is returned. Checkpoints are written each
 /// `every` steps (0: no others) and of `last_step`.

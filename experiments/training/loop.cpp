@@ -111,6 +111,14 @@ std::vector<Nanoseconds> TrainingLoop::delays(const Iteration& iteration) const 
   return longer;
 }
 
+/// Returns what the leading process has chosen for the step, in all of them.
+KernelChoices TrainingLoop::shared_choices() const {
+  KernelChoices choices;
+  if (world_.leads()) choices = options_.kernels->planner().next_step();
+  const std::string bytes = world_.broadcast(world_.leads() ? dflop::to_bytes(choices) : "");
+  return world_.leads() ? choices : parse_choices(bytes);
+}
+
 TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline) {
   const Iteration iteration = make_iteration({target_->model, target_->cluster, *scheduling_cost()}, plan_,
                                              *batch.samples, batch.result.assignment);
@@ -120,10 +128,18 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   options.optimizer.learning_rate = options_.learning_rate;
   options.optimizer.step = step;
   options.delays = longer;
+  TrainingStep done;
+  if (options_.kernels != nullptr) {
+    done.kernels = shared_choices();
+    options.kernels = &done.kernels;
+  }
   if (correction_) correction_->begin_step(batch, iteration);
   LiveResult result = executor_.step(iteration, options);
+  if (options_.kernels != nullptr && world_.leads()) {
+    options_.kernels->planner().end_step(result.kernels,
+                                         static_cast<double>(result.timeline.makespan.count()));
+  }
   if (correction_) correction_->end_step(batch, result.timeline);
-  TrainingStep done;
   done.step = step;
   if (!world_.leads()) return done;
   done.loss = result.loss;

@@ -16,6 +16,7 @@
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/training/correction.hpp"
+#include "experiments/training/kernels.hpp"
 
 namespace dflop {
 
@@ -29,8 +30,9 @@ struct TrainingStep {
   std::int64_t llm_tokens = 0;
   double idle_fraction = 0;  ///< mean over ranks
   Bytes peak_memory;
-  Seconds waited{0};     ///< for the schedule
-  bool tracked = false;  ///< correction learned from it
+  Seconds waited{0};      ///< for the schedule
+  bool tracked = false;   ///< correction learned from it
+  KernelChoices kernels;  ///< that all its ranks had, where they were chosen
 
   double tokens_per_s() const { return static_cast<double>(llm_tokens) / time.count(); }
 };
@@ -50,6 +52,8 @@ struct TrainingOptions {
   /// This delays instructions, with a profile and for experiments: they are delayed by what this one says
   /// they take longer than the profile does.
   std::shared_ptr<const CostModel> slower;
+  /// This chooses the kernels of each step before it runs, and outlives the loop. Null: the default ones run.
+  RunKernels* kernels = nullptr;
 };
 
 /// A TrainingLoop trains step after step until the last one, or until `keep_going` says no after one.
@@ -73,6 +77,7 @@ class TrainingLoop {
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
 
   std::shared_ptr<const CostModel> scheduling_cost() const;
+  KernelChoices shared_choices() const;
   std::vector<Nanoseconds> delays(const Iteration& iteration) const;
 
   const Plan& plan_;

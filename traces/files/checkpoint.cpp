@@ -146,6 +146,7 @@ std::string write_header(const Checkpoint& checkpoint) {
   writer.field("data_fingerprint", checkpoint.data_fingerprint);
   writer.field("samples_drawn", checkpoint.samples_drawn);
   writer.field("plan", checkpoint.plan);
+  if (!checkpoint.kernels.empty()) writer.field("kernels", checkpoint.kernels);
   write_tensors(writer, checkpoint.tensors);
   return writer.finish();
 }
@@ -296,7 +297,8 @@ Checkpoint parse_checkpoint(std::string_view bytes, const std::string& file) {
   const JsonDocument document(header, file);
   const JsonValue root = document.root(kCheckpointSchema, kCheckpointVersion);
   root.require_keys({"schema", "version", "model", "model_spec", "step", "seed", "dtype", "gbs", "scheduler",
-                     "data_file", "data_fingerprint", "samples_drawn", "plan", "tensors"});
+                     "data_file", "data_fingerprint", "samples_drawn", "plan", "tensors"},
+                    {"kernels"});
   Checkpoint checkpoint;
   checkpoint.model = root.at("model").string();
   checkpoint.model_spec = root.at("model_spec").string();
@@ -309,6 +311,7 @@ Checkpoint parse_checkpoint(std::string_view bytes, const std::string& file) {
   checkpoint.data_fingerprint = root.at("data_fingerprint").string();
   checkpoint.samples_drawn = root.at("samples_drawn").integer<std::int64_t>(0);
   checkpoint.plan = root.at("plan").string();
+  if (root.has("kernels")) checkpoint.kernels = root.at("kernels").string();
   checkpoint.tensors = read_tensors(root.at("tensors"), bytes.substr(sizeof preamble + header.size()));
   return checkpoint;
 }

@@ -20,9 +20,9 @@ constexpr std::string_view kStateSchema = "dflop.kernel_state";
 constexpr int kKernelsVersion = 1;
 constexpr int kStateVersion = 1;
 constexpr std::size_t kMostVariants = 32;
-constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // that doubles hold
+constexpr std::int64_t kMostCalls = std::int64_t{1} << 53;  // that doubles hold
 constexpr std::int32_t kMostSize = (1 << 21) - 1;           // of a KernelKey
-constexpr std::int64_t kMostTokens = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMostKeyTokens = (std::int64_t{1} << 31) - 1;
 constexpr double kLongest = 1e18;  // ns, thirty years; variances are sums of squares
 
 // These functions write and read keys: the call in the middle of its buckets.
@@ -55,8 +55,8 @@ KernelKey read_key(const JsonValue& json) {
   call.inner = json.at("inner").integer<std::int32_t>(0, kMostSize);
   call.outer = json.at("outer").integer<std::int32_t>(0, kMostSize);
   call.causal = json.at("causal").boolean();
-  call.tokens = json.at("tokens").integer<std::int64_t>(0, kMostTokens);
-  call.length = json.at("length").integer<std::int64_t>(0, kMostTokens);
+  call.tokens = json.at("tokens").integer<std::int64_t>(0, kMostKeyTokens);
+  call.length = json.at("length").integer<std::int64_t>(0, kMostKeyTokens);
   return KernelKey(call);
 }
 
@@ -69,7 +69,7 @@ void write_stats(JsonWriter& writer, const std::vector<KernelStats>& stats) {
 }
 
 std::vector<KernelStats> read_stats(const JsonValue& json, std::size_t variants) {
-  const std::vector<std::int64_t> counts = json.at("count").integers(0, kMostCount);
+  const std::vector<std::int64_t> counts = json.at("count").integers(0, kMostCalls);
   if (counts.size() != variants) {
     json.at("count").refuse("expected a count for each of the operation's {} variants, found {}", variants,
                             counts.size());
@@ -81,7 +81,7 @@ std::vector<KernelStats> read_stats(const JsonValue& json, std::size_t variants)
   return stats;
 }
 
-void write_names(JsonWriter& writer, const VariantNames& names) {
+void write_variant_names(JsonWriter& writer, const VariantNames& names) {
   writer.begin_object("variants");
   for (const KernelOperation operation : all_of<KernelOperation>()) {
     const std::vector<std::string>& of_operation = names[static_cast<std::size_t>(operation)];
@@ -90,7 +90,7 @@ void write_names(JsonWriter& writer, const VariantNames& names) {
   writer.end_object();
 }
 
-std::vector<std::string> read_names_of(const JsonValue& json) {
+std::vector<std::string> read_variants_of(const JsonValue& json) {
   std::vector<std::string> names;
   std::set<std::string> known;
   for (const JsonValue& element : json.elements()) {
@@ -104,18 +104,18 @@ std::vector<std::string> read_names_of(const JsonValue& json) {
   return names;
 }
 
-VariantNames read_names(const JsonValue& json) {
+VariantNames read_variant_names(const JsonValue& json) {
   json.require_keys({}, names_of(all_of<KernelOperation>()));
   VariantNames names;
   for (const KernelOperation operation : all_of<KernelOperation>()) {
     const std::string_view name = to_string(operation);
-    if (json.has(name)) names[static_cast<std::size_t>(operation)] = read_names_of(json.at(name));
+    if (json.has(name)) names[static_cast<std::size_t>(operation)] = read_variants_of(json.at(name));
   }
   return names;
 }
 
-void write_table(JsonWriter& writer, const KernelTable& table) {
-  write_names(writer, table.names());
+void write_kernel_table(JsonWriter& writer, const KernelTable& table) {
+  write_variant_names(writer, table.names());
   writer.begin_array("keys");
   for (std::size_t i = 0; i < table.entries().size(); ++i) {
     writer.begin_object();
@@ -137,8 +137,8 @@ KernelKey read_own_key(const JsonValue& json, const KernelTable& table, bool is_
   return key;
 }
 
-KernelTable read_table(const JsonValue& root) {
-  KernelTable table(read_names(root.at("variants")));
+KernelTable read_kernel_table(const JsonValue& root) {
+  KernelTable table(read_variant_names(root.at("variants")));
   for (const JsonValue& row : root.at("keys").elements()) {
     row.require_keys(with_key_fields({"count", "mean_ns", "variance_ns2"}));
     const KernelKey key = read_own_key(row, table, table.find(read_key(row)) != nullptr);
@@ -147,17 +147,26 @@ KernelTable read_table(const JsonValue& root) {
   return table;
 }
 
+void write_kernel_machine(JsonWriter& writer, const KernelMachine& machine) {
+  writer.field("device", machine.device);
+  writer.field("processors", machine.processors);
+  writer.field("software", machine.software);
+  writer.field("cpu", machine.cpu);
+  writer.field("isa", machine.isa);
+}
+
+KernelMachine read_kernel_machine(const JsonValue& root) {
+  return {root.at("device").string(), root.at("processors").integer<std::int64_t>(0),
+          root.at("software").string(), root.at("cpu").string(), root.at("isa").string()};
+}
+
 }  // namespace
 
 std::string to_json(const KernelFile& file) {
   JsonWriter writer(kKernelsSchema, kKernelsVersion);
   writer.field("dflop_version", file.dflop_version);
-  writer.field("device", file.machine.device);
-  writer.field("processors", file.machine.processors);
-  writer.field("software", file.machine.software);
-  writer.field("cpu", file.machine.cpu);
-  writer.field("isa", file.machine.isa);
-  write_table(writer, file.table);
+  write_kernel_machine(writer, file.machine);
+  write_kernel_table(writer, file.table);
   return writer.finish();
 }
 
@@ -168,12 +177,8 @@ KernelFile parse_kernel_file(std::string_view json, const std::string& file) {
                      "variants", "keys"});
   KernelFile result;
   result.dflop_version = root.at("dflop_version").string();
-  result.machine.device = root.at("device").string();
-  result.machine.processors = root.at("processors").integer<std::int64_t>(0);
-  result.machine.software = root.at("software").string();
-  result.machine.cpu = root.at("cpu").string();
-  result.machine.isa = root.at("isa").string();
-  result.table = read_table(root);
+  result.machine = read_kernel_machine(root);
+  result.table = read_kernel_table(root);
   return result;
 }
 
@@ -251,10 +256,10 @@ KernelState read_state(const JsonValue& json, std::size_t variants) {
   const std::uint64_t most_alive = (std::uint64_t{1} << variants) - 1;
   state.alive = json.at("alive").integer<std::uint32_t>(0, static_cast<std::uint32_t>(most_alive));
   state.round = json.at("round").integer<std::uint32_t>(0, kKernelRounds);
-  state.ranks = json.at("ranks").integer<std::int64_t>(0, kMostCount);
-  state.calls = json.at("calls").integer<std::int64_t>(0, kMostCount);
-  state.settled = json.at("settled").integer<std::int64_t>(0, kMostCount);
-  state.waits = json.at("waits").integer<std::int64_t>(0, kMostCount);
+  state.ranks = json.at("ranks").integer<std::int64_t>(0, kMostCalls);
+  state.calls = json.at("calls").integer<std::int64_t>(0, kMostCalls);
+  state.settled = json.at("settled").integer<std::int64_t>(0, kMostCalls);
+  state.waits = json.at("waits").integer<std::int64_t>(0, kMostCalls);
   state.share_ns = json.at("share_ns").number_in(0, kLongest);
   state.settled_ns = json.at("settled_ns").number_in(0, kLongest);
   state.since = read_stats(json, 1).front();
@@ -264,13 +269,15 @@ KernelState read_state(const JsonValue& json, std::size_t variants) {
 
 }  // namespace
 
-std::string to_json(const PlannerState& state) {
+std::string to_json(const LearnedKernels& learned) {
+  const PlannerState& state = learned.state;
   JsonWriter writer(kStateSchema, kStateVersion);
+  write_kernel_machine(writer, learned.machine);
   writer.field("step", state.step);
   writer.field("elapsed_ns", state.elapsed_ns);
   writer.field("spent_ns", state.spent_ns);
   writer.field("switches", state.switches);
-  write_table(writer, state.table);
+  write_kernel_table(writer, state.table);
   writer.begin_array("learned");
   for (std::size_t i = 0; i < state.keys.size(); ++i) {
     write_state(writer, state.keys.keys()[i], state.keys.value(i));
@@ -279,22 +286,101 @@ std::string to_json(const PlannerState& state) {
   return writer.finish();
 }
 
-PlannerState parse_planner_state(std::string_view json, const std::string& file) {
+LearnedKernels parse_learned_kernels(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kStateSchema, kStateVersion);
-  root.require_keys(
-      {"schema", "version", "step", "elapsed_ns", "spent_ns", "switches", "variants", "keys", "learned"});
-  PlannerState state;
-  state.step = root.at("step").integer<std::int64_t>(0, kMostCount);
+  root.require_keys({"schema", "version", "device", "processors", "software", "cpu", "isa", "step",
+                     "elapsed_ns", "spent_ns", "switches", "variants", "keys", "learned"});
+  LearnedKernels learned{read_kernel_machine(root), {}};
+  PlannerState& state = learned.state;
+  state.step = root.at("step").integer<std::int64_t>(0, kMostCalls);
   state.elapsed_ns = root.at("elapsed_ns").number_in(0, kLongest);
   state.spent_ns = root.at("spent_ns").number_in(0, kLongest);
-  state.switches = root.at("switches").integer<std::int64_t>(0, kMostCount);
-  state.table = read_table(root);
+  state.switches = root.at("switches").integer<std::int64_t>(0, kMostCalls);
+  state.table = read_kernel_table(root);
   for (const JsonValue& row : root.at("learned").elements()) {
     const KernelKey key = read_own_key(row, state.table, state.keys.find(read_key(row)) != nullptr);
     state.keys.add(key, read_state(row, state.table.names(key.operation()).size()));
   }
-  return state;
+  return learned;
+}
+
+namespace {
+
+void write_choice(JsonWriter& writer, KernelKey key, const KernelChoice& choice,
+                  const std::vector<std::string>& names) {
+  writer.begin_object();
+  write_key(writer, key);
+  writer.field("variant", names.at(choice.variant));
+  if (choice.trials > 0) {
+    writer.field("tried", names.at(choice.tried));
+    writer.field("trials", choice.trials);
+  }
+  writer.end_object();
+}
+
+KernelChoice read_choice(const JsonValue& json, const std::vector<std::string>& names) {
+  json.require_keys(with_key_fields({"variant"}), {"tried", "trials"});
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  KernelChoice choice;
+  choice.variant = static_cast<std::uint16_t>(json.at("variant").choice_index(known));
+  if (!json.has("tried") && !json.has("trials")) return choice;
+  choice.tried = static_cast<std::uint16_t>(json.at("tried").choice_index(known));
+  choice.trials = json.at("trials").integer<std::uint32_t>(1);
+  return choice;
+}
+
+KernelChoices read_choices(const JsonValue& json, const VariantNames& names) {
+  json.require_keys({"step", "choices"});
+  KernelChoices choices;
+  choices.step = static_cast<std::uint64_t>(json.at("step").integer<std::int64_t>(0, kMostCalls));
+  for (const JsonValue& row : json.at("choices").elements()) {
+    const KernelKey key = read_key(row);
+    choices.by_key.add(key, read_choice(row, names[static_cast<std::size_t>(key.operation())]));
+  }
+  return choices;
+}
+
+}  // namespace
+
+std::string with_kernels(std::string json, const RecordedKernels& kernels) {
+  JsonWriter writer;
+  writer.field("mode", to_string(kernels.mode));
+  writer.field("file_hash", kernels.file_hash);
+  write_variant_names(writer, kernels.names);
+  writer.begin_array("steps");
+  for (const KernelChoices& choices : kernels.steps) {
+    writer.begin_object();
+    writer.field("step", choices.step);
+    writer.begin_array("choices");
+    for (std::size_t i = 0; i < choices.by_key.size(); ++i) {
+      const KernelKey key = choices.by_key.keys()[i];
+      write_choice(writer, key, choices.by_key.value(i),
+                   kernels.names[static_cast<std::size_t>(key.operation())]);
+    }
+    writer.end_array();
+    writer.end_object();
+  }
+  writer.end_array();
+  std::string member = writer.finish();
+  while (member.back() == '\n') member.pop_back();
+  const std::size_t end = json.rfind('}');
+  const std::size_t last = json.find_last_not_of(" \n", end - 1);
+  json.replace(last + 1, end - last - 1,
+               fmt::format("{}\n  \"kernels\": {}\n", json[last] == '{' ? "" : ",", member));
+  return json;
+}
+
+RecordedKernels read_recorded_kernels(const JsonValue& json) {
+  json.require_keys({"mode", "file_hash", "variants", "steps"});
+  RecordedKernels kernels;
+  kernels.mode = json.at("mode").choice<KernelMode>();
+  kernels.file_hash = json.at("file_hash").string();
+  kernels.names = read_variant_names(json.at("variants"));
+  for (const JsonValue& step : json.at("steps").elements()) {
+    kernels.steps.push_back(read_choices(step, kernels.names));
+  }
+  return kernels;
 }
 
 }  // namespace dflop

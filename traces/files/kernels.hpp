@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/kernel_choice/kernel_planner.hpp"
+#include "traces/text/strict_json.hpp"
 
 namespace dflop {
 
@@ -43,9 +45,32 @@ KernelFile parse_kernel_file(std::string_view json, const std::string& file);
 void require_valid(const KernelFile& found, const std::string& file, const KernelMachine& machine,
                    const VariantNames& names);
 
-/// Returns a state as JSON text. @throws Error (internal) for a state that is none of a KernelPlanner
-std::string to_json(const PlannerState& state);
+/// A LearnedKernels is what a run has come to learn, on which machine.
+struct LearnedKernels {
+  KernelMachine machine;
+  PlannerState state;
+
+  bool operator==(const LearnedKernels&) const = default;
+};
+
+/// Returns it as JSON text of schema "dflop.kernel_state".
+std::string to_json(const LearnedKernels& learned);
 /// Reads it back to the last bit. @throws Error (input) naming the key
-PlannerState parse_planner_state(std::string_view json, const std::string& file);
+LearnedKernels parse_learned_kernels(std::string_view json, const std::string& file);
+
+/// RecordedKernels say which variants the steps of a recording took.
+struct RecordedKernels {
+  KernelMode mode = KernelMode::fixed;
+  std::string file_hash;  ///< of the file that the run began with; empty for none
+  VariantNames names;
+  std::vector<KernelChoices> steps;  ///< without timed_one_of, and keys without mean_ns
+
+  bool operator==(const RecordedKernels&) const = default;
+};
+
+/// Returns a file's JSON text, an object, with the key "kernels" at its end.
+std::string with_kernels(std::string json, const RecordedKernels& kernels);
+/// Reads that key. @throws Error (input) naming what is wrong in it
+RecordedKernels read_recorded_kernels(const JsonValue& json);
 
 }  // namespace dflop

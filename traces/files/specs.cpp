@@ -562,6 +562,7 @@ std::string to_json(const ProfileTables& profile) {
   writer.field("cpu", profile.cpu);
   if (!profile.software.empty()) writer.field("software", profile.software);
   writer.field("dtype", profile.dtype);
+  if (!profile.kernels.empty()) writer.field("kernels", profile.kernels);
   writer.field("value_bytes", profile.value_bytes);
   writer.field("sum_bytes", profile.sum_bytes);
   write_model(writer, profile.model);
@@ -610,10 +611,10 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
       "sum_bytes", "model",   "settings",      "tables", "optimizer", "message", "all_reduce"};
   std::optional<BytesPerToken> activation;
   if (root.at("version").integer(1, kProfileVersion) == 1) {
-    root.require_keys(required, {"software", kActivation});
+    root.require_keys(required, {"software", "kernels", kActivation});
     activation = read_bytes(root.at(kActivation));
   } else {
-    root.require_keys(required, {"software"});
+    root.require_keys(required, {"software", "kernels"});
   }
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
@@ -621,6 +622,7 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
   profile.cpu = root.at("cpu").string();
   if (root.has("software")) profile.software = root.at("software").string();
   profile.dtype = root.at("dtype").string();
+  if (root.has("kernels")) profile.kernels = root.at("kernels").string();
   profile.value_bytes = root.at("value_bytes").integer<std::int64_t>(1, 16);
   profile.sum_bytes = root.at("sum_bytes").integer<std::int64_t>(1, 16);
   profile.model = read_model(root.at("model"));

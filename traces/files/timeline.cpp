@@ -385,6 +385,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
 
 std::string to_json(const TimelineFile& file) {
   std::string json = write_file(file.iterations.data(), file.iterations.size());
+  if (file.kernels) json = with_kernels(std::move(json), *file.kernels);
   return file.made_by ? with_provenance(std::move(json), *file.made_by) : json;
 }
 
@@ -400,12 +401,13 @@ bool begins_with_warm_up(const TimelineFile& file) {
 TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kTimelineSchema, kTimelineVersion);
-  root.require_keys({"schema", "version", "streams", "ops", "iterations"});
+  root.require_keys({"schema", "version", "streams", "ops", "iterations"}, {"kernels"});
   const FileNames names{read_names<Stream>(root.at("streams")), read_names<Op>(root.at("ops"))};
   const auto version = root.at("version").integer<std::int64_t>(1, kTimelineVersion);
   const JsonValue iterations = root.at("iterations");
   TimelineFile timelines;
   timelines.made_by = read_provenance(root);
+  if (root.has("kernels")) timelines.kernels = read_recorded_kernels(root.at("kernels"));
   for (const JsonValue& iteration : iterations.elements()) {
     timelines.iterations.push_back(read_timeline(iteration, names, version));
   }

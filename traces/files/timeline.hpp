@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/timeline.hpp"
+#include "traces/files/kernels.hpp"
 #include "traces/files/provenance.hpp"
 
 namespace dflop {
@@ -18,6 +19,7 @@ namespace dflop {
 struct TimelineFile {
   std::vector<Timeline> iterations;
   std::optional<Provenance> made_by = {};
+  std::optional<RecordedKernels> kernels = {};  ///< of iterations whose kernels were chosen
 };
 
 /// Tells whether a recording of several steps begins with the first step of a live run, which warms up.
@@ -25,7 +27,7 @@ bool begins_with_warm_up(const TimelineFile& file);
 
 /// Returns a file of schema "dflop.timeline", version 2: groups, spans, memory points, shapes of stages,
 /// works and stalls as columns, one array per field, times in whole nanoseconds; and the number of cores,
-/// where ranks took turns on some. Streams and operations are indices into the file's own lists of names.
+/// where ranks took turns on some; and beside the iterations, where they were chosen, the kernels. Streams and operations are indices into the file's own lists of names.
 std::string to_json(const TimelineFile& file);
 
 /// Returns a file of one iteration.

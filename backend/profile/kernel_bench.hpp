@@ -1,0 +1,67 @@
+// A KernelBench measures single calls of operations that have variants, on one rank, as steps meet them:
+// with caches that hold something else.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backend/model/tensor.hpp"
+#include "core/kernel_choice/kernel_key.hpp"
+#include "core/kernel_choice/kernel_table.hpp"
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// A KernelBench makes the arguments of one call after the other. Their values are drawn from a seed.
+class KernelBench {
+ public:
+  /// What is referred to outlives it. @throws OutOfMemory
+  KernelBench(const RankContext& rank, std::uint64_t seed);
+
+  /// Makes the arguments of a call, in memory of its own: sequences are of the call's length, and the last
+  /// one has what is left. @throws OutOfMemory; Error (internal) for an operation that kernels do not have
+  /// alone
+  void prepare(const KernelCall& call);
+  /// Runs the prepared call and returns what it took. @pre variant is one of the operation's
+  double run_ns(std::size_t variant);
+  /// Returns how many variants the prepared call's operation has.
+  std::size_t variants() const { return variants_; }
+
+ private:
+  Tensor random_tensor(std::int64_t rows, std::int64_t columns);
+  void prepare_product(const KernelCall& call);
+  void prepare_attention(const KernelCall& call);
+
+  const RankContext& rank_;
+  std::vector<float> values_;
+  SumTensor other_;
+  std::unique_ptr<DeviceEvent> begin_;
+  std::unique_ptr<DeviceEvent> end_;
+  std::size_t variants_ = 0;
+  std::function<void(std::size_t variant)> run_;
+};
+
+/// A TunedCall is to be measured; `weight` is how often steps make it beside others.
+struct TunedCall {
+  KernelCall call;
+  double weight = 1;
+};
+
+struct TuningOptions {
+  std::uint64_t seed = 1;  ///< of values and of the order of calls
+  Seconds budget{20};
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
+};
+
+/// Measures the variants of calls into a table. All run 2 times; then those go whose shortest run takes over
+/// 1.5 times the best's, after 6 runs those whose mean is over 1.15 times that. The default always stays. A
+/// call's part of the budget is that of its expected time; what is left of it goes into runs of those that
+/// remain, in turns, at most 30. Calls for which there is no time at all are left out, those of the least
+/// expected time first.
+/// @throws as KernelBench; what `progress` throws ends the measuring
+KernelTable tune_kernels(const RankContext& rank, const VariantNames& names,
+                         const std::vector<TunedCall>& calls, const TuningOptions& options);
+
+}  // namespace dflop

@@ -1,0 +1,34 @@
+// A RankGuide lets the calls of one rank take what was chosen for the step, and times some of them.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "core/kernel_choice/rank_kernels.hpp"
+#include "kernels/kernels.hpp"
+
+namespace dflop {
+
+/// A RankGuide asks RankKernels. It times calls on the host's clock, which says what they take on a device
+/// that is done when a call returns: choices for other devices have no trials and time nothing.
+class RankGuide final : public KernelGuide {
+ public:
+  /// `dtype`: of the rank's kernels, which calls do not tell.
+  explicit RankGuide(DType dtype) : dtype_(static_cast<std::uint8_t>(dtype)) {}
+
+  /// Begins a step. The choices outlive it.
+  void begin_step(const KernelChoices& choices) { kernels_.begin_step(choices); }
+  std::vector<KernelObservation> end_step() { return kernels_.end_step(); }
+
+  std::size_t before(const KernelCall& call, std::size_t variants) override;
+  void after(const KernelCall& call, std::size_t variant) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::uint8_t dtype_;
+  RankKernels kernels_;
+  Clock::time_point began_;
+};
+
+}  // namespace dflop

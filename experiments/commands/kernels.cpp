@@ -1,0 +1,348 @@
+// dflop kernels measures the variants of operations and shows what a file of them says.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "backend/model/parameter_list.hpp"
+#include "core/refuse.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/cli/stop_signals.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/made_by.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/training/kernels.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "experiments/training/tuning.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr int kMostTp = 64;
+constexpr int kMostSize = 4096;  // samples of a microbatch
+constexpr double kMostTuningS = 86'400;
+constexpr double kNsPerUs = 1e-3;
+
+KernelFile read_file(const Values& values, const std::string& option) {
+  const auto path = values[option].as<std::string>();
+  return parse_kernel_file(read_text_file(path), path);
+}
+
+std::vector<Column> key_columns() {
+  return {{"operation", "operation"}, {"dtype", "dtype"},   {"inner", "inner"},  {"outer", "outer"},
+          {"causal", "causal"},       {"tokens", "tokens"}, {"length", "length"}};
+}
+
+bool is_attention(KernelOperation operation) {
+  return operation == KernelOperation::attention || operation == KernelOperation::attention_backward;
+}
+
+/// Returns the cells of a key. The heads of an attention stand as they are packed: query heads x 512 + key
+/// heads.
+std::vector<Cell> key_cells(KernelKey key) {
+  const KernelCall call = key.call();
+  const bool attention = is_attention(call.operation);
+  return {to_string(call.operation),
+          kDTypeNames[call.dtype],
+          call.inner,
+          call.outer,
+          attention ? Cell(call.causal) : Cell(),
+          call.tokens,
+          attention ? Cell(call.length) : Cell()};
+}
+
+/// Returns the keys of tables in an order for people: by operation and sizes, then tokens and length.
+std::vector<KernelKey> sorted_keys(std::initializer_list<const KernelTable*> tables) {
+  std::set<std::pair<std::uint64_t, KernelKey>> keys;
+  for (const KernelTable* table : tables) {
+    for (const KernelKey key : table->entries().keys()) keys.emplace(key.without_buckets(), key);
+  }
+  std::vector<KernelKey> sorted;
+  for (const auto& [sizes, key] : keys) sorted.push_back(key);
+  return sorted;
+}
+
+Cell mean_of(const KernelStats& stats) {
+  return stats.count > 0 ? Cell(stats.mean) : Cell();
+}
+
+/// Returns the gain over the default; nothing where either was not measured.
+Cell gain_of(const KernelTable::Entry& entry, std::size_t variant) {
+  if (entry.front().count == 0 || entry[variant].count == 0) return {};
+  return KernelTable::compare(entry, variant).gain;
+}
+
+int run_list(const Values& values) {
+  const Format format = read_format(values);
+  const KernelFile file = read_file(values, "kernels-file");
+  Table table;
+  table.columns = key_columns();
+  table.columns.insert(table.columns.end(), {{"variant", "best variant"},
+                                             {"mean_ns", "us", 1, kNsPerUs},
+                                             {"default_mean_ns", "default us", 1, kNsPerUs},
+                                             {"gain", "x default", 3}});
+  for (const KernelKey key : sorted_keys({&file.table})) {
+    const KernelTable::Entry& entry = *file.table.find(key);
+    const std::size_t best = file.table.choose(key);
+    std::vector<Cell>& row = table.rows.emplace_back(key_cells(key));
+    row.insert(row.end(), {file.table.names(key.operation())[best], mean_of(entry[best]),
+                           mean_of(entry.front()), gain_of(entry, best)});
+  }
+  print_table(table, format);
+  return 0;
+}
+
+/// Says why a variant is chosen or is not.
+std::string reason(const KernelTable::Entry& entry, std::size_t variant, std::size_t chosen) {
+  if (entry[variant].count == 0) return "not measured";
+  if (variant == chosen) return variant == 0 ? "chosen: none is surely faster" : "chosen";
+  if (variant == 0) return "the default, slower";
+  const KernelComparison against = KernelTable::compare(entry, variant);
+  if (against.high < 1) return "surely slower than the default";
+  if (against.low > 1) return "faster than the default, not the fastest";
+  return "not surely faster than the default";
+}
+
+int run_explain(const Values& values) {
+  const Format format = read_format(values);
+  const KernelFile file = read_file(values, "kernels-file");
+  Table table;
+  table.columns = key_columns();
+  table.columns.insert(table.columns.end(), {{"variant", "variant"},
+                                             {"calls", "calls"},
+                                             {"mean_ns", "us", 1, kNsPerUs},
+                                             {"half_width_ns", "+- us", 1, kNsPerUs},
+                                             {"gain", "x default", 3},
+                                             {"gain_low", "at least", 3},
+                                             {"gain_high", "at most", 3},
+                                             {"reason", "why"}});
+  const auto finite = [](double value) { return std::isfinite(value) ? Cell(value) : Cell(); };
+  for (const KernelKey key : sorted_keys({&file.table})) {
+    const KernelTable::Entry& entry = *file.table.find(key);
+    const std::size_t chosen = file.table.choose(key);
+    for (std::size_t v = 0; v < entry.size(); ++v) {
+      std::vector<Cell>& row = table.rows.emplace_back(key_cells(key));
+      row.insert(row.end(), {file.table.names(key.operation())[v], entry[v].count, mean_of(entry[v]),
+                             finite(entry[v].half_width())});
+      if (entry[v].count == 0 || entry.front().count == 0) {
+        row.insert(row.end(), {Cell(), Cell(), Cell()});
+      } else {
+        const KernelComparison against = KernelTable::compare(entry, v);
+        row.insert(row.end(), {against.gain, finite(against.low), finite(against.high)});
+      }
+      row.emplace_back(reason(entry, v, chosen));
+    }
+  }
+  print_table(table, format);
+  return 0;
+}
+
+int run_compare_kernels(const Values& values) {
+  const Format format = read_format(values);
+  const KernelFile a = read_file(values, "kernels-file");
+  const KernelFile b = read_file(values, "other");
+  Table table;
+  table.columns = key_columns();
+  table.columns.insert(table.columns.end(), {{"variant", "variant"},
+                                             {"other_variant", "other's variant"},
+                                             {"gain", "x default", 3},
+                                             {"other_gain", "other's x default", 3},
+                                             {"mean_ratio", "default us, other's / ours", 3}});
+  for (const KernelKey key : sorted_keys({&a.table, &b.table})) {
+    std::vector<Cell>& row = table.rows.emplace_back(key_cells(key));
+    const auto variant = [&](const KernelTable& of) {
+      return of.find(key) == nullptr ? Cell() : Cell(of.names(key.operation())[of.choose(key)]);
+    };
+    const auto gain = [&](const KernelTable& of) {
+      const KernelTable::Entry* entry = of.find(key);
+      return entry == nullptr ? Cell() : gain_of(*entry, of.choose(key));
+    };
+    const KernelTable::Entry* own = a.table.find(key);
+    const KernelTable::Entry* other = b.table.find(key);
+    const bool both =
+        own != nullptr && other != nullptr && own->front().count > 0 && other->front().count > 0;
+    row.insert(row.end(), {variant(a.table), variant(b.table), gain(a.table), gain(b.table),
+                           both ? Cell(other->front().mean / own->front().mean) : Cell()});
+  }
+  print_table(table, format);
+  return 0;
+}
+
+/// A TuningRequest is what 'dflop kernels tune' and 'check' are asked for.
+struct TuningRequest {
+  LiveDevice device;
+  DType dtype = DType::f32;
+  ModelSpec model;
+  std::vector<TpMode> modes;
+  MicrobatchDraws draws;
+  TuningOptions options;
+};
+
+/// Reads whole numbers of an option, rising, each once.
+std::vector<int> read_numbers(const Values& values, const std::string& option, int most) {
+  std::set<int> numbers;
+  for (const std::int64_t number : values[option].as<std::vector<std::int64_t>>()) {
+    if (number < 1 || number > most) {
+      refuse_value(option, fmt::format("whole numbers from 1 to {}", most), std::to_string(number));
+    }
+    numbers.insert(static_cast<int>(number));
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+TuningRequest read_tuning(const Values& values) {
+  TuningRequest request;
+  request.device = read_local_device(values);
+  request.dtype = read_dtype(values);
+  request.model = find_model(values["model"].as<std::string>());
+  require_live(request.model);
+  const bool sequence_parallel = !values["no-sequence-parallel"].as<bool>();
+  for (const int tp : read_numbers(values, "tp", kMostTp)) {
+    try {
+      require_split(request.model, tp, tp);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::usage, error.message(), "option '--tp'");
+    }
+    request.modes.push_back(tp_mode(tp, sequence_parallel));
+  }
+  request.draws.sizes.clear();
+  const std::int64_t most = read_integer(values, "samples", 1, kMostSize);
+  for (int size = 1; size <= most; size *= 2) request.draws.sizes.push_back(size);
+  request.draws.seed = request.options.seed = read_seed(values);
+  request.options.budget = Seconds(read_number(values, "budget-s", 0, kMostTuningS));
+  return request;
+}
+
+/// Returns the calls of the data's microbatches.
+std::vector<TunedCall> calls_of(const Values& values, const TuningRequest& request) {
+  const std::vector<Sample> samples = read_samples(values, request.model, request.draws.seed);
+  return calls_of_microbatches(request.model, request.modes, draw_microbatches(samples, request.draws),
+                               request.dtype);
+}
+
+void add_tuning_options(Options& options) {
+  options.add({{"model", text("NAME|FILE").required(), "see 'dflop models'"}});
+  add_live_options(options, false);
+  options.add({
+      {"tp", wholes("N", 1), "of ranks whose share of the model is measured, at each of these tp"},
+      {"no-sequence-parallel", flag(), "of tp above 1, for plans made with that option"},
+      {"samples", whole("N", 8),
+       "microbatches of 1, 2, 4, ... samples, up to so many, are drawn from the data"},
+      {"budget-s", number("S", 20), "seconds for measuring; calls of little time are left out first"},
+      {"seed", whole("S", 1), "of microbatches and values"},
+  });
+  add_data_options(options, "traces/datasets/vision_mix.csv");
+}
+
+int run_tune(const Values& values) {
+  const auto path = values["kernels-file"].as<std::string>();
+  TuningRequest request = read_tuning(values);
+  check_output(path);
+  const bool merges = values["merge"].as<bool>();
+  const bool exists = std::filesystem::exists(path);
+  if (exists && !merges) {
+    throw Error(
+        ErrorKind::usage,
+        fmt::format(
+            "option '--kernels-file': '{}' is there already; add to it with --merge, or name another file",
+            path));
+  }
+  const std::vector<TunedCall> calls = calls_by_key(calls_of(values, request));
+  const std::unique_ptr<World> world = make_live_world(request.device, 1);
+  const LocalRank rank(*world, 0, request.dtype);
+  KernelFile file{DFLOP_VERSION, kernel_machine(*world), KernelTable(rank.kernels->variant_names())};
+  if (exists) file = read_kernel_file(path, file.machine, file.table.names());
+  const StopOnSignals signals;
+  try {
+    Progress progress("measuring");
+    request.options.progress = [&](std::int64_t done, std::int64_t total) {
+      signals.check();
+      progress.update(done, total);
+    };
+    const KernelTable measured = tune_kernels(context_of(rank), file.table.names(), calls, request.options);
+    say("dflop: kernels: {} of {} keys were measured\n", measured.entries().size(), calls.size());
+    file.table.merge(measured);
+  } catch (const Stopped& stopped) {
+    say("dflop: {}; nothing is kept\n", stopped.what());
+    return stopped.exit_code();
+  }
+  file.dflop_version = DFLOP_VERSION;
+  write_file_atomically(path, with_provenance(to_json(file), made_here(values)));
+  say("dflop: wrote {}\n", path);
+  return 0;
+}
+
+void add_file_option(Options& options) {
+  options.add({{"kernels-file", text("FILE", kKernelFile),
+                "from 'dflop kernels tune' or 'dflop train --kernels learn'"}});
+}
+
+}  // namespace
+
+Command kernels_command() {
+  Command command{
+      .name = "kernels",
+      .summary = "what a file of kernels says of the variants of operations",
+      .description =
+          R"(Prints a row for each key of a file: an operation with its sizes on one rank and the buckets of its tokens and of the
+mean length of its sequences, two buckets for each power of two. The variant is what '--kernels profile' runs there: the
+fastest of those that are surely faster than the default (intervals of 95 % do not overlap), else the default. A file is of one
+machine, its driver, libraries and variants; on another it is refused.)",
+      .example = "dflop kernels --kernels-file dflop.kernels",
+      .run = run_list,
+  };
+  add_file_option(command.options);
+  return command;
+}
+
+Command kernels_tune_command() {
+  Command command{
+      .name = "kernels tune",
+      .summary = "measure the variants of operations that a model's microbatches call",
+      .description =
+          R"(Draws microbatches from a data set, finds which calls the model makes on them, forward and backward, and measures the
+variants of each on one rank, with caches that hold something else. Calls share the budget by what they are expected to take;
+variants that are much slower than the best are dropped early, the default never. 'dflop train --kernels profile' then runs
+the fastest. Measured times are not the same in two runs.)",
+      .example = "dflop kernels tune --model tiny-vlm --budget-s 2 --kernels-file tiny.kernels",
+      .run = run_tune,
+      .has_format = false,
+  };
+  add_file_option(command.options);
+  command.options.add({{"merge", flag(), "into the file that is there: newer measurements count for more"}});
+  add_tuning_options(command.options);
+  return command;
+}
+
+Command kernels_explain_command() {
+  Command command{
+      .name = "kernels explain",
+      .summary = "why each variant of a file of kernels is chosen or is not",
+      .description =
+          R"(Prints a row for each variant of each key: how often it ran, its mean with the half width of its interval of 95 %,
+and its gain over the default with the least and the most that both intervals allow.)",
+      .example = "dflop kernels explain --kernels-file dflop.kernels",
+      .run = run_explain,
+  };
+  add_file_option(command.options);
+  return command;
+}
+
+Command kernels_compare_command() {
+  Command command{
+      .name = "kernels compare",
+      .summary = "two files of kernels side by side",
+      .description =
+          R"(Prints what two files choose for each key that either has, with the gains over the default.)",
+      .example = "dflop kernels compare --kernels-file dflop.kernels --other new.kernels",
+      .run = run_compare_kernels,
+  };
+  add_file_option(command.options);
+  command.options.add({{"other", text("FILE").required(), "another file"}});
+  return command;
+}
+
+}  // namespace dflop

@@ -1,0 +1,162 @@
+#include "experiments/training/kernels.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "backend/gpus.hpp"
+#include "backend/host/machine.hpp"
+#include "backend/run/worlds.hpp"
+#include "core/refuse.hpp"
+#include "experiments/cli/say.hpp"
+#include "traces/files/provenance.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+
+void add_kernel_options(Options& options, bool learns) {
+  const std::string modes = learns ? "default|profile|learn" : "default|profile";
+  options.add({
+      {"kernels", text(modes, "default"),
+       fmt::format(
+           "which variants of operations run: the default ones; the fastest by a file of 'dflop kernels tune'{}",
+           learns ? "; or what steps teach, for which at most a half percent of the time is spent, from "
+                    "that file on where there is one, and kept in it at the end (the host's devices only)"
+                  : "")},
+      {"kernels-file", text("FILE"), fmt::format("the file; {} where none is named", kKernelFile)},
+  });
+}
+
+KernelRequest read_kernel_request(const Values& values, const LiveDevice& device) {
+  const auto name = values["kernels"].as<std::string>();
+  const std::optional<KernelMode> mode = from_string<KernelMode>(name);
+  if (!mode) refuse_name("kernels", names_of(all_of<KernelMode>()), name);
+  const std::optional<std::string> file = read_text(values, "kernels-file");
+  if (*mode == KernelMode::fixed) {
+    if (file) refuse_option("kernels-file", "expected '--kernels profile' or '--kernels learn' with it");
+    return {};
+  }
+  const WorldKind* kind = find_world_kind(device.name);
+  if (*mode == KernelMode::learn && (kind == nullptr || !kind->on_host)) {
+    refuse_value("kernels", "default or profile on this device, whose calls return before they are done",
+                 name);
+  }
+  return {*mode, file.value_or(kKernelFile)};
+}
+
+VariantNames variant_names_on(const LiveDevice& device, DType dtype) {
+  const std::unique_ptr<World> world = make_live_world({.name = device.name}, 1);
+  return LocalRank(*world, 0, dtype).kernels->variant_names();
+}
+
+KernelMachine kernel_machine(const World& world) {
+  KernelMachine machine{world.device_name(), 0, world.software(), host_cpu(), host_isa()};
+  const WorldKind* host = find_world_kind(machine.device);
+  if (host != nullptr && host->on_host) {
+    const std::size_t usable = usable_processors().size();
+    machine.processors = static_cast<std::int64_t>(usable > 0 ? usable : std::thread::hardware_concurrency());
+    machine.software = host_libraries();
+  } else {
+    machine.processors = cuda_device(0).multiprocessors;
+  }
+  return machine;
+}
+
+KernelFile read_kernel_file(const std::string& path, const KernelMachine& machine,
+                            const VariantNames& names) {
+  KernelFile file = parse_kernel_file(read_text_file(path), path);
+  require_valid(file, path, machine, names);
+  return file;
+}
+
+std::string kernels_hash(const KernelFile& file) {
+  return content_hash(to_json(file));
+}
+
+RunKernels::RunKernels(const KernelRequest& request, const World& world, const VariantNames& names)
+    : request_(request), names_(names) {
+  KernelTable table(names);
+  if (world.leads()) {
+    machine_ = kernel_machine(world);
+    const bool needed = request.mode == KernelMode::profile;
+    if (needed && !std::filesystem::exists(request.file)) {
+      refuse_input(request.file, "expected a file of kernels, found none; 'dflop kernels tune' makes it");
+    }
+    if (needed || std::filesystem::exists(request.file)) {
+      KernelFile file = read_kernel_file(request.file, machine_, names);
+      hash_ = kernels_hash(file);
+      table = std::move(file.table);
+    } else {
+      check_output(request.file);
+    }
+  }
+  planner_.emplace(request.mode, std::move(table));
+}
+
+ProfilerKernels RunKernels::in_use() const {
+  KernelChoices choices = planner_->next_step();
+  choices.timed_one_of = 0;
+  for (std::size_t i = 0; i < choices.by_key.size(); ++i) choices.by_key.value(i).trials = 0;
+  return {std::move(choices), mode() == KernelMode::learn ? kernels_hash(learned()) : hash_};
+}
+
+std::string RunKernels::checkpoint() const {
+  return mode() == KernelMode::learn ? to_json(LearnedKernels{machine_, planner_->state()}) : std::string();
+}
+
+void RunKernels::resume(const std::string& kept, const std::string& path) {
+  if (mode() != KernelMode::learn || kept.empty()) return;
+  LearnedKernels learned = parse_learned_kernels(kept, path + ": key 'kernels'");
+  if (learned.machine != machine_ || learned.state.table.names() != names_) {
+    say("dflop: note: {}: what it has learned of kernels is of another machine or other variants, and is passed over\n",
+        path);
+    return;
+  }
+  planner_.emplace(KernelMode::learn, std::move(learned.state));
+}
+
+KernelFile RunKernels::learned() const {
+  return {DFLOP_VERSION, machine_, planner_->state().table};
+}
+
+void RunKernels::save() const {
+  write_file_atomically(request_.file, to_json(learned()));
+}
+
+std::unique_ptr<RunKernels> make_run_kernels(const KernelRequest& request, const World& world,
+                                             const VariantNames& names) {
+  if (request.mode == KernelMode::fixed) return nullptr;
+  return std::make_unique<RunKernels>(request, world, names);
+}
+
+void ProfilerKernels::set(ProfilerOptions& options) const {
+  if (hash.empty()) return;
+  options.kernels = &choices;
+  options.kernels_hash = hash;
+}
+
+ProfilerKernels profiler_kernels(const KernelRequest& request, const LiveDevice& device, const World& world,
+                                 DType dtype) {
+  if (request.mode == KernelMode::fixed) return {};
+  const RunKernels kernels({KernelMode::profile, request.file}, world, variant_names_on(device, dtype));
+  return kernels.in_use();
+}
+
+RecordedKernels recorded_kernels(const RunKernels& kernels, std::vector<KernelChoices> steps) {
+  return {kernels.mode(), kernels.file_hash(), kernels.names(), std::move(steps)};
+}
+
+void say_learned(const RunKernels& kernels) {
+  const PlannerState& state = kernels.planner().state();
+  std::size_t others = 0;
+  std::size_t open = 0;
+  for (std::size_t i = 0; i < state.keys.size(); ++i) {
+    if (state.keys.value(i).variant != 0) ++others;
+    if (state.keys.value(i).round < kKernelRounds) ++open;
+  }
+  say("dflop: kernels: {} of {} keys have another than the default, {} are still on trial; learning took {:.2f} % of the time\n",
+      others, state.keys.size(), open, state.elapsed_ns > 0 ? 100 * state.spent_ns / state.elapsed_ns : 0);
+}
+
+}  // namespace dflop

@@ -1,0 +1,158 @@
+#include "core/kernel_choice/kernel_table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "core/kernel_choice/kernel_choices.hpp"
+#include "core/support/random.hpp"
+#include "tests/core/kernel_clocks.hpp"
+
+namespace dflop {
+namespace kernel_table_test {
+namespace {
+
+using testing::made_up_names;
+using testing::product_key;
+
+KernelStats stats_of(const std::vector<double>& values) {
+  KernelStats stats;
+  for (const double value : values) stats.add(value);
+  return stats;
+}
+
+TEST(KernelStats, AreMeanAndVariance) {
+  // The mean of 1, 2, 3, 6 is 3; the mean of the squares of -2, -1, 0, 3 is 14 / 4.
+  const KernelStats stats = stats_of({1, 2, 3, 6});
+  EXPECT_EQ(stats.count, 4);
+  EXPECT_DOUBLE_EQ(stats.mean, 3);
+  EXPECT_DOUBLE_EQ(stats.variance, 3.5);
+  // Student's t of three degrees of freedom is 3.182: 3.182 * sqrt(3.5 / 3).
+  EXPECT_NEAR(stats.half_width(), 3.437, 0.001);
+  EXPECT_TRUE(std::isinf(stats_of({5}).half_width()));
+}
+
+TEST(KernelStats, MergedAreThoseOfAllValues) {
+  Random random(1);
+  for (int draw = 0; draw < 200; ++draw) {
+    std::vector<double> all;
+    KernelStats merged;
+    for (int part = 0; part < 4; ++part) {
+      std::vector<double> values(random.below(10));
+      for (double& value : values) value = random.uniform();
+      merged.merge(stats_of(values));
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    const KernelStats expected = stats_of(all);
+    EXPECT_EQ(merged.count, expected.count);
+    EXPECT_NEAR(merged.mean, expected.mean, 1e-12);
+    EXPECT_NEAR(merged.variance, expected.variance, 1e-12);
+  }
+}
+
+TEST(KernelStats, ForgetWhatLiesFarBack) {
+  // Of 64 values each new one takes 1/64 of the weight: after 640 of them e^-10 of the old ones is left.
+  KernelStats stats;
+  for (int i = 0; i < 1000; ++i) stats.add(1);
+  for (int i = 0; i < 640; ++i) stats.add(2);
+  EXPECT_NEAR(stats.mean, 2, 1e-4);
+  // Merged, 64 newer ones leave nothing of the older.
+  KernelStats newer;
+  for (int i = 0; i < 64; ++i) newer.add(5);
+  stats.merge(newer);
+  EXPECT_DOUBLE_EQ(stats.mean, 5);
+}
+
+TEST(KernelMap, FindsAllThatWasAdded) {
+  Random random(2);
+  KernelMap<int> map;
+  std::map<std::uint64_t, int> expected;
+  for (int i = 0; i < 5000; ++i) {
+    const KernelKey key = product_key(1 + static_cast<int>(random.below(300)), 1 + std::int64_t{1} << random.below(20));
+    const bool is_new = expected.emplace(key.bits(), i).second;
+    EXPECT_EQ(map.find(key) == nullptr, is_new);
+    map.add(key, i);
+    EXPECT_EQ(*map.find(key), expected.at(key.bits()));
+  }
+  EXPECT_EQ(map.size(), expected.size());
+  EXPECT_EQ(map.find(product_key(1000)), nullptr);
+}
+
+KernelTable::Entry entry_of(const std::vector<double>& means, double spread, int count = 10) {
+  KernelTable::Entry entry(means.size());
+  for (std::size_t v = 0; v < means.size(); ++v) {
+    for (int i = 0; i < count; ++i) entry[v].add(means[v] + (i % 2 == 0 ? spread : -spread));
+  }
+  return entry;
+}
+
+TEST(KernelTable, ChoosesTheFastestThatIsSurelyFaster) {
+  // Spreads of 1 give intervals of 2.262 / 3 to both sides of ten: 98.6 overlaps 100, 98 does not.
+  EXPECT_EQ(KernelTable::best_of(entry_of({100, 98.6}, 1)), 0U);
+  EXPECT_EQ(KernelTable::best_of(entry_of({100, 98}, 1)), 1U);
+  EXPECT_EQ(KernelTable::best_of(entry_of({100, 98, 95, 96}, 1)), 2U);
+  // One duration says nothing, neither of a variant nor of the default.
+  KernelTable::Entry once = entry_of({100, 98}, 1);
+  once[1] = stats_of({10});
+  EXPECT_EQ(KernelTable::best_of(once), 0U);
+  std::swap(once[0], once[1]);
+  EXPECT_EQ(KernelTable::best_of(once), 0U);
+}
+
+TEST(KernelTable, TakesTheNearestBucketOfTheSameSizes) {
+  KernelTable table(made_up_names(3));
+  table.entry(product_key(8, 1024)) = entry_of({100, 50, 70}, 1);
+  table.entry(product_key(8, 2048)) = entry_of({100, 70, 50}, 1);
+  EXPECT_EQ(table.choose(product_key(8, 1024)), 1U);
+  EXPECT_EQ(table.choose(product_key(8, 1000)), 1U);  // one bucket away
+  EXPECT_EQ(table.choose(product_key(8, 3000)), 2U);
+  EXPECT_EQ(table.choose(product_key(8, 1536)), 1U);  // as near to both: the smaller
+  EXPECT_EQ(table.choose(product_key(8, 64)), 0U);    // eight buckets away
+  EXPECT_EQ(table.choose(product_key(9, 1024)), 0U);  // of another size
+  EXPECT_EQ(table.choose(product_key(8, 1024).with_dtype(2)), 0U);
+}
+
+TEST(KernelTable, SaysHowSureAGainIs) {
+  const KernelComparison gain = KernelTable::compare(entry_of({100, 80}, 1), 1);
+  EXPECT_DOUBLE_EQ(gain.gain, 1.25);
+  const double half = entry_of({100, 80}, 1)[0].half_width();
+  EXPECT_DOUBLE_EQ(gain.low, (100 - half) / (80 + half));
+  EXPECT_DOUBLE_EQ(gain.high, (100 + half) / (80 - half));
+}
+
+TEST(KernelChoice, TriesInTurnsAndThenUsesWhatIsInUse) {
+  const KernelChoice choice{.variant = 1, .tried = 2, .trials = 3};
+  std::vector<std::size_t> taken;
+  for (std::uint32_t call = 0; call < 9; ++call) taken.push_back(choice.of_call(call));
+  EXPECT_EQ(taken, (std::vector<std::size_t>{2, 1, 1, 2, 2, 1, 1, 1, 1}));
+}
+
+TEST(RankKernels, TellWhatTheyHaveSeen) {
+  KernelChoices choices;
+  choices.timed_one_of = 2;
+  choices.by_key.add(product_key(8), {.variant = 1, .tried = 2, .trials = 1, .mean_ns = 10});
+  RankKernels kernels;
+  kernels.begin_step(choices);
+  std::vector<bool> timed;
+  for (int call = 0; call < 6; ++call) {
+    const std::size_t variant = kernels.choose(product_key(8));
+    timed.push_back(kernels.is_timed());
+    // A call has twice the tokens of its bucket's middle: 0.5 brings it there.
+    if (kernels.is_timed()) kernels.observe(variant, variant == 2 ? 26 : 22, 0.5);
+  }
+  EXPECT_EQ(timed, (std::vector<bool>{true, true, true, false, true, false}));
+  const std::vector<KernelObservation> seen = kernels.end_step();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen[0].calls, 6);
+  EXPECT_EQ(seen[0].timed, 4);
+  EXPECT_EQ(seen[0].trials, stats_of({13}));
+  EXPECT_EQ(seen[0].used, stats_of({11, 11, 11}));
+  EXPECT_EQ(seen[0].in_trials, stats_of({11}));
+  EXPECT_DOUBLE_EQ(seen[0].excess_ns, 26 - 20);  // its own time, less that of the usual call of its tokens
+}
+
+}  // namespace
+}  // namespace kernel_table_test
+}  // namespace dflop
