@@ -11,6 +11,7 @@
 #include "core/model.hpp"
 #include "core/names.hpp"
 #include "core/program.hpp"
+#include "core/support/quanta.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -95,19 +96,6 @@ inline std::string to_string(const TpMode& mode) {
   return "tp " + std::to_string(mode.tp) + (mode.sequence_parallel ? " with sequence parallelism" : "");
 }
 
-/// A TpProfile is what was measured under one TpMode. Bytes are those of one rank.
-struct TpProfile {
-  TpMode mode;
-  BytesPerToken activation;                     ///< that a forward keeps until the backward
-  BytesPerToken forward_buffers;                ///< beside it while the forward runs
-  BytesPerToken backward_buffers;               ///< while the backward runs, gradients among them
-  std::array<UnitPoints, kProfileUnits> units;  ///< by ProfileUnit; none is empty
-
-  const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
-  UnitPoints& of(ProfileUnit unit) { return units[static_cast<std::size_t>(unit)]; }
-  bool operator==(const TpProfile&) const = default;
-};
-
 /// A ProfileLine is a fitted line: start_s + amount * s_per_unit.
 struct ProfileLine {
   double start_s = 0;
@@ -115,6 +103,41 @@ struct ProfileLine {
 
   double at(double amount) const { return start_s + amount * s_per_unit; }
   bool operator==(const ProfileLine&) const = default;
+};
+
+/// PassFactors say how many times as long the passes of a unit take beside a busy neighbour as alone.
+struct PassFactors {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+
+  bool operator==(const PassFactors&) const = default;
+};
+
+/// A PartProfile is what was measured on a part of each device, beside the units and whatever the mode. Its
+/// neighbours ran units on the rest of the devices.
+struct PartProfile {
+  std::array<PassFactors, kProfileUnits> beside;  ///< by ProfileUnit
+  ProfileLine optimizer;                          ///< per parameter
+  double optimizer_beside = 1;                    ///< how many times as long it takes beside a neighbour
+
+  bool operator==(const PartProfile&) const = default;
+};
+
+/// A TpProfile is what was measured under one TpMode and on so much of each device. Bytes are those of one
+/// rank.
+struct TpProfile {
+  TpMode mode;
+  BytesPerToken activation;                     ///< that a forward keeps until the backward
+  BytesPerToken forward_buffers;                ///< beside it while the forward runs
+  BytesPerToken backward_buffers;               ///< while the backward runs, gradients among them
+  std::array<UnitPoints, kProfileUnits> units;  ///< by ProfileUnit; none is empty
+  int quanta = 1;                               ///< of the device's on which a rank computed
+  std::optional<PartProfile> part = {};         ///< none where these were all
+
+  const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
+  UnitPoints& of(ProfileUnit unit) { return units[static_cast<std::size_t>(unit)]; }
+  bool operator==(const TpProfile&) const = default;
 };
 
 /// ProfileSettings are what the measuring was asked for.
@@ -139,13 +162,62 @@ struct ProfileTables {
   std::int64_t sum_bytes = kFp32Bytes;    ///< of a gradient or optimizer state
   ModelSpec model;                        ///< as profiled_model() returns it
   ProfileSettings settings;
-  std::vector<TpProfile> tp;              ///< rising in mode, at least one
+  /// A device is given to its ranks in so many quanta: cores of the host, groups of a GPU's multiprocessors.
+  int quanta = 1;
+  std::vector<TpProfile> tp;              ///< rising in mode, then in quanta; at least one
   ProfileLine optimizer;                  ///< per parameter
   ProfileLine message;                    ///< per byte
   std::map<int, ProfileLine> all_reduce;  ///< per byte, by number of ranks
 
   bool operator==(const ProfileTables&) const = default;
 };
+
+/// Returns on how many of its device's quanta a rank of a stage computes: all, or in a shared plan those of
+/// its module.
+inline int quanta_of(const Stage& stage, int quanta) {
+  if (stage.share == 1 || quanta < 2) return quanta;
+  const bool is_encoder = stage.encoder_layers > 0;
+  const int encoder = encoder_quanta(quanta, is_encoder ? stage.share : 1 - stage.share);
+  return is_encoder ? encoder : quanta - encoder;
+}
+
+/// Returns whether a profile has tables of a stage's mode for what it gets of each device: of as many quanta,
+/// or of fewer and of more.
+inline bool has_tables(const ProfileTables& profile, const Stage& stage) {
+  if (stage.share != 1 && profile.quanta < 2) return false;
+  const int quanta = quanta_of(stage, profile.quanta);
+  bool fewer = false;
+  bool more = false;
+  for (const TpProfile& tables : profile.tp) {
+    if (tables.mode != tp_mode(stage)) continue;
+    fewer = fewer || tables.quanta <= quanta;
+    more = more || tables.quanta >= quanta;
+  }
+  return fewer && more;
+}
+
+/// Returns what tables say they are of: "tp 2 with sequence parallelism", and on a part of a device of four
+/// quanta "tp 1 on 3/4 of a device".
+inline std::string to_string(const TpMode& mode, int quanta, int of_quanta) {
+  if (quanta == of_quanta) return to_string(mode);
+  return to_string(mode) + " on " + std::to_string(quanta) + "/" + std::to_string(of_quanta) + " of a device";
+}
+
+/// Returns what a stage needs as to_string() names it, "tp 1 on a part of a device" where a profile is of
+/// whole devices alone.
+inline std::string needed_tables(const ProfileTables& profile, const Stage& stage) {
+  if (stage.share != 1 && profile.quanta < 2) return to_string(tp_mode(stage)) + " on a part of a device";
+  return to_string(tp_mode(stage), quanta_of(stage, profile.quanta), profile.quanta);
+}
+
+/// Returns what a profile has: "tp 1, tp 2".
+inline std::string measured_tables(const ProfileTables& profile) {
+  std::string measured;
+  for (const TpProfile& tables : profile.tp) {
+    measured += (measured.empty() ? "" : ", ") + to_string(tables.mode, tables.quanta, profile.quanta);
+  }
+  return measured;
+}
 
 /// Returns the model as a profile names it: name, sizes and layers, without the preprocessing rule, the
 /// longest sequence and what live runs do alike for all models.

@@ -64,6 +64,12 @@ int shards_of(const Message& message, const Program& program) {
   return source.sequence_parallel && !from_encoder && !to_encoder ? source.tp : 1;
 }
 
+/// Returns the part of a device's bandwidth that is asked for by what takes so many times as long beside a
+/// neighbour; see ProfiledCostModel::bandwidth().
+double fraction_of(double slowing_down) {
+  return std::clamp(slowing_down / 2, 0.5, 1.0);
+}
+
 double mean_length(const Workload& work) {
   return static_cast<double>(work.attention_pairs) / static_cast<double>(work.tokens);
 }
@@ -92,7 +98,9 @@ ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, con
 
 ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move(profile)) {
   for (const TpProfile& tp : profile_.tp) {
-    Tables& tables = by_mode_[tp.mode];
+    Tables& tables = by_mode_[tp.mode][tp.quanta];
+    tables.part = tp.part.value_or(PartProfile{});
+    tables.optimizer = tp.part ? tp.part->optimizer : profile_.optimizer;
     tables.activation = tp.activation;
     tables.forward_buffers = tp.forward_buffers;
     tables.backward_buffers = tp.backward_buffers;
@@ -102,13 +110,21 @@ ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move
   }
 }
 
-const ProfiledCostModel::Tables& ProfiledCostModel::tables(const Stage& stage) const {
+ProfiledCostModel::Between ProfiledCostModel::between(const Stage& stage) const {
+  const int quanta = quanta_of(stage, profile_.quanta);
   const auto found = by_mode_.find(tp_mode(stage));
-  if (found != by_mode_.end()) return found->second;
-  std::string measured;
-  for (const auto& [mode, unused] : by_mode_) measured += (measured.empty() ? "" : ", ") + to_string(mode);
+  if (found != by_mode_.end() && (stage.share == 1 || profile_.quanta > 1)) {
+    const std::map<int, Tables>& measured = found->second;
+    const auto more = measured.lower_bound(quanta);
+    if (more != measured.end() && more->first == quanta) return {more->second, more->second, 0};
+    if (more != measured.end() && more != measured.begin()) {
+      const auto fewer = std::prev(more);
+      const double all = 1.0 / fewer->first - 1.0 / more->first;
+      return {fewer->second, more->second, (1.0 / fewer->first - 1.0 / quanta) / all};
+    }
+  }
   refuse_input("", "the profile of '{}' has no tables of {}; it was measured at {}", profile_.model.name,
-               to_string(tp_mode(stage)), measured);
+               needed_tables(profile_, stage), measured_tables(profile_));
 }
 
 template <typename Visit>
@@ -135,21 +151,43 @@ void ProfiledCostModel::for_each_unit(const Stage& stage, const Work& work, cons
   }
 }
 
-Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) const {
-  const std::vector<UnitCurves>& units = tables(stage).curves;
+PassTimes ProfiledCostModel::passes(const Tables& tables, const Stage& stage, const Work& work,
+                                    bool beside) const {
   PassTimes all;
   for_each_unit(stage, work, [&](ProfileUnit unit, double x, double times) {
-    const UnitCurves& curves = units[static_cast<std::size_t>(unit)];
+    const UnitCurves& curves = tables.curves[static_cast<std::size_t>(unit)];
+    const PassFactors factors = beside ? tables.part.beside[static_cast<std::size_t>(unit)] : PassFactors{};
     PassTimes passes{Seconds(times * curves.forward.at(x)), Seconds(times * curves.backward_input.at(x)),
                      Seconds(times * curves.backward_weight.at(x))};
+    passes.forward *= factors.forward;
+    passes.backward_input *= factors.backward_input;
+    passes.backward_weight *= factors.backward_weight;
     const bool of_layer =
         unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear || is_attention(unit);
     if (of_layer && is_recomputed(stage.recomputation, is_attention(unit))) {
-      passes.backward_input += Seconds(times * curves.recompute.at(x));
+      passes.backward_input += Seconds(times * curves.recompute.at(x)) * factors.forward;
     }
     all += passes;
   });
-  return all.of(op);
+  return all;
+}
+
+Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) const {
+  const auto [fewer, more, weight] = between(stage);
+  const Seconds time = passes(fewer, stage, work, false).of(op);
+  if (weight == 0) return time;
+  return time + weight * (passes(more, stage, work, false).of(op) - time);
+}
+
+double ProfiledCostModel::bandwidth(Op op, const Stage& stage, const Work& work) const {
+  const auto [fewer, more, weight] = between(stage);
+  const Seconds alone = passes(fewer, stage, work, false).of(op);
+  const Seconds beside = passes(fewer, stage, work, true).of(op);
+  return alone > Seconds(0) ? fraction_of(beside / alone) : 0;
+}
+
+double ProfiledCostModel::optimizer_bandwidth(const Stage& stage) const {
+  return fraction_of(between(stage).fewer.part.optimizer_beside);
 }
 
 bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const {
@@ -190,7 +228,10 @@ Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Progra
 
 Seconds ProfiledCostModel::optimizer_step(const Stage& stage) const {
   const auto parameters = static_cast<double>(stage_parameters(stage, profile_.model));
-  return Seconds(profile_.optimizer.at(parameters / (stage.zero1 ? stage.dp : 1)));
+  const double owned = parameters / (stage.zero1 ? stage.dp : 1);
+  if (stage.share == 1) return Seconds(profile_.optimizer.at(owned));  // whatever its tp
+  const auto [fewer, more, weight] = between(stage);
+  return Seconds(std::lerp(fewer.optimizer.at(owned), more.optimizer.at(owned), weight));
 }
 
 ModelState ProfiledCostModel::model_state(const Stage& stage) const {

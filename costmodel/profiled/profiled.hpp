@@ -46,6 +46,10 @@ class ProfileCurve {
 /// A Stage does not say whether pixels come in there: the time of the patches is spread over all encoder
 /// layers. What only one rank was busy with is not what it takes where many ranks share one processor.
 ///
+/// A stage of a shared plan computes on some of its device's quanta (core/support/quanta.hpp). Between the
+/// nearest numbers of them that were measured, m < k < n, a time is a + b / k through both: what is divided
+/// among quanta, and what is not.
+///
 /// convex_floor() is none, since measured curves need not be convex, and sample_excess() zero.
 class ProfiledCostModel final : public SumCostModel {
  public:
@@ -58,7 +62,8 @@ class ProfiledCostModel final : public SumCostModel {
   /// layer's forward, to its backward_input, selective the forward of its attention. Communication of tensor
   /// parallelism is in the tables, but for the sum of norms' gradients that sequence parallelism takes once
   /// an iteration.
-  /// @throws Error (input) for a mode of tp that was not measured, (internal) for an op that is not compute
+  /// @throws Error (input) for a mode of tp that was not measured, or a part of a device that is smaller than
+  /// all that were, (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
   /// Tells whether compute() goes beyond the last point of a unit that it asks. @throws as compute()
@@ -72,8 +77,18 @@ class ProfiledCostModel final : public SumCostModel {
   /// as ranks - 1. The gathering of parameters after a ZeRO-1 step was not measured.
   /// @throws Error (input) where no all-reduce was measured
   Seconds all_reduce(const Collective& collective, const Program& program) const override;
-  /// Goes by the fitted line over the parameters whose states the rank owns.
+  /// Goes by the fitted line over the parameters whose states the rank owns; of a part of a device @throws as
+  /// compute()
   Seconds optimizer_step(const Stage& stage) const override;
+
+  /// Returns half of s, by which passes were slowed down beside a busy neighbour on the rest of the device,
+  /// within [1/2, 1]; of several units s is their mean by time. Two that share bandwidth max-min go at the
+  /// rate (1/2) / fraction where both ask for half or more, and so this one, beside any such, at 1 / s: as it
+  /// did. Where s is 1 the fraction may be any below 1/2 as well, under which such a unit would not be slowed
+  /// down either, but others less. 1/2 of a rank that has its device alone. @throws as compute()
+  double bandwidth(Op op, const Stage& stage, const Work& work) const override;
+  /// @throws as compute()
+  double optimizer_bandwidth(const Stage& stage) const override;
 
   /// Returns the state, which is counted, not measured: weights, gradients, two moments, and master weights
   /// where sums are more precise than weights.
@@ -102,16 +117,28 @@ class ProfiledCostModel final : public SumCostModel {
     BytesPerToken activation;
     BytesPerToken forward_buffers;
     BytesPerToken backward_buffers;
+    ProfileLine optimizer;
+    PartProfile part;  ///< without slowing down where these are of whole devices
+  };
+  /// Between are the tables of the nearest numbers of quanta, and the weight of those of more.
+  struct Between {
+    const Tables& fewer;
+    const Tables& more;
+    double weight;  ///< 0: both are the same
   };
 
   static UnitCurves curves_of(ProfileUnit unit, const UnitPoints& points);
-  const Tables& tables(const Stage& stage) const;
+  Between between(const Stage& stage) const;
+  /// Returns tables of what does not depend on the part of a device: memory, and where points end.
+  const Tables& tables(const Stage& stage) const { return between(stage).fewer; }
+  /// Adds up the passes of a stage, as they are alone or beside a busy neighbour.
+  PassTimes passes(const Tables& tables, const Stage& stage, const Work& work, bool beside) const;
   /// Calls visit(unit, x, times), where the unit's curve at x counts so many times.
   template <typename Visit>
   void for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const;
 
   ProfileTables profile_;
-  std::map<TpMode, Tables> by_mode_;
+  std::map<TpMode, std::map<int, Tables>> by_mode_;  ///< and by quanta
 };
 
 }  // namespace dflop

@@ -1,7 +1,5 @@
 #include "experiments/studies/profile_option.hpp"
 
-#include <algorithm>
-
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/profiled/profiled.hpp"
@@ -11,17 +9,6 @@
 
 namespace dflop {
 namespace {
-
-bool has_mode(const ProfileTables& profile, const TpMode& mode) {
-  return std::any_of(profile.tp.begin(), profile.tp.end(),
-                     [&](const TpProfile& tp) { return tp.mode == mode; });
-}
-
-std::string modes_of(const ProfileTables& profile) {
-  std::string modes;
-  for (const TpProfile& tp : profile.tp) modes += (modes.empty() ? "" : ", ") + to_string(tp.mode);
-  return modes;
-}
 
 class MeasuredCostModel final : public SumCostModel {
  public:
@@ -36,7 +23,15 @@ class MeasuredCostModel final : public SumCostModel {
   Seconds all_reduce(const Collective& collective, const Program& program) const override {
     return cost_.profile().all_reduce.empty() ? kNever : cost_.all_reduce(collective, program);
   }
-  Seconds optimizer_step(const Stage& stage) const override { return cost_.optimizer_step(stage); }
+  Seconds optimizer_step(const Stage& stage) const override {
+    return stage.share == 1 || has_tp(stage) ? cost_.optimizer_step(stage) : kNever;
+  }
+  double bandwidth(Op op, const Stage& stage, const Work& work) const override {
+    return has_tp(stage) ? cost_.bandwidth(op, stage, work) : 0;
+  }
+  double optimizer_bandwidth(const Stage& stage) const override {
+    return has_tp(stage) ? cost_.optimizer_bandwidth(stage) : 0;
+  }
   ModelState model_state(const Stage& stage) const override {
     ModelState state = cost_.model_state(stage);
     if (!has_tp(stage) || (stage.dp > 1 && cost_.profile().all_reduce.empty())) state.parameters = kTooMuch;
@@ -56,7 +51,7 @@ class MeasuredCostModel final : public SumCostModel {
   static constexpr Seconds kNever{1e3};  // a part of a plan that is not run; sums of it stay numbers
   static constexpr Bytes kTooMuch{std::int64_t{1} << 50};
 
-  bool has_tp(const Stage& stage) const { return has_mode(cost_.profile(), tp_mode(stage)); }
+  bool has_tp(const Stage& stage) const { return has_tables(cost_.profile(), stage); }
 
   ProfiledCostModel cost_;
 };
@@ -99,9 +94,9 @@ void require_recorded_model(const NamedProfile& profile, const Origin& model) {
 
 void require_measured(const NamedProfile& profile, std::span<const Stage> stages) {
   for (const Stage& stage : stages) {
-    if (!has_mode(profile.tables, tp_mode(stage))) {
-      refuse_input(profile.path, "expected what the plan needs, {}, found {}", to_string(tp_mode(stage)),
-                   modes_of(profile.tables));
+    if (!has_tables(profile.tables, stage)) {
+      refuse_input(profile.path, "expected what the plan needs, {}, found {}",
+                   needed_tables(profile.tables, stage), measured_tables(profile.tables));
     }
     if (stage.dp > 1 && profile.tables.all_reduce.empty())
       refuse_input(profile.path, "expected times of all-reduces, as the plan has dp {}, found none",

@@ -34,13 +34,14 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
 void require_recorded_model(const NamedProfile& profile, const Origin& model);
 
 /// Checks that a profile has what a plan's stages need.
-/// @throws Error (input) for a tp that was not measured, and for dp > 1 where no all-reduce was
+/// @throws Error (input) for a tp or a part of a device that was not measured, and for dp > 1 where no
+/// all-reduce was
 void require_measured(const NamedProfile& profile, std::span<const Stage> stages);
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
 
-/// Returns the costs that a profile says. Stages of a mode of tp that was not measured, and those with dp > 1
-/// where no all-reduce was, need more memory than any GPU has, so that planners leave them out; the published
-/// one's rule of memory does not look at dp.
+/// Returns the costs that a profile says. Stages of a mode of tp or on a part of a device that was not
+/// measured, and those with dp > 1 where no all-reduce was, need more memory than any GPU has, so that
+/// planners leave them out; the published one's rule of memory does not look at dp.
 std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile);
 
 }  // namespace dflop

@@ -128,6 +128,140 @@ TEST(ProfiledCostModel, ChargesOnlyWhatAStageHolds) {
   EXPECT_THROW(cost.compute(Op::forward, half, kWork), Error);
 }
 
+/// Returns a profile of devices of four quanta, measured on one and on all of them: on one everything takes
+/// four times as long, and beside a neighbour the passes of layers 1.2, 1.4 and 1.6 times, all others as long
+/// as alone.
+ProfileTables shared_profile() {
+  ProfileTables profile = known_profile();
+  profile.quanta = 4;
+  profile.tp.front().quanta = 4;
+  TpProfile one = profile.tp.front();
+  one.quanta = 1;
+  for (UnitPoints& points : one.units) {
+    for (ProfilePoint& p : points) {
+      p.forward_s *= 4;
+      p.backward_input_s *= 4;
+      p.backward_weight_s *= 4;
+    }
+  }
+  PartProfile part;
+  part.optimizer = {4e-3, 4e-6};
+  part.optimizer_beside = 1.5;
+  for (const ProfileUnit unit : {ProfileUnit::encoder_linear, ProfileUnit::encoder_attention,
+                                 ProfileUnit::llm_linear, ProfileUnit::llm_attention}) {
+    part.beside[static_cast<std::size_t>(unit)] = {1.2, 1.4, 1.6};
+  }
+  one.part = part;
+  profile.tp.insert(profile.tp.begin(), one);
+  return profile;
+}
+
+Stage part_of_encoder(double share) {
+  Stage stage;
+  stage.encoder_layers = 1;
+  stage.recomputation = Recomputation::none;
+  stage.share = share;
+  return stage;
+}
+
+// Forward of one encoder layer of kWork on all quanta, in microseconds: half of the patches 50, linear 200,
+// attention 12000.
+constexpr double kOneLayer = 12250e-6;
+
+/// On k of four quanta between one and four a time is a + b / k. With 4 T on one and T on all, b / 1 + a = 4
+/// T and b / 4 + a = T: a = 0, so that two quanta take 2 T and three 4/3 T.
+TEST(ProfiledCostModel, PricesStagesByTheirQuanta) {
+  const ProfiledCostModel cost(shared_profile());
+  const auto forward = [&](double share) {
+    return cost.compute(Op::forward, part_of_encoder(share), kWork).count();
+  };
+  EXPECT_NEAR(forward(1), kOneLayer, 1e-12);
+  EXPECT_NEAR(forward(0.25), 4 * kOneLayer, 1e-12);
+  EXPECT_NEAR(forward(0.01), 4 * kOneLayer, 1e-12);  // one quantum at least
+  EXPECT_NEAR(forward(0.5), 2 * kOneLayer, 1e-12);
+  EXPECT_NEAR(forward(0.75), 4.0 / 3 * kOneLayer, 1e-12);
+  EXPECT_NEAR(forward(0.99), 4.0 / 3 * kOneLayer, 1e-12);  // one quantum is the LLM's
+}
+
+/// The LLM has the quanta that the encoder leaves, also where its share is halfway between two: of four and
+/// 0.375 the encoder gets two, as halves go up, and so the LLM, which asks for 0.625, gets two as well.
+TEST(ProfiledCostModel, GivesTheLlmTheRest) {
+  const ProfiledCostModel cost(shared_profile());
+  Stage llm;
+  llm.llm_layers = 1;
+  llm.recomputation = Recomputation::none;
+  const double whole = cost.compute(Op::forward, llm, kWork).count();
+  llm.share = 0.625;
+  EXPECT_NEAR(cost.compute(Op::forward, llm, kWork).count(), 2 * whole, 1e-12);
+  llm.share = 0.75;
+  EXPECT_NEAR(cost.compute(Op::forward, llm, kWork).count(), 4.0 / 3 * whole, 1e-12);
+  for (int quanta = 2; quanta <= 64; ++quanta) {
+    for (int i = 1; i < 200; ++i) {
+      Stage encoder = part_of_encoder(i / 200.0);
+      llm.share = 1 - encoder.share;
+      EXPECT_EQ(quanta_of(encoder, quanta) + quanta_of(llm, quanta), quanta) << quanta << " " << i;
+    }
+  }
+}
+
+/// Layers take 1.2 times as long beside a neighbour, patches as long: of 50 + 12200 us these are 50 + 14640,
+/// whose ratio is halved.
+TEST(ProfiledCostModel, AsksForHalfOfTheSlowingDown) {
+  const ProfiledCostModel cost(shared_profile());
+  const Stage quarter = part_of_encoder(0.25);
+  EXPECT_NEAR(cost.bandwidth(Op::forward, quarter, kWork), 14690.0 / 12250 / 2, 1e-12);
+  EXPECT_NEAR(cost.bandwidth(Op::backward_input, quarter, kWork), (50 + 1.4 * 12200) / 12250 / 2, 1e-12);
+  EXPECT_NEAR(cost.bandwidth(Op::backward_weight, quarter, kWork), (50 + 1.6 * 12200) / 12250 / 2, 1e-12);
+  // Both parts of a whole backward: 2 and 3 times the forward's 50 + 12200.
+  EXPECT_NEAR(cost.bandwidth(Op::backward, quarter, kWork),
+              (5 * 50 + (2 * 1.4 + 3 * 1.6) * 12200) / (5 * 12250) / 2, 1e-12);
+  EXPECT_EQ(cost.bandwidth(Op::forward, part_of_encoder(1), kWork), 0.5);
+  EXPECT_EQ(cost.optimizer_bandwidth(quarter), 0.75);
+  EXPECT_EQ(cost.optimizer_bandwidth(part_of_encoder(1)), 0.5);
+}
+
+/// What is as fast beside a neighbour, or by noise faster, asks for half; nothing asks for more than all.
+TEST(ProfiledCostModel, AsksForHalfAtLeastAndForAllAtMost) {
+  ProfileTables profile = shared_profile();
+  profile.tp.front().part->optimizer_beside = 0.9;
+  for (PassFactors& factors : profile.tp.front().part->beside) factors = {0.5, 2.5, 1};
+  const ProfiledCostModel cost(profile);
+  EXPECT_EQ(cost.optimizer_bandwidth(part_of_encoder(0.25)), 0.5);
+  EXPECT_EQ(cost.bandwidth(Op::forward, part_of_encoder(0.25), kWork), 0.5);
+  EXPECT_EQ(cost.bandwidth(Op::backward_input, part_of_encoder(0.25), kWork), 1);
+}
+
+/// Parameters of the stage: those of one layer; on two quanta the line is a + b / 2 of 4 and 1: twice.
+TEST(ProfiledCostModel, PricesOptimizersByTheirQuanta) {
+  const ProfiledCostModel cost(shared_profile());
+  const double whole = cost.optimizer_step(part_of_encoder(1)).count();
+  EXPECT_NEAR(cost.optimizer_step(part_of_encoder(0.25)).count(), 4 * whole, 1e-12);
+  EXPECT_NEAR(cost.optimizer_step(part_of_encoder(0.5)).count(), 2 * whole, 1e-12);
+}
+
+TEST(ProfiledCostModel, RefusesPartsBelowWhatWasMeasured) {
+  ProfileTables profile = shared_profile();
+  profile.tp.front().quanta = 2;
+  const ProfiledCostModel cost(profile);
+  EXPECT_NO_THROW(cost.compute(Op::forward, part_of_encoder(0.5), kWork));
+  EXPECT_TRUE(has_tables(profile, part_of_encoder(0.75)));
+  EXPECT_FALSE(has_tables(profile, part_of_encoder(0.25)));
+  const auto message = [&](const ProfileTables& tables) -> std::string {
+    try {
+      ProfiledCostModel(tables).compute(Op::forward, part_of_encoder(0.25), kWork);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  EXPECT_NE(message(profile).find("no tables of tp 1 on 1/4 of a device; it was measured at tp 1 on 2/4 of a "
+                                  "device, tp 1"),
+            std::string::npos)
+      << message(profile);
+  EXPECT_NE(message(known_profile()).find("no tables of tp 1 on a part of a device"), std::string::npos);
+  EXPECT_FALSE(has_tables(known_profile(), part_of_encoder(0.25)));
+}
+
 /// At tp 2 passes take half as long, with sequence parallelism a third.
 TEST(ProfiledCostModel, KeepsModesOfTpApart) {
   ProfileTables profile = known_profile();

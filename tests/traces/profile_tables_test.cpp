@@ -35,6 +35,47 @@ TEST(ProfileTables, LaterKeysAreOptional) {
       "p.json: key 'tables[0].units.llm_linear.recompute_s'", {"3 numbers"});
 }
 
+ProfileTables profile_of_parts() {
+  ProfileTables profile = fixtures::known_profile();
+  profile.quanta = 4;
+  profile.tp.front().quanta = 4;
+  TpProfile part = profile.tp.front();
+  part.quanta = 3;
+  part.part.emplace();
+  part.part->optimizer = {0.5, 0.25e-3};
+  part.part->optimizer_beside = 1.25;
+  part.part->beside[1] = {1.5, 0.75, 2};
+  profile.tp.insert(profile.tp.begin(), part);
+  return profile;
+}
+
+/// Tables of all of a device look as they did when there were no others.
+TEST(ProfileTables, PartsReadBackAsTheSame) {
+  const ProfileTables profile = profile_of_parts();
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
+  EXPECT_EQ(to_json(fixtures::known_profile()).find("quanta"), std::string::npos);
+  EXPECT_EQ(parse_profile_tables(to_json(fixtures::known_profile()), "p.json").quanta, 1);
+}
+
+TEST(ProfileTables, RefusesWrongParts) {
+  const std::string text = to_json(profile_of_parts());
+  const auto refuses = [&](std::string_view from, std::string_view to, const std::string& key,
+                           std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_profile_tables(replaced(text, from, to), "p.json"); },
+                   "p.json: key '" + key + "'", words);
+  };
+  refuses("\"quanta\": 3", "\"quanta\": 5", "tables[0].quanta", {"4", "5"});
+  refuses("\"quanta\": 3", "\"quanta\": 4", "tables[0].optimizer", {"part of a device"});
+  refuses("\"quanta\": 4", "\"quanta\": 0", "quanta", {"0"});
+  refuses("\"beside_neighbour\": {", "\"beside\": {", "tables[0].beside", {});
+  refuses("[1.5,0.75,2]", "[1.5,0.75]", "tables[0].beside_neighbour.encoder_linear", {"3 numbers"});
+  refuses("[1.5,0.75,2]", "[1.5,-0.75,2]", "tables[0].beside_neighbour.encoder_linear[1]", {"-0.75"});
+  ProfileTables falling = profile_of_parts();
+  std::swap(falling.tp[0], falling.tp[1]);
+  expect_refused([&] { parse_profile_tables(to_json(falling), "p.json"); }, "p.json: key 'tables[1].tp'",
+                 {"tables after those before them, tp 1"});
+}
+
 void refused(std::string_view from, std::string_view to, const std::string& key,
              std::initializer_list<std::string_view> words) {
   const std::string text = replaced(to_json(fixtures::known_profile()), from, to);

@@ -376,6 +376,7 @@ constexpr int kProfileVersion = 2;
 constexpr std::int64_t kProfileMostTokens = std::int64_t{1} << 32;
 constexpr int kProfileMostRanks = 1 << 20;
 constexpr int kProfileMostSize = 1 << 26;
+constexpr double kMostFactor = 1e3;
 constexpr double kProfileMostSeconds = 1e6;
 constexpr double kMostPerUnit = 1e-3;  // seconds a byte or parameter
 constexpr double kMostBytesPerToken = 1e12;
@@ -507,31 +508,82 @@ BytesPerToken read_bytes(const JsonValue& json) {
           end("connector"),       end("embedding"),   end("head")};
 }
 
-TpMode read_mode(const JsonValue& json, const std::vector<TpProfile>& before) {
+void write_part(JsonWriter& writer, const PartProfile& part) {
+  writer.begin_object("optimizer");
+  write_line(writer, part.optimizer, "s_per_parameter");
+  writer.end_object();
+  writer.begin_object("beside_neighbour");
+  writer.field("optimizer", part.optimizer_beside);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    const PassFactors& factors = part.beside[u];
+    writer.row(unit_name(u), std::array{factors.forward, factors.backward_input, factors.backward_weight});
+  }
+  writer.end_object();
+}
+
+PartProfile read_part(const JsonValue& json) {
+  PartProfile part;
+  json.at("optimizer").require_keys({"start_s", "s_per_parameter"});
+  part.optimizer = read_line(json.at("optimizer"), "s_per_parameter");
+  const JsonValue beside = json.at("beside_neighbour");
+  std::vector<std::string_view> names = {"optimizer"};
+  for (std::size_t u = 0; u < kProfileUnits; ++u) names.push_back(unit_name(u));
+  beside.require_keys(names);
+  part.optimizer_beside = beside.at("optimizer").number_in(0, kMostFactor);
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    const std::vector<double> row = beside.at(unit_name(u)).numbers(3, 0, kMostFactor);
+    part.beside[u] = {row[0], row[1], row[2]};
+  }
+  return part;
+}
+
+/// Reads of how many of the device's `quanta` tables are; in files of before there were parts, of all.
+void read_quanta(const JsonValue& json, int quanta, TpProfile& profile) {
+  profile.quanta = json.has("quanta") ? json.at("quanta").integer(1, quanta) : quanta;
+  const bool is_part = profile.quanta < quanta;
+  for (const char* key : {"optimizer", "beside_neighbour"}) {
+    if (json.has(key) == is_part) continue;
+    if (is_part) json.at(key);  // says that it is missing
+    json.at(key).refuse("expected it of tables of a part of a device alone, found {} of {} quanta",
+                        profile.quanta, quanta);
+  }
+  if (is_part) profile.part = read_part(json);
+}
+
+TpMode read_mode(const JsonValue& json) {
   TpMode mode{json.at("tp").integer(1, kProfileMostRanks), false};
   if (json.has("sequence_parallel")) mode.sequence_parallel = json.at("sequence_parallel").boolean();
   if (mode.sequence_parallel && mode.tp == 1)
     json.at("tp").refuse_type("2 at least, for sequence parallelism");
-  if (!before.empty() && mode <= before.back().mode) {
-    json.at("tp").refuse_type("tables after those before them, {}", to_string(before.back().mode));
-  }
   return mode;
+}
+
+/// Requires tables that rise in mode and then in quanta.
+void require_after(const JsonValue& json, const TpProfile& own, const std::vector<TpProfile>& before,
+                   int quanta) {
+  if (before.empty()) return;
+  const TpProfile& last = before.back();
+  if (std::pair(own.mode, own.quanta) > std::pair(last.mode, last.quanta)) return;
+  json.at("tp").refuse_type("tables after those before them, {}", to_string(last.mode, last.quanta, quanta));
 }
 
 /// Reads the tables of one mode; `activation` is what version 1 has beside the tables.
 TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
-                  const std::optional<BytesPerToken>& activation) {
+                  const std::optional<BytesPerToken>& activation, int quanta) {
   TpProfile profile;
   if (activation) {
     json.require_keys({"tp", "units"});
     profile.activation = *activation;
   } else {
-    json.require_keys({"tp", "units", kActivation, kForwardBuffers, kBackwardBuffers}, {"sequence_parallel"});
+    json.require_keys({"tp", "units", kActivation, kForwardBuffers, kBackwardBuffers},
+                      {"sequence_parallel", "quanta", "optimizer", "beside_neighbour"});
     profile.activation = read_bytes(json.at(kActivation));
     profile.forward_buffers = read_bytes(json.at(kForwardBuffers));
     profile.backward_buffers = read_bytes(json.at(kBackwardBuffers));
   }
-  profile.mode = read_mode(json, before);
+  profile.mode = read_mode(json);
+  read_quanta(json, quanta, profile);
+  require_after(json, profile, before, quanta);
   const JsonValue units = json.at("units");
   std::vector<std::string_view> names;
   for (std::size_t u = 0; u < kProfileUnits; ++u) names.push_back(unit_name(u));
@@ -572,11 +624,14 @@ std::string to_json(const ProfileTables& profile) {
   writer.field("most_tokens", profile.settings.most_tokens);
   if (profile.settings.busy_ranks != 1) writer.field("busy_ranks", profile.settings.busy_ranks);
   writer.end_object();
+  if (profile.quanta != 1) writer.field("quanta", profile.quanta);
   writer.begin_array("tables");
   for (const TpProfile& tp : profile.tp) {
     writer.begin_object();
     writer.field("tp", tp.mode.tp);
     if (tp.mode.sequence_parallel) writer.field("sequence_parallel", true);
+    if (tp.part) writer.field("quanta", tp.quanta);
+    if (tp.part) write_part(writer, *tp.part);
     write_bytes(writer, kActivation, tp.activation);
     write_bytes(writer, kForwardBuffers, tp.forward_buffers);
     write_bytes(writer, kBackwardBuffers, tp.backward_buffers);
@@ -614,7 +669,7 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
     root.require_keys(required, {"software", "kernels", kActivation});
     activation = read_bytes(root.at(kActivation));
   } else {
-    root.require_keys(required, {"software", "kernels"});
+    root.require_keys(required, {"software", "kernels", "quanta"});
   }
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
@@ -632,8 +687,9 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
       settings.at("seed").unsigned_integer(), settings.at("budget_s").number_in(0, kProfileMostSeconds),
       settings.at("most_tokens").integer<std::int64_t>(1, kProfileMostTokens),
       settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kProfileMostRanks) : 1};
+  if (root.has("quanta")) profile.quanta = root.at("quanta").integer(1, kProfileMostRanks);
   for (const JsonValue& element : root.at("tables").elements()) {
-    profile.tp.push_back(read_tp(element, profile.tp, activation));
+    profile.tp.push_back(read_tp(element, profile.tp, activation, profile.quanta));
   }
   if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
   root.at("optimizer").require_keys({"start_s", "s_per_parameter"});
