@@ -83,6 +83,14 @@ class Communicator {
   /// Receives the next message of `peer`, which has so many bytes.
   virtual void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                        const std::string& what) = 0;
+  /// Returns whether a send holds up its device until its receive is entered. Whoever may wait for the whole
+  /// device while messages are under way then posts receives ahead (core/program/receive_posts.hpp).
+  virtual bool posts_receives() const { return false; }
+  /// Enters a receive for which receive() will be called with the same arguments, after those that were
+  /// posted before it; the memory is written to from when `stream` has come to this call. Waits for nobody on
+  /// a route that is connected. Does nothing where posts_receives() is false.
+  virtual void post_receive(void* /*data*/, std::size_t /*bytes*/, int /*peer*/, DeviceStream& /*stream*/,
+                            const std::string& /*what*/) {}
   /// Makes ready what messages will go over. All ranks of the run name the same routes, in one order, and
   /// those at either end of a new one wait for each other. On a route that was not connected the first send
   /// may wait for its receive; else a send never waits for its receiver.

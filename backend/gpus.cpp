@@ -20,16 +20,20 @@ void check(cudaError_t status, const std::string& what) {
   }
 }
 
-/// Asks for one hardware queue for each stream as far as there are any; it is read when CUDA is first used.
-void ask_for_queues() {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): once, before CUDA's threads and those of ranks
-  [[maybe_unused]] static const int asked = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+/// Asks for one hardware queue for each stream as far as there are any, and for all code to be loaded at
+/// once: a kernel that is loaded when it is first started waits for all work of the GPU. CUDA reads this when
+/// it is first used; what the user has set stays.
+void ask_of_cuda() {
+  // NOLINTBEGIN(concurrency-mt-unsafe): once, before CUDA's threads and those of ranks
+  [[maybe_unused]] static const int queues = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  [[maybe_unused]] static const int loading = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 }  // namespace
 
 int cuda_device_count() {
-  ask_for_queues();
+  ask_of_cuda();
   int count = 0;
   check(cudaGetDeviceCount(&count), "no CUDA device can be used");
   if (count == 0) throw Error(ErrorKind::no_device, "the CUDA driver is there but no device");

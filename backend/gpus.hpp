@@ -20,8 +20,10 @@ struct GpuInfo {
 };
 
 /// Returns how many CUDA devices there are. All of the backend that uses CUDA begins here: before CUDA's
-/// first call the process asks it for as many hardware queues as there are, with CUDA_DEVICE_MAX_CONNECTIONS
-/// unless that is set, or streams of different ranks would wait for each other. @throws as cuda_devices()
+/// first call the process asks it for as many hardware queues as there are (CUDA_DEVICE_MAX_CONNECTIONS), or
+/// streams of different ranks would wait for each other, and to load all code at once (CUDA_MODULE_LOADING),
+/// or the first start of a kernel would wait for all others. A variable that is set already stays.
+/// @throws as cuda_devices()
 int cuda_device_count();
 
 /// Returns one CUDA device, which becomes the calling thread's current one. A process that asks takes some of

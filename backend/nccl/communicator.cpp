@@ -98,19 +98,31 @@ class NcclRoute {
     stream_->record(*copy.sent);
   }
 
-  /// Receives; `stream` waits for it, and the event that is given back is recorded when it is there.
-  SharedEvent receive(void* data, std::size_t bytes, DeviceStream& stream, DeviceEvent& come,
-                      const std::string& what) {
-    stream_->wait(come);  // until then the memory may be in use
+  /// Posts a receive; the memory may be in use until `come`.
+  void post(void* data, std::size_t bytes, DeviceEvent& come, const std::string& what) {
+    stream_->wait(come);
     void* into = bytes > 0 ? data : nothing_->data();
     parts_.comms.enter(comm_, what, [&] {
       return parts_.table.recv(into, on_the_way(bytes), ncclUint8, kSource, comm_,
                                parts_.seam.native_stream(*stream_));
     });
-    SharedEvent there = parts_.memory.make_event();
-    stream_->record(*there);
-    stream.wait(*there);
-    return there;
+    posted_.push_back({data, bytes, parts_.memory.make_event()});
+    stream_->record(*posted_.back().there);
+  }
+  bool has_posted() const { return !posted_.empty(); }
+
+  /// Lets `stream` wait for the first receive that is posted. The event that is given back is recorded when
+  /// it is there. @throws Error (internal) where it was posted for other memory.
+  SharedEvent take(const void* data, std::size_t bytes, DeviceStream& stream, const std::string& what) {
+    const Posted posted = std::move(posted_.front());
+    posted_.pop_front();
+    if (posted.data != data || posted.bytes != bytes) {
+      throw Error(ErrorKind::internal, what + ": the receive was posted for " + std::to_string(posted.bytes) +
+                                           " bytes of other memory, expected those of the call, " +
+                                           std::to_string(bytes));
+    }
+    stream.wait(*posted.there);
+    return posted.there;
   }
 
   /// Returns whether all that was to be sent by now is.
@@ -124,6 +136,13 @@ class NcclRoute {
     std::unique_ptr<Buffer> buffer;
     std::unique_ptr<DeviceEvent> copied;
     std::unique_ptr<DeviceEvent> sent;
+  };
+
+  /// A Posted is a receive that is entered and not taken.
+  struct Posted {
+    const void* data;
+    std::size_t bytes;
+    SharedEvent there;
   };
 
   /// Returns a copy that is free, or a new one: waiting for one would be waiting for the receiver.
@@ -147,6 +166,7 @@ class NcclRoute {
   std::unique_ptr<DeviceStream> stream_;
   std::unique_ptr<Buffer> nothing_;  // where messages without bytes arrive, which go as one
   std::deque<Copy> copies_;
+  std::deque<Posted> posted_;
 };
 
 /// PendingWork has the receives and collectives that the device has not come past, for the thread that
@@ -242,9 +262,21 @@ class NcclCommunicator final : public Communicator {
     const std::string wait = what + " from rank " + std::to_string(peer);
     const Rendezvous::Waiting waiting(rendezvous_, wait);
     SharedEvent come = recorded(stream);
-    last_ = route({peer, rank()}).receive(data, bytes, stream, *come, "receiving " + wait);
+    NcclRoute& from = route({peer, rank()});
+    if (!from.has_posted()) from.post(data, bytes, *come, "receiving " + wait);
+    last_ = from.take(data, bytes, stream, wait);
     last_what_ = wait;
     pending_.add(wait, std::move(come), last_);
+  }
+
+  bool posts_receives() const override { return true; }
+  void post_receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
+                    const std::string& what) override {
+    require_peer(*this, peer, "receives " + what + " from");
+    rendezvous_.check();
+    const std::string wait = what + " from rank " + std::to_string(peer);
+    const Rendezvous::Waiting waiting(rendezvous_, "a route for " + wait);
+    route({peer, rank()}).post(data, bytes, *recorded(stream), "receiving " + wait);
   }
 
   /// NCCL connects two ranks when both first use a communicator, so each route is used here, by an empty

@@ -148,11 +148,36 @@ void LiveExecutor::require_own(const Iteration& iteration, const StepOptions& op
   }
 }
 
+/// Returns the receives that ranks enter ahead, where their communicators need that.
+/// @throws Error (input) where ranks would wait for ever although they do.
+ReceivePosts LiveExecutor::posts_of(const Iteration& iteration) const {
+  const bool needs_them = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+    return rank->parts.communicator->posts_receives();
+  });
+  if (!needs_them) return {};
+  ReceivePosts posts = post_receives(iteration.program);
+  try {
+    require_progress(iteration.program, posts);
+  } catch (const Error& error) {
+    std::string orders;
+    for (const OrderTraits& order : pipeline_orders()) {
+      if (fits(order, plan_.layout)) orders += (orders.empty() ? "" : ", ") + std::string(order.name);
+    }
+    refuse_input(
+        "order " + std::string(to_string(plan_.order)),
+        "ranks of several processes cannot run the program: {}; the orders {} can all be run as dflop "
+        "makes them",
+        error.what(), orders);
+  }
+  return posts;
+}
+
 LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) const {
   require_own(iteration, options);
   const std::lock_guard turn(turn_);
   const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, seed_);
-  const LiveStep step{iteration.program, content, options};
+  const ReceivePosts posts = posts_of(iteration);
+  const LiveStep step{iteration.program, content, options, posts};
   std::vector<LiveRankResult> results(ranks_.size());
   run_in_threads(ranks_.size(), {[&](std::size_t i) {
                                    ranks_[i]->parts.device->enter_thread();

@@ -70,6 +70,7 @@ class LiveExecutor final : public Executor {
   struct Rank;
 
   void require_own(const Iteration& iteration, const StepOptions& options) const;
+  ReceivePosts posts_of(const Iteration& iteration) const;
   LiveResult joined(const Program& program, const std::vector<std::string>& processes) const;
 
   const Plan& plan_;

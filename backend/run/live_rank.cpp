@@ -101,7 +101,6 @@ StageInput LiveRank::input_of(const LiveStep& step, int stage, int microbatch) c
 }
 
 void LiveRank::prepare(const LiveStep& step) {
-  rank_.communicator.connect(routes_of(step.program));
   slots_.clear();
   pieces_.clear();
   weights_left_.clear();
@@ -116,6 +115,8 @@ void LiveRank::prepare(const LiveStep& step) {
     if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
     if (ends_collective(i.op)) ++pieces_[i.stage].count;
   }
+  if (rank_.communicator.posts_receives() && !std::exchange(is_warm_, true)) warm_up();
+  rank_.communicator.connect(routes_of(step.program));
   for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   rank_.kernels.zero(Sums(loss_));
   if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
@@ -123,12 +124,35 @@ void LiveRank::prepare(const LiveStep& step) {
   rank_.compute.synchronize();  // none of it goes into the first instruction
 }
 
+/// Takes the largest microbatch of each stage forward and backward once, whatever is in its input, so that
+/// the device has loaded what it computes with before messages are under way. Gradients and loss are garbage
+/// afterwards.
+void LiveRank::warm_up() {
+  for (const HeldStage& held : stages_) {
+    const StageModule& module = *held.module;
+    const auto rows = [&](const Slot& s) {
+      return std::max(module.input_rows(s.input), module.output_rows(s.input));
+    };
+    const Slot* largest = nullptr;
+    for (const auto& [place, s] : slots_) {
+      if (place.first == held.stage && (largest == nullptr || rows(s) > rows(*largest))) largest = &s;
+    }
+    if (largest == nullptr) continue;  // a colocated encoder with more groups than microbatches
+    const StageInput& input = largest->input;
+    StageTape tape;
+    module.forward(Tensor(rank_, module.input_rows(input), module.input_columns()), input, loss_, tape);
+    module.backward(Tensor(rank_, module.output_rows(input), module.output_columns()), tape);
+  }
+}
+
 /// Runs the iteration. Nothing here waits for the device but what messages ask for; times
 /// are read when all is done.
 LiveRankResult LiveRank::run(const LiveStep& step) {
   const std::span<const Instruction> instructions = step.program.instructions_of(step.program.groups[group_]);
   std::vector<Note> notes;
+  std::int64_t place = step.program.groups[group_].begin;
   for (const Instruction& instruction : instructions) {
+    for (const std::int32_t message : step.posts.before(place++)) post(step, message);
     notes.push_back(run_noted(step, instruction));
     notes.back().span.instruction = static_cast<std::int32_t>(notes.size() - 1);
   }
@@ -306,8 +330,8 @@ void LiveRank::receive(const LiveStep& step, const Instruction& instruction, Arr
   arrival = arrivals_.at(instruction.index);
 }
 
-/// Takes the next message that a group has sent to this one to where it belongs.
-void LiveRank::take(const LiveStep& step, std::int32_t index) {
+/// Finds out where a message belongs, with memory for it.
+LiveRank::Delivery LiveRank::delivery(const LiveStep& step, std::int32_t index) {
   const Message& message = step.program.messages[static_cast<std::size_t>(index)];
   const auto& [instruction, activations] = incoming_.at(index);
   Slot& s = slot(instruction);
@@ -316,9 +340,19 @@ void LiveRank::take(const LiveStep& step, std::int32_t index) {
   const Matrix part = rows_of(rank_, Matrix(into), rows.begin, rows.size());
   const Group& peer = step.program.groups[static_cast<std::size_t>(message.source)];
   const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
-  rank_.communicator.receive(part.data, bytes, peer.first_rank + rank_.tp_rank % peer.ranks, rank_.compute,
-                             place_of(instruction));
+  return {part.data, bytes, peer.first_rank + rank_.tp_rank % peer.ranks, place_of(instruction)};
+}
+
+/// Takes the next message that a group has sent to this one to where it belongs.
+void LiveRank::take(const LiveStep& step, std::int32_t index) {
+  const Delivery to = delivery(step, index);
+  rank_.communicator.receive(to.data, to.bytes, to.peer, rank_.compute, to.what);
   arrivals_[index] = rank_.communicator.arrival();
+}
+
+void LiveRank::post(const LiveStep& step, std::int32_t index) {
+  const Delivery to = delivery(step, index);
+  rank_.communicator.post_receive(to.data, to.bytes, to.peer, rank_.compute, to.what);
 }
 
 /// Returns the ranks of this rank's place in each of a collective's groups.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/program.hpp"
+#include "core/program/receive_posts.hpp"
 
 namespace dflop {
 
@@ -35,6 +37,7 @@ struct LiveStep {
   const Program& program;
   const BatchContent& content;
   const StepOptions& options;
+  const ReceivePosts& posts;  ///< of receives that are entered ahead
 };
 
 /// A LiveSpan says when an instruction ran, on the clock of events.
@@ -105,12 +108,21 @@ class LiveRank {
   };
   using Slots = std::map<std::pair<int, int>, Slot>;  // by stage and microbatch
 
+  /// A Delivery says where a message to this rank goes, and who sends it.
+  struct Delivery {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    int peer = 0;
+    std::string what;
+  };
+
   /// Pieces say in how many pieces the gradients of one stage are reduced.
   struct Pieces {
     int count = 0;
     int done = 0;
   };
 
+  void warm_up();
   Note run_noted(const LiveStep& step, const Instruction& instruction);
   void run(const LiveStep& step, const Instruction& instruction, Note& note);
   static void read_times(Note& note, bool sends, Nanoseconds last_end);
@@ -124,6 +136,8 @@ class LiveRank {
   void send(const LiveStep& step, const Instruction& instruction);
   void receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void take(const LiveStep& step, std::int32_t message);
+  void post(const LiveStep& step, std::int32_t message);
+  Delivery delivery(const LiveStep& step, std::int32_t message);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
   void end_turn();
@@ -144,6 +158,7 @@ class LiveRank {
   std::vector<HeldStage> stages_;
   SumTensor loss_;
   Slots slots_;
+  bool is_warm_ = false;
   std::map<int, Pieces> pieces_;
   std::map<int, int> weights_left_;  ///< microbatches of a stage whose weights' gradients are still to come
   IncomingMessages incoming_;

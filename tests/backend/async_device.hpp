@@ -2,13 +2,16 @@
 // do: what must wait and does not shows, and so does what waits too much.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "backend/device.hpp"
 #include "backend/host/world.hpp"
@@ -44,11 +47,34 @@ class AsyncEvent final : public DeviceEvent {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
+class AsyncStream;
+
+/// An AsyncGpu has the streams of all devices of a rank.
+class AsyncGpu {
+ public:
+  /// Returns whether all work is done that was entered into any of its streams.
+  bool is_idle();
+
+ private:
+  friend class AsyncStream;
+  std::mutex mutex_;
+  std::set<AsyncStream*> streams_;
+};
+
 class AsyncStream final : public DeviceStream {
  public:
   /// `waits`: calls return when the stream has come past them, so that kernels of the host may follow.
-  explicit AsyncStream(bool waits = false) : waits_(waits) {}
+  explicit AsyncStream(bool waits = false, std::shared_ptr<AsyncGpu> gpu = nullptr)
+      : waits_(waits), gpu_(std::move(gpu)) {
+    if (gpu_ == nullptr) return;
+    const std::lock_guard lock(gpu_->mutex_);
+    gpu_->streams_.insert(this);
+  }
   ~AsyncStream() override {
+    if (gpu_ != nullptr) {
+      const std::lock_guard lock(gpu_->mutex_);
+      gpu_->streams_.erase(this);
+    }
     synchronize();
     enter(nullptr);  // the end
   }
@@ -87,6 +113,11 @@ class AsyncStream final : public DeviceStream {
   void synchronize() override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return done_ == entered_; });
+  }
+
+  bool is_idle() {
+    const std::lock_guard lock(mutex_);
+    return done_ == entered_;
   }
 
   void copy_to_device(void* destination, const void* source, std::size_t bytes) override {
@@ -130,6 +161,7 @@ class AsyncStream final : public DeviceStream {
   }
 
   bool waits_;
+  std::shared_ptr<AsyncGpu> gpu_;  // null: of a device whose streams nobody waits for together
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
@@ -138,17 +170,23 @@ class AsyncStream final : public DeviceStream {
   std::jthread thread_{[this] { run(); }};  // the last
 };
 
+inline bool AsyncGpu::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(streams_.begin(), streams_.end(), [](AsyncStream* stream) { return stream->is_idle(); });
+}
+
 class AsyncDevice final : public ForwardingDevice {
  public:
-  explicit AsyncDevice(int rank, bool waits = false)
-      : ForwardingDevice(make_host_device({rank, std::nullopt})), waits_(waits) {}
+  explicit AsyncDevice(int rank, bool waits = false, std::shared_ptr<AsyncGpu> gpu = nullptr)
+      : ForwardingDevice(make_host_device({rank, std::nullopt})), waits_(waits), gpu_(std::move(gpu)) {}
   std::string name() const override { return "streams of the host"; }
   bool is_synchronous() const override { return false; }
-  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<AsyncStream>(waits_); }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<AsyncStream>(waits_, gpu_); }
   std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<AsyncEvent>(); }
 
  private:
   bool waits_;
+  std::shared_ptr<AsyncGpu> gpu_;
 };
 
 }  // namespace dflop::testing

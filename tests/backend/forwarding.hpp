@@ -45,6 +45,11 @@ class ForwardingCommunicator : public Communicator {
                const std::string& what) override {
     to_->receive(data, bytes, peer, stream, what);
   }
+  bool posts_receives() const override { return to_->posts_receives(); }
+  void post_receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
+                    const std::string& what) override {
+    to_->post_receive(data, bytes, peer, stream, what);
+  }
   void connect(const std::vector<RankRoute>& routes) override { to_->connect(routes); }
   void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
                   DeviceStream& stream) override {

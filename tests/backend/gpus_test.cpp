@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 
@@ -20,18 +22,26 @@ TEST(CudaDevices, AreListedOrTheirAbsenceIsExplained) {
 }
 
 #ifdef DFLOP_HAVE_CUDA
-/// Also where there is no driver. What a user has set stays.
-TEST(CudaDevices, AHardwareQueueForEachStreamIsAskedFor) {
-  constexpr const char* kName = "CUDA_DEVICE_MAX_CONNECTIONS";
-  const char* given = std::getenv(kName);
-  const std::string expected = given != nullptr ? given : "32";
+/// Runs in a process of its own: variables are set once, before the first call. It ends with 0 where the
+/// variable is as expected afterwards, also where there is no driver.
+[[noreturn]] void ask_cuda(const char* name, const char* given, const std::string& expected) {
+  given != nullptr ? ::setenv(name, given, 1) : ::unsetenv(name);
   try {
     cuda_device_count();
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::no_device);
+    if (error.kind() != ErrorKind::no_device) ::_exit(2);
   }
-  ASSERT_NE(std::getenv(kName), nullptr);
-  EXPECT_EQ(std::getenv(kName), expected);
+  const char* found = std::getenv(name);
+  ::_exit(found != nullptr && found == expected ? 0 : 1);
+}
+
+TEST(CudaDevices, QueuesAndEarlyLoadingAreAskedForAndWhatAUserHasSetStays) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto good = ::testing::ExitedWithCode(0);
+  EXPECT_EXIT(ask_cuda("CUDA_DEVICE_MAX_CONNECTIONS", nullptr, "32"), good, "");
+  EXPECT_EXIT(ask_cuda("CUDA_DEVICE_MAX_CONNECTIONS", "8", "8"), good, "");
+  EXPECT_EXIT(ask_cuda("CUDA_MODULE_LOADING", nullptr, "EAGER"), good, "");
+  EXPECT_EXIT(ask_cuda("CUDA_MODULE_LOADING", "LAZY", "LAZY"), good, "");
 }
 #endif
 

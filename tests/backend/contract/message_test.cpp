@@ -48,6 +48,30 @@ TEST_P(CommunicatorContract, MessagesArriveInOrderWithTheirBytes) {
   }
 }
 
+/// Whether a communicator asks for it or not. Rank 1 works on what it posts for until it has posted.
+TEST_P(CommunicatorContract, ReceivesMayBePostedAhead) {
+  if (!has_ranks(2)) GTEST_SKIP();
+  const std::vector<Data> letters = {Data(3000, std::byte{1}), Data(0), Data(70000, std::byte{2})};
+  run_to_end(2, [&](const RankSide& side) {
+    side.communicator.connect({{0, 1}});
+    if (side.rank == 0) {
+      for (const Data& letter : letters) side.send(letter, 1, "letter");
+      return;
+    }
+    const Data other(70000, std::byte{9});
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (const Data& letter : letters) {
+      buffers.push_back(side.device.allocate(letter.size()));
+      side.stream.copy_to_device(buffers.back()->data(), other.data(), letter.size());
+      side.communicator.post_receive(buffers.back()->data(), letter.size(), 0, side.stream, "letter");
+    }
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      side.communicator.receive(buffers[i]->data(), letters[i].size(), 0, side.stream, "letter");
+      EXPECT_EQ(download(side.stream, buffers[i]->data(), letters[i].size()), letters[i]) << i;
+    }
+  });
+}
+
 TEST_P(CommunicatorContract, AMessageIsWhatTheMemoryHeldWhenTheStreamCameToIt) {
   if (!has_ranks(2)) GTEST_SKIP();
   const Data first(70000, std::byte{1});

@@ -19,16 +19,31 @@ using Strings = std::vector<std::string>;
 
 const std::vector<RankRoute> kBothWays = {{0, 1}, {1, 0}};
 
+/// A rank with all streams of its device.
+struct NcclSide : RankSide {
+  AsyncGpu& gpu;
+};
+
 /// The body of each of two ranks, with its rendezvous.
-using Body = std::function<void(const RankSide&, Rendezvous&)>;
+using Body = std::function<void(const NcclSide&, Rendezvous&)>;
+
+/// Waits until the device has nothing left to do, or for a minute.
+void await_idle(const NcclSide& side, Rendezvous& rendezvous) {
+  for (int k = 0; k < 60'000 && !side.gpu.is_idle(); ++k) {
+    rendezvous.check();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(side.gpu.is_idle());
+}
 
 RankEnd run_rank(int rank, int port, Seconds timeout, const Body& body) {
   try {
     Rendezvous rendezvous({"127.0.0.1", port, rank, 2, Seconds{60}, timeout});
-    AsyncDevice device(rank);
-    const auto communicator = make_nccl_communicator(fake_nccl(), rendezvous, fake_seam(rank));
+    const auto gpu = std::make_shared<AsyncGpu>();
+    AsyncDevice device(rank, false, gpu);
+    const auto communicator = make_nccl_communicator(fake_nccl(), rendezvous, fake_seam(rank, gpu));
     const auto stream = device.make_stream();
-    body({rank, *communicator, device, *stream}, rendezvous);
+    body({{rank, *communicator, device, *stream}, *gpu}, rendezvous);
     return {};
   } catch (const Aborted& aborted) {
     return {How::aborted, aborted.message()};
@@ -70,6 +85,46 @@ TEST(NcclCommunicator, SendsOnConnectedRoutesDoNotWait) {
       EXPECT_EQ(side.receive(1000, peer, "letter"), Data(1000, static_cast<std::byte>(i))) << i;
     }
   }));
+}
+
+/// Rank 0 waits until its device has nothing left to do before rank 1 comes to its receives, of which the
+/// second is no byte.
+TEST(NcclCommunicator, SendsEndWhenTheirReceivesArePosted) {
+  std::latch sent(1);
+  expect_done(run_two([&](const NcclSide& side, Rendezvous& rendezvous) {
+    side.communicator.connect(kBothWays);
+    EXPECT_TRUE(side.communicator.posts_receives());
+    if (side.rank == 0) {
+      side.send(Data(24, std::byte{5}), 1, "a letter");
+      side.send(Data(0), 1, "an empty letter");
+      await_idle(side, rendezvous);
+      sent.count_down();
+      return;
+    }
+    const auto buffer = side.device.allocate(24);
+    side.communicator.post_receive(buffer->data(), 24, 0, side.stream, "a letter");
+    side.communicator.post_receive(buffer->data(), 0, 0, side.stream, "an empty letter");
+    sent.wait();
+    side.communicator.receive(buffer->data(), 24, 0, side.stream, "a letter");
+    side.communicator.receive(buffer->data(), 0, 0, side.stream, "an empty letter");
+    EXPECT_EQ(download(side.stream, buffer->data(), 24), Data(24, std::byte{5}));
+  }));
+}
+
+TEST(NcclCommunicator, AReceiveIsOfWhatWasPosted) {
+  const auto ends = run_two([&](const NcclSide& side, Rendezvous& rendezvous) {
+    side.communicator.connect({{0, 1}});
+    if (side.rank == 0) return side.send(Data(24), 1, "a letter");
+    const auto buffer = side.device.allocate(24);
+    side.communicator.post_receive(buffer->data(), 24, 0, side.stream, "a letter");
+    await_idle(side, rendezvous);  // or the letter would come to memory that is gone
+    side.communicator.receive(buffer->data(), 8, 0, side.stream, "a letter");
+  });
+  EXPECT_EQ(ends[1].how, How::error);
+  EXPECT_EQ(
+      ends[1].message,
+      "a letter from rank 0: the receive was posted for 24 bytes of other memory, expected those of the "
+      "call, 8");
 }
 
 TEST(NcclCommunicator, ARouteIsConnectedOnce) {

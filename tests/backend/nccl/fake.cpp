@@ -347,12 +347,13 @@ const NcclTable& fake_nccl() {
   return table;
 }
 
-NcclSeam fake_seam(int rank) {
-  return {[rank]() -> std::unique_ptr<Device> { return std::make_unique<AsyncDevice>(rank); },
-          [](DeviceStream& stream) {
-            return reinterpret_cast<cudaStream_t>(dynamic_cast<AsyncStream*>(&stream));
-          },
-          [](DeviceEvent& event) { return dynamic_cast<AsyncEvent&>(event).reached(); }};
+NcclSeam fake_seam(int rank, std::shared_ptr<AsyncGpu> gpu) {
+  return {
+      [rank, gpu]() -> std::unique_ptr<Device> { return std::make_unique<AsyncDevice>(rank, false, gpu); },
+      [](DeviceStream& stream) {
+        return reinterpret_cast<cudaStream_t>(dynamic_cast<AsyncStream*>(&stream));
+      },
+      [](DeviceEvent& event) { return dynamic_cast<AsyncEvent&>(event).reached(); }};
 }
 
 std::vector<std::string> fake_nccl_calls() {

@@ -2,11 +2,13 @@
 // streams are those of an AsyncDevice.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/nccl/comms.hpp"
 #include "backend/nccl/communicator.hpp"
+#include "tests/backend/async_device.hpp"
 
 namespace dflop::testing {
 
@@ -17,7 +19,8 @@ namespace dflop::testing {
 /// ncclInvalidUsage.
 const NcclTable& fake_nccl();
 
-NcclSeam fake_seam(int rank);
+/// `gpu`: what the seam's streams are of.
+NcclSeam fake_seam(int rank, std::shared_ptr<AsyncGpu> gpu = nullptr);
 
 /// Calls since the last forget, in order: "all_reduce 12 of type 7 as 1 of 2".
 std::vector<std::string> fake_nccl_calls();

@@ -4,36 +4,79 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "backend/process/process_world.hpp"
+#include "core/support/clock.hpp"
 #include "tests/backend/async_device.hpp"
+#include "tests/backend/forwarding.hpp"
 #include "tests/backend/nccl/fake.hpp"
 #include "tests/backend/process/free_port.hpp"
 
 namespace dflop::testing {
 
+/// A FakeDevice says how the device of a process is.
+struct FakeDevice {
+  /// Each compute step and optimizer step begins when all is done that its rank has entered, as on a GPU that
+  /// loads code; who waits for longer than this has failed. None: no step waits.
+  std::optional<Seconds> patience = {};
+  bool posts_receives = true;  ///< as NCCL's communicator asks for
+};
+
+/// A communicator whose receives nobody posts ahead.
+class WithoutPosts final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  bool posts_receives() const override { return false; }
+};
+
 /// A process with one rank, on the host.
 class FakeProcess final : public ProcessWorld {
  public:
-  FakeProcess(int rank, int ranks, int port)
-      : ProcessWorld({"127.0.0.1", port, rank, ranks, Seconds{60}, Seconds{60}}) {}
+  FakeProcess(int rank, int ranks, int port, const FakeDevice& device = {})
+      : ProcessWorld({"127.0.0.1", port, rank, ranks, Seconds{60}, Seconds{60}}), device_(device) {}
   std::string device_name() const override { return "host"; }
-  std::unique_ptr<Device> make_device(int rank) override { return std::make_unique<AsyncDevice>(rank, true); }
-  std::unique_ptr<Communicator> make_communicator(int rank) override {
-    return make_nccl_communicator(fake_nccl(), rendezvous(), fake_seam(rank));
+  std::unique_ptr<Device> make_device(int rank) override {
+    return std::make_unique<AsyncDevice>(rank, true, gpu_);
   }
+  std::unique_ptr<Communicator> make_communicator(int rank) override {
+    auto nccl = make_nccl_communicator(fake_nccl(), rendezvous(), fake_seam(rank, gpu_));
+    if (device_.posts_receives) return nccl;
+    return std::make_unique<WithoutPosts>(std::move(nccl));
+  }
+  std::unique_ptr<ComputeTurn> make_turn(int, const RankGroup&) override {
+    if (!device_.patience) return nullptr;
+    return std::make_unique<ComputeTurn>(ComputeTurn{[this] { return drain(); }, [] {}});
+  }
+
+ private:
+  Nanoseconds drain() {
+    const Nanoseconds since = host_time();
+    while (!gpu_->is_idle()) {
+      rendezvous().check();
+      if (host_time() - since > to_nanoseconds(*device_.patience)) {
+        throw Error(ErrorKind::internal, "a step waits for the device for ever");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return host_time();
+  }
+
+  FakeDevice device_;
+  std::shared_ptr<AsyncGpu> gpu_ = std::make_shared<AsyncGpu>();
 };
 
 using Body = std::function<void(FakeProcess&)>;
 
 /// Runs `body` in so many processes and returns the message of each one's exception; empty where there was
 /// none.
-inline std::vector<std::string> run_processes(int ranks, const Body& body) {
+inline std::vector<std::string> run_processes(int ranks, const Body& body, const FakeDevice& device = {}) {
   forget_fake_nccl_calls();
   const int port = free_port();
   std::vector<std::string> messages(static_cast<std::size_t>(ranks));
@@ -42,7 +85,7 @@ inline std::vector<std::string> run_processes(int ranks, const Body& body) {
     for (int r = 0; r < ranks; ++r) {
       threads.emplace_back([&, r] {
         try {
-          FakeProcess process(r, ranks, port);
+          FakeProcess process(r, ranks, port, device);
           body(process);
         } catch (const std::exception& error) {
           messages[static_cast<std::size_t>(r)] = error.what();

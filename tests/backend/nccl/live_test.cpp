@@ -2,6 +2,8 @@
 // and an NCCL that is made up. Loss, gradients, parameters and timelines are those of one process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backend/run/messages.hpp"
 #include "tests/backend/nccl/fake_process.hpp"
 #include "tests/backend/run/live_model.hpp"
@@ -69,6 +71,118 @@ TEST(NcclLive, ProcessesTrainAsOne) {
     });
     for (const std::string& message : messages) EXPECT_EQ(message, "");
   }
+}
+
+/// A plan of three ranks and three microbatches a rank, of which each holds two chunks where the order can
+/// have them.
+Plan drained_plan(OrderKind order) {
+  const OrderTraits& kind = traits(order);
+  Plan plan = uniform_plan(1, 3, 1, 9);
+  plan.order = order;
+  if (kind.has_chunks()) {
+    plan.llm.pp = plan.encoder.pp = 2;
+    plan.microbatches = 8;
+    plan.chunks = 2;
+    plan.encoder.layers = {2, 1, 0, 0};
+    plan.llm.layers = {0, 1, 1, 2};
+  }
+  if (kind.spreads_encoder) {
+    plan.layout = Layout::colocated;
+    plan.encoder = {1, 1, 3, {3}};
+    plan.llm.layers = {1, 1, 2};
+  }
+  return plan;
+}
+
+LiveRun drained_run(const Plan& plan) {
+  const std::vector<Sample> samples = live_samples(plan.bins(), 5);
+  OrderTables tables;
+  if (reads_tables(plan.order)) {  // every step takes the same
+    const PipelineShape shape = plan_shape(plan);
+    const std::vector<Nanoseconds> same(static_cast<std::size_t>(shape.stages() * shape.microbatches),
+                                        Nanoseconds(10));
+    tables.times = {same, same, splits_backward(plan.order) ? same : std::vector<Nanoseconds>(),
+                    std::vector<Nanoseconds>(same.size())};
+    tables.most_held.assign(static_cast<std::size_t>(shape.all_ranks()), 5);
+  }
+  return {plan, live_model(), samples, dealt(plan, samples.size()), plan_order(plan, tables), DType::f64};
+}
+
+double loss_of(const LiveRun& one, FakeProcess& process) {
+  LiveExecutor executor(one.plan, one.model, process, {DType::f64, 7});
+  StepOptions options;
+  options.optimizer.step = 1;
+  return executor.step(one.iteration(), options).loss;
+}
+
+/// Every step waits until its rank's device has nothing left to do. As all receives are posted where their
+/// ranks stand when they are sent, no order hangs, and the losses are those of one process.
+TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
+  for (const OrderKind order : all_order_kinds()) {
+    SCOPED_TRACE(to_string(order));
+    LiveRun one = drained_run(drained_plan(order));
+    const double expected = one.step(true).loss;
+    double loss = 0;
+    const auto messages = run_processes(one.program.ranks(),
+                                        [&](FakeProcess& process) {
+                                          const double own = loss_of(one, process);
+                                          if (process.leads()) loss = own;
+                                        },
+                                        {.patience = Seconds{600}});
+    for (const std::string& message : messages) EXPECT_EQ(message, "");
+    EXPECT_NEAR(loss, expected, 1e-10);
+  }
+}
+
+/// The same with receives that are entered where they are waited for: zb-v hangs, whose ranks send each other
+/// what they take after the next step.
+TEST(NcclLive, AnOrderHangsWhereNoReceiveIsPosted) {
+  const LiveRun one = drained_run(drained_plan(OrderKind::zb_v));
+  const auto messages =
+      run_processes(one.program.ranks(), [&](FakeProcess& process) { loss_of(one, process); },
+                    {.patience = Seconds{0.5}, .posts_receives = false});
+  for (const std::string& message : messages) {
+    EXPECT_NE(message.find("a step waits for the device for ever"), std::string::npos) << message;
+  }
+}
+
+/// Kernels and libraries of products are loaded before messages are under way: the first that NCCL hears of
+/// is a sum of a tp group.
+TEST(NcclLive, WhatComputesIsWarmBeforeTheFirstMessage) {
+  LiveRun one(uniform_plan(2, 2, 1, 2), live_samples(4, 5), DType::f64);
+  const auto messages = run_processes(4, [&](FakeProcess& process) { loss_of(one, process); });
+  for (const std::string& message : messages) EXPECT_EQ(message, "");
+  ASSERT_FALSE(fake_nccl_calls().empty());
+  EXPECT_EQ(fake_nccl_calls().front().rfind("all_reduce", 0), 0u) << fake_nccl_calls().front();
+}
+
+/// Moves the instruction of a group that ends a collective in front of its first of another kind.
+void take_sum_first(Program& program, std::size_t group, bool (*before)(Op)) {
+  const auto begin = program.instructions.begin() + program.groups[group].begin;
+  const auto end = program.instructions.begin() + program.groups[group].end;
+  const auto place = std::find_if(begin, end, [&](const Instruction& i) { return before(i.op); });
+  const auto sum = std::find_if(begin, end, [](const Instruction& i) { return ends_collective(i.op); });
+  ASSERT_LT(place, sum);
+  std::rotate(place, sum, sum + 1);
+}
+
+/// Stage 0 is on groups 0 and 1, stage 1 on 2 and 3. Group 0 takes its sum before it sends anything to group
+/// 2, and group 3 before it sends anything to group 1. So group 0 waits for group 1, that for 3, that for 2,
+/// and that for 0.
+TEST(NcclLive, AProgramThatWouldHangIsRefusedBeforeItsFirstStep) {
+  LiveRun one(uniform_plan(1, 2, 2, 2), live_samples(8, 5), DType::f64);
+  take_sum_first(one.program, 0, is_send);
+  take_sum_first(one.program, 3, is_send);
+  const auto messages = run_processes(4, [&](FakeProcess& process) { loss_of(one, process); });
+  for (const std::string& message : messages) {
+    for (const char* part :
+         {"order 1f1b: ranks of several processes cannot run the program: program: group 0, instruction 1 "
+          "(all_reduce): this would wait for ever for others in collective 0",
+          "; the orders gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, eager-1f1b can all be run"}) {
+      EXPECT_NE(message.find(part), std::string::npos) << part << " is not in " << message;
+    }
+  }
+  EXPECT_TRUE(fake_nccl_calls().empty());
 }
 
 TEST(NcclLive, AFailureOfOneProcessIsToldToAll) {
