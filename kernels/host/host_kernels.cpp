@@ -18,14 +18,17 @@ namespace dflop {
 namespace portable {
 void set_operations(Kernels& kernels);
 void add_linear(Kernels& kernels);
+void add_tiled_attention(Kernels& kernels);
 }  // namespace portable
 namespace avx2 {
 void set_operations(Kernels& kernels);
 void add_linear(Kernels& kernels);
+void add_tiled_attention(Kernels& kernels);
 }  // namespace avx2
 namespace avx512 {
 void set_operations(Kernels& kernels);
 void add_linear(Kernels& kernels);
+void add_tiled_attention(Kernels& kernels);
 }  // namespace avx512
 
 namespace {
@@ -119,15 +122,16 @@ struct TargetFunctions {
   HostTarget target;
   void (*set_operations)(Kernels& kernels) = nullptr;
   void (*add_linear)(Kernels& kernels) = nullptr;
+  void (*add_tiled_attention)(Kernels& kernels) = nullptr;
 };
 
 constexpr TargetFunctions kTargets[] = {
-    {HostTarget::portable, portable::set_operations, portable::add_linear},
+    {HostTarget::portable, portable::set_operations, portable::add_linear, portable::add_tiled_attention},
 #ifdef DFLOP_HAVE_HOST_AVX2
-    {HostTarget::avx2, avx2::set_operations, avx2::add_linear},
+    {HostTarget::avx2, avx2::set_operations, avx2::add_linear, avx2::add_tiled_attention},
 #endif
 #ifdef DFLOP_HAVE_HOST_AVX512
-    {HostTarget::avx512, avx512::set_operations, avx512::add_linear},
+    {HostTarget::avx512, avx512::set_operations, avx512::add_linear, avx512::add_tiled_attention},
 #endif
 };
 
@@ -167,8 +171,9 @@ std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target, Team*
   if (dtype == DType::bf16) return std::make_unique<Bf16Kernels>(make_host_kernels(DType::f32, target, team));
   auto kernels = std::make_unique<Kernels>(dtype);
   for (const TargetFunctions& functions : kTargets) {
-    if (functions.target == target) functions.set_operations(*kernels);
-    if (functions.target > target && has_host_target(functions.target)) functions.add_linear(*kernels);
+    if (functions.target < target || !has_host_target(functions.target)) continue;
+    functions.target == target ? functions.set_operations(*kernels) : functions.add_linear(*kernels);
+    functions.add_tiled_attention(*kernels);
   }
   host::add_onednn(*kernels);
   host::add_openblas(*kernels);

@@ -41,6 +41,8 @@ void set_loss(Kernels& kernels);
 void set_elementwise(Kernels& kernels);
 /// Adds the linear layers as variants, to kernels whose first ones are of another target.
 void add_linear(Kernels& kernels);
+/// Adds attention in tiles (attention_tiles.cpp) as variants.
+void add_tiled_attention(Kernels& kernels);
 
 using Eigen::Index;
 
