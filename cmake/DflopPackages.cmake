@@ -1,5 +1,5 @@
 # Third-party packages, by their Debian 12 names in ./dev.
-find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
+find_package(Boost 1.74 REQUIRED COMPONENTS context program_options)
 find_package(Eigen3 3.4 REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)

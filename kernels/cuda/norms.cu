@@ -2,6 +2,7 @@
 // off.
 #include <algorithm>
 
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/themes.hpp"
 #include "kernels/cuda/values.cuh"

@@ -73,11 +73,6 @@ __device__ void store(T* to, const float (&values)[width]) {
   }
 }
 
-/// Begins to bring the line of an address into the second-level cache.
-__device__ inline void prefetch_line(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-}
-
 /// Returns whether rows of `columns` values, from these addresses on, can be read in vectors of T.
 template <typename T, typename... Pointers>
 bool fit_vectors(std::int64_t columns, Pointers... pointers) {
