@@ -170,32 +170,35 @@ class NcclRoute {
 };
 
 /// PendingWork has the receives and collectives that the device has not come past, for the thread that
-/// watches over them.
+/// watches over them. Nothing is locked while the device is asked, which may take until it has nothing left
+/// to do.
 class PendingWork {
  public:
   explicit PendingWork(const NcclSeam& seam) : seam_(seam) {}
 
   void add(std::string what, SharedEvent come, SharedEvent done) {
+    while (!work_.empty() && seam_.reached(*work_.front()->done)) {  // which no other thread changes
+      const std::lock_guard lock(mutex_);
+      work_.pop_front();
+    }
     const std::lock_guard lock(mutex_);
-    while (!work_.empty() && seam_.reached(*work_.front().done)) work_.pop_front();
-    work_.push_back({std::move(what), std::move(come), std::move(done), {}});
+    work_.push_back(std::make_shared<Work>(Work{std::move(what), std::move(come), std::move(done), {}}));
   }
 
-  /// Returns the first work that the device is held up by; the time begins when that is first seen.
+  /// Returns the first work that the device is held up by; the time begins when that is first seen. One
+  /// thread asks.
   std::optional<RankWait> waits_for() {
-    const std::lock_guard lock(mutex_);
-    for (Work& work : work_) {
-      if (seam_.reached(*work.done)) continue;
-      if (!seam_.reached(*work.come)) return std::nullopt;  // busy with what was entered before
-      if (!work.since) work.since = host_time();
-      return RankWait{work.what, *work.since};
+    for (const SharedWork& one : work()) {
+      if (seam_.reached(*one->done)) continue;
+      if (!seam_.reached(*one->come)) return std::nullopt;  // busy with what was entered before
+      if (!one->since) one->since = host_time();
+      return RankWait{one->what, *one->since};
     }
     return std::nullopt;
   }
 
   bool all_done() {
-    const std::lock_guard lock(mutex_);
-    return std::all_of(work_.begin(), work_.end(), [&](const Work& w) { return seam_.reached(*w.done); });
+    return std::ranges::all_of(work(), [&](const SharedWork& one) { return seam_.reached(*one->done); });
   }
 
  private:
@@ -203,11 +206,18 @@ class PendingWork {
     std::string what;
     SharedEvent come;
     SharedEvent done;
-    std::optional<Nanoseconds> since;
+    std::optional<Nanoseconds> since;  ///< of the thread that asks waits_for()
   };
+  using SharedWork = std::shared_ptr<Work>;
+
+  std::deque<SharedWork> work() {
+    const std::lock_guard lock(mutex_);
+    return work_;
+  }
+
   const NcclSeam& seam_;
   std::mutex mutex_;
-  std::deque<Work> work_;
+  std::deque<SharedWork> work_;
 };
 
 class NcclCommunicator final : public Communicator {

@@ -13,7 +13,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::chrono::seconds kGrace{5};  // for rank 0 to say how the run ended
+constexpr std::chrono::seconds kGrace{5};       // for rank 0 to say how the run ended
+constexpr std::chrono::seconds kSlowAnswer{1};  // of a watch, which answers at once else
 constexpr int kPings = 5;
 
 std::string state_text(const std::optional<RankWait>& wait) {
@@ -31,6 +32,7 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   connection_ = connect_to(options.host, options.port, in_time(options.meeting));
   set_connection_options(connection_, options.timeout);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  watcher_ = std::jthread([this](const std::stop_token& stop) { watch_rank(stop); });
   send({FrameKind::hello, std::to_string(rank()) + " " + std::to_string(ranks()), 0, ""});
   Lock lock(mutex_);
   changed_.wait_until(lock, in_time(options_.meeting + kGrace), [&] { return met_ || ended_; });
@@ -79,28 +81,58 @@ bool Rendezvous::read() {
 void Rendezvous::handle(Frame frame) {
   if (frame.kind == FrameKind::ask) return send({FrameKind::state, "", 0, state_text(state().wait)});
   if (frame.kind == FrameKind::ended || frame.kind == FrameKind::refused) {
+    {
+      const Lock lock(mutex_);
+      if (frame.kind == FrameKind::ended) told_ = true;
+      changed_.notify_all();
+    }
     end_run(frame.value, frame.key == std::to_string(rank()));
   }
   const Lock lock(mutex_);
   if (frame.kind == FrameKind::welcome) met_ = true;
-  if (frame.kind == FrameKind::ended) told_ = true;
   if (frame.kind == FrameKind::gone) gone_ = true;
   if (frame.kind == FrameKind::pong) pong_ = frame.value;
   if (frame.kind == FrameKind::value) values_[frame.key] = std::move(frame.value);
   changed_.notify_all();
 }
 
-RankState Rendezvous::state() {
-  RankState state;
+void Rendezvous::watch_rank(const std::stop_token& stop) {
+  Lock lock(mutex_);
+  while (!stop.stop_requested() && !ended_) {
+    tick_.wait_for(lock, stop, std::chrono::milliseconds(kTickMs), [this] { return ended_.has_value(); });
+    lock.unlock();
+    ask();
+    lock.lock();
+  }
+}
+
+/// Asks how this rank is. Nothing that reads frames waits for the answer: a device that loads code lets
+/// whoever asks it wait until it has nothing left to do, which may be until the run ends.
+void Rendezvous::ask() {
+  const std::lock_guard watching(watch_mutex_);
+  if (!watch_) return;
   {
-    const std::lock_guard lock(callback_mutex_);
-    try {
-      if (watch_) state = watch_();
-    } catch (const std::exception& error) {  // as of a device that has failed
-      state.failure = error.what();
-    }
+    const Lock lock(mutex_);
+    if (ended_) return;
+    asked_since_ = host_time();
+  }
+  RankState answer;
+  try {
+    answer = watch_();
+  } catch (const std::exception& error) {  // as of a device that has failed
+    answer.failure = error.what();
   }
   const Lock lock(mutex_);
+  asked_since_.reset();
+  seen_ = std::move(answer);
+}
+
+RankState Rendezvous::state() {
+  const Lock lock(mutex_);
+  RankState state = seen_;
+  if (asked_since_ && host_time() - *asked_since_ > kSlowAnswer) {
+    state.wait = RankWait{"its device to answer", *asked_since_};
+  }
   if (wait_) state.wait = wait_;
   return state;
 }
@@ -143,22 +175,24 @@ void Rendezvous::end_run(const std::string& reason, bool was_late) {
 }
 
 void Rendezvous::call_on_end() {
-  const std::lock_guard lock(callback_mutex_);
+  const std::lock_guard lock(end_mutex_);
   const auto callback = std::exchange(on_end_, nullptr);
   if (callback) callback();
 }
 
 void Rendezvous::on_end(std::function<void()> callback) {
   {
-    const std::lock_guard lock(callback_mutex_);
+    const std::lock_guard lock(end_mutex_);
     on_end_ = std::move(callback);
   }
   if (has_ended()) call_on_end();
 }
 
 void Rendezvous::watch(std::function<RankState()> callback) {
-  const std::lock_guard lock(callback_mutex_);
+  const std::lock_guard watching(watch_mutex_);
   watch_ = std::move(callback);
+  const Lock lock(mutex_);
+  seen_ = {};
 }
 
 bool Rendezvous::has_ended() {

@@ -80,7 +80,9 @@ class Rendezvous {
   /// nothing is.
   void on_end(std::function<void()> callback);
   /// Sets what is asked several times a second how this rank is, beside what Waiting says; not to call the
-  /// rendezvous. Null: nothing is.
+  /// rendezvous. It has a thread of its own and may wait for a device: others hear of the end of the run all
+  /// the same, and a rank whose answer is long in coming waits for its device. Null: nothing is, and what was
+  /// asked has answered.
   void watch(std::function<RankState()> callback);
 
   /// A Waiting says while it lives that this rank waits. One at a time; those inside of another count as the
@@ -104,6 +106,8 @@ class Rendezvous {
   bool read();
   void handle(Frame frame);
   void check_wait();
+  void watch_rank(const std::stop_token& stop);
+  void ask();
   RankState state();
   void send(const Frame& frame);
   void end_run(const std::string& reason, bool was_late = false);
@@ -127,16 +131,21 @@ class Rendezvous {
   bool was_late_ = false;               ///< this rank has ended the run by waiting, and not heard of it
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
+  std::optional<Nanoseconds> asked_since_;  ///< how this rank is, without an answer yet
+  RankState seen_;                          ///< the last answer
   std::map<std::string, std::string> values_;
   std::optional<std::string> pong_;
 
-  std::mutex callback_mutex_;  // of these, held while they are called
+  std::mutex end_mutex_;  // of this, held while it is called
   std::function<void()> on_end_;
+  std::mutex watch_mutex_;  // the same of this
   std::function<RankState()> watch_;
 
   int gathered_ = 0;
   int broadcasts_ = 0;
-  std::jthread thread_;  // the last: what it uses is there before and after
+  std::condition_variable_any tick_;
+  std::jthread thread_;   // reads frames; the last: what threads use is there before and after
+  std::jthread watcher_;  // asks how this rank is
 };
 
 }  // namespace dflop

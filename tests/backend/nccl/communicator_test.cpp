@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <latch>
+#include <mutex>
 #include <thread>
 
 #include "tests/backend/async_device.hpp"
@@ -36,12 +38,17 @@ void await_idle(const NcclSide& side, Rendezvous& rendezvous) {
   EXPECT_TRUE(side.gpu.is_idle());
 }
 
-RankEnd run_rank(int rank, int port, Seconds timeout, const Body& body) {
+/// Changes the seam of rank 0.
+using SeamChange = std::function<void(NcclSeam&)>;
+
+RankEnd run_rank(int rank, int port, Seconds timeout, const Body& body, const SeamChange& change) {
   try {
     Rendezvous rendezvous({"127.0.0.1", port, rank, 2, Seconds{60}, timeout});
     const auto gpu = std::make_shared<AsyncGpu>();
     AsyncDevice device(rank, false, gpu);
-    const auto communicator = make_nccl_communicator(fake_nccl(), rendezvous, fake_seam(rank, gpu));
+    NcclSeam seam = fake_seam(rank, gpu);
+    if (rank == 0 && change) change(seam);
+    const auto communicator = make_nccl_communicator(fake_nccl(), rendezvous, std::move(seam));
     const auto stream = device.make_stream();
     body({{rank, *communicator, device, *stream}, *gpu}, rendezvous);
     return {};
@@ -52,13 +59,14 @@ RankEnd run_rank(int rank, int port, Seconds timeout, const Body& body) {
   }
 }
 
-std::vector<RankEnd> run_two(const Body& body, Seconds timeout = Seconds{3600}) {
+std::vector<RankEnd> run_two(const Body& body, Seconds timeout = Seconds{3600},
+                             const SeamChange& change = nullptr) {
   forget_fake_nccl_calls();
   const int port = free_port();
   std::vector<RankEnd> ends(2);
   {
-    std::jthread first([&] { ends[0] = run_rank(0, port, timeout, body); });
-    std::jthread second([&] { ends[1] = run_rank(1, port, timeout, body); });
+    std::jthread first([&] { ends[0] = run_rank(0, port, timeout, body, change); });
+    std::jthread second([&] { ends[1] = run_rank(1, port, timeout, body, change); });
   }
   EXPECT_EQ(fake_nccl_faults(), Strings{});
   return ends;
@@ -240,6 +248,98 @@ TEST(NcclCommunicator, AStreamThatIsHeldUpForTooLongIsReported) {
   for (const RankEnd& end : ends) {
     for (const char* part : {"rank 0 waited for longer than 0.50 s", "rank 1 is not waiting",
                              "rank 0 waits for activations of microbatch 3 from rank 1 ("}) {
+      EXPECT_NE(end.message.find(part), std::string::npos) << part << " is not in " << end.message;
+    }
+  }
+}
+
+/// A device that answers no question while its gate is closed, as one that loads code while work that cannot
+/// end stands in it.
+class ClosedDevice {
+ public:
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
+    changed_.notify_all();
+  }
+  /// Waits until somebody waits for an answer.
+  void await_question() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return asked_; });
+  }
+  SeamChange change() {
+    return [this](NcclSeam& seam) {
+      seam.reached = [this, reached = seam.reached](DeviceEvent& event) {
+        std::unique_lock lock(mutex_);
+        if (closed_) asked_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [&] { return !closed_; });
+        return reached(event);
+      };
+    };
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  bool asked_ = false;
+};
+
+/// Rank 0 enters a receive, and its device no longer answers. Rank 1 ends the run once the thread that
+/// watches over rank 0 waits for the answer.
+TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
+  ClosedDevice closed;
+  const auto ends = run_two(
+      [&](const RankSide& side, Rendezvous& rendezvous) {
+        side.communicator.connect(kBothWays);
+        if (side.rank == 1) {
+          closed.await_question();
+          rendezvous.abort("killed");
+          return;
+        }
+        const auto buffer = side.device.allocate(8);
+        side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
+        closed.close();
+        try {
+          await_end(rendezvous);
+        } catch (...) {
+          closed.open();
+          throw;
+        }
+      },
+      Seconds{3600}, closed.change());
+  EXPECT_EQ(ends[0].how, How::aborted);
+  EXPECT_EQ(ends[0].message, "rank 1 ended the run: killed");
+}
+
+TEST(NcclCommunicator, ADeviceThatDoesNotAnswerForTooLongIsReported) {
+  ClosedDevice closed;
+  const auto ends = run_two(
+      [&](const RankSide& side, Rendezvous& rendezvous) {
+        side.communicator.connect(kBothWays);
+        const auto buffer = side.device.allocate(8);
+        if (side.rank == 0) {
+          side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
+          closed.close();
+        }
+        try {
+          await_end(rendezvous);
+        } catch (...) {
+          closed.open();
+          throw;
+        }
+      },
+      Seconds{0.5}, closed.change());
+  EXPECT_EQ(ends[0].how, How::error);
+  EXPECT_EQ(ends[1].how, How::aborted);
+  for (const RankEnd& end : ends) {
+    for (const char* part : {"rank 0 waited for longer than 0.50 s", "rank 1 is not waiting",
+                             "rank 0 waits for its device to answer ("}) {
       EXPECT_NE(end.message.find(part), std::string::npos) << part << " is not in " << end.message;
     }
   }

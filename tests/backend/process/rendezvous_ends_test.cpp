@@ -154,6 +154,35 @@ TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
   expect_says(second.message, "rank 0 does not answer rank 1, which waits for a word (");
 }
 
+/// The watch of rank 1 answers nothing until the end of the run is heard of.
+TEST(RendezvousEnds, TheEndIsHeardOfWhileAWatchIsAsked) {
+  std::latch asked(1);
+  std::latch heard(1);
+  const auto ends = run(2, [&](Rendezvous& rendezvous) {
+    if (rendezvous.rank() == 0) {
+      asked.wait();
+      rendezvous.abort("killed");
+    } else {
+      std::atomic<bool> told = false;
+      rendezvous.on_end([&] { told = true; });
+      rendezvous.watch([&] {
+        asked.count_down();
+        heard.wait();
+        return RankState{};
+      });
+      EXPECT_THROW(rendezvous.get("never put", "nothing"), Aborted);
+      while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      heard.count_down();
+      rendezvous.watch(nullptr);
+    }
+    rendezvous.check();
+  });
+  for (const RankOutcome& end : ends) {
+    EXPECT_EQ(end.end, End::aborted);
+    EXPECT_EQ(end.message, "rank 0 ended the run: killed");
+  }
+}
+
 /// Fails as a device does that is asked after it has failed.
 TEST(RendezvousEnds, AWatchThatThrowsEndsTheRun) {
   const auto ends = run(2, [](Rendezvous& rendezvous) {
