@@ -11,22 +11,35 @@
 namespace dflop {
 namespace {
 
-constexpr std::chrono::microseconds kPoll{20};
+constexpr int kLeastVersion = NCCL_VERSION(2, 25, 0);
 /// A rank that dies shows in NCCL as well as in the rendezvous, which says it more clearly.
 constexpr std::chrono::milliseconds kTimeForTheReason{1000};
 
 }  // namespace
 
 NcclTable load_nccl() {
-  constexpr int kLeastVersion = NCCL_VERSION(2, 22, 0);
   const SharedLibrary library({"libnccl.so.2"}, cuda_folders(), "communication between GPUs");
   NcclTable table(library);
-  int version = 0;
-  if (table.get_version(&version) != ncclSuccess || version < kLeastVersion) {
-    throw Error(ErrorKind::no_device, library.name() + " has version " + std::to_string(version) +
-                                          "; expected at least " + std::to_string(kLeastVersion));
-  }
+  require_version(table, library.name());
   return table;
+}
+
+void require_version(const NcclTable& table, const std::string& library) {
+  int version = 0;
+  const bool told = table.get_version(&version) == ncclSuccess;
+  if (told && version >= kLeastVersion) return;
+  throw Error(
+      ErrorKind::no_device,
+      library + " is NCCL " + (told ? nccl_version_text(version) : "of an unknown version") + ", expected " +
+          nccl_version_text(kLeastVersion) +
+          " or newer: install one, and if the older is found first, put the newer one's folder first in "
+          "LD_LIBRARY_PATH");
+}
+
+std::string nccl_version_text(int version) {
+  const int major = version < 10000 ? version / 1000 : version / 10000;  // before 2.9, 2804 was 2.8.4
+  const int rest = version < 10000 ? version % 1000 : version % 10000;
+  return std::to_string(major) + "." + std::to_string(rest / 100) + "." + std::to_string(rest % 100);
 }
 
 ncclComm_t NcclComms::make(const std::vector<std::int32_t>& ranks, std::size_t place, const std::string& key,
@@ -73,14 +86,15 @@ ncclResult_t NcclComms::guarded(const std::function<ncclResult_t()>& call) {
   throw Error(ErrorKind::internal, "NCCL's communicators have been ended");
 }
 
-/// Waits while a call on the communicator is in progress. @throws Error (internal) naming `what` where it
-/// fails.
+/// Waits while a call on the communicator is in progress. A thread that sleeps comes back late, which every
+/// collective of a layer would pay for. @throws Error (internal) naming `what` where it fails.
 void NcclComms::finish(ncclComm_t comm, const std::string& what, ncclResult_t result) {
+  const Nanoseconds until = result == ncclInProgress ? clock_.now() + kAskWithoutSleep : Nanoseconds{0};
   while (result == ncclInProgress) {
     ncclResult_t state = ncclInProgress;
     result = guarded([&] { return table_.comm_get_async_error(comm, &state); });
     if (result == ncclSuccess) result = state;
-    if (result == ncclInProgress) std::this_thread::sleep_for(kPoll);
+    if (result == ncclInProgress && clock_.now() >= until) clock_.sleep(kSleepBetween);
   }
   if (result != ncclSuccess) fail(what, result);
 }

@@ -10,9 +10,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/process/rendezvous.hpp"
+#include "core/support/clock.hpp"
 #include "core/support/shared_library.hpp"
 
 namespace dflop {
@@ -38,10 +41,27 @@ struct NcclTable : FunctionTable {
   decltype(&ncclReduceScatter) reduce_scatter = function("ncclReduceScatter");
 };
 
-/// Looks up NCCL's functions.
-/// @throws Error (no_device) where the library is missing, or older than 2.22: those before abort the
-/// communicators of a group one after another.
+/// Looks up NCCL's functions. @throws Error (no_device) where the library is missing, as require_version().
 NcclTable load_nccl();
+
+/// Checks that NCCL is 2.25 or newer. From then on every call on a non-blocking communicator has a thread of
+/// its own; before, one enters its work in the caller's, and with a full queue holds up who would abort it.
+/// @throws Error (no_device) that names `library`, its version and what to do.
+void require_version(const NcclTable& table, const std::string& library);
+
+/// Returns "2.28.9" for NCCL's number of a version.
+std::string nccl_version_text(int version);
+
+/// A PollClock tells the time and sleeps; tests have their own.
+struct PollClock {
+  std::function<Nanoseconds()> now = host_time;
+  std::function<void(Nanoseconds)> sleep = [](Nanoseconds time) { std::this_thread::sleep_for(time); };
+};
+
+/// Whoever waits for a call of NCCL asks again and again for so long, as most calls need no longer, and then
+/// sleeps so long between two questions.
+inline constexpr Nanoseconds kAskWithoutSleep{50'000};
+inline constexpr Nanoseconds kSleepBetween{20'000};
 
 /// NcclComms has a rank's communicators. None of NCCL's calls may wait for a rank that is gone, so
 /// communicators are non-blocking: a call that needs others is entered, and asked about until it is done or
@@ -50,7 +70,8 @@ NcclTable load_nccl();
 class NcclComms {
  public:
   /// Takes the table and the rendezvous, which outlive it.
-  NcclComms(const NcclTable& table, Rendezvous& rendezvous) : table_(table), rendezvous_(rendezvous) {}
+  NcclComms(const NcclTable& table, Rendezvous& rendezvous, PollClock clock = {})
+      : table_(table), rendezvous_(rendezvous), clock_(std::move(clock)) {}
   ~NcclComms() { abort_all(); }
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
@@ -78,6 +99,7 @@ class NcclComms {
 
   const NcclTable& table_;
   Rendezvous& rendezvous_;
+  PollClock clock_;
   std::mutex mutex_;  // of the following, and held in every call of NCCL
   /// Communicators are at places that stay: NCCL writes a communicator to its place once more when it is
   /// made, by a thread of its own, which ends with the communicator and not with the call that waits for it.

@@ -41,8 +41,7 @@ class NcclWorld final : public ProcessWorld {
   std::string software() const override {
     int version = 0;
     if (table_.get_version(&version) != ncclSuccess) return "NCCL";
-    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-           std::to_string(version % 100);
+    return "NCCL " + nccl_version_text(version);
   }
   std::unique_ptr<Device> make_device(int) override { return make_cuda_device(gpu_, {rank_, memory_, {}}); }
 

@@ -367,7 +367,7 @@ TEST(NcclCommunicator, TheRealLibraryHasWhatIsAskedForOrSaysWhatIsMissing) {
     const NcclTable table = load_nccl();
     int version = 0;
     EXPECT_EQ(table.get_version(&version), ncclSuccess);
-    EXPECT_GE(version, NCCL_VERSION(2, 22, 0));
+    EXPECT_GE(version, NCCL_VERSION(2, 25, 0));
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::no_device);
     EXPECT_NE(std::string(error.what()).find("libnccl.so.2"), std::string::npos) << error.what();
