@@ -24,6 +24,7 @@ class CudaRank {
   /// Frees may be under way, and work of a partition whose green context ends with the rank.
   ~CudaRank() {
     cudaStreamSynchronize(first_);
+    gpu_->forget(first_);
     cudaStreamDestroy(first_);
   }
 

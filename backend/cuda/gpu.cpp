@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backend/cuda/short_memory.hpp"
 #include "backend/gpus.hpp"
 #include "core/error.hpp"
 #include "core/support/clock.hpp"
@@ -63,15 +64,42 @@ void CudaGpu::use() const {
 
 void* CudaGpu::allocate(std::size_t bytes, cudaStream_t stream) {
   use();
-  void* data = nullptr;
-  if (cudaMallocFromPoolAsync(&data, bytes, pool_, stream) == cudaSuccess) return data;
-  cudaGetLastError();  // forget the refusal
-  // What was given back in other streams comes free when they are done.
-  check_cuda(cudaDeviceSynchronize(), "waiting for memory");
-  check_cuda(cudaMemPoolTrimTo(pool_, 0), "a memory pool");
-  if (cudaMallocFromPoolAsync(&data, bytes, pool_, stream) == cudaSuccess) return data;
-  cudaGetLastError();
-  return nullptr;
+  {
+    const std::lock_guard lock(memory_mutex_);
+    memory_streams_.insert(stream);
+  }
+  const auto take = [&]() -> void* {
+    void* data = nullptr;
+    if (cudaMallocFromPoolAsync(&data, bytes, pool_, stream) == cudaSuccess) return data;
+    cudaGetLastError();  // forget the refusal
+    return nullptr;
+  };
+  // Pieces that are free lie scattered in the pool until it gives them back to the system.
+  return take_or_remedy(
+      take, [&] { wait_for_memory(); }, [&] { check_cuda(cudaMemPoolTrimTo(pool_, 0), "a memory pool"); });
+}
+
+void CudaGpu::forget(cudaStream_t stream) {
+  const std::lock_guard lock(memory_mutex_);
+  memory_streams_.erase(stream);
+}
+
+/// Waits until what was given back by now is free: when the streams in which that was done have come so far.
+void CudaGpu::wait_for_memory() {
+  using Point = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
+  std::vector<Point> points;
+  const auto mark = [&](cudaStream_t stream) {
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+    points.emplace_back(event, cudaEventDestroy);
+    check_cuda(cudaEventRecord(event, stream), "recording an event");
+  };
+  {
+    const std::lock_guard lock(memory_mutex_);  // no stream ends before it is marked
+    for (cudaStream_t stream : memory_streams_) mark(stream);
+  }
+  mark(side_);
+  for (const Point& point : points) check_cuda(cudaEventSynchronize(point.get()), "waiting for memory");
 }
 
 Bytes CudaGpu::free_memory() const {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,10 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   void use() const;
 
   /// Returns memory that is there when `stream` comes to it; null where the GPU has no more, even after all
-  /// streams have come to their end. Not for no bytes.
+  /// streams for which it was called have come to their end. Other streams are not waited for: a send stands
+  /// in them until it is received. Not for no bytes. Who ends the stream calls forget() before.
   void* allocate(std::size_t bytes, cudaStream_t stream);
+  void forget(cudaStream_t stream);
   /// Gives memory back when `stream` comes to it.
   static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
   Bytes free_memory() const;
@@ -70,6 +73,7 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   std::shared_ptr<const Anchor> anchor();
   std::shared_ptr<const Anchor> latest_anchor();
   std::shared_ptr<Anchor> new_anchor();
+  void wait_for_memory();
   cudaEvent_t take_event();
   void give_back(cudaEvent_t event) noexcept;
 
@@ -83,6 +87,8 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   std::mutex mutex_;         // of the following, never held while the GPU is waited for
   std::vector<cudaEvent_t> idle_events_;
   std::shared_ptr<const Anchor> anchor_;
+  std::mutex memory_mutex_;                // of the next
+  std::set<cudaStream_t> memory_streams_;  // in which memory is taken, and so given back
 };
 
 /// A CudaEvent's times are those of the GPU, from the host's clock at the start of the run on. Other threads
