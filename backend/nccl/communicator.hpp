@@ -28,13 +28,15 @@ struct NcclSeam {
 /// receive and a collective hold up the caller's stream until they are done. So there is no deadlock in what
 /// ends with sends that do not wait (as core/program/lowering.hpp promises of Programs):
 ///
+///   * A receive that is posted ahead stands in its route's stream and waits for its sender, and for what has
+///     used its memory before.
 ///   * No stream of a caller waits for a send, and no send for anything but earlier sends of its route, its
 ///     copy, and its receiver.
 ///   * One route holds sends alone on one side and receives alone on the other, in the same order; so the
 ///     first of them that are not done are each other's partners, and wait for nothing else.
 ///   * That work of other streams does not wait for those of a route needs a hardware queue for each
 ///     (32 at most, which cuda_device_count() asks for), and room on the device for the blocks of all sends
-///     that are under way: kRouteCtas each.
+///     and posted receives that are under way: kRouteCtas for each route.
 ///
 /// Beside what Communicator says: sums are NCCL's; the last collective or receive is waited for by
 /// last_arrival(). The destructor waits until what this rank has sent is received, and until all ranks have
